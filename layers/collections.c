@@ -9,7 +9,8 @@
  * values afterwards. */
 #include <stdio.h>
 
-#include "layers/scope.h"
+#include "layers/initializers.h"
+#include "layers/views.h"
 #include "tow/autodiff.h"
 
 /* ---- collections and paths --------------------------------------------------------------------------------------- */
@@ -93,6 +94,7 @@ bool tow__unreturned(const tow__model *m)
 void tow__frame_open(tow__model *m, tow__frame *frame)
 {
     *frame = (tow__frame){.outer = m->frame,
+                          .serial = ++m->frames,
                           .body = tow__innermost_serial(m->trace),
                           .unreturned = tow__unreturned(m),
                           .silent = m->frame && m->frame->silent};
@@ -147,9 +149,12 @@ static void fail_missing(tow__model *m, const char *path, const char *wanted)
                          path, wanted, names->count, names->count ? names->names[0] : "none");
 }
 
-tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type, tow_initializer init)
+/* A variable that a layer declares, as it is stored. */
+static tow_value declare_variable(tow_scope *scope, const tow_variable_request *request)
 {
     tow__model *m = scope->model;
+    const char *collection = request->collection, *name = request->name;
+    const tow_type type = request->type;
     tow__resolved resolved;
     const char *path = checked_path(scope, collection, name, &resolved);
     if (!path || !check_visible(scope, path, &resolved)) return (tow_value){0};
@@ -163,15 +168,6 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
             name, tow__type_name(type).text, TOW_MAX_RANK);
         return (tow_value){0};
     }
-    if (tow_initializer_is_default(&init)) init = tow_init_zeros();
-    if (!init.fill) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "variable \"%s\": found an initialiser with options but no function .fill; make it with "
-                       "tow_init_normal(0.02) or the like, or leave it zero",
-                       name);
-        return (tow_value){0};
-    }
-    bool draws = init.fill != tow_init_zeros().fill;
     const tow_params *list = m->state.list;
     uint32_t index = tow__names_find(&list->names, path);
     if (!tow__check_stacking(resolved.scope, "", path, type)) return (tow_value){0};
@@ -188,8 +184,9 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
     }
     if (m->initialising) {
         if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->state, index, "")) return (tow_value){0};
-        tow__recipe recipe = {.keys = tow__resolve_draw(scope, collection, name), .init = init, .levels = levels};
-        tow__store_record(scope, &resolved, &m->state, path, index, stacked, recipe, draws);
+        tow__recipe recipe = {
+            .keys = tow__resolve_draw(scope, collection, name), .init = request->init, .levels = levels};
+        tow__store_record(scope, &resolved, &m->state, path, index, stacked, recipe, tow__init_draws(&request->init));
         return tow_full(m->trace, type, 0);
     }
     m->state.used[index] = true;
@@ -220,23 +217,47 @@ static uint32_t find_variable(tow_scope *scope, const char *collection, const ch
     return index;
 }
 
-tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)
+tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *request)
 {
     tow__model *m = scope->model;
     const char *path;
     tow__resolved resolved;
-    uint32_t index = find_variable(scope, collection, name, &path, &resolved);
+    if (!tow__request_of_any_type(request)) return declare_variable(scope, request);
+    uint32_t index = find_variable(scope, request->collection, request->name, &path, &resolved);
     if (index == TOW__NO_NAME) return (tow_value){0};
     if (m->initialising) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);
     return tow__variable_value(m, index);
 }
 
+tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type, tow_initializer init)
+{
+    tow__resolved resolved;
+    if (!checked_path(scope, collection, name, &resolved)) return (tow_value){0};
+    if (tow_initializer_is_default(&init)) init = tow_init_zeros();
+    if (!init.fill || type.rank < 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "variable \"%s\": found %s", name,
+                       init.fill ? "a negative rank; expected a type such as tow_make_type(TOW_F32, 1, dims)"
+                                 : "an initialiser with options but no function .fill; make it with "
+                                   "tow_init_normal(0.02) or the like, or leave it zero");
+        return (tow_value){0};
+    }
+    return tow__request(scope,
+                        &(tow_variable_request){.collection = collection, .name = name, .type = type, .init = init});
+}
+
+tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)
+{
+    tow__resolved resolved;
+    if (!checked_path(scope, collection, name, &resolved)) return (tow_value){0};
+    return tow__request(scope, &(tow_variable_request){.collection = collection, .name = name, .type = {.rank = -1}});
+}
+
 /* ---- writing, sowing --------------------------------------------------------------------------------------------- */
 
-void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value)
+void tow__store_variable(tow_scope *scope, const tow_variable_request *request, tow_value value)
 {
     tow__model *m = scope->model;
-    const char *path;
+    const char *collection = request->collection, *name = request->name, *path;
     tow__resolved resolved;
     uint32_t index = find_variable(scope, collection, name, &path, &resolved);
     if (index == TOW__NO_NAME || !check_returned(scope, path, "the variable is written")) return;
@@ -255,6 +276,14 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
         return;
     }
     if (!m->initialising) tow__variable_write(m, index, value);
+}
+
+void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value)
+{
+    tow__resolved resolved;
+    if (!checked_path(scope, collection, name, &resolved)) return;
+    tow__request_write(
+        scope, &(tow_variable_request){.collection = collection, .name = name, .type = tow_value_type(value)}, value);
 }
 
 static bool is_sown(const tow__model *m, const char *path)

@@ -1,5 +1,6 @@
 /* Einsum: einsum(spec, x, kernel) + bias, where the bias has the axes of the kernel that the result has. */
 #include "layers/layer.h"
+#include "layers/views.h"
 #include "tow/numpy.h"
 
 enum {
@@ -35,9 +36,9 @@ static bool read_spec(tow_scope *scope, const char *from, spec *s)
 }
 
 /* True if the axes of the kernel are shared, contracted and new ones in this order, each once. */
-static bool is_product(const spec *s, tow_type type, tow__product *p)
+static bool is_product(const spec *s, tow_dtype compute, tow__product *p)
 {
-    *p = (tow__product){s->text, s->kernel, s->result, 0, 0, type};
+    *p = (tow__product){s->text, s->kernel, s->result, 0, 0, compute, NULL};
     int kind = 0; /* 0: shared, 1: contracted, 2: new */
     for (const char *c = s->kernel; *c; c++) {
         bool in_x = strchr(s->text, *c) != NULL, in_y = strchr(s->result, *c) != NULL;
@@ -84,15 +85,16 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     int n = tow__count_sizes(scope, "Einsum", "shape", TOW_MAX_RANK, m->shape);
     if (n == 0) return;
-    tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
+    tow_variable_request kernel = {.collection = "params",
+                                   .name = "kernel",
+                                   .type = tow_make_type(types.params, n, m->shape),
+                                   .init = tow__init_or(m->kernel_init, tow_init_lecun_normal())};
     tow__product product;
-    tow_type type = tow_make_type(types.params, n, m->shape);
-    bool plain = is_product(&s, type, &product);
-    tow_value x = tow__as(in[0], types.compute);
-    tow_value kernel =
-        plain ? tow__param_of_product(scope, "kernel", type, init) : tow_param_of(scope, "kernel", type, init);
-    tow_value y = tow_einsum(m->spec, 2, (tow_value[]){x, tow__as(kernel, types.compute)});
-    if (plain) y = tow__viewed_product(scope, "kernel", &product, x, y);
+    tow_value x = tow__as(in[0], types.compute), y;
+    if (is_product(&s, types.compute, &product))
+        y = tow__request_product(scope, &kernel, &product, x);
+    else
+        y = tow_einsum(m->spec, 2, (tow_value[]){x, tow__as(tow__request(scope, &kernel), types.compute)});
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &s, &types, y);
 }
 

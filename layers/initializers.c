@@ -168,7 +168,8 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
     tow_context_clear_error(ctx); /* so that no older message stands for one that the fill does not give */
     type = seen_type(init, type);
     if (type.dtype == TOW_F32) return init->fill(ctx, init, type, key, data);
-    if (init->fill_as && tow_dtype_is_float(type.dtype)) return init->fill_as(ctx, init, type, key, data);
+    if (init->fill_as && (tow_dtype_is_float(type.dtype) || tow__mapped_draw_of(init)))
+        return init->fill_as(ctx, init, type, key, data);
     size_t count = (size_t)tow_type_count(type);
     float *values = tow__alloc(ctx, count, sizeof *values);
     if (!values) return TOW_OUT_OF_MEMORY;
@@ -176,6 +177,12 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
     if (!status) status = convert_values(ctx, type.dtype, (int64_t)count, values, data);
     tow__free(ctx, values, count, sizeof *values);
     return status;
+}
+
+bool tow__init_draws(const tow_initializer *init)
+{
+    const tow__mapped_draw *mapped = tow__mapped_draw_of(init);
+    return mapped ? tow__init_draws(&mapped->init) : init->fill != tow_init_zeros().fill;
 }
 
 /* ---- constructors ------------------------------------------------------------------------------------------------ */

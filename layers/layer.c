@@ -1,6 +1,8 @@
 /* See layer.h. */
 #include "layers/layer.h"
 
+#include "layers/views.h"
+
 bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t min_in, size_t max_in, size_t n_out)
 {
     if (n_in >= min_in && n_in <= max_in && n_out == 1) return true;
@@ -123,13 +125,12 @@ static void spell_product(int x_rank, int rank, const tow_dot_dims *dot, char *x
 tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
                                   tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot)
 {
-    char in[TOW_MAX_RANK + 1] = {0}, own[TOW_MAX_RANK + 1] = {0}, result[2 * TOW_MAX_RANK + 1] = {0};
-    tow_value param = tow__param_of_product(scope, name, tow_make_type(types->params, rank, dims), init);
-    tow_value y = tow_dot_general(x, tow__as(param, types->compute), *dot);
-    if (!scope->view || tow_is_null(y)) return y;
-    spell_product(tow_value_type(x).rank, rank, dot, in, own, result);
-    tow__product product = {in, own, result, dot->n_batch, dot->n_contract, tow_make_type(types->params, rank, dims)};
-    return tow__viewed_product(scope, name, &product, x, y);
+    char in[TOW_MAX_RANK + 1] = {0}, own[TOW_MAX_RANK + 1] = {0}, y[2 * TOW_MAX_RANK + 1] = {0};
+    tow_variable_request request = {
+        .collection = "params", .name = name, .type = tow_make_type(types->params, rank, dims), .init = init};
+    if (scope->view) spell_product(tow_value_type(x).rank, rank, dot, in, own, y);
+    return tow__request_product(scope, &request,
+                                &(tow__product){in, own, y, dot->n_batch, dot->n_contract, types->compute, dot}, x);
 }
 
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types)

@@ -42,30 +42,55 @@ static bool too_deep(tow_scope *scope, int depth)
     return true;
 }
 
-/* A copy of the scope with one more component. traced: what the trace adds to the scope of its equations, "" for nothing. If it is
- * too deep or there is no memory, the scope itself: the error sticks to the trace. */
-static tow_scope *child_scope(tow_scope *scope, const char *name, const char *traced)
+/* A copy of the scope with one more component, of which the trace does not hear. NULL: no memory. */
+static tow_scope *make_child(tow_scope *scope, const char *name, size_t length)
 {
     tow_trace *t = scope->model->trace;
-    if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;
-    size_t prefix = strlen(scope->path), length = strlen(name);
-    tow_trace_push_scope(t, traced);
+    size_t prefix = strlen(scope->path), start = prefix + (prefix > 0);
     tow_scope *child = tow__trace_alloc(t, 1, sizeof *child);
-    char *path = tow__trace_alloc(t, prefix + length + 2, 1);
-    if (!child || !path) return scope;
-    snprintf(path, prefix + length + 2, "%s%s%s", scope->path, prefix ? "/" : "", name);
+    char *path = tow__trace_alloc(t, start + length + 1, 1);
+    if (!child || !path) return NULL;
+    snprintf(path, start + length + 1, "%s%s%.*s", scope->path, prefix ? "/" : "", (int)length, name);
     *child = (tow_scope){.model = scope->model,
                          .parent = scope,
                          .path = path,
                          .depth = scope->depth + 1,
-                         .name = path + (prefix ? prefix + 1 : 0),
+                         .name = path + start,
                          .level = scope->level,
                          .view = scope->view,
+                         .kept = scope->kept,
                          .lifted = scope->lifted,
                          .dtype = scope->dtype,
                          .param_dtype = scope->param_dtype,
                          .fixed = -1};
     return child;
+}
+
+/* A copy of the scope with one more component. traced: what the trace adds to the scope of its equations, "" for nothing. If it is
+ * too deep or there is no memory, the scope itself: the error sticks to the trace. */
+static tow_scope *child_scope(tow_scope *scope, const char *name, const char *traced)
+{
+    if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;
+    tow_trace_push_scope(scope->model->trace, traced);
+    tow_scope *child = make_child(scope, name, strlen(name));
+    return child ? child : scope;
+}
+
+tow_scope *tow__scope_at(const tow_scope *from, const char *path, const char **name)
+{
+    tow_scope *scope = (tow_scope *)from;
+    for (size_t n; scope && (n = strcspn(path, "/"), path[n]); path += n + 1) {
+        if (n == 2 && strncmp(path, "..", 2) == 0) {
+            while (scope->parent && (scope->transparent || scope->covered)) scope = scope->parent;
+            scope = scope->parent;
+        } else if (n == 0 || too_deep(scope, scope->depth + 1)) {
+            return NULL;
+        } else {
+            scope = make_child(scope, path, n);
+        }
+    }
+    *name = path;
+    return tow__component_fault(path) || strcmp(path, "..") == 0 ? NULL : scope;
 }
 
 tow_scope *tow_scope_begin(tow_scope *scope, const char *name)

@@ -49,6 +49,7 @@ typedef struct tow__frame {
     tow_value *state;  /* per variable: its value in this body, as it entered or was last written */
     bool *written;     /* per variable */
     tow__sown *sown;
+    uint32_t serial; /* of this frame; 0: the outermost */
     uint32_t body;   /* serial number of the builder that records the body */
     bool unreturned; /* within a body that has no frame, from which nothing written gets out */
     bool silent;     /* within the condition of a while, out of which nothing sown gets either: sowing does nothing */
@@ -62,33 +63,7 @@ typedef struct tow__capture {
     const char *hidden; /* the path of a layer that matches in a body without a frame, or NULL */
 } tow__capture;
 
-/* How the layers in a layer see their parameters: `value`, which `name` of `scope` holds, is replaced by what map returns.
- * Views of outer layers come first. */
-typedef struct tow__parameter_view tow__parameter_view;
-typedef tow_value (*tow__parameter_map)(const tow__parameter_view *view, tow_scope *scope, const char *name,
-                                        tow_value value);
-/* y [..., features], a product of x with such a parameter: letters of x, the parameter and y as in einsum. The axes of the parameter are
- * those that all three have, those that are contracted, and those that only the parameter and y have, in this order. */
-typedef struct tow__product {
-    const char *x, *param, *y;
-    int batch, contracted; /* axes of the parameter */
-    tow_type type;         /* of the parameter, as it is stored */
-} tow__product;
-typedef tow_value (*tow__product_map)(const tow__parameter_view *view, tow_scope *scope, const char *name,
-                                      const tow__product *product, tow_value x, tow_value y);
-struct tow__parameter_view {
-    tow__parameter_view *outer;
-    tow__parameter_map map;
-    tow__product_map product; /* in place of map, what a product with the parameter becomes; NULL: map only */
-    const void *user;
-    const tow_scope *at;                /* of the layer with the view */
-    struct tow__viewed_parameter *seen; /* what it gave, so that a parameter is mapped once in each body */
-};
-/* A parameter that a layer uses in a product only: views that change the product leave it as it is. Then the product must go through
- * tow__viewed_product. */
-tow_value tow__param_of_product(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
-tow_value tow__viewed_product(tow_scope *scope, const char *name, const tow__product *product, tow_value x,
-                              tow_value y);
+typedef struct tow__view tow__view; /* layers/views.h */
 
 /* What a transform says of what the layer in it asks for (layers/lift.c). */
 typedef struct tow__lift {
@@ -122,7 +97,8 @@ struct tow_scope {
     tow__repetition *repeated; /* of a transparent scope: it is within this while; else NULL */
     bool lifted;               /* here or above is a lift, or a while */
     const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
-    tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
+    tow__view *view;           /* of parameters and variables here and below; NULL: as they are stored */
+    bool kept;                 /* of what a view keeps beside a parameter (tow__open_beside) */
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 
@@ -151,6 +127,7 @@ struct tow__model {
     tow_trace *trace;
     tow__store params, state;
     tow__frame *frame;                      /* innermost; the outermost holds the graph's inputs */
+    uint32_t frames;                        /* that were opened */
     const char *const *mutable_collections; /* may be NULL */
     tow__names sown_collections;            /* into which something was to be sown */
     const char *at;                         /* path of the scope in which the model is called, "" for the root */
@@ -180,6 +157,9 @@ typedef struct tow__turn {
     const tow__lift *lift;
 } tow__turn;
 tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn);
+/* The scope of the parameter at a path that begins in `from`, "../embed/embedding", and its *name, "embedding". NULL: it is no such
+ * path, or an error sticks. */
+tow_scope *tow__scope_at(const tow_scope *from, const char *path, const char **name);
 /* Whether a scan draws as Flax's. */
 static inline bool tow__flax_keys(const tow_scope *scope, tow_scan_keys keys)
 {

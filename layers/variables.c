@@ -8,7 +8,7 @@
 #include <sha1.h>
 #include <stdio.h>
 
-#include "layers/scope.h"
+#include "layers/views.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -166,64 +166,29 @@ bool tow__same_layer(const tow_scope *scope, const tow__store *store, uint32_t i
     return false;
 }
 
-/* A parameter as a view gave it in the body with this serial number. */
-typedef struct tow__viewed_parameter {
-    struct tow__viewed_parameter *next;
-    uint32_t index, body;
-    tow_value value;
-} tow__viewed_parameter;
-
-/* The value of parameter `index` as the views see it. product: those that change products leave it, unless a view within them maps
- * it: that one must see what they make of it. */
-static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char *name, uint32_t index, tow_value value,
-                        bool product)
+static bool check_request(tow_scope *scope, const tow_variable_request *request)
 {
-    if (!view || tow__scope_failed(scope)) return value;
-    product = product && view->product;
-    value = viewed(view->outer, scope, name, index, value, product);
-    if (product) return value;
-    uint32_t body = tow__innermost_serial(scope->model->trace);
-    for (const tow__viewed_parameter *p = view->seen; p; p = p->next)
-        if (p->index == index && p->body == body) return p->value;
-    tow__viewed_parameter *p = tow__trace_alloc(scope->model->trace, 1, sizeof *p);
-    if (!p) return (tow_value){0};
-    *p = (tow__viewed_parameter){view->seen, index, body, view->map(view, scope, name, value)};
-    view->seen = p;
-    return p->value;
+    const tow_initializer *init = &request->init;
+    const char *fault = tow__component_fault(request->name);
+    if (!fault && init->fill && request->type.rank >= 0) return true;
+    tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                   "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
+                   "tow_init_zeros(), found no %s%s",
+                   request->name ? request->name : "NULL",
+                   fault                              ? "such name: it "
+                   : init->fill                       ? "dimensions"
+                   : tow_initializer_is_default(init) ? "initialiser"
+                                                      : "function .fill in an initialiser with options",
+                   fault ? fault : "");
+    return false;
 }
 
-/* The same for the product: the innermost views, as long as they change products. */
-static tow_value product_viewed(const tow__parameter_view *view, tow_scope *scope, const char *name,
-                                const tow__product *product, tow_value x, tow_value y)
-{
-    if (!view || !view->product || tow_is_null(y) || tow__scope_failed(scope)) return y;
-    y = product_viewed(view->outer, scope, name, product, x, y);
-    return view->product(view, scope, name, product, x, y);
-}
-
-tow_value tow__viewed_product(tow_scope *scope, const char *name, const tow__product *product, tow_value x, tow_value y)
-{
-    return product_viewed(scope->view, scope, name, product, x, y);
-}
-
-/* The parameter as the store holds it; *found is its place there, and stays as it is after an error. */
-static tow_value stored_param(tow_scope *scope, const char *name, tow_type type, tow_initializer init, uint32_t *found)
+tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request)
 {
     tow__model *m = scope->model;
-    if (tow__scope_failed(scope)) return (tow_value){0};
-    const char *fault = tow__component_fault(name);
-    if (fault || !init.fill || type.rank < 0) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
-                       "tow_init_zeros(), found no %s%s",
-                       name ? name : "NULL",
-                       fault                               ? "such name: it "
-                       : init.fill                         ? "dimensions"
-                       : tow_initializer_is_default(&init) ? "initialiser"
-                                                           : "function .fill in an initialiser with options",
-                       fault ? fault : "");
-        return (tow_value){0};
-    }
+    const char *name = request->name;
+    const tow_type type = request->type;
+    if (tow__scope_failed(scope) || !check_request(scope, request)) return (tow_value){0};
     tow_type stacked = type;
     int levels = 0;
     tow__resolved resolved;
@@ -273,29 +238,21 @@ static tow_value stored_param(tow_scope *scope, const char *name, tow_type type,
     if (m->initialising) {
         if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->params, index, "params/"))
             return (tow_value){0};
-        tow__recipe recipe = {.keys = tow__resolve_draw(scope, "params", name), .init = init, .levels = levels};
+        tow__recipe recipe = {
+            .keys = tow__resolve_draw(scope, "params", name), .init = request->init, .levels = levels};
         tow__store_record(scope, &resolved, &m->params, path, index, stacked, recipe,
                           true); /* zeros and ones draw, as in Flax */
-        *found = tow__names_find(&list->names, path);
         return tow_full(m->trace, type, 0);
     }
     m->params.used[index] = true;
-    *found = index;
     return tow__param_value(m, index);
 }
 
 tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
 {
-    uint32_t index = TOW__NO_NAME;
-    tow_value value = stored_param(scope, name, type, init, &index);
-    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value, false);
-}
-
-tow_value tow__param_of_product(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
-{
-    uint32_t index = TOW__NO_NAME;
-    tow_value value = stored_param(scope, name, type, init, &index);
-    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value, true);
+    tow_variable_request request = {.collection = "params", .name = name, .type = type, .init = init};
+    if (tow__scope_failed(scope) || !check_request(scope, &request)) return (tow_value){0};
+    return tow__request(scope, &request);
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)

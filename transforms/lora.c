@@ -18,28 +18,25 @@ typedef struct lora_call {
 } lora_call;
 
 /* One of the patterns stands for the path of the parameter below the layer. */
-static bool is_listed(const tow__parameter_view *view, const tow_scope *scope, const char *name)
+static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     const char *const *filter = ((const lora_call *)view->user)->m->filter;
-    size_t length = strlen(view->at->path);
-    const char *below = scope->path + length + (length > 0 && scope->path[length] == '/');
-    size_t size = strlen(below) + strlen(name) + 2;
-    char *path = tow__trace_alloc(scope->model->trace, size, 1);
-    if (!path) return false;
-    if (!filter) return strcmp(name, "kernel") == 0;
-    snprintf(path, size, "%s%s%s", below, below[0] ? "/" : "", name);
-    for (; *filter; filter++)
+    if (!tow__is_param(request)) return false;
+    if (!filter) return strcmp(request->name, "kernel") == 0;
+    const char *path = tow__viewed_path(view, scope, request);
+    for (; path && *filter; filter++)
         if (tow_path_matches(*filter, path)) return true;
     return false;
 }
 
 static double factor_of(const tow_lora *m) { return m->alpha != 0 ? m->alpha / (double)m->rank : 1; }
 
-/* a and b of a parameter of this type, in the type of computation. */
-static void factors(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_type type, int batch,
+/* a and b of a parameter, in the type of computation. */
+static void factors(const tow__view *view, tow_scope *scope, const tow_variable_request *request, int batch,
                     int contracted, tow_dtype compute, tow_value *a, tow_value *b)
 {
     lora_call *c = (lora_call *)view->user;
+    const tow_type type = request->type;
     tow_type left = type, right = type;
     int in = batch + contracted;
     left.rank = in + 1;
@@ -48,7 +45,7 @@ static void factors(const tow__parameter_view *view, tow_scope *scope, const cha
     right.dims[batch] = c->m->rank;
     for (int i = in; i < type.rank; i++) right.dims[batch + 1 + i - in] = type.dims[i];
     c->matched++;
-    tow_scope *beside = tow__open_beside(scope, "LoRA", name);
+    tow_scope *beside = tow__open_beside(scope, "LoRA", request->name);
     *a = tow__as(tow_param_of(beside, "a", left, tow__init_or(c->m->a_init, tow_init_he_uniform())), compute);
     *b = tow__as(tow_param_of(beside, "b", right, tow__init_or(c->m->b_init, tow_init_zeros())), compute);
     tow__close_beside(beside);
@@ -63,39 +60,39 @@ static char free_letter(const tow__product *p)
 }
 
 /* y + alpha/rank (x a) b */
-static tow_value add_product(const tow__parameter_view *view, tow_scope *scope, const char *name, const tow__product *p,
-                             tow_value x, tow_value y)
+static tow_value add_product(const tow__view *view, tow_scope *scope, const tow_variable_request *request,
+                             const tow__product *p, tow_value x)
 {
     const tow_lora *m = ((const lora_call *)view->user)->m;
-    if (!is_listed(view, scope, name)) return y;
     char first[8 * TOW_MAX_RANK], second[8 * TOW_MAX_RANK], middle[2 * TOW_MAX_RANK + 4], r = free_letter(p);
     int in = p->batch + p->contracted, n = 0;
+    tow_value y = tow__request_product(scope, request, p, x), a, b;
+    if (tow_is_null(y)) return y;
     for (const char *c = p->y; *c; c++)
         if (!strchr(p->param + in, *c)) middle[n++] = *c;
     middle[n++] = r;
     middle[n] = '\0';
     snprintf(first, sizeof first, "%s,%.*s%c->%s", p->x, in, p->param, r, middle);
     snprintf(second, sizeof second, "%s,%.*s%c%s->%s", middle, p->batch, p->param, r, p->param + in, p->y);
-    tow_value a, b;
-    factors(view, scope, name, p->type, p->batch, p->contracted, tow_value_type(x).dtype, &a, &b);
+    factors(view, scope, request, p->batch, p->contracted, p->compute, &a, &b);
     tow_value low = tow_einsum(first, 2, (tow_value[]){x, a});
     return tow_add(y, tow_einsum(second, 2, (tow_value[]){tow_mul_scalar(low, factor_of(m)), b}));
 }
 
 /* w + alpha/rank a b, `in` all axes but the last one */
-static tow_value add_update(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_value value)
+static tow_value add_update(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_lora *m = ((const lora_call *)view->user)->m;
-    tow_type type = tow_value_type(value);
-    if (tow_is_null(value) || !is_listed(view, scope, name)) return value;
+    const tow_type type = request->type;
+    tow_value value = tow__request(scope, request), a, b;
+    if (tow_is_null(value)) return value;
     if (type.rank < 2) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "LoRA: the parameter \"%s\" is %s; expected parameters with inputs and features", name,
+                       "LoRA: the parameter \"%s\" is %s; expected parameters with inputs and features", request->name,
                        tow__type_name(type).text);
         return (tow_value){0};
     }
-    tow_value a, b;
-    factors(view, scope, name, type, 0, type.rank - 1, type.dtype, &a, &b);
+    factors(view, scope, request, 0, type.rank - 1, type.dtype, &a, &b);
     return tow_add(value, tow_mul_scalar(tow_dot(a, b), factor_of(m)));
 }
 
@@ -106,8 +103,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow__check_option(scope, "LoRA", c.m->rank > 0 && c.m->rank < TOW__SIZE_LIMIT, "rank", (double)c.m->rank,
                            "a positive number"))
         return;
-    tow__call_viewed(scope, c.m->inner, &(tow__parameter_view){.map = add_update, .product = add_product, .user = &c},
-                     n_in, in, n_out, out);
+    const tow__view view = {.takes = is_listed, .read = add_update, .product = add_product, .user = &c};
+    tow__call_viewed(scope, c.m->inner, &view, n_in, in, n_out, out);
     if (c.matched > 0 || tow__scope_failed(scope)) return;
     tow_scope_fail(scope, TOW_NOT_FOUND,
                    "LoRA: no parameter of the layer matches .filter; expected patterns such as \"**/kernel\"");

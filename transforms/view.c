@@ -1,11 +1,11 @@
 /* See view.h. */
 #include "transforms/view.h"
 
-void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__parameter_view *view, size_t n_in,
+void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__view *view, size_t n_in,
                       const tow_value *in, size_t n_out, tow_value *out)
 {
     tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
-    tow__parameter_view *own = tow__trace_alloc(scope->model->trace, 1, sizeof *own);
+    tow__view *own = tow__trace_alloc(scope->model->trace, 1, sizeof *own);
     if (!here || !own) return;
     *own = *view;
     own->outer = scope->view;
@@ -18,7 +18,7 @@ void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__para
 tow_scope *tow__open_beside(tow_scope *scope, const char *kind, const char *parameter)
 {
     tow_scope *outer = tow_scope_begin(scope, kind), *inner = tow_scope_begin(outer, parameter);
-    if (inner != scope) inner->view = NULL;
+    if (inner != scope) inner->kept = true;
     return inner;
 }
 
@@ -26,4 +26,10 @@ void tow__close_beside(tow_scope *beside)
 {
     tow_scope_end(beside);
     tow_scope_end(beside);
+}
+
+bool tow__takes_params(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+{
+    (void)view, (void)scope;
+    return tow__is_param(request);
 }

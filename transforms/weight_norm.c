@@ -11,13 +11,14 @@
 #include "transforms/view.h"
 
 /* Some of the filter's strings is in "layer/kernel", the path of the parameter below the norm. */
-static bool is_listed(const tow_scope *at, const tow_scope *scope, const char *name, const char *const *filter)
+static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     static const char *const kernels[] = {"kernel", NULL};
-    size_t length = strlen(at->path);
-    const char *path = scope->path + length + (length > 0 && scope->path[length] == '/');
-    for (const char *const *part = filter ? filter : kernels; *part; part++)
-        if (strstr(path, *part) || strstr(name, *part)) return true;
+    const tow_weight_norm *m = view->user;
+    const char *path = tow__is_param(request) ? tow__viewed_path(view, scope, request) : NULL;
+    if (!path || m->everything) return path != NULL;
+    for (const char *const *part = m->filter ? m->filter : kernels; *part; part++)
+        if (strstr(path, *part)) return true;
     return false;
 }
 
@@ -50,18 +51,18 @@ static bool read_shape(tow_scope *scope, const tow_weight_norm *m, tow_type type
     return true;
 }
 
-static tow_value weight_normed(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_value value)
+static tow_value weight_normed(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_weight_norm *m = view->user;
-    tow_type type = tow_value_type(value);
+    tow_value value = tow__request(scope, request);
+    const tow_type type = request->type;
     int n, n_reduced, reduced[TOW_MAX_RANK];
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
-    if (!m->everything && !is_listed(view->at, scope, name, m->filter)) return value;
     if (!read_shape(scope, m, type, &n_reduced, reduced, &n, dims, spread)) return (tow_value){0};
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* norms are f32 at least */
     tow_value y = normalised(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
     if (m->no_scale) return tow__as(y, type.dtype);
-    tow_scope *beside = tow__open_beside(scope, "WeightNorm", name);
+    tow_scope *beside = tow__open_beside(scope, "WeightNorm", request->name);
     tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
     tow__close_beside(beside);
     return tow__as(tow_mul(y, tow_reshape(tow__as(scale, wide), type.rank, spread)), type.dtype);
@@ -72,7 +73,8 @@ static void call_weight_norm(tow_scope *scope, const tow_module *module, size_t 
 {
     const tow_weight_norm *m = (const tow_weight_norm *)module;
     if (!tow__check_option(scope, "WeightNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number")) return;
-    tow__call_viewed(scope, m->inner, &(tow__parameter_view){.map = weight_normed, .user = m}, n_in, in, n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__view){.takes = is_listed, .read = weight_normed, .user = m}, n_in, in,
+                     n_out, out);
 }
 
 /* ---- SpectralNorm ------------------------------------------------------------------------------------------------ */
@@ -91,22 +93,28 @@ static tow_value largest_singular_value(tow_value w, int64_t steps, double epsil
     return tow_reshape(tow_dot_general(tow_dot(tow_stop_gradient(v), w), *u, with_transpose), 0, NULL);
 }
 
-static tow_value spectral_normed(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_value value)
+static bool is_matrix(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+{
+    return tow__takes_params(view, scope, request) && request->type.rank >= 2;
+}
+
+static tow_value spectral_normed(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_spectral_norm *m = view->user;
-    tow_type type = tow_value_type(value);
-    if (type.rank < 2) return value;
+    tow_value value = tow__request(scope, request);
+    const tow_type type = request->type;
+    if (tow_is_null(value)) return value;
     if (type.rank > 2 && m->matrices_only) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "SpectralNorm: the parameter \"%s\" is %s; expected matrices, or .matrices_only = false", name,
-                       tow__type_name(type).text);
+                       "SpectralNorm: the parameter \"%s\" is %s; expected matrices, or .matrices_only = false",
+                       request->name, tow__type_name(type).text);
         return (tow_value){0};
     }
     int64_t columns = type.dims[type.rank - 1];
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* the iteration is f32 at least */
     tow_value w =
         tow_reshape(tow__as(value, wide), 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
-    tow_scope *beside = tow__open_beside(scope, "SpectralNorm", name);
+    tow_scope *beside = tow__open_beside(scope, "SpectralNorm", request->name);
     tow_value u = tow_variable(beside, "batch_stats", "u", tow_make_type(TOW_F32, 2, (int64_t[]){1, columns}),
                                tow_init_normal(1));
     tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
@@ -128,7 +136,8 @@ static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_
     if (!tow__check_option(scope, "SpectralNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number") ||
         !tow__check_option(scope, "SpectralNorm", m->n_steps >= 0, "n_steps", (double)m->n_steps, "a positive number"))
         return;
-    tow__call_viewed(scope, m->inner, &(tow__parameter_view){.map = spectral_normed, .user = m}, n_in, in, n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__view){.takes = is_matrix, .read = spectral_normed, .user = m}, n_in, in,
+                     n_out, out);
 }
 
 const tow_module_class tow_weight_norm_class = {.name = "WeightNorm", .call = call_weight_norm};

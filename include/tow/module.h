@@ -145,6 +145,18 @@ TOW_API bool tow_scope_initialising(const tow_scope *scope);
  * did. Error: TOW_UNSUPPORTED inside a function given to an operation such as tow_remat_function. */
 TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
 
+/* What a layer asks its scope for. Functions of layers that change how others see their variables get one, and make others:
+ * TOW_MAP_VARIABLES in tow/transforms.h. */
+typedef struct tow_variable_request {
+    const char *collection; /* "params" or that of a variable */
+    const char *name;       /* "kernel" */
+    const char *path;       /* "attn/query/kernel", below the layer whose function gets it; need not be set in others */
+    tow_type type;
+    tow_initializer init;
+} tow_variable_request;
+/* tow_param_of or tow_variable, as the collection says. */
+TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *request);
+
 /* ---- random keys, children --------------------------------------------------------------------------------------- */
 
 /* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)), by which parameters are

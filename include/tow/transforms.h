@@ -269,6 +269,53 @@ typedef struct tow_custom_vjp_layer {
 TOW_API extern const tow_module_class tow_value_and_grad_layer_class, tow_vjp_layer_class, tow_jvp_layer_class,
     tow_custom_vjp_layer_class;
 
+/* ---- map_variables: a layer that sees its parameters and variables changed --------------------------------------- */
+/* The layer `inner`; what it asks for at the paths that `variables` lists is stored otherwise than it sees it, or made of something
+ * else. A function gets the request of the layer, with the path below this layer, the type and the initialiser.
+ *     trans_in     what the layer sees, made of what is stored: a mask, a norm, signs. It must have the type that was asked for.
+ *     trans_out    what is stored, made of what the layer sees: the inverse of trans_in. It says the stored type, the initial value
+ *                  (of the layer's own draw), and what is stored when the layer writes a variable.
+ *     make         in place of both: what the layer sees, made of whatever the function asks `scope` for (tow_param_of, tow_variable,
+ *                  tow_make_rng; tow_request_variable(scope, asked) for what would be stored without it), under any name.
+ *     kernels whose upper triangle alone counts         .trans_in = upper_triangle
+ *     kernels that are stored transposed                .trans_in = transpose, .trans_out = transpose
+ *     kernels that are products a b of low rank         .make = product_of_two
+ * Without trans_out and make the stored type and the initial value are those that the layer asks for. In reverse mode gradients are
+ * those of what is stored. Layers of this kind, TOW_LORA, TOW_WEIGHT_NORM and the like nest in any order: each sees what those around
+ * it give. What they keep beside a parameter ("LoRA/kernel/a") is mapped if its path matches; what is sown is not. A parameter is
+ * mapped once in each body of a scan, a remat or the like, however often it is asked for; files hold what is stored.
+ * Errors: TOW_NOT_FOUND for a pattern that nothing matches; TOW_TYPE_MISMATCH for a function that gives another type than the layer
+ * asks for; TOW_INVALID_ARGUMENT for a variable that is written, without trans_out. */
+typedef struct tow_map_variables {
+    tow_module module;
+    const tow_module *inner;
+    /* Patterns as of tow_lift_rule, NULL-terminated: a collection ("params", "batch_stats"), or "collection/path" below this layer
+     * ("params/kernel", "params/enc*kernel"); NULL: "params". */
+    const char *const *variables;
+    tow_value (*trans_in)(tow_value stored, const tow_variable_request *asked, const void *user); /* NULL: as stored */
+    tow_value (*trans_out)(tow_value seen, const tow_variable_request *asked, const void *user);  /* NULL: as seen */
+    tow_value (*make)(tow_scope *scope, const tow_variable_request *asked, const void *user);
+    const void *user; /* for the functions */
+} tow_map_variables;
+#define TOW_MAP_VARIABLES(...) TOW__WRAPPER(tow_map_variables, __VA_ARGS__)
+
+/* ---- tied: a layer one of whose parameters is that of another layer ---------------------------------------------- */
+/* The layer `inner`, in which `parameter` is the parameter at the path `to`, or its transpose: one array, with one gradient, the sum
+ * over all its uses. `to` begins at this layer, and ".." is the scope around it; an iteration of a scan is one component:
+ *     tow_tied output = TOW_TIED(&dense, .to = "../embed/embedding", .transposed = true);      dense.no_bias = true
+ *     h = tow_apply(scope, "embed", &embed, tokens); ... logits = tow_apply(scope, "output", &output, h);
+ * The parameter is seen through the map_variables, LoRA and norms around the scope in which `to` begins to go down.
+ * Errors: TOW_NOT_FOUND if the layer does not ask for `parameter`, or if no layer that was called before holds `to`; TOW_SHAPE_MISMATCH,
+ * TOW_TYPE_MISMATCH. */
+typedef struct tow_tied {
+    tow_module module;
+    const tow_module *inner;
+    const char *parameter; /* path below this layer; NULL: "kernel" */
+    const char *to;
+    bool transposed; /* the axes in the opposite order */
+} tow_tied;
+#define TOW_TIED(...) TOW__WRAPPER(tow_tied, __VA_ARGS__)
+
 /* ---- WeightNorm: a layer whose kernels have norms that are learned ----------------------------------------------- */
 /* The layer `inner`, which sees its kernels as w rsqrt(sum(w^2) + epsilon) scale, with the sum over the axes that are not features.
  * Beside a parameter "kernel" stands "WeightNorm/kernel/scale", of the sizes of its feature axes: at first all norms are 1. */
@@ -315,7 +362,8 @@ typedef struct tow_precision {
 #define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
 
 TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_remat_scan_class, tow_layer_stack_class,
-    tow_vmap_layer_class, tow_method_class, tow_weight_norm_class, tow_spectral_norm_class, tow_precision_class;
+    tow_vmap_layer_class, tow_method_class, tow_map_variables_class, tow_tied_class, tow_weight_norm_class,
+    tow_spectral_norm_class, tow_precision_class;
 
 #ifdef __cplusplus
 }

@@ -17,22 +17,6 @@ static const tow_lift_rule *const carried =
     (const tow_lift_rule[]){{"counters", TOW_CARRIED}, {"batch_stats", TOW_CARRIED}, {NULL, TOW_STACKED}};
 static const tow_type predicate = {.dtype = TOW_BOOL}, number = {.dtype = TOW_I32};
 
-static void expect_same_lift(const char *what, const lift_run *a, const lift_run *b)
-{
-    expect_same_list(what, a->params, b->params);
-    expect_same_list(what, a->state, b->state);
-    for (size_t i = 0; i < a->n_out; i++)
-        assert_memory_equal(tow_array_data(a->outputs[i]), tow_array_data(b->outputs[i]),
-                            tow_type_bytes(tow_array_type(a->outputs[i])));
-    for (size_t i = 0; i < a->n_in; i++)
-        assert_memory_equal(tow_array_data(a->in_grads[i]), tow_array_data(b->in_grads[i]),
-                            tow_type_bytes(tow_array_type(a->in_grads[i])));
-    for (size_t i = 0; i < tow_params_count(a->params) && tow_params_count(a->params) == tow_params_count(b->params);
-         i++)
-        assert_memory_equal(tow_array_data(a->grads[i]), tow_array_data(b->grads[i]),
-                            tow_type_bytes(tow_array_type(a->grads[i])));
-}
-
 /* ---- one call with arrays ---------------------------------------------------------------------------------------- */
 
 typedef struct called {

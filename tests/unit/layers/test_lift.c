@@ -116,20 +116,6 @@ static void test_golden(void **unused)
 static const tow_type two[] = {{.dtype = TOW_F32, .rank = 2, .dims = {2, 4}},
                                {.dtype = TOW_F32, .rank = 3, .dims = {3, 2, 4}}};
 
-static void expect_same_lift(const char *what, const lift_run *a, const lift_run *b)
-{
-    expect_same_list(what, a->params, b->params);
-    expect_same_list(what, a->state, b->state);
-    for (size_t i = 0; i < a->n_out; i++)
-        if (memcmp(tow_array_data(a->outputs[i]), tow_array_data(b->outputs[i]),
-                   tow_type_bytes(tow_array_type(a->outputs[i]))))
-            fail_msg("%s: output %zu", what, i);
-    for (size_t i = 0; i < a->n_in; i++)
-        if (memcmp(tow_array_data(a->in_grads[i]), tow_array_data(b->in_grads[i]),
-                   tow_type_bytes(tow_array_type(a->in_grads[i]))))
-            fail_msg("%s: gradient of input %zu", what, i);
-}
-
 /* The loop, the loop over remat and the same written out have equal names on disk, values and bits, whatever is shared. */
 static void test_rules_unrolled(void **unused)
 {

@@ -15,7 +15,7 @@ static inline void call_cell(tow_scope *s, const tow_module *module, size_t n_in
 {
     (void)module;
     tow_type type = tow_value_type(in[0]);
-    int64_t features = type.dims[type.rank - 1];
+    int64_t features = type.rank > 0 ? type.dims[type.rank - 1] : 1; /* rank 0: after an error */
     tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, features), tow_init_zeros());
     tow_value calls = tow_variable(s, "counters", "calls", SCALAR(TOW_I32), (tow_initializer){0});
     tow_dense dense = TOW_DENSE(.features = features, .bias_init = tow_init_normal(0.5));
@@ -177,6 +177,26 @@ static inline tow_array *lifted_result(const lift_run *r, const char *what)
     if (strncmp(what, "param/", 6) == 0) return array_at(r->params, what + 6, NULL);
     if (strncmp(what, "state/", 6) == 0) return array_at(r->state, what + 6, NULL);
     return strncmp(what, "grad/", 5) == 0 && array_at(r->params, what + 5, &index) ? r->grads[index] : NULL;
+}
+
+/* The same parameters, variables, outputs and gradients, to the bit; gradients of parameters where both models hold them alike. */
+static inline void expect_same_lift(const char *what, const lift_run *a, const lift_run *b)
+{
+    expect_same_list(what, a->params, b->params);
+    expect_same_list(what, a->state, b->state);
+    for (size_t i = 0; i < a->n_out; i++)
+        if (memcmp(tow_array_data(a->outputs[i]), tow_array_data(b->outputs[i]),
+                   tow_type_bytes(tow_array_type(a->outputs[i]))))
+            fail_msg("%s: output %zu", what, i);
+    for (size_t i = 0; i < a->n_in; i++)
+        if (memcmp(tow_array_data(a->in_grads[i]), tow_array_data(b->in_grads[i]),
+                   tow_type_bytes(tow_array_type(a->in_grads[i]))))
+            fail_msg("%s: gradient of input %zu", what, i);
+    const size_t n = tow_params_count(a->params) == tow_params_count(b->params) ? tow_params_count(a->params) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(tow_array_data(a->grads[i]), tow_array_data(b->grads[i]),
+                   tow_type_bytes(tow_array_type(a->grads[i]))))
+            fail_msg("%s: gradient of %s", what, tow_params_path(a->params, i));
 }
 
 #endif

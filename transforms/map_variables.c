@@ -1,0 +1,206 @@
+/* map_variables: a layer around another one, which sees its parameters and variables through functions of the user.
+ *
+ *   trans_in       seen = trans_in(stored)
+ *   trans_out      stored = trans_out(seen): the type that is stored, the initial value, and what is stored of a new value
+ *   make           seen = make(scope), of other requests */
+#include <stdio.h>
+
+#include "layers/initializers.h"
+#include "tow/graph.h"
+#include "transforms/view.h"
+
+/* What one call of the layer works on. */
+typedef struct map_call {
+    const tow_map_variables *m;
+    bool *used; /* per pattern: it matched something */
+} map_call;
+
+static const char *const params_alone[] = {"params", NULL};
+
+static const char *const *patterns_of(const tow_map_variables *m) { return m->variables ? m->variables : params_alone; }
+
+/* "collection/path" */
+static const char *full_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+{
+    const char *path = tow__viewed_path(view, scope, request);
+    if (!path) return NULL;
+    size_t size = strlen(request->collection) + strlen(path) + 2;
+    char *text = tow__trace_alloc(scope->model->trace, size, 1);
+    if (text) snprintf(text, size, "%s/%s", request->collection, path);
+    return text;
+}
+
+static bool takes(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+{
+    const map_call *c = view->user;
+    const char *path = full_path(view, scope, request), *const *patterns = patterns_of(c->m);
+    bool found = false;
+    for (size_t i = 0; path && patterns[i]; i++) {
+        if (!tow_path_matches(patterns[i], strchr(patterns[i], '/') ? path : request->collection)) continue;
+        found = c->used[i] = true;
+    }
+    return found;
+}
+
+/* ---- what is stored ---------------------------------------------------------------------------------------------- */
+
+/* trans_out for one request. It lives as long as the trace, and initial values are drawn within that. */
+typedef struct inverse {
+    tow_variable_request asked;
+    const tow_map_variables *m;
+    tow__mapped_draw draw;
+} inverse;
+
+static void record_inverse(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const inverse *i = user;
+    (void)trace;
+    out[0] = i->m->trans_out(in[0], &i->asked, i->m->user);
+}
+
+/* The request as the functions get it, with texts that live as long as the trace. */
+static bool copy_request(const tow__view *view, const tow_scope *scope, const tow_variable_request *request,
+                         tow_variable_request *copy)
+{
+    const char *path = tow__viewed_path(view, scope, request);
+    size_t n = strlen(request->collection) + 1;
+    char *collection = tow__trace_alloc(scope->model->trace, n, 1);
+    if (!path || !collection) return false;
+    *copy = *request;
+    copy->collection = memcpy(collection, request->collection, n);
+    copy->path = path;
+    copy->name = path + strlen(path) - strlen(request->name);
+    return true;
+}
+
+/* The type that trans_out gives. */
+static bool find_type(tow_scope *scope, inverse *i, tow_type *type)
+{
+    tow_context *ctx = scope->model->ctx;
+    tow_graph *graph = NULL;
+    tow_status status = tow_trace_function(ctx, record_inverse, i, 1, &i->asked.type, NULL, 1, &graph);
+    if (!status) *type = tow_graph_output_type(graph, 0);
+    tow_graph_release(graph);
+    if (!status) return true;
+    char text[sizeof ctx->error];
+    memcpy(text, ctx->error, sizeof text);
+    tow_scope_fail(scope, status, "map_variables: .trans_out of \"%s\" (%s): %.600s", i->asked.name,
+                   tow__type_name(i->asked.type).text, text);
+    return false;
+}
+
+/* What to ask for outside. */
+static bool stored_request(tow_scope *scope, const tow_map_variables *m, const tow_variable_request *asked,
+                           tow_variable_request *stored)
+{
+    *stored = *asked;
+    if (!m->trans_out || tow__request_of_any_type(asked)) return true;
+    inverse *i = tow__trace_alloc(scope->model->trace, 1, sizeof *i);
+    if (!i) return false;
+    *i = (inverse){.asked = *asked, .m = m, .draw = {asked->type, asked->init, record_inverse, i}};
+    if (!find_type(scope, i, &stored->type)) return false;
+    stored->init = tow__init_mapped(&i->draw);
+    return true;
+}
+
+/* ---- the view ---------------------------------------------------------------------------------------------------- */
+
+/* What the layer sees must have the type that it asks for. */
+static tow_value checked(tow_scope *scope, const tow_map_variables *m, const tow_variable_request *asked,
+                         tow_value seen)
+{
+    if (tow__scope_failed(scope)) return (tow_value){0};
+    if (!tow_is_null(seen) && !tow__is_current(scope->model->trace, seen)) return (tow_value){0};
+    tow_type found = tow_value_type(seen);
+    if (!tow_is_null(seen) && (tow__request_of_any_type(asked) || tow_type_equal(found, asked->type))) return seen;
+    tow_scope_fail(
+        scope, TOW_TYPE_MISMATCH,
+        "map_variables: the layer asks for \"%s\" of type %s, and .%s gave %s; return a value of the type that the "
+        "layer asks for%s",
+        asked->name, tow__type_name(asked->type).text, m->make ? "make" : "trans_in",
+        tow_is_null(seen) ? "the null value" : tow__type_name(found).text,
+        m->make || m->trans_out ? "" : ", or give .trans_out if another type is stored");
+    return (tow_value){0};
+}
+
+static tow_value read_mapped(const tow__view *view, tow_scope *outside, const tow_variable_request *request)
+{
+    const tow_map_variables *m = ((const map_call *)view->user)->m;
+    tow_variable_request asked, stored;
+    if (!copy_request(view, outside, request, &asked)) return (tow_value){0};
+    if (m->make) {
+        if (tow__request_of_any_type(&asked)) {
+            tow_scope_fail(
+                outside, TOW_INVALID_ARGUMENT,
+                "map_variables: the layer asks for \"%s\" of %s without a type, which .make must know; declare it "
+                "with tow_variable",
+                asked.name, asked.collection);
+            return (tow_value){0};
+        }
+        return checked(outside, m, &asked, m->make(outside, &asked, m->user));
+    }
+    if (!stored_request(outside, m, &asked, &stored)) return (tow_value){0};
+    tow_value value = tow__request(outside, &stored);
+    if (tow_is_null(value)) return value;
+    tow_variable_request seen = asked;
+    if (tow__request_of_any_type(&asked)) seen.type = tow_value_type(value);
+    return checked(outside, m, &asked, m->trans_in ? m->trans_in(value, &seen, m->user) : value);
+}
+
+static void write_mapped(const tow__view *view, tow_scope *outside, const tow_variable_request *request,
+                         tow_value value)
+{
+    const tow_map_variables *m = ((const map_call *)view->user)->m;
+    tow_variable_request asked;
+    if (!copy_request(view, outside, request, &asked)) return;
+    if (!m->trans_out) {
+        tow_scope_fail(
+            outside, TOW_INVALID_ARGUMENT,
+            "map_variables: the layer writes \"%s\" of %s, which it sees through .%s; give .trans_out, which says "
+            "what to store, or leave the variable out of .variables",
+            asked.name, asked.collection, m->make ? "make" : "trans_in");
+        return;
+    }
+    if (tow_is_null(value) || !tow__is_current(outside->model->trace, value)) {
+        tow__request_write(outside, &asked, value); /* reports it */
+        return;
+    }
+    value = m->trans_out(value, &asked, m->user);
+    asked.type = tow_value_type(value);
+    tow__request_write(outside, &asked, value);
+}
+
+static void check_used(tow_scope *scope, const map_call *c)
+{
+    const char *const *patterns = patterns_of(c->m);
+    for (size_t i = 0; patterns[i] && !tow__scope_failed(scope); i++)
+        if (!c->used[i])
+            tow_scope_fail(
+                scope, TOW_NOT_FOUND,
+                "map_variables: .variables: \"%s\" matches nothing that the layer asks for; expected a collection "
+                "(\"params\"), or a pattern of collection/path below this layer (\"params/**kernel\")",
+                patterns[i]);
+}
+
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
+{
+    const tow_map_variables *m = (const tow_map_variables *)module;
+    size_t n = 0;
+    if (m->make ? m->trans_in || m->trans_out : !m->trans_in && !m->trans_out) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "map_variables: found %s; give .trans_in, .trans_out or both, or .make alone",
+                       m->make ? ".make beside another function" : "no function");
+        return;
+    }
+    while (patterns_of(m)[n]) n++;
+    map_call *c = tow__trace_alloc(scope->model->trace, 1, sizeof *c);
+    bool *used = tow__trace_alloc(scope->model->trace, n + 1, sizeof *used);
+    if (!c || !used) return;
+    *c = (map_call){m, used};
+    const tow__view view = {.takes = takes, .read = read_mapped, .write = write_mapped, .of_kept = true, .user = c};
+    tow__call_viewed(scope, m->inner, &view, n_in, in, n_out, out);
+    check_used(scope, c);
+}
+
+const tow_module_class tow_map_variables_class = {.name = "map_variables", .call = call};
