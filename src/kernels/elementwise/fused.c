@@ -11,13 +11,13 @@
 #include "src/kernels/tables.h"
 
 enum {
-    STACK = 32 << 10,   /* bytes of all tiles of one thread */
-    NEAR = 24 << 10,    /* bytes of tiles that should stay in the nearest cache */
-    CROWDED = 16 << 10, /* the same where many arrays stream past, with what is fetched of them early */
-    FEW = 3,            /* arrays that leave the cache to the tiles: large ones often lie alike, and share few ways */
-    LONGEST = 1024,     /* elements of a tile */
-    GRAIN = 64,         /* tiles are multiples of this */
-    SHORT_ROW = 256     /* rows shorter than this share tiles */
+    STACK = 32 << 10,  /* bytes of all tiles of one thread */
+    NEAR = 24 << 10,   /* bytes of tiles that should stay in the nearest cache */
+    CROWDED = 8 << 10, /* the same where many arrays stream past, which are fetched early; ops of short tiles overlap */
+    FEW = 3,           /* arrays that leave the cache to the tiles: large ones often lie alike, and share few ways */
+    LONGEST = 1024,    /* elements of a tile */
+    GRAIN = 64,        /* tiles are multiples of this */
+    SHORT_ROW = 256    /* rows shorter than this share tiles */
 };
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
@@ -110,6 +110,14 @@ void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in,
     share_rows(program, l);
 }
 
+static bool only_moves(const tow__fused_job *job)
+{
+    bool moves = true;
+    for (uint32_t i = 0; i < job->program->n_in; i++) moves &= job->layout->access[i] != TOW__GATHERED;
+    for (uint32_t k = 0; k < job->program->n_out; k++) moves &= !job->staged[k];
+    return moves;
+}
+
 void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow__fused_layout *layout,
                       const tow__buffer *const *in, const tow__buffer *const *out)
 {
@@ -125,6 +133,7 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
         for (uint32_t i = 0; i < program->n_in; i++)
             job->staged[k] |= (program->read_after_write[k] >> i & 1) && job->in[i] == job->out[k];
     }
+    job->moves = only_moves(job);
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -212,6 +221,25 @@ static void run_ops(const tow__fused *program, int64_t n, const cursor *c)
     }
 }
 
+/* Where results begin that are written where they lie, for the tile that begins with element `start`. */
+static void place_results(const tow__fused_job *job, cursor *c, int64_t start)
+{
+    const tow__fused *program = job->program;
+    for (uint32_t k = 0; k < program->n_out; k++) {
+        const uint32_t value = program->n_in + k;
+        if (job->staged[k]) continue;
+        char *to = c->room[k] ? c->room[k] + (start - c->origin) * program->sizes[value]
+                              : job->out[k] + start * program->sizes[value];
+        c->in[value] = c->out[value] = to;
+    }
+}
+
+static const char *contiguous(const tow__fused_job *job, const cursor *c, uint32_t i, int64_t start, int64_t column)
+{
+    const int64_t size = job->program->sizes[i];
+    return job->layout->shared ? job->in[i] + start * size : c->rows[i] + column * size;
+}
+
 /* Elements start .. start + n: of the current row from `column` on, or of the whole if rows share tiles. */
 static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_t column, int64_t n)
 {
@@ -220,19 +248,13 @@ static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_
     for (uint32_t i = 0; i < program->n_in; i++) {
         int64_t size = program->sizes[i], stride = l->strides[i][l->rank];
         if (l->access[i] == TOW__CONTIGUOUS)
-            c->in[i] = l->shared ? job->in[i] + start * size : c->rows[i] + column * size;
+            c->in[i] = contiguous(job, c, i, start, column);
         else if (l->access[i] == TOW__GATHERED && l->shared)
             tow__strided_read(&job->gathered[i], start, n, c->tiles[i]);
         else if (l->access[i] == TOW__GATHERED)
             tow__copy_run((size_t)size, n, c->tiles[i], c->rows[i] + column * stride * size, stride);
     }
-    for (uint32_t k = 0; k < program->n_out; k++) {
-        uint32_t value = program->n_in + k;
-        if (job->staged[k]) continue;
-        char *to = c->room[k] ? c->room[k] + (start - c->origin) * program->sizes[value]
-                              : job->out[k] + start * program->sizes[value];
-        c->in[value] = c->out[value] = to;
-    }
+    place_results(job, c, start);
     run_ops(program, n, c);
     for (uint32_t k = 0; k < program->n_out; k++) {
         size_t size = program->sizes[program->n_in + k];
@@ -240,8 +262,68 @@ static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_
     }
 }
 
+/* ---- tiles that only move on ------------------------------------------------------------------------------------- */
+
+/* Of each op, where its results and then its operands are, and how many bytes that moves on with a tile. Short tiles pay if little
+ * is to be done between ops: the processor then works on several at once, and divisions of one hide the others. */
+enum {
+    PLACES = 8,
+    FEW_OPS = 16 /* of programs that go this way: threads of callers may have small stacks */
+};
+_Static_assert(TOW__FUSED_RESULTS + TOW__FUSED_ARITY <= PLACES, "an op has places for all its operands");
+typedef struct moving {
+    void *at[PLACES * FEW_OPS];
+    size_t by[PLACES * FEW_OPS];
+} moving;
+
+/* Value v as a place of an op. */
+static void place(const tow__fused_job *job, const void *at, uint32_t v, moving *m, uint32_t index)
+{
+    const tow__fused *program = job->program;
+    const bool moves =
+        v < program->n_in ? job->layout->access[v] == TOW__CONTIGUOUS : v < program->n_in + program->n_out;
+    m->at[index] = (void *)(uintptr_t)at;
+    m->by[index] = moves ? (size_t)job->layout->tile * program->sizes[v] : 0;
+}
+
+static void place_all(const tow__fused_job *job, cursor *c, int64_t start, int64_t column, moving *m)
+{
+    const tow__fused *program = job->program;
+    for (uint32_t i = 0; i < program->n_in; i++)
+        if (job->layout->access[i] == TOW__CONTIGUOUS) c->in[i] = contiguous(job, c, i, start, column);
+    place_results(job, c, start);
+    memset(m->at, 0, PLACES * program->n_ops * sizeof *m->at); /* some functions have an operand less */
+    memset(m->by, 0, PLACES * program->n_ops * sizeof *m->by);
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const tow__fused_op *op = &program->ops[i];
+        for (uint32_t j = 0; j < op->n_out; j++) place(job, c->out[op->out[j]], op->out[j], m, PLACES * i + j);
+        for (uint32_t j = 0; j < op->n_in; j++)
+            place(job, c->in[op->in[j]], op->in[j], m, PLACES * i + TOW__FUSED_RESULTS + j);
+    }
+}
+
+static void run_moving(const tow__fused_job *job, cursor *c, int64_t start, int64_t column, int64_t n)
+{
+    const tow__fused_op *ops = job->program->ops;
+    const uint32_t n_ops = job->program->n_ops;
+    moving m;
+    place_all(job, c, start, column, &m);
+    for (int64_t length; n > 0; n -= length) {
+        length = tow__min(job->layout->tile, n);
+        for (uint32_t i = 0; i < n_ops; i++) {
+            void *const *places = &m.at[PLACES * i];
+            ops[i].tile(length, places, (const void *const *)places + TOW__FUSED_RESULTS, ops[i].params);
+        }
+        for (uint32_t k = 0; k < PLACES * n_ops; k++) m.at[k] = (void *)((uintptr_t)m.at[k] + m.by[k]);
+    }
+}
+
 static void run_tiles(const tow__fused_job *job, cursor *c, int64_t start, int64_t column, int64_t n)
 {
+    if (job->moves && n > job->layout->tile && job->program->n_ops <= FEW_OPS) {
+        run_moving(job, c, start, column, n);
+        return;
+    }
     for (int64_t length, end = start + n; start < end; start += length, column += length) {
         length = tow__min(job->layout->tile, end - start);
         run_tile(job, c, start, column, length);

@@ -74,6 +74,7 @@ typedef struct tow__fused_job {
     const char *in[TOW__FUSED_IN];
     char *out[TOW__FUSED_OUT];
     bool staged[TOW__FUSED_OUT]; /* results that take the memory of operands that are still to be read */
+    bool moves;                  /* from tile to tile nothing changes but where they begin */
     tow__strided gathered[TOW__FUSED_IN];
 } tow__fused_job;
 
