@@ -61,6 +61,20 @@ presets() {
 
 is_preset() { presets | grep -qxF -e "$1"; }
 
+# show_build LOG: copies what a build prints to a file; on a terminal it shows how far ninja is.
+show_build() {
+    if [ -t 2 ]; then
+        tee "$1" | while IFS= read -r line; do
+            case $line in
+                \[*/*\]*) printf '\r\033[K%s]' "${line%%]*}" >&2 ;;
+            esac
+        done
+        printf '\r\033[K' >&2
+    else
+        cat >"$1"
+    fi
+}
+
 # build PRESET [cmake arguments]: configures and builds build/PRESET, all of it or $targets. Prints the log only if something
 # fails.
 targets=""
@@ -71,7 +85,13 @@ build() {
     mkdir -p "build/$preset"
     log="build/$preset/setup.log"
     # shellcheck disable=SC2086
-    { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" ${targets:+--target $targets}; } >"$log" 2>&1 </dev/null || {
+    failed=$({
+        {
+            { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" ${targets:+--target $targets}; } 2>&1 </dev/null ||
+                echo yes >&3
+        } | show_build "$log"
+    } 3>&1) || failed=yes
+    [ -z "$failed" ] || {
         tail -n 80 "$log" >&2
         die "building preset $preset failed; the whole log is in $log"
     }
