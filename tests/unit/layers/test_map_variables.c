@@ -161,6 +161,36 @@ static void test_transforms(void **unused)
     expect_same_forms("state, carried", TOW_MODULE(&averages), carried, state);
 }
 
+/* Variables that a scan stacks on another axis: the map sees the same layers, whatever axis they are on. */
+static void test_stacked_axes(void **unused)
+{
+    (void)unused;
+    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_tied tied = TOW_TIED(&output, .to = "../dense/kernel", .transposed = true);
+    const built body = BUILT(both, TOW_MODULE(&tied));
+    const tow_map_variables inside =
+        TOW_MAP_VARIABLES(&body, .variables = TOW_NAMES("params/dense/kernel"), TRANSPOSED);
+    const tow_scan first = TOW_SCAN(&inside, .length = 3);
+    lift_run a, b;
+    run_lifted(&a, TOW_MODULE(&STACK(&first)), 1, &x24, 1, NULL);
+    for (int axis = -1; axis < 3; axis++) {
+        const tow_lift_rule rules[] = {{"params/**kernel", TOW_STACKED, axis}, {NULL, TOW_STACKED, 0}};
+        const tow_scan scan = TOW_SCAN(&inside, .length = 3, .variables = rules),
+                       plain = TOW_SCAN(&body, .length = 3, .variables = rules);
+        const tow_map_variables outside =
+            TOW_MAP_VARIABLES(&plain, .variables = TOW_NAMES("params/*/dense/kernel"), TRANSPOSED);
+        for (int i = 0; i < 2; i++) {
+            const stack model = {{&stack_class}, i ? TOW_MODULE(&outside) : TOW_MODULE(&scan)};
+            run_lifted(&b, TOW_MODULE(&model), 1, &x24, 1, NULL);
+            expect_same_list("stacked on another axis", a.params, b.params);
+            assert_memory_equal(tow_array_data(a.outputs[0]), tow_array_data(b.outputs[0]), tow_type_bytes(x24));
+            assert_memory_equal(tow_array_data(a.in_grads[0]), tow_array_data(b.in_grads[0]), tow_type_bytes(x24));
+            free_lift_run(&b);
+        }
+    }
+    free_lift_run(&a);
+}
+
 /* A tied layer in a scan with Flax's keys, which traces the body twice; the iterations written out draw the same. */
 static void test_tied_with_flax_keys(void **unused)
 {
@@ -549,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_transforms),
         cmocka_unit_test(test_tied_with_flax_keys),
+        cmocka_unit_test(test_stacked_axes),
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_tied_embedding),
