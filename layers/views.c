@@ -42,7 +42,9 @@ const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, cons
     if (!tow__resolve(scope, request->collection, request->name, &resolved)) return NULL;
     size_t length = length_of(view, resolved.scope);
     const char *path = tow__entry_path(resolved.scope, NULL, request->name);
-    return path ? path + length + (length > 0) : NULL;
+    char *plain = path ? tow__trace_alloc(scope->model->trace, strlen(path) - length + 1, 1) : NULL;
+    if (plain) tow__path_plain(path + length + (length > 0), plain);
+    return plain;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

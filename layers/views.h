@@ -45,8 +45,8 @@ tow_value tow__request(tow_scope *scope, const tow_variable_request *request);
 tow_value tow__request_product(tow_scope *scope, const tow_variable_request *request, const tow__product *product,
                                tow_value x);
 void tow__request_write(tow_scope *scope, const tow_variable_request *request, tow_value value);
-/* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view. NULL: out of memory,
- * reported. */
+/* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view; a scan in it is "{}",
+ * whatever the axis of its layers. NULL: out of memory, reported. */
 const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request);
 /* The request is for a parameter. */
 bool tow__is_param(const tow_variable_request *request);

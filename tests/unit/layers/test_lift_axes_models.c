@@ -221,6 +221,56 @@ static void views_of_parameters(void **unused)
     }
 }
 
+static tow_value flipped(tow_value x, const tow_variable_request *asked, const void *user)
+{
+    (void)asked, (void)user;
+    return tow_transpose(x, 0, NULL);
+}
+
+/* Kernels that are stored transposed, by a map in the scan or around it; and a layer that is tied to the one before it. */
+static void mapped_variables(void **unused)
+{
+    (void)unused;
+    const tow_lift_rule *const rules[] = {NULL,
+                                          TOW_RULES({"params/**/kernel", TOW_STACKED, 1}, {"**", TOW_STACKED, -1})};
+    const tow_mlp mlp = TOW_MLP(.features = {6, 4});
+    const tow_map_variables inner =
+        TOW_MAP_VARIABLES(&mlp, .variables = TOW_NAMES("params/*/kernel"), .trans_in = flipped, .trans_out = flipped);
+    const tow_dense up = TOW_DENSE(.features = 6, .no_bias = true), down = TOW_DENSE(.features = 4);
+    const tow_tied tied = TOW_TIED(&down, .to = "../up/kernel", .transposed = true);
+    const tow_sequential both =
+        TOW_SEQUENTIAL(TOW_MODULE(&TOW_NAMED("up", &up)), TOW_MODULE(&TOW_NAMED("down", &tied)));
+    for (int k = 0; k < 3; k++) {
+        tow_params *params[2];
+        tow_array *x = exact_fractions(ctx, x2);
+        tow_model_results r[2];
+        tow_model_function *functions[2];
+        for (int i = 0; i < 2; i++) {
+            tow_scan scan = TOW_SCAN(&inner, .length = 3, .variables = rules[i]);
+            const tow_map_variables outer = TOW_MAP_VARIABLES(&scan, .variables = TOW_NAMES("params/{}/*/kernel"),
+                                                              .trans_in = flipped, .trans_out = flipped);
+            if (k == 1) scan.inner = TOW_MODULE(&mlp);
+            if (k == 2) scan.inner = TOW_MODULE(&both);
+            const tow_module *model = k == 1 ? TOW_MODULE(&outer) : TOW_MODULE(&scan);
+            OK(tow_init(ctx, model, 3, 1, &x2, &params[i]));
+            OK(tow_model_value_and_grad(model, params[i],
+                                        &(tow_model_function_options){.n_inputs = 1, .loss = mean_of_squares},
+                                        &functions[i]));
+            OK(tow_model_call(functions[i], &(tow_model_arguments){.inputs = &x}, &r[i]));
+        }
+        const tow_type kernel = k == 2 ? TYPE(TOW_F32, 4, 3, 6) : TYPE(TOW_F32, 6, 3, 4);
+        assert_true(tow_type_equal(tow_array_type(tow_params_array(params[1], 0)), kernel));
+        assert_true(r[0].loss == r[1].loss);
+        expect_same_list("parameters", params[0], params[1]);
+        expect_same_list("gradients", r[0].gradients, r[1].gradients);
+        for (int i = 0; i < 2; i++) {
+            tow_model_function_free(functions[i]);
+            tow_params_free(params[i]);
+        }
+        tow_array_release(x);
+    }
+}
+
 /* Layers own what is theirs, and the text of a graph with such paths is read again. */
 static void summaries_and_texts(void **unused)
 {
@@ -406,6 +456,7 @@ int main(void)
         cmocka_unit_test(gradients_have_the_axes),
         cmocka_unit_test(sown_values_without_the_axis),
         cmocka_unit_test(views_of_parameters),
+        cmocka_unit_test(mapped_variables),
         cmocka_unit_test(summaries_and_texts),
         cmocka_unit_test(slices_are_not_copied),
         cmocka_unit_test(odd_sizes),
