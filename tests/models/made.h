@@ -119,7 +119,8 @@ static inline const wrapped *make_recurrent(side *s, const drawn *d)
 MADE_CLASS(both_ways)
 static tow_value both_ways(tow_scope *s, const drawn *d, tow_value x)
 {
-    tow_rnn forward = TOW_RNN(INNER(d, 0), .unrolled = d->other), backward = TOW_RNN(INNER(d, 1));
+    tow_rnn forward = TOW_RNN(INNER(d, 0), .unrolled = d->other), backward = forward;
+    backward.inner = d->inner[1];
     tow_bidirectional net = TOW_BIDIRECTIONAL(.forward_rnn = &forward, .lengths = d->o[4] > 0,
                                               .backward_rnn = d->inner[1] ? &backward : NULL,
                                               .merge = d->o[3] ? tow_add : NULL, .shared = !d->inner[1] && d->o[6]);

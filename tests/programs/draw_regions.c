@@ -135,7 +135,7 @@ static tow_value draw_scan(drawing *d)
     if (tow_value_type(x).rank == 0) return tow_sin(x);
     tow_value carry[] = {draw_float(d), tow_scalar(d->t, TOW_I32, 0)};
     body b = begin_body(d, 3);
-    const tow_scan_options options = {.reverse = draw(d, 2)};
+    const tow_scan_options options = {.reverse = draw(d, 2), .unroll = draw(d, 2) ? 0 : draw(d, 4)};
     tow_scan_function(d->t, scan_body, &b, &options, 2, carry, 1, &x, 1, out, ys);
     add_value(d, out[0]);
     return ys[0];
