@@ -118,7 +118,7 @@ static bool excepted(const node *n, around_node at)
 {
     const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL || shares(n);
     if (at.repeated && at.stacked && (many || reads_twice(n))) return true;
-    if (shares(n) && (at.repeated || at.viewed)) return true;
+    if (shares(n) && at.repeated) return true;
     if (is_loop(n) && at.repeated && at.viewed) return true;
     if (turns_of(n) > 1) return true; /* sums in another order */
     at.repeated = at.repeated || many;

@@ -97,12 +97,11 @@ static bool writes_variables(const node *n)
     return writes;
 }
 
-/* Every parameter below n is read where a variable may be written beside it, once in each scope. */
+/* Every parameter below n is read where a variable may be written beside it. */
 static bool may_write_in(const node *n)
 {
     const kind k = n->kind;
-    bool may = k != N_IN_REMAT && k != N_IN_CALL && k != N_LOOP && k != N_CHOICE && k != N_UNTIL && k != N_CONV_LSTM &&
-               !(is_owner(n) && n->options[0] != 0);
+    bool may = k != N_IN_REMAT && k != N_IN_CALL && k != N_LOOP && k != N_CHOICE && k != N_UNTIL;
     for (int i = 0; i < n->n_children && may; i++) may = may_write_in(n->children[i]);
     return may;
 }

@@ -258,6 +258,42 @@ static void test_unrolled(void **unused)
     with_cells(check_unrolled);
 }
 
+/* Views of a kernel that each step reads: steps written out make them one by one, as those of the loop do. */
+static void test_views_unrolled(void **unused)
+{
+    (void)unused;
+    tow_conv_lstm_cell conv = TOW_CONV_LSTM_CELL(.features = 6, .kernel_size = {3});
+    tow_rnn rnn[] = {TOW_RNN(&conv), TOW_RNN(&conv, .unrolled = true)};
+    tow_type x = F32(2, 5, 4, 6);
+    for (int view = 0; view < 2; view++) {
+        results r[2] = {0};
+        for (int k = 0; k < 2; k++) {
+            tow_weight_norm norm = TOW_WEIGHT_NORM(&rnn[k], .epsilon = 0.01);
+            tow_lora lora = TOW_LORA(&rnn[k], .rank = 2, .b_init = tow_init_normal(0.1));
+            compute(&r[k], view ? TOW_MODULE(&lora) : TOW_MODULE(&norm), x, 3);
+        }
+        expect_equal(view ? "LoRA" : "WeightNorm", &r[0], &r[1]);
+        for (int k = 0; k < 2; k++) release(&r[k]);
+    }
+    tow_tensors *of[2];
+    for (int k = 0; k < 2; k++) {
+        tow_spectral_norm norm = TOW_SPECTRAL_NORM(&rnn[k]);
+        tow_params *params, *state;
+        OK(tow_init_with_options(ctx, TOW_MODULE(&norm), 3, 1, &x, NULL, &params, &state));
+        OK(tow_tensors_create(ctx, &of[k]));
+        OK(tow_params_to_tensors(state, "", of[k]));
+        tow_params_free(params);
+        tow_params_free(state);
+    }
+    assert_int_equal(tow_tensors_count(of[0]), 2 + 2 * 5); /* u and sigma of "ih" once, of "hh" in each step */
+    assert_int_equal(tow_tensors_count(of[1]), 2 + 2 * 5);
+    for (size_t i = 0; i < tow_tensors_count(of[0]); i++) {
+        tow_array *other = tow_tensors_find(of[1], tow_tensors_name(of[0], i));
+        if (!other || !same_bits(tow_tensors_at(of[0], i), other)) fail_msg("%s", tow_tensors_name(of[0], i));
+    }
+    for (int k = 0; k < 2; k++) tow_tensors_free(of[k]);
+}
+
 static int portable_setup(void **unused)
 {
     (void)unused;
@@ -274,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_vmap),
         cmocka_unit_test(test_unrolled),
+        cmocka_unit_test(test_views_unrolled),
     };
     return cmocka_run_group_tests(tests, portable_setup, teardown);
 }
