@@ -143,7 +143,7 @@ static bool copy_text(const field *f, char text[LONGEST + 1])
     while (!f->quoted && from < to && (f->text[from] == ' ' || f->text[from] == '\t')) from++;
     while (!f->quoted && to > from && (f->text[to - 1] == ' ' || f->text[to - 1] == '\t')) to--;
     for (size_t i = from; i < to; i++) {
-        if (n == LONGEST || f->text[i] == '\0') return false;
+        if (n == LONGEST) return false;
         text[n++] = f->text[i];
         if (f->quoted && f->text[i] == '"') i++;
     }
@@ -184,6 +184,9 @@ static tow_status parse_field(const csv *s, const field *f, int64_t line, int64_
     char text[LONGEST + 1];
     double real = 0;
     int64_t whole = 0;
+    if (memchr(f->text, '\0', f->length))
+        return tow__row_fail(error, TOW_BAD_FORMAT, "%s: line %lld, field %lld: expected text, found a zero byte",
+                             s->source.name, (long long)line, (long long)number + 1);
     if (!copy_text(f, text))
         return tow__row_fail(error, TOW_BAD_FORMAT,
                              "%s: line %lld, field %lld: expected at most %d bytes of text, found %zu", s->source.name,

@@ -57,6 +57,13 @@ static bool is_allowed(const tow_load_options *o, tow_load_problem problem)
                                                 : o->allow_unused);
 }
 
+/* The type of a tensor of the file. */
+static tow__type_text found_type(const tow_load_item *item)
+{
+    tow__type_text text = {"what Tow cannot read"};
+    return item->found.rank < 0 ? text : tow__type_name(item->found);
+}
+
 /* What to do about an array of another type. */
 static const char *mismatch_advice(const tow_load_item *item)
 {
@@ -82,12 +89,12 @@ static tow_status refuse(const tow__loading *l, const tow_load_item *item)
                          item->name, tow__type_name(item->expected).text, else_allow);
     if (item->problem == TOW_LOAD_MISMATCH)
         return tow__fail(l->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s%s", item->name,
-                         tow__type_name(item->expected).text, tow__type_name(item->found).text, mismatch_advice(item),
+                         tow__type_name(item->expected).text, found_type(item).text, mismatch_advice(item),
                          else_allow);
     return tow__fail(l->ctx, TOW_NOT_FOUND,
                      "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
                      "layers and options%s",
-                     item->name, tow__type_name(item->found).text, else_allow);
+                     item->name, found_type(item).text, else_allow);
 }
 
 /* What does not fit: into the report if the caller wants one, else an error unless the options allow it. */
@@ -116,10 +123,10 @@ size_t tow_load_report_text(tow_context *context, const tow_load_report *report,
         if (item->problem == TOW_LOAD_MISSING)
             tow__string_add(&s, "%s: missing, expected %s\n", item->name, tow__type_name(item->expected).text);
         else if (item->problem == TOW_LOAD_UNUSED)
-            tow__string_add(&s, "%s: unused, %s\n", item->name, tow__type_name(item->found).text);
+            tow__string_add(&s, "%s: unused, %s\n", item->name, found_type(item).text);
         else
             tow__string_add(&s, "%s: expected %s, found %s\n", item->name, tow__type_name(item->expected).text,
-                            tow__type_name(item->found).text);
+                            found_type(item).text);
     }
     tow__string_add(&s, "%zu loaded, %zu missing, %zu of another type, %zu unused\n", report->loaded, report->missing,
                     report->mismatched, report->unused);
@@ -153,6 +160,8 @@ static tow_status find_tensor(void *user, const tow__layer *layer)
         return tow__fail(l->ctx, TOW_INVALID_ARGUMENT,
                          "%s: two parameters have this name on disk; give one of their layers another name", name);
     l->wanted[index] = true;
+    if (l->tensors->items[index].foreign && !is_allowed(l->options, TOW_LOAD_MISMATCH))
+        return tow__tensors_known(l->tensors, (size_t)index);
     tow_type found = l->tensors->items[index].type, converted = found;
     converted.dtype = want.dtype;
     if (!tow_type_equal(may_convert(l) && tow__file_converts(found.dtype, want.dtype) ? converted : found, want))

@@ -51,7 +51,7 @@ tow_schedule tow_schedule_polynomial(double init_value, double end_value, double
                           .end_value = end_value,
                           .exponent = power,
                           .decay_steps = steps,
-                          .warmup_steps = begin};
+                          .warmup_steps = begin > 0 ? begin : 0};
 }
 
 tow_schedule tow_schedule_linear(double init_value, double end_value, int64_t steps, int64_t begin)
@@ -73,7 +73,7 @@ tow_schedule tow_schedule_exponential(double init_value, int64_t steps, double r
                           .init_value = init_value,
                           .exponent = rate,
                           .decay_steps = steps,
-                          .warmup_steps = begin,
+                          .warmup_steps = begin > 0 ? begin : 0,
                           .staircase = staircase};
 }
 

@@ -98,6 +98,7 @@ static tow_status join(tow__links *l, const tow__rule *rule, size_t theirs, cons
     tow_type their_type = tensor->type, types[TOW__MAX_PARTS];
     tow_status status = TOW_OK;
     tow__link *link;
+    TRY(tow__tensors_known(l->theirs, theirs));
     for (int p = 0; p < rule->n_ours; p++) {
         const tow__tensor *parameter = &l->ours->items[ours[p]];
         size_t *by = &l->by_ours[ours[p]];
@@ -172,7 +173,11 @@ static tow_status match_tensor(tow__links *l, size_t theirs)
     if (rule->kind == TOW__RULE_IGNORE) return tow__report_add(l->report, TOW_IGNORED, name);
     if (rule->kind == TOW__RULE_TIED) return check_tied(l, rule, &numbers, theirs);
     TRY(find_parts(l, rule, &numbers, ours, &found));
-    if (found == 0) return tow__report_add(l->report, rule->optional ? TOW_OPTIONAL : TOW_UNUSED, name);
+    if (found == 0) {
+        const tow__rule *copy = tow__mapping_tied(l->mapping, name, &numbers);
+        if (copy) return check_tied(l, copy, &numbers, theirs);
+        return tow__report_add(l->report, rule->optional ? TOW_OPTIONAL : TOW_UNUSED, name);
+    }
     for (int p = 0; p < rule->n_ours; p++)
         if (ours[p] == NONE)
             TRY(tow__links_fail(l, TOW_NOT_FOUND, name,
@@ -240,6 +245,7 @@ static tow_status make_parts(tow__links *l, size_t theirs, const tow__rule *rule
     tow__string path;
     tow__link *link;
     tow__string_init(&path, l->ctx);
+    TRY(tow__tensors_known(l->theirs, theirs));
     TRY(add_link(l, &link));
     link->rule = rule;
     link->theirs = theirs;
@@ -296,6 +302,7 @@ static tow_status make_tensor(tow__links *l, size_t first, const tow__rule *rule
             TRY(tow__links_fail(l, TOW_NOT_FOUND, l->ours->items[first].name,
                                 "the tensor is made of %d parameters, of which there are %d only (%s:%d)", rule->n_ours,
                                 found, l->mapping->name, rule->line));
+        TRY(tow__tensors_known(l->ours, ours[p]));
         types[p] = l->ours->items[ours[p]].type;
         if (types[p].dtype != type.dtype)
             TRY(tow__links_fail(l, TOW_TYPE_MISMATCH, l->ours->items[ours[p]].name,

@@ -73,6 +73,8 @@ bool tow__pattern_matches(const char *pattern, const char *name, bool stars, tow
 void tow__pattern_expand(const char *pattern, const tow__numbers *numbers, tow__string *name);
 /* The rule that decides about a tensor's name, or NULL. */
 const tow__rule *tow__mapping_rule(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
+/* The first rule "tied" of a tensor, which may have another rule before it, or NULL. */
+const tow__rule *tow__mapping_tied(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
 /* The first rule with a part of this path, or NULL. */
 const tow__rule *tow__mapping_rule_of_path(const tow_mapping *mapping, const char *path, int *part,
                                            tow__numbers *numbers);

@@ -93,6 +93,14 @@ const tow__rule *tow__mapping_rule(const tow_mapping *m, const char *name, tow__
     return NULL;
 }
 
+const tow__rule *tow__mapping_tied(const tow_mapping *m, const char *name, tow__numbers *numbers)
+{
+    for (size_t r = 0; r < m->n_rules; r++)
+        for (int i = 0; m->rules[r].kind == TOW__RULE_TIED && i < m->rules[r].n_theirs; i++)
+            if (matches_tensor(m, m->rules[r].theirs[i], name, false, numbers)) return &m->rules[r];
+    return NULL;
+}
+
 const tow__rule *tow__mapping_rule_of_path(const tow_mapping *m, const char *path, int *part, tow__numbers *numbers)
 {
     for (size_t r = 0; r < m->n_rules; r++)

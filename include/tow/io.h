@@ -51,7 +51,8 @@ TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_a
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
 /* Of tensor `index`; NULL behind the last one. */
 TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
-TOW_API tow_type tow_tensors_type(const tow_tensors *tensors, size_t index); /* of rank -1 behind the last one */
+/* Of rank -1 behind the last one, and for a tensor of a mapped file that Tow cannot read (of 8-bit floats, for instance). */
+TOW_API tow_type tow_tensors_type(const tow_tensors *tensors, size_t index);
 /* The array, not retained; NULL behind the last one, and if there is none of that name. Of a mapped file, it is made when
  * it is asked for first: NULL as well if its data are damaged or memory is missing, which the context then tells. */
 TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);
@@ -82,7 +83,8 @@ TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char 
 TOW_API tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors);
 /* The same without the data, which stay in the file; see the top of this file. Headers are checked as a whole now; data
  * are not read before an array is asked for (tow_tensors_at, tow_tensors_find, tow_tensors_get), which then compares its
- * checksum. Tensors that nobody asks for are never read. */
+ * checksum. Tensors that nobody asks for are never read, so a file may hold some of element types that are not known here, or
+ * of more than 8 axes: asking for one of these is TOW_UNSUPPORTED. */
 TOW_API tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors);
 /* The metadata of the file get a checksum of each tensor, "tow.xxh3/NAME": XXH3 with 64 bits of its bytes, as 16
  * hexadecimal digits, and one of the header, "tow.xxh3"; other programs see them as texts. A program that changes such a

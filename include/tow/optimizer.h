@@ -74,12 +74,12 @@ TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_v
                                                 int64_t decay_steps, double end_value);
 /* A function of one's own. `user` lives as long as what uses the schedule. */
 TOW_API tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user);
-/* (init - end) (1 - c/steps)^power + end, with c the steps since `begin`, from 0 to `steps`; linear: power 1. Without steps
- * init, always. */
+/* (init - end) (1 - c/steps)^power + end, with c the steps since `begin` (negative: 0), from 0 to `steps`; linear: power 1.
+ * Without steps init, always. */
 TOW_API tow_schedule tow_schedule_linear(double init_value, double end_value, int64_t steps, int64_t begin);
 TOW_API tow_schedule tow_schedule_polynomial(double init_value, double end_value, double power, int64_t steps,
                                              int64_t begin);
-/* init rate^(c/steps), with c the steps since `begin`; staircase: c/steps without what is behind its point. */
+/* init rate^(c/steps), with c the steps since `begin` (negative: 0); staircase: c/steps without what is behind its point. */
 TOW_API tow_schedule tow_schedule_exponential(double init_value, int64_t steps, double rate, int64_t begin,
                                               bool staircase);
 /* init ((1-alpha) (0.5 (1 + cos(pi c/steps)))^exponent + alpha), with c at most `steps`; exponent 0: 1. */
@@ -94,7 +94,8 @@ TOW_API tow_schedule tow_schedule_cosine_onecycle(int64_t steps, double peak_val
 /* schedules[0] before step boundaries[0], then schedules[1], which counts from there, and so on; boundaries has one less.
  * With schedules of tow_schedule_warmup_cosine: cosine with restarts (SGDR). */
 TOW_API tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const int64_t *boundaries);
-/* The value for the update that follows `step` finished updates: the first update takes the value at 0. NAN for what is no
+/* The value for the update that follows `step` finished updates: the first update takes the value at 0, as does a negative
+ * step. NAN for what is no
  * schedule: one of an unknown kind, or without the function or the arrays that it needs. */
 TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 

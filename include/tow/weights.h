@@ -25,7 +25,8 @@
  *
  *   prefix P           names that begin with P in this text are also found without it.
  *   ignore NAME        tensors that are no parameters, as masks that are stored. "*" in it stands for any text.
- *   tied NAME = OTHER  a second copy of another tensor: left out on writing. If it is there, it must be equal.
+ *   tied NAME = OTHER  a second copy of another tensor: left out on writing. If it is there, it must be equal. NAME may also be
+ *                      a tensor of a rule: then it is a copy where the model does not have the rule's parameters.
  *
  * Text behind "#" is a comment. For a name, the first rule of the text that fits decides. */
 #ifndef TOW_WEIGHTS_H

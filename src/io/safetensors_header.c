@@ -18,33 +18,35 @@ enum {
     SHORTEST_ENTRY = sizeof "\"\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}" - 1
 };
 
-/* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. */
+/* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. Tensors of these can be in a file, but not be
+ * asked for. */
 typedef struct dtype_name {
     const char *name;
     int tow;
+    uint64_t bits; /* of an element */
 } dtype_name;
 
 static const dtype_name dtype_names[] = {
-    {"F32", TOW_F32},
-    {"F64", TOW_F64},
-    {"I32", TOW_I32},
-    {"U32", TOW_U32},
-    {"BOOL", TOW_BOOL},
-    {"F16", TOW_F16},
-    {"BF16", TOW_BF16},
-    {"I64", TOW_I64},
-    {"U64", TOW_U64},
-    {"I8", TOW_I8},
-    {"U8", TOW_U8},
-    {"I16", TOW_DTYPE_COUNT},
-    {"U16", TOW_DTYPE_COUNT},
-    {"C64", TOW_DTYPE_COUNT},
-    {"F4", TOW_DTYPE_COUNT},
-    {"F6_E2M3", TOW_DTYPE_COUNT},
-    {"F6_E3M2", TOW_DTYPE_COUNT},
-    {"F8_E4M3", TOW_DTYPE_COUNT},
-    {"F8_E5M2", TOW_DTYPE_COUNT},
-    {"F8_E8M0", TOW_DTYPE_COUNT},
+    {"F32", TOW_F32, 32},
+    {"F64", TOW_F64, 64},
+    {"I32", TOW_I32, 32},
+    {"U32", TOW_U32, 32},
+    {"BOOL", TOW_BOOL, 8},
+    {"F16", TOW_F16, 16},
+    {"BF16", TOW_BF16, 16},
+    {"I64", TOW_I64, 64},
+    {"U64", TOW_U64, 64},
+    {"I8", TOW_I8, 8},
+    {"U8", TOW_U8, 8},
+    {"I16", TOW_DTYPE_COUNT, 16},
+    {"U16", TOW_DTYPE_COUNT, 16},
+    {"C64", TOW_DTYPE_COUNT, 64},
+    {"F4", TOW_DTYPE_COUNT, 4},
+    {"F6_E2M3", TOW_DTYPE_COUNT, 6},
+    {"F6_E3M2", TOW_DTYPE_COUNT, 6},
+    {"F8_E4M3", TOW_DTYPE_COUNT, 8},
+    {"F8_E5M2", TOW_DTYPE_COUNT, 8},
+    {"F8_E8M0", TOW_DTYPE_COUNT, 8},
 };
 enum {
     N_DTYPE_NAMES = sizeof dtype_names / sizeof dtype_names[0]
@@ -177,7 +179,11 @@ done:
 typedef struct entry {
     const char *name;
     tow_type type;
+    const dtype_name *dtype;
     int64_t begin, end;
+    uint64_t elements; /* of all axes */
+    bool too_many;     /* that is more than can be counted */
+    bool more_axes;    /* than TOW_MAX_RANK */
     bool has_dtype, has_shape, has_offsets;
 } entry;
 
@@ -191,11 +197,9 @@ static tow_status read_dtype(reader *r, entry *e)
     if (status != TOW_OK) return status;
     for (size_t i = 0; i < N_DTYPE_NAMES; i++) {
         if (strcmp(text, dtype_names[i].name) != 0) continue;
+        e->dtype = &dtype_names[i];
         e->type.dtype = (tow_dtype)dtype_names[i].tow;
-        if (dtype_names[i].tow != TOW_DTYPE_COUNT) return TOW_OK;
-        return refuse(
-            r, TOW_UNSUPPORTED, e->name,
-            "expected dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; convert it first", text);
+        return TOW_OK;
     }
     return refuse(r, TOW_BAD_FORMAT, e->name, "expected a dtype such as \"F32\", found \"%.40s\"", text);
 }
@@ -206,15 +210,19 @@ static tow_status read_shape(reader *r, entry *e)
     bool more;
     if (!tow__json_accept(&r->json, '['))
         return refuse(r, TOW_BAD_FORMAT, e->name, "expected a shape, a list of numbers");
-    for (;; e->type.rank++) {
-        TRY(tow__json_next(&r->json, (size_t)e->type.rank, ']', &more));
+    e->elements = 1;
+    for (size_t axis = 0;; axis++) {
+        int64_t dim;
+        TRY(tow__json_next(&r->json, axis, ']', &more));
         if (!more) break;
+        if (!tow__json_integer(&r->json, &dim) || dim < 0)
+            TRY(refuse(r, TOW_BAD_FORMAT, e->name, "expected axis %zu of the shape to be a number >= 0 and < 2^63",
+                       axis));
+        if (__builtin_mul_overflow(e->elements, (uint64_t)dim, &e->elements)) e->too_many = true;
         if (e->type.rank == TOW_MAX_RANK)
-            TRY(refuse(r, TOW_UNSUPPORTED, e->name, "expected at most %d axes, found more", TOW_MAX_RANK));
-        int64_t *dim = &e->type.dims[e->type.rank];
-        if (!tow__json_integer(&r->json, dim) || *dim < 0)
-            TRY(refuse(r, TOW_BAD_FORMAT, e->name, "expected axis %d of the shape to be a number >= 0 and < 2^63",
-                       e->type.rank));
+            e->more_axes = true;
+        else
+            e->type.dims[e->type.rank++] = dim;
     }
 done:
     return status;
@@ -277,29 +285,52 @@ done:
     return status;
 }
 
+static const char *const foreign_rank = "a tensor of more than 8 axes";
+_Static_assert(TOW_MAX_RANK == 8, "foreign_rank says so");
+
+/* The bytes that the data must have; what Tow cannot read becomes foreign. */
+static tow_status size_entry(const reader *r, entry *e, const char **foreign, uint64_t *bytes)
+{
+    uint64_t bits;
+    *foreign = e->dtype->tow == TOW_DTYPE_COUNT ? e->dtype->name : e->more_axes ? foreign_rank : NULL;
+    if (!*foreign && !tow__type_valid(e->type))
+        return refuse(r, TOW_BAD_FORMAT, e->name, "the shape %s has more bytes than can be addressed",
+                      tow__type_name(e->type).text);
+    if (e->too_many || __builtin_mul_overflow(e->elements, e->dtype->bits, &bits)) {
+        if (*foreign) return refuse(r, TOW_BAD_FORMAT, e->name, "its shape has more bytes than can be addressed");
+        bits = 0; /* a valid type, so some axis has size 0 */
+    }
+    *bytes = *foreign ? bits / 8 + (bits % 8 != 0) : tow_type_bytes(e->type);
+    if (*foreign) e->type = tow_make_type(TOW_F32, -1, NULL);
+    return TOW_OK;
+}
+
 static tow_status read_tensor(reader *r, const char *name)
 {
     entry e = {.name = name};
     bool duplicate;
+    const char *foreign;
+    uint64_t bytes = 0;
     tow_status status = read_fields(r, &e);
     if (status != TOW_OK) return status;
-    if (!tow__type_valid(e.type))
-        return refuse(r, TOW_BAD_FORMAT, name, "the shape %s has more bytes than can be addressed",
-                      tow__type_name(e.type).text);
+    TRY(size_entry(r, &e, &foreign, &bytes));
     if (e.end < e.begin || (uint64_t)e.end > r->data_size)
         return refuse(r, TOW_BAD_FORMAT, name,
                       "the data_offsets [%" PRId64 ", %" PRId64 "] do not lie within the %" PRIu64
                       " bytes of data; the file is truncated or damaged",
                       e.begin, e.end, r->data_size);
-    if ((uint64_t)(e.end - e.begin) != tow_type_bytes(e.type))
-        return refuse(r, TOW_BAD_FORMAT, name, "expected %zu bytes for %s, found data_offsets of %" PRId64 " bytes",
-                      tow_type_bytes(e.type), tow__type_name(e.type).text, e.end - e.begin);
+    if ((uint64_t)(e.end - e.begin) != bytes)
+        return refuse(r, TOW_BAD_FORMAT, name,
+                      "expected %" PRIu64 " bytes for %s, found data_offsets of %" PRId64 " bytes", bytes,
+                      foreign ? foreign : tow__type_name(e.type).text, e.end - e.begin);
     TRY(tow__tensors_append(r->tensors, name, e.type, &duplicate));
     if (duplicate)
         return refuse(r, TOW_BAD_FORMAT, name, "duplicate name%s", r->first > 0 ? ", here or in a file before" : "");
     tow__tensor *tensor = &r->tensors->items[r->tensors->count - 1];
     tensor->file = r->file;
     tensor->offset = r->data_start + (uint64_t)e.begin;
+    tensor->foreign = foreign;
+    if (foreign) tensor->foreign_bytes = bytes;
 done:
     return status;
 }
@@ -381,7 +412,7 @@ static tow_status check_coverage(const reader *r)
             return refuse(r, TOW_BAD_FORMAT, t->name,
                           "expected its data to start at byte %" PRIu64 ", found %" PRIu64 "; there is a gap",
                           at - r->data_start, t->offset - r->data_start);
-        at += tow_type_bytes(t->type);
+        at += tow__tensor_bytes(t);
     }
     at -= r->data_start;
     if (at == r->data_size) return TOW_OK;
@@ -418,6 +449,9 @@ static tow_status check_sums(const reader *r)
         if ((c->name && !tensor) || *has)
             return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: found a checksum of '%.200s', which %s; %s", r->path, name,
                              *has ? "has one already" : "is not there", no_copy);
+        if (tensor && tensor->foreign)
+            return refuse(r, TOW_BAD_FORMAT, tensor->name, "it is %s, and has a checksum that Tow did not make; %s",
+                          tensor->foreign, no_copy);
         *has = true;
         if (!parse_digits(c->digits, tensor != NULL ? &tensor->checksum : &expected))
             return tow__fail(r->ctx, TOW_BAD_FORMAT,

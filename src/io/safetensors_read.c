@@ -37,6 +37,16 @@ static tow_status check_sum(const tow_tensors *t, size_t index, uint64_t found)
                   found, tensor->checksum);
 }
 
+tow_status tow__tensors_known(const tow_tensors *t, size_t index)
+{
+    const char *foreign = t->items[index].foreign;
+    if (!foreign) return TOW_OK;
+    return refuse(t, index, TOW_UNSUPPORTED,
+                  "expected at most 8 axes of dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; "
+                  "convert it first",
+                  foreign);
+}
+
 static tow_status check_bools(const tow_tensors *t, size_t index, const void *data, size_t bytes)
 {
     if (t->items[index].type.dtype != TOW_BOOL || tow__valid_bools(data, bytes)) return TOW_OK;
@@ -121,12 +131,16 @@ done:
 
 tow_status tow__tensors_copy(const tow_tensors *t, size_t index, tow_dtype dtype, void *data)
 {
+    const tow_status status = tow__tensors_known(t, index);
+    if (status != TOW_OK) return status;
     return t->items[index].type.dtype == dtype ? copy_plain(t, index, data) : copy_converted(t, index, dtype, data);
 }
 
 tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtype)
 {
     const tow__tensor *tensor = &t->items[index];
+    const tow_status status = tow__tensors_known(t, index);
+    if (status != TOW_OK) return status;
     const bool in_file = !tensor->array && (tensor->has_checksum || tensor->type.dtype == TOW_BOOL);
     const bool narrows = tensor->type.dtype != dtype && tow_dtype_is_integer(dtype);
     return in_file || narrows ? copy_converted(t, index, dtype, NULL) : TOW_OK;
@@ -149,6 +163,7 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
     tow_array *array = NULL;
     tow_status status = TOW_OK;
     if (tensor->array) return TOW_OK;
+    TRY(tow__tensors_known(t, index));
     if (has_view(t, index)) {
         TRY(tow__array_view(t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
         if (tensor->has_checksum)

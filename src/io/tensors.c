@@ -95,10 +95,15 @@ done:
     return status;
 }
 
+uint64_t tow__tensor_bytes(const tow__tensor *tensor)
+{
+    return tensor->foreign ? tensor->foreign_bytes : tow_type_bytes(tensor->type);
+}
+
 static int by_offset(const void *a, const void *b)
 {
     const tow__tensor *x = a, *y = b;
-    const size_t m = tow_type_bytes(x->type), n = tow_type_bytes(y->type);
+    const uint64_t m = tow__tensor_bytes(x), n = tow__tensor_bytes(y);
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     if (m != n) return m < n ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -230,6 +235,7 @@ tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_
         return tow__fail(tensors->ctx, TOW_INVALID_ARGUMENT, "expected " TOW__A_DTYPE " to read %s as, found %d", name,
                          (int)dtype);
     TRY(require(tensors, name, &index));
+    TRY(tow__tensors_known(tensors, index));
     tow_type type = tensors->items[index].type;
     if (type.dtype == dtype) return tow_tensors_get(tensors, name, array);
     if (!tow__file_converts(type.dtype, dtype))

@@ -8,11 +8,16 @@
 typedef struct tow__tensor {
     const char *name;
     tow_type type;
-    tow_array *array; /* NULL: only in a file, */
-    uint32_t file;    /* this one of the set (UINT32_MAX: never in one), */
-    uint64_t offset;  /* from this byte on */
-    uint64_t checksum;
-    bool has_checksum; /* the file says what it must be */
+    tow_array *array;  /* NULL: only in a file, */
+    uint32_t file;     /* this one of the set (UINT32_MAX: never in one), */
+    bool has_checksum; /* which says what it must be; */
+    uint64_t offset;   /* from this byte on */
+    const char
+        *foreign; /* what it is, of a tensor that Tow cannot read, whose type has rank -1: "F8_E4M3"; NULL: none */
+    union {
+        uint64_t checksum;
+        uint64_t foreign_bytes; /* of its data; a foreign tensor has no checksum */
+    };
 } tow__tensor;
 
 /* A file of tensors without arrays: mapped, or open. */
@@ -48,6 +53,10 @@ ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name);
 tow_status tow__tensors_append(tow_tensors *tensors, const char *name, tow_type type, bool *duplicate);
 /* Makes room for `capacity` tensors in all. */
 tow_status tow__tensors_reserve(tow_tensors *tensors, size_t capacity);
+/* Of its data. */
+uint64_t tow__tensor_bytes(const tow__tensor *tensor);
+/* Error: TOW_UNSUPPORTED for a foreign tensor, with its path, name and what it is. */
+tow_status tow__tensors_known(const tow_tensors *tensors, size_t index);
 /* Sorts the tensors from `first` on, which have no arrays, by offset; empty ones come before others at the same offset. */
 tow_status tow__tensors_sort(tow_tensors *tensors, size_t first);
 /* Opens a file of the set. The path is copied. */

@@ -96,7 +96,8 @@ static tow_status draw(tool *t, const tool_logs *logs)
                              .series = p.series,
                              .smoothing = o->smooth,
                              .log_y = o->log_y};
-    if (status == TOW_OK) status = tow_chart_write(o->output[0], &chart, t->context);
+    const char *path = strcmp(o->output[0], "-") == 0 ? "/dev/stdout" : o->output[0];
+    if (status == TOW_OK) status = tow_chart_write(path, &chart, t->context);
     free(p.series);
     free(p.labels);
     return status;

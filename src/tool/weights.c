@@ -109,7 +109,10 @@ tow_status tool_tokenize(tool *t)
     tow_status status = tool_read_text(t, true, &text, &length);
     if (status == TOW_OK) status = tow_tokenizer_read(t->context, t->options.tokenizer, &tokenizer);
     if (status == TOW_OK) status = tow_encoding_create(t->context, &encoding);
-    if (status == TOW_OK) status = tow_tokenizer_encode(tokenizer, text, length, NULL, encoding);
+    if (status == TOW_OK) {
+        status = tow_tokenizer_encode(tokenizer, text, length, NULL, encoding);
+        if (status != TOW_OK) tool_fail(t, status, "%s", tow_context_error(t->context));
+    }
     if (status == TOW_OK) status = show_tokens(t, tokenizer, encoding);
     tow_encoding_free(encoding);
     tow_tokenizer_free(tokenizer);

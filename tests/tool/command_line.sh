@@ -215,7 +215,8 @@ expect 0 '##b' "$tow" tokenize text --tokenizer vocab.txt
 expect 0 '0' "$tow" tokenize --json text --tokenizer .
 expect 1 'absent: cannot open' "$tow" tokenize text --tokenizer absent
 printf '\377' >text
-expect 1 'expected UTF-8, found the byte 0xff' "$tow" tokenize text --tokenizer .
+expect 1 'text: tow_tokenizer_encode: expected UTF-8, found the byte 0xff' "$tow" tokenize text --tokenizer .
+expect 1 'nowhere: cannot open' "$tow" tokenize nowhere --tokenizer vocab.txt
 
 # ---- plot ------------------------------------------------------------------------------------------------------------
 cat >a.jsonl <<'END'
@@ -245,6 +246,7 @@ expect 0 '>two runs</text>' cat both.svg
 expect 0 '' "$tow" plot a.jsonl b.jsonl -o both.svg --y loss,accuracy --log-y
 expect 0 '>a.jsonl: accuracy</text>' cat both.svg
 expect 0 '' "$tow" plot a.jsonl -o a.svg --x seconds --y loss
+expect 0 '<svg' "$tow" plot a.jsonl -o - --x seconds --y loss
 expect 0 '>seconds</text>' cat a.svg
 expect 0 '' sh -c '"$0" plot - a.jsonl -o both.svg --y loss <b.jsonl' "$tow"
 expect 0 '>-</text>' cat both.svg

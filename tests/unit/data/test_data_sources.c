@@ -398,6 +398,14 @@ static void bad_csv_files(void **state)
     assert_int_equal(tow_source_row(source, 0, &row), TOW_BAD_FORMAT);
     assert_message(f, "expected at most 255 bytes of text, found 400");
     tow_source_release(source);
+    write_bytes(f->path,
+                "1\0"
+                "2",
+                3);
+    OK(tow_source_csv(f->ctx, f->path, NULL, &source));
+    assert_int_equal(tow_source_row(source, 0, &row), TOW_BAD_FORMAT);
+    assert_message(f, "line 1, field 1: expected text, found a zero byte");
+    tow_source_release(source);
 }
 
 /* ---- failing allocations ------------------------------------------------------------------------------------------ */

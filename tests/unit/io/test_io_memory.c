@@ -68,7 +68,7 @@ static void headers_take_bounded_memory(void **state)
          ",\"%x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}", "}", TOW_BAD_FORMAT},
         {"{\"__metadata__\":{\"-\":\"\"", ",\"%x\":\"\"", "}}", TOW_BAD_FORMAT},
         {"{\"__metadata__\":{\"-\":\"\"", ",\"tow.xxh3/%x\":\"\"", "}}", TOW_BAD_FORMAT},
-        {"{\"a\":{\"shape\":[0", ",%d", "]}}", TOW_UNSUPPORTED},
+        {"{\"a\":{\"shape\":[0", ",%d", "]}}", TOW_BAD_FORMAT}, /* no dtype */
         {"{\"a\":", "{\"%x\":", "", TOW_BAD_FORMAT},
         {"{\"", "{%x", "\":1}", TOW_BAD_FORMAT},
         {"[", "[%x", "", TOW_BAD_FORMAT},

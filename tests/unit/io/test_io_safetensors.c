@@ -161,6 +161,64 @@ static void safetensors_hostile_headers(void **state)
 }
 
 /* What JSON allows and Tow does not write: spaces, escapes, fields in another order, empty tensors where others begin. */
+/* Tensors that Tow cannot read are an error when somebody asks for one, and for what reads all. */
+static void foreign_tensors_can_be_left_alone(void **state)
+{
+    fixture *f = *state;
+    static const char *const foreign[][2] = {{"\"dtype\":\"F8_E4M3\",\"shape\":[2,2]", "F8_E4M3"},
+                                             {"\"dtype\":\"I16\",\"shape\":[2]", "I16"},
+                                             {"\"dtype\":\"F4\",\"shape\":[8]", "F4"},
+                                             {"\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]", "8 axes"}};
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        char header[512];
+        tow_tensors *set;
+        tow_array *array;
+        snprintf(header, sizeof header,
+                 "{\"b\":{%s,\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+                 foreign[i][0]);
+        write_safetensors(f->path, header, 12);
+        assert_int_equal(tow_safetensors_read(f->ctx, f->path, &set), TOW_UNSUPPORTED);
+        assert_message(f, foreign[i][1]);
+        assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_OK);
+        assert_int_equal(tow_tensors_count(set), 2);
+        assert_int_equal(tow_tensors_type(set, 0).rank, -1);
+        assert_array(tow_tensors_find(set, "a"), tow_make_type(TOW_F32, 1, (int64_t[]){2}), (float[]){0, 0});
+        assert_null(tow_tensors_at(set, 0));
+        assert_int_equal(tow_tensors_get(set, "b", &array), TOW_UNSUPPORTED);
+        assert_int_equal(tow_tensors_get_as(set, "b", TOW_F64, &array), TOW_UNSUPPORTED);
+        assert_message(f, "tensor 'b'");
+        assert_message(f, foreign[i][1]);
+        assert_int_equal(tow_safetensors_write(f->path, set), TOW_UNSUPPORTED);
+        assert_int_equal(tow_npz_write(f->path, set, false), TOW_UNSUPPORTED);
+        tow_tensors_free(set);
+    }
+}
+
+/* Their sizes are checked as those of others. */
+static void foreign_tensors_of_wrong_sizes(void **state)
+{
+    fixture *f = *state;
+    static const char *const entries[][2] = {
+        {"\"dtype\":\"F8_E4M3\",\"shape\":[5]", "expected 5 bytes for F8_E4M3"},
+        {"\"dtype\":\"C64\",\"shape\":[4294967296,4294967296]", "more bytes than can be addressed"},
+        {"\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2]", "expected 8 bytes"}};
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        char header[256];
+        tow_tensors *set;
+        snprintf(header, sizeof header, "{\"b\":{%s,\"data_offsets\":[0,4]}}", entries[i][0]);
+        write_safetensors(f->path, header, 4);
+        assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+        assert_message(f, entries[i][1]);
+    }
+    write_safetensors(f->path,
+                      "{\"__metadata__\":{\"tow.xxh3/b\":\"0123456789abcdef\",\"tow.xxh3\":\"0123456789abcdef\"},"
+                      "\"b\":{\"dtype\":\"I16\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+                      4);
+    tow_tensors *set;
+    assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+    assert_message(f, "checksum");
+}
+
 static void safetensors_of_other_writers(void **state)
 {
     fixture *f = *state;
@@ -356,6 +414,8 @@ int main(void)
         TEST(safetensors_round_trip),
         TEST(tensors_names_differ),
         TEST(safetensors_hostile_headers),
+        TEST(foreign_tensors_can_be_left_alone),
+        TEST(foreign_tensors_of_wrong_sizes),
         TEST(safetensors_of_other_writers),
         TEST(safetensors_checksums_are_those_of_xxhash),
         TEST(safetensors_checksums_are_not_metadata),

@@ -190,6 +190,8 @@ static void schedules(void **state)
     assert_true(isnan(tow_schedule_at(&(tow_schedule){.kind = TOW_SCHEDULE_FUNCTION}, 0)));
     assert_true(isnan(tow_schedule_at(&(tow_schedule){.kind = (tow_schedule_kind)77}, 0)));
     assert_true(tow_schedule_at(&cases[0].schedule, -5) == 1);
+    const tow_schedule early = tow_schedule_linear(1, 0, 4, -2), late = tow_schedule_exponential(1, 4, 0.5, -4, false);
+    assert_true(tow_schedule_at(&early, 2) == 0.5 && tow_schedule_at(&late, 4) == 0.5); /* as if they began at 0 */
 }
 
 int main(void)

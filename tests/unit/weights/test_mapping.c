@@ -375,6 +375,70 @@ static void tied_copies_are_compared(void **state)
 }
 
 /* Only parameters below a prefix are loaded and written; layers of a stack are rows of one array. */
+/* A tensor of a rule is a copy where the model does not have the rule's parameter: some tied models have been written with
+ * their output projection. */
+static void copies_of_tensors_with_a_rule(void **state)
+{
+    const fixture *f = *state;
+    static const char rules[] = "a -> x\nb -> y\ntied b = a\n";
+    const named both[] = {{"a", TYPE(TOW_F32, 2)}, {"b", TYPE(TOW_F32, 2)}}, ours[] = {{"x", TYPE(TOW_F32, 2)}},
+                two[] = {{"x", TYPE(TOW_F32, 2)}, {"y", TYPE(TOW_F32, 2)}};
+    tow_mapping *m = parse(f, rules);
+    tow_tensors *set = make_tensors(f->ctx, 2, both);
+    tow_params *params = make_params(f->ctx, 1, ours), *separate = make_params(f->ctx, 2, two);
+    tow_mapping_report *report;
+    OK(tow_mapping_load(m, separate, set, NULL, NULL));
+    FLOATS(tow_params_find(separate, "y"), 2, 3);
+    expect(f, tow_mapping_load(m, params, set, NULL, NULL), TOW_INVALID_ARGUMENT, "expected a copy of a");
+    memcpy(tow_array_data(tow_tensors_find(set, "b")), tow_array_data(tow_tensors_find(set, "a")), 2 * sizeof(float));
+    OK(tow_mapping_load(m, params, set, NULL, &report));
+    assert_string_equal(tow_mapping_report_name(report, TOW_TIED, 0), "b");
+    assert_int_equal(tow_mapping_report_count(report, TOW_UNUSED), 0);
+    tow_mapping_report_free(report);
+    tow_params_free(params);
+    tow_params_free(separate);
+    tow_tensors_free(set);
+    tow_mapping_free(m);
+}
+
+/* What no rule asks for may be of a type that Tow does not have. */
+static void foreign_tensors(void **state)
+{
+    const fixture *f = *state;
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                                 "\"b\":{\"dtype\":\"F8_E5M2\",\"shape\":[4],\"data_offsets\":[4,8]}}";
+    const named ours[] = {{"x", TYPE(TOW_F32, 1)}}, both[] = {{"x", TYPE(TOW_F32, 1)}, {"y", TYPE(TOW_F32, 4)}};
+    unsigned char bytes[sizeof header + 15] = {sizeof header - 1};
+    memcpy(bytes + 8, header, sizeof header - 1);
+    write_bytes(f->path, bytes, 8 + sizeof header - 1 + 8);
+    tow_params *params = make_params(f->ctx, 1, ours), *wanted = make_params(f->ctx, 2, both);
+    ((float *)tow_array_data(tow_params_find(params, "x")))[0] = 7;
+    tow_mapping *m = parse(f, "a -> x\nb -> y\n"), *ignores = parse(f, "a -> x\nignore b\n");
+    OK(tow_mapping_load_file(ignores, params, f->path, NULL, NULL));
+    FLOATS(tow_params_find(params, "x"), 0);
+    OK(tow_mapping_load_file(m, params, f->path, &(tow_mapping_options){.partial = true}, NULL));
+    expect(f, tow_mapping_load_file(m, wanted, f->path, &(tow_mapping_options){.convert = true}, NULL), TOW_UNSUPPORTED,
+           "found F8_E5M2");
+    expect(f, tow_mapping_convert_file(m, f->ctx, f->path, f->path, false, NULL, NULL), TOW_UNSUPPORTED,
+           "found F8_E5M2");
+    tow_load_report report;
+    char text[256];
+    const tow_load_options some = {
+        .allow_missing = true, .allow_mismatch = true, .allow_unused = true, .report = &report};
+    tow_params *named_so = make_params(f->ctx, 1, (const named[]){{"b", TYPE(TOW_F32, 4)}});
+    expect(f, tow_params_load(named_so, "", f->path, &(tow_load_options){.allow_unused = true}), TOW_UNSUPPORTED,
+           "F8_E5M2");
+    OK(tow_params_load(named_so, "", f->path, &some));
+    tow_load_report_text(f->ctx, &report, text, sizeof text);
+    assert_non_null(strstr(text, "b: expected f32[4], found what Tow cannot read"));
+    tow_load_report_free(f->ctx, &report);
+    tow_params_free(named_so);
+    tow_params_free(params);
+    tow_params_free(wanted);
+    tow_mapping_free(m);
+    tow_mapping_free(ignores);
+}
+
 static void a_part_of_a_model(void **state)
 {
     fixture *f = *state;
@@ -635,6 +699,8 @@ int main(void)
         TEST(wrong_shapes),
         TEST(names),
         TEST(tied_copies_are_compared),
+        TEST(copies_of_tensors_with_a_rule),
+        TEST(foreign_tensors),
         TEST(a_part_of_a_model),
         TEST(element_types),
         TEST(damaged_files),
