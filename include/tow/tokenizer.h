@@ -68,14 +68,33 @@ TOW_API size_t tow_encoding_count(const tow_encoding *encoding);
 TOW_API const int32_t *tow_encoding_ids(const tow_encoding *encoding);
 TOW_API const tow_token *tow_encoding_tokens(const tow_encoding *encoding);
 
+/* Which text loses tokens where there are too many. */
+typedef enum tow_truncation {
+    TOW_TRUNCATE_LONGEST, /* the longer one, then both */
+    TOW_TRUNCATE_FIRST,
+    TOW_TRUNCATE_SECOND
+} tow_truncation;
+
 typedef struct tow_encode_options {
     bool no_special;  /* nothing is put around the text */
     const char *pair; /* a second text, of which [pair_length] bytes, for models of two texts; NULL: none */
     size_t pair_length;
+    size_t max_length; /* of an encoding, with what is put around texts; 0: none */
+    tow_truncation truncation;
+    bool truncate_left; /* tokens at the beginning of a text are left out, not those at its end */
+    /* At least so many tokens, and then a multiple of pad_multiple, by tokens pad_id of type pad_type, which count as special,
+     * behind the others, or before them. 0: none. */
+    size_t pad_length, pad_multiple;
+    bool pad_left;
+    int32_t pad_id, pad_type;
 } tow_encode_options;
+/* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are zeros. What is
+ * encoded without them is not cut and not padded. */
+TOW_API tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer);
 
 /* Encodes a text of `length` bytes into `encoding`, in place of what it had. options: may be NULL. Errors:
- * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more. */
+ * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more; for a max_length that what is put around
+ * texts exceeds; and for a text that is to lose tokens and has not enough of them. */
 TOW_API tow_status tow_tokenizer_encode(tow_tokenizer *tokenizer, const char *text, size_t length,
                                         const tow_encode_options *options, tow_encoding *encoding);
 

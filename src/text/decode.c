@@ -286,7 +286,8 @@ size_t tow_tokenizer_decode(tow_tokenizer *t, const int32_t *ids, size_t count, 
         const char *token = tow_tokenizer_token(t, ids[i]);
         if (!token || (skip_special && tow_tokenizer_is_special(t, ids[i]))) continue;
         const size_t begin = s.text.length;
-        add(&s, token, t->vocabulary.entries[ids[i]].length);
+        const tow__entry *e = &t->vocabulary.entries[ids[i]];
+        add(&s, e->decoded ? e->decoded : token, e->decoded ? strlen(e->decoded) : e->length);
         end(&s, begin);
     }
     for (int i = 0; i <= t->n_decoders; i++) {

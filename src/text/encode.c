@@ -53,7 +53,7 @@ static tow_status reserve(tow_encoding *e, size_t more)
     return TOW_OK;
 }
 
-static tow_status push(tow_encoding *e, tow_token token)
+tow_status tow__encoding_push(tow_encoding *e, tow_token token)
 {
     const tow_status status = reserve(e, 1);
     if (status != TOW_OK) return status;
@@ -195,7 +195,7 @@ done:
 static tow_status push_added(encoder *x, size_t begin, size_t end, int32_t id)
 {
     const tow__span span = span_of(x, x->text, begin, end);
-    return push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end});
+    return tow__encoding_push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end});
 }
 
 static tow_status visit_normalized(void *user, size_t begin, size_t end, int32_t id)
@@ -259,63 +259,14 @@ static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *to
         while (tow__utf8_continues(text[token->end]));
 }
 
-static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
+void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_token *tokens, size_t count)
 {
-    if (length >= INT32_MAX)
-        return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_tokenizer_encode: expected a text of less than 2 GiB, found %zu bytes", length);
-    for (size_t at = 0; at < length;) {
-        int broken;
-        if ((unsigned char)text[at] < 0x80) {
-            at++;
-            continue;
-        }
-        const int n = tow__utf8_check(text + at, length - at, &broken);
-        if (n == 0)
-            return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
-                             "tow_tokenizer_encode: expected UTF-8, found the byte 0x%02x at byte %zu of the text",
-                             (unsigned)(unsigned char)text[at], at);
-        at += (size_t)n;
-    }
-    return TOW_OK;
+    for (size_t i = 0; i < count && t->trim_offsets; i++) trim_offsets(t, text, &tokens[i], i == 0);
 }
 
-static tow_status encode_text(tow_tokenizer *t, const char *text, size_t length, int32_t type, tow_encoding *e)
+tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *e)
 {
     encoder x = {.t = t, .encoding = e, .original = text, .length = length};
-    const size_t first = e->count;
     t->text.failed = t->other.failed = t->words.failed = t->more_words.failed = t->pieces.failed = false;
-    const tow_status status = tow__added_split(&t->raw, text, length, visit_raw, &x);
-    for (size_t i = first; i < e->count; i++) {
-        e->tokens[i].type = type;
-        if (t->trim_offsets) trim_offsets(t, text, &e->tokens[i], i == first);
-    }
-    return status;
-}
-
-/* ---- around the text ----------------------------------------------------------------------------------------------- */
-
-tow_status tow_tokenizer_encode(tow_tokenizer *t, const char *text, size_t length, const tow_encode_options *options,
-                                tow_encoding *encoding)
-{
-    static const tow_encode_options none;
-    const tow_encode_options *o = options ? options : &none;
-    if (!t || (!text && length > 0) || !encoding || (!o->pair && o->pair_length > 0))
-        return tow__missing(t ? t->ctx : NULL, __func__, "a tokenizer, a text and an encoding");
-    const char *const texts[2] = {text, o->pair};
-    const size_t lengths[2] = {length, o->pair_length};
-    const tow__template *template = o->pair ? &t->pair : &t->single;
-    tow_status status = TOW_OK;
-    encoding->count = 0;
-    for (int i = 0; i < 2; i++) TRY(check_text(t, texts[i], lengths[i]));
-    for (int i = 0; i < template->n; i++) {
-        const tow__template_step *step = &template->steps[i];
-        if (step->sequence >= 0)
-            TRY(encode_text(t, texts[step->sequence], lengths[step->sequence], step->type, encoding));
-        for (int k = 0; k < step->n_ids && !o->no_special; k++)
-            TRY(push(encoding, (tow_token){.id = step->ids[k], .type = step->type, .special = true}));
-    }
-done:
-    if (status != TOW_OK) encoding->count = 0;
-    return status;
+    return tow__added_split(&t->raw, text, length, visit_raw, &x);
 }

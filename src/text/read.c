@@ -115,6 +115,7 @@ tow_status tow__add_added(tow__token_reader *r, const char *content, int32_t id,
     TRY(tow__keep(r, content, &added.content));
     added.length = strlen(content);
     if (added.normalized) TRY(normalize_content(r, &added));
+    t->vocabulary.entries[id].decoded = added.content;
     if (added.length > 0) TRY(add_to_set(r, added.normalized ? &t->normalized : &t->raw, added));
 done:
     return status;
@@ -157,6 +158,46 @@ tow_status tow__tokenizer_finish(tow__token_reader *r)
     return t->wordpiece.buffer ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
+/* ---- truncation and padding --------------------------------------------------------------------------------------- */
+
+static tow_status read_truncation(tow__token_reader *r, const tow__node *node)
+{
+    static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond"};
+    tow_encode_options *o = &r->t->options;
+    const char *strategy = tow__dom_string(&r->dom, node, "strategy", strategies[0]);
+    const int64_t most = tow__dom_integer(&r->dom, node, "max_length", 0);
+    if (!node) return TOW_OK;
+    if (most < 1) return tow__refuse(r, TOW_BAD_FORMAT, "expected truncation to have a max_length above 0");
+    o->max_length = (size_t)most;
+    o->truncate_left = strcmp(tow__dom_string(&r->dom, node, "direction", ""), "Left") == 0;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(strategy, strategies[i]) == 0) {
+            o->truncation = (tow_truncation)i;
+            return TOW_OK;
+        }
+    return tow__refuse(r, TOW_UNSUPPORTED, "the truncation strategy '%.40s' is not known here", strategy);
+}
+
+/* A text alone is its own longest of a batch. */
+static tow_status read_padding(tow__token_reader *r, const tow__node *node)
+{
+    tow_encode_options *o = &r->t->options;
+    const int64_t length = tow__dom_integer(&r->dom, tow__dom_get(&r->dom, node, "strategy"), "Fixed", 0),
+                  multiple = tow__dom_integer(&r->dom, node, "pad_to_multiple_of", 0),
+                  id = tow__dom_integer(&r->dom, node, "pad_id", 0),
+                  type = tow__dom_integer(&r->dom, node, "pad_type_id", 0);
+    if (!node) return TOW_OK;
+    if (length < 0 || length >= INT32_MAX || multiple < 0 || multiple >= INT32_MAX || id < 0 || id > INT32_MAX ||
+        type < 0 || type > INT32_MAX)
+        return tow__refuse(r, TOW_BAD_FORMAT, "expected numbers of padding from 0 to below 2^31");
+    o->pad_length = (size_t)length;
+    o->pad_multiple = (size_t)multiple;
+    o->pad_left = strcmp(tow__dom_string(&r->dom, node, "direction", ""), "Left") == 0;
+    o->pad_id = (int32_t)id;
+    o->pad_type = (int32_t)type;
+    return TOW_OK;
+}
+
 /* ---- tokenizer.json ---------------------------------------------------------------------------------------------- */
 
 static tow_status read_sections(tow__token_reader *r)
@@ -173,6 +214,8 @@ static tow_status read_sections(tow__token_reader *r)
     TRY(tow__read_added(r, tow__dom_get(dom, root, "added_tokens")));
     TRY(tow__read_processor(r, tow__dom_get(dom, root, "post_processor")));
     TRY(tow__read_decoder(r, tow__dom_get(dom, root, "decoder")));
+    TRY(read_truncation(r, tow__dom_get(dom, root, "truncation")));
+    TRY(read_padding(r, tow__dom_get(dom, root, "padding")));
     TRY(tow__tokenizer_finish(r));
 done:
     return status;

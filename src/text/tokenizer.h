@@ -41,6 +41,8 @@ typedef struct tow__entry {
     const char *token; /* NULL: no token has this id */
     uint32_t length;
     bool added, special;
+    const char *
+        decoded; /* what takes the token's place in decoded text: an added token as normalisation makes it; NULL: none */
 } tow__entry;
 
 /* Tokens by id, and ids by token; an added token hides one of the model of the same text. */
@@ -264,6 +266,7 @@ struct tow_tokenizer {
     tow__wordpiece wordpiece;
     bool has_template;
     tow__template single, pair;
+    tow_encode_options options;            /* truncation and padding of the file */
     bool trim_offsets, trims_prefix_space; /* spaces are not in the offsets of tokens, but for one that was added */
     tow__decoder decoders[TOW__MAX_STEPS];
     /* to work in */
@@ -284,6 +287,12 @@ struct tow_encoding {
 typedef tow_status (*tow__added_visitor)(void *user, size_t begin, size_t end, int32_t id);
 tow_status tow__added_split(const tow__added_set *set, const char *text, size_t length, tow__added_visitor visit,
                             void *user);
+/* Adds a token to an encoding. */
+tow_status tow__encoding_push(tow_encoding *encoding, tow_token token);
+/* Adds the tokens of a text, with nothing around them. */
+tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *encoding);
+/* Leaves spaces at the ends of a text's tokens out of their offsets, if the file says so. */
+void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_token *tokens, size_t count);
 /* Sorts added tokens, which are in the arena. */
 void tow__added_sort(tow__added_set *set);
 

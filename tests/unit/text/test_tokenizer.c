@@ -209,6 +209,57 @@ static void texts_and_arguments(void **state)
     tow_tokenizer_free(NULL);
 }
 
+/* What the file says of truncation and padding is handed out, and not done unasked. */
+static void options_of_the_file(void **state)
+{
+    fixture *f = *state;
+    static const char text[] =
+        "{\"truncation\":{\"direction\":\"Left\",\"max_length\":2,\"strategy\":\"OnlyFirst\",\"stride\":0},"
+        "\"padding\":{\"strategy\":{\"Fixed\":5},\"direction\":\"Left\",\"pad_to_multiple_of\":3,\"pad_id\":1,"
+        "\"pad_type_id\":2,\"pad_token\":\"b\"}," BPE "}";
+    static const char *const wrong[][2] = {
+        {"{\"truncation\":{\"max_length\":0}," BPE "}", "max_length above 0"},
+        {"{\"truncation\":{\"max_length\":2,\"strategy\":\"Middle\"}," BPE "}", "'Middle' is not known"},
+        {"{\"padding\":{\"strategy\":{\"Fixed\":-1}}," BPE "}", "from 0 to below 2^31"}};
+    tow_tokenizer *t;
+    tow_encoding *e;
+    OK(tow_tokenizer_parse(f->ctx, "t", text, strlen(text), &t));
+    OK(tow_encoding_create(f->ctx, &e));
+    OK(tow_tokenizer_encode(t, "bbaba", 5, NULL, e));
+    assert_int_equal(tow_encoding_count(e), 4); /* b b ab a */
+    const tow_encode_options o = tow_tokenizer_options(t);
+    OK(tow_tokenizer_encode(t, "bbaba", 5, &o, e));
+    assert_int_equal(tow_encoding_count(e), 6);
+    assert_memory_equal(tow_encoding_ids(e), ((int32_t[]){1, 1, 1, 1, 2, 0}), 6 * sizeof(int32_t));
+    assert_int_equal(tow_encoding_tokens(e)[0].type, 2);
+    expect(f, tow_tokenizer_encode(t, "a", 1, &(tow_encode_options){.truncation = (tow_truncation)9}, e),
+           TOW_INVALID_ARGUMENT, "tow_truncation");
+    assert_int_equal(tow_tokenizer_options(NULL).max_length, 0);
+    tow_encoding_free(e);
+    tow_tokenizer_free(t);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const tow_status status = tow_tokenizer_parse(f->ctx, "t", wrong[i][0], strlen(wrong[i][0]), &t);
+        assert_true(status == TOW_BAD_FORMAT || status == TOW_UNSUPPORTED);
+        assert_message(f, wrong[i][1]);
+    }
+}
+
+/* As `tokenizers` 0.23 does it: an added token that is found in normalised text is decoded as it is there. */
+static void added_tokens_are_decoded_normalised(void **state)
+{
+    fixture *f = *state;
+    static const char text[] = "{\"added_tokens\":[{\"id\":4,\"content\":\"QQ\",\"normalized\":true},"
+                               "{\"id\":5,\"content\":\"RR\",\"normalized\":false}],"
+                               "\"normalizer\":{\"type\":\"Lowercase\"}," BPE "}";
+    char decoded[16];
+    tow_tokenizer *t;
+    OK(tow_tokenizer_parse(f->ctx, "t", text, strlen(text), &t));
+    tow_tokenizer_decode(t, (int32_t[]){4, 5}, 2, true, decoded, sizeof decoded);
+    assert_string_equal(decoded, "qq RR");
+    assert_string_equal(tow_tokenizer_token(t, 4), "QQ");
+    tow_tokenizer_free(t);
+}
+
 static void missing_arguments(void **state)
 {
     fixture *f = *state;
@@ -258,6 +309,9 @@ static tow_status everything(tow_context *ctx)
     if (status == TOW_OK)
         status = tow_tokenizer_encode(
             t, "ab ab <s> AB 12 ababababababababababababababababababababababababababababababababab", 71, NULL, e);
+    const tow_encode_options few = {
+        .max_length = 3, .pair = "ab", .pair_length = 2, .pad_length = 200, .pad_left = true};
+    if (status == TOW_OK) status = tow_tokenizer_encode(t, "ab ab <s> AB", 12, &few, e);
     if (status == TOW_OK && tow_tokenizer_decode(t, tow_encoding_ids(e), 3, false, text, sizeof text) == 0)
         status = TOW_OUT_OF_MEMORY;
     tow_encoding_free(e);
@@ -286,8 +340,9 @@ static void allocations_fail_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bad_files),         TEST(bad_paths),  TEST(case_is_configured),       TEST(texts_and_arguments),
-        TEST(missing_arguments), TEST(long_words), TEST(allocations_fail_in_turn),
+        TEST(bad_files),           TEST(bad_paths),           TEST(case_is_configured),
+        TEST(texts_and_arguments), TEST(options_of_the_file), TEST(added_tokens_are_decoded_normalised),
+        TEST(missing_arguments),   TEST(long_words),          TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

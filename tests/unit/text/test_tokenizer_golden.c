@@ -273,8 +273,80 @@ static void other_files(void **state)
     free(text);
 }
 
+/* ---- truncation and padding (tests/oracle/tokenizers_cut.py) ------------------------------------------------------ */
+
+static void expect_tokens(const tow_encoding *encoding, const char *line, const char *tokens)
+{
+    const tow_token *found = tow_encoding_tokens(encoding);
+    size_t n = 0;
+    int id, type, begin, end, special, used;
+    for (; sscanf(tokens, " %d:%d:%d:%d:%d%n", &id, &type, &begin, &end, &special, &used) == 5; tokens += used, n++)
+        if (n >= tow_encoding_count(encoding) || found[n].id != id || found[n].type != type ||
+            found[n].begin != (size_t)begin || found[n].end != (size_t)end || found[n].special != (special != 0) ||
+            tow_encoding_ids(encoding)[n] != id)
+            fail_msg("token %zu of %s", n, line);
+    if (n != tow_encoding_count(encoding)) fail_msg("%zu tokens of %s", tow_encoding_count(encoding), line);
+}
+
+static void unescape_spaces(char *text)
+{
+    if (strcmp(text, ".") == 0) text[0] = '\0';
+    for (; *text; text++)
+        if (*text == '_') *text = ' ';
+}
+
+static void expect_cut(const fixture *f, tow_tokenizer *tokenizer, const char *line, tow_encoding *encoding)
+{
+    char side[8], pad_side[8], first[64], second[64];
+    int most, strategy, length, multiple, special, at;
+    assert_int_equal(sscanf(line, "%*s %d %d %7s %d %d %7s %d %63s %63[^:]:%n", &most, &strategy, side, &length,
+                            &multiple, pad_side, &special, first, second, &at),
+                     9);
+    const bool pair = strcmp(second, "-") != 0;
+    unescape_spaces(first);
+    unescape_spaces(second);
+    const tow_encode_options options = {.no_special = !special,
+                                        .pair = pair ? second : NULL,
+                                        .pair_length = pair ? strlen(second) : 0,
+                                        .max_length = (size_t)most,
+                                        .truncation = (tow_truncation)strategy,
+                                        .truncate_left = strcmp(side, "left") == 0,
+                                        .pad_length = (size_t)length,
+                                        .pad_multiple = (size_t)multiple,
+                                        .pad_left = strcmp(pad_side, "left") == 0,
+                                        .pad_id = length || multiple ? 3 : 0,
+                                        .pad_type = length || multiple ? 1 : 0};
+    const tow_status status = tow_tokenizer_encode(tokenizer, first, strlen(first), &options, encoding);
+    if (strstr(line + at, "error")) {
+        if (status != TOW_INVALID_ARGUMENT) fail_msg("status %d for %s", status, line);
+        assert_int_equal(tow_encoding_count(encoding), 0);
+        return;
+    }
+    if (status) fail_msg("%s for %s", tow_context_error(f->ctx), line);
+    expect_tokens(encoding, line, line + at);
+}
+
+static void cut_and_padded(void **state)
+{
+    const fixture *f = *state;
+    char *lines = read_whole(FILES "cut.txt"), *rest = lines;
+    tow_encoding *encoding;
+    tow_tokenizer *tokenizers[2];
+    int n = 0;
+    OK(tow_encoding_create(f->ctx, &encoding));
+    OK(tow_tokenizer_read(f->ctx, FILES "bert_uncased.json", &tokenizers[0]));
+    OK(tow_tokenizer_read(f->ctx, FILES "roberta.json", &tokenizers[1]));
+    for (char *line; (line = strsep(&rest, "\n")) && *line; n++)
+        expect_cut(f, tokenizers[line[0] == 'r'], line, encoding);
+    assert_int_equal(n, 2 * (3 * 3 * 2 * 2 * 5 + 2 * 2 * 2 * 5 + 5));
+    tow_tokenizer_free(tokenizers[0]);
+    tow_tokenizer_free(tokenizers[1]);
+    tow_encoding_free(encoding);
+    free(lines);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(equal_to_the_package), TEST(other_files)};
+    const struct CMUnitTest tests[] = {TEST(equal_to_the_package), TEST(other_files), TEST(cut_and_padded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
