@@ -43,6 +43,15 @@ static void partition_all(tow_update *u, const tow_gradient_transform *self)
             tow_trace_fail(tow_update_trace(u), TOW_NOT_FOUND,
                            "optimizer: no rule of the partition matches parameter %s; end with the pattern \"**\"",
                            tow_update_path(u, i));
+    for (size_t rule = 0; rule < o->n && tow__update_is_first(u); rule++) {
+        size_t i = 0;
+        while (i < n && !(o->rules[rule].pattern && tow_path_matches(o->rules[rule].pattern, tow_update_path(u, i))))
+            i++;
+        if (i == n && n > 0)
+            tow_trace_fail(tow_update_trace(u), TOW_NOT_FOUND,
+                           "optimizer: no parameter matches rule \"%s\" of the partition; the first parameter is %s",
+                           o->rules[rule].pattern ? o->rules[rule].pattern : "(NULL)", tow_update_path(u, 0));
+    }
     for (size_t rule = 0; rule < o->n; rule++) {
         size_t k = 0;
         for (size_t i = 0; i < n; i++)
@@ -63,7 +72,8 @@ const tow_gradient_transform_class tow_set_to_zero_class = {.name = "set_to_zero
 
 static tow_value scale_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    (void)u, (void)p;
+    (void)p;
+    if (!tow__is_number(u, "factor", ((const tow_scale *)self)->factor, -DBL_MAX)) return (tow_value){0};
     return tow_mul_scalar(g, ((const tow_scale *)self)->factor);
 }
 const tow_gradient_transform_class tow_scale_class = {.name = "scale", .each = scale_each};
@@ -102,6 +112,17 @@ bool tow__is_share(tow_update *u, const char *name, double value)
     return false;
 }
 
+bool tow__is_number(tow_update *u, const char *name, double value, double least)
+{
+    if (isfinite(value) && value >= least) return true;
+    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT, "optimizer: expected a finite %s%s, found %.9g", name,
+                   least > 0    ? " above 0"
+                   : least == 0 ? " that is not negative"
+                                : "",
+                   value);
+    return false;
+}
+
 const double tow__usual_b1 = 0.9, tow__usual_b2 = 0.999;
 
 bool tow__moments(tow_update *u, tow_value g, double b1, double b2, tow_value *m, tow_value *v)
@@ -120,7 +141,7 @@ static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, to
     const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
     tow_value m, v;
     (void)p;
-    if (!tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
+    if (!tow__is_number(u, "eps", o->eps, 0) || !tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
     tow_value bias1 = tow__bias(u, "bias1", b1, false, g), bias2 = tow__bias(u, "bias2", b2, false, g);
     tow_value first = tow_div(m, bias1);
     if (o->nesterov) {
@@ -137,6 +158,7 @@ static tow_value trace_each(tow_update *u, const tow_gradient_transform *self, t
 {
     (void)p;
     const tow_trace_gradients *o = (const tow_trace_gradients *)self;
+    if (!tow__is_number(u, "decay", o->decay, -DBL_MAX)) return (tow_value){0};
     tow_value m = tow_add(g, tow_mul_scalar(tow_slot(u, "trace"), o->decay));
     tow_set_slot(u, "trace", m);
     return o->nesterov ? tow_add(g, tow_mul_scalar(m, o->decay)) : m;
@@ -145,16 +167,17 @@ const tow_gradient_transform_class tow_trace_gradients_class = {.name = "sgd", .
 
 static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    (void)u;
     const tow_add_decayed_weights *o = (const tow_add_decayed_weights *)self;
+    if (!tow__is_number(u, "weight_decay", o->weight_decay, -DBL_MAX)) return (tow_value){0};
     return tow_value_type(p).rank >= 2 || o->decay_all ? tow_add(g, tow_mul_scalar(p, o->weight_decay)) : g;
 }
 const tow_gradient_transform_class tow_add_decayed_weights_class = {.name = "decay", .each = decay_each};
 
 static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    (void)u, (void)p;
+    (void)p;
     const double most = ((const tow_clip_elements *)self)->max_delta;
+    if (!tow__is_number(u, "max_delta", most, 0)) return (tow_value){0};
     return tow_clamp(tow_full_like(g, -most), g, tow_full_like(g, most));
 }
 const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elements", .each = clip_each};
@@ -171,6 +194,7 @@ static void clip_all(tow_update *u, const tow_gradient_transform *self)
     const double most = ((const tow_clip_by_global_norm *)self)->max_norm;
     const size_t n = tow_update_count(u);
     tow_trace *t = tow_update_trace(u);
+    if (!tow__is_number(u, "max_norm", most, DBL_MIN)) return;
     tow_value sum = tow_scalar(t, TOW_F64, 0);
     for (size_t i = 0; i < n; i++) sum = tow_add(sum, sum_of_squares(tow_update_gradient(u, i)));
     tow_value norm = tow_sqrt(sum), limit = tow_scalar(t, TOW_F64, most);

@@ -47,6 +47,7 @@ double tow_statistics_error(const tow_statistics *s)
 
 void tow_weighted_mean_add(tow_weighted_mean *m, double value, double weight)
 {
+    if (weight == 0) return; /* a batch without examples, whose mean is no number */
     m->sum += value * weight;
     m->weight += weight;
 }

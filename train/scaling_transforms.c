@@ -1,5 +1,6 @@
 /* Gradient transforms that scale by statistics of gradients and parameters: RMSprop, Adagrad, AMSGrad, Lion, LAMB,
  * Adafactor, Muon. Formulas and their order of operations are those of Optax 0.2.8. */
+#include <float.h>
 #include <math.h>
 
 #include "tow/numpy.h"
@@ -14,7 +15,9 @@ static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow
     const tow_scale_by_rms *o = (const tow_scale_by_rms *)self;
     const double *decay = tow__option(&o->decay, &tow__usual_b1), eps = tow__or_default(o->eps, 1e-8);
     (void)p;
-    if (!tow__is_share(u, "decay", *decay)) return (tow_value){0};
+    if (!tow__is_share(u, "decay", *decay) || !tow__is_number(u, "eps", o->eps, 0) ||
+        !tow__is_number(u, "initial_scale", o->initial_scale, 0))
+        return (tow_value){0};
     tow_value old = tow_slot_of(u, "nu", tow_value_type(g), o->initial_scale);
     tow_value nu = tow__average(old, tow_mul(g, g), *decay), mu = {0};
     tow_set_slot(u, "nu", nu);
@@ -38,6 +41,8 @@ static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow
     const tow_scale_by_rss *o = (const tow_scale_by_rss *)self;
     const double initial = tow__or_default(o->initial_accumulator, 0.1), eps = tow__or_default(o->eps, 1e-7);
     (void)p;
+    if (!tow__is_number(u, "initial_accumulator", initial, 0) || !tow__is_number(u, "eps", eps, 0))
+        return (tow_value){0};
     tow_value sum = tow_add(tow_mul(g, g), tow_slot_of(u, "sum", tow_value_type(g), initial));
     tow_set_slot(u, "sum", sum);
     tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow_add_scalar(sum, eps));
@@ -52,7 +57,7 @@ static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self,
     const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
     tow_value m, v;
     (void)p;
-    if (!tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
+    if (!tow__is_number(u, "eps", o->eps, 0) || !tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
     tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(v, tow__bias(u, "bias2", b2, false, g)));
     tow_set_slot(u, "nu_max", most);
     tow_value first = tow_div(m, tow__bias(u, "bias1", b1, false, g));
@@ -74,10 +79,12 @@ const tow_gradient_transform_class tow_scale_by_lion_class = {.name = "lion", .e
 
 static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
+    const tow_ema_gradients *o = (const tow_ema_gradients *)self;
     (void)p;
-    tow_value m = tow__average(tow_slot(u, "ema"), g, ((const tow_ema_gradients *)self)->decay);
+    if (!tow__is_share(u, "decay", o->decay)) return (tow_value){0};
+    tow_value m = tow__average(tow_slot(u, "ema"), g, o->decay);
     tow_set_slot(u, "ema", m);
-    return m;
+    return o->debias ? tow_div(m, tow__bias(u, "bias", &o->decay, false, g)) : m;
 }
 const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .each = ema_each};
 
@@ -92,7 +99,8 @@ static tow_value trust_ratio_each(tow_update *u, const tow_gradient_transform *s
 {
     const tow_scale_by_trust_ratio *o = (const tow_scale_by_trust_ratio *)self;
     const double coefficient = tow__or_default(o->coefficient, 1);
-    (void)u;
+    if (!tow__is_number(u, "coefficient", coefficient, 0) || !tow__is_number(u, "eps", o->eps, 0))
+        return (tow_value){0};
     tow_value of_p = norm_of(p), of_g = norm_of(g), zero = tow_full_like(of_g, 0), one = tow_full_like(of_g, 1);
     tow_value ratio = tow_div(tow_mul_scalar(of_p, coefficient), tow_add_scalar(of_g, o->eps));
     tow_value some_zero = tow_or(tow_eq(of_p, zero), tow_eq(of_g, zero));
@@ -103,7 +111,8 @@ const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {.name = "tr
 static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const double threshold = tow__or_default(((const tow_clip_by_block_rms *)self)->threshold, 1);
-    (void)u, (void)p;
+    (void)p;
+    if (!tow__is_number(u, "threshold", threshold, DBL_MIN)) return (tow_value){0};
     tow_value rms = rms_of(g);
     return tow_div(g, tow__spread(tow_max(tow_full_like(rms, 1), tow_div_scalar(rms, threshold)), g));
 }
@@ -112,7 +121,7 @@ const tow_gradient_transform_class tow_clip_by_block_rms_class = {.name = "block
 static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const double least = tow__or_default(((const tow_scale_by_param_block_rms *)self)->min_scale, 1e-3);
-    (void)u;
+    if (!tow__is_number(u, "min_scale", least, 0)) return (tow_value){0};
     tow_value rms = rms_of(p);
     return tow_mul(g, tow__spread(tow_max(rms, tow_full_like(rms, least)), g));
 }
@@ -176,6 +185,8 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
     tow_value decay = tow_update_function(u, "decay", factored_decay, o, type.dtype);
     int d0, d1;
     (void)p;
+    if (!tow__is_number(u, "decay_rate", o->decay_rate, 0) || !tow__is_number(u, "eps", o->eps, 0))
+        return (tow_value){0};
     if (o->whole || !find_factors(type, least, &d0, &d1)) {
         tow_value v = mixed(tow_slot(u, "v"), square, decay);
         tow_set_slot(u, "v", v);
@@ -211,13 +222,13 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
     const tow_type type = tow_value_type(g);
     const double *beta = tow__option(&o->beta, &usual_beta);
     (void)p;
-    if (!tow__is_share(u, "beta", *beta)) return (tow_value){0};
-    if (type.rank != 2) {
+    if (!tow__is_share(u, "beta", *beta) || !tow__is_number(u, "eps", o->eps, 0)) return (tow_value){0};
+    if (o->row_axes < 0 || (o->row_axes == 0 ? type.rank != 2 : type.rank <= o->row_axes)) {
         char text[160];
         tow_type_text(type, text, sizeof text);
         tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
-                       "optimizer: muon of parameter %s: expected a matrix, found %s; give it other parameters with "
-                       "TOW_PARTITION",
+                       "optimizer: muon of parameter %s: expected a matrix, found %s; say with .row_axes how many of "
+                       "its axes are rows, or give it other parameters with TOW_PARTITION",
                        tow_update_path(u, 0), text);
         return (tow_value){0};
     }
@@ -228,13 +239,16 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
         tow_value ahead = tow_div(m, tow__bias(u, "next_bias", beta, true, g));
         x = tow_add(tow_mul_scalar(ahead, *beta), tow_mul_scalar(tow_div(g, now), 1 - *beta));
     }
-    const bool tall = type.dims[0] > type.dims[1];
+    int64_t dims[2] = {1, 1};
+    for (int i = 0; i < type.rank; i++) dims[i >= (o->row_axes ? o->row_axes : 1)] *= type.dims[i];
+    const bool tall = dims[0] > dims[1];
+    x = tow_reshape(x, 2, dims);
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
     x = tow_div(x, tow__spread(tow_add_scalar(norm_of(x), tow__or_default(o->eps, 1e-8)), x));
     const int steps = o->steps ? o->steps : 5;
     for (int i = 0; i < steps; i++) x = newton_schulz(x);
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
-    const double wide = (double)type.dims[1] / (double)(type.dims[0] ? type.dims[0] : 1);
-    return tow_mul_scalar(x, sqrt(wide > 1 ? wide : 1));
+    const double wide = (double)dims[1] / (double)(dims[0] ? dims[0] : 1);
+    return tow_reshape(tow_mul_scalar(x, sqrt(wide > 1 ? wide : 1)), type.rank, type.dims);
 }
 const tow_gradient_transform_class tow_scale_by_muon_class = {.name = "muon", .each = muon_each};

@@ -3,6 +3,7 @@
 
 #include "src/base/arithmetic.h"
 #include "tow/optimizer.h"
+#include "train/transforms.h"
 
 tow_schedule tow_schedule_constant(double value)
 {
@@ -170,6 +171,26 @@ static const tow_schedule *find_joined(const tow_schedule *s, int64_t *step)
         s = &s->schedules[i];
     }
     return s;
+}
+
+bool tow__schedule_complete(const tow_schedule *s)
+{
+    switch (s->kind) {
+    case TOW_SCHEDULE_FUNCTION:
+        return s->function != NULL;
+    case TOW_SCHEDULE_PIECEWISE_CONSTANT:
+        return s->n == 0 || (s->boundaries && s->scales);
+    case TOW_SCHEDULE_JOINED:
+        if (s->n == 0 || !s->schedules || (s->n > 1 && !s->boundaries)) return false;
+        for (size_t i = 0; i < s->n; i++)
+            if (!tow__schedule_complete(&s->schedules[i])) return false;
+        return true;
+    case TOW_SCHEDULE_COSINE:
+    case TOW_SCHEDULE_ONECYCLE:
+        return s->decay_steps > 0;
+    default:
+        return (unsigned)s->kind <= TOW_SCHEDULE_JOINED;
+    }
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,12 @@ tow_value tow__update_negated(tow_update *update, const char *name, const tow_sc
 void tow__update_scale(tow_update *update, size_t index, tow_value factor);
 /* Is the option `name` at least 0 and below 1? If not, that is the trace's error. */
 bool tow__is_share(tow_update *update, const char *name, double value);
+/* Is it finite, and at least `least`? If not, that is the trace's error. */
+bool tow__is_number(tow_update *update, const char *name, double value, double least);
+/* False: tow_schedule_at is always NAN. */
+bool tow__schedule_complete(const tow_schedule *schedule);
+/* In `all`: the transform sees all parameters of the optimiser, and for the first time. */
+bool tow__update_is_first(const tow_update *update);
 /* Adam's moments of a gradient, which become the slots "mu" and "nu". False: one of the numbers is no share. */
 bool tow__moments(tow_update *update, tow_value g, double b1, double b2, tow_value *m, tow_value *v);
 extern const double tow__usual_b1, tow__usual_b2;

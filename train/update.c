@@ -236,8 +236,17 @@ tow_value tow_update_number(tow_update *u, const char *name, const tow_schedule 
         tow__update_fail(u, TOW_INVALID_ARGUMENT, "expected a schedule for number '%s', found NULL", name ? name : "");
         return (tow_value){0};
     }
+    if (!tow__schedule_complete(schedule)) {
+        tow__update_fail(
+            u, TOW_INVALID_ARGUMENT,
+            "expected a schedule for number '%s', found one of an unknown kind, or without its function or arrays",
+            name ? name : "");
+        return (tow_value){0};
+    }
     return number(u, name, (tow__number){.schedule = *schedule, .fixed = NAN}, dtype);
 }
+
+bool tow__update_is_first(const tow_update *u) { return u->discovering && u->n == u->o->params->names.count; }
 
 tow_value tow__update_negated(tow_update *u, const char *name, const tow_schedule *schedule, tow_dtype dtype)
 {

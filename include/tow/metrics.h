@@ -44,6 +44,7 @@ typedef struct tow_weighted_mean {
     double sum, weight;
 } tow_weighted_mean;
 
+/* A value of weight 0 counts for nothing, NaN included. */
 TOW_API void tow_weighted_mean_add(tow_weighted_mean *mean, double value, double weight);
 /* NAN while all weights are 0. */
 TOW_API double tow_weighted_mean_value(const tow_weighted_mean *mean);

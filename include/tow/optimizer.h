@@ -171,6 +171,10 @@ TOW_API void tow_update_run_on(tow_update *update, const tow_gradient_transform 
 
 /* ---- the transforms that there are -------------------------------------------------------------------------------- */
 
+/* Where 0 means a default (.b1, .eps, ...), TOW_ZERO stands for 0 itself: Adam without momentum has .b1 = TOW_ZERO. It is so small
+ * that it changes no sum. */
+#define TOW_ZERO 1e-300
+
 /* One after the other. */
 typedef struct tow_chain {
     tow_gradient_transform base;
@@ -265,10 +269,11 @@ typedef struct tow_scale_by_lion {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_lion_class;
 #define TOW_SCALE_BY_LION(...) TOW__TRANSFORM(tow_scale_by_lion, __VA_ARGS__)
 
-/* m = decay m + (1-decay) g;  m */
+/* m = decay m + (1-decay) g;  m, or with debias m / (1 - decay^t), as Optax's ema does by default */
 typedef struct tow_ema_gradients {
     tow_gradient_transform base;
     double decay;
+    bool debias;
 } tow_ema_gradients;
 TOW_API extern const tow_gradient_transform_class tow_ema_gradients_class;
 #define TOW_EMA_GRADIENTS(...) TOW__TRANSFORM(tow_ema_gradients, __VA_ARGS__)
@@ -310,12 +315,15 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_param_block_rms_c
 #define TOW_SCALE_BY_PARAM_BLOCK_RMS(...) TOW__TRANSFORM(tow_scale_by_param_block_rms, __VA_ARGS__)
 
 /* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz iteration,
- * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION. */
+ * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION. A parameter of
+ * more axes is one matrix, too, if row_axes says how many of them, from the first one on, are its rows: 1 for the kernels of query,
+ * key and value [d, heads, k], 2 for that of the output [heads, k, d]. */
 typedef struct tow_scale_by_muon {
     tow_gradient_transform base;
     double beta, eps; /* 0: 0.95, 1e-8 */
     int steps;        /* 0: 5 */
     bool plain_momentum;
+    int row_axes; /* 0: parameters are matrices */
 } tow_scale_by_muon;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_muon_class;
 #define TOW_SCALE_BY_MUON(...) TOW__TRANSFORM(tow_scale_by_muon, __VA_ARGS__)

@@ -53,6 +53,8 @@ OPTIMISERS = {
     "muon": optax.contrib.muon(RATE, weight_decay=0.1),
     "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.clip(0.25), optax.sgd(RATE)),
     "ema": optax.chain(optax.ema(0.9, debias=False), optax.scale(-RATE)),
+    "ema_debiased": optax.chain(optax.ema(0.9), optax.scale(-RATE)),
+    "adam_no_momentum": optax.adam(RATE, b1=0.0),
 }
 
 

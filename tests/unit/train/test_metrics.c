@@ -210,6 +210,7 @@ static void statistics_are_those_of_nnx(void **state)
     assert_true(isnan(tow_weighted_mean_value(&mean)));
     tow_weighted_mean_add(&mean, log(8), 3);
     tow_weighted_mean_add(&mean, log(2), 1);
+    tow_weighted_mean_add(&mean, NAN, 0); /* a batch whose tokens are all masked */
     assert_true(fabs(tow_weighted_mean_value(&mean) - 2.5 * log(2)) < 1e-15);
     assert_true(fabs(tow_perplexity(&mean) - pow(2, 2.5)) < 1e-14);
 }

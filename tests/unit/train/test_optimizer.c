@@ -295,6 +295,88 @@ static void rules_by_path(void **unused)
     const tow_partition open = TOW_PARTITION(.rules = rules, .n = 2);
     assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&open), p.params, NULL, &state), TOW_NOT_FOUND);
     assert_non_null(strstr(tow_context_error(ctx), "no rule of the partition matches parameter outer/{}/inner/{}/w"));
+    const tow_partition_rule misspelt[] = {{"block/**", NULL}, {"**", TOW_TRANSFORM(&large)}};
+    const tow_partition idle = TOW_PARTITION(.rules = misspelt, .n = 2);
+    for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
+        const tow_optimizer_options options = {.one_by_one = one_by_one};
+        assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&idle), p.params, &options, &state), TOW_NOT_FOUND);
+        assert_non_null(strstr(tow_context_error(ctx), "no parameter matches rule \"block/**\" of the partition"));
+        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&partition), p.params, &options, &state));
+        tow_optimizer_free(state);
+    }
+    const tow_chain inner = TOW_CHAIN(TOW_TRANSFORM(&partition), TOW_TRANSFORM(&little));
+    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&inner), p.params, NULL, &state));
+    tow_optimizer_free(state);
+    free_problem(&p);
+}
+
+/* A parameter of several axes is the matrix that .row_axes says, bit for bit. */
+static void muon_of_several_axes(void **unused)
+{
+    (void)unused;
+    static const char *const path[] = {"w"};
+    const tow_type types[] = {tow_make_type(TOW_F32, 3, (int64_t[]){4, 2, 3}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){4, 6}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){8, 3})};
+    const tow_scale_by_muon ways[] = {TOW_SCALE_BY_MUON(.row_axes = 1), TOW_SCALE_BY_MUON(.row_axes = 2),
+                                      TOW_SCALE_BY_MUON(), TOW_SCALE_BY_MUON()};
+    static const int shapes[] = {0, 0, 1, 2};
+    float results[4][24];
+    for (int way = 0; way < 4; way++) {
+        tow_array *parameter, *gradient;
+        tow_params *params;
+        tow_optimizer_state *state;
+        OK(tow_array_create(ctx, types[shapes[way]], &parameter));
+        OK(tow_array_create(ctx, types[shapes[way]], &gradient));
+        for (int k = 0; k < 24; k++) ((float *)tow_array_data(gradient))[k] = value_at(0, k, 3);
+        OK(tow_params_from_arrays(ctx, 1, path, &parameter, &params));
+        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&ways[way]), params, NULL, &state));
+        for (int step = 0; step < 3; step++) OK(tow_optimizer_update(state, &gradient));
+        memcpy(results[way], tow_array_data(parameter), sizeof results[way]);
+        tow_optimizer_free(state);
+        const tow_scale_by_muon wrong = TOW_SCALE_BY_MUON(.row_axes = types[shapes[way]].rank);
+        assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&wrong), params, NULL, &state), TOW_INVALID_ARGUMENT);
+        assert_non_null(strstr(tow_context_error(ctx), ".row_axes"));
+        tow_params_free(params);
+        tow_array_release(parameter);
+        tow_array_release(gradient);
+    }
+    assert_memory_equal(results[0], results[2], sizeof results[0]);
+    assert_memory_equal(results[1], results[3], sizeof results[0]);
+}
+
+static void numbers_out_of_range(void **unused)
+{
+    (void)unused;
+    const tow_scale_by_adam adam = TOW_SCALE_BY_ADAM(.eps = NAN);
+    const tow_trace_gradients trace = TOW_TRACE_GRADIENTS(.decay = INFINITY);
+    const tow_clip_by_global_norm norm = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 0);
+    const tow_clip_elements elements = TOW_CLIP_ELEMENTS(.max_delta = -1);
+    const tow_ema_gradients average = TOW_EMA_GRADIENTS(.decay = 2);
+    const tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = NAN);
+    const tow_clip_by_block_rms block = TOW_CLIP_BY_BLOCK_RMS(.threshold = -1);
+    const tow_scale_by_learning_rate unknown = TOW_SCALE_BY_LEARNING_RATE(.schedule = {.kind = (tow_schedule_kind)99}),
+                                     joined = TOW_SCALE_BY_LEARNING_RATE(.schedule = {.kind = TOW_SCHEDULE_JOINED});
+    const struct {
+        const tow_gradient_transform *transform;
+        const char *message;
+    } cases[] = {{TOW_TRANSFORM(&adam), "expected a finite eps that is not negative, found nan"},
+                 {TOW_TRANSFORM(&trace), "expected a finite decay, found inf"},
+                 {TOW_TRANSFORM(&norm), "expected a finite max_norm above 0, found 0"},
+                 {TOW_TRANSFORM(&elements), "expected a finite max_delta that is not negative, found -1"},
+                 {TOW_TRANSFORM(&average), "expected decay in [0, 1), found 2"},
+                 {TOW_TRANSFORM(&decay), "expected a finite weight_decay, found nan"},
+                 {TOW_TRANSFORM(&block), "expected a finite threshold above 0, found -1"},
+                 {TOW_TRANSFORM(&unknown), "expected a schedule for number 'value', found one of an unknown kind"},
+                 {TOW_TRANSFORM(&joined), "expected a schedule for number 'value'"}};
+    problem p;
+    tow_optimizer_state *state;
+    OK(make_problem(ctx, &p));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tow_optimizer_create(ctx, cases[i].transform, p.params, NULL, &state), TOW_INVALID_ARGUMENT);
+        if (!strstr(tow_context_error(ctx), cases[i].message))
+            fail_msg("expected '%s' in '%s'", cases[i].message, tow_context_error(ctx));
+    }
     free_problem(&p);
 }
 
@@ -475,6 +557,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(pieces_are_the_whole, setup, teardown),
         cmocka_unit_test(patterns_match),
         cmocka_unit_test_setup_teardown(rules_by_path, setup, teardown),
+        cmocka_unit_test_setup_teardown(muon_of_several_axes, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_out_of_range, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_can_be_set, setup, teardown),
         cmocka_unit_test_setup_teardown(clipping_reports, setup, teardown),
         cmocka_unit_test_setup_teardown(wrong_transforms_are_refused, setup, teardown),

@@ -45,6 +45,8 @@ static const tow_scale_by_param_block_rms block_rms = {.base = {&tow_scale_by_pa
 static const tow_scale hundredth = {{&tow_scale_class}, 0.01}, minus_hundredth = {{&tow_scale_class}, -0.01},
                        minus = {{&tow_scale_class}, -1};
 static const tow_ema_gradients ema = {{&tow_ema_gradients_class}, 0.9};
+static const tow_ema_gradients debiased = {.base = {&tow_ema_gradients_class}, .decay = 0.9, .debias = true};
+static const tow_scale_by_adam without_momentum = {.base = {&tow_scale_by_adam_class}, .b1 = TOW_ZERO};
 static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}};
 static const tow_clip_by_global_norm global_clip = {{&tow_clip_by_global_norm_class}, 1.0};
 static const tow_clip_elements clip = {{&tow_clip_elements_class}, 0.25};
@@ -84,6 +86,8 @@ static const struct {
      {3e-6, 1e-7}},
     {"clipped", LIST_OF(&global_clip.base, &clip.base, &rate.base), {3e-6, 1e-14}},
     {"ema", LIST_OF(&ema.base, &minus_hundredth.base), {3e-6, 1e-14}},
+    {"ema_debiased", LIST_OF(&debiased.base, &minus_hundredth.base), {3e-6, 1e-13}},
+    {"adam_no_momentum", LIST_OF(&without_momentum.base, &rate.base), {3e-6, 1e-13}},
 };
 
 static tow_chain chain_of(const tow_gradient_transform *const *list)
