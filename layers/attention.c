@@ -33,79 +33,130 @@ static bool check_options(tow_scope *scope, const tow_multi_head_attention *m, i
            tow__check_option(scope, layer, isfinite(m->scale), "scale", m->scale, "a finite number");
 }
 
-/* Which of the values input i is, by its type; NULL: none of them. */
+/* Which of the values input i is, by its type; NULL: none of them. Those of the first one's rank are x_q, x_k and x_v. */
 static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type)
 {
     if (type.dtype == TOW_BOOL && i > 0) return &c->mask;
     if (type.dtype == TOW_I32 && i > 0) return &c->positions;
-    if (!tow__is_float(type.dtype)) return NULL;
-    if (type.rank == 4 && i > 0) return &c->bias;
-    if (type.rank != 3 || i > 1) return NULL;
-    return i == 0 ? &c->x_q : &c->x_kv;
-}
-
-/* A mask with axes of size 1 in front of it, as it broadcasts. */
-static tow_value with_rank_4(tow_value mask)
-{
-    tow_type type = tow_value_type(mask);
-    int64_t dims[4] = {1, 1, 1, 1};
-    if (tow_is_null(mask) || type.rank >= 4) return mask;
-    if (type.rank > 0) memcpy(dims + 4 - type.rank, type.dims, (size_t)type.rank * sizeof *dims);
-    return tow_reshape(mask, 4, dims);
+    if (!tow__is_float(type.dtype) || (i == 0 && (type.rank < 2 || type.rank >= TOW_MAX_RANK))) return NULL;
+    if (i == 0) return &c->x_q;
+    if (type.rank == c->type.rank + 1) return &c->bias;
+    if (type.rank != c->type.rank || i > 2 || (i == 2 && tow_is_null(c->x_k))) return NULL;
+    return i == 1 ? &c->x_k : &c->x_v;
 }
 
 static bool read_inputs(tow_scope *scope, size_t n_in, const tow_value *in, tow__attention_call *c)
 {
     for (size_t i = 0; i < n_in; i++) {
         tow_type type = tow_value_type(in[i]);
+        if (i == 0) c->type = type;
         tow_value *place = place_of(c, i, type);
         if (place && tow_is_null(*place)) {
             *place = in[i];
             continue;
         }
-        tow_scope_fail(
-            scope, TOW_SHAPE_MISMATCH,
-            "%s: input %zu: expected one or two floats [batch,time,features], then at most one mask (bool), bias "
-            "(float, rank 4) and positions (i32), found %s",
-            layer, i, tow__type_name(type).text);
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "%s: input %zu: expected one to three floats [batch...,time,features], then at "
+                       "most one mask (bool), bias (float, an axis more) and positions (i32), found %s",
+                       layer, i, tow__type_name(type).text);
         return false;
     }
-    if (tow_is_null(c->x_kv)) c->x_kv = c->x_q;
-    tow_dtype q = tow_value_type(c->x_q).dtype, kv = tow_value_type(c->x_kv).dtype;
-    c->x_q = tow__as(c->x_q, tow_promote_types(q, kv));
-    c->x_kv = tow__as(c->x_kv, tow_promote_types(q, kv));
-    c->mask = with_rank_4(c->mask);
+    if (tow_is_null(c->x_k)) c->x_k = c->x_q;
+    if (tow_is_null(c->x_v)) c->x_v = c->x_k;
     return true;
 }
 
-/* The bias broadcasts to the logits. */
-static bool check_bias(tow_scope *scope, const tow__attention_call *c)
+/* x_k or x_v: the batch axes of x_q, and as many positions as x_k. */
+static bool check_memory(tow_scope *scope, const tow__attention_call *c, size_t i, tow_value x, tow_value x_k)
 {
-    if (tow_is_null(c->bias)) return true;
-    tow_type type = tow_value_type(c->bias);
-    int64_t full[4] = {c->B, c->H, c->T, c->S};
-    bool fits = true;
-    for (int d = 0; d < 4; d++) fits = fits && (type.dims[d] == full[d] || type.dims[d] == 1);
+    tow_type found = tow_value_type(x), expected = c->type;
+    const int time = expected.rank - 2;
+    expected.dims[time] = tow_value_type(x_k).dims[time];
+    expected.dims[time + 1] = found.dims[time + 1];
+    expected.dtype = found.dtype;
+    if (tow_type_equal(expected, found)) return true;
+    tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: input %zu: expected %s, for the %s of input %d, found %s", layer, i,
+                   tow__type_name(expected).text, i == 1 ? "batch" : "positions", i == 1 ? 0 : 1,
+                   tow__type_name(found).text);
+    return false;
+}
+
+/* What broadcasts to [batch..., rest], where the rest are the last `kept` axes, with one batch axis: [B or 1, rest]. A null value stays. */
+static tow_value flatten(const tow__attention_call *c, tow_value v, int kept)
+{
+    tow_type type = tow_value_type(v);
+    const int batch = c->type.rank - 2, given = type.rank - kept;
+    int64_t dims[TOW_MAX_RANK], wide[TOW_MAX_RANK];
+    bool shared = true;
+    if (tow_is_null(v) || (batch == 1 && given == 1)) return v;
+    for (int i = 0; i < given; i++) shared = shared && type.dims[i] == 1;
+    for (int i = 0; i < batch; i++) wide[i] = c->type.dims[i];
+    for (int i = 0; i < kept; i++) wide[batch + i] = dims[1 + i] = given + i < 0 ? 1 : type.dims[given + i];
+    dims[0] = shared ? 1 : c->B;
+    return tow_reshape(shared ? v : tow_broadcast_to(v, batch + kept, wide), 1 + kept, dims);
+}
+
+/* Mask or bias: it broadcasts to the logits. */
+static bool check_broadcast(tow_scope *scope, const tow__attention_call *c, const char *what, tow_value v)
+{
+    tow_type found = tow_value_type(v), full = c->type;
+    const int batch = full.rank - 2;
+    if (tow_is_null(v)) return true;
+    full.rank = batch + 3;
+    full.dtype = found.dtype;
+    full.dims[batch] = c->H, full.dims[batch + 1] = c->T, full.dims[batch + 2] = c->S;
+    bool fits = found.rank <= full.rank;
+    for (int i = 0; i < found.rank && fits; i++)
+        fits = found.dims[i] == 1 || found.dims[i] == full.dims[full.rank - found.rank + i];
     if (!fits)
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: the bias must be %s or have axes of size 1 in it, found %s",
-                       layer, tow__type_name(tow_make_type(type.dtype, 4, full)).text, tow__type_name(type).text);
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: the %s must be %s or have axes of size 1 in it, found %s", layer,
+                       what, tow__type_name(full).text, tow__type_name(found).text);
     return fits;
+}
+
+/* x [batch..., time, features] -> [B, time, features] */
+static tow_value one_batch_axis(const tow__attention_call *c, tow_value x)
+{
+    const int64_t *dims = tow_value_type(x).dims + c->type.rank - 2;
+    return tow_reshape(x, 3, (int64_t[]){c->B, dims[0], dims[1]});
+}
+
+/* All inputs with one batch axis, x of one type. */
+static void flatten_inputs(tow__attention_call *c)
+{
+    tow_value *x[3] = {&c->x_q, &c->x_k, &c->x_v};
+    const uint32_t ids[3] = {c->x_q.id, c->x_k.id, c->x_v.id};
+    tow_dtype dtype = tow_promote_types(tow_promote_types(tow_value_type(c->x_q).dtype, tow_value_type(c->x_k).dtype),
+                                        tow_value_type(c->x_v).dtype);
+    for (int i = 0; i < 3; i++) {
+        if (i > 0 && ids[i] == ids[i - 1])
+            *x[i] = *x[i - 1]; /* one value stays one */
+        else
+            *x[i] = c->type.rank == 3 ? tow__as(*x[i], dtype) : one_batch_axis(c, tow__as(*x[i], dtype));
+    }
+    if (tow_value_type(c->positions).rank > 1) c->positions = flatten(c, c->positions, 1);
 }
 
 static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_t n_in, const tow_value *in,
                       size_t n_out, tow__attention_call *c)
 {
-    *c = (tow__attention_call){.causal = m->causal || m->decode};
-    if (!tow__check_counts(scope, layer, n_in, 1, 5, n_out) || !read_inputs(scope, n_in, in, c)) return false;
-    tow_type q = tow_value_type(c->x_q), kv = tow_value_type(c->x_kv);
-    int64_t features = m->qkv_features ? m->qkv_features : q.dims[2], kv_heads = m->kv_heads ? m->kv_heads : m->heads;
+    *c = (tow__attention_call){.causal = m->causal || m->decode, .B = 1};
+    if (!tow__check_counts(scope, layer, n_in, 1, 6, n_out) || !read_inputs(scope, n_in, in, c) ||
+        !check_memory(scope, c, 1, c->x_k, c->x_k) || !check_memory(scope, c, 2, c->x_v, c->x_k))
+        return false;
+    const int time = c->type.rank - 2;
+    int64_t features = m->qkv_features ? m->qkv_features : c->type.dims[time + 1],
+            kv_heads = m->kv_heads ? m->kv_heads : m->heads;
     if (!check_options(scope, m, features, kv_heads)) return false;
-    c->B = q.dims[0], c->T = q.dims[1], c->S = kv.dims[1];
+    for (int i = 0; i < time; i++) c->B *= c->type.dims[i];
+    c->T = c->type.dims[time], c->S = tow_value_type(c->x_k).dims[time];
     c->H = m->heads, c->G = kv_heads, c->D = features / m->heads;
     c->scale = m->scale != 0 ? m->scale : 1 / sqrt((double)c->D);
-    if (m->decode && c->x_q.id != c->x_kv.id) {
+    if (m->decode && (c->x_q.id != c->x_k.id || c->x_k.id != c->x_v.id || time != 1)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "%s: .decode with a second input; expected x alone, whose keys are cached", layer);
+                       "%s: .decode with a second input, or with another rank than 3; expected x [batch,time,features] "
+                       "alone, whose keys are cached",
+                       layer);
         return false;
     }
     if (!tow_is_null(c->positions) && (!m->rope || m->decode)) {
@@ -113,7 +164,8 @@ static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_
                        "%s: positions are for .rope, and without .decode, which counts them", layer);
         return false;
     }
-    return true;
+    flatten_inputs(c);
+    return !tow_is_null(c->x_q) && !tow_is_null(c->x_k) && !tow_is_null(c->x_v);
 }
 
 /* ---- computing --------------------------------------------------------------------------------------------------- */
@@ -145,7 +197,19 @@ static void rotate(const tow_multi_head_attention *m, const tow__attention_call 
         at = tow_add(here, c->start);
     }
     *q = tow_apply_rope(*q, at, &m->rope_options);
-    *k = tow_apply_rope(*k, c->x_q.id == c->x_kv.id ? at : (tow_value){0}, &m->rope_options);
+    *k = tow_apply_rope(*k, c->x_q.id == c->x_k.id ? at : (tow_value){0}, &m->rope_options);
+}
+
+/* [B, rest] -> [batch..., rest] */
+static tow_value with_batch_axes(const tow__attention_call *c, tow_value y)
+{
+    tow_type type = tow_value_type(y);
+    const int batch = c->type.rank - 2;
+    int64_t dims[TOW_MAX_RANK];
+    if (batch == 1 || tow_is_null(y)) return y;
+    for (int i = 0; i < batch; i++) dims[i] = c->type.dims[i];
+    for (int i = 1; i < type.rank; i++) dims[batch + i - 1] = type.dims[i];
+    return tow_reshape(y, batch + type.rank - 1, dims);
 }
 
 /* q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D] */
@@ -155,7 +219,7 @@ static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, con
     bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_deterministic(scope);
     bool sows = m->sow_weights && tow_is_mutable(scope, "intermediates");
     tow_value weights = drops || sows ? tow__attention_weights(m, c, q, k) : (tow_value){0};
-    if (sows) tow_sow(scope, "intermediates", "attention_weights", weights);
+    if (sows) tow_sow(scope, "intermediates", "attention_weights", with_batch_axes(c, weights));
     if (drops) {
         tow_value key = tow_make_rng(scope, "dropout");
         weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
@@ -191,8 +255,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!scope) return;
     if (m->decode) c.start = tow__cache_index(scope);
     tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
-    tow_value k = project(scope, m, "key", c.x_kv, c.G, c.D);
-    tow_value v = project(scope, m, "value", c.x_kv, c.G, c.D);
+    tow_value k = project(scope, m, "key", c.x_k, c.G, c.D);
+    tow_value v = project(scope, m, "value", c.x_v, c.G, c.D);
     q = normalise(scope, m, "query_ln", q);
     k = normalise(scope, m, "key_ln", k);
     if (tow__scope_failed(scope)) return;
@@ -200,8 +264,11 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__promote_floats(3, qkv);
     q = qkv[0], k = qkv[1], v = qkv[2];
     rotate(m, &c, &q, &k);
-    if (tow__scope_failed(scope) || (m->decode && !tow__update_cache(scope, m, &c, &k, &v)) || !check_bias(scope, &c))
+    if (tow__scope_failed(scope) || (m->decode && !tow__update_cache(scope, m, &c, &k, &v)) ||
+        !check_broadcast(scope, &c, "mask", c.mask) || !check_broadcast(scope, &c, "bias", c.bias))
         return;
+    c.mask = flatten(&c, c.mask, 3);
+    c.bias = flatten(&c, c.bias, 3);
     tow_value y = attend(scope, m, &c, q, k, v);
     if (m->decode) tow__advance_index(scope, c.start, c.T);
     if (m->head_gates) y = gate_heads(scope, m, &c, y);
@@ -210,7 +277,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         TOW_DENSE_GENERAL(.features = {m->out_features ? m->out_features : tow_value_type(c.x_q).dims[2]}, .n_axes = 2,
                           .axes = {-2, -1}, .no_bias = m->no_bias || m->no_out_bias,
                           .kernel_init = tow__init_or(m->out_kernel_init, m->kernel_init), .bias_init = m->bias_init);
-    out[0] = tow_apply(scope, "out", &project_out, y);
+    out[0] = with_batch_axes(&c, tow_apply(scope, "out", &project_out, y));
 }
 
 const tow_module_class tow_multi_head_attention_class = {.name = "MultiHeadAttention", .call = call};

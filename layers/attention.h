@@ -8,9 +8,10 @@
 
 /* What one call works on. Null values: not given. */
 typedef struct tow__attention_call {
-    int64_t B, T, S, H, G, D; /* G key heads, D features of a head */
-    tow_value x_q, x_kv, mask, bias, positions;
-    tow_value start; /* decoding: i32 [], the position of the first query */
+    int64_t B, T, S, H, G, D;                       /* G key heads, D features of a head */
+    tow_value x_q, x_k, x_v, mask, bias, positions; /* with one batch axis */
+    tow_type type;                                  /* of x_q as it was given */
+    tow_value start;                                /* decoding: i32 [], the position of the first query */
     bool causal;
     double scale;
 } tow__attention_call;

@@ -117,11 +117,11 @@ void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, co
     *call = (tow__layer_call){.outer = m->open_call, .path = scope->path};
     const bool wrapped = call->outer && strcmp(call->outer->path, scope->path) == 0;
     const bool second = wrapped && call->outer->wraps;
+    m->open_call = call;
     if (wrapped) {
         call->around = call->outer->around + 1;
         call->outer->wraps = true;
     }
-    m->open_call = call;
     if (m->log && !log_call(m->log, scope->path, module->cls->name, call->around, second, n_in, in))
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
 }
@@ -134,5 +134,5 @@ void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const 
     const bool wrapped = call->outer && strcmp(call->outer->path, scope->path) == 0;
     if (m->log && !wrapped && !log_return(m->log, scope->path, n_out, out))
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
-    if (!call->wraps) capture(scope, n_out, out);
+    if (!wrapped) capture(scope, n_out, out);
 }

@@ -8,7 +8,7 @@
 struct tow__layer_call {
     tow__layer_call *outer;
     const char *path;
-    bool wraps; /* it called a layer in the same scope, as remat does: that call counts, and this one is a part of it */
+    bool wraps;    /* it called a layer in the same scope, as remat does: that call is a part of this one */
     size_t around; /* calls in the same scope that have not returned, this one not counted */
 };
 

@@ -5,16 +5,19 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_dropout *m = (const tow_dropout *)module;
+    int axes[TOW_MAX_RANK], n = 0;
     if (!tow__check_counts(scope, "Dropout", n_in, 1, 1, n_out) || !tow__check_float(scope, "Dropout", 0, in[0], 0) ||
         !tow__check_option(scope, "Dropout", m->rate >= 0 && m->rate <= 1, "rate", m->rate, "a number in [0, 1]") ||
-        !tow__check_axes(scope, "Dropout", "broadcast_axes", m->n_broadcast_axes, m->broadcast_axes))
+        !tow__read_axes_of(scope, "Dropout", "broadcast_axes", tow_value_type(in[0]), m->n_broadcast_axes,
+                           m->broadcast_axes, axes, &n))
         return;
+    if (m->n_broadcast_axes == 0) n = 0;
     if (m->rate == 0 || m->deterministic || tow_scope_deterministic(scope)) {
         out[0] = in[0];
         return;
     }
     tow_value key = tow_make_rng(scope, m->stream ? m->stream : "dropout");
-    out[0] = tow_dropout_with_key(in[0], key, m->rate, m->n_broadcast_axes, m->broadcast_axes);
+    out[0] = tow_dropout_with_key(in[0], key, m->rate, n, axes);
 }
 
 const tow_module_class tow_dropout_class = {.name = "Dropout", .call = call};

@@ -90,6 +90,7 @@ bool tow__read_axes_of(tow_scope *scope, const char *layer, const char *option, 
         return false;
     }
     if (!tow__check_axes(scope, layer, option, n, axes)) return false;
+    if (n == 0 && x.rank == 0) return true;
     for (int i = 0; i < (n ? n : 1); i++) {
         int axis = n ? axes[i] : -1;
         if (axis < 0) axis += x.rank;

@@ -25,10 +25,8 @@ static const char *name_of(const char *kind, size_t i, const tow_module *child, 
 void tow__call_child_named(tow_scope *scope, const char *name, const tow_module *child, size_t n_in,
                            const tow_value *in, size_t n_out, tow_value *out)
 {
-    if (is_named(child))
-        tow__call_here(scope, child, n_in, in, n_out, out); /* opens the scope of its name */
-    else
-        tow_apply_module_n(scope, name, child, n_in, in, n_out, out);
+    const tow_named *named = is_named(child) ? (const tow_named *)child : NULL; /* gives the child its name, and no more */
+    tow_apply_module_n(scope, named ? named->name : name, named ? named->inner : child, n_in, in, n_out, out);
 }
 
 void tow__call_child(tow_scope *scope, const char *kind, size_t i, const tow_module *child, size_t n_in,

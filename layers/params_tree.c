@@ -72,16 +72,12 @@ static tow_status hand_out(tow_status status, tow_params *made, tow_params **lis
 
 /* ---- select, split, merge ---------------------------------------------------------------------------------------- */
 
-tow_status tow_params_split(const tow_params *params, const char *const *patterns, tow_params **selected,
-                            tow_params **rest)
+static tow_status split(const tow_params *params, const char *caller, const char *const *patterns,
+                        tow_params **selected, tow_params **rest)
 {
-    if (selected) *selected = NULL;
-    if (rest) *rest = NULL;
-    if (!params || !patterns || !selected || !rest)
-        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, patterns and places for two lists");
     tow_params *lists[2] = {NULL, NULL};
     tow_status status = TOW_OK;
-    TRY(tow__params_check_patterns(params, __func__, "pattern", patterns));
+    TRY(tow__params_check_patterns(params, caller, "pattern", patterns));
     TRY(tow__params_create(params->ctx, &lists[0]));
     TRY(tow__params_create(params->ctx, &lists[1]));
     for (uint32_t i = 0; i < params->names.count; i++) {
@@ -93,14 +89,23 @@ done:
     return hand_out(status, lists[0], selected);
 }
 
+tow_status tow_params_split(const tow_params *params, const char *const *patterns, tow_params **selected,
+                            tow_params **rest)
+{
+    if (selected) *selected = NULL;
+    if (rest) *rest = NULL;
+    if (!params || !patterns || !selected || !rest)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, patterns and places for two lists");
+    return split(params, __func__, patterns, selected, rest);
+}
+
 tow_status tow_params_select(const tow_params *params, const char *const *patterns, tow_params **selected)
 {
     tow_params *rest = NULL;
-    if (!params || !patterns || !selected) {
-        if (selected) *selected = NULL;
+    if (selected) *selected = NULL;
+    if (!params || !patterns || !selected)
         return tow__missing(params ? params->ctx : NULL, __func__, "parameters, patterns and a place for the list");
-    }
-    tow_status status = tow_params_split(params, patterns, selected, &rest);
+    tow_status status = split(params, __func__, patterns, selected, &rest);
     tow_params_free(rest);
     return status;
 }

@@ -51,25 +51,25 @@ tow_status tow_params_assign(tow_params *to, const tow_params *from)
 /* ---- map and zip ------------------------------------------------------------------------------------------------- */
 
 /* All lists have the paths of the first one. */
-static tow_status check_same_paths(size_t n, const tow_params *const *lists)
+static tow_status check_same_paths(const char *caller, size_t n, const tow_params *const *lists)
 {
     for (size_t l = 1; l < n; l++) {
         const tow_params *a = lists[0], *b = lists[l];
         for (uint32_t i = 0; i < a->names.count; i++)
             if (tow__params_index(b, a->names.names[i], i) == TOW__NO_NAME)
-                return tow__fail(a->ctx, TOW_NOT_FOUND, "tow_params_zip: %s: list %zu does not have it, list 0 has",
+                return tow__fail(a->ctx, TOW_NOT_FOUND, "%s: %s: list %zu does not have it, list 0 has", caller,
                                  a->names.names[i], l);
         for (uint32_t i = 0; i < b->names.count; i++)
             if (tow__params_index(a, b->names.names[i], i) == TOW__NO_NAME)
-                return tow__fail(a->ctx, TOW_NOT_FOUND, "tow_params_zip: %s: list 0 does not have it, list %zu has",
+                return tow__fail(a->ctx, TOW_NOT_FOUND, "%s: %s: list 0 does not have it, list %zu has", caller,
                                  b->names.names[i], l);
     }
     return TOW_OK;
 }
 
 /* Calls the function for entry i of the first list. */
-static tow_status call_function(size_t n, const tow_params *const *lists, uint32_t i, tow_params_function function,
-                                void *user, tow_array **arrays, tow_params *made)
+static tow_status call_function(const char *caller, size_t n, const tow_params *const *lists, uint32_t i,
+                                tow_params_function function, void *user, tow_array **arrays, tow_params *made)
 {
     const tow_params *first = lists[0];
     const char *path = first->names.names[i];
@@ -82,9 +82,29 @@ static tow_status call_function(size_t n, const tow_params *const *lists, uint32
     }
     status = function(user, path, n, arrays, result);
     if (status)
-        tow__fail(first->ctx, status, "tow_params_zip: %s: the function returned %s", path, tow_status_text(status));
+        tow__fail(first->ctx, status, "%s: %s: the function returned %s", caller, path, tow_status_text(status));
 done:
     tow_array_release(result);
+    return status;
+}
+
+static tow_status zip(const char *caller, size_t n, const tow_params *const *lists, tow_params_function function,
+                      void *user, tow_params **result)
+{
+    tow_context *ctx = lists[0]->ctx;
+    tow_params *made = NULL;
+    tow_array **arrays = tow__alloc(ctx, n, sizeof *arrays);
+    if (!arrays) return TOW_OUT_OF_MEMORY;
+    tow_status status = TOW_OK;
+    TRY(check_same_paths(caller, n, lists));
+    if (result) TRY(tow__params_create(ctx, &made));
+    for (uint32_t i = 0; i < lists[0]->names.count; i++)
+        TRY(call_function(caller, n, lists, i, function, user, arrays, made));
+    if (result) *result = made;
+    made = NULL;
+done:
+    tow_params_free(made);
+    tow__free(ctx, arrays, n, sizeof *arrays);
     return status;
 }
 
@@ -97,25 +117,14 @@ tow_status tow_params_zip(size_t n, const tow_params *const *lists, tow_params_f
     if (!complete)
         return tow__missing(n > 0 && lists && lists[0] ? lists[0]->ctx : NULL, __func__,
                             "at least one list and a function");
-    tow_context *ctx = lists[0]->ctx;
-    tow_params *made = NULL;
-    tow_array **arrays = tow__alloc(ctx, n, sizeof *arrays);
-    if (!arrays) return TOW_OUT_OF_MEMORY;
-    tow_status status = TOW_OK;
-    TRY(check_same_paths(n, lists));
-    if (result) TRY(tow__params_create(ctx, &made));
-    for (uint32_t i = 0; i < lists[0]->names.count; i++) TRY(call_function(n, lists, i, function, user, arrays, made));
-    if (result) *result = made;
-    made = NULL;
-done:
-    tow_params_free(made);
-    tow__free(ctx, arrays, n, sizeof *arrays);
-    return status;
+    return zip(__func__, n, lists, function, user, result);
 }
 
 tow_status tow_params_map(const tow_params *params, tow_params_function function, void *user, tow_params **result)
 {
-    return tow_params_zip(1, &params, function, user, result);
+    if (result) *result = NULL;
+    if (!params || !function) return tow__missing(params ? params->ctx : NULL, __func__, "parameters and a function");
+    return zip(__func__, 1, &params, function, user, result);
 }
 
 int64_t tow_params_elements_of(const tow_params *params, const char *const *patterns)

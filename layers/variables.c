@@ -219,8 +219,8 @@ tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *reques
         tow__params_fail(
             m, TOW_NOT_FOUND,
             "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
-            "initialise them with the same model, or pass them through tow_params_to_tensors and "
-            "tow_params_from_tensors if only the scans differ",
+            "initialise them with the same model, or pass them through tow_params_unstack, tow_params_stack or "
+            "tow_params_to_tensors and tow_params_from_tensors if only the scans differ",
             path, tow__type_name(stacked).text, list->names.count, list->names.count ? list->names.names[0] : "none");
         return (tow_value){0};
     }

@@ -17,11 +17,25 @@ static void region(tow_trace *t, const tow_value *in, tow_value *out, void *user
     tow__call_here(c->scope, c->m->inner, c->n_in, in, c->n_out, out);
 }
 
+/* There are no iterations that could share or hand on. */
+static bool check_rules(tow_scope *scope, const char *list, const tow_lift_rule *rules)
+{
+    for (; rules && rules->pattern; rules++) {
+        if (rules->how != TOW_SHARED && rules->how != TOW_CARRIED) continue;
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "remat: .%s: \"%s\" is %s; expected TOW_HIDDEN, or TOW_STACKED for what the layer sees", list,
+                       rules->pattern, rules->how == TOW_SHARED ? "TOW_SHARED" : "TOW_CARRIED");
+        return false;
+    }
+    return true;
+}
+
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
     call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
     tow_trace *t = scope->model->trace;
+    if (!check_rules(scope, "variables", c.m->variables) || !check_rules(scope, "streams", c.m->streams)) return;
     const tow__lift *lift = tow__lift_make(scope, "remat", false, c.m->variables, c.m->streams, NULL);
     if (lift) c.scope = tow__scope_lifted(scope, lift, NULL);
     if (tow__scope_failed(scope)) return;

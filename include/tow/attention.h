@@ -77,9 +77,10 @@ typedef struct tow_gated_mlp {
 #define TOW_GATED_MLP(...) TOW__LAYER(tow_gated_mlp, __VA_ARGS__)
 
 /* ---- MultiHeadAttention: attention between the projections of its inputs ----------------------------------------- */
-/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross). After them, in any order, each at most once: a mask, bool, that
- * broadcasts to [B, H, T, S] (true: visible); a bias, float of rank 4, that broadcasts to [B, H, T, S] and is added to the
- * logits; positions for RoPE, i32 [T] or [B, T]. Result [B, T, out_features].
+/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross), or x_q, x_k [B, S, E], x_v [B, S, F]. After them, in any order,
+ * each at most once: a mask, bool, that broadcasts to [B, H, T, S] (true: visible); a bias, float of rank 4, that broadcasts to
+ * [B, H, T, S] and is added to the logits; positions for RoPE, i32 [T] or [B, T]. Result [B, T, out_features]. Without .decode, B may
+ * be any number of axes, or none: of inputs, mask, bias and result alike.
  *     logits = cap(scale q.k) + bias, the lowest number where not visible; cap(l) = logit_cap tanh(l / logit_cap)
  *     out(gate * softmax(logits) v)
  * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; query_ln, key_ln: scale [Dh]; gate: kernel [D, H], bias [H]; out: kernel

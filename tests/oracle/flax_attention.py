@@ -134,13 +134,13 @@ def attention(*args, kv=None, mask=None, bias=None, at=None, **options):
     return Model()
 
 
-def flax_attention(heads, kv=None, mask=None, bias=None, **options):
+def flax_attention(heads, kv=None, v=None, mask=None, bias=None, **options):
     class Model(nn.Module):
         @nn.compact
         def __call__(self, x, train):
             if bias is not None:
                 options["attention_fn"] = lambda q, k, v, mask=None: dot_product_attention(q, k, v, bias.astype(q.dtype), mask)
-            inputs = (x,) if kv is None else (x, kv.astype(x.dtype))
+            inputs = (x, *(y.astype(x.dtype) for y in (kv, v) if y is not None))
             return nn.MultiHeadDotProductAttention(heads, name="layer", **options)(*inputs, mask=mask)
 
     return Model()
@@ -253,6 +253,11 @@ CASES = {
     "bias": (flax_attention(2, bias=bias(1, 2, 5, 5)), X),
     "bias_mask": (flax_attention(4, bias=bias(2, 1, 1, 5), mask=mask_of((1, 4, 5, 5))), X),
     "cross": (flax_attention(2, kv=memory(2, 3, 6), mask=mask_of((2, 1, 1, 3)), qkv_features=12, out_features=5), (2, 4, 8)),
+    "values": (flax_attention(2, kv=memory(2, 3, 6), v=bias(2, 3, 5)), (2, 4, 8)),
+    "values_mask": (flax_attention(4, kv=memory(2, 3, 8), v=bias(2, 3, 8), mask=mask_of((4, 3))), (2, 4, 8)),
+    "batches": (flax_attention(2, kv=memory(2, 3, 5, 6), mask=mask_of((3, 1, 4, 5)), bias=bias(2, 1, 2, 1, 5)), (2, 3, 4, 8)),
+    "batches_self": (flax_attention(2, out_features=3, mask=mask_of((2, 1, 1, 3, 3))), (2, 2, 3, 4)),
+    "no_batch": (flax_attention(2, mask=mask_of((1, 5, 5)), bias=bias(2, 5, 5), normalize_qk=True), (5, 8)),
     "window": (attention(2, causal=True, window=3), X),
     "window_both": (attention(2, window=2), (2, 7, 8)),
     "window_cross": (attention(4, kv_heads=2, kv=memory(2, 6, 8), causal=True, window=2), (2, 4, 8)),
@@ -305,7 +310,7 @@ CASES = {
     "decoder": (block(2, 16, options={"causal": True}, cross={}, kv=memory(2, 3, 6), mask=mask_of((2, 1, 1, 5)), cross_mask=mask_of((2, 1, 1, 3))), X),
     "decoder_post": (block(2, 16, post=True, options={"causal": True}, cross={}, kv=memory(2, 3, 8), bias=bias(1, 2, 5, 5)), X),
 }
-DOUBLE = "qk_norm bias_mask cross window_cross cap_bias_mask rope_rms everything rope_interleaved learned sinusoidal_halves geglu post_norm parallel llama gemma decoder_post".split()
+DOUBLE = "values batches no_batch qk_norm bias_mask cross window_cross cap_bias_mask rope_rms everything rope_interleaved learned sinusoidal_halves geglu post_norm parallel llama gemma decoder_post".split()
 
 
 def main():

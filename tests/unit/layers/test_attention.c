@@ -19,7 +19,7 @@
 typedef struct constant {
     char kind; /* 0: the list ends; m: mask, i mod 3 != 0; p: positions, 5 i mod 11; k: memory; b: bias */
     int rank;
-    int64_t dims[4];
+    int64_t dims[5];
 } constant;
 
 enum {
@@ -90,11 +90,11 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
     }
 #define MEMORY(...)                                                                                                    \
     {                                                                                                                  \
-        'k', 3, { __VA_ARGS__ }                                                                                        \
+        'k', sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ }                                       \
     }
 #define BIAS(...)                                                                                                      \
     {                                                                                                                  \
-        'b', 4, { __VA_ARGS__ }                                                                                        \
+        'b', sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ }                                       \
     }
 #define CASE(text, shape, layer, ...)                                                                                  \
     if (!name || strcmp(name, text) == 0) {                                                                            \
@@ -114,6 +114,11 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
     CASE("bias_mask", X, ATTENTION(.heads = 4), BIAS(2, 1, 1, 5), MASK(1, 4, 5, 5))
     CASE("cross", SHAPE(2, 4, 8), ATTENTION(.heads = 2, .qkv_features = 12, .out_features = 5), MEMORY(2, 3, 6),
          MASK(2, 1, 1, 3))
+    CASE("values", SHAPE(2, 4, 8), ATTENTION(.heads = 2), MEMORY(2, 3, 6), BIAS(2, 3, 5))
+    CASE("values_mask", SHAPE(2, 4, 8), ATTENTION(.heads = 4), MEMORY(2, 3, 8), BIAS(2, 3, 8), MASK(4, 3))
+    CASE("batches", SHAPE(2, 3, 4, 8), ATTENTION(.heads = 2), MEMORY(2, 3, 5, 6), MASK(3, 1, 4, 5), BIAS(2, 1, 2, 1, 5))
+    CASE("batches_self", SHAPE(2, 2, 3, 4), ATTENTION(.heads = 2, .out_features = 3), MASK(2, 1, 1, 3, 3))
+    CASE("no_batch", SHAPE(5, 8), ATTENTION(.heads = 2, .qk_norm = TOW_QK_LAYER_NORM), MASK(1, 5, 5), BIAS(2, 5, 5))
     CASE("window", X, ATTENTION(.heads = 2, .causal = true, .window = 3), {0})
     CASE("window_both", SHAPE(2, 7, 8), ATTENTION(.heads = 2, .window = 2), {0})
     CASE("window_cross", SHAPE(2, 4, 8), ATTENTION(.heads = 4, .kv_heads = 2, .causal = true, .window = 2),
@@ -369,7 +374,8 @@ static void test_errors(void **unused)
 {
     (void)unused;
     const constant none = {0}, mask = MASK(2, 1, 1, 5), at = AT(2, 5), bias = BIAS(1, 2, 5, 5), kv = MEMORY(2, 3, 8);
-    const constant wrong_bias = BIAS(1, 2, 4, 5), wrong_at = AT(3);
+    const constant wrong_bias = BIAS(1, 2, 4, 5), wrong_at = AT(3), wrong_mask = MASK(3, 5, 5);
+    const constant other = MEMORY(3, 3, 8), longer = BIAS(2, 4, 8), flat = MEMORY(2, 8);
 #define FAILS(says, layer, first, second) expect_error(says, TOW_MODULE(&(layer)), first, second)
 #define OPTION(says, ...)                 FAILS(says, ATTENTION(.heads = 2, __VA_ARGS__), none, none)
     OPTION("window", .window = -1);
@@ -386,6 +392,12 @@ static void test_errors(void **unused)
     FAILS("positions are for .rope", ATTENTION(.heads = 2), at, none);
     FAILS("positions must be", ATTENTION(.heads = 2, .rope = true), wrong_at, none);
     FAILS("the bias must be f32[2,2,5,5]", ATTENTION(.heads = 2), wrong_bias, none);
+    FAILS("input 1: expected f32[2,3,8], for the batch of input 0, found f32[3,3,8]", ATTENTION(.heads = 2), other,
+          none);
+    FAILS("input 2: expected f32[2,3,8], for the positions of input 1, found f32[2,4,8]", ATTENTION(.heads = 2), kv,
+          longer);
+    FAILS("the mask must be bool[2,2,5,5]", ATTENTION(.heads = 2), wrong_mask, none);
+    FAILS("input 1: expected one to three", ATTENTION(.heads = 2), flat, none);
     FAILS(".decode with a second input", ATTENTION(.heads = 2, .decode = true), kv, none);
     FAILS(".parallel", BLOCK(.heads = 2, .parallel = true, .post_norm = true), none, none);
     FAILS(".shared_norm", BLOCK(.heads = 2, .shared_norm = true), none, none);

@@ -223,6 +223,9 @@ static void test_errors(void **unused)
                  "dense/kernel", "TOW_HIDDEN");
     expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"counters", TOW_HIDDEN}))), TOW_NOT_FOUND,
                  "counters/stack", "TOW_HIDDEN");
+    const tow_remat sharing = TOW_REMAT(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));
+    expect_error(initialise(TOW_SCAN(&sharing)), TOW_INVALID_ARGUMENT, "remat: .variables: \"params\" is TOW_SHARED",
+                 "expected TOW_HIDDEN");
     expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}))), TOW_NOT_FOUND, "\"noise\"",
                  "TOW_HIDDEN");
 }

@@ -77,12 +77,14 @@ static void test_layers_check_inputs_and_options(void **state)
     expect_error(init(TOW_EMBED(.num_embeddings = 5, .features = 2), F32(3)), TOW_TYPE_MISMATCH, "i32 or u32",
                  "f32[3]");
     expect_error(init(TOW_DROPOUT(.rate = 1.5), F32(3)), TOW_INVALID_ARGUMENT, ".rate = 1.5", "[0, 1]");
+    expect_error(init(TOW_DROPOUT(.rate = 0.5, .n_broadcast_axes = 1, .broadcast_axes = {1}), F32(3)),
+                 TOW_INVALID_ARGUMENT, "Dropout: .broadcast_axes[0] = 1", "f32[3]");
     expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 3), F32(1, 2, 8)), TOW_INVALID_ARGUMENT, ".qkv_features = 8",
                  "multiple of .heads");
     expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 4, .kv_heads = 3), F32(1, 2, 8)), TOW_INVALID_ARGUMENT,
                  ".kv_heads = 3");
-    expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(2, 8)), TOW_SHAPE_MISMATCH,
-                 "floats [batch,time,features]", "f32[2,8]");
+    expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(8)), TOW_SHAPE_MISMATCH,
+                 "floats [batch...,time,features]", "f32[8]");
     expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(1, 2, 8), TYPE(TOW_BOOL, 1, 1, 2, 3)),
                  TOW_SHAPE_MISMATCH, "bool[1,1,2,3]");
     expect_error(init(TOW_TRANSFORMER_BLOCK(.heads = 2), F32(4, 8)), TOW_SHAPE_MISMATCH, "TransformerBlock",

@@ -135,8 +135,8 @@ static void selecting_and_splitting(void **state)
     tow_params_free(again);
     tow_params_free(selected);
     tow_params_free(rest);
-    expect_error(tow_params_select(all, TOW_NAMES("embed/*", "tail/*"), &selected), TOW_NOT_FOUND, "tail/*",
-                 "embed/table");
+    expect_error(tow_params_select(all, TOW_NAMES("embed/*", "tail/*"), &selected), TOW_NOT_FOUND,
+                 "tow_params_select: pattern \"tail/*\"", "embed/table");
     assert_null(selected);
     OK(tow_params_select(all, (const char *const[]){NULL}, &selected)); /* no pattern, no entry */
     assert_int_equal(tow_params_count(selected), 0);
@@ -353,7 +353,8 @@ static void mapping_and_zipping(void **state)
     tow_params_free(sum);
     OK(tow_params_map(a, add_times, &factor, NULL));
     tow_params *bad = list_of(ctx, TOW_NAMES("x", "bad"));
-    expect_error(tow_params_map(bad, add_times, NULL, &sum), TOW_UNSUPPORTED, "bad");
+    expect_error(tow_params_map(bad, add_times, NULL, &sum), TOW_UNSUPPORTED, "tow_params_map: bad");
+    expect_error(tow_params_map(bad, NULL, NULL, &sum), TOW_INVALID_ARGUMENT, "tow_params_map: expected parameters");
     expect_error(tow_params_zip(2, (const tow_params *const[]){a, bad}, add_times, NULL, &sum), TOW_NOT_FOUND, "y",
                  "list 1");
     expect_error(tow_params_zip(2, (const tow_params *const[]){a, NULL}, add_times, NULL, &sum), TOW_INVALID_ARGUMENT,

@@ -380,6 +380,39 @@ static void call_hiding(tow_scope *s, const tow_module *module, size_t n_in, con
 static const tow_module_class hiding_class = {.name = "Hiding", .call = call_hiding};
 
 /* What a function hands out is its own outputs: the layer in it is left out, and asking for it alone is an error. */
+/* What a path gives is the result of the outermost layer there, once. */
+static void wrappers_are_captured_once(void **state)
+{
+    (void)state;
+    const tow_dense same = TOW_DENSE(.features = 4);
+    const tow_remat cheap = TOW_REMAT(&same);
+    const tow_residual_layer residual = TOW_RESIDUAL(&cheap);
+    const tow_precision half = TOW_PRECISION(&same, .dtype = TOW_BF16, .output_dtype = TOW_AS_F32);
+    const tow_sequential both =
+        TOW_SEQUENTIAL(TOW_MODULE(&TOW_NAMED("sum", &residual)), TOW_MODULE(&TOW_NAMED("half", &half)));
+    const tow_module *models[] = {TOW_MODULE(&residual), TOW_MODULE(&half), TOW_MODULE(&both)};
+    for (int m = 0; m < 3; m++) {
+        tow_model_function *f = NULL;
+        tow_model_results r;
+        call_with_capture(models[m], TOW_NAMES("**"), &f, &r);
+        assert_int_equal(tow_params_count(r.sown), m == 2 ? 3 : 1);
+        const tow_array *whole = tow_params_find(r.sown, "intermediates/__call__/0");
+        assert_non_null(whole);
+        assert_true(tow_type_equal(tow_array_type(whole), tow_array_type(r.outputs[0])));
+        assert_memory_equal(tow_array_data((tow_array *)whole), tow_array_data(r.outputs[0]),
+                            tow_type_bytes(tow_array_type(whole)));
+        if (m == 2) assert_non_null(tow_params_find(r.sown, "intermediates/sum/__call__/0"));
+        if (m == 2)
+            assert_int_equal(tow_array_type(tow_params_find(r.sown, "intermediates/half/__call__/0")).dtype, TOW_F32);
+        tow_model_function_free(f);
+    }
+    tow_model_summary *summary = summary_of(TOW_MODULE(&both), TYPE(TOW_F32, 2, 4));
+    assert_string_equal(layer_at(summary, "").name, "Sequential");
+    assert_string_equal(layer_at(summary, "sum").name, "Residual(remat(Dense))");
+    assert_int_equal(tow_model_summary_count(summary), 3);
+    tow_model_summary_free(summary);
+}
+
 static void layers_in_functions_are_not_captured(void **state)
 {
     (void)state;
@@ -437,6 +470,7 @@ int main(void)
         cmocka_unit_test(other_models),
         cmocka_unit_test(captured_outputs_are_those_of_flax),
         cmocka_unit_test(capture_takes_patterns),
+        cmocka_unit_test(wrappers_are_captured_once),
         cmocka_unit_test(layers_in_functions_are_not_captured),
         cmocka_unit_test(every_allocation_may_fail),
     };
