@@ -480,4 +480,51 @@ static tow_value axis_cells(tow_scope *s, const drawn *d, tow_value x)
     return tow_add(out[1], tow_expand_dims(out[0], 1));
 }
 
+/* ---- choices and loops ------------------------------------------------------------------------------------------- */
+
+/* One of two layers, as the numbers say. o[0]: 2 and 3: the other one; o[1]: as a switch of three; o[2]: behind a custom rule that
+ * changes nothing. */
+MADE_CLASS(chosen)
+static tow_value chosen(tow_scope *s, const drawn *d, tow_value x)
+{
+    tow_named yes = TOW_NAMED("yes", INNER(d, 0)), no = TOW_NAMED("no", INNER(d, 1));
+    tow_cond either = TOW_COND(.yes = TOW_MODULE(&yes), .no = TOW_MODULE(&no));
+    tow_switch three = TOW_SWITCH(.branches = TOW_LAYERS(TOW_MODULE(&no), TOW_MODULE(&yes), TOW_MODULE(&no)));
+    tow_value sum = tow_reduce_sum(x, 0, NULL), p = tow_gt_scalar(d->o[0] > 1 ? tow_neg(sum) : sum, 0), y;
+    if (d->o[1]) p = tow_convert(p, TOW_I32);
+    const tow_module *layer = d->o[1] ? TOW_MODULE(&three) : TOW_MODULE(&either);
+    tow_custom_vjp_layer rule = TOW_CUSTOM_VJP((const wrapped *)layer);
+    if (d->o[2] == 1) layer = TOW_MODULE(&rule);
+    tow_apply_module_n(s, "choice", layer, 2, (tow_value[]){p, x}, 1, &y);
+    return y;
+}
+
+static tow_value small_numbers(tow_scope *s, tow_value x)
+{
+    (void)s;
+    return tow_lt_scalar(tow_mean(tow_abs(x), 0, NULL), 0.5);
+}
+
+/* A layer and a gain, so that rules match something. */
+MADE_CLASS(stepping)
+static tow_value stepping(tow_scope *s, const drawn *d, tow_value x)
+{
+    tow_value gain = tow_param(s, "gain", 0, NULL, tow_init_ones()), y = tow_apply_module(s, "inner", d->inner[0], x);
+    const tow_type was = tow_value_type(x), type = tow_value_type(y);
+    y = tow_mul(y, tow_convert(tow_broadcast_to(gain, type.rank, type.dims), type.dtype));
+    return tow_convert(y, was.dtype);
+}
+
+/* As long as the numbers are small, at most `a` times. o[0]: keys are the same in all iterations. */
+MADE_CLASS(repeated)
+static tow_value repeated(tow_scope *s, const drawn *d, tow_value x)
+{
+    tow_function_layer small = TOW_FUNCTION(small_numbers);
+    made step = {{&stepping_class}, *d};
+    tow_while loop =
+        TOW_WHILE(.condition = TOW_MODULE(&small), .body = TOW_MODULE(&step), .max_iterations = d->a,
+                  .variables = TOW_RULES({"*", TOW_CARRIED}), .streams = d->o[0] ? TOW_RULES({"*", TOW_SHARED}) : NULL);
+    return tow_apply(s, "loop", &loop, tow_tanh(x));
+}
+
 #endif

@@ -116,7 +116,7 @@ typedef struct around_node {
  * reads of shared parameters is. */
 static bool excepted(const node *n, around_node at)
 {
-    const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL || shares(n);
+    const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL || n->kind == N_WHILE || shares(n);
     if (at.repeated && at.stacked && (many || reads_twice(n))) return true;
     if (shares(n) && at.repeated) return true;
     if (is_loop(n) && at.repeated && at.viewed) return true;

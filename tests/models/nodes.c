@@ -329,6 +329,8 @@ static const struct {
     [N_MEMBERS] = MADE(members),
     [N_MAPPED] = MADE(mapped),
     [N_AXIS_CELLS] = MADE(axis_cells),
+    [N_COND] = MADE(chosen),
+    [N_WHILE] = MADE(repeated),
 };
 
 /* Nothing in a cell has a checkpoint name. */

@@ -101,7 +101,7 @@ static bool writes_variables(const node *n)
 static bool may_write_in(const node *n)
 {
     const kind k = n->kind;
-    bool may = k != N_IN_REMAT && k != N_IN_CALL && k != N_LOOP && k != N_CHOICE && k != N_UNTIL;
+    bool may = k != N_IN_REMAT && k != N_IN_CALL && k != N_LOOP && k != N_CHOICE && k != N_UNTIL && k != N_WHILE;
     for (int i = 0; i < n->n_children && may; i++) may = may_write_in(n->children[i]);
     return may;
 }
@@ -221,6 +221,7 @@ static int64_t applications(const node *n, int64_t time)
     case N_SCAN:
     case N_SHARED:
     case N_UNTIL:
+    case N_WHILE:
     case N_RULED:
         return sum * n->a;
     case N_REMAT_SCAN:

@@ -59,7 +59,9 @@ enum {
     X(N_STACK, 2, false)                                                                                               \
     X(N_MEMBERS, 1, false)                                                                                             \
     X(N_MAPPED, 1, true)                                                                                               \
-    X(N_AXIS_CELLS, 1, true)
+    X(N_AXIS_CELLS, 1, true)                                                                                           \
+    X(N_COND, 2, false)                                                                                                \
+    X(N_WHILE, 1, false)
 
 typedef enum kind {
 #define X(symbol, children, rank3) symbol,
