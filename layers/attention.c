@@ -114,6 +114,24 @@ static bool check_broadcast(tow_scope *scope, const tow__attention_call *c, cons
     return fits;
 }
 
+/* Positions broadcast to [batch..., T], in which T is not 1. */
+static bool check_positions(tow_scope *scope, const tow__attention_call *c)
+{
+    const tow_type found = tow_value_type(c->positions);
+    tow_type full = c->type;
+    if (tow_is_null(c->positions)) return true;
+    full.rank--;
+    full.dtype = TOW_I32;
+    bool fits = found.rank > 0 && found.rank <= full.rank && found.dims[found.rank - 1] == c->T;
+    for (int i = 0; i < found.rank - 1 && fits; i++)
+        fits = found.dims[i] == 1 || found.dims[i] == full.dims[full.rank - found.rank + i];
+    if (!fits)
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "%s: the positions must be i32[%lld], or %s or have batch axes of size 1 in it, found %s", layer,
+                       (long long)c->T, tow__type_name(full).text, tow__type_name(found).text);
+    return fits;
+}
+
 /* x [batch..., time, features] -> [B, time, features] */
 static tow_value one_batch_axis(const tow__attention_call *c, tow_value x)
 {
@@ -164,6 +182,7 @@ static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_
                        "%s: positions are for .rope, and without .decode, which counts them", layer);
         return false;
     }
+    if (!check_positions(scope, c)) return false;
     flatten_inputs(c);
     return !tow_is_null(c->x_q) && !tow_is_null(c->x_k) && !tow_is_null(c->x_v);
 }

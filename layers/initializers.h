@@ -13,14 +13,13 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
 /* False: a constant, for which variables take no key. */
 bool tow__init_draws(const tow_initializer *init);
 
-/* What `function`, of one value, makes of a draw of another initialiser (mapped_draw.c). */
+/* What a graph of one input makes of a draw of another initialiser (mapped_draw.c). */
 typedef struct tow__mapped_draw {
     tow_type type; /* of the draw */
     tow_initializer init;
-    tow_function function;
-    void *user;
+    const tow_graph *graph;
 } tow__mapped_draw;
-/* *draw lives as long as the initialiser. */
+/* *draw and its graph live as long as the initialiser. */
 tow_initializer tow__init_mapped(const tow__mapped_draw *draw);
 /* The draw of such an initialiser, or NULL. */
 const tow__mapped_draw *tow__mapped_draw_of(const tow_initializer *init);

@@ -273,6 +273,12 @@ static bool is_of_params(const char *pattern)
     return strcmp(pattern, "params") == 0 || tow__path_in(pattern, "params");
 }
 
+/* What is sown: only calls in which the collection is mutable have it. */
+static bool may_match_nothing(const char *pattern)
+{
+    return strcmp(pattern, "intermediates") == 0 || tow__path_in(pattern, "intermediates");
+}
+
 /* stacks: of the transform. False, reported: the rule has an axis, but stacks nothing there. */
 static bool check_axis(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rule,
                        bool streams, bool stacks)
@@ -326,7 +332,7 @@ void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__li
 {
     const tow_lift_rule *rules = lift ? lift->variables : NULL;
     for (const tow_lift_rule *rule = rules; rule && rule->pattern && !tow__scope_failed(scope); rule++)
-        if (rule->how != TOW_HIDDEN && !lift->used[rule - lift->variables])
+        if (rule->how != TOW_HIDDEN && !may_match_nothing(rule->pattern) && !lift->used[rule - lift->variables])
             tow_scope_fail(
                 scope, TOW_NOT_FOUND,
                 "%s: .variables: \"%s\" matches no parameter and no variable of the layer, or only what earlier "

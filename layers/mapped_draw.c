@@ -1,19 +1,9 @@
-/* An initialiser of parameters that are stored otherwise than layers see them: what a function makes of the draw of the layer's own
+/* An initialiser of parameters that are stored otherwise than layers see them: what a graph makes of the draw of the layer's own
  * initialiser, of the type that the layer asks for. So the initial values are those of the layer, whatever is stored. */
 #include <string.h>
 
 #include "layers/initializers.h"
 #include "tow/program.h"
-
-/* *found = function(drawn) */
-static tow_status map_draw(tow_context *ctx, const tow__mapped_draw *draw, tow_array *drawn, tow_array **found)
-{
-    tow_graph *graph = NULL;
-    tow_status status = tow_trace_function(ctx, draw->function, draw->user, 1, &draw->type, NULL, 1, &graph);
-    if (!status) status = tow_evaluate(graph, &drawn, found);
-    tow_graph_release(graph);
-    return status;
-}
 
 static tow_status fill(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2], void *data)
 {
@@ -23,10 +13,7 @@ static tow_status fill(tow_context *ctx, const tow_initializer *self, tow_type t
     tow_array *drawn = NULL, *found = NULL;
     tow_status status = tow_array_create(ctx, draw->type, &drawn);
     if (!status) status = tow__initialize(ctx, &init, draw->type, key, tow_array_data(drawn));
-    if (!status) status = map_draw(ctx, draw, drawn, &found);
-    if (!status && !tow_type_equal(tow_array_type(found), type))
-        status = tow_initializer_fail(ctx, TOW_TYPE_MISMATCH,
-                                      "the function of the initial value gave another type than it gave before");
+    if (!status) status = tow_evaluate(draw->graph, &drawn, &found);
     if (!status) memcpy(data, tow_array_data(found), tow_type_bytes(type));
     tow_array_release(drawn);
     tow_array_release(found);

@@ -265,4 +265,6 @@ void tow__model_free(tow__model *m)
     m->counters = NULL;
     free_recipes(m->ctx, &m->params);
     free_recipes(m->ctx, &m->state);
+    for (tow__kept_graph *g = m->graphs; g; g = g->next) tow_graph_release(g->graph);
+    m->graphs = NULL;
 }

@@ -1,4 +1,6 @@
 /* See statistics.h. */
+#include <math.h>
+
 #include "layers/statistics.h"
 
 #include "tow/numpy.h"
@@ -46,7 +48,7 @@ bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype 
 
 bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon)
 {
-    return tow__check_option(scope, layer, epsilon >= 0, "epsilon", epsilon, "a positive number");
+    return tow__check_option(scope, layer, epsilon >= 0 && isfinite(epsilon), "epsilon", epsilon, "a positive number");
 }
 
 void tow__spread_features(tow_type x, int n, const int *features, int64_t *dims, int64_t *spread)

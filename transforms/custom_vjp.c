@@ -36,12 +36,16 @@ static bool has_float(const tow_graph *g, size_t n, tow_type (*type_of)(const to
     return false;
 }
 
-/* The path of the parameter below the layer; where an outer transform shares it, its whole path. */
+/* The path of the parameter below the layer, with "{}" for scans whatever their axes; where an outer transform shares it, its whole
+ * path. NULL: out of memory, reported. */
 static const char *path_below(const custom_call *c, const char *path)
 {
     tow_lift_rule rule;
     const char *rest = tow__entry_below(c->scope, "params", path, &rule);
-    return rest ? rest : path;
+    if (!rest) rest = path;
+    char *plain = tow__trace_alloc(c->scope->model->trace, strlen(rest) + 1, 1);
+    if (plain) tow__path_plain(rest, plain);
+    return plain;
 }
 
 /* asked[p]: the layer asked for parameter p. */

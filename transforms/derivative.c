@@ -248,6 +248,14 @@ static void call_value_and_grad(tow_scope *scope, const tow_module *module, size
     const tow_value_and_grad_layer *m = (const tow_value_and_grad_layer *)module;
     derivative d = {.name = "value_and_grad", .scope = scope, .inner = m->inner, .in = in, .n_in = n_in};
     const places p = {.n_out = n_out, .out = out};
+    if (m->n_aux >= n_out) {
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "value_and_grad: .n_aux is %zu, found %zu outputs; expected one more than .n_aux, and a gradient "
+            "for each input that is a float",
+            m->n_aux, n_out);
+        return;
+    }
     d.n_out = 1 + m->n_aux;
     with_layer(&d, m->variables, m->streams, run_value_and_grad, &p);
 }

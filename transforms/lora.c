@@ -35,6 +35,8 @@ static double factor_of(const tow_lora *m) { return m->alpha != 0 ? m->alpha / (
 static void factors(const tow__view *view, tow_scope *scope, const tow_variable_request *request, int batch,
                     int contracted, tow_dtype compute, tow_value *a, tow_value *b)
 {
+    *a = *b = (tow_value){0};
+    if (!tow__check_kept_once(view, scope, request, "LoRA")) return;
     lora_call *c = (lora_call *)view->user;
     const tow_type type = request->type;
     tow_type left = type, right = type;

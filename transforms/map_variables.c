@@ -44,18 +44,17 @@ static bool takes(const tow__view *view, const tow_scope *scope, const tow_varia
 
 /* ---- what is stored ---------------------------------------------------------------------------------------------- */
 
-/* trans_out for one request. It lives as long as the trace, and initial values are drawn within that. */
+/* trans_out for one request, while it is recorded. */
 typedef struct inverse {
-    tow_variable_request asked;
     const tow_map_variables *m;
-    tow__mapped_draw draw;
+    const tow_variable_request *asked;
 } inverse;
 
 static void record_inverse(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const inverse *i = user;
     (void)trace;
-    out[0] = i->m->trans_out(in[0], &i->asked, i->m->user);
+    out[0] = i->m->trans_out(in[0], i->asked, i->m->user);
 }
 
 /* The request as the functions get it, with texts that live as long as the trace. */
@@ -73,20 +72,32 @@ static bool copy_request(const tow__view *view, const tow_scope *scope, const to
     return true;
 }
 
-/* The type that trans_out gives. */
-static bool find_type(tow_scope *scope, inverse *i, tow_type *type)
+/* trans_out as a graph, which the caller releases. NULL: reported. */
+static tow_graph *trace_inverse(tow_scope *scope, const tow_map_variables *m, const tow_variable_request *asked)
 {
     tow_context *ctx = scope->model->ctx;
     tow_graph *graph = NULL;
-    tow_status status = tow_trace_function(ctx, record_inverse, i, 1, &i->asked.type, NULL, 1, &graph);
-    if (!status) *type = tow_graph_output_type(graph, 0);
-    tow_graph_release(graph);
-    if (!status) return true;
+    inverse i = {m, asked};
+    tow_status status = tow_trace_function(ctx, record_inverse, &i, 1, &asked->type, NULL, 1, &graph);
+    if (!status) return graph;
     char text[sizeof ctx->error];
     memcpy(text, ctx->error, sizeof text);
-    tow_scope_fail(scope, status, "map_variables: .trans_out of \"%s\" (%s): %.600s", i->asked.name,
-                   tow__type_name(i->asked.type).text, text);
-    return false;
+    tow_scope_fail(scope, status, "map_variables: .trans_out of \"%s\" (%s): %.600s", asked->name,
+                   tow__type_name(asked->type).text, text);
+    return NULL;
+}
+
+/* Initial values are drawn when the layer and what it points to may be gone: by the graph, which the model keeps. */
+static bool map_initial_value(tow__model *model, tow_graph *graph, tow_variable_request *stored, tow_type seen)
+{
+    tow__kept_graph *kept = tow__trace_alloc(model->trace, 1, sizeof *kept);
+    tow__mapped_draw *draw = tow__trace_alloc(model->trace, 1, sizeof *draw);
+    if (!kept || !draw) return false;
+    *kept = (tow__kept_graph){model->graphs, tow_graph_retain(graph)};
+    model->graphs = kept;
+    *draw = (tow__mapped_draw){seen, stored->init, graph};
+    stored->init = tow__init_mapped(draw);
+    return true;
 }
 
 /* What to ask for outside. */
@@ -95,12 +106,12 @@ static bool stored_request(tow_scope *scope, const tow_map_variables *m, const t
 {
     *stored = *asked;
     if (!m->trans_out || tow__request_of_any_type(asked)) return true;
-    inverse *i = tow__trace_alloc(scope->model->trace, 1, sizeof *i);
-    if (!i) return false;
-    *i = (inverse){.asked = *asked, .m = m, .draw = {asked->type, asked->init, record_inverse, i}};
-    if (!find_type(scope, i, &stored->type)) return false;
-    stored->init = tow__init_mapped(&i->draw);
-    return true;
+    tow_graph *graph = trace_inverse(scope, m, asked);
+    if (!graph) return false;
+    stored->type = tow_graph_output_type(graph, 0);
+    bool fine = !scope->model->initialising || map_initial_value(scope->model, graph, stored, asked->type);
+    tow_graph_release(graph);
+    return fine;
 }
 
 /* ---- the view ---------------------------------------------------------------------------------------------------- */
@@ -154,11 +165,12 @@ static void write_mapped(const tow__view *view, tow_scope *outside, const tow_va
     tow_variable_request asked;
     if (!copy_request(view, outside, request, &asked)) return;
     if (!m->trans_out) {
-        tow_scope_fail(
-            outside, TOW_INVALID_ARGUMENT,
-            "map_variables: the layer writes \"%s\" of %s, which it sees through .%s; give .trans_out, which says "
-            "what to store, or leave the variable out of .variables",
-            asked.name, asked.collection, m->make ? "make" : "trans_in");
+        tow_scope_fail(outside, TOW_INVALID_ARGUMENT,
+                       "map_variables: the layer writes \"%s\" of %s, which it sees through .%s; %s the variable out "
+                       "of .variables",
+                       asked.name, asked.collection, m->make ? "make" : "trans_in",
+                       m->make ? "make it by .trans_in and .trans_out, or leave"
+                               : "give .trans_out, which says what to store, or leave");
         return;
     }
     if (tow_is_null(value) || !tow__is_current(outside->model->trace, value)) {
@@ -194,6 +206,11 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     }
     while (patterns_of(m)[n]) n++;
+    if (n == 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "map_variables: .variables has no pattern; give one, or NULL for \"params\"");
+        return;
+    }
     map_call *c = tow__trace_alloc(scope->model->trace, 1, sizeof *c);
     bool *used = tow__trace_alloc(scope->model->trace, n + 1, sizeof *used);
     if (!c || !used) return;

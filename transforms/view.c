@@ -28,6 +28,20 @@ void tow__close_beside(tow_scope *beside)
     tow_scope_end(beside);
 }
 
+bool tow__check_kept_once(const tow__view *view, tow_scope *scope, const tow_variable_request *request,
+                          const char *kind)
+{
+    for (const tow__view *v = view->outer; v; v = v->outer) {
+        if (v->read != view->read || !v->takes(v, scope, request)) continue;
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: another %s around this one takes \"%s\" too, and both would keep theirs under one name; "
+                       "let one of them leave it out by its .filter, or leave one of them out",
+                       kind, kind, request->name);
+        return false;
+    }
+    return true;
+}
+
 bool tow__takes_params(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     (void)view, (void)scope;

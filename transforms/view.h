@@ -15,6 +15,9 @@ void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__view
  * with .of_kept take that. */
 tow_scope *tow__open_beside(tow_scope *scope, const char *kind, const char *parameter);
 void tow__close_beside(tow_scope *beside);
+/* False, reported: a view of the same kind around this one takes the request too, and what they keep beside would be one. */
+bool tow__check_kept_once(const tow__view *view, tow_scope *scope, const tow_variable_request *request,
+                          const char *kind);
 /* As .takes of a view: any parameter. */
 bool tow__takes_params(const tow__view *view, const tow_scope *scope, const tow_variable_request *request);
 

@@ -62,6 +62,7 @@ static tow_value weight_normed(const tow__view *view, tow_scope *scope, const to
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* norms are f32 at least */
     tow_value y = normalised(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
     if (m->no_scale) return tow__as(y, type.dtype);
+    if (!tow__check_kept_once(view, scope, request, "WeightNorm")) return (tow_value){0};
     tow_scope *beside = tow__open_beside(scope, "WeightNorm", request->name);
     tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
     tow__close_beside(beside);
@@ -103,7 +104,7 @@ static tow_value spectral_normed(const tow__view *view, tow_scope *scope, const 
     const tow_spectral_norm *m = view->user;
     tow_value value = tow__request(scope, request);
     const tow_type type = request->type;
-    if (tow_is_null(value)) return value;
+    if (tow_is_null(value) || !tow__check_kept_once(view, scope, request, "SpectralNorm")) return (tow_value){0};
     if (type.rank > 2 && m->matrices_only) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "SpectralNorm: the parameter \"%s\" is %s; expected matrices, or .matrices_only = false",

@@ -93,17 +93,18 @@ static bool check_written(const loop_call *c)
     const tow__body *b = c->condition.n_written ? &c->condition : &c->body;
     if (b->n_written == 0) return true;
     const char *path = model->state.list->names.names[b->written[0]];
+    const char *here = c->scope->path[0] ? c->scope->path : "around the model";
     const size_t n = strcspn(path, "/");
     if (b == &c->condition)
         tow__params_fail(model, TOW_INVALID_ARGUMENT,
                          "%s: written in .condition (%s) of the while %s, which only reads; write it in .body, under a "
                          "rule TOW_CARRIED",
-                         path, c->m->condition->cls->name, c->scope->path);
+                         path, c->m->condition->cls->name, here);
     else
         tow__params_fail(model, TOW_INVALID_ARGUMENT,
                          "%s: written in .body (%s) of the while %s, whose iterations share it; carry it: .variables = "
                          "TOW_RULES({\"%.*s\", TOW_CARRIED})",
-                         path, c->m->body->cls->name, c->scope->path, (int)n, path);
+                         path, c->m->body->cls->name, here, (int)n, path);
     return false;
 }
 

@@ -27,7 +27,8 @@ typedef enum tow_lifting {
 /* One rule. Of several, the first one that matches counts; what none matches is stacked on axis 0.
  * pattern: the name of a collection ("params", "batch_stats") or of a stream; or, with a '/', of "collection/path" below the
  * layer that is transformed ("params/mlp/kernel"). "*" in it stands for any text without '/', "**" for any text; a scan in the
- * layer is "{}" in the path.
+ * layer is "{}" in the path, and the layer of one that is unrolled its number; "*" stands for both. A rule for "intermediates" may match
+ * nothing, as calls differ in what they sow and capture.
  * axis, of variables that are TOW_STACKED: where the rows are in the stacked array, negative ones from its end, as in Flax's
  * variable_axes. A kernel [2, 4] of 3 layers is [3, 2, 4] with axis 0, [2, 3, 4] with 1 and [2, 4, 3] with -1; its bias [4] is
  * [3, 4], [4, 3] and [4, 3]. Of scans inside each other the inner one puts its axis in first. Parameters, variables, gradients and

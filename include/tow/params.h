@@ -122,8 +122,8 @@ typedef enum tow_merge {
 TOW_API tow_status tow_params_merge(const tow_params *a, const tow_params *b, tow_merge conflicts, tow_params **merged);
 /* The entries below `path`, which is left out of their own: of "encoder" the list has "norm/scale" for
  * "encoder/norm/scale". `path` may name a layer of a stack, as "blocks/3" does where the entries are "blocks/{}/norm/scale":
- * then the arrays are views of its rows (copies, where the layers' axis is not in front). A layer called with such a list is a part of the model with the whole's parameters
- * (tow_model_forward, tow_forward). "": everything. Error: TOW_NOT_FOUND. */
+ * then the arrays are views of its rows (copies, where the layers' axis is not in front). A layer called with such a list is a part of
+ * the model with the whole's parameters (tow_model_forward, tow_forward). "": everything. Error: TOW_NOT_FOUND. */
 TOW_API tow_status tow_params_subtree(const tow_params *params, const char *path, tow_params **part);
 /* The same entries below `path`: the opposite of tow_params_subtree. */
 TOW_API tow_status tow_params_under(const tow_params *params, const char *path, tow_params **whole);

@@ -96,8 +96,9 @@ typedef struct tow_not_finite {
 } tow_not_finite;
 
 /* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that
- * is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a vmap; and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
- * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
+ * is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a vmap; and functions
+ * of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is
+ * not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
 /* Of gradients (tow_model_value_and_grad), the first one in the order of the backward pass that is not finite: that of the last
  * layer, and in it of the parameter that was asked for last. found->found is false if all are finite. Errors: TOW_OUT_OF_MEMORY. */

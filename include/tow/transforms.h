@@ -34,13 +34,14 @@ typedef struct tow_remat {
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
  * stacked arrays. Rules say what is different: .variables and .streams (tow/lifting.h) share, carry or hide variables and
- * streams of random keys by collection and by path, and stack variables on other axes than the first one. What is shared has the path without "i", and is drawn by it:
+ * streams of random keys by collection and by path, and stack variables on other axes than the first one. What is shared has the
+ * path without "i", and is drawn by it:
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
  * .shared_collections is short for rules by which collections are carried, and parameters shared.
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
  * stack that is itself applied more than once: a loop adds up what comes from one application first. With .unroll, gradients agree
  * up to rounding.
- * Errors: a shared collection in which `inner` declares no variable, a rule that nothing matches, TOW_CARRIED for parameters or
+ * Errors: a shared collection in which `inner` declares no variable, a rule of .variables that nothing matches, TOW_CARRIED for parameters or
  * streams, an axis that a variable does not have, a write to what is TOW_SHARED. */
 typedef struct tow_scan {
     tow_module module;
@@ -131,7 +132,7 @@ typedef struct tow_layer_stack {
  * "members/...", without a row. With TOW_KEYS_FLAX row i draws by split(root, size)[i]: it has the bits of the plain layer that is
  * initialised with this key. Rules stack variables on other axes, as those of a scan do.
  * A variable that is TOW_SHARED may be written where the value does not depend on the row. Errors: as of tow_vmap_function; a rule
- * TOW_CARRIED, or one that nothing matches. */
+ * TOW_CARRIED, or one of .variables that nothing matches. */
 typedef struct tow_vmap_layer {
     tow_module module;
     const tow_module *inner;
@@ -191,7 +192,7 @@ typedef struct tow_switch {
  * nothing.
  * Reverse mode needs .max_iterations, as in tow_while_options.
  * Errors: a write to a variable that is not TOW_CARRIED, or in `condition`; TOW_STACKED for variables; a condition that is not bool [];
- * a carry whose type changes; a rule that nothing matches. */
+ * a carry whose type changes; a rule of .variables that nothing matches. */
 typedef struct tow_while {
     tow_module module;
     const tow_module *condition, *body;
@@ -282,8 +283,9 @@ TOW_API extern const tow_module_class tow_value_and_grad_layer_class, tow_vjp_la
  *     kernels that are products a b of low rank         .make = product_of_two
  * Without trans_out and make the stored type and the initial value are those that the layer asks for. In reverse mode gradients are
  * those of what is stored. Layers of this kind, TOW_LORA, TOW_WEIGHT_NORM and the like nest in any order: each sees what those around
- * it give. What they keep beside a parameter ("LoRA/kernel/a") is mapped if its path matches; what is sown is not. A parameter is
- * mapped once in each body of a scan, a remat or the like, however often it is asked for; files hold what is stored.
+ * it give (LoRA and the norms once around a parameter). What they keep beside it ("LoRA/kernel/a") is mapped if its path matches; what
+ * is sown is not. A parameter is mapped once in each body of a scan, a remat or the like, however often it is asked for; files hold
+ * what is stored. The layer and what it points to may be gone when tow_init draws the values.
  * Errors: TOW_NOT_FOUND for a pattern that nothing matches; TOW_TYPE_MISMATCH for a function that gives another type than the layer
  * asks for; TOW_INVALID_ARGUMENT for a variable that is written, without trans_out. */
 typedef struct tow_map_variables {
@@ -306,7 +308,7 @@ typedef struct tow_map_variables {
  *     h = tow_apply(scope, "embed", &embed, tokens); ... logits = tow_apply(scope, "output", &output, h);
  * The parameter is seen through the map_variables, LoRA and norms around the scope in which `to` begins to go down.
  * Errors: TOW_NOT_FOUND if the layer does not ask for `parameter`, or if no layer that was called before holds `to`; TOW_SHAPE_MISMATCH,
- * TOW_TYPE_MISMATCH. */
+ * TOW_TYPE_MISMATCH. One layer of a loop is no parameter of its own, and cannot be tied to from outside. */
 typedef struct tow_tied {
     tow_module module;
     const tow_module *inner;

@@ -56,8 +56,8 @@ tow_value tow_elu_of(tow_value x, double alpha)
 
 tow_value tow_celu_of(tow_value x, double alpha)
 {
-    tow_value below = tow_mul_scalar(tow_expm1(tow_div_scalar(tow_min_scalar(x, 0), alpha)), alpha);
-    return tow_add(tow_max_scalar(x, 0), below);
+    tow_value positive = tow_gt_scalar(x, 0), below = tow_select(positive, tow_zeros_like(x), x);
+    return tow_select(positive, x, tow_mul_scalar(tow_expm1(tow_div_scalar(below, alpha)), alpha));
 }
 
 tow_value tow_selu(tow_value x)

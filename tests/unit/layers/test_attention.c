@@ -374,7 +374,8 @@ static void test_errors(void **unused)
 {
     (void)unused;
     const constant none = {0}, mask = MASK(2, 1, 1, 5), at = AT(2, 5), bias = BIAS(1, 2, 5, 5), kv = MEMORY(2, 3, 8);
-    const constant wrong_bias = BIAS(1, 2, 4, 5), wrong_at = AT(3), wrong_mask = MASK(3, 5, 5);
+    const constant wrong_bias = BIAS(1, 2, 4, 5), wrong_at = AT(3), wrong_mask = MASK(3, 5, 5), deep_at = AT(2, 2, 5),
+                   rows_at = AT(3, 5);
     const constant other = MEMORY(3, 3, 8), longer = BIAS(2, 4, 8), flat = MEMORY(2, 8);
 #define FAILS(says, layer, first, second) expect_error(says, TOW_MODULE(&(layer)), first, second)
 #define OPTION(says, ...)                 FAILS(says, ATTENTION(.heads = 2, __VA_ARGS__), none, none)
@@ -390,7 +391,9 @@ static void test_errors(void **unused)
            .rope_options = {.scaling = TOW_ROPE_LLAMA3, .low_frequency = 4, .high_frequency = 2});
     FAILS("input 2", ATTENTION(.heads = 2), mask, mask);
     FAILS("positions are for .rope", ATTENTION(.heads = 2), at, none);
-    FAILS("positions must be", ATTENTION(.heads = 2, .rope = true), wrong_at, none);
+    FAILS("positions must be i32[5], or i32[2,5]", ATTENTION(.heads = 2, .rope = true), wrong_at, none);
+    FAILS("positions must be i32[5], or i32[2,5]", ATTENTION(.heads = 2, .rope = true), deep_at, none);
+    FAILS("positions must be i32[5], or i32[2,5]", ATTENTION(.heads = 2, .rope = true), rows_at, none);
     FAILS("the bias must be f32[2,2,5,5]", ATTENTION(.heads = 2), wrong_bias, none);
     FAILS("input 1: expected f32[2,3,8], for the batch of input 0, found f32[3,3,8]", ATTENTION(.heads = 2), other,
           none);

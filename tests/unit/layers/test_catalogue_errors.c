@@ -1,5 +1,6 @@
 /* What goes wrong in the layers from Conv on: one message with the path, what was expected, what was found and what to do; and
  * every allocation failing in turn, without a leak. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -122,6 +123,7 @@ static void test_norms(void **state)
 {
     (void)state;
     refused(TOW_BATCH_NORM(.epsilon = -1), BAD, (F32(2, 3)), "BatchNorm: .epsilon = -1");
+    refused(TOW_LAYER_NORM(.epsilon = INFINITY), BAD, (F32(2, 3)), "LayerNorm: .epsilon = inf");
     refused(TOW_BATCH_NORM(.momentum = 1.5), BAD, (F32(2, 3)), ".momentum = 1.5", "from 0 to 1");
     refused(TOW_BATCH_NORM(.n_axes = 2, .axes = {1, -1}), BAD, (F32(2, 3)), ".axes[1] = -1",
             "distinct axes of f32[2,3]");

@@ -310,6 +310,7 @@ static void test_errors(void **unused)
                                    silent = TOW_VALUE_AND_GRAD(&energy, .streams = TOW_RULES({"noise", TOW_HIDDEN})),
                                    unmatched = TOW_VALUE_AND_GRAD(&energy, .n_aux = 2,
                                                                   .variables = TOW_RULES({"parms", TOW_SHARED})),
+                                   endless_aux = TOW_VALUE_AND_GRAD(&energy, .n_aux = SIZE_MAX),
                                    none = {.module = {&tow_value_and_grad_layer_class}};
     const tow_vjp_layer pull = TOW_VJP(&dense), pull_none = TOW_VJP(&embed);
     const tow_jvp_layer push = TOW_JVP(&dense);
@@ -319,6 +320,8 @@ static void test_errors(void **unused)
     OK(TRACE(push, 2, small, small));
     expect_error(TRACE(gradient, 3, small), TOW_INVALID_ARGUMENT, "stack: value_and_grad: expected 1 inputs",
                  "4 outputs", "found 1 and 3");
+    expect_error(TRACE(endless_aux, 4, small), TOW_INVALID_ARGUMENT, "stack: value_and_grad: .n_aux is ",
+                 "found 4 outputs");
     expect_error(TRACE(matrix, 2, small), TOW_SHAPE_MISMATCH,
                  "output 0 of Dense: expected a float scalar, found f32[2,3]", "tow_reduce_sum");
     expect_error(TRACE(whole, 2, number), TOW_INVALID_ARGUMENT, "no input of Embed is a float");

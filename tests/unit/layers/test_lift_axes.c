@@ -320,12 +320,44 @@ static void test_sown(void **unused)
     }
 }
 
+static void call_quiet(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    (void)module, (void)n_in, (void)n_out;
+    tow_dense dense = TOW_DENSE(.features = 4);
+    out[0] = tow_apply(s, "dense", &dense, in[0]);
+}
+static const tow_module_class quiet_class = {"quiet", call_quiet};
+static const bare quiet = {{&quiet_class}};
+
+/* A rule for intermediates holds for what is captured, and matches nothing in calls without. */
+static void test_captured(void **unused)
+{
+    (void)unused;
+    const tow_scan scan = TOW_SCAN(&quiet, .length = 3, .variables = TOW_RULES({"intermediates", TOW_STACKED, -1}));
+    tow_params *params = NULL, *updates = NULL;
+    tow_graph *graph = NULL;
+    OK(tow_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
+    OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
+    tow_graph_release(graph);
+    const tow_model_options options = {.capture = (const char *const[]){"**dense", NULL},
+                                       .mutable_collections = (const char *const[]){"intermediates", NULL},
+                                       .updates = &updates};
+    OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, &options, &graph));
+    assert_int_equal(tow_params_count(updates), 1);
+    assert_true(tow_type_equal(tow_graph_output_type(graph, 1), TYPE(TOW_F32, 2, 4, 3)));
+    tow_params_free(updates);
+    tow_params_free(params);
+    tow_graph_release(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),  cmocka_unit_test(test_bits_of_axis_0),
-        cmocka_unit_test(test_stacks),  cmocka_unit_test(test_rules_see_plain_paths),
-        cmocka_unit_test(test_choices), cmocka_unit_test(test_sown),
+        cmocka_unit_test(test_golden),   cmocka_unit_test(test_bits_of_axis_0),
+        cmocka_unit_test(test_stacks),   cmocka_unit_test(test_rules_see_plain_paths),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_sown),
+        cmocka_unit_test(test_captured),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -262,6 +262,14 @@ static void test_errors(void **unused)
     assert_int_equal(tow_init(ctx, TOW_MODULE(&none), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_init(ctx, TOW_MODULE(&nothing), 0, 1, &type, &params), TOW_NOT_FOUND);
     assert_int_equal(tow_init(ctx, TOW_MODULE(&bias), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
+    const tow_lora once = TOW_LORA(&dense, .rank = 2), twice = TOW_LORA(&once, .rank = 2);
+    const tow_weight_norm norm = TOW_WEIGHT_NORM(&dense), norms = TOW_WEIGHT_NORM(&norm);
+    const tow_spectral_norm spectral = TOW_SPECTRAL_NORM(&dense), spectrals = TOW_SPECTRAL_NORM(&spectral);
+    const tow_module *const nested[] = {TOW_MODULE(&twice), TOW_MODULE(&norms), TOW_MODULE(&spectrals)};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tow_init(ctx, nested[i], 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
+        assert_non_null(strstr(tow_context_error(ctx), "around this one takes \"kernel\" too"));
+    }
     params = draw(TOW_MODULE(&dense), type);
     assert_int_equal(tow_lora_merge(params, 1), TOW_NOT_FOUND);
     assert_int_equal(tow_lora_merge(NULL, 1), TOW_INVALID_ARGUMENT);

@@ -525,6 +525,8 @@ static void test_errors(void **unused)
     const built average = BUILT(average);
     const tow_lora lora = LORA(dense);
     expect_refused(TOW_MAP_VARIABLES(&dense), TOW_INVALID_ARGUMENT, "no function", ".trans_in");
+    expect_refused(TOW_MAP_VARIABLES(&dense, .variables = (const char *const[]){NULL}, .trans_in = doubled),
+                   TOW_INVALID_ARGUMENT, ".variables has no pattern");
     expect_refused(TOW_MAP_VARIABLES(&dense, .make = low_rank, .trans_in = doubled), TOW_INVALID_ARGUMENT,
                    ".make beside another");
     expect_refused(TOW_MAP_VARIABLES(&dense, .variables = TOW_NAMES("params", "params/kernl"), .trans_in = doubled),

@@ -27,6 +27,48 @@ MODEL(pair)
     out[0] = tow_apply_module(s, "output", layers[0], tow_apply(s, "dense", &dense, x));
 }
 
+/* ---- life times -------------------------------------------------------------------------------------------------- */
+
+static tow_value times(tow_value v, const tow_variable_request *asked, const void *user)
+{
+    (void)asked;
+    return tow_mul_scalar(v, *(const double *)user);
+}
+
+/* Initial values are drawn when the layers of a call, and what they point to, are gone. */
+static tow_value short_lived(tow_scope *scope, tow_value x)
+{
+    double quarter = 0.25, four = 4;
+    tow_dense dense = TOW_DENSE(.features = 3);
+    tow_map_variables inner = TOW_MAP_VARIABLES(&dense, .variables = KERNELS, TRANSPOSED),
+                      outer = TOW_MAP_VARIABLES(&inner, .variables = KERNELS, .trans_in = times, .user = &quarter,
+                                                .trans_out = times);
+    tow_value y = tow_apply(scope, "mapped", &outer, x);
+    inner.trans_out = outer.trans_out = NULL;
+    quarter = four;
+    return y;
+}
+
+static tow_value long_lived(tow_scope *scope, tow_value x)
+{
+    tow_dense dense = TOW_DENSE(.features = 3);
+    return tow_apply(scope, "mapped", &dense, x);
+}
+
+static void test_layers_of_a_call(void **unused)
+{
+    (void)unused;
+    const tow_function_layer mapped = TOW_FUNCTION(short_lived), plain = TOW_FUNCTION(long_lived);
+    tow_params *params[2];
+    OK(tow_init(ctx, TOW_MODULE(&mapped), 7, 1, &x24, &params[0]));
+    OK(tow_init(ctx, TOW_MODULE(&plain), 7, 1, &x24, &params[1]));
+    const float *found = tow_array_data(tow_params_find(params[0], "mapped/kernel")),
+                *drawn = tow_array_data(tow_params_find(params[1], "mapped/kernel"));
+    for (int i = 0; i < 12; i++) assert_true(found[i % 3 * 4 + i / 3] == drawn[i] * 0.25F);
+    tow_params_free(params[0]);
+    tow_params_free(params[1]);
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* Files hold what is stored, layer by layer, loops and layers written out alike; the tied kernel is there once. */
@@ -281,10 +323,15 @@ static void test_variables_of_other_types(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_on_disk),   cmocka_unit_test(test_partial_loading),
-        cmocka_unit_test(test_summary),         cmocka_unit_test(test_part),
-        cmocka_unit_test(test_types_and_sizes), cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_choice),          cmocka_unit_test(test_variables_of_other_types),
+        cmocka_unit_test(test_layers_of_a_call),
+        cmocka_unit_test(test_names_on_disk),
+        cmocka_unit_test(test_partial_loading),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_part),
+        cmocka_unit_test(test_types_and_sizes),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_variables_of_other_types),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

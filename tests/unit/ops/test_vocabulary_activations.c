@@ -110,6 +110,35 @@ static void softplus_is_smooth(void **state)
     tow_graph_release(graph);
 }
 
+static void celu_of_one(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_celu(in[0]);
+}
+
+/* As of jax.nn.celu, also where it meets the identity and of what is no number. */
+static void celu_has_the_slopes_of_jax(void **state)
+{
+    (void)state;
+    const tow_type type = tow_make_type(TOW_F64, 0, NULL);
+    const double at[] = {0, 2, -INFINITY, INFINITY, NAN}, expected[] = {1, 1, 0, 1, NAN};
+    tow_graph *graph = NULL, *slope = NULL;
+    OK(tow_trace_function(ctx, celu_of_one, NULL, 1, &type, NULL, 1, &graph));
+    OK(tow_grad(graph, 0, NULL, false, &slope));
+    for (int i = 0; i < 5; i++) {
+        tow_array *x = NULL, *y = NULL;
+        OK(tow_array_create(ctx, type, &x));
+        *(double *)tow_array_data(x) = at[i];
+        OK(tow_evaluate(slope, &x, &y));
+        const double found = *(double *)tow_array_data(y);
+        assert_true(isnan(expected[i]) ? isnan(found) : found == expected[i]);
+        tow_array_release(x);
+        tow_array_release(y);
+    }
+    tow_graph_release(slope);
+    tow_graph_release(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +146,7 @@ int main(void)
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(refusals),
         cmocka_unit_test(softplus_is_smooth),
+        cmocka_unit_test(celu_has_the_slopes_of_jax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
