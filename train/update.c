@@ -252,7 +252,8 @@ tow_value tow__update_negated(tow_update *u, const char *name, const tow_schedul
 {
     tow_value value = tow_update_number(u, name, schedule, dtype);
     if (u->discovering || dtype != TOW_F32 || tow_is_null(value)) return tow_neg(value);
-    return u->negated[tow__names_find(&u->o->number_names, tow__joined(u->trace, u->owner, "/", name))];
+    const char *key = tow__joined(u->trace, u->owner, "/", name);
+    return key ? u->negated[tow__names_find(&u->o->number_names, key)] : (tow_value){0};
 }
 
 tow_value tow_update_function(tow_update *u, const char *name, double (*function)(const void *self, int64_t step),
