@@ -265,6 +265,8 @@ void tow__model_free(tow__model *m)
     m->counters = NULL;
     free_recipes(m->ctx, &m->params);
     free_recipes(m->ctx, &m->state);
-    for (tow__kept_graph *g = m->graphs; g; g = g->next) tow_graph_release(g->graph);
+    for (uint32_t i = 0; i < m->n_graphs; i++) tow_graph_release(m->graphs[i]);
+    if (m->graphs) tow__free(m->ctx, m->graphs, m->n_graphs, sizeof(tow_graph *));
+    m->n_graphs = 0;
     m->graphs = NULL;
 }

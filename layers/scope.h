@@ -56,7 +56,6 @@ typedef struct tow__frame {
 } tow__frame;
 
 typedef struct tow__model tow__model;
-typedef struct tow__kept_graph tow__kept_graph;
 typedef struct tow__layer_call tow__layer_call; /* layers/calls.h */
 typedef struct tow__call_log tow__call_log;
 typedef struct tow__capture {
@@ -145,13 +144,8 @@ struct tow__model {
     tow__names counter_names; /* "stream:path" */
     uint32_t *counters;
     uint32_t counter_capacity;
-    tow__kept_graph *graphs; /* initialising: by which values will be drawn */
-};
-
-/* A graph that is released with the model; in the memory of the trace. */
-struct tow__kept_graph {
-    tow__kept_graph *next;
-    tow_graph *graph;
+    tow_graph **graphs; /* initialising: by which values will be drawn; released with the model */
+    uint32_t n_graphs;
 };
 
 /* ---- scope.c ----------------------------------------------------------------------------------------------------- */

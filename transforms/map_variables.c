@@ -90,11 +90,15 @@ static tow_graph *trace_inverse(tow_scope *scope, const tow_map_variables *m, co
 /* Initial values are drawn when the layer and what it points to may be gone: by the graph, which the model keeps. */
 static bool map_initial_value(tow__model *model, tow_graph *graph, tow_variable_request *stored, tow_type seen)
 {
-    tow__kept_graph *kept = tow__trace_alloc(model->trace, 1, sizeof *kept);
     tow__mapped_draw *draw = tow__trace_alloc(model->trace, 1, sizeof *draw);
-    if (!kept || !draw) return false;
-    *kept = (tow__kept_graph){model->graphs, tow_graph_retain(graph)};
-    model->graphs = kept;
+    tow_graph **graphs =
+        draw ? tow__grow(model->ctx, model->graphs, model->n_graphs, model->n_graphs + 1, sizeof *graphs) : NULL;
+    if (!graphs) {
+        tow_trace_fail(model->trace, TOW_OUT_OF_MEMORY, "map_variables: no memory for an initial value");
+        return false;
+    }
+    model->graphs = graphs;
+    graphs[model->n_graphs++] = tow_graph_retain(graph);
     *draw = (tow__mapped_draw){seen, stored->init, graph};
     stored->init = tow__init_mapped(draw);
     return true;
