@@ -37,6 +37,18 @@ tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_w
 
 /* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
  * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
+/* The results themselves do not depend on tangents, unless a rule of custom_jvp makes its result of them. */
+static tow_status check_results_known(const tow_graph *g, const char *caller, const tow__partial *split)
+{
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (split->out_unknown[i])
+            return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                             "%s: output %u depends on a tangent: the rule of a custom_jvp computes its result from "
+                             "tangents; compute results from primals alone",
+                             caller, i);
+    return TOW_OK;
+}
+
 tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
                               tow__parts *parts)
 {
@@ -56,6 +68,7 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     for (size_t i = 0; i < n_in; i++) available[i] = true;
     for (; n < jvp->n_inputs; n++) unknown[n] = available[n] = true;
     TRY(tow__partial_eval(jvp, unknown, available, (tow__manner){.runs_once = runs_once}, NULL, NULL, &parts->split));
+    TRY(check_results_known(g, caller, &parts->split));
     TRY(tow__thin(&parts->split, jvp->n_inputs, unknown, runs_once));
     for (size_t i = 0, j = n_out; i < n_out; i++) /* a tangent that does not depend on the inputs' tangents is zero */
         if (parts->nonzero[i]) parts->nonzero[i] = parts->split.out_unknown[j++];
