@@ -55,6 +55,12 @@ counts tow__count_not_finite(const tow_array *x)
     return c;
 }
 
+static bool is_finite(const tow_array *x)
+{
+    const counts c = tow__count_not_finite(x);
+    return c.nans + c.infinities == 0;
+}
+
 static counts count_all(tow_array *const *arrays, size_t n)
 {
     counts sum = {0};
@@ -122,7 +128,7 @@ static void note(const finder *f, tow_not_finite *found, const tow_graph *g, con
                  tow_array *const *results)
 {
     uint32_t i = 0;
-    while (i + 1 < e->n_out && count_all(&results[i], 1).nans + count_all(&results[i], 1).infinities == 0) i++;
+    while (i + 1 < e->n_out && is_finite(results[i])) i++;
     *found = (tow_not_finite){.backward = f->backward, .input = -1};
     tow__note_not_finite(found, results[i]);
     copy_text(found->primitive, sizeof found->primitive, e->primitive->name);

@@ -7,15 +7,17 @@
  * a branch that does not write a variable hands out the value that it had before, and zeros for what it does not sow. */
 #include <stdio.h>
 
-#include "layers/scope.h"
 #include "tow/combinators.h"
 #include "tow/control.h"
 #include "tow/transforms.h"
+#include "transforms/aside.h"
 
 /* A call of a choice. */
 typedef struct choice {
-    const char *op;           /* "cond" */
-    tow_scope *scope, *inner; /* of the choice, and of its branches */
+    bool is_cond;   /* .yes and .no, chosen by a predicate; else branches, by an index */
+    const char *op; /* "cond" */
+    tow_scope *scope;
+    tow__aside aside;
     size_t n;
     const tow_module *const *layers; /* [n] */
     size_t n_in, n_out;
@@ -43,7 +45,7 @@ static label label_of(const choice *c, size_t k)
     const tow_module *layer = c->layers[k];
     const bool named = layer->cls == &tow_named_class;
     const char *name = named ? ((const tow_named *)layer)->name : layer->cls->name, *quote = named ? "\"" : "";
-    if (c->op[0] == 'c')
+    if (c->is_cond)
         snprintf(l.text, sizeof l.text, "%s (%s%.64s%s)", k ? ".no" : ".yes", quote, name, quote);
     else
         snprintf(l.text, sizeof l.text, "branch %zu (%s%.64s%s)", k, quote, name, quote);
@@ -51,14 +53,6 @@ static label label_of(const choice *c, size_t k)
 }
 
 /* ---- recording the branches -------------------------------------------------------------------------------------- */
-
-static void call_branch(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    const branch *b = user;
-    const choice *c = b->c;
-    (void)t;
-    tow__call_here(c->inner, c->layers[b->k], c->n_in, in, c->n_out, out);
-}
 
 static bool outputs_agree(const choice *c, size_t k)
 {
@@ -79,16 +73,12 @@ static bool outputs_agree(const choice *c, size_t k)
 static bool record(choice *c)
 {
     tow_trace *t = c->scope->model->trace;
-    tow_type *types = tow__trace_alloc(t, c->n_in, sizeof *types);
     c->bodies = tow__trace_alloc(t, c->n, sizeof *c->bodies);
-    if (!types || !c->bodies) return false;
-    for (size_t i = 0; i < c->n_in; i++) types[i] = tow_value_type(c->in[i]);
-    for (size_t k = 0; k < c->n; k++) {
-        branch b = {c, k};
-        if (!tow__body_record(c->scope->model, call_branch, &b, c->n_in, types, c->n_out, &c->bodies[k]) ||
+    if (!c->bodies) return false;
+    for (size_t k = 0; k < c->n; k++)
+        if (!tow__aside_record(&c->aside, c->layers[k], c->n_in, c->in, c->n_out, &c->bodies[k]) ||
             !outputs_agree(c, k))
             return false;
-    }
     return true;
 }
 
@@ -208,7 +198,7 @@ static void bind(choice *c, tow_value index, tow_value *out)
         branches[k] = (branch){c, k};
         functions[k] = (tow_branch){replay, &branches[k]};
     }
-    if (c->op[0] == 'c')
+    if (c->is_cond)
         tow_cond_function(t, index, replay_yes, replay_no, c, c->n_in, c->in, n_out, results);
     else
         tow_switch_function(t, index, c->n, functions, c->n_in, c->in, n_out, results);
@@ -222,16 +212,14 @@ static void choose(choice *c, const tow_lift_rule *variables, const tow_lift_rul
     if (c->n_in == 0) {
         tow_scope_fail(c->scope, TOW_INVALID_ARGUMENT,
                        "%s: expected %s and then the inputs of the layers, found no input", c->op,
-                       c->op[0] == 'c' ? "a predicate (bool [])" : "an index (i32 [])");
+                       c->is_cond ? "a predicate (bool [])" : "an index (i32 [])");
         return;
     }
-    const tow__lift *lift = tow__lift_make(c->scope, c->op, false, variables, streams, NULL);
-    if (tow__scope_failed(c->scope)) return;
-    c->inner = lift ? tow__scope_lifted(c->scope, lift, NULL) : c->scope;
+    if (!tow__aside_begin(&c->aside, c->scope, c->op, variables, streams)) return;
     c->in = in + 1;
     c->n_in--;
     if (record(c) && unite(c)) bind(c, in[0], out);
-    tow__lift_check_used(c->scope, c->op, lift);
+    tow__aside_end(&c->aside);
     for (size_t k = 0; c->bodies && k < c->n; k++) tow__body_free(&c->bodies[k]);
 }
 
@@ -239,7 +227,7 @@ static void call_cond(tow_scope *scope, const tow_module *module, size_t n_in, c
                       tow_value *out)
 {
     const tow_cond *m = (const tow_cond *)module;
-    choice c = {.op = "cond", .scope = scope, .n = 2, .n_in = n_in, .n_out = n_out};
+    choice c = {.is_cond = true, .op = "cond", .scope = scope, .n = 2, .n_in = n_in, .n_out = n_out};
     c.layers = (const tow_module *const[]){m->yes, m->no};
     if (m->yes && m->no)
         choose(&c, m->variables, m->streams, in, out);

@@ -5,27 +5,21 @@
  *     backward:  residuals..., cotangents...    ->  cotangents of captured values and inputs     its backward pass between two functions
  *
  * Captured values that are parameters are known by being the values of those that the layer asked for. */
-#include "layers/scope.h"
 #include "tow/autodiff.h"
 #include "tow/custom.h"
 #include "tow/transforms.h"
+#include "transforms/aside.h"
 
 /* One call. */
 typedef struct custom_call {
     const tow_custom_vjp_layer *m;
-    tow_scope *scope, *inner_scope;
+    tow_scope *scope;
+    tow__aside aside;
     size_t n_in, n_out; /* of the layer */
     tow__body body;
     const char **parameters; /* [n_captures] their paths below the layer; NULL: no parameter */
     tow_graph *forward, *backward;
 } custom_call;
-
-static void call_inner(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    const custom_call *c = user;
-    (void)t;
-    tow__call_here(c->inner_scope, c->m->inner, c->n_in, in, c->n_out, out);
-}
 
 /* ---- what is differentiated -------------------------------------------------------------------------------------- */
 
@@ -68,15 +62,13 @@ static bool record(custom_call *c, const tow_value *in)
 {
     tow__model *model = c->scope->model;
     const size_t n = model->initialising ? 0 : model->params.list->names.count;
-    tow_type *types = tow__trace_alloc(model->trace, c->n_in, sizeof *types);
     bool *before = tow__trace_alloc(model->trace, n, sizeof *before), *used = model->params.used;
-    if (!types || !before) return false;
-    for (size_t i = 0; i < c->n_in; i++) types[i] = tow_value_type(in[i]);
+    if (!before) return false;
     for (size_t i = 0; i < n; i++) {
         before[i] = used[i];
         used[i] = false;
     }
-    bool fine = tow__body_record(model, call_inner, c, c->n_in, types, c->n_out, &c->body) &&
+    bool fine = tow__aside_record(&c->aside, c->m->inner, c->n_in, in, c->n_out, &c->body) &&
                 name_captures(c, n > 0 ? used : NULL);
     for (size_t i = 0; i < n; i++) used[i] = used[i] || before[i];
     return fine;
@@ -174,11 +166,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     custom_call c = {.m = (const tow_custom_vjp_layer *)module, .scope = scope, .n_in = n_in, .n_out = n_out};
-    const tow__lift *lift = tow__lift_make(scope, "custom_vjp", false, c.m->variables, c.m->streams, NULL);
-    if (tow__scope_failed(scope)) return;
-    c.inner_scope = lift ? tow__scope_lifted(scope, lift, NULL) : scope;
+    if (!tow__aside_begin(&c.aside, scope, "custom_vjp", c.m->variables, c.m->streams)) return;
     if (record(&c, in)) bind(&c, in, out);
-    tow__lift_check_used(scope, "custom_vjp", lift);
+    tow__aside_end(&c.aside);
     tow_graph_release(c.forward);
     tow_graph_release(c.backward);
     tow__body_free(&c.body);

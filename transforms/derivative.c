@@ -1,27 +1,21 @@
 /* jvp, vjp and value_and_grad as layers: derivatives of a layer with respect to its inputs, inside of a model. The layer is recorded
  * aside in the scope of the transform, its graph is differentiated, and what comes out is recorded in its place: ordinary operations,
  * which are differentiated again for the gradient of the model. What the layer writes and sows is that of its one call. */
-#include "layers/scope.h"
 #include "tow/autodiff.h"
 #include "tow/transforms.h"
+#include "transforms/aside.h"
 
 /* One call. */
 typedef struct derivative {
     const char *name; /* "vjp" */
-    tow_scope *scope, *inner_scope;
+    tow_scope *scope;
+    tow__aside aside;
     const tow_module *inner;
     size_t n_in, n_out; /* of the layer */
     const tow_value *in;
     size_t n_wrt, *wrt; /* its float inputs, as inputs of the body */
     tow__body body;
 } derivative;
-
-static void call_inner(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    const derivative *d = user;
-    (void)t;
-    tow__call_here(d->inner_scope, d->inner, d->n_in, in, d->n_out, out);
-}
 
 static bool is_float(tow_type type) { return tow_dtype_is_float(type.dtype); }
 
@@ -48,13 +42,10 @@ static bool check_counts(const derivative *d, const char *inputs, size_t n_in, s
 static bool record(derivative *d)
 {
     tow_trace *t = d->scope->model->trace;
-    tow_type *types = tow__trace_alloc(t, d->n_in, sizeof *types);
     d->wrt = tow__trace_alloc(t, d->n_in, sizeof *d->wrt);
-    if (!types || !d->wrt) return false;
-    for (size_t i = 0; i < d->n_in; i++) types[i] = tow_value_type(d->in[i]);
-    if (!tow__body_record(d->scope->model, call_inner, d, d->n_in, types, d->n_out, &d->body)) return false;
+    if (!d->wrt || !tow__aside_record(&d->aside, d->inner, d->n_in, d->in, d->n_out, &d->body)) return false;
     for (size_t i = 0; i < d->n_in; i++)
-        if (is_float(types[i])) d->wrt[d->n_wrt++] = d->body.n_captures + i;
+        if (is_float(tow_value_type(d->in[i]))) d->wrt[d->n_wrt++] = d->body.n_captures + i;
     if (d->n_wrt == 0)
         tow_scope_fail(d->scope, TOW_INVALID_ARGUMENT,
                        "%s: no input of %s is a float; expected one or more to differentiate by", d->name,
@@ -88,11 +79,9 @@ static bool adopted(const derivative *d, tow_status status)
 static void with_layer(derivative *d, const tow_lift_rule *variables, const tow_lift_rule *streams,
                        void (*run)(derivative *d, const void *user), const void *user)
 {
-    const tow__lift *lift = tow__lift_make(d->scope, d->name, false, variables, streams, NULL);
-    if (tow__scope_failed(d->scope)) return;
-    d->inner_scope = lift ? tow__scope_lifted(d->scope, lift, NULL) : d->scope;
+    if (!tow__aside_begin(&d->aside, d->scope, d->name, variables, streams)) return;
     if (record(d)) run(d, user);
-    tow__lift_check_used(d->scope, d->name, lift);
+    tow__aside_end(&d->aside);
     tow__body_free(&d->body);
 }
 

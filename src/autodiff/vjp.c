@@ -35,8 +35,6 @@ tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_w
     return TOW_OK;
 }
 
-/* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
- * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
 /* The results themselves do not depend on tangents, unless a rule of custom_jvp makes its result of them. */
 static tow_status check_results_known(const tow_graph *g, const char *caller, const tow__partial *split)
 {
@@ -49,6 +47,8 @@ static tow_status check_results_known(const tow_graph *g, const char *caller, co
     return TOW_OK;
 }
 
+/* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
+ * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
 tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
                               tow__parts *parts)
 {
@@ -311,9 +311,8 @@ tow_status tow__check_any_float(const tow_graph *g, const char *caller)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype)) return TOW_OK;
-    return tow__fail(g->ctx, TOW_TYPE_MISMATCH,
-                     "%s: none of the %u inputs is a float; a gradient needs one that is", caller,
-                     g->n_inputs);
+    return tow__fail(g->ctx, TOW_TYPE_MISMATCH, "%s: none of the %u inputs is a float; a gradient needs one that is",
+                     caller, g->n_inputs);
 }
 
 static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool value,

@@ -187,6 +187,7 @@ struct tow_primitive {
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
     bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
+    bool of_result;                     /* its kernel is that of the type of the result: operand 0 are indices */
     bool host;                          /* runs on the thread that runs the program, and may end the run */
     bool varies;    /* two calls on the same operands may give other bits: it is never computed again */
     bool continues; /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */

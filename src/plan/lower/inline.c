@@ -8,7 +8,6 @@
  * Instructions stand in the order of the graph, and lower/order.c decides in which order they run. Those that run late,
  * directly before their first reader, are marked here: sources, and inside a differentiated remat region whatever does
  * not depend on a cotangent, which is the recomputation. */
-#include "src/plan/operations.h"
 #include "src/plan/lower/inline.h"
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
@@ -35,12 +34,12 @@ static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
 }
 
 /* dtype by which kernels are chosen: a float of 16 bits, for which few have code; else of the first float operand, else
- * of operand 0; of the result if there are none, and of scatter_add, whose operand 0 are indices. */
+ * of operand 0; of the result if there are none, or if operand 0 are indices. */
 static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
 {
     const tow_dtype half = half_dtype(g, e);
     if ((int)half < TOW_DTYPE_COUNT) return half;
-    if (TOW__IS(e, scatter_add)) return g->vars[e->out[0]].type.dtype;
+    if (e->primitive->of_result) return g->vars[e->out[0]].type.dtype;
     for (uint32_t i = 0; i < e->n_in; i++)
         if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
     return e->n_in + e->n_out > 0 ? g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype : TOW_F32;
