@@ -72,18 +72,6 @@ static const char *checked_path(tow_scope *scope, const char *collection, const 
     return tow__resolve(scope, collection, name, resolved) ? tow__entry_path(resolved->scope, collection, name) : NULL;
 }
 
-/* False, reported: a transform hides the variable. */
-static bool check_visible(tow_scope *scope, const char *path, const tow__resolved *resolved)
-{
-    if (!resolved->hidden) return true;
-    tow__params_fail(
-        scope->model, TOW_NOT_FOUND,
-        "%s: a rule of the transform %s hides it from the layers in it, which ask for it; leave TOW_HIDDEN "
-        "out",
-        path, resolved->hidden->path[0] ? resolved->hidden->path : "around the model");
-    return false;
-}
-
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
 bool tow__unreturned(const tow__model *m)
@@ -137,62 +125,6 @@ void tow__variable_write(tow__model *m, uint32_t index, tow_value value)
 
 /* ---- declaring and reading --------------------------------------------------------------------------------------- */
 
-static void fail_missing(tow__model *m, const char *path, const char *wanted)
-{
-    const tow__names *names = &m->state.list->names;
-    if (m->initialising)
-        tow__params_fail(m, TOW_NOT_FOUND, "%s: no such variable; declare it with tow_variable first", path);
-    else
-        tow__params_fail(m, TOW_NOT_FOUND,
-                         "%s: the model asks for %s, the variables given have no such path (%u paths, the first is "
-                         "%s); make them with tow_init_with_options and pass them as tow_model_options.state",
-                         path, wanted, names->count, names->count ? names->names[0] : "none");
-}
-
-/* A variable that a layer declares, as it is stored. */
-static tow_value declare_variable(tow_scope *scope, const tow_variable_request *request)
-{
-    tow__model *m = scope->model;
-    const char *collection = request->collection, *name = request->name;
-    const tow_type type = request->type;
-    tow__resolved resolved;
-    const char *path = checked_path(scope, collection, name, &resolved);
-    if (!path || !check_visible(scope, path, &resolved)) return (tow_value){0};
-    tow_type stacked = type;
-    int levels = 0;
-    if (!tow__type_valid(type) || !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
-        tow_scope_fail(
-            scope, TOW_INVALID_ARGUMENT,
-            "variable \"%s\": %s, with the scans around it, exceeds rank %d or 2^60 bytes, or has a negative "
-            "dimension",
-            name, tow__type_name(type).text, TOW_MAX_RANK);
-        return (tow_value){0};
-    }
-    const tow_params *list = m->state.list;
-    uint32_t index = tow__names_find(&list->names, path);
-    if (!tow__check_stacking(resolved.scope, "", path, type)) return (tow_value){0};
-    if (index == TOW__NO_NAME && !m->initialising) {
-        fail_missing(m, path, tow__type_name(stacked).text);
-        return (tow_value){0};
-    }
-    if (index != TOW__NO_NAME && !tow_type_equal(list->types[index], stacked)) {
-        tow__params_fail(m, TOW_SHAPE_MISMATCH, "%s: the layer asks for %s, the variable is %s; %s", path,
-                         tow__type_name(stacked).text, tow__type_name(list->types[index]).text,
-                         m->initialising ? "give two layers different names, or equal sizes if they share the variable"
-                                         : "use the sizes that the variables were initialised with");
-        return (tow_value){0};
-    }
-    if (m->initialising) {
-        if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->state, index, "")) return (tow_value){0};
-        tow__recipe recipe = {
-            .keys = tow__resolve_draw(scope, collection, name), .init = request->init, .levels = levels};
-        tow__store_record(scope, &resolved, &m->state, path, index, stacked, recipe, tow__init_draws(&request->init));
-        return tow_full(m->trace, type, 0);
-    }
-    m->state.used[index] = true;
-    return tow__variable_value(m, index);
-}
-
 bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name)
 {
     if (tow__component_fault(collection) || tow__component_fault(name) || tow__scope_failed(scope)) return false;
@@ -208,10 +140,10 @@ static uint32_t find_variable(tow_scope *scope, const char *collection, const ch
 {
     tow__model *m = scope->model;
     *path = checked_path(scope, collection, name, resolved);
-    if (!*path || !check_visible(scope, *path, resolved)) return TOW__NO_NAME;
+    if (!*path || !tow__check_visible(scope, "", *path, resolved)) return TOW__NO_NAME;
     uint32_t index = tow__names_find(&m->state.list->names, *path);
     if (index == TOW__NO_NAME)
-        fail_missing(m, *path, "it");
+        tow__fail_missing(m, false, *path, "it");
     else if (!m->initialising)
         m->state.used[index] = true;
     return index;
@@ -222,7 +154,10 @@ tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *req
     tow__model *m = scope->model;
     const char *path;
     tow__resolved resolved;
-    if (!tow__request_of_any_type(request)) return declare_variable(scope, request);
+    if (!tow__request_of_any_type(request)) {
+        path = checked_path(scope, request->collection, request->name, &resolved);
+        return path ? tow__store_request(scope, request, &resolved, path) : (tow_value){0};
+    }
     uint32_t index = find_variable(scope, request->collection, request->name, &path, &resolved);
     if (index == TOW__NO_NAME) return (tow_value){0};
     if (m->initialising) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);

@@ -235,37 +235,6 @@ const char *tow__collection_of(tow__model *model, const char *path, const char *
     return collection;
 }
 
-/* ---- axes -------------------------------------------------------------------------------------------------------- */
-
-bool tow__check_stacking(const tow_scope *resolved, const char *kind, const char *path, tow_type type)
-{
-    int rank = type.rank; /* with the axes of unrolled iterations, which have the same rules */
-    for (const tow_scope *s = resolved; s; s = s->parent) {
-        if (!tow__scope_is_iteration(s)) continue;
-        rank++;
-        if (tow__axis_at(s->axis, rank) >= 0) continue;
-        tow__params_fail(
-            resolved->model, TOW_INVALID_ARGUMENT,
-            "%s%s: a rule of the transform %s stacks it on axis %d, but it is %s in one layer; expected an axis in "
-            "[%d, %d); change .axis, or give this path a rule of its own before that one",
-            kind, path, s->parent->path[0] ? s->parent->path : "around the model", s->axis, tow__type_name(type).text,
-            -rank, rank);
-        return false;
-    }
-    return true;
-}
-
-tow_type tow__seen_type(const tow_scope *s, tow_type stacked_type)
-{
-    if (!s) return stacked_type;
-    tow_type type = tow__seen_type(s->parent, stacked_type);
-    const int at = s->iteration ? tow__axis_at(s->axis, type.rank) : -1;
-    if (at < 0) return type;
-    memmove(type.dims + at, type.dims + at + 1, (size_t)(type.rank - at - 1) * sizeof type.dims[0]);
-    type.rank--;
-    return type;
-}
-
 /* ---- checking ---------------------------------------------------------------------------------------------------- */
 
 static bool is_of_params(const char *pattern)

@@ -227,24 +227,18 @@ tow_status tow__forward_logged(const tow_module *model, const tow_params *params
 
 /* Key of draw `counter` of `scope` on the host: Flax's rule, with index[depth] the iterations of the scans around. */
 tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter);
+
+/* ---- store.c ----------------------------------------------------------------------------------------------------- */
+
 /* Value of parameter `index` in the body that is being traced: the graph's input, or the row of the innermost scan that
  * has one. */
 tow_value tow__param_value(const tow__model *model, uint32_t index);
-/* `type` with an axis for every scan around a resolved scope, and how many these are. False: rank beyond the limit. */
-bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked, int *levels);
-/* False, reported: a rule stacks the entry of this type, for one layer, on an axis that it does not have then. kind: "params/" or
- * "". */
-bool tow__check_stacking(const tow_scope *resolved, const char *kind, const char *path, tow_type type);
 /* The type that the layer sees: without the axes of the iterations. */
 tow_type tow__seen_type(const tow_scope *resolved, tow_type stacked);
-/* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`. False,
- * reported: the component that is the iteration of an unrolled scan in one is a child with a number for its name in the
- * other. kind: "params/" or "". */
-bool tow__same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind);
-/* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
- * "params" in `scope`. */
-void tow__store_record(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
-                       uint32_t index, tow_type stacked, tow__recipe recipe, bool draws);
+/* False, reported: a transform hides the entry. kind: "params/" or "". */
+bool tow__check_visible(tow_scope *scope, const char *kind, const char *path, const tow__resolved *resolved);
+/* The error of an entry that is not there. param: a parameter, else a variable. */
+void tow__fail_missing(tow__model *model, bool param, const char *path, const char *wanted);
 
 /* ---- collections.c ----------------------------------------------------------------------------------------------- */
 

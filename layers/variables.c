@@ -78,94 +78,6 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked, int *levels)
-{
-    *levels = 0;
-    for (const tow_scope *s = scope; s; s = s->parent) {
-        if (!s->iteration) continue;
-        if (type.rank == TOW_MAX_RANK) return false;
-        const int found = tow__axis_at(s->axis, ++type.rank),
-                  at = found < 0 ? 0 : found; /* tow__check_stacking reports it */
-        memmove(type.dims + at + 1, type.dims + at, (size_t)(type.rank - 1 - at) * sizeof type.dims[0]);
-        type.dims[at] = s->level->length;
-        ++*levels;
-    }
-    *stacked = type;
-    return true;
-}
-
-tow_value tow__param_value(const tow__model *model, uint32_t index)
-{
-    const tow__frame *f = model->frame;
-    while (!f->params || tow_is_null(f->params[index])) f = f->outer;
-    return f->params[index];
-}
-
-static tow_status reserve_recipe(tow_context *ctx, tow__store *store)
-{
-    if (store->list->names.count < store->recipe_capacity) return TOW_OK;
-    uint32_t capacity = store->recipe_capacity ? 2 * store->recipe_capacity : 16;
-    tow__recipe *recipes = tow__grow(ctx, store->recipes, store->recipe_capacity, capacity, sizeof *recipes);
-    if (!recipes) return TOW_OUT_OF_MEMORY;
-    store->recipes = recipes;
-    store->recipe_capacity = capacity;
-    return TOW_OK;
-}
-
-/* A body that Flax would compile: an iteration with its keys is around. */
-static bool is_compiled(const tow_scope *scope)
-{
-    while (scope && (!scope->flax_keys || scope->mapped)) scope = scope->parent;
-    return scope != NULL;
-}
-
-/* The first iteration of an unrolled scan draws an entry that all of them share. The others count that draw, as the
- * iterations of a loop do: once, when they first ask for the entry. */
-static bool asks_first(tow_scope *scope, const char *path)
-{
-    size_t size = strlen(path) + 8;
-    char *asked = tow__trace_alloc(scope->model->trace, size, 1);
-    if (!asked) return false;
-    snprintf(asked, size, "asked %s", path);
-    return tow__scope_count(scope, asked) == 1;
-}
-
-void tow__store_record(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
-                       uint32_t index, tow_type stacked, tow__recipe recipe, bool draws)
-{
-    const bool first = draws && resolved->in_unrolled && asks_first(scope, path);
-    if (index == TOW__NO_NAME) {
-        index = store->list->names.count;
-        if (reserve_recipe(scope->model->ctx, store) || tow__params_add(store->list, path, stacked)) {
-            tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for %s", path);
-            return;
-        }
-    } else if (!store->recipes[index].stale) {
-        if (first) tow__scope_count(scope, "params");
-        return;
-    }
-    if (draws) recipe.counter = tow__scope_count(scope, "params");
-    recipe.scope = resolved->scope;
-    recipe.init.compiled = recipe.init.compiled || is_compiled(recipe.scope);
-    recipe.recorded = store->recorded++;
-    store->recipes[index] = recipe;
-}
-
-bool tow__same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind)
-{
-    const tow_scope *a = scope, *b = store->recipes[index].scope;
-    while (a->parent && b->parent && tow__scope_is_iteration(a) == tow__scope_is_iteration(b)) {
-        a = a->parent;
-        b = b->parent;
-    }
-    if (!a->parent || !b->parent) return true;
-    tow__params_fail(scope->model, TOW_INVALID_ARGUMENT,
-                     "%s%s: iteration %s of the scan %s and the child \"%s\" of that scope both ask for it; give the "
-                     "child another name",
-                     kind, store->list->names.names[index], a->name, a->parent->path, b->name);
-    return false;
-}
-
 static bool check_request(tow_scope *scope, const tow_variable_request *request)
 {
     const tow_initializer *init = &request->init;
@@ -185,67 +97,12 @@ static bool check_request(tow_scope *scope, const tow_variable_request *request)
 
 tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request)
 {
-    tow__model *m = scope->model;
-    const char *name = request->name;
-    const tow_type type = request->type;
-    if (tow__scope_failed(scope) || !check_request(scope, request)) return (tow_value){0};
-    tow_type stacked = type;
-    int levels = 0;
     tow__resolved resolved;
-    if (!tow__resolve(scope, "params", name, &resolved)) return (tow_value){0};
-    if (!tow_dtype_is_float(type.dtype) || !tow__type_valid(type) ||
-        !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
-        tow_scope_fail(
-            scope, TOW_INVALID_ARGUMENT,
-            "parameter \"%s\": expected a float type that with the scans around it has a rank of 0 to %d, no "
-            "negative dimension and less than 2^60 bytes, found %s (rank %d)",
-            name, TOW_MAX_RANK, tow__type_name(type).text, type.rank);
+    if (tow__scope_failed(scope) || !check_request(scope, request) ||
+        !tow__resolve(scope, "params", request->name, &resolved))
         return (tow_value){0};
-    }
-    const char *path = tow__entry_path(resolved.scope, NULL, name);
-    if (!path) return (tow_value){0};
-    if (resolved.hidden) {
-        tow__params_fail(
-            m, TOW_NOT_FOUND,
-            "params/%s: a rule of the transform %s hides it from the layers in it, which ask for it; leave "
-            "TOW_HIDDEN out",
-            path, resolved.hidden->path[0] ? resolved.hidden->path : "around the model");
-        return (tow_value){0};
-    }
-    if (!tow__check_stacking(resolved.scope, "params/", path, type)) return (tow_value){0};
-    const tow_params *list = m->params.list;
-    uint32_t index = tow__names_find(&list->names, path);
-    if (index == TOW__NO_NAME && !m->initialising) {
-        tow__params_fail(
-            m, TOW_NOT_FOUND,
-            "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
-            "initialise them with the same model, or pass them through tow_params_unstack, tow_params_stack or "
-            "tow_params_to_tensors and tow_params_from_tensors if only the scans differ",
-            path, tow__type_name(stacked).text, list->names.count, list->names.count ? list->names.names[0] : "none");
-        return (tow_value){0};
-    }
-    if (index != TOW__NO_NAME && !tow_type_equal(list->types[index], stacked)) {
-        bool of_type = list->types[index].dtype != stacked.dtype;
-        tow__params_fail(m, of_type ? TOW_TYPE_MISMATCH : TOW_SHAPE_MISMATCH,
-                         "params/%s: the layer asks for %s, the parameter is %s; %s", path,
-                         tow__type_name(stacked).text, tow__type_name(list->types[index]).text,
-                         m->initialising
-                             ? "give two layers different names, or equal sizes and types if they share the parameter"
-                         : of_type ? "set .param_dtype of the layers, or of a TOW_PRECISION around them, to that type"
-                                   : "use the sizes that the parameters were initialised with");
-        return (tow_value){0};
-    }
-    if (m->initialising) {
-        if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->params, index, "params/"))
-            return (tow_value){0};
-        tow__recipe recipe = {
-            .keys = tow__resolve_draw(scope, "params", name), .init = request->init, .levels = levels};
-        tow__store_record(scope, &resolved, &m->params, path, index, stacked, recipe,
-                          true); /* zeros and ones draw, as in Flax */
-        return tow_full(m->trace, type, 0);
-    }
-    m->params.used[index] = true;
-    return tow__param_value(m, index);
+    const char *path = tow__entry_path(resolved.scope, NULL, request->name);
+    return path ? tow__store_request(scope, request, &resolved, path) : (tow_value){0};
 }
 
 tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)

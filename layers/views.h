@@ -51,8 +51,11 @@ const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, cons
 /* The request is for a parameter. */
 bool tow__is_param(const tow_variable_request *request);
 
-/* ---- the store (variables.c, collections.c) ---------------------------------------------------------------------- */
+/* ---- the store (store.c, variables.c, collections.c) ---------------------------------------------------------------------- */
 
+/* What a layer declares, at `path`, which `resolved` has led to. */
+tow_value tow__store_request(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
+                             const char *path);
 tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request);
 tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *request);
 void tow__store_variable(tow_scope *scope, const tow_variable_request *request, tow_value value);
