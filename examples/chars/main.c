@@ -1,7 +1,6 @@
 /* Trains a GRU on the characters of a text by truncated backpropagation through time, and lets it write. Every stream of the
  * batch reads its part of the text from beginning to end, some characters per step; the carry goes on from step to step, and
  * gradients end where a step begins. `chars --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,10 +258,7 @@ int main(int argc, char **argv)
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if ((status == SUCCESS || status == INTERRUPTED) && finish(&r, status == SUCCESS) != TOW_OK) status = complain(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "chars: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("chars", status);
     reader_free(&r.held_out);
     tow_array_release(r.tokens);
     tow_array_release(r.labels);

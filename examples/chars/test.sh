@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
 # test.sh CHARS: learns to write, the same way each time, and carries what it read from step to step.
-set -euo pipefail
-chars=$(realpath "$1")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
-
-fail() { printf 'chars test: %s\n' "$*" >&2; exit 1; }
+. "$(dirname "$0")/../common/testing.sh"
 
 # Lines of a letter, six dots and the same letter: of each second letter nothing tells but what was read seven characters before,
 # often in the step before.
 awk 'BEGIN { s = 7; for (i = 0; i < 8000; i++) { s = (s * 1103515245 + 12345) % 2147483648
     c = substr("abcdefgh", int(s / 65536) % 8 + 1, 1); print c "......" c } }' >memory.txt
 options=(--text memory.txt --batch 17 --time 13 --width 32 --steps 1000 --sample 0 --learning-rate 0.02)
-"$chars" "${options[@]}" --out a/b --log log >out 2>err || fail "$(cat out err)"
+"$program" "${options[@]}" --out a/b --log log >out 2>err || fail "$(cat out err)"
 read -r kept forgotten < <(sed -nE 's/^held-out text: ([0-9.]+) nats .*; ([0-9.]+) without.*$/\1 \2/p' out)
 # Of 9 characters one in 8 letters is news: ln(8) / 9 = 0.231 nats per character, and twice that where the letter is forgotten.
 awk -v k="$kept" -v f="$forgotten" 'BEGIN { exit !(k > 0.22 && k < 0.26 && f > 0.33) }' ||
@@ -24,35 +18,18 @@ grep -q '<svg' a/b/loss.svg || fail "loss.svg is no picture"
 
 # a pure function of its options, whatever the threads
 small=(--text memory.txt --batch 8 --time 9 --width 24 --layers 2 --sample 20 --steps 6000)
-"$chars" "${small[@]}" --out whole --threads 1 >out
-"$chars" "${small[@]}" --out again >out2
+"$program" "${small[@]}" --out whole --threads 1 >out
+"$program" "${small[@]}" --out again >out2
 cmp whole/chars.safetensors again/chars.safetensors || fail "two runs differ"
 diff <(tail -n 2 out) <(tail -n 2 out2) || fail "two runs write different texts"
 
 # Ctrl-C stops after a step; who goes on from there ends where the others did, carries and all
-: >out # so that it is not the output of the run before that is looked at
-"$chars" "${small[@]}" --out part >out 2>err &
-pid=$!
-for _ in $(seq 2000); do
-    if grep -q '^step 300/' out; then break; fi
-    sleep 0.005
-done
-kill -INT $pid || fail "ended before Ctrl-C: $(cat out err)"
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+interrupt_at 'step 300/' "${small[@]}" --out part
 grep -q '^stopped after step' out || fail "Ctrl-C: $(cat out)"
 [ -z "$(ls part | grep tmp || true)" ] || fail "Ctrl-C: files are left: $(ls part)"
-"$chars" "${small[@]}" --resume part/chars.safetensors --out resumed >out
+"$program" "${small[@]}" --resume part/chars.safetensors --out resumed >out
 cmp whole/chars.safetensors resumed/chars.safetensors || fail "a run that was stopped ends elsewhere"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    local expected=$1 message=$2 status=0
-    shift 2
-    "$chars" "$@" >out 2>err || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 "--layers" --layers 9
 expect_status 2 "--steps" --steps 0
 expect_status 1 "absent: cannot read" --text absent

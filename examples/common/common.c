@@ -37,6 +37,13 @@ void find_shared(const char *name, char *path, size_t size)
     if (length <= 0 || access(path, R_OK) != 0) path[0] = '\0';
 }
 
+int finish_output(const char *program, int status)
+{
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || status != SUCCESS) return status;
+    fprintf(stderr, "%s: cannot write the output: %s\n", program, strerror(errno));
+    return FAILURE;
+}
+
 char *path_in(const char *program, const char *directory, const char *name)
 {
     const size_t size = strlen(directory) + strlen(name) + 2;

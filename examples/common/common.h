@@ -29,6 +29,8 @@ bool interrupted(void);
 /* Makes a directory and those above it, unless they exist, in which files can be made. Prints a message of `program` and
  * returns false otherwise. */
 bool make_directory(const char *program, const char *path);
+/* The status of the program with `status` so far: FAILURE, with a message, if what it printed could not be written. */
+int finish_output(const char *program, int status);
 /* "directory/name", in memory that the caller frees. NULL with a message if there is none. */
 char *path_in(const char *program, const char *directory, const char *name);
 

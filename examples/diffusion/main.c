@@ -1,6 +1,5 @@
 /* Trains a diffusion model on handwritten digits and draws new ones with it. It prints how near the digits that it draws are to real ones,
  * and writes them, how they come up from noise, its weights and its curve of losses. `diffusion --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,10 +194,7 @@ int main(int argc, char **argv)
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if (status == SUCCESS || status == INTERRUPTED) status = finish(&r, status);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "diffusion: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("diffusion", status);
     sampler_free(&r.sampler);
     tow_train_free(r.state);
     tow_loader_free(r.loader);

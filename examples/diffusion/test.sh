@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # test.sh DIFFUSION: a short run draws the digits that it is asked for, nearer to real ones than noise is, the same ones each time.
-set -euo pipefail
-diffusion=$(realpath "$1")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
+. "$(dirname "$0")/../common/testing.sh"
 
-fail() { printf 'diffusion test: %s\n' "$*" >&2; exit 1; }
-
-"$diffusion" --steps 400 --batch 32 --out a --log log >out 2>err || fail "$(cat out err)"
+"$program" --steps 400 --batch 32 --out a --log log >out 2>err || fail "$(cat out err)"
 [ "$(wc -l <log)" -eq 400 ] || fail "expected 400 lines of log, found $(wc -l <log)"
 # noise has variance 1, which is the error of a model that knows nothing
 mean=$(sed -n 's/.*"mean_loss": \([^,]*\),.*/\1/p' log | tail -n 1)
@@ -24,22 +18,13 @@ real=$(sed -n 's/^held out: .* the same digit for \([0-9.]*\) %$/\1/p' out)
 awk -v d="$right" -v r="$real" 'BEGIN { exit !(r > 95 && d >= 65) }' ||
     fail "$right % of the drawn digits are read as what they should be, of real ones $real %"
 for file in samples.png film.png loss.svg diffusion.safetensors; do [ -s a/$file ] || fail "no $file"; done
-"$diffusion" --steps 20 --out b >out2
-"$diffusion" --steps 20 --out c --threads 1 >out3
+"$program" --steps 20 --out b >out2
+"$program" --steps 20 --out c --threads 1 >out3
 for file in samples.png film.png diffusion.safetensors; do cmp b/$file c/$file || fail "two runs differ"; done
 
-"$diffusion" --steps 1000000 --out stopped >out 2>err &
-pid=$!
-for _ in $(seq 1200); do
-    if grep -q '^step 20/1000000' out; then break; fi
-    sleep 0.05
-done
-kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+interrupt_at 'step 20/1000000' --steps 1000000 --out stopped
 [ -s stopped/diffusion.safetensors ] || fail "Ctrl-C: no weights"
 status=0
-"$diffusion" --batch 0 >out 2>err || status=$?
+"$program" --batch 0 >out 2>err || status=$?
 [ $status -eq 2 ] || fail "--batch 0: expected status 2, found $status"
 printf 'diffusion test: passed\n'

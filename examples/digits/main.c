@@ -1,7 +1,6 @@
 /* Trains a convolutional network on handwritten digits. It prints how many of the held-out ones it reads correctly and
  * which it confuses, and writes its weights, the images that it misread, its first filters and its curve of accuracy.
  * `digits --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,10 +142,7 @@ int main(int argc, char **argv)
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "digits: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("digits", status);
     evaluation_free(&r.evaluation);
     tow_train_free(r.state);
     tow_loader_free(r.loader);

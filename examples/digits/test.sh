@@ -1,15 +1,9 @@
 #!/usr/bin/env bash
 # test.sh DIGITS: learns to read digits, the same way each time.
-set -euo pipefail
-digits=$(realpath "$1")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
-
-fail() { printf 'digits test: %s\n' "$*" >&2; exit 1; }
+. "$(dirname "$0")/../common/testing.sh"
 
 # a few epochs read 95 of 100; the whole run, which the page shows, 98 and more
-"$digits" --steps 160 --out a/b --log log >out 2>err || fail "$(cat out err)"
+"$program" --steps 160 --out a/b --log log >out 2>err || fail "$(cat out err)"
 accuracy=$(sed -n 's/^accuracy on 359 held-out digits: \([0-9.]*\) %$/\1/p' out)
 awk -v a="$accuracy" 'BEGIN { exit !(a >= 95) }' || fail "accuracy $accuracy after 160 steps: $(cat out)"
 [ "$(wc -l <log)" -eq 160 ] || fail "expected 160 lines of log, found $(wc -l <log)"
@@ -19,32 +13,16 @@ rows=$(sed -n 's/^ *[0-9] \(\( *[0-9.]\+\)\{10\}\)$/\1/p' out | tr -d . | awk '{
 for file in accuracy.svg filters.png digits.safetensors; do [ -s a/b/$file ] || fail "no $file"; done
 [ "$(head -c 8 a/b/filters.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "filters.png is no PNG"
 # a pure function of its options, whatever the threads
-"$digits" --steps 160 --out again --threads 1 >out2
+"$program" --steps 160 --out again --threads 1 >out2
 cmp a/b/digits.safetensors again/digits.safetensors || fail "two runs differ"
-"$digits" --steps 160 --out other --seed 1 >out3
+"$program" --steps 160 --out other --seed 1 >out3
 if cmp -s a/b/digits.safetensors other/digits.safetensors; then fail "another seed gives the same weights"; fi
 
 # Ctrl-C stops after a step, and the weights are there
-"$digits" --steps 1000000 --out stopped >out 2>err &
-pid=$!
-for _ in $(seq 1200); do
-    if grep -q '^step 20/1000000' out; then break; fi
-    sleep 0.05
-done
-kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+interrupt_at 'step 20/1000000' --steps 1000000 --out stopped
 [ -s stopped/digits.safetensors ] || fail "Ctrl-C: no weights"
 [ -z "$(ls stopped | grep tmp || true)" ] || fail "Ctrl-C: files are left: $(ls stopped)"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    local expected=$1 message=$2 status=0
-    shift 2
-    "$digits" "$@" >out 2>err || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 "--steps" --steps 0
 expect_status 2 "--batch" --batch x
 expect_status 2 "unexpected argument 'file'" file

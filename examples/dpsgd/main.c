@@ -1,7 +1,6 @@
 /* Trains a classifier of handwritten digits with differential privacy. Each step clips the gradient of every image by itself, adds them
  * up, and adds noise, so that the result says little about any one image. After each epoch it measures how well the held-out digits
  * are read, and what the run has cost so far. `dpsgd --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,10 +170,7 @@ int main(int argc, char **argv)
     read_run_options(argc, argv, &r);
     int status = prepare(&r);
     if (status == SUCCESS) status = r.budget ? print_budget(&r) : train(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "dpsgd: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("dpsgd", status);
     free(r.epsilons);
     free(r.accuracies);
     trainer_free(&r.trainer);

@@ -1,16 +1,10 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Epsilons against another accountant's (golden.txt), a short run, and the command line.  test.sh path/to/dpsgd
-set -eu
-dpsgd=$(realpath "$1")
-golden=$(dirname "$(realpath "$0")")/golden.txt
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
-
-fail() { printf 'dpsgd test: %s\n' "$*" >&2; exit 1; }
+. "$(dirname "$0")/../common/testing.sh"
+golden=$here/golden.txt
 
 while read -r batch images noise steps delta epsilon; do
-    "$dpsgd" --budget --batch "$batch" --noise "$noise" --steps "$steps" --delta "$delta" >budget
+    "$program" --budget --batch "$batch" --noise "$noise" --steps "$steps" --delta "$delta" >budget
     awk -v images="$images" -v batch="$batch" -v epsilon="$epsilon" '
         NR == 1 { if (($NF - batch / images)^2 > 1e-12) { print "rate " $NF; exit 1 } }
         NR == 2 { found = $2; if ((found - epsilon)^2 > (6e-5)^2) { print "expected " epsilon ", found " found; exit 1 } }
@@ -18,18 +12,11 @@ while read -r batch images noise steps delta epsilon; do
 done <"$golden"
 
 # noise hides an image and not what all have in common: 9 of 10 held-out digits are read
-"$dpsgd" --threads 1 >log 2>err </dev/null || fail "$(cat err)"
+"$program" --threads 1 --out a/b >log 2>err </dev/null || fail "$(cat err)"
 awk '/read after 150 steps, at epsilon 3.6681/ { seen = $1 > 0.9 } END { exit !seen }' log || fail "150 steps: $(cat log)"
-grep -q '</svg>' out/dpsgd/dpsgd.svg || fail "no picture"
+grep -q '</svg>' a/b/dpsgd.svg || fail "no picture"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    expected=$1 message=$2 status=0
-    shift 2
-    "$dpsgd" "$@" >text 2>err </dev/null || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 "--noise" --noise 0
 expect_status 2 "--delta" --delta 1
 expect_status 2 "--batch of at most" --batch 100000
-expect_status 1 "absent" --steps 1 --log absent/log
+expect_status 1 "absent" --steps 1 --out z --log absent/log

@@ -1,7 +1,6 @@
 /* Trains an ensemble of networks on handwritten digits as one model, by vmap. It prints how much better calibrated their mean is than a
  * single member, and how much they disagree about held-out digits and about images unlike those that they learned from, and draws
  * both. `ensemble --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,10 +164,7 @@ int main(int argc, char **argv)
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "ensemble: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("ensemble", status);
     evaluation_free(&r.evaluation);
     tow_train_free(r.state);
     tow_loader_free(r.loader);

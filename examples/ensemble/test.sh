@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # test.sh ENSEMBLE: the mean of the members is calibrated better than they are, they disagree about what they did not learn, and the
 # page has the figures of a run.
-set -euo pipefail
-ensemble=$(realpath "$1")
-page=$(realpath "$(dirname "$0")/../../docs/examples/ensemble.md")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
-
-fail() { printf 'ensemble test: %s\n' "$*" >&2; exit 1; }
+. "$(dirname "$0")/../common/testing.sh"
+page=$(realpath "$here/../../docs/examples/ensemble.md")
 
 # row SET NAME FILE: the numbers behind a name, in the table of a set of digits ("held out", "with noise"), or in the last one ("").
 row() {
@@ -26,7 +20,7 @@ holds() {
     awk -v numbers="$*" "BEGIN { n = split(numbers, a, \" \"); exit !(n > 0 && ($condition)) }"
 }
 
-"$ensemble" --out a/b --log log >out 2>err || fail "$(cat out err)"
+"$program" --out a/b --log log >out 2>err || fail "$(cat out err)"
 [ "$(wc -l <log)" -eq 1000 ] || fail "expected 1000 lines of log, found $(wc -l <log)"
 alone=$(row 'held out' 'a member' out)
 together=$(row 'held out' 'all together' out)
@@ -60,40 +54,24 @@ for file in votes.png calibration.svg disagreement.svg ensemble.safetensors; do 
 grep -q '</svg>' a/b/calibration.svg || fail "calibration.svg has no end"
 
 # a pure function of its options, whatever the threads
-"$ensemble" --steps 100 --out one >out2
-"$ensemble" --steps 100 --out again --threads 1 >out3
+"$program" --steps 100 --out one >out2
+"$program" --steps 100 --out again --threads 1 >out3
 for file in votes.png calibration.svg ensemble.safetensors; do cmp one/$file again/$file || fail "two runs differ"; done
-"$ensemble" --steps 100 --out other --seed 1 >out4
+"$program" --steps 100 --out other --seed 1 >out4
 if cmp -s one/ensemble.safetensors other/ensemble.safetensors; then fail "another seed gives the same weights"; fi
 
 # one member is all of them, and agrees with itself; no digit is left out
-"$ensemble" --steps 100 --members 1 --width 16 --unseen -1 --out single >out || fail "one member: $(cat out)"
+"$program" --steps 100 --members 1 --width 16 --unseen -1 --out single >out || fail "one member: $(cat out)"
 [ "$(row 'held out' 'member 0' out)" = "$(row 'held out' 'all together' out)" ] || fail "one member differs from itself: $(cat out)"
 holds 'a[1] == 359 && a[2] == 0 && a[3] == 50' $(row '' 'upside down' out) || fail "one member disagrees: $(cat out)"
 if grep -q 'never seen' out; then fail "--unseen -1: $(cat out)"; fi
 
 # Ctrl-C stops after a step, and what there is is whole
-"$ensemble" --steps 1000000 --out stopped >out 2>err &
-pid=$!
-for _ in $(seq 1200); do
-    if grep -q '^step 20/1000000' out; then break; fi
-    sleep 0.05
-done
-kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+interrupt_at 'step 20/1000000' --steps 1000000 --out stopped
 [ "$(ls stopped | tr '\n' ' ')" = 'calibration.svg disagreement.svg ensemble.safetensors votes.png ' ] ||
     fail "Ctrl-C: there are $(ls stopped)"
 grep -q '^all together' out || fail "Ctrl-C: no table: $(tail out)"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    local expected=$1 message=$2 status=0
-    shift 2
-    "$ensemble" "$@" >out 2>err || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 "--members: expected a whole number from 1 to 256, found '0'" --members 0
 expect_status 2 "--width: expected a whole number from 1 to 4096, found 'x'" --width x
 expect_status 2 "--unseen: expected a whole number from -1 to 9, found '10'" --unseen 10

@@ -322,10 +322,7 @@ int main(int argc, char **argv)
     if (status == SUCCESS) status = train(&r);
     if (status == SUCCESS) status = finish(&r);
     if (status == SUCCESS && r.untraced) status = FAILURE;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "gpt: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("gpt", status);
     run_free(&r);
     return status;
 }

@@ -1,25 +1,10 @@
 #!/usr/bin/env bash
 # The command line of gpt: exit statuses, files that it writes, equal losses for every policy, Ctrl-C.  test.sh path/to/gpt
-set -euo pipefail
-
-gpt=$(realpath "$1")
-script=$(realpath "$0")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
-
-fail() { printf 'gpt test: %s\n' "$*" >&2; exit 1; }
+. "$(dirname "$0")/../common/testing.sh"
 
 for i in $(seq 300); do printf 'line %d of a text: %d\n' "$i" $((i * i % 97)); done >text
 small=(--text text --layers 3 --width 16 --heads 2 --context 16 --batch 2 --no-sample)
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    local expected=$1 message=$2 status=0
-    shift 2
-    "$gpt" "$@" >out 2>err </dev/null || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 
 # ---- what does not make sense ----------------------------------------------------------------------------------------
 expect_status 2 "--layers" "${small[@]}" --layers 0
@@ -44,19 +29,19 @@ expect_status 1 "text: cannot write checkpoints there: Not a directory" "${small
 expect_status 1 "not finite" "${small[@]}" --steps 30 --warmup 0 --learning-rate 1e30 --checkpoint diverged
 [ ! -e diverged/checkpoint.safetensors ] || fail "saved what had diverged"
 # an update that ruins the parameters does not replace the checkpoint before it
-"$gpt" "${small[@]}" --steps 3 --warmup 0 --checkpoint ruined >out
+"$program" "${small[@]}" --steps 3 --warmup 0 --checkpoint ruined >out
 cp ruined/checkpoint.safetensors before
 expect_status 1 "was left as it was" "${small[@]}" --steps 9 --warmup 0 --learning-rate 1e30 --save-every 1 --resume --checkpoint ruined
 cmp before ruined/checkpoint.safetensors || fail "parameters that give no finite loss were saved"
-"$gpt" "${small[@]}" --steps 2 --warmup 0 --resume --checkpoint ruined >out
+"$program" "${small[@]}" --steps 2 --warmup 0 --resume --checkpoint ruined >out
 grep -q 'nothing is left to train' out || fail "resuming a finished run says nothing: $(tail -n 2 out)"
 TOW_ENGINE=nonsense expect_status 1 "TOW_ENGINE" "${small[@]}"
 expect_status 2 "--warmup 5 leaves nothing of --steps 0" "${small[@]}" --steps 0 --warmup 5
-"$gpt" "${small[@]}" --steps 2 --log /dev/stdout | cat >out || fail "a pipe is no log: $(cat out)"
+"$program" "${small[@]}" --steps 2 --log /dev/stdout | cat >out || fail "a pipe is no log: $(cat out)"
 grep -q '^{"step": 2,' out || fail "no log in the pipe: $(cat out)"
 expect_status 1 "/dev/zero: cannot read: File too large" "${small[@]}" --text /dev/zero
 status=0
-"$gpt" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
+"$program" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
 [ $status -eq 1 ] || fail "a full disk under the output: expected status 1, found $status"
 grep -q 'cannot write the output' err || fail "a full disk under the output: $(cat err)"
 expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory absent/svg
@@ -73,7 +58,7 @@ expect_status 2 "--learning-rate: expected a number above 0 and at most 3.40282e
 
 # the bar fits the terminal, however narrow
 for columns in $(command -v script >/dev/null && echo 300 200 137 80 60 47 33 26 20 9); do
-    script -qec "stty cols $columns; $gpt ${small[*]} --steps 40 --eval-every 5" /dev/null </dev/null >out || fail "on a terminal: $(cat out)"
+    script -qec "stty cols $columns; $program ${small[*]} --steps 40 --eval-every 5" /dev/null </dev/null >out || fail "on a terminal: $(cat out)"
     tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
     grep -q '40/40' lines || fail "$columns columns: no progress: $(cat out)"
     [ "$(wc -L <lines)" -lt "$columns" ] || fail "$columns columns: the bar takes $(wc -L <lines): $(cat lines)"
@@ -85,14 +70,14 @@ if command -v script >/dev/null; then
     cat >resized.sh <<END
 stty cols 150
 (until [ "\$(cat resized.log 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.05; done; stty -F /dev/tty cols 30) &
-$gpt ${small[*]} --steps 1500 --warmup 0 --eval-every 5 --log resized.log
+$program ${small[*]} --steps 1500 --warmup 0 --eval-every 5 --log resized.log
 END
     script -qec "sh resized.sh" /dev/null </dev/null >out || fail "on a terminal that is resized: $(cat out)"
     tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
     [ "$(head -n 1 lines | wc -L)" -ge 60 ] || fail "150 columns: the bar takes $(head -n 1 lines | wc -L): $(cat lines)"
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
-"$gpt" --help >help || fail "--help failed"
+"$program" --help >help || fail "--help failed"
 for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
@@ -102,7 +87,7 @@ done
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 peak() { sed -n 's/.*"peak": \([0-9]*\).*/\1/p' "$1"; }
 
-"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log log --plan plan >out
+"$program" "${small[@]}" --steps 8 --eval-every 4 --log log --plan plan >out
 [ "$(wc -l <log)" -eq 8 ] || fail "expected 8 lines of log, found: $(cat log)"
 grep -c '"val_loss"' log | grep -qx 3 || fail "expected the validation loss at steps 1, 4 and 8: $(cat log)"
 number='-\?[0-9.e+-]\+'
@@ -118,17 +103,17 @@ diff <(sed -n '/^planned memory/,/^$/s/.* \([0-9]*\) bytes .*/\1/p' out) <(grep 
 for variant in "--no-scan" "--policy everything" "--policy nothing" "--policy nothing --no-scan" "--policy dots --threads 1" \
     "--policy dots_with_no_batch_dims" "--policy names:attn_out,mlp_pre"; do
     # shellcheck disable=SC2086
-    "$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --plan other_plan $variant >out
+    "$program" "${small[@]}" --steps 8 --eval-every 4 --log other --plan other_plan $variant >out
     [ "$(losses log)" = "$(losses other)" ] || fail "$variant: other losses: $(losses other) instead of $(losses log)"
     case $variant in
         "--policy nothing"*)
             [ "$(peak other_plan)" -lt "$(peak plan)" ] || fail "$variant: peak $(peak other_plan), without remat $(peak plan)" ;;
     esac
 done
-"$gpt" "${small[@]}" --steps 8 --eval-every 4 --seed 1 --log other >out
+"$program" "${small[@]}" --steps 8 --eval-every 4 --seed 1 --log other >out
 [ "$(losses log)" != "$(losses other)" ] || fail "another seed gives the same losses"
 
-"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --memory memory.svg --trace trace.json >out
+"$program" "${small[@]}" --steps 8 --eval-every 4 --log other --memory memory.svg --trace trace.json >out
 [ "$(losses log)" = "$(losses other)" ] || fail "--trace: other losses: $(losses other) instead of $(losses log)"
 grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
 grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
@@ -138,11 +123,11 @@ if grep -q '>[^<]* 0 [a-zA-Z]*</text>' <(grep -A1 'width="14" height="14"' memor
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 
 # the same numbers for TensorBoard: one event a number, of which `tow plot` draws the losses
-"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --tensorboard runs/first >out
+"$program" "${small[@]}" --steps 8 --eval-every 4 --log other --tensorboard runs/first >out
 [ "$(ls runs/first | wc -l)" -eq 1 ] || fail "expected one file of events, found: $(ls runs/first)"
 case $(ls runs/first) in events.out.tfevents.*) ;; *) fail "TensorBoard does not look at $(ls runs/first)" ;; esac
 [ "$(grep -ac 'tokens_per_second' runs/first/*)" -ge 1 ] || fail "no numbers in the events"
-tow=$(dirname "$gpt")/tow
+tow=$(dirname "$program")/tow
 if [ -x "$tow" ]; then
     "$tow" plot other -o lines.svg --title both && "$tow" plot runs/first -o events.svg --title both
     grep -v '<polyline' lines.svg >a && grep -v '<polyline' events.svg >b
@@ -152,13 +137,13 @@ fi
 expect_status 1 "text/below: cannot create the directory: Not a directory" "${small[@]}" --steps 2 --tensorboard text/below
 
 # parameters are updated one by one inside the backward pass, with and without a loop: the same, and no gradients in memory
-"$gpt" "${small[@]}" --steps 8 --early-update --log log --plan plan >out
-"$gpt" "${small[@]}" --steps 8 --early-update --no-scan --policy nothing --log other --plan other_plan >out
+"$program" "${small[@]}" --steps 8 --early-update --log log --plan plan >out
+"$program" "${small[@]}" --steps 8 --early-update --no-scan --policy nothing --log other --plan other_plan >out
 [ "$(losses log)" = "$(losses other)" ] || fail "--early-update --no-scan: other losses"
 grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat plan)"
 
 # ---- reports, sampled text -------------------------------------------------------------------------------------------
-"$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
+"$program" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
 grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
 grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
 grep -q 'output of scan of gelu_grad (.*(blocks/{}/mlp)' out || fail "the list does not say what a loop stacks: $(cat out)"
@@ -170,7 +155,7 @@ status=0
 (
     trap '' XFSZ
     ulimit -f 4
-    exec "$gpt" "${small[@]}" --steps 12 --save-every 5 --checkpoint full >out 2>err
+    exec "$program" "${small[@]}" --steps 12 --save-every 5 --checkpoint full >out 2>err
 ) || status=$?
 [ $status -eq 1 ] || fail "a disk that stays full: expected status 1, found $status: $(cat err)"
 [ "$(grep -c 'full/checkpoint.safetensors: cannot write: File too large' err)" -eq 3 ] || fail "three saves fail: $(cat err)"
@@ -180,7 +165,7 @@ status=0
 mkdir busy
 exec 9>busy/checkpoint.safetensors.0123456789abcdef.tmp
 flock 9
-"$gpt" "${small[@]}" --steps 10000000 --save-every 5 --checkpoint busy --warmup 0 >out 2>err 9>&- &
+"$program" "${small[@]}" --steps 10000000 --save-every 5 --checkpoint busy --warmup 0 >out 2>err 9>&- &
 pid=$!
 for _ in $(seq 300); do
     if grep -q 'another process is writing this file.*try again later' err; then break; fi
@@ -198,12 +183,12 @@ status=0
 wait $pid || status=$?
 [ $status -eq 130 ] || fail "after saves that failed for now: expected status 130, found $status: $(tail -n 3 err)"
 [ "$(ls -A busy)" = checkpoint.safetensors ] || fail "expected a checkpoint and nothing else, found $(ls -A busy)"
-"$gpt" "${small[@]}" --steps 1 --warmup 0 --resume --checkpoint busy >out
+"$program" "${small[@]}" --steps 1 --warmup 0 --resume --checkpoint busy >out
 grep -q 'going on after step' out || fail "the checkpoint after saves that failed: $(cat out)"
 
 # ---- resuming continues the log; Ctrl-C saves ------------------------------------------------------------------------
-"$gpt" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out
-"$gpt" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint some --log some.log --warmup 0 >out 2>err &
+"$program" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out
+"$program" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint some --log some.log --warmup 0 >out 2>err &
 pid=$!
 for _ in $(seq 100); do
     [ -s some.log ] && break
@@ -217,11 +202,11 @@ grep -q '^stopped after step [1-9][0-9]*; saved to some/checkpoint.safetensors' 
 stopped=$(sed -n 's/^stopped after step \([0-9]*\);.*/\1/p' out)
 tail -n 1 some.log | grep -q "^{\"step\": $stopped," || fail "Ctrl-C: the log ends with $(tail -n 1 some.log), not with step $stopped"
 printf '{"step": %d, "loss": 1, "of a killed run' $((stopped + 1)) >>some.log
-"$gpt" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
+"$program" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
 grep -q "going on after step $stopped" out || fail "resume: $(cat out)"
 [ "$(wc -l <some.log)" -eq $((stopped + 3)) ] || fail "resume: expected $((stopped + 3)) lines of log, found $(wc -l <some.log)"
 [ "$(grep -c "$line" some.log)" -eq $((stopped + 3)) ] || fail "resume: malformed log"
 expect_status 1 "no such parameter" "${small[@]}" --layers 2 --steps 30 --resume --checkpoint all
-expect_status 1 "description" "${small[@]}" --text "$script" --steps 30 --resume --checkpoint all
+expect_status 1 "description" "${small[@]}" --text "$here/test.sh" --steps 30 --resume --checkpoint all
 expect_status 1 "seed 1" "${small[@]}" --seed 1 --steps 30 --resume --checkpoint all
 printf 'gpt test: passed\n'

@@ -1,6 +1,5 @@
 /* Loads a GPT-2 of Hugging Face, compares its logits, generates text with a cache, and fine-tunes it with LoRA. The result is
  * written for transformers. Without options it takes the tiny model that comes with Tow; `gpt2 --help` lists the options. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,10 +116,7 @@ int main(int argc, char **argv)
     static run r;
     read_run_options(argc, argv, &r);
     int status = work(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "gpt2: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("gpt2", status);
     tow_params_free(r.params);
     tow_mapping_free(r.mapping);
     tow_tokenizer_free(r.tokenizer);

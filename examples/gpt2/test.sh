@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # test.sh GPT2: the tiny model gives torch's logits, generates the same text each time, learns with LoRA, and what it writes is read again.
-set -euo pipefail
-gpt2=$(realpath "$1")
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
+. "$(dirname "$0")/../common/testing.sh"
 
-fail() { printf 'gpt2 test: %s\n' "$*" >&2; exit 1; }
-
-"$gpt2" --steps 100 --tokens 20 --out a/b --log log >out 2>err || fail "$(cat out err)"
+"$program" --steps 100 --tokens 20 --out a/b --log log >out 2>err || fail "$(cat out err)"
 grep -q 'the largest difference from the golden file is [0-9.]*e-0[5-9]$' out || fail "no logits: $(cat out)"
 grep -q 'tokens/s$' out || fail "no tokens per second: $(cat out)"
 [ "$(wc -l <log)" -eq 100 ] || fail "expected 100 lines of log, found $(wc -l <log)"
@@ -18,44 +12,28 @@ awk -v first="$(mean log head)" -v last="$(mean log tail)" 'BEGIN { exit !(last 
 for file in loss.svg model/config.json model/model.safetensors model/tokenizer.json; do [ -s a/b/$file ] || fail "no $file"; done
 
 # a pure function of its options, whatever the threads
-"$gpt2" --steps 100 --tokens 20 --out again --threads 1 >out2
+"$program" --steps 100 --tokens 20 --out again --threads 1 >out2
 cmp a/b/model/model.safetensors again/model/model.safetensors || fail "two runs differ"
 sed '/^prompt:\|^step\|^model for/d' out >text
 sed '/^prompt:\|^step\|^model for/d' out2 | cmp - text || fail "two runs generate different texts"
 
 # the merged model generates what the trained one did; another prompt, and one that is too long
-"$gpt2" --model a/b/model --no-training --tokens 20 >out3
+"$program" --model a/b/model --no-training --tokens 20 >out3
 tail -n +2 out3 | sed '/^prompt:/d' >merged
 sed -n '/^model for/,$p' out | sed '/^model for\|^prompt:/d' | cmp - merged || fail "the merged model generates another text"
-"$gpt2" --no-training --greedy --prompt 'tow_' --tokens 5 >out4 && grep -q '^tow_' out4 || fail "no text behind the prompt: $(cat out4)"
-"$gpt2" --no-training --prompt '' --tokens 1 >out5 || fail "an empty prompt: $(cat out5)"
+"$program" --no-training --greedy --prompt 'tow_' --tokens 5 >out4 && grep -q '^tow_' out4 || fail "no text behind the prompt: $(cat out4)"
+"$program" --no-training --prompt '' --tokens 1 >out5 || fail "an empty prompt: $(cat out5)"
 
 # all parameters, in bf16
-"$gpt2" --steps 3 --tokens 1 --full --bf16 --out full >out6
+"$program" --steps 3 --tokens 1 --full --bf16 --out full >out6
 [ "$(wc -c <full/model/model.safetensors)" -lt "$(wc -c <a/b/model/model.safetensors)" ] || fail "bf16 takes no less room"
 
 # Ctrl-C stops after a step, and the model is there
-"$gpt2" --steps 1000000 --out stopped >out 2>err &
-pid=$!
-for _ in $(seq 1200); do
-    if grep -q '^step 20/1000000' out; then break; fi
-    sleep 0.05
-done
-kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+interrupt_at 'step 20/1000000' --steps 1000000 --out stopped
 grep -q '^stopped after step [0-9]*$' out || fail "Ctrl-C: it does not say so: $(cat out)"
 [ -s stopped/model/model.safetensors ] || fail "Ctrl-C: no model"
 [ -z "$(ls stopped/model | grep tmp || true)" ] || fail "Ctrl-C: files are left: $(ls stopped/model)"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    local expected=$1 message=$2 status=0
-    shift 2
-    "$gpt2" "$@" >out 2>err || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 '--tokens' --tokens 0
 expect_status 2 'absent/config.json' --model absent
 expect_status 1 'cannot read absent' --text absent --steps 1 --out x

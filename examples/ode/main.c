@@ -1,6 +1,5 @@
 /* Fits the rates of a predator and its prey to 21 years of measurements, through 10,000 steps of an integrator. It prints the
  * rates, and draws measurements and fit. `ode --help` lists the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,11 +248,8 @@ int main(int argc, char **argv)
     if (!status) status = make_arrays(context, &a);
     if (!status) status = f.compare ? compare(context, &a) : fit_and_show(context, &f, &a, &failed);
     if (status) fprintf(stderr, "ode: %s\n", tow_context_error(context));
-    if (!status && !failed && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "ode: cannot write the output: %s\n", strerror(errno));
-        failed = true;
-    }
+    const int result = finish_output("ode", status || failed ? FAILURE : SUCCESS);
     release_arrays(&a);
     tow_context_destroy(context);
-    return status || failed ? FAILURE : interrupted() ? INTERRUPTED : SUCCESS;
+    return result == SUCCESS && interrupted() ? INTERRUPTED : result;
 }

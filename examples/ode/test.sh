@@ -1,15 +1,9 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # The fit against SciPy's (golden.txt), gradients and memory of each nesting of regions, and the command line.  test.sh path/to/ode
-set -eu
-ode=$(realpath "$1")
-golden=$(dirname "$(realpath "$0")")/golden.txt
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-cd "$directory"
+. "$(dirname "$0")/../common/testing.sh"
+golden=$here/golden.txt
 
-fail() { printf 'ode test: %s\n' "$*" >&2; exit 1; }
-
-"$ode" --steps 250 --learning-rate 0.2 --regions none >out.text 2>err </dev/null || fail "$(cat err)"
+"$program" --steps 250 --learning-rate 0.2 --regions none --out a/b >out.text 2>err </dev/null || fail "$(cat err)"
 grep -v "^step" out.text >found
 sed -n "s/^step 1\/.* loss \([^ ]*\).*/first \1/p" out.text >>found # four digits
 awk '{ number = $NF; sub(/ +[^ ]+$/, ""); gsub(/ +$/, "") }
@@ -18,33 +12,17 @@ awk '{ number = $NF; sub(/ +[^ ]+$/, ""); gsub(/ +$/, "") }
      { seen++; limit = $0 == "loss" ? 4e-6 : $0 == "first" ? 6e-5 : 5e-3 * expected[$0]
        if ((number - expected[$0])^2 > limit^2) { print $0 ": expected " expected[$0] ", found " number; bad = 1 } }
      END { if (seen != 8) { print "expected 8 numbers, found " seen; bad = 1 }; exit bad }' "$golden" found || fail "the fit differs from SciPy's"
-grep -q '</svg>' out/ode/fit.svg || fail "no picture"
+grep -q '</svg>' a/b/fit.svg || fail "no picture"
 
-"$ode" --compare >compared
+"$program" --compare >compared
 [ "$(grep -c 'the same bits' compared)" = 3 ] || fail "gradients differ: $(cat compared)"
 awk '$1 == "none" { none = $2 } $1 == "nested" { exit !($2 * 100 < none) }' compared || fail "nested regions save too little: $(cat compared)"
 
 # Ctrl-C stops after a step, and the fit so far is drawn
-"$ode" --steps 1000000 --out stopped >text 2>err </dev/null &
-pid=$!
-for _ in $(seq 1200); do
-    if grep -q '^step 1/1000000' text; then break; fi
-    sleep 0.05
-done
-kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
-grep -q '^stopped after step [0-9]*$' text || fail "Ctrl-C: it does not say so: $(cat text)"
+interrupt_at 'step 1/1000000' --steps 1000000 --out stopped
+grep -q '^stopped after step [0-9]*$' out || fail "Ctrl-C: it does not say so: $(cat out)"
 [ "$(ls stopped)" = fit.svg ] || fail "Ctrl-C: there are $(ls stopped)"
 
-expect_status() { # expect_status STATUS MESSAGE arguments...
-    expected=$1 message=$2 status=0
-    shift 2
-    "$ode" "$@" >text 2>err </dev/null || status=$?
-    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
-    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
-}
 expect_status 2 "--steps" --steps -1
 expect_status 2 "--learning-rate" --learning-rate nan
 expect_status 2 "--regions" --regions some

@@ -1,7 +1,6 @@
 /* Trains a variational autoencoder on handwritten digits, with one optimiser for its encoder and another for its decoder. It
  * writes digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights. `vae --help` lists
  * the options. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,10 +297,7 @@ int main(int argc, char **argv)
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
-        fprintf(stderr, "vae: cannot write the output: %s\n", strerror(errno));
-        status = FAILURE;
-    }
+    status = finish_output("vae", status);
     free_half(&r.encoder);
     free_half(&r.decoder);
     tow_model_function_free(r.step);
