@@ -9,14 +9,13 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/support/fractions.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
 enum {
     MOST = 96
 };
-
-static double fraction(int64_t i) { return (double)((i * 7919) % 257 - 128) / 64; }
 
 static void fill(tow_array *array, int64_t first, double scale)
 {

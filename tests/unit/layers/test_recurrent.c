@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/support/fractions.h"
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/shape_text.h"
 #include "tow/tow.h"
@@ -220,41 +221,6 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
-
-static tow_array *fractions(tow_type type, int64_t first)
-{
-    tow_array *array;
-    OK(tow_array_create(ctx, type, &array));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        double value = (double)(((first + i) * 7919) % 257 - 128) / 64;
-        if (type.dtype == TOW_F64)
-            ((double *)tow_array_data(array))[i] = value;
-        else
-            ((float *)tow_array_data(array))[i] = (float)value;
-    }
-    return array;
-}
-
-static double element(const tow_array *array, int64_t i)
-{
-    const void *data = tow_array_data((tow_array *)array);
-    return tow_array_type(array).dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
-/* sum over outputs k of sum(output k * fractions from number 100 k on); aux: the outputs */
-static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                         tow_value *aux, void *user)
-{
-    size_t n = *(size_t *)user;
-    (void)extra;
-    for (size_t k = 0; k < n; k++) {
-        tow_array *weights = fractions(tow_value_type(outputs[k]), 100 * (int64_t)k);
-        tow_value sum = tow_reduce_sum(tow_mul(outputs[k], tow_constant(t, weights)), 0, NULL);
-        *loss = k ? tow_add(*loss, sum) : sum;
-        aux[k] = outputs[k];
-        tow_array_release(weights);
-    }
-}
 
 /* loss, outputs, gradients of parameters and of inputs */
 typedef struct results {

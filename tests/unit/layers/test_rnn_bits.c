@@ -13,20 +13,6 @@ enum {
     MOST = 64
 };
 
-static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                         tow_value *aux, void *user)
-{
-    size_t n = *(size_t *)user;
-    (void)extra;
-    for (size_t k = 0; k < n; k++) {
-        tow_array *weights = fractions(tow_value_type(outputs[k]), 100 * (int64_t)k);
-        tow_value sum = tow_reduce_sum(tow_mul(outputs[k], tow_constant(t, weights)), 0, NULL);
-        *loss = k ? tow_add(*loss, sum) : sum;
-        aux[k] = outputs[k];
-        tow_array_release(weights);
-    }
-}
-
 /* loss, outputs, gradients of parameters and x */
 typedef struct results {
     tow_params *params;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/support/fractions.h"
 #include "tests/unit/support/shape_text.h"
 #include "tow/tow.h"
 
@@ -20,39 +21,6 @@ typedef void (*case_use)(void *user, const char *name, const tow_module *model, 
 typedef bool (*case_list)(const char *name, tow_dtype dtype, case_use use, void *user);
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
-
-static double fraction(int64_t i) { return (double)((i * 7919) % 257 - 128) / 64; }
-
-static tow_array *fractions(tow_type type, int64_t first)
-{
-    tow_array *array;
-    OK(tow_array_create(ctx, type, &array));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        if (type.dtype == TOW_F64)
-            ((double *)tow_array_data(array))[i] = fraction(first + i);
-        else
-            ((float *)tow_array_data(array))[i] = (float)fraction(first + i);
-    }
-    return array;
-}
-
-static double element(const tow_array *array, int64_t i)
-{
-    const void *data = tow_array_data((tow_array *)array);
-    return tow_array_type(array).dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
-/* sum(output * fractions), and the output */
-static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                         tow_value *aux, void *user)
-{
-    (void)extra, (void)user;
-    tow_type type = tow_value_type(outputs[0]);
-    tow_array *weights = fractions(type, 0);
-    *loss = tow_reduce_sum(tow_mul(outputs[0], tow_constant(t, weights)), 0, NULL);
-    aux[0] = outputs[0];
-    tow_array_release(weights);
-}
 
 enum {
     MOST = 192

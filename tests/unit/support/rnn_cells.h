@@ -2,26 +2,13 @@
 #ifndef TOW_TESTS_RNN_CELLS_H
 #define TOW_TESTS_RNN_CELLS_H
 
+#include "tests/unit/support/fractions.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
 #define TYPE(dtype, ...)                                                                                               \
     tow_make_type(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 #define F32(...) TYPE(TOW_F32, __VA_ARGS__)
-
-static inline tow_array *fractions(tow_type type, int64_t first)
-{
-    tow_array *array;
-    OK(tow_array_create(ctx, type, &array));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        double value = (double)(((first + i) * 7919) % 257 - 128) / 64;
-        if (type.dtype == TOW_F64)
-            ((double *)tow_array_data(array))[i] = value;
-        else
-            ((float *)tow_array_data(array))[i] = (float)value;
-    }
-    return array;
-}
 
 /* A cell that says nothing of whole sequences: RNN calls it in every step. */
 typedef struct stepwise {
