@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/support/lift_cell.h"
+#include "tests/unit/support/lift_golden.h"
 
 #define FLAX .keys = TOW_KEYS_FLAX
 
@@ -186,34 +186,6 @@ static tow_array *find(const lift_run *r, const tow_params *grads, const char *n
     return tow_array_retain(layer);
 }
 
-/* Initial values and keys are words in hexadecimal, of equal bits but for orthogonal ones; other numbers agree to float rounding. */
-static void compare(FILE *file, const char *name, const char *what, tow_array *array)
-{
-    const tow_type type = tow_array_type(array);
-    const bool bits = type.dtype == TOW_U32 || strncmp(what, "param/", 6) == 0;
-    double largest = 1, error = 0;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        unsigned word, found;
-        double expected;
-        memcpy(&found, (const char *)tow_array_data(array) + 4 * i, 4);
-        assert_int_equal(bits ? fscanf(file, "%x", &word) : fscanf(file, "%lf", &expected), 1);
-        if (bits && strncmp(name, "rnn", 3) == 0 &&
-            type.dtype == TOW_F32) { /* orthogonal factors in f32, by other sums in JAX */
-            float of_word;
-            memcpy(&of_word, &word, sizeof of_word);
-            if (!(fabs((double)of_word - array_element(array, i)) <= 5e-6))
-                fail_msg("%s %s[%d]: expected %g", name, what, (int)i, (double)of_word);
-            continue;
-        }
-        if (bits && found != word) fail_msg("%s %s[%d]: expected %08x, found %08x", name, what, (int)i, word, found);
-        if (bits) continue;
-        double difference = fabs(expected - array_element(array, i));
-        largest = fmax(largest, fabs(expected));
-        if (!(difference <= error)) error = difference; /* a NaN stays */
-    }
-    if (!(error <= 1e-5 * largest)) fail_msg("%s %s: off by %g of %g", name, what, error, largest);
-}
-
 static void test_golden(void **unused)
 {
     (void)unused;
@@ -235,7 +207,7 @@ static void test_golden(void **unused)
         tow_array *array = find(&r, grads, name, what);
         if (strcmp(shape_text(tow_array_type(array), found), shape) != 0)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
-        compare(file, name, what, array);
+        compare_array(file, name, what, array, strncmp(name, "rnn", 3) == 0);
         tow_array_release(array);
     }
     assert_true(feof(file));
