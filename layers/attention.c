@@ -155,10 +155,28 @@ static void flatten_inputs(tow__attention_call *c)
     if (tow_value_type(c->positions).rank > 1) c->positions = flatten(c, c->positions, 1);
 }
 
+/* Whether the call decodes, and with a memory. */
+static bool read_decoding(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c)
+{
+    const bool memory = c->x_q.id != c->x_k.id || c->x_k.id != c->x_v.id;
+    const char *wrong = NULL;
+    c->remembers = m->decode && memory;
+    c->causal = m->causal || (m->decode && !memory);
+    if (m->recall && !c->remembers)
+        wrong = ".recall without .decode or without a memory as further input, whose keys and values the cache has";
+    else if (m->decode && c->type.rank != 3)
+        wrong = ".decode with inputs of another rank than 3; expected [batch,time,features]";
+    else if (c->remembers && (m->causal || m->window > 0 || m->rope))
+        wrong = ".decode with a memory and .causal, .window or .rope; expected none of them, since a query sees all of "
+                "the memory";
+    if (wrong) tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: %s", layer, wrong);
+    return !wrong;
+}
+
 static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_t n_in, const tow_value *in,
                       size_t n_out, tow__attention_call *c)
 {
-    *c = (tow__attention_call){.causal = m->causal || m->decode, .B = 1};
+    *c = (tow__attention_call){.B = 1};
     if (!tow__check_counts(scope, layer, n_in, 1, 6, n_out) || !read_inputs(scope, n_in, in, c) ||
         !check_memory(scope, c, 1, c->x_k, c->x_k) || !check_memory(scope, c, 2, c->x_v, c->x_k))
         return false;
@@ -170,13 +188,7 @@ static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_
     c->T = c->type.dims[time], c->S = tow_value_type(c->x_k).dims[time];
     c->H = m->heads, c->G = kv_heads, c->D = features / m->heads;
     c->scale = m->scale != 0 ? m->scale : 1 / sqrt((double)c->D);
-    if (m->decode && (c->x_q.id != c->x_k.id || c->x_k.id != c->x_v.id || time != 1)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "%s: .decode with a second input, or with another rank than 3; expected x [batch,time,features] "
-                       "alone, whose keys are cached",
-                       layer);
-        return false;
-    }
+    if (!read_decoding(scope, m, c)) return false;
     if (!tow_is_null(c->positions) && (!m->rope || m->decode)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "%s: positions are for .rope, and without .decode, which counts them", layer);
@@ -272,7 +284,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!read_call(scope, m, n_in, in, n_out, &c)) return;
     scope = tow__scope_with_dtypes(scope, layer, m->dtype, m->param_dtype);
     if (!scope) return;
-    if (m->decode) c.start = tow__cache_index(scope);
+    const bool counts = m->decode && !c.remembers;
+    if (counts) c.start = tow__cache_index(scope);
     tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
     tow_value k = project(scope, m, "key", c.x_k, c.G, c.D);
     tow_value v = project(scope, m, "value", c.x_v, c.G, c.D);
@@ -283,13 +296,14 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__promote_floats(3, qkv);
     q = qkv[0], k = qkv[1], v = qkv[2];
     rotate(m, &c, &q, &k);
-    if (tow__scope_failed(scope) || (m->decode && !tow__update_cache(scope, m, &c, &k, &v)) ||
-        !check_broadcast(scope, &c, "mask", c.mask) || !check_broadcast(scope, &c, "bias", c.bias))
+    if (tow__scope_failed(scope) || (counts && !tow__update_cache(scope, m, &c, &k, &v)) ||
+        (c.remembers && !tow__remember(scope, m, &k, &v)) || !check_broadcast(scope, &c, "mask", c.mask) ||
+        !check_broadcast(scope, &c, "bias", c.bias))
         return;
     c.mask = flatten(&c, c.mask, 3);
     c.bias = flatten(&c, c.bias, 3);
     tow_value y = attend(scope, m, &c, q, k, v);
-    if (m->decode) tow__advance_index(scope, c.start, c.T);
+    if (counts) tow__advance_index(scope, c.start, c.T);
     if (m->head_gates) y = gate_heads(scope, m, &c, y);
     y = tow_checkpoint_name(y, "attention");
     tow_dense_general project_out =

@@ -13,6 +13,7 @@ typedef struct tow__attention_call {
     tow_type type;                                  /* of x_q as it was given */
     tow_value start;                                /* decoding: i32 [], the position of the first query */
     bool causal;
+    bool remembers; /* decoding with a memory */
     double scale;
 } tow__attention_call;
 
@@ -34,5 +35,8 @@ void tow__advance_index(tow_scope *scope, tow_value index, int64_t n);
  * an error, reported. */
 bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c, tow_value *k,
                        tow_value *v);
+/* Puts k and v of this call's memory [B, S, G, D] into the cache, or with .recall they become those that it has. False: an error,
+ * reported. */
+bool tow__remember(tow_scope *scope, const tow_multi_head_attention *m, tow_value *k, tow_value *v);
 
 #endif

@@ -1,9 +1,11 @@
 /* The cache of keys and values: variables of the collection "cache", as in Flax.
  *
  *   cached_key, cached_value  [B, cache_length, G, D]      cache_index  i32 []
+ *   memory_key, memory_value  [B, S, G, D]
  *
  * A call replaces the rows from cache_index on by its own. Nothing else is read from the old arrays before they are written, so that
- * a program to whose inputs the new ones are donated writes some rows and copies nothing. */
+ * a program to whose inputs the new ones are donated writes some rows and copies nothing. Those of a memory are written whole by the
+ * calls that project it, and only read by the others. */
 #include "layers/attention.h"
 
 static const char cache[] = "cache";
@@ -57,5 +59,21 @@ bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow_
     *k = put_rows(scope, "cached_key", *k, length, c->start);
     *v = put_rows(scope, "cached_value", *v, length, c->start);
     c->S = length;
+    return !tow__scope_failed(scope);
+}
+
+/* The variable `name` with `value` in it, or with .recall as it is. */
+static tow_value remember(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value value)
+{
+    tow_value kept = tow_variable(scope, cache, name, tow_value_type(value), tow_init_zeros());
+    if (m->recall || tow__scope_failed(scope)) return kept;
+    tow_set_variable(scope, cache, name, value);
+    return value;
+}
+
+bool tow__remember(tow_scope *scope, const tow_multi_head_attention *m, tow_value *k, tow_value *v)
+{
+    *k = remember(scope, m, "memory_key", *k);
+    *v = remember(scope, m, "memory_value", *v);
     return !tow__scope_failed(scope);
 }

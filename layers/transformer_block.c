@@ -51,9 +51,10 @@ static tow_value attend_to_memory(const block_call *b, tow_value x)
                                  .no_bias = m->no_bias, .no_qkv_bias = m->no_qkv_bias, .no_out_bias = m->no_out_bias,
                                  .scale = m->scale, .logit_cap = m->logit_cap, .qk_norm = m->qk_norm,
                                  .qk_norm_epsilon = m->qk_norm_epsilon > 0 ? m->qk_norm_epsilon : m->epsilon,
-                                 .head_gates = m->head_gates, .sow_weights = m->sow_weights,
-                                 .dropout_rate = m->attn_dropout_rate, .deterministic = m->deterministic,
-                                 .kernel_init = m->kernel_init, .out_kernel_init = m->out_init);
+                                 .head_gates = m->head_gates, .decode = m->decode, .recall = m->recall,
+                                 .sow_weights = m->sow_weights, .dropout_rate = m->attn_dropout_rate,
+                                 .deterministic = m->deterministic, .kernel_init = m->kernel_init,
+                                 .out_kernel_init = m->out_init);
     tow_value in[3] = {x, b->memory, b->cross_mask}, y;
     tow_apply_n(b->scope, "cross", &attention, tow_is_null(b->cross_mask) ? 2 : 3, in, 1, &y);
     return y;
@@ -169,7 +170,9 @@ static bool check_options(tow_scope *scope, const tow_transformer_block *m)
     return tow__check_option(scope, "TransformerBlock", !m->parallel || (!m->post_norm && !m->cross), "parallel",
                              m->parallel, "neither .post_norm nor .cross beside it") &&
            tow__check_option(scope, "TransformerBlock", m->parallel || !m->shared_norm, "shared_norm", m->shared_norm,
-                             ".parallel beside it");
+                             ".parallel beside it") &&
+           tow__check_option(scope, "TransformerBlock", !m->recall || (m->decode && m->cross), "recall", m->recall,
+                             ".decode and .cross beside it");
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

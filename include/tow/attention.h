@@ -90,6 +90,9 @@ typedef struct tow_gated_mlp {
  * given at once; a query sees the positions up to its own. As in Flax, positions past the end overwrite the last ones while the index
  * goes on: stop before. More positions in one call than the cache has are an error. With the cache's outputs donated to its inputs
  * (tow_compile_options.donations) it stays in place.
+ * Decoding with a memory, x_kv or x_k and x_v: "cache" has memory_key and memory_value [B, S, G, Dh], after norms, and no index. A call
+ * puts those of its memory there; with .recall it takes what an earlier call has put there, and its program does not project the
+ * memory, of which only the type counts. Queries see all of the memory: .causal, .window and .rope are errors.
  * Checkpoint names: "query", "key", "value" (projections), "attention" (before the output projection). */
 typedef enum tow_qk_norm {
     TOW_QK_NO_NORM,
@@ -114,7 +117,8 @@ typedef struct tow_multi_head_attention {
     bool head_gates;        /* heads are multiplied by logistic(gate(x_q)) */
     bool rope;              /* rotates queries and keys */
     tow_rope rope_options;
-    bool decode;          /* one call after the other, see above; causal */
+    bool decode;          /* one call after the other, see above; causal without a memory */
+    bool recall;          /* of .decode with a memory: attend to that of an earlier call, from the cache */
     int64_t cache_length; /* positions that the cache has; 0: T of tow_init, as in Flax */
     bool
         sow_weights; /* sows the softmax as "attention_weights" [B, H, T, S], before dropout, if "intermediates" is mutable */
@@ -172,6 +176,7 @@ typedef struct tow_transformer_block {
     bool rope;
     tow_rope rope_options;
     bool decode;
+    bool recall; /* of .decode with .cross, the cross attention's; in calls behind the first */
     int64_t cache_length;
     bool sow_weights;
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
@@ -182,6 +187,9 @@ typedef struct tow_transformer_block {
 /* Inputs: source [B, S, D], target [B, T, E], then bool masks of positions that are there and no padding: source [B, S], target [B, T].
  * Result [B, T, E].
  *     memory = encoder_norm(blocks of the encoder(source)), result = decoder_norm(blocks of the decoder(target, memory))
+ * Decoding: .decode of the decoder's block. The first call fills the caches of the cross attention; further calls, by a model whose
+ * block has .recall besides, do not compute the encoder, nor keys and values of the memory. They are given a source of the same type,
+ * which is not read.
  * Children encoder and decoder, scans ("encoder/{}/attn/query/kernel"), encoder_norm, decoder_norm.
  *     tow_transformer_block read = TOW_TRANSFORMER_BLOCK(.heads = 8),
  *                           write = TOW_TRANSFORMER_BLOCK(.heads = 8, .causal = true, .cross = true);

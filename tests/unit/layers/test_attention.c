@@ -401,7 +401,12 @@ static void test_errors(void **unused)
           longer);
     FAILS("the mask must be bool[2,2,5,5]", ATTENTION(.heads = 2), wrong_mask, none);
     FAILS("input 1: expected one to three", ATTENTION(.heads = 2), flat, none);
-    FAILS(".decode with a second input", ATTENTION(.heads = 2, .decode = true), kv, none);
+    FAILS("expected none of them", ATTENTION(.heads = 2, .decode = true, .causal = true), kv, none);
+    FAILS("expected none of them", ATTENTION(.heads = 2, .decode = true, .window = 2), kv, none);
+    FAILS("expected none of them", ATTENTION(.heads = 2, .decode = true, .rope = true), kv, none);
+    FAILS(".recall without .decode", ATTENTION(.heads = 2, .recall = true), kv, none);
+    FAILS("or without a memory", ATTENTION(.heads = 2, .decode = true, .recall = true), none, none);
+    FAILS("recall", BLOCK(.heads = 2, .decode = true, .recall = true), none, none);
     FAILS(".parallel", BLOCK(.heads = 2, .parallel = true, .post_norm = true), none, none);
     FAILS(".shared_norm", BLOCK(.heads = 2, .shared_norm = true), none, none);
     FAILS(".cross without a memory", BLOCK(.heads = 2, .cross = true), none, none);
