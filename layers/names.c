@@ -105,6 +105,21 @@ void tow__path_plain(const char *path, char *plain)
     }
 }
 
+bool tow__path_of_iterations(const char *path, const char *around, int64_t number, int64_t every, char *renamed)
+{
+    const size_t above = strlen(around);
+    if (strncmp(path, around, above) != 0) return false;
+    const char *at = path + above;
+    if (above > 0 && *at++ != '/') return false;
+    if (strncmp(at, "{}", 2) != 0 || (at[2] && at[2] != '/')) return false;
+    const tow__numbering numbering = {.levels = 1, .first = number, .strides = {every}};
+    memcpy(renamed, path, (size_t)(at - path));
+    renamed += at - path;
+    renamed += every ? (int)tow__numbering_write(&numbering, renamed) : sprintf(renamed, "%" PRId64, number);
+    strcpy(renamed, at + 2);
+    return true;
+}
+
 bool tow__paths_alike(const char *a, const char *b)
 {
     for (;;) {

@@ -30,6 +30,10 @@ size_t tow__numbering_write(const tow__numbering *numbering, char *text);
 bool tow__numbering_alike(const tow__numbering *a, const tow__numbering *b);
 /* Copies `path` to `plain`, which may be shorter than it, without the axes in its numberings: as scopes are called. */
 void tow__path_plain(const char *path, char *plain);
+/* Writes `path` with layers number, number + every, ... in place of the iterations "{}" that stand behind the path `around`, or, if
+ * `every` is 0, with that one: "blocks/{}/attn" becomes "blocks/{1+2}/attn", "blocks/1/attn". False: it is below no iteration of
+ * `around`, and nothing is written. Places for strlen(path) + TOW__NUMBERING_SIZE characters suffice. */
+bool tow__path_of_iterations(const char *path, const char *around, int64_t number, int64_t every, char *renamed);
 /* The paths differ in these axes at most. */
 bool tow__paths_alike(const char *a, const char *b);
 

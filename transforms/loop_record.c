@@ -380,6 +380,14 @@ static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value 
     if (!tow__failed(t)) tow__body_commit(c->scope->model, &r->body, all + c->n_ys);
 }
 
+/* See tow__iteration_scope. */
+static const char *iteration_scope(tow_trace *t, const char *scope, const char *around, int64_t number, int64_t every)
+{
+    char *renamed = tow__trace_alloc(t, strlen(scope) + TOW__NUMBERING_SIZE, 1);
+    if (!renamed) return NULL;
+    return tow__path_of_iterations(scope, around, number, every, renamed) ? renamed : scope;
+}
+
 static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const tow_value *xs, tow_value *out)
 {
     const tow__loop *c = r->loop;
@@ -395,7 +403,9 @@ static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const t
         n_out -= !r->results[i];
     }
     tow_scan_options options = {.length = c->turns, .has_length = true, .reverse = c->reverse, .unroll = c->unroll};
+    tow__set_iteration_scope(t, iteration_scope);
     tow_scan_function(t, replay, r, &options, n_carry, carry, n_xs, xs, n_out - n_carry, all, all + n_carry);
+    tow__set_iteration_scope(t, NULL);
     if (tow__failed(t)) return;
     if (c->n_carry) memcpy(out, all, c->n_carry * sizeof *out);
     const tow_value *next = all + n_carry;

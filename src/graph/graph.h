@@ -157,8 +157,16 @@ typedef void (*tow__recorder)(tow_trace *t, const tow_graph *g, const tow__equat
                               const void *user);
 void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
                     tow_value *out);
-/* As tow__inline, of the body g of a loop that is recorded more than once: "{}" behind the current scope, in nested graphs, too,
- * becomes iterations number, number + every, ... ("{1+2}") or, if `every` is 0, that one. */
+/* What the scope of an equation in the body of a loop is called where the body stands for iterations number, number + every, ...
+ * or, if `every` is 0, for that one alone. around: the scope of the loop, "" for none. In memory of the trace; `scope` itself: it is
+ * of no iteration and stays. NULL: out of memory, reported. */
+typedef const char *(*tow__iteration_scope)(tow_trace *t, const char *scope, const char *around, int64_t number,
+                                            int64_t every);
+/* Scopes of loops whose bodies are recorded more than once are called so from here on; NULL, at first: they stay. */
+void tow__set_iteration_scope(tow_trace *t, tow__iteration_scope rename);
+tow__iteration_scope tow__get_iteration_scope(const tow_trace *t);
+/* As tow__inline, of the body g of a loop that is recorded more than once, with the scopes, in nested graphs, too, of iterations
+ * number, number + every, ... or, if `every` is 0, of that one. */
 void tow__inline_iteration(tow_trace *t, const tow_graph *g, int64_t number, int64_t every, const tow_value *in,
                            tow_value *out);
 /* Re-binds one equation on new operands. */

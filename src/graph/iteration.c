@@ -1,32 +1,13 @@
-/* Bodies of loops that are recorded more than once: each copy says in its scopes which iterations it is of. */
-#include <inttypes.h>
-#include <stdio.h>
-
+/* Bodies of loops that are recorded more than once: each copy says in its scopes which iterations it is of. What scopes of iterations
+ * are called is for those to say who gave them (tow__set_iteration_scope). */
 #include "src/graph/builder.h"
 
-/* What replaces "{}" behind scope[0..length). */
+/* What the body stands for. */
 typedef struct iteration {
-    const char *scope;
-    size_t length;
-    char component[48];
+    tow__iteration_scope rename;
+    const char *around;
+    int64_t number, every;
 } iteration;
-
-/* Where "{}" begins in the scope, or NULL if the equation is of no iteration of the loop. */
-static const char *find_component(const iteration *it, const char *scope)
-{
-    if (!scope || strncmp(scope, it->scope, it->length) != 0) return NULL;
-    scope += it->length;
-    if (it->length > 0 && *scope++ != '/') return NULL;
-    return strncmp(scope, "{}", 2) == 0 && (scope[2] == '/' || !scope[2]) ? scope : NULL;
-}
-
-static const char *rename_scope(tow_trace *t, const iteration *it, const char *scope, const char *at)
-{
-    const size_t size = strlen(scope) + sizeof it->component;
-    char *renamed = tow__trace_alloc(t, size, 1);
-    if (renamed) snprintf(renamed, size, "%.*s%s%s", (int)(at - scope), scope, it->component, at + 2);
-    return renamed;
-}
 
 static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                    const void *user);
@@ -65,13 +46,13 @@ static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow
                    const void *user)
 {
     const iteration *it = user;
-    const char *at = find_component(it, e->source.scope);
     tow__source source = e->source;
     (void)g;
-    if (at) source.scope = rename_scope(t, it, source.scope, at);
-    if (at && !source.scope) return;
+    if (source.scope) source.scope = it->rename(t, source.scope, it->around, it->number, it->every);
+    if (e->source.scope && !source.scope) return;
+    const bool renamed = source.scope != e->source.scope;
     tow__set_source(t, &source);
-    if (at && tow__nested_count(e->primitive, e->params) > 0)
+    if (renamed && tow__nested_count(e->primitive, e->params) > 0)
         record_region(t, e, it, x, y);
     else
         tow__rebind(t, e, x, y);
@@ -82,10 +63,9 @@ void tow__inline_iteration(tow_trace *t, const tow_graph *g, int64_t number, int
                            tow_value *out)
 {
     const char *scope = tow__get_scope(t);
-    iteration it = {.scope = scope ? scope : "", .length = scope ? strlen(scope) : 0};
-    if (every)
-        snprintf(it.component, sizeof it.component, "{%" PRId64 "+%" PRId64 "}", number, every);
+    const iteration it = {tow__get_iteration_scope(t), scope ? scope : "", number, every};
+    if (it.rename)
+        tow__inline_by(t, g, record, &it, in, out);
     else
-        snprintf(it.component, sizeof it.component, "%" PRId64, number);
-    tow__inline_by(t, g, record, &it, in, out);
+        tow__inline(t, g, in, out);
 }

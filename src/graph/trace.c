@@ -28,6 +28,7 @@ typedef struct recording {
     tow__string scope;    /* "blocks/attn" */
     tow__vector scopes;   /* size_t: length of `scope` before each push */
     const tow__source *source;
+    tow__iteration_scope iteration_scope;
     void *open_call;      /* of the custom calls whose functions are being traced, the innermost */
     tow__vector operands; /* uint32_t: vars of the operands being bound */
     tow__vector types;    /* tow_type: of operands, then of outputs */
@@ -195,6 +196,13 @@ const tow__source *tow__get_source(const tow_trace *t) { return t->now->source; 
 void tow__set_open_call(tow_trace *t, void *call) { t->now->open_call = call; }
 
 void *tow__open_call(const tow_trace *t) { return t->now->open_call; }
+
+void tow__set_iteration_scope(tow_trace *t, tow__iteration_scope rename)
+{
+    if (t->now) t->now->iteration_scope = rename;
+}
+
+tow__iteration_scope tow__get_iteration_scope(const tow_trace *t) { return t->now ? t->now->iteration_scope : NULL; }
 
 uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial; }
 

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "layers/names.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
@@ -246,6 +247,36 @@ static void test_digits(void **state)
     assert_memory_equal(a, b, sizeof a);
 }
 
+static void test_paths_of_iterations(void **state)
+{
+    static const struct {
+        const char *path, *around;
+        int64_t number, every;
+        const char *renamed; /* NULL: it is below no iteration */
+    } cases[] = {
+        {"blocks/{}/attn", "blocks", 1, 2, "blocks/{1+2}/attn"},
+        {"blocks/{}/attn", "blocks", 10, 0, "blocks/10/attn"},
+        {"blocks/{}", "blocks", 0, 4, "blocks/{0+4}"},
+        {"{}/attn", "", 3, 0, "3/attn"},
+        {"a/{}/b/{}/w", "a", 1, 0, "a/1/b/{}/w"},
+        {"a/{}/b/{}/w", "a/{}/b", 1, 3, "a/{}/b/{1+3}/w"},
+        {"blocks/attn", "blocks", 1, 2, NULL},
+        {"blocks/{1+2}/attn", "blocks", 1, 2, NULL},
+        {"blocks2/{}/attn", "blocks", 1, 2, NULL},
+        {"blocks", "blocks", 1, 2, NULL},
+        {"blocks/{}x", "blocks", 1, 2, NULL},
+        {"embed/{}", "blocks", 1, 2, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char renamed[64 + TOW__NUMBERING_SIZE] = "as it was";
+        const bool below =
+            tow__path_of_iterations(cases[i].path, cases[i].around, cases[i].number, cases[i].every, renamed);
+        assert_int_equal(below, cases[i].renamed != NULL);
+        assert_string_equal(renamed, below ? cases[i].renamed : "as it was");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_names_that_files_cannot_hold),
         cmocka_unit_test(test_description),
         cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_paths_of_iterations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
