@@ -248,48 +248,86 @@ static bool may_match_nothing(const char *pattern)
     return strcmp(pattern, "intermediates") == 0 || tow__path_in(pattern, "intermediates");
 }
 
-/* stacks: of the transform. False, reported: the rule has an axis, but stacks nothing there. */
-static bool check_axis(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rule,
-                       bool streams, bool stacks)
+/* One of the lists of a transform, while it is checked. */
+typedef struct rule_list {
+    tow_scope *scope;
+    const char *transform, *name; /* "scan", "variables" */
+    tow__lift_kind kind;
+    bool streams;
+} rule_list;
+
+static const char *const lifting_names[] = {"TOW_STACKED", "TOW_SHARED", "TOW_CARRIED", "TOW_HIDDEN"};
+
+/* Why a rule means nothing for what the pattern matches; NULL: it means something. */
+static const char *find_fault(const rule_list *l, const char *pattern, tow_lifting how)
+{
+    const bool shared = how == TOW_SHARED, carried = how == TOW_CARRIED;
+    if (how < TOW_STACKED || how > TOW_HIDDEN) return "which is no rule";
+    if (l->kind == TOW__LIFT_ONCE && (shared || carried)) return "but there are no iterations";
+    if (l->kind == TOW__LIFT_REPEATS && how == TOW_STACKED && !l->streams)
+        return "but how many iterations there are is known only when the model runs";
+    if (l->kind == TOW__LIFT_ROWS && carried) return "but rows are computed at once";
+    return carried && (l->streams || is_of_params(pattern)) ? "but no call changes it" : NULL;
+}
+
+/* "TOW_STACKED, TOW_SHARED or TOW_HIDDEN": what means something for the pattern. */
+static void write_expected(const rule_list *l, const char *pattern, char text[64])
+{
+    size_t n = 0, length = 0;
+    tow_lifting fine[4];
+    for (int how = TOW_STACKED; how <= TOW_HIDDEN; how++)
+        if (!find_fault(l, pattern, (tow_lifting)how)) fine[n++] = (tow_lifting)how;
+    for (size_t i = 0; i < n; i++) {
+        const char *joint = i + 1 < n ? ", " : " or ";
+        length += (size_t)snprintf(text + length, 64 - length, "%s%s", i ? joint : "", lifting_names[fine[i]]);
+    }
+}
+
+static bool check_how(const rule_list *l, const tow_lift_rule *rule)
+{
+    const char *fault = find_fault(l, rule->pattern, rule->how);
+    if (!fault) return true;
+    char expected[64], number[24];
+    const bool known = rule->how >= TOW_STACKED && rule->how <= TOW_HIDDEN;
+    write_expected(l, rule->pattern, expected);
+    snprintf(number, sizeof number, "%d", (int)rule->how);
+    tow_scope_fail(l->scope, TOW_INVALID_ARGUMENT, "%s: .%s: \"%s\" is %s, %s; expected %s", l->transform, l->name,
+                   rule->pattern, known ? lifting_names[rule->how] : number, fault, expected);
+    return false;
+}
+
+/* False, reported: the rule has an axis, but stacks nothing there. */
+static bool check_axis(const rule_list *l, const tow_lift_rule *rule)
 {
     const bool fits = rule->axis >= -TOW_MAX_RANK && rule->axis < TOW_MAX_RANK;
-    if (rule->axis == 0 || (fits && stacks && !streams && rule->how == TOW_STACKED)) return true;
-    tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+    const bool stacks = l->kind == TOW__LIFT_ROWS || l->kind == TOW__LIFT_LAYERS;
+    if (rule->axis == 0 || (fits && stacks && !l->streams && rule->how == TOW_STACKED)) return true;
+    tow_scope_fail(l->scope, TOW_INVALID_ARGUMENT,
                    "%s: .%s: \"%s\" has .axis = %d%s; expected one in [%d, %d), of variables that a scan or vmap has "
                    "under TOW_STACKED, else 0",
-                   transform, list, rule->pattern, rule->axis,
-                   streams   ? ", but keys are in no array"
-                   : !stacks ? ", but the transform stacks nothing"
-                             : "",
+                   l->transform, l->name, rule->pattern, rule->axis,
+                   l->streams ? ", but keys are in no array"
+                   : !stacks  ? ", but the transform stacks nothing"
+                              : "",
                    -TOW_MAX_RANK, TOW_MAX_RANK);
     return false;
 }
 
 /* Returns the count of rules; -1: one is not allowed, which was reported. */
-static int check_list(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rules,
-                      bool streams, bool stacks)
+static int check_list(const rule_list *l, const tow_lift_rule *rules)
 {
     int n = 0;
-    for (; rules && rules[n].pattern; n++) {
-        const tow_lift_rule *rule = &rules[n];
-        const bool known = rule->how >= TOW_STACKED && rule->how <= TOW_HIDDEN;
-        if (!check_axis(scope, transform, list, rule, streams, stacks)) return -1;
-        if (known && (rule->how != TOW_CARRIED || (!streams && !is_of_params(rule->pattern)))) continue;
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "%s: .%s: \"%s\" is %s; expected TOW_STACKED%s, TOW_SHARED or TOW_HIDDEN", transform, list,
-                       rule->pattern, known ? "TOW_CARRIED, but no call changes it" : "under an unknown rule",
-                       streams ? "" : ", TOW_CARRIED (of variables)");
-        return -1;
-    }
+    for (; rules && rules[n].pattern; n++)
+        if (!check_how(l, &rules[n]) || !check_axis(l, &rules[n])) return -1;
     return n;
 }
 
-tow__lift *tow__lift_make(tow_scope *scope, const char *transform, bool stacks, const tow_lift_rule *variables,
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
                           const tow_lift_rule *streams, const char *const *carried)
 {
     tow_trace *t = scope->model->trace;
-    const int n = check_list(scope, transform, "variables", variables, false, stacks),
-              n_streams = check_list(scope, transform, "streams", streams, true, stacks);
+    const int n = check_list(&(rule_list){scope, transform, "variables", kind, false}, variables),
+              n_streams = check_list(&(rule_list){scope, transform, "streams", kind, true}, streams);
     if (n < 0 || n_streams < 0 || (n == 0 && n_streams == 0 && !(carried && *carried))) return NULL;
     tow__lift *lift = tow__trace_alloc(t, 1, sizeof *lift);
     bool *used = tow__trace_alloc(t, (size_t)n + 1, sizeof *used);

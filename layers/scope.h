@@ -210,8 +210,16 @@ const char *tow__entry_below(const tow_scope *scope, const char *collection, con
 tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below);
 /* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
 const char *tow__collection_of(tow__model *model, const char *path, const char **below);
-/* The rules of a transform, as long as the trace lives. stacks: it puts layers into one array, on the axis of a rule. NULL: there are none, or an error sticks. */
-tow__lift *tow__lift_make(tow_scope *scope, const char *transform, bool stacks, const tow_lift_rule *variables,
+/* How a transform calls the layer in it, which says what rules mean something there. */
+typedef enum tow__lift_kind {
+    TOW__LIFT_ONCE, /* as it stands: remat, a branch, a derivative. There are no iterations that could share or hand on */
+    TOW__LIFT_REPEATS, /* as often as a condition says: a while. Its iterations are not counted and so not stacked */
+    TOW__LIFT_ROWS,    /* on all rows at once: a vmap. None comes after another one */
+    TOW__LIFT_LAYERS   /* one after the other: a scan, a stack */
+} tow__lift_kind;
+/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks, such as that of a rule which means
+ * nothing there. */
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
                           const tow_lift_rule *streams, const char *const *carried);
 /* After the layer was called: an error for a rule that nothing matched. */
 void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);

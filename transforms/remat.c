@@ -4,19 +4,6 @@
 #include "tow/transforms.h"
 #include "transforms/aside.h"
 
-/* There are no iterations that could share or hand on. */
-static bool check_rules(tow_scope *scope, const char *list, const tow_lift_rule *rules)
-{
-    for (; rules && rules->pattern; rules++) {
-        if (rules->how != TOW_SHARED && rules->how != TOW_CARRIED) continue;
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "remat: .%s: \"%s\" is %s; expected TOW_HIDDEN, or TOW_STACKED for what the layer sees", list,
-                       rules->pattern, rules->how == TOW_SHARED ? "TOW_SHARED" : "TOW_CARRIED");
-        return false;
-    }
-    return true;
-}
-
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
@@ -24,7 +11,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_trace *t = scope->model->trace;
     tow__aside aside;
     tow__body body;
-    if (!check_rules(scope, "variables", m->variables) || !check_rules(scope, "streams", m->streams)) return;
     if (!tow__aside_begin(&aside, scope, "remat", m->variables, m->streams)) return;
     if (!tow__aside_record(&aside, m->inner, n_in, in, n_out, &body)) return;
     tow_value *all = tow__trace_alloc(t, body.n_out, sizeof *all);

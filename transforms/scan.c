@@ -169,7 +169,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     }
     if (!read_call(scope, m, n_in, in, n_out, &c)) return;
-    c.loop.lift = tow__lift_make(scope, "scan", true, m->variables, m->streams, m->shared_collections);
+    c.loop.lift = tow__lift_make(scope, "scan", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
     if (tow__scope_failed(scope)) return;
     (m->unrolled ? tow__loop_unroll : tow__loop_record)(&c.loop, out);
     move_outputs(&c, out + c.loop.n_carry);

@@ -85,7 +85,7 @@ static void call_remat_scan(tow_scope *scope, const tow_module *module, size_t n
     rest r = {{&rest_class}, .m = m, .flax_keys = tow__flax_keys(scope, m->keys)};
     r.levels = count_lengths(scope, m->lengths);
     if (r.levels == 0 || !check_depth(scope, "remat_scan", r.levels)) return;
-    r.lift = tow__lift_make(scope, "remat_scan", true, m->variables, m->streams, m->shared_collections);
+    r.lift = tow__lift_make(scope, "remat_scan", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
     if (tow__scope_failed(scope)) return;
     call_rest(scope, &r.module, n_in, in, n_out, out);
     tow__lift_check_used(scope, "remat_scan", r.lift);
@@ -186,7 +186,8 @@ static void call_layer_stack(tow_scope *scope, const tow_module *module, size_t 
                       .broadcast = in + n_carry,
                       .xs = in + n_carry + m->n_broadcast}};
     r.ys = tow__trace_alloc(scope->model->trace, 4 * r.loop.n_ys + 1, sizeof *r.ys);
-    r.loop.lift = tow__lift_make(scope, "layer_stack", true, m->variables, m->streams, m->shared_collections);
+    r.loop.lift =
+        tow__lift_make(scope, "layer_stack", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
     if (!r.ys || tow__scope_failed(scope) || !check_rows(&r, length)) return;
     run_layers(&r, m->first, n_first, 1, true);
     if (period) run_layers(&r, m->pattern, period, (int64_t)(middle / period), m->unrolled);

@@ -70,21 +70,6 @@ static void move_outputs(tow_scope *scope, const tow_vmap_layer *m, size_t n_out
     }
 }
 
-/* False, reported: a rule by which one row would read what another one wrote. */
-static bool check_rules(tow_scope *scope, const tow_lift_rule *rules)
-{
-    for (; rules && rules->pattern; rules++) {
-        if (rules->how != TOW_CARRIED) continue;
-        tow_scope_fail(
-            scope, TOW_INVALID_ARGUMENT,
-            "vmap: .variables: \"%s\" is TOW_CARRIED, but rows are computed at once; expected TOW_STACKED, TOW_SHARED "
-            "or TOW_HIDDEN",
-            rules->pattern);
-        return false;
-    }
-    return true;
-}
-
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
@@ -94,7 +79,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     bool *whole = tow__trace_alloc(t, n_in + 1, sizeof *whole), *once = tow__trace_alloc(t, n_out + 1, sizeof *once);
     tow__loop loop = {
         .transform = "vmap", .scope = scope, .n_bodies = 1, .bodies = &m->inner, .stride = 1, .mapped = true};
-    if (!xs || !whole || !once || !check_rules(scope, m->variables)) return;
+    if (!xs || !whole || !once) return;
     if (scope->level && scope->level->depth + 1 >= TOW_MAX_RANK) {
         tow_scope_fail(scope, TOW_UNSUPPORTED, "vmap: more than %d scans and vmaps inside each other", TOW_MAX_RANK);
         return;
@@ -107,7 +92,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     loop.xs = xs;
     loop.whole = whole;
     loop.once = once;
-    loop.lift = tow__lift_make(scope, "vmap", true, m->variables, m->streams, NULL);
+    loop.lift = tow__lift_make(scope, "vmap", TOW__LIFT_ROWS, m->variables, m->streams, NULL);
     if (tow__scope_failed(scope)) return;
     (m->unrolled ? tow__loop_unroll : tow__loop_record)(&loop, out);
     move_outputs(scope, m, n_out, out);

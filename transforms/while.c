@@ -52,14 +52,6 @@ static bool read_call(loop_call *c, size_t n_in, size_t n_out)
         return false;
     }
     c->n_broadcast = n_in - c->n_carry;
-    for (const tow_lift_rule *rule = c->m->variables; rule && rule->pattern; rule++) {
-        if (rule->how != TOW_STACKED) continue;
-        tow_scope_fail(c->scope, TOW_INVALID_ARGUMENT,
-                       "while: .variables: \"%s\" is TOW_STACKED, but how many iterations there are is known only when "
-                       "the model runs; expected TOW_SHARED, TOW_CARRIED or TOW_HIDDEN",
-                       rule->pattern);
-        return false;
-    }
     return true;
 }
 
@@ -226,7 +218,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     loop_call c = {.m = (const tow_while *)module, .scope = scope, .in = in};
     if (!read_call(&c, n_in, n_out)) return;
-    c.lift = tow__lift_make(scope, "while", false, c.m->variables, c.m->streams, NULL);
+    c.lift = tow__lift_make(scope, "while", TOW__LIFT_REPEATS, c.m->variables, c.m->streams, NULL);
     if (tow__scope_failed(scope) || !collect(&c)) return;
     /* Flax traces the condition first, which counts for random keys; parameters are those of the body, which is called before the loop
      * while they are initialised. */

@@ -309,7 +309,7 @@ static void test_errors(void **unused)
                                    whole = TOW_VALUE_AND_GRAD(&embed),
                                    silent = TOW_VALUE_AND_GRAD(&energy, .streams = TOW_RULES({"noise", TOW_HIDDEN})),
                                    unmatched = TOW_VALUE_AND_GRAD(&energy, .n_aux = 2,
-                                                                  .variables = TOW_RULES({"parms", TOW_SHARED})),
+                                                                  .variables = TOW_RULES({"parms", TOW_STACKED})),
                                    endless_aux = TOW_VALUE_AND_GRAD(&energy, .n_aux = SIZE_MAX),
                                    none = {.module = {&tow_value_and_grad_layer_class}};
     const tow_vjp_layer pull = TOW_VJP(&dense), pull_none = TOW_VJP(&embed);
@@ -355,7 +355,7 @@ static void test_errors(void **unused)
 
 static tow_status use_derivatives(tow_context *c)
 {
-    const tow_vjp_layer pull = TOW_VJP(&plain_cell, .n_outputs = 3, .variables = TOW_RULES({"params", TOW_SHARED}));
+    const tow_vjp_layer pull = TOW_VJP(&plain_cell, .n_outputs = 3, .variables = TOW_RULES({"params", TOW_STACKED}));
     const tow_jvp_layer push = TOW_JVP(&plain_cell, .n_outputs = 3);
     tow_status status = trace(c, TOW_MODULE(&force), 1, &small, 3);
     if (!status) status = trace(c, TOW_MODULE(&pull), 3, (tow_type[]){small, small, small}, 4);

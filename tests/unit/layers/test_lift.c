@@ -218,14 +218,14 @@ static void test_errors(void **unused)
     expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
                  ".streams: \"noise\" is TOW_CARRIED");
     expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", (tow_lifting)9}))), TOW_INVALID_ARGUMENT,
-                 "unknown rule");
+                 "\"noise\" is 9, which is no rule");
     expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"params/**/kernel", TOW_HIDDEN}))), TOW_NOT_FOUND,
                  "dense/kernel", "TOW_HIDDEN");
     expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"counters", TOW_HIDDEN}))), TOW_NOT_FOUND,
                  "counters/stack", "TOW_HIDDEN");
     const tow_remat sharing = TOW_REMAT(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));
     expect_error(initialise(TOW_SCAN(&sharing)), TOW_INVALID_ARGUMENT, "remat: .variables: \"params\" is TOW_SHARED",
-                 "expected TOW_HIDDEN");
+                 "expected TOW_STACKED or TOW_HIDDEN");
     expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}))), TOW_NOT_FOUND, "\"noise\"",
                  "TOW_HIDDEN");
 }

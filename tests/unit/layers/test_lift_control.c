@@ -171,7 +171,7 @@ static void test_choice_errors(void **unused)
                    hidden_kernel =
                        TOW_COND(.yes = A(&four), .no = B(&four), .variables = TOW_RULES({"params/b/*", TOW_HIDDEN})),
                    unused_rule =
-                       TOW_COND(.yes = A(&four), .no = B(&four), .variables = TOW_RULES({"parms", TOW_SHARED}));
+                       TOW_COND(.yes = A(&four), .no = B(&four), .variables = TOW_RULES({"parms", TOW_STACKED}));
     const tow_switch nothing = TOW_SWITCH(.branches = TOW_LAYERS(NULL)), missing = TOW_SWITCH(),
                      mixed = TOW_SWITCH(.branches = TOW_LAYERS(TOW_MODULE(&cell), TOW_MODULE(&cell), A(&five)));
     OK(TRACE(&good, 1, predicate, small));
@@ -275,7 +275,7 @@ static void test_while_errors(void **unused)
 static tow_status use_control(tow_context *c)
 {
     const tow_switch three = TOW_SWITCH(.branches = TOW_LAYERS(A(&cell), B(&negated), A(&cell)),
-                                        .variables = TOW_RULES({"params", TOW_SHARED}));
+                                        .variables = TOW_RULES({"params", TOW_STACKED}));
     const chooser choose = CHOOSER(&three);
     const tow_while loop =
         TOW_WHILE(.condition = CONDITION(BY_COUNTER), .body = BODY(BY_COUNTER), .n_carry = 4, .variables = carried);
