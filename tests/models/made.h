@@ -193,19 +193,20 @@ static tow_value attend(tow_scope *s, const drawn *d, tow_value x)
 }
 
 /* TransformerBlock, o[0]: order of its parts; o[1]: norms; o[2]: gates and caps; o[3]: RoPE; o[4]: window; o[5]: of queries and keys; o[6]:
- * cross attention to the reversed sequence; o[7]: dropout. */
+ * cross attention to the reversed sequence, 2: decoding, 3: from a cache; o[7]: dropout. */
 MADE_CLASS(block)
 static tow_value block(tow_scope *s, const drawn *d, tow_value x)
 {
-    const bool rope = d->o[3] > 0 && size_of(x, 2) / d->b % 2 == 0;
+    const bool rope = d->o[3] > 0 && size_of(x, 2) / d->b % 2 == 0, cross = d->o[6] > 0 && d->o[0] < 2;
     tow_transformer_block m =
         TOW_TRANSFORMER_BLOCK(.heads = d->b, .kv_heads = d->flag, .mlp_features = d->a, .causal = d->other,
                               .post_norm = d->o[0] == 1, .parallel = d->o[0] > 1, .shared_norm = d->o[0] == 3,
                               .branch_norms = d->o[1] == 1 && d->o[0] == 0, .rms_norm = d->o[1] == 2, .epsilon = 0.01,
                               .gated = d->o[2] % 2, .head_gates = d->o[2] > 1, .logit_cap = d->o[2] > 1 ? 2 : 0,
                               .rope = rope, .rope_options = rope_of(d->o[3]), .window = d->o[4],
-                              .qk_norm = (tow_qk_norm)(d->o[5] % 3), .cross = d->o[6] > 0 && d->o[0] < 2,
-                              .dropout_rate = d->o[7] == 1 ? 0.25 : 0, .activation = d->o[2] % 2 ? d->op : NULL);
+                              .qk_norm = (tow_qk_norm)(d->o[5] % 3), .cross = cross, .decode = cross && d->o[6] > 1,
+                              .recall = cross && d->o[6] > 2, .dropout_rate = d->o[7] == 1 ? 0.25 : 0,
+                              .activation = d->o[2] % 2 ? d->op : NULL);
     tow_value in[2] = {x, tow_rev(x, 1, (int[]){1})}, y;
     tow_apply_n(s, "block", &m, 1 + m.cross, in, 1, &y);
     return y;

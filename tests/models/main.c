@@ -151,7 +151,7 @@ static void find_not_smooth(node *n, void *user)
 {
     bool *found = user;
     *found = *found || (n->kind == N_PRECISE && n->options[0] < 3) || (n->kind == N_ATTEND && n->options[7] == 1) ||
-             n->kind == N_SPECTRAL_NORM;
+             block_decodes(n) || n->kind == N_SPECTRAL_NORM;
 }
 
 static bool is_smooth(const model *m)

@@ -87,12 +87,15 @@ bool is_owner(const node *n)
            k == N_STACK;
 }
 
+bool block_decodes(const node *n) { return n->kind == N_BLOCK && n->options[6] > 1 && n->options[0] < 2; }
+
 /* Writes variables or sows, or contains what does. */
 static bool writes_variables(const node *n)
 {
     const int *o = n->options;
     bool writes = n->kind == N_RUNNING || n->kind == N_SPECTRAL_NORM || (n->kind == N_FEATURE && o[0] == 0) ||
-                  (n->kind == N_ATTEND && (o[7] == 1 || o[7] == 2)) || (is_owner(n) && (o[4] == 1 || o[4] == 2));
+                  (n->kind == N_ATTEND && (o[7] == 1 || o[7] == 2)) || block_decodes(n) ||
+                  (is_owner(n) && (o[4] == 1 || o[4] == 2));
     for (int i = 0; i < n->n_children; i++) writes = writes || writes_variables(n->children[i]);
     return writes;
 }

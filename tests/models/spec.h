@@ -121,6 +121,8 @@ void visit_nodes(node *n, void (*visit)(node *n, void *user), void *user);
 bool has_kind(const node *n, kind wanted);
 /* Its layer is around an owner (made.h), which o[4] gives variables. */
 bool is_owner(const node *n);
+/* A TransformerBlock with .decode. */
+bool block_decodes(const node *n);
 
 /* ---- nodes.c ----------------------------------------------------------------------------------------------------- */
 
