@@ -48,9 +48,9 @@ static tow_array *source_mask(void)
     return mask;
 }
 
-/* The program of one call; the variables, if there are any, are donated. */
+/* The program of one call; the variables, if there are any, are donated. threads 0: those of the context. */
 static tow_program *compile(const tow_module *model, const tow_params *params, const tow_params *state, size_t n_in,
-                            tow_array **in)
+                            tow_array **in, int threads)
 {
     size_t n = tow_params_count(params), n_state = state ? tow_params_count(state) : 0;
     tow_model_options options = {.state = state, .mutable_collections = state ? caches : NULL};
@@ -61,7 +61,9 @@ static tow_program *compile(const tow_module *model, const tow_params *params, c
     for (size_t i = 0; i < n_in; i++) types[i] = tow_array_type(in[i]);
     for (size_t i = 0; i < n_state; i++) donations[i] = (tow_donation){.output = 1 + i, .input = n + i};
     OK(tow_forward(model, params, n_in, types, &options, &graph));
-    OK(tow_compile(ctx, graph, &(tow_compile_options){.donations = donations, .n_donations = n_state}, &program));
+    OK(tow_compile(ctx, graph,
+                   &(tow_compile_options){.donations = donations, .n_donations = n_state, .threads = threads},
+                   &program));
     OK(tow_program_check(program));
     tow_graph_release(graph);
     return program;
@@ -72,7 +74,7 @@ static tow_array *call(const tow_module *model, const tow_params *params, tow_pa
                        tow_array **in, tow_type output)
 {
     size_t n = tow_params_count(params), n_state = state ? tow_params_count(state) : 0;
-    tow_program *program = compile(model, params, state, n_in, in);
+    tow_program *program = compile(model, params, state, n_in, in, 0);
     tow_array *all[2 * MOST], *out[MOST] = {0}, *y;
     OK(tow_array_create(ctx, output, &y));
     out[0] = y;
@@ -224,14 +226,14 @@ static void expect_nothing_of_memory(bool unrolled)
     tow_params *params, *state;
     OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 2, types, NULL, &params, &state));
     tow_array *source = positions_of(0, length, features), *x = positions_of(3, 1, features);
-    tow_program *with = compile(TOW_MODULE(&model), params, state, 2, (tow_array *[]){source, x}),
-                *token = compile(TOW_MODULE(&recalling), params, state, 2, (tow_array *[]){source, x});
+    tow_program *with = compile(TOW_MODULE(&model), params, state, 2, (tow_array *[]){source, x}, 1),
+                *token = compile(TOW_MODULE(&recalling), params, state, 2, (tow_array *[]){source, x}, 1);
     const size_t kept = LAYERS * 2 * 2 * (size_t)(length * features) * sizeof(float);
     uint64_t products = tow_program_count(token, "dot_general");
     assert_int_equal(products, 8 * LAYERS);
     assert_int_equal(tow_program_count(with, "dot_general"), 10 * LAYERS + 6);
     assert_true(tow_program_count(token, "copy") <= LAYERS);             /* of the indices */
-    assert_true(tow_program_get_bytes(token).arena < kept / LAYERS / 2); /* logits for each thread */
+    assert_true(tow_program_get_bytes(token).arena < kept / LAYERS / 2); /* logits of one thread */
     tow_array_release(source);
     tow_array_release(x);
     tow_program_free(with);
