@@ -28,7 +28,8 @@ typedef enum tow_lifting {
  * pattern: the name of a collection ("params", "batch_stats") or of a stream; or, with a '/', of "collection/path" below the
  * layer that is transformed ("params/mlp/kernel"). "*" in it stands for any text without '/', "**" for any text; a scan in the
  * layer is "{}" in the path, and the layer of one that is unrolled its number; "*" stands for both. A rule for "intermediates" may match
- * nothing, as calls differ in what they sow and capture.
+ * nothing, as calls differ in what they sow and capture, and so may a rule of .streams, as calls differ in what they draw: a dropout of
+ * rate 0, or in a deterministic call, asks for no key.
  * axis, of variables that are TOW_STACKED: where the rows are in the stacked array, negative ones from its end, as in Flax's
  * variable_axes. A kernel [2, 4] of 3 layers is [3, 2, 4] with axis 0, [2, 3, 4] with 1 and [2, 4, 3] with -1; its bias [4] is
  * [3, 4], [4, 3] and [4, 3]. Of scans inside each other the inner one puts its axis in first. Parameters, variables, gradients and

@@ -15,7 +15,8 @@ extern "C" {
 /* ---- remat: recomputes in reverse mode what a policy does not save ----------------------------------------------- */
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
- * Error: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. */
+ * Errors: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. A rule that shares
+ * or carries, as there are no iterations. */
 typedef struct tow_remat {
     tow_module module;
     const tow_module *inner;
@@ -211,7 +212,8 @@ TOW_API extern const tow_module_class tow_cond_class, tow_switch_class, tow_whil
  * Inputs: those of `inner`. Outputs: those of `inner` (the scalar, then n_aux others), then a gradient for each input that is a float.
  * Parameters are those of `inner`, at the same paths; they get their gradients when the model is differentiated, through the
  * derivatives as well. Variables are written, values sown and keys drawn once, as by a call of `inner`.
- * Errors: a first output that is no float scalar, no float input; those of differentiation (a while without .max_iterations). */
+ * Errors: a first output that is no float scalar, no float input; those of differentiation (a while without .max_iterations); as of
+ * TOW_REMAT for rules. */
 typedef struct tow_value_and_grad_layer {
     tow_module module;
     const tow_module *inner;
@@ -254,7 +256,7 @@ typedef struct tow_jvp_layer {
  * A function is called once for each value and returns one of the same type, or the null value for zeros. Values and results of `inner`,
  * parameters, variables, sown values and keys are as without it; derivatives of cotangents and gradients are those of what the functions
  * record. They see values that are given to them, and no outer ones but through `user`.
- * Errors: forward mode; a value of another type. */
+ * Errors: forward mode; a value of another type; as of TOW_REMAT for rules. */
 typedef struct tow_custom_vjp_layer {
     tow_module module;
     const tow_module *inner;
