@@ -83,8 +83,11 @@ static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform 
     (void)p;
     const tow_dtype dtype = tow_value_type(g).dtype;
     const tow_schedule *schedule = &((const tow_scale_by_learning_rate *)self)->schedule;
+    const tow_value rate = tow__update_negated(u, "value", schedule, dtype);
+    if (tow_is_null(rate)) return rate; /* no schedule: there is an error already */
+    if (!tow__is_number(u, "learning rate at step 0", tow_schedule_at(schedule, 0), -DBL_MAX)) return (tow_value){0};
     /* the sign of a NaN stays what it was in the gradient */
-    return tow_mul(tow__spread(tow__update_negated(u, "value", schedule, dtype), g), g);
+    return tow_mul(tow__spread(rate, g), g);
 }
 const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "learning_rate",
                                                                        .each = learning_rate_each};

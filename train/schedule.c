@@ -160,13 +160,15 @@ tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const 
     return (tow_schedule){.kind = TOW_SCHEDULE_JOINED, .n = n, .schedules = schedules, .boundaries = boundaries};
 }
 
-/* The schedule that counts at this step, which becomes the step that it counts; NULL: there is none. */
+/* The schedule that counts at this step, which becomes the step that it counts; NULL: there is none. Boundaries may be in any
+ * order, and the last one that has passed decides, as in Optax. */
 static const tow_schedule *find_joined(const tow_schedule *s, int64_t *step)
 {
     while (s->kind == TOW_SCHEDULE_JOINED) {
         size_t i = 0;
         if (s->n == 0 || !s->schedules || (s->n > 1 && !s->boundaries)) return NULL;
-        while (i + 1 < s->n && *step >= s->boundaries[i]) i++;
+        for (size_t next = 1; next < s->n; next++)
+            if (*step >= s->boundaries[next - 1]) i = next;
         if (i > 0) *step -= s->boundaries[i - 1];
         s = &s->schedules[i];
     }
@@ -175,11 +177,15 @@ static const tow_schedule *find_joined(const tow_schedule *s, int64_t *step)
 
 bool tow__schedule_complete(const tow_schedule *s)
 {
+    if (isnan(s->init_value) || isnan(s->peak_value) || isnan(s->end_value) || isnan(s->exponent)) return false;
     switch (s->kind) {
     case TOW_SCHEDULE_FUNCTION:
         return s->function != NULL;
     case TOW_SCHEDULE_PIECEWISE_CONSTANT:
-        return s->n == 0 || (s->boundaries && s->scales);
+        if (s->n > 0 && (!s->boundaries || !s->scales)) return false;
+        for (size_t i = 0; i < s->n; i++)
+            if (isnan(s->scales[i])) return false;
+        return true;
     case TOW_SCHEDULE_JOINED:
         if (s->n == 0 || !s->schedules || (s->n > 1 && !s->boundaries)) return false;
         for (size_t i = 0; i < s->n; i++)

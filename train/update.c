@@ -237,10 +237,10 @@ tow_value tow_update_number(tow_update *u, const char *name, const tow_schedule 
         return (tow_value){0};
     }
     if (!tow__schedule_complete(schedule)) {
-        tow__update_fail(
-            u, TOW_INVALID_ARGUMENT,
-            "expected a schedule for number '%s', found one of an unknown kind, or without its function or arrays",
-            name ? name : "");
+        tow__update_fail(u, TOW_INVALID_ARGUMENT,
+                         "expected a schedule for number '%s', found one of an unknown kind, with NaN, or without its "
+                         "function or arrays",
+                         name ? name : "");
         return (tow_value){0};
     }
     return number(u, name, (tow__number){.schedule = *schedule, .fixed = NAN}, dtype);

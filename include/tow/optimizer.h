@@ -92,6 +92,7 @@ TOW_API tow_schedule tow_schedule_piecewise_constant(double init_value, size_t n
 TOW_API tow_schedule tow_schedule_linear_onecycle(int64_t steps, double peak_value);
 TOW_API tow_schedule tow_schedule_cosine_onecycle(int64_t steps, double peak_value);
 /* schedules[0] before step boundaries[0], then schedules[1], which counts from there, and so on; boundaries has one less.
+ * Of several whose boundaries have passed, the last one in the list counts, whatever the order of the boundaries.
  * With schedules of tow_schedule_warmup_cosine: cosine with restarts (SGDR). */
 TOW_API tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const int64_t *boundaries);
 /* The value for the update that follows `step` finished updates: the first update takes the value at 0, as does a negative

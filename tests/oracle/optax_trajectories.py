@@ -70,6 +70,9 @@ SCHEDULES = {
     "restarts": optax.sgdr_schedule(
         [dict(init_value=0.1, peak_value=1.0, decay_steps=6, warmup_steps=2, end_value=0.2),
          dict(init_value=0.2, peak_value=0.6, decay_steps=5, warmup_steps=1, end_value=0.0)]),
+    "joined_backwards": optax.join_schedules(
+        [optax.linear_schedule(0.0, 1.0, 3), optax.constant_schedule(7.0),
+         optax.exponential_decay(1.0, 2, 0.5, staircase=True)], [9, 4]),
 }
 
 

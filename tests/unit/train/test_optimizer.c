@@ -356,19 +356,32 @@ static void numbers_out_of_range(void **unused)
     const tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = NAN);
     const tow_clip_by_block_rms block = TOW_CLIP_BY_BLOCK_RMS(.threshold = -1);
     const tow_scale_by_learning_rate unknown = TOW_SCALE_BY_LEARNING_RATE(.schedule = {.kind = (tow_schedule_kind)99}),
-                                     joined = TOW_SCALE_BY_LEARNING_RATE(.schedule = {.kind = TOW_SCHEDULE_JOINED});
+                                     joined = TOW_SCALE_BY_LEARNING_RATE(.schedule = {.kind = TOW_SCHEDULE_JOINED}),
+                                     infinite = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(INFINITY)),
+                                     none = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(NAN));
+    const tow_schedule parts[] = {tow_schedule_constant(1), tow_schedule_linear(1, NAN, 5, 0)};
+    const tow_scale_by_learning_rate later =
+        TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_joined(2, parts, (const int64_t[]){5}));
+    const double scales[] = {1, NAN};
+    const tow_scale_by_learning_rate pieces =
+        TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_piecewise_constant(1, 2, (const int64_t[]){3, 4}, scales));
     const struct {
         const tow_gradient_transform *transform;
         const char *message;
-    } cases[] = {{TOW_TRANSFORM(&adam), "expected a finite eps that is not negative, found nan"},
-                 {TOW_TRANSFORM(&trace), "expected a finite decay, found inf"},
-                 {TOW_TRANSFORM(&norm), "expected a finite max_norm above 0, found 0"},
-                 {TOW_TRANSFORM(&elements), "expected a finite max_delta that is not negative, found -1"},
-                 {TOW_TRANSFORM(&average), "expected decay in [0, 1), found 2"},
-                 {TOW_TRANSFORM(&decay), "expected a finite weight_decay, found nan"},
-                 {TOW_TRANSFORM(&block), "expected a finite threshold above 0, found -1"},
-                 {TOW_TRANSFORM(&unknown), "expected a schedule for number 'value', found one of an unknown kind"},
-                 {TOW_TRANSFORM(&joined), "expected a schedule for number 'value'"}};
+    } cases[] = {
+        {TOW_TRANSFORM(&adam), "expected a finite eps that is not negative, found nan"},
+        {TOW_TRANSFORM(&trace), "expected a finite decay, found inf"},
+        {TOW_TRANSFORM(&norm), "expected a finite max_norm above 0, found 0"},
+        {TOW_TRANSFORM(&elements), "expected a finite max_delta that is not negative, found -1"},
+        {TOW_TRANSFORM(&average), "expected decay in [0, 1), found 2"},
+        {TOW_TRANSFORM(&decay), "expected a finite weight_decay, found nan"},
+        {TOW_TRANSFORM(&block), "expected a finite threshold above 0, found -1"},
+        {TOW_TRANSFORM(&unknown), "expected a schedule for number 'value', found one of an unknown kind"},
+        {TOW_TRANSFORM(&joined), "expected a schedule for number 'value'"},
+        {TOW_TRANSFORM(&infinite), "expected a finite learning rate at step 0, found inf"},
+        {TOW_TRANSFORM(&none), "expected a schedule for number 'value', found one of an unknown kind, with NaN"},
+        {TOW_TRANSFORM(&later), "expected a schedule for number 'value'"},
+        {TOW_TRANSFORM(&pieces), "expected a schedule for number 'value'"}};
     problem p;
     tow_optimizer_state *state;
     OK(make_problem(ctx, &p));

@@ -150,10 +150,12 @@ static void muon_for_matrices(void **state)
 static void schedules(void **state)
 {
     (void)state;
-    static const int64_t boundaries[] = {3, 4, 9}, restart = 6;
+    static const int64_t boundaries[] = {3, 4, 9}, restart = 6, backwards[] = {9, 4};
     static const double scales[] = {0.5, 0.1, 3};
     const tow_schedule waves[] = {tow_schedule_warmup_cosine(0.1, 1, 2, 6, 0.2),
                                   tow_schedule_warmup_cosine(0.2, 0.6, 1, 5, 0)};
+    const tow_schedule parts[] = {tow_schedule_linear(0, 1, 3, 0), tow_schedule_constant(7),
+                                  tow_schedule_exponential(1, 2, 0.5, 0, true)};
     const struct {
         const char *name;
         tow_schedule schedule;
@@ -165,7 +167,8 @@ static void schedules(void **state)
                  {"piecewise", tow_schedule_piecewise_constant(2, 3, boundaries, scales)},
                  {"linear_onecycle", tow_schedule_linear_onecycle(11, 0.7)},
                  {"cosine_onecycle", tow_schedule_cosine_onecycle(11, 0.7)},
-                 {"restarts", tow_schedule_joined(2, waves, &restart)}};
+                 {"restarts", tow_schedule_joined(2, waves, &restart)},
+                 {"joined_backwards", tow_schedule_joined(3, parts, backwards)}};
     enum {
         CASES = sizeof cases / sizeof *cases
     };
