@@ -37,8 +37,6 @@ static uint32_t find_layer(tow_model_summary *s, const char *path, bool around)
     }
 }
 
-static uint32_t layer_of(tow_model_summary *s, const char *path) { return find_layer(s, path, false); }
-
 /* From a layer to the one around it; false at the model. */
 static bool outwards(const tow_model_summary *s, uint32_t *layer)
 {
@@ -52,6 +50,53 @@ static int components(const char *path)
     int n = path[0] != '\0';
     for (; *path; path++) n += *path == '/';
     return n;
+}
+
+/* Does component a [n] of a layer's path stand for component b [m] of a scope? That of a loop, "{}", stands for iterations that have
+ * a name of their own where its body is recorded more than once: "{1+2}", "7" (tow__iteration_scope). */
+static bool stands_for(const char *a, size_t n, const char *b, size_t m)
+{
+    tow__numbering numbering;
+    if (n == m && memcmp(a, b, n) == 0) return true;
+    return n == 2 && memcmp(a, "{}", 2) == 0 &&
+           (tow__numbering_read(b, m, &numbering) || (m > 0 && strspn(b, "0123456789") == m));
+}
+
+/* The components of a layer's path that is `scope` or lies around it, 0 if it does neither. */
+static int components_around(const char *layer, const char *scope)
+{
+    for (int n = 1;; n++) {
+        const size_t a = strcspn(layer, "/"), b = strcspn(scope, "/");
+        if (!stands_for(layer, a, scope, b)) return 0;
+        if (!layer[a]) return n;
+        if (!scope[b]) return 0;
+        layer += a + 1;
+        scope += b + 1;
+    }
+}
+
+/* Are there components by which iterations can be called? */
+static bool names_iterations(const char *scope)
+{
+    for (;; scope++) {
+        const size_t b = strcspn(scope, "/");
+        if ((scope[0] == '{' && b > 2) || (b > 0 && strspn(scope, "0123456789") == b)) return true;
+        scope += b;
+        if (!*scope) return false;
+    }
+}
+
+/* The innermost layer that `scope` is in. */
+static uint32_t layer_of(tow_model_summary *s, const char *scope)
+{
+    uint32_t layer = find_layer(s, scope, false);
+    if (!names_iterations(scope)) return layer;
+    int most = layer > 0 ? components(s->log.layers[layer].path) : 0;
+    for (uint32_t i = 1; i < s->count; i++) {
+        const int n = components_around(s->log.layers[i].path, scope);
+        if (n > most) layer = i, most = n;
+    }
+    return layer;
 }
 
 static tow_status list_layers(tow_model_summary *s)

@@ -186,6 +186,23 @@ static void a_scan_counts_all_iterations(void **state)
     tow_model_summary_free(summary);
 }
 
+/* Iterations in one turn of a loop have scopes of their own, "{1+2}" and "2", and belong to the body all the same. */
+static void iterations_in_one_turn_count(void **state)
+{
+    (void)state;
+    const tow_type type = TYPE(TOW_F32, 2, 4);
+    for (int64_t unroll = 1; unroll <= 4; unroll++) {
+        const tow_scan inner = TOW_SCAN(&block, .length = 3, .unroll = unroll),
+                       outer = TOW_SCAN(&inner, .length = 2, .unroll = unroll - 1);
+        tow_model_summary *summary = summary_of(TOW_MODULE(&outer), type);
+        const tow_layer_summary body = layer_at(summary, "{}/{}"), dense = layer_at(summary, "{}/{}/up");
+        assert_int_equal(dense.parameters, 6 * 30);
+        assert_true(dense.flops == 6 * 108 && body.flops == 6 * (220 + 12)); /* as above */
+        assert_true(dense.backward_flops == 6 * (336 - 108 - 30 + 8));
+        tow_model_summary_free(summary);
+    }
+}
+
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 static void tables_and_json(void **state)
@@ -466,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flops_and_parameters_are_those_of_flax),
         cmocka_unit_test(a_scan_counts_all_iterations),
+        cmocka_unit_test(iterations_in_one_turn_count),
         cmocka_unit_test(tables_and_json),
         cmocka_unit_test(other_models),
         cmocka_unit_test(captured_outputs_are_those_of_flax),
