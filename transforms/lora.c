@@ -3,6 +3,7 @@
  *   a [batch..., contracted..., rank]    b [batch..., rank, features...]    of a kernel [batch..., contracted..., features...]
  *
  * Layers that multiply with a kernel hand their product in, to which alpha/rank (x a) b is added. Others see the sum. */
+#include <math.h>
 #include <stdio.h>
 
 #include "layers/layer.h"
@@ -103,7 +104,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     lora_call c = {(const tow_lora *)module, 0};
     if (!tow__check_option(scope, "LoRA", c.m->rank > 0 && c.m->rank < TOW__SIZE_LIMIT, "rank", (double)c.m->rank,
-                           "a positive number"))
+                           "a positive number") ||
+        !tow__check_option(scope, "LoRA", isfinite(c.m->alpha), "alpha", c.m->alpha, "a finite number"))
         return;
     const tow__view view = {.takes = is_listed, .read = add_update, .product = add_product, .user = &c};
     tow__call_viewed(scope, c.m->inner, &view, n_in, in, n_out, out);

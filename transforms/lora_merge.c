@@ -1,4 +1,5 @@
 /* Folding the updates of LoRA into kernels, and taking them out again. */
+#include <math.h>
 #include <string.h>
 
 #include "layers/layer.h"
@@ -142,6 +143,8 @@ static tow_status fold(tow_params *params, double alpha, double sign)
 {
     if (!params) return TOW_INVALID_ARGUMENT;
     tow_context *ctx = params->ctx;
+    if (!isfinite(alpha))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_lora_merge: alpha is %g; expected a finite number", alpha);
     size_t n = tow_params_count(params), count = 0, longest = 1;
     for (size_t i = 0; i < n; i++)
         longest = longest > strlen(tow_params_path(params, i)) ? longest : strlen(tow_params_path(params, i));

@@ -35,7 +35,7 @@ TOW_API extern const tow_module_class tow_lora_class;
 /* For each "LoRA/kernel/a" and "b" among the parameters, kernel + alpha/rank a b in the array of the kernel (alpha 0: rank, which is
  * that of a). Then `inner` alone gives what the LoRA gave; a and b stay in the list, from which tow_params_split takes them.
  * Stacked layers of scans are folded in together. Errors: TOW_NOT_FOUND without any, or for one whose kernel or b is missing;
- * TOW_SHAPE_MISMATCH. After an error nothing has changed. */
+ * TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for an alpha that is not finite. After an error nothing has changed. */
 TOW_API tow_status tow_lora_merge(tow_params *params, double alpha);
 /* The opposite: kernel - alpha/rank a b. The kernels are what they were before up to rounding; for their very bits, keep a copy. */
 TOW_API tow_status tow_lora_unmerge(tow_params *params, double alpha);

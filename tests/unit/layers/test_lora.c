@@ -274,6 +274,13 @@ static void test_errors(void **unused)
     assert_int_equal(tow_lora_merge(NULL, 1), TOW_INVALID_ARGUMENT);
     tow_array *arrays[3] = {tow_params_find(params, "kernel"), tow_params_find(params, "kernel"), NULL};
     tow_params *wrong;
+    const tow_lora infinite = TOW_LORA(&dense, .rank = 2, .alpha = INFINITY);
+    assert_int_equal(tow_init(ctx, TOW_MODULE(&infinite), 0, 1, &type, &wrong), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "LoRA: .alpha = inf"));
+    tow_params *updated = draw(TOW_MODULE(&once), type);
+    assert_int_equal(tow_lora_merge(updated, NAN), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "finite"));
+    tow_params_free(updated);
     OK(tow_params_from_arrays(ctx, 2, (const char *const[]){"kernel", "LoRA/kernel/a"}, arrays, &wrong));
     assert_int_equal(tow_lora_merge(wrong, 1), TOW_NOT_FOUND);
     tow_params_free(wrong);
