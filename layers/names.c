@@ -47,6 +47,13 @@ bool tow__numbering_read(const char *component, size_t length, tow__numbering *n
     return read_axis(&at, &n->axis) && at == component + length - 1;
 }
 
+bool tow__number_read(const char *component, size_t length, int64_t *number)
+{
+    const size_t digits = strspn(component, "0123456789");
+    *number = digits > 0 ? strtoll(component, NULL, 10) : 0;
+    return digits > 0 && digits == length && (length == 1 || component[0] != '0');
+}
+
 int64_t tow__numbering_layer(const tow__numbering *n, const int64_t *index)
 {
     int64_t layer = n->first;

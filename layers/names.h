@@ -18,6 +18,8 @@ typedef struct tow__numbering {
 } tow__numbering;
 /* False: it is another component. */
 bool tow__numbering_read(const char *component, size_t length, tow__numbering *numbering);
+/* The number of one layer: digits, and no zero before others; INT64_MAX if it is larger. False: it is another component. */
+bool tow__number_read(const char *component, size_t length, int64_t *number);
 /* The layer at index[0..levels), and the index of a layer; false: the layer is none of these. */
 int64_t tow__numbering_layer(const tow__numbering *numbering, const int64_t *index);
 bool tow__numbering_index(const tow__numbering *numbering, int64_t layer, int64_t *index);

@@ -275,9 +275,8 @@ static bool matches_layer(const char *stack, const char *path, int64_t *index)
         tow__numbering numbering;
         size_t a = strcspn(stack, "/"), b = strcspn(path, "/");
         if (tow__numbering_read(stack, a, &numbering)) {
-            char *end;
-            if (path[0] < '0' || path[0] > '9') return false;
-            if (!tow__numbering_index(&numbering, strtoll(path, &end, 10), index) || end != path + b) return false;
+            int64_t layer;
+            if (!tow__number_read(path, b, &layer) || !tow__numbering_index(&numbering, layer, index)) return false;
             index += numbering.levels;
         } else if (a != b || memcmp(stack, path, a) != 0) {
             return false;

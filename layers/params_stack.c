@@ -55,10 +55,11 @@ static int64_t layer_of(const stacking *s, uint32_t i, const char **rest)
     const char *path = s->params->names.names[i];
     if (strncmp(path, s->scan, s->length) != 0 || path[s->length] != '/') return -1;
     const char *number = path + s->length + 1;
-    const size_t digits = strspn(number, "0123456789");
-    if (digits == 0 || digits > 9 || number[digits] != '/' || (digits > 1 && number[0] == '0')) return -1;
+    const size_t digits = strcspn(number, "/");
+    int64_t layer;
+    if (digits > 9 || !number[digits] || !tow__number_read(number, digits, &layer)) return -1;
     *rest = number + digits + 1;
-    return strtoll(number, NULL, 10);
+    return layer;
 }
 
 /* How many layers the scan has: one more than the largest index. */

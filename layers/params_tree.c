@@ -161,10 +161,9 @@ static const char *below(const char *entry, const char *root, int64_t *index, in
         const size_t a = strcspn(entry, "/"), b = strcspn(root, "/");
         tow__numbering numbering;
         const bool stacked = tow__numbering_read(entry, a, &numbering);
-        if (stacked && *root >= '0' && *root <= '9') {
-            char *end;
-            if (!tow__numbering_index(&numbering, strtoll(root, &end, 10), index + *levels) || end != root + b)
-                return NULL;
+        int64_t layer;
+        if (stacked && tow__number_read(root, b, &layer)) {
+            if (!tow__numbering_index(&numbering, layer, index + *levels)) return NULL;
             *levels += numbering.levels;
         } else if (a != b || memcmp(entry, root, a) != 0 || stacked) {
             return NULL; /* "{}" in a root would leave out an axis that the array has */

@@ -57,9 +57,10 @@ static int components(const char *path)
 static bool stands_for(const char *a, size_t n, const char *b, size_t m)
 {
     tow__numbering numbering;
+    int64_t number;
     if (n == m && memcmp(a, b, n) == 0) return true;
     return n == 2 && memcmp(a, "{}", 2) == 0 &&
-           (tow__numbering_read(b, m, &numbering) || (m > 0 && strspn(b, "0123456789") == m));
+           (tow__numbering_read(b, m, &numbering) || tow__number_read(b, m, &number));
 }
 
 /* The components of a layer's path that is `scope` or lies around it, 0 if it does neither. */
@@ -80,7 +81,8 @@ static bool names_iterations(const char *scope)
 {
     for (;; scope++) {
         const size_t b = strcspn(scope, "/");
-        if ((scope[0] == '{' && b > 2) || (b > 0 && strspn(scope, "0123456789") == b)) return true;
+        int64_t number;
+        if ((scope[0] == '{' && b > 2) || tow__number_read(scope, b, &number)) return true;
         scope += b;
         if (!*scope) return false;
     }

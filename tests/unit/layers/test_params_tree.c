@@ -246,6 +246,7 @@ static void stacks_come_apart_and_together(void **state)
 {
     (void)state;
     tow_params *stacked = stacked_list(ctx), *layers = NULL, *outer = NULL, *again = NULL, *part = NULL;
+    tow_array *layer;
     OK(tow_params_unstack(stacked, &layers));
     assert_int_equal(tow_params_count(layers), 2 + 6);
     assert_string_equal(tow_params_path(layers, 1), "blocks/1/w");
@@ -276,6 +277,8 @@ static void stacks_come_apart_and_together(void **state)
     assert_string_equal(tow_params_path(part, 0), "{}/w");
     tow_params_free(part);
     expect_error(tow_params_subtree(stacked, "blocks/2", &part), TOW_INVALID_ARGUMENT, "no such layer", "i32[2,3,2]");
+    expect_error(tow_params_subtree(stacked, "blocks/01", &part), TOW_NOT_FOUND, "blocks/01");
+    expect_error(tow_params_get(stacked, "blocks/01/w", &layer), TOW_NOT_FOUND, "blocks/01/w");
     expect_error(tow_params_subtree(stacked, "blocks/{}", &part), TOW_NOT_FOUND, "blocks/{}");
     expect_error(tow_params_subtree(stacked, "blocks/99999999999999999999", &part), TOW_INVALID_ARGUMENT, "layer");
 
