@@ -225,7 +225,8 @@ static void test_prompts(void **unused)
 
 /* ---- in place ---------------------------------------------------------------------------------------------------- */
 
-/* The program of one call with `positions` positions, the cache donated or not. */
+/* The program of one call with `positions` positions, the cache donated or not; on one thread if it is, since
+ * arenas grow with their number. */
 static tow_program *compile_call(session *s, tow_type input, bool donates)
 {
     tow_model_options options = {.state = s->state, .mutable_collections = caches};
@@ -235,15 +236,17 @@ static tow_program *compile_call(session *s, tow_type input, bool donates)
     tow_program *program;
     OK(tow_forward(s->model, s->params, 1, &input, &options, &graph));
     for (size_t i = 0; i < n_state; i++) donations[i] = (tow_donation){.output = 1 + i, .input = n + i};
-    OK(tow_compile(ctx, graph, &(tow_compile_options){.donations = donations, .n_donations = donates ? n_state : 0},
-                   &program));
+    OK(tow_compile(
+        ctx, graph,
+        &(tow_compile_options){.donations = donations, .n_donations = donates ? n_state : 0, .threads = donates},
+        &program));
     OK(tow_program_check(program));
     tow_graph_release(graph);
     return program;
 }
 
 /* With a cache of 4096 positions, 2 layers and 64 features (4 MiB), a call copies none of it: the arena holds what the call's own
- * positions need and the logits of 2048 keys for each thread (512 KiB), and the outputs in place of inputs have the bits of those beside them. */
+ * positions need and the logits of 2048 keys (512 KiB), and the outputs in place of inputs have the bits of those beside them. */
 static void expect_in_place(const tow_module *model, int64_t positions)
 {
     session s;
