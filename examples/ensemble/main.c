@@ -94,7 +94,7 @@ static tow_status next_batch(void *user, tow_train_state *state, tow_array **inp
     tow_array *const *batch;
     tow_status status = tow_loader_next(r->loader, &batch);
     if (status) return status;
-    tow_train_set_data_position(state, tow_loader_position(r->loader));
+    (void)state;
     inputs[0] = batch[0];
     inputs[1] = batch[1];
     *end = false;
@@ -107,6 +107,7 @@ static tow_status after_step(void *user, tow_train_progress *at)
     run *r = user;
     const int64_t done = tow_train_step_number(at->state), every = 4 * tow_loader_batches(r->loader);
     double accuracy = NAN;
+    tow_train_set_data_position(at->state, tow_loader_position(r->loader));
     if (done % every == 0 || done == r->options.steps) {
         const image_set *set = &r->evaluation.sets[HELD_OUT];
         tow_status status = evaluate(&r->evaluation, HELD_OUT);

@@ -183,7 +183,8 @@ TOW_API tow_array *tow_train_aux(const tow_train_state *state, size_t index);
 
 /* Finished updates. */
 TOW_API int64_t tow_train_step_number(const tow_train_state *state);
-/* Where the caller's data stand: any number that it wants back after loading. 0 at first. */
+/* Where the caller's data stand: any number that it wants back after loading. 0 at first. Set it when a step is done (in a loop, in
+ * .on_step): the batch of a step that was cancelled comes again. */
 TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
 TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t position);
 /* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or .check_finite
