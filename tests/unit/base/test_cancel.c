@@ -42,11 +42,12 @@ typedef struct moment {
 
 static moment this_moment(void) { return (moment){now(), read_clock(CLOCK_PROCESS_CPUTIME_ID)}; }
 
-/* The time between two, as the promise counts it: what all threads did together, where other processes had the processors. */
+/* The time between two, as the promise counts it: what all threads did together, where other processes had the processors. Half a
+ * second is too long even there, so that a program that waits asleep is not taken for one that was kept waiting. */
 static double seconds_between(moment from, moment to)
 {
     const double wall = to.wall - from.wall, work = to.work - from.work;
-    return wall < work ? wall : work;
+    return wall < work || wall > 50 * allowed ? wall : work;
 }
 
 /* ---- cancelling after a while ------------------------------------------------------------------------------------ */
