@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "layers/layer.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/optimizer.h"
@@ -158,11 +159,13 @@ static tow_type without_axis(tow_type type, int axis)
     return tow_make_type(type.dtype, type.rank - 1, dims);
 }
 
-/* d old + (1-d) new, with d a scalar that changes. */
+/* d old + (1-d) new, with d a scalar that changes, in the type of d; the type of the result is that of old. */
 static tow_value mixed(tow_value old, tow_value new, tow_value decay)
 {
+    const tow_dtype stored = tow_value_type(old).dtype, wide = tow_value_type(decay).dtype;
+    old = tow__as(old, wide);
     tow_value d = tow__spread(decay, old), rest = tow__spread(tow_rsub_scalar(decay, 1), old);
-    return tow_add(tow_mul(d, old), tow_mul(rest, new));
+    return tow__as(tow_add(tow_mul(d, old), tow_mul(rest, tow__as(new, wide))), stored);
 }
 
 /* x with an axis of one element put back, spread along it. */
@@ -182,7 +185,8 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
     const tow_type type = tow_value_type(g);
     const int64_t least = o->min_dim_size_to_factor ? o->min_dim_size_to_factor : 128;
     tow_value square = tow_add_scalar(tow_mul(g, g), tow__or_default(o->eps, 1e-30));
-    tow_value decay = tow_update_function(u, "decay", factored_decay, o, type.dtype);
+    /* In 16 bits the decay is 1 after some thousand steps, and averages would not change any more. */
+    tow_value decay = tow_update_function(u, "decay", factored_decay, o, type.dtype == TOW_F64 ? TOW_F64 : TOW_F32);
     int d0, d1;
     (void)p;
     if (!tow__is_number(u, "decay_rate", o->decay_rate, 0) || !tow__is_number(u, "eps", o->eps, 0))

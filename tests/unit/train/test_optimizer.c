@@ -345,6 +345,45 @@ static void muon_of_several_axes(void **unused)
     assert_memory_equal(results[1], results[3], sizeof results[0]);
 }
 
+/* Adafactor of 16 bits goes on averaging late in training. With g = 1 up to step 3000 and 8 from there on, the average of squares is
+ * d + 64 (1 - d), d = 1 - 3001^-0.8, and the update 8 over its root: 7.61, where an average that stands still gives 8. Three
+ * roundings of 2^-9 (square, average, update) and two of the division allow 1 %. */
+static void late_averages_of_16_bits(void **unused)
+{
+    (void)unused;
+    const tow_scale_by_factored_rms ways[] = {TOW_SCALE_BY_FACTORED_RMS(.min_dim_size_to_factor = 2),
+                                              TOW_SCALE_BY_FACTORED_RMS(.whole = true)};
+    const double d = 1 - pow(3001, -0.8), expected = 8 / sqrt(d + 64 * (1 - d));
+    const uint16_t one = 0x3f80, eight = 0x4100; /* bf16 */
+    for (int way = 0; way < 2; way++) {
+        const tow_type type = tow_make_type(TOW_BF16, 2, (int64_t[]){2, 4});
+        tow_array *parameter, *gradient;
+        tow_params *params;
+        tow_optimizer_state *state;
+        OK(tow_array_create(ctx, type, &parameter));
+        OK(tow_array_create(ctx, type, &gradient));
+        OK(tow_params_from_arrays(ctx, 1, (const char *const[]){"w"}, &parameter, &params));
+        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&ways[way]), params, NULL, &state));
+        uint16_t *g = tow_array_data(gradient), *w = tow_array_data(parameter);
+        for (int k = 0; k < 8; k++) g[k] = one;
+        OK(tow_optimizer_update(state, &gradient)); /* the decay of the first step is 0: the average is 1 */
+        tow_optimizer_set_step(state, 3000);
+        for (int k = 0; k < 8; k++) g[k] = eight, w[k] = 0;
+        OK(tow_optimizer_update(state, &gradient));
+        for (int k = 0; k < 8; k++) {
+            const uint32_t bits = (uint32_t)w[k] << 16;
+            float found;
+            memcpy(&found, &bits, sizeof found);
+            if (!(fabs(fabs((double)found) - expected) <= 0.01 * expected))
+                fail_msg("way %d: expected an update of %g, found %g", way, expected, (double)found);
+        }
+        tow_optimizer_free(state);
+        tow_params_free(params);
+        tow_array_release(parameter);
+        tow_array_release(gradient);
+    }
+}
+
 static void numbers_out_of_range(void **unused)
 {
     (void)unused;
@@ -571,6 +610,7 @@ int main(void)
         cmocka_unit_test(patterns_match),
         cmocka_unit_test_setup_teardown(rules_by_path, setup, teardown),
         cmocka_unit_test_setup_teardown(muon_of_several_axes, setup, teardown),
+        cmocka_unit_test_setup_teardown(late_averages_of_16_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_out_of_range, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_can_be_set, setup, teardown),
         cmocka_unit_test_setup_teardown(clipping_reports, setup, teardown),
