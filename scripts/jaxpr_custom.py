@@ -97,7 +97,10 @@ def structs(avals):
 
 def traced(f, avals):
     """f as a closed jaxpr, without equations that no result needs."""
-    jaxpr = jax.make_jaxpr(f)(*avals)
+    try:
+        jaxpr = jax.make_jaxpr(f)(*avals)
+    except Exception as e:  # whatever the rule raises, as in convert()
+        raise Unsupported(f"JAX cannot trace a rule: {type(e).__name__}: {next(iter(str(e).splitlines()), '')}") from e
     needed, _ = pe.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
     return jex.ClosedJaxpr(needed, jaxpr.consts)
 

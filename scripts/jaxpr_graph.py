@@ -41,7 +41,15 @@ DTYPES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f1
 NUMPY = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8,
          "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "bool": np.bool_}
 FLOATS = ("f32", "f64", "bf16", "f16")
+MOST_AXES = 8  # TOW_MAX_RANK
 INTEGERS = ("i8", "u8", "i32", "u32", "i64", "u64")
+
+
+def fitting(type):
+    """The type, if Tow has so many axes."""
+    if len(type.shape) > MOST_AXES:
+        raise Unsupported(f"type {type} of {len(type.shape)} axes, where Tow has at most {MOST_AXES}")
+    return type
 
 
 def type_of(aval):
@@ -51,10 +59,10 @@ def type_of(aval):
     if any(not isinstance(n, (int, np.integer)) for n in aval.shape):
         raise Unsupported(f"shape ({', '.join(map(str, aval.shape))}), which depends on a variable")
     if str(aval.dtype) == "key<fry>":
-        return Type("u32", (*aval.shape, 2))
+        return fitting(Type("u32", (*aval.shape, 2)))
     if str(aval.dtype) not in DTYPES:
         raise Unsupported(f"type {aval.dtype}")
-    return Type(DTYPES[str(aval.dtype)], aval.shape)
+    return fitting(Type(DTYPES[str(aval.dtype)], aval.shape))
 
 
 class Value:
@@ -69,6 +77,10 @@ class Dtype(str):
 class Equation:
     def __init__(self, primitive, results, operands, params):
         self.primitive, self.results, self.operands, self.params = primitive, results, operands, params
+
+    def graphs(self):
+        """The graphs nested in it."""
+        return [g for p in self.params.values() for g in (p if isinstance(p, (list, tuple)) else [p]) if isinstance(g, Graph)]
 
 
 def text_of(value, dtype):
@@ -116,7 +128,7 @@ class Graph:
         return self.inputs[-1]
 
     def emit(self, primitive, types, operands, **params):
-        results = [Value(t) for t in types]
+        results = [Value(fitting(t)) for t in types]
         self.equations.append(Equation(primitive, results, list(operands), params))
         return results
 
@@ -176,8 +188,15 @@ class Graph:
 
     def happens(self, e):
         """Something is printed, here or in a nested graph."""
-        graphs = [g for p in e.params.values() for g in (p if isinstance(p, (list, tuple)) else [p]) if isinstance(g, Graph)]
-        return e.primitive == "debug_print" or any(g.happens(inner) for g in graphs for inner in g.equations)
+        return e.primitive == "debug_print" or any(g.happens(inner) for g in e.graphs() for inner in g.equations)
+
+    def names(self):
+        """The checkpoint names of values in the text of this graph and of those nested in it, rules of custom calls among them."""
+        names = set()
+        for e in self.needed()[0]:
+            names |= {e.params["name"]} if e.primitive == "name" else set()
+            names = names.union(*(g.names() for g in e.graphs()))
+        return names
 
     def needed(self):
         """Equations whose results are read, or in which something is printed, in order."""

@@ -42,19 +42,6 @@ PLAIN_POLICIES = {"everything_saveable": "everything", "nothing_saveable": "noth
                   "checkpoint_dots_with_no_batch_dims": "dots_with_no_batch_dims"}
 
 
-def checkpoint_names(jaxpr):
-    """The names of all values of a jaxpr and of those in it."""
-    names = set()
-    for e in jaxpr.eqns:
-        if e.primitive.name == "name":
-            names.add(str(e.params["name"]))
-        for value in e.params.values():
-            for body in value if isinstance(value, (tuple, list)) else [value]:
-                body = getattr(body, "jaxpr", body)
-                names |= checkpoint_names(body) if hasattr(body, "eqns") else set()
-    return names
-
-
 def policy_text(policy, warn, present):
     """The policy of jax.checkpoint in Tow's words. Policies of the user are Python functions and have none. Tow refuses names
     that no value in the region has (not in `present`), JAX does not: they are left out."""
@@ -101,7 +88,7 @@ def inspect_closure(f):
 def remat(c):
     body = c.conv.graph(closed(c.p["jaxpr"]))
     operands = closures(c, body) + c.xs
-    policy = policy_text(c.p["policy"], c.conv.warn, checkpoint_names(closed(c.p["jaxpr"]).jaxpr))
+    policy = policy_text(c.p["policy"], c.conv.warn, body.names())
     return c.g.emit("remat", c.types, operands, policy=policy, body=body)
 
 
@@ -142,9 +129,24 @@ def while_(c):
                     condition=condition, body=body)
 
 
+def chosen_platform(platforms):
+    """The number of the entry that is for Tow: that of the processor, else the default."""
+    for i, names in enumerate(platforms):
+        if names is None or "cpu" in names:
+            return i
+    raise Unsupported(f"code for the platforms {', '.join(sorted({n for names in platforms for n in names}))} alone")
+
+
+@rule("platform_index")
+def platform_index(c):
+    return [c.g.constant(chosen_platform(c.p["platforms"]), c.type)]
+
+
 @rule("cond")
 def cond(c):
     index, *operands = c.xs
+    if c.p.get("branches_platforms") is not None:
+        return c.conv.inline(c.g, closed(c.p["branches"][chosen_platform(c.p["branches_platforms"])]), operands)
     branches = [c.conv.graph(closed(b)) for b in c.p["branches"]]
     more = closures(c, *branches)
     if len(branches) == 1:

@@ -357,8 +357,23 @@ def sort(c):
 @rule("top_k")
 def top_k(c):
     axis = c.p.get("axis", len(c.x.type.shape) - 1)
-    values, indices = c.g.emit("top_k", [c.types[0], Type("i32", c.types[1].shape)], [c.x], axis=axis, k=c.p["k"])
+    return largest(c, c.x, axis)
+
+
+def largest(c, x, axis):
+    """As many of the largest as the results have, and their places."""
+    values, indices = c.g.emit("top_k", [c.types[0], Type("i32", c.types[1].shape)], [x], axis=axis, k=c.types[0].shape[axis])
     return [values, c.g.convert(indices, c.types[1].dtype)]
+
+
+@rule("approx_top_k")
+def approx_top_k(c):
+    """The exact ones: any recall that was asked for is reached."""
+    axis = c.p["reduction_dimension"] % len(c.x.type.shape)
+    if c.p["is_max_k"]:
+        return largest(c, c.x, axis)
+    values, indices = largest(c, c.g.op("neg", c.x.type, c.x), axis)
+    return [c.op("neg", values), indices]
 
 
 # ---- moves --------------------------------------------------------------------------------------------------------------
@@ -372,8 +387,12 @@ def broadcast_in_dim(c):
 
 @rule("reshape", "squeeze", "expand_dims")
 def reshape(c):
-    c.require(c.p.get("dimensions") is None or c.name != "reshape", "with an order of axes")
-    return [c.g.reshape(c.x, c.type.shape)]
+    """lax.reshape takes the axes in an order of their own, if it has one."""
+    x, order = c.x, c.p.get("dimensions") if c.name == "reshape" else None
+    if order is not None:
+        order = tuple(order)
+        x = c.g.op("transpose", x.type.with_shape([x.type.shape[i] for i in order]), x, permutation=order)
+    return [c.g.reshape(x, c.type.shape)]
 
 
 @rule("transpose")
@@ -425,11 +444,16 @@ def unstack(c):
 
 @rule("tile")
 def tile(c):
-    """Each axis of n elements, repeated r times: [r, n], as one axis."""
-    reps, shape = c.p["reps"], c.x.type.shape
-    lead = len(reps) - len(shape)
-    pairs = [n for r, d in zip(reps, (1,) * lead + shape) for n in (r, d)]
-    return [c.g.reshape(c.g.broadcast(c.x, pairs, [2 * (lead + i) + 1 for i in range(len(shape))]), c.type.shape)]
+    """One axis after the other: [all before it, it and all behind it], repeated r times: [before, r, behind]."""
+    reps = tuple(c.p["reps"])
+    x = c.g.reshape(c.x, (1,) * (len(reps) - len(c.x.type.shape)) + c.x.type.shape)
+    for axis, n in enumerate(reps):
+        if n != 1:
+            shape = x.type.shape
+            before, behind = (int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis:]))
+            x = c.g.broadcast(c.g.reshape(x, (before, behind)), (before, n, behind), (0, 2))
+            x = c.g.reshape(x, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
+    return [x]
 
 
 @rule("pad")
@@ -592,13 +616,44 @@ def random_fold_in(c):
     return [paired(c.g, *c.g.emit("threefry2x32", [data.type.with_shape(lead)] * 2, [*words, zero, c.g.broadcast(data, lead)]))]
 
 
+@rule("rng_uniform")
+def rng_uniform(c):
+    """Numbers of a generator that JAX keeps to itself, one for the whole program: here those of a key of their own."""
+    c.conv.warn("rng_uniform has no key: every run, every iteration and every row of vmap draws the same numbers here")
+    low, high = (c.g.broadcast(x, c.type.shape) for x in c.xs)
+    c.conv.generators += 1
+    kind, shape = c.type.dtype, c.type.shape
+    wide = kind in ("f64", "i64", "u64")
+    key = c.g.constant(np.array([0x726E67, c.conv.generators], np.uint32), Type("u32", (2,)))
+    bits = drawn(c.g, key, shape)
+    if not c.type.is_float:  # low + bits % (high - low), of unsigned numbers
+        word = Type("u64" if wide else "u32", shape)
+        low, high = (c.g.convert(x, word.dtype) for x in (low, high))
+        bits = joined_words(c.g, *bits) if wide else bits[0]
+        y = c.g.op("add", word, low, c.g.op("rem", word, bits, c.g.op("sub", word, high, low)))
+        return [c.short(c.g.convert(y, kind))]
+    # in [0, 1): as many bits as the mantissa has
+    real, mantissa = Type("f64" if wide else "f32", shape), {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}[kind]
+    bits = joined_words(c.g, *bits) if wide else bits[0]
+
+    def number(n, dtype):
+        return c.g.broadcast(c.g.scalar(n, dtype), shape)
+    bits = c.g.op("shift_right", bits.type, bits, number((64 if wide else 32) - mantissa, bits.type.dtype))
+    unit = c.g.op("mul", real, c.g.convert(bits, real.dtype), number(2.0**-mantissa, real.dtype))
+    return [c.op("add", c.op("mul", c.g.convert(unit, kind), c.op("sub", high, low)), low)]
+
+
+def joined_words(g, a, b):
+    """u64 of two words of u32, a above b."""
+    a, b = (g.convert(w, "u64") for w in (a, b))
+    return g.op("or", a.type, g.op("shift_left", a.type, a, g.broadcast(g.scalar(32, "u64"), a.type.shape)), b)
+
+
 @rule("random_bits")
 def random_bits(c):
     width, words = c.p["bit_width"], Type("u32", c.type.shape)
     if width == 64:
-        a, b = (c.g.convert(w, "u64") for w in drawn(c.g, c.x, tuple(c.p["shape"])))
-        by = c.g.broadcast(c.g.scalar(32, "u64"), c.type.shape)
-        return [c.op("or", c.op("shift_left", a, by), b)]
+        return [joined_words(c.g, *drawn(c.g, c.x, tuple(c.p["shape"])))]
     if len(c.x.type.shape) == 1:
         bits = c.g.op("random_bits", words, c.x, shape=c.p["shape"])
     else:

@@ -25,6 +25,7 @@ import os
 import pathlib
 import re
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ class Converter:
         self.inline_constants, self.max_iterations, self.custom_rules = inline_constants, max_iterations, custom_rules
         self.problems, self.warnings = {}, {}  # what: where it is first
         self.calls = []  # custom calls whose rules are being converted (jaxpr_custom.py)
+        self.generators = 0  # calls of rng_uniform
         self.place = ""  # of the equation at hand, or of the innermost one around it that has one
 
     def problem(self, what):
@@ -148,23 +150,71 @@ def convert_jaxpr(closed, names=None, *, inline_constants=64, max_iterations=0, 
     return Program(g, g.labels, constants, list(c.warnings), {})
 
 
+def narrowed(fun, args, kwargs):
+    """What JAX, as it is set, makes narrower of the arguments: pairs of its words and whether only a type was given."""
+    for name, x in zip(input_names(fun, args, kwargs), jax.tree_util.tree_leaves((args, dict(sorted(kwargs.items()))))):
+        dtype = getattr(x, "dtype", None)
+        if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+            continue
+        taken = jax.dtypes.canonicalize_dtype(dtype)
+        if taken != dtype:
+            what = f"argument {name} is of {np.dtype(dtype)}, which JAX takes as {taken} without jax_enable_x64 (--x64)"
+            yield what, isinstance(x, jax.ShapeDtypeStruct)
+
+
+class Noise:
+    """Warnings of Python while it is entered: those of arithmetic and of users' libraries are kept, each once, as lines."""
+
+    def __enter__(self):
+        self.lines, self.catch = [], warnings.catch_warnings(record=True)
+        self.found = self.catch.__enter__()
+        for category in (RuntimeWarning, UserWarning):
+            warnings.simplefilter("always", category)
+        return self
+
+    def __exit__(self, *error):
+        self.catch.__exit__(*error)
+        for w in self.found:
+            if not issubclass(w.category, (RuntimeWarning, UserWarning)):
+                warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+                continue
+            inside = any(part in ("jax", "numpy") for part in pathlib.PurePath(w.filename).parts) or __file__ == w.filename
+            line = next(iter(str(w.message).splitlines()), w.category.__name__)
+            line += "" if inside else f" ({pathlib.PurePath(w.filename).name}:{w.lineno})"
+            if line not in self.lines:
+                self.lines.append(line)
+
+
 def convert(fun, *args, inline_constants=64, max_iterations=0, custom_rules=True, **kwargs):
     """The Program of fun(*args, **kwargs). Arguments are arrays, jax.ShapeDtypeStruct, or trees of them; their leaves are
     the inputs, named by argument and path. Results are the leaves of the result. inline_constants: constants up to so many
     elements stand in the text. max_iterations: bound of every while loop, so that reverse mode can differentiate it (0: none).
     custom_rules: keep custom_jvp and custom_vjp with their rules; otherwise their value is differentiated, with a warning.
-    Raises Unsupported with all that cannot be converted."""
-    names = input_names(fun, args, kwargs)
-    try:
-        closed = jax.make_jaxpr(fun)(*args, **kwargs)
-    except Exception as e:  # whatever the function raises: JAX has no type of its own for what it cannot trace
-        message = next(iter(str(e).splitlines()), "")
-        raise Unsupported(f"JAX cannot trace the function: {type(e).__name__}: {message}") from e
-    program = convert_jaxpr(closed, names, inline_constants=inline_constants, max_iterations=max_iterations,
-                            custom_rules=custom_rules)
+    Raises Unsupported with all that cannot be converted. A type of 64 bits that JAX would make narrower cannot; arrays that it
+    makes narrower, and what Python warns of meanwhile, are in the program's warnings."""
+    names, narrow = input_names(fun, args, kwargs), list(narrowed(fun, args, kwargs))
+    if any(is_type for _, is_type in narrow):
+        raise Unsupported("\n".join(what for what, is_type in narrow if is_type))
+    with Noise() as noise:
+        try:
+            closed = jax.make_jaxpr(fun)(*args, **kwargs)
+        except Exception as e:  # whatever the function raises: JAX has no type of its own for what it cannot trace
+            message = next(iter(str(e).splitlines()), "")
+            raise Unsupported(f"JAX cannot trace the function: {type(e).__name__}: {message}") from e
+        program = convert_jaxpr(closed, names, inline_constants=inline_constants, max_iterations=max_iterations,
+                                custom_rules=custom_rules)
+    program.warnings = [what for what, _ in narrow] + program.warnings + noise.lines
     leaves = jax.tree_util.tree_leaves((args, dict(sorted(kwargs.items()))))
-    program.arguments = {n: rules.plain(x) for n, x in zip(names, leaves) if not isinstance(x, jax.ShapeDtypeStruct)}
+    program.arguments = {n: narrow_array(x) for n, x in zip(names, leaves) if not isinstance(x, jax.ShapeDtypeStruct)}
     return program
+
+
+def narrow_array(x):
+    """An argument as an array of the type that its input has."""
+    x = rules.plain(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a number that is too large: narrowed() has said so
+        return x.astype(jax.dtypes.canonicalize_dtype(x.dtype))
 
 
 # ---- files ------------------------------------------------------------------------------------------------------------
@@ -195,15 +245,34 @@ def argument(text):
         shape = tuple(int(n) for n in match[2].replace(" ", "").split(",") if n)
         return jax.ShapeDtypeStruct(shape, NUMPY[match[1]])
     if text.endswith(".npy"):
-        return jnp.asarray(np.load(text))
+        return np.load(text)
     if re.fullmatch(r"[\w.]+:[\w.]+", text):
         value = lookup(text)
         return value() if callable(value) else value
     try:
-        return jax.tree_util.tree_map(jnp.asarray, ast.literal_eval(text))
-    except (ValueError, SyntaxError):
+        return jax.tree_util.tree_map(literal, ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
         raise ValueError(f"argument {text!r}: expected a type ({', '.join(NUMPY)}, as f32[8,4]), a Python literal, FILE.npy, or "
                          "MODULE:NAME") from None
+
+
+class TooLarge(Exception):
+    """A number on the command line that its type does not hold."""
+
+
+def literal(number):
+    """A number of Python as JAX takes it, if its type can hold it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            x = jnp.asarray(number)
+        except OverflowError:
+            x = None
+    if x is None or (isinstance(number, float) and np.isinf(x) and not np.isinf(number)):
+        kind = jax.dtypes.canonicalize_dtype(np.int64 if isinstance(number, int) else np.float64)
+        more = "" if jax.config.jax_enable_x64 else "; --x64 takes numbers of 64 bits"
+        raise TooLarge(f"argument {number!r} does not fit into {kind}{more}")
+    return x
 
 
 def lookup(text):
@@ -233,7 +302,7 @@ def main():
     sys.path.insert(0, os.getcwd())
     try:
         fun, args = lookup(o.function), [argument(a) for a in o.args]
-    except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as e:
+    except (ImportError, AttributeError, OSError, ValueError, SyntaxError, TooLarge) as e:
         parser.error(str(e))
     try:
         program = convert(fun, *args, inline_constants=o.inline_constants, max_iterations=o.max_iterations,

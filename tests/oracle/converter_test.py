@@ -9,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import warnings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 try:
@@ -109,10 +110,39 @@ class Problems(unittest.TestCase):
         a, = export.symbolic_shape("a")
         self.assertEqual(problems(lambda x: x * 2, jax.ShapeDtypeStruct((a, 3), "float32")), ["shape (a, 3), which depends on a variable"])
 
+    def test_more_axes_than_there_are(self):
+        self.assertEqual(problems(lambda x: x * 2, np.zeros((1,) * 9, np.float32)),
+                         ["type f32[1,1,1,1,1,1,1,1,1] of 9 axes, where Tow has at most 8"])
+        found = problems(lambda x: x.reshape((1,) * 7 + (3, 3)).sum(), f32)
+        self.assertEqual([f.split(" (")[0] for f in found], ["type f32[1,1,1,1,1,1,1,3,3] of 9 axes, where Tow has at most 8"])
+        self.assertEqual(problems(lambda x: jnp.tile(x, (2,) * 8).sum(), np.zeros((1,) * 8, np.float32)), [])
+
+    def test_types_that_jax_makes_narrower(self):
+        for dtype, taken in (("float64", "float32"), ("int64", "int32"), ("uint64", "uint32"), ("complex128", "complex64")):
+            self.assertEqual(problems(lambda x: x, {"w": jax.ShapeDtypeStruct((4,), dtype)}),
+                             [f"argument x/w is of {dtype}, which JAX takes as {taken} without jax_enable_x64 (--x64)"])
+            with jax.enable_x64(True):
+                self.assertEqual(problems(lambda x: x, jax.ShapeDtypeStruct((4,), dtype)),
+                                 ["type complex128"] if dtype == "complex128" else [])
+
+    def test_code_for_other_platforms(self):
+        def f(x):
+            return lax.platform_dependent(x, tpu=jnp.sin)
+        self.assertIn("code for the platforms tpu alone", problems(f, f32)[0])
+        text = jaxpr_to_tow.convert(lambda x: lax.platform_dependent(x, tpu=jnp.linalg.cholesky, cpu=jnp.cos), f32).text
+        self.assertIn("= cos a", text)
+
     def test_what_jax_cannot_trace(self):
         found = problems(lambda x: x[x > 0], f32)
         self.assertEqual(len(found), 1)
         self.assertIn("JAX cannot trace the function: NonConcreteBooleanIndexError: Array boolean indices must be concrete", found[0])
+
+    def test_rules_that_jax_cannot_trace(self):
+        @jax.custom_vjp
+        def f(x):
+            return x * 2
+        f.defvjp(lambda x: (x * 2, x), lambda x, ct: (jnp.sum(ct),))
+        self.assertIn("JAX cannot trace a rule: ValueError: Custom VJP bwd rule must produce", problems(lambda x: f(x), f32)[0])
 
     def test_policies_of_the_user(self):
         def f(x):
@@ -143,6 +173,32 @@ class Warnings(unittest.TestCase):
         self.assertIn('= debug_print[format="x = {} {{}}"] a', program.text)
         self.assertIn('= debug_print[format="{} of {}"] b a', program.text)
 
+    def test_arrays_that_jax_makes_narrower(self):
+        program = jaxpr_to_tow.convert(lambda x: x * 2, np.zeros(3))
+        self.assertEqual(program.warnings, ["argument x is of float64, which JAX takes as float32 without jax_enable_x64 (--x64)"])
+        self.assertEqual(program.arguments["x"].dtype, np.float32)
+
+    def test_what_numpy_and_libraries_warn_of(self):
+        def overflowing(x):
+            return x + np.float64(1e300)
+
+        def infinite(x):
+            return x + np.log(np.zeros(3))
+
+        def truncated(x):
+            return x + jnp.zeros(3, "float64")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(self.warnings(overflowing, f32), ["overflow encountered in cast"])
+            self.assertEqual(self.warnings(infinite, f32), [f"divide by zero encountered in log ({line_of(infinite, 'np.log')})"])
+            self.assertIn("dtype float64", self.warnings(truncated, f32)[0])
+
+    def test_random_numbers_without_a_key(self):
+        for dtype in (np.float32, np.int32, np.uint8, jnp.bfloat16):
+            found = self.warnings(lambda a, b: lax.rng_uniform(a, b, (3,)), dtype(0), dtype(1))
+            self.assertEqual(len(found), 1)
+            self.assertIn("rng_uniform has no key", found[0])
+
     def test_rules_without_end(self):
         found = self.warnings(jnp.sinc, f32)
         self.assertEqual(len(found), 1)
@@ -164,6 +220,9 @@ class CommandLine(unittest.TestCase):
                 def bad(x):
                     return jnp.linalg.cholesky(x)
                 def args(): return np.zeros((100,), np.float32)
+                def twice(x): return x * 2
+                def large(x): return x + np.float64(1e300)
+                def wide(): return np.full(3, 1e300)
                 """))
             done = subprocess.run([sys.executable, str(SCRIPTS / "jaxpr_to_tow.py"), *args], cwd=directory, capture_output=True, text=True)
             files = {p.name: p.read_bytes() for p in pathlib.Path(directory).iterdir() if p.is_file()}
@@ -186,9 +245,29 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.stderr, "jaxpr_to_tow: cannot convert: primitive cholesky (first at model.py:6)\n")
         self.assertNotIn("bad.tow", files)
 
+    def test_types_of_64_bits(self):
+        for dtype in ("f64", "i64", "u64"):
+            done, files = self.run_script("model:twice", "--args", f"{dtype}[4]", "-o", "f.tow")
+            self.assertEqual((done.returncode, "f.tow" in files), (1, False))
+            self.assertIn("jaxpr_to_tow: cannot convert: argument x is of ", done.stderr)
+            self.assertIn("(--x64)", done.stderr)
+            done, files = self.run_script("model:twice", "--x64", "--args", f"{dtype}[4]", "-o", "f.tow")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(f'a:{dtype}[4]"x"'.encode(), files["f.tow"])
+
+    def test_one_message(self):
+        done, _ = self.run_script("model:large", "--args", "f32[]")
+        self.assertEqual((done.returncode, done.stderr), (0, "jaxpr_to_tow: warning: overflow encountered in cast\n"))
+        done, _ = self.run_script("model:twice", "--args", "model:wide")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stderr, "jaxpr_to_tow: warning: argument x is of float64, which JAX takes as float32 without jax_enable_x64 (--x64)\n")
+
     def test_bad_arguments(self):
         for args, message in ((("nowhere:f",), "No module named 'nowhere'"), (("model:g",), "has no attribute 'g'"),
-                              (("model:f", "--args", "f33[3]"), "argument 'f33[3]': expected a type")):
+                              (("model:f", "--args", "f33[3]"), "argument 'f33[3]': expected a type"),
+                              (("model:f", "--args", "c64[3]"), "argument 'c64[3]': expected a type"),
+                              (("model:f", "--args", "3000000000"), "argument 3000000000 does not fit into int32; --x64"),
+                              (("model:f", "--args", "[0.5, -1e300]"), "argument -1e+300 does not fit into float32; --x64")):
             done, _ = self.run_script(*args)
             self.assertEqual(done.returncode, 2)
             self.assertIn(message, done.stderr)

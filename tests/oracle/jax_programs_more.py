@@ -328,3 +328,4 @@ def integrated(w, y):
 
 
 case("ode_odeint_f64", integrated, np.zeros((2, 2)), np.zeros(2), max_iterations=60, reverse=True)
+import jax_programs_rare  # noqa: E402,F401  registers further programs
