@@ -11,14 +11,18 @@ extern "C" {
 
 /* How a token is chosen; zero: the likeliest. Cuts are made one after the other, as Hugging Face's generate makes them. */
 typedef struct tow_sampling {
-    double temperature; /* logits are divided by it; 0: the likeliest token, without a draw */
-    int64_t top_k;      /* only the k largest logits, and those equal to the last of them; 0: all */
-    double
-        top_p; /* only the likeliest tokens, as few as have this probability together (Holtzman et al., 2020); 0: all */
+    /* Logits are divided by it; 0: the likeliest token, without a draw. However small it is, the likeliest token is drawn in the
+     * limit, and of equal ones each with the same probability. */
+    double temperature;
+    int64_t top_k; /* only the k largest logits, and those equal to the last of them; 0: all */
+    /* Only the likeliest tokens, as few as have this probability together, at least one (Holtzman et al., 2020); of equal ones
+     * those of least index. 0: all */
+    double top_p;
 } tow_sampling;
-/* logits [..., V] f32, key u32[2] -> i32 [...]: argmax, or jax.random.categorical of the cut logits. The first of equal ones
- * counts. key may be the null value if the temperature is 0; sampling may be NULL. Error: TOW_INVALID_ARGUMENT for options out
- * of range: top_p is in [0, 1]. */
+/* logits [..., V] of a float type, key u32[2] -> i32 [...]: argmax, or jax.random.categorical of the cut logits, those of 16 bits in
+ * f32. The first of equal ones counts. key may be the null value if the temperature is 0; sampling may be NULL. Where logits are NaN, or
+ * all are -infinity, the token means nothing; the generator says so. Error: TOW_INVALID_ARGUMENT for options out of range: top_p is in
+ * [0, 1]. */
 TOW_API tow_value tow_sample_logits(tow_value logits, tow_value key, const tow_sampling *sampling);
 
 /* A model with its cache: tokens go in, the next token comes out. Programs for calls of one position and of several are

@@ -1,4 +1,5 @@
 /* Generation: tokens that JAX draws (tests/oracle/sampling_golden.py), and a generator against a model without a cache. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,6 +62,82 @@ static void test_sampling(void **unused)
     }
     assert_true(feof(file) && lines == 26);
     fclose(file);
+}
+
+/* Logits of a type, each row the same, and the tokens that 400 draws give: bit v is set if token v was drawn. */
+static uint32_t support(tow_dtype dtype, int64_t n, const double *logits, tow_sampling sampling)
+{
+    enum {
+        ROWS = 400
+    };
+    tow_type types[2] = {tow_make_type(dtype, 2, (int64_t[]){ROWS, n}), tow_make_type(TOW_U32, 1, (int64_t[]){2})};
+    tow_array *in[2], *out;
+    tow_graph *graph;
+    uint32_t drawn = 0;
+    double *rows = malloc((size_t)(ROWS * n) * sizeof *rows);
+    assert_non_null(rows);
+    for (int64_t i = 0; i < ROWS * n; i++) rows[i] = logits[i % n];
+    for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, types[i], &in[i]));
+    tow_array *wide;
+    OK(tow_array_from_data(ctx, tow_make_type(TOW_F64, 2, types[0].dims), rows, &wide));
+    tow_array_release(in[0]);
+    OK(tow_array_convert(wide, dtype, &in[0]));
+    tow_random_host_key(3, tow_array_data(in[1]));
+    OK(tow_trace_function(ctx, record_sample, &sampling, 2, types, NULL, 1, &graph));
+    OK(tow_evaluate(graph, in, &out));
+    for (int i = 0; i < ROWS; i++) drawn |= 1u << ((int32_t *)tow_array_data(out))[i];
+    tow_array_release(wide);
+    for (int i = 0; i < 2; i++) tow_array_release(in[i]);
+    tow_array_release(out);
+    tow_graph_release(graph);
+    free(rows);
+    return drawn;
+}
+
+/* Which tokens can be drawn, in every type. 16-bit logits are computed in f32: all these numbers are exact in bf16. */
+static void test_support(void **unused)
+{
+    const double equal[] = {0, 0, 0, 0}, last[] = {1, 2, 3, 3}, far[] = {-2, 5, 4.9375, 5}, three[] = {3, 1, 3, 2, 3};
+    const double large[] = {-3e38, 2e38, 3e38, 1e38}, masked[] = {-INFINITY, 1, -INFINITY, 1};
+    const struct {
+        const double *logits;
+        int64_t n;
+        tow_sampling sampling;
+        uint32_t expected;
+    } cases[] = {{equal, 4, {.temperature = 1, .top_p = 0.5}, 3}, /* two of 1/4 each reach 1/2: those of least index */
+                 {equal, 4, {.temperature = 1, .top_p = 0.51}, 7},
+                 {equal, 4, {.temperature = 1, .top_p = 0.25}, 1},
+                 {equal, 4, {.temperature = 1, .top_p = 1e-9}, 1},
+                 {equal, 4, {.temperature = 1, .top_p = 1e-60}, 1},
+                 {equal, 4, {.temperature = 1}, 15},
+                 {last, 4, {.temperature = 1, .top_p = 1e-9}, 4},
+                 {three, 5, {.temperature = 0.1, .top_p = 0.6}, 5}, /* 1/3 each, nearly */
+                 {three, 5, {.temperature = 0.1, .top_k = 2}, 21},  /* equals of the second stay */
+                 {three, 5, {.temperature = 1, .top_k = 2, .top_p = 0.5}, 5},
+                 {last, 4, {.temperature = 1e-45}, 12},
+                 {far, 4, {.temperature = 1e-45}, 10},
+                 {far, 4, {.temperature = 1e-300}, 10},
+                 {far, 4, {.temperature = 1e-39, .top_p = 0.9}, 10},
+                 {far, 4, {.temperature = 1e-39, .top_p = 0.4}, 2},
+                 {far, 4, {.temperature = 1e-39, .top_k = 1}, 10},
+                 {masked, 4, {.temperature = 1e-45}, 10},
+                 {masked, 4, {.temperature = 1e60}, 10},
+                 {masked, 4, {.temperature = 1, .top_p = 0.5}, 2},
+                 {masked, 4, {.temperature = 1, .top_p = 0.99999999999}, 10},
+                 {far, 4, {.temperature = 1e300}, 15}};
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int type = 0; type < 4; type++) {
+            const tow_dtype dtypes[] = {TOW_F32, TOW_F64, TOW_BF16, TOW_F16};
+            const uint32_t found = support(dtypes[type], cases[i].n, cases[i].logits, cases[i].sampling);
+            if (found != cases[i].expected)
+                fail_msg("case %zu, type %d: expected %x, found %x", i, type, cases[i].expected, found);
+        }
+    for (int type = 0; type < 3; type++) { /* logits near the end of f32's range, as hot as that they differ */
+        const tow_dtype dtypes[] = {TOW_F32, TOW_F64, TOW_BF16};
+        assert_int_equal(support(dtypes[type], 4, large, (tow_sampling){.temperature = 0.5}), 4);
+        assert_int_equal(support(dtypes[type], 4, large, (tow_sampling){.temperature = 1, .top_p = 0.5}), 4);
+    }
 }
 
 static void test_sampling_errors(void **unused)
@@ -273,8 +350,9 @@ static void test_no_memory(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sampling), cmocka_unit_test(test_sampling_errors), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_draws),    cmocka_unit_test(test_errors),          cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sampling),  cmocka_unit_test(test_support), cmocka_unit_test(test_sampling_errors),
+        cmocka_unit_test(test_greedy),    cmocka_unit_test(test_draws),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
