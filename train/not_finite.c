@@ -125,7 +125,7 @@ static tow__source source_of(const finder *f, const tow_graph *g, const tow__equ
 }
 
 static void note(const finder *f, tow_not_finite *found, const tow_graph *g, const tow__equation *e,
-                 tow_array *const *results)
+                 tow_array *const *in, tow_array *const *results)
 {
     uint32_t i = 0;
     while (i + 1 < e->n_out && is_finite(results[i])) i++;
@@ -136,15 +136,17 @@ static void note(const finder *f, tow_not_finite *found, const tow_graph *g, con
     copy_text(found->name, sizeof found->name, name_of(g, e, i));
     const tow__source source = source_of(f, g, e, &found->type);
     tow__write_layer_path(f->regions, f->depth, &source, &found->type, found->first, found->path, sizeof found->path);
+    tow__note_outside(e, in, found);
 }
 
-static void blame(finder *f, const tow_graph *g, const tow__equation *e, counts operands, tow_array *const *results)
+static void blame(finder *f, const tow_graph *g, const tow__equation *e, counts operands, tow_array *const *in,
+                  tow_array *const *results)
 {
     const counts c = count_all(results, e->n_out);
     if (!is_to_blame(f, operands, c)) return;
-    if (c.nans > 0 && operands.nans == 0 && !f->nan.found) note(f, &f->nan, g, e, results);
+    if (c.nans > 0 && operands.nans == 0 && !f->nan.found) note(f, &f->nan, g, e, in, results);
     if (c.infinities > 0 && operands.nans + operands.infinities == 0 && !f->infinity.found)
-        note(f, &f->infinity, g, e, results);
+        note(f, &f->infinity, g, e, in, results);
 }
 
 /* ---- equations as programs --------------------------------------------------------------------------------------- */
@@ -312,7 +314,7 @@ static tow_status run_equation(finder *f, const tow_graph *g, const tow__equatio
     if (!is_to_blame(f, operands, count_all(out, e->n_out))) return TOW_OK;
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         if (strcmp(regions[i].name, e->primitive->name) == 0) status = regions[i].search(f, e, in);
-    if (e->n_in > 0) blame(f, g, e, operands, out);
+    if (e->n_in > 0) blame(f, g, e, operands, in, out);
     return status;
 }
 

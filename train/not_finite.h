@@ -20,6 +20,15 @@ tow__not_finite_counts tow__count_not_finite(const tow_array *x);
 /* What is in `x`, which is at hand. */
 void tow__note_not_finite(tow_not_finite *found, const tow_array *x);
 
+/* ---- not_finite_index.c ------------------------------------------------------------------------------------------ */
+
+/* What equation e with the operands `in` has looked up outside of its table, if it is that kind of equation. */
+void tow__note_outside(const tow__equation *e, tow_array *const *in, tow_not_finite *found);
+/* "label 10, expected 0 to 9; ", or nothing. Like snprintf. */
+size_t tow__outside_text(const tow_not_finite *found, char *text, size_t size);
+
+/* ---- not_finite_report.c ----------------------------------------------------------------------------------------- */
+
 /* *found: the input that is not finite, the first one in the order of the layers; found->found is false if all are. */
 tow_status tow__find_not_finite_input(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
 

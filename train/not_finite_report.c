@@ -104,9 +104,10 @@ tow_status tow_find_not_finite_gradient(const tow_params *gradients, tow_not_fin
 size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
 {
     const char *what = x->nans > 0 ? "NaN" : "infinity";
-    char element[256];
+    char element[400], outside[100];
+    tow__outside_text(x, outside, sizeof outside);
     if (!x->found) return (size_t)snprintf(text, size, "every value is finite");
-    snprintf(element, sizeof element, "%s, %" PRId64 " of %" PRId64 " elements, the first at %" PRId64,
+    snprintf(element, sizeof element, "%s%s, %" PRId64 " of %" PRId64 " elements, the first at %" PRId64, outside,
              tow__type_name(x->type).text, x->nans > 0 ? x->nans : x->infinities, tow_type_count(x->type), x->first);
     if (x->gradient)
         return (size_t)snprintf(text, size,

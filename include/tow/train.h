@@ -93,6 +93,10 @@ typedef struct tow_not_finite {
     tow_type type;            /* of the value */
     int64_t nans, infinities; /* so many elements of it */
     int64_t first;            /* row-major index of the first one */
+    char outside[8]; /* "index" or "label": what was looked up outside of its table or classes makes the NaN; or "" */
+    int64_t outside_value; /* the first of them, ... */
+    int64_t outside_at;    /* ... where it is among the indices or labels, row-major, ... */
+    int64_t outside_limit; /* ... and how many rows or classes there are: 0 to outside_limit - 1 is right */
 } tow_not_finite;
 
 /* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that

@@ -142,6 +142,59 @@ static void graphs(void **state)
     assert_string_equal(x.primitive, "mul");
 }
 
+/* ---- indices and labels ------------------------------------------------------------------------------------------ */
+
+/* x: the index of a row of [20, 3] */
+static void looks_up(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value table = tow_full(t, tow_make_type(TOW_F32, 2, (int64_t[]){20, 3}), 1);
+    out[0] = tow_reduce_sum(tow_gather(table, tow_convert(in[0], TOW_I32)), 0, NULL);
+}
+
+static void takes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value table = tow_full(t, tow_make_type(TOW_F32, 2, (int64_t[]){3, 20}), 1);
+    out[0] = tow_reduce_sum(tow_take(table, tow_convert(in[0], TOW_I64), 1), 0, NULL);
+}
+
+/* x: labels of 10 classes */
+static void compares(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value logits = tow_full(t, tow_make_type(TOW_F32, 2, (int64_t[]){3, 10}), 1);
+    out[0] = tow_mean(tow_softmax_cross_entropy(logits, tow_convert(in[0], TOW_I32)), 0, NULL);
+}
+
+static void compares_product(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_value x = tow_full(t, tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}), 1);
+    tow_value table = tow_full(t, tow_make_type(TOW_F32, 2, (int64_t[]){10, 4}), 1);
+    (void)user;
+    out[0] = tow_mean(tow_linear_cross_entropy(x, table, true, tow_convert(in[0], TOW_I32)), 0, NULL);
+}
+
+static void what_is_outside(void **state)
+{
+    const fixture *f = *state;
+    tow_not_finite x = find(f, looks_up, false, 3, (float[]){19, 25, 20});
+    expect_text(x, "the first NaN is made by gather");
+    expect_text(x, "(index 25, expected 0 to 19; f32[3,3], 6 of 9 elements, the first at 3)");
+    assert_true(x.outside_value == 25 && x.outside_at == 1 && x.outside_limit == 20);
+    x = find(f, takes, false, 3, (float[]){19, 3, 20});
+    expect_text(x, "(index 20, expected 0 to 19; ");
+    assert_int_equal(x.outside_at, 2);
+    x = find(f, compares, false, 3, (float[]){9, 10, 0});
+    expect_text(x, "(label 10, expected 0 to 9; f32[3], 1 of 3 elements, the first at 1)");
+    x = find(f, compares, true, 3, (float[]){9, 0, -1});
+    expect_text(x, "(label -1, expected 0 to 9; ");
+    x = find(f, compares_product, false, 3, (float[]){9, 10, 0});
+    expect_text(x, "(label 10, expected 0 to 9; ");
+    x = find(f, roots, false, 3, (float[]){4, -1, -2});
+    assert_string_equal(x.outside, "");
+}
+
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 static void countdown_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -260,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(layer_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(graphs, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_outside, setup, teardown),
         cmocka_unit_test_setup_teardown(regions, setup, teardown),
         cmocka_unit_test_setup_teardown(arguments, setup, teardown),
     };
