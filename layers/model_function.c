@@ -78,7 +78,7 @@ static tow_status share_changes(tow_model_function *f, made *m, const tow_params
         tow_array *array = changes->arrays[i];
         tow_params *list = tow__names_find(&f->state->names, path) != TOW__NO_NAME ? f->updates : m->sown;
         tow_array *known = tow_params_find(list, path);
-        tow_status status = known ? TOW_OK : tow__params_append(list, path, array, false);
+        tow_status status = known ? TOW_OK : tow__params_append(list, path, array, NULL, 0);
         if (status) return status;
         outputs[i] = tow_array_retain(known ? known : array);
     }
@@ -134,11 +134,11 @@ static tow_status choose_parameters(tow_model_function *f, const char *caller)
     TRY(tow__params_create(f->ctx, &f->gradients));
     for (uint32_t i = 0; i < p->names.count; i++) {
         const char *path = p->names.names[i];
-        if (p->frozen[i] || !tow_dtype_is_float(p->types[i].dtype) || !tow__path_wanted(f->options.wrt, path) ||
+        if (p->frozen[i] || !tow_dtype_is_float(p->types[i].dtype) || !tow__entry_wanted(f->options.wrt, p, i) ||
             !tow__path_below(path, f->model_options.at))
             continue;
         f->wrt[f->n_wrt++] = i;
-        TRY(tow__params_add(f->gradients, path, p->types[i]));
+        TRY(tow__params_add_like(f->gradients, path, p->types[i], p, i));
         TRY(tow_array_create(f->ctx, p->types[i], &f->gradients->arrays[f->n_wrt - 1]));
     }
     if (f->n_wrt == 0)

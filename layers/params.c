@@ -23,6 +23,7 @@ static void free_columns(tow_params *p)
     if (p->types) tow__free(p->ctx, p->types, p->capacity, sizeof *p->types);
     if (p->arrays) tow__free(p->ctx, p->arrays, p->capacity, sizeof *p->arrays);
     if (p->frozen) tow__free(p->ctx, p->frozen, p->capacity, sizeof *p->frozen);
+    if (p->kinds) tow__free(p->ctx, p->kinds, p->capacity, sizeof *p->kinds);
 }
 
 void tow_params_free(tow_params *params)
@@ -42,7 +43,8 @@ static tow_status reserve(tow_params *p)
     wider.types = tow__alloc(p->ctx, wider.capacity, sizeof *wider.types);
     wider.arrays = tow__alloc(p->ctx, wider.capacity, sizeof *wider.arrays);
     wider.frozen = tow__alloc(p->ctx, wider.capacity, sizeof *wider.frozen);
-    if (!wider.types || !wider.arrays || !wider.frozen) {
+    wider.kinds = tow__alloc(p->ctx, wider.capacity, sizeof *wider.kinds);
+    if (!wider.types || !wider.arrays || !wider.frozen || !wider.kinds) {
         free_columns(&wider);
         return TOW_OUT_OF_MEMORY;
     }
@@ -50,11 +52,13 @@ static tow_status reserve(tow_params *p)
         memcpy(wider.types, p->types, p->capacity * sizeof *p->types);
         memcpy(wider.arrays, p->arrays, p->capacity * sizeof *p->arrays);
         memcpy(wider.frozen, p->frozen, p->capacity * sizeof *p->frozen);
+        memcpy(wider.kinds, p->kinds, p->capacity * sizeof *p->kinds);
     }
     free_columns(p);
     p->types = wider.types;
     p->arrays = wider.arrays;
     p->frozen = wider.frozen;
+    p->kinds = wider.kinds;
     p->capacity = wider.capacity;
     return TOW_OK;
 }
@@ -67,15 +71,26 @@ tow_status tow__params_add(tow_params *params, const char *path, tow_type type)
     params->types[index] = type;
     params->arrays[index] = NULL;
     params->frozen[index] = false;
+    params->kinds[index] = tow__param_kind_of(path, type.rank - tow__path_levels(path));
     return tow__names_add(&params->names, path) == TOW__NO_NAME ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, bool frozen)
+tow_status tow__params_add_like(tow_params *params, const char *path, tow_type type, const tow_params *like, uint32_t i)
 {
-    tow_status status = tow__params_add(params, path, tow_array_type(array));
+    tow_status status = tow__params_add(params, path, type);
+    if (status) return status;
+    params->frozen[params->names.count - 1] = like->frozen[i];
+    params->kinds[params->names.count - 1] = like->kinds[i];
+    return TOW_OK;
+}
+
+tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
+                              uint32_t i)
+{
+    const tow_type type = tow_array_type(array);
+    tow_status status = like ? tow__params_add_like(params, path, type, like, i) : tow__params_add(params, path, type);
     if (status) return status;
     params->arrays[params->names.count - 1] = tow_array_retain(array);
-    params->frozen[params->names.count - 1] = frozen;
     return TOW_OK;
 }
 
@@ -83,7 +98,7 @@ tow_status tow__params_shared(const tow_params *params, tow_params **shared)
 {
     tow_status status = tow__params_create(params->ctx, shared);
     for (uint32_t i = 0; i < params->names.count && !status; i++)
-        status = tow__params_append(*shared, params->names.names[i], params->arrays[i], params->frozen[i]);
+        status = tow__params_append(*shared, params->names.names[i], params->arrays[i], params, i);
     if (!status) return TOW_OK;
     tow_params_free(*shared);
     *shared = NULL;
@@ -139,7 +154,7 @@ static tow_status add_array(tow_params *params, size_t index, const char *path, 
     if (tow__names_find(&params->names, path) != TOW__NO_NAME)
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
                          "tow_params_from_arrays: the path '%.200s' is there twice; name every array once", path);
-    return tow__params_append(params, path, array, false);
+    return tow__params_append(params, path, array, NULL, 0);
 }
 
 tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths, tow_array *const *arrays,
@@ -164,8 +179,7 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
         return tow__missing(params ? params->ctx : NULL, __func__, "a list of parameters and a place for another");
     tow_status status = tow__params_create(params->ctx, zeros);
     for (uint32_t i = 0; i < params->names.count && !status; i++) {
-        status = tow__params_add(*zeros, params->names.names[i], params->types[i]);
-        if (!status) (*zeros)->frozen[i] = params->frozen[i];
+        status = tow__params_add_like(*zeros, params->names.names[i], params->types[i], params, i);
         if (!status) status = tow_array_create(params->ctx, params->types[i], &(*zeros)->arrays[i]);
     }
     if (status) {
@@ -334,12 +348,12 @@ static void widen(table *t, size_t length)
 
 static void add_head(table *t)
 {
-    tow__string_add(&t->text, "%-*s  %-20s %14s %16s\n", t->width, "path", "type", "count", "bytes");
+    tow__string_add(&t->text, "%-*s  %-20s %-9s %14s %16s\n", t->width, "path", "type", "kind", "count", "bytes");
 }
 
 static void add_sum(table *t, const char *what, sum s)
 {
-    tow__string_add(&t->text, "%-*s  %-20s %14" PRId64 " %16zu\n", t->width, what, "", s.count, s.bytes);
+    tow__string_add(&t->text, "%-*s  %-30s %14" PRId64 " %16zu\n", t->width, what, "", s.count, s.bytes);
 }
 
 /* A line for every entry whose path begins with `collection` (NULL: all); `prefix` is put before the paths. */
@@ -351,8 +365,9 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
         const char *path = params->names.names[i];
         tow_type type = params->types[i];
         if (collection && (strncmp(path, collection, length) != 0 || path[length] != '/')) continue;
-        tow__string_add(&t->text, "%s%-*s  %-20s %14" PRId64 " %16zu\n", prefix, t->width - (int)strlen(prefix), path,
-                        tow__type_name(type).text, tow_type_count(type), tow_type_bytes(type));
+        tow__string_add(&t->text, "%s%-*s  %-20s %-9s %14" PRId64 " %16zu\n", prefix, t->width - (int)strlen(prefix),
+                        path, tow__type_name(type).text, collection ? "" : tow_param_kind_name(params->kinds[i]),
+                        tow_type_count(type), tow_type_bytes(type));
         s.count += tow_type_count(type);
         s.bytes += tow_type_bytes(type);
     }

@@ -15,22 +15,27 @@ struct tow_params {
     tow_type *types;
     tow_array **arrays; /* NULL until filled */
     bool *frozen;       /* no gradient is taken with respect to it */
-    uint32_t capacity;  /* of types, arrays and frozen */
+    tow_param_kind *kinds;
+    uint32_t capacity; /* of all columns */
 };
 
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
-/* Appends a parameter without an array; the path must be new. */
+/* Appends a parameter without an array, of the kind that its name says; the path must be new. */
 tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
-/* Appends a parameter with its array, of which it takes a reference; the path must be new. */
-tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, bool frozen);
+/* The same with the kind and the mark of entry i of another list. */
+tow_status tow__params_add_like(tow_params *params, const char *path, tow_type type, const tow_params *like,
+                                uint32_t i);
+/* The same with an array, of which it takes a reference. like NULL: by its name, not frozen. */
+tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
+                              uint32_t i);
 /* A list of the same arrays under the same paths. */
 tow_status tow__params_shared(const tow_params *params, tow_params **shared);
 /* TOW_NOT_FOUND, with the paths that there are, if one of the patterns (NULL: none) matches no path. caller and what: for the
  * message. */
 tow_status tow__params_check_patterns(const tow_params *params, const char *caller, const char *what,
                                       const char *const *patterns);
-/* One of the patterns matches, or there are none (NULL). */
-bool tow__path_wanted(const char *const *patterns, const char *path);
+/* One of the patterns matches entry i, or there are none (NULL). */
+bool tow__entry_wanted(const char *const *patterns, const tow_params *params, uint32_t i);
 /* `path` is below `at`; NULL or "": every path is. */
 bool tow__path_below(const char *path, const char *at);
 /* Components joined by '/', none of them empty, in UTF-8. */
@@ -40,6 +45,14 @@ bool tow__is_path(const char *path);
 size_t tow__string_hand_out(tow__string *s, char *text, size_t size);
 /* Index of `path`, which is probably that of `guess`; TOW__NO_NAME if there is none. */
 uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess);
+
+/* ---- kinds (param_kind.c) ---------------------------------------------------------------------------------------- */
+
+/* What the name of a parameter (or its path) and the rank of one layer say. */
+tow_param_kind tow__param_kind_of(const char *path, int rank);
+bool tow__is_param_kind(tow_param_kind kind);
+/* Weight decay acts on it. */
+bool tow__param_kind_decays(tow_param_kind kind);
 
 /* ---- layers of stacks (params_axes.c) ---------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ tow_status tow_params_unstack(const tow_params *params, tow_params **layers)
             tow__params_add_layer_path(&name, params->names.names[i], index);
             if (name.failed) TRY(TOW_OUT_OF_MEMORY);
             TRY(tow__params_layer(params, i, tow__path_levels(params->names.names[i]), index, &view));
-            status = tow__params_append(made, name.text, view, params->frozen[i]);
+            status = tow__params_append(made, name.text, view, params, i);
             tow_array_release(view);
             if (status) goto done;
         }
@@ -155,7 +155,7 @@ static tow_status append_stack(const stacking *s, tow_params *made, uint32_t fir
     if (tow__names_find(&made->names, name.text) != TOW__NO_NAME)
         TRY(tow__fail(made->ctx, TOW_INVALID_ARGUMENT, "tow_params_stack: %s is there already", name.text));
     TRY(tow_array_create(made->ctx, type, &array));
-    TRY(tow__params_append(made, name.text, array, s->params->frozen[first]));
+    TRY(tow__params_append(made, name.text, array, s->params, first));
     for (int64_t layer = 0; layer < count; layer++) {
         uint32_t entry = first;
         TRY(find_layer(s, layer, rest, first, &entry));
@@ -178,7 +178,7 @@ static tow_status append_stacked(const stacking *s, tow_params *made, uint32_t i
     if (layer == 0) return append_stack(s, made, i, rest, count);
     if (tow__names_find(&made->names, p->names.names[i]) != TOW__NO_NAME)
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT, "tow_params_stack: %s is there already", p->names.names[i]);
-    return tow__params_append(made, p->names.names[i], p->arrays[i], p->frozen[i]);
+    return tow__params_append(made, p->names.names[i], p->arrays[i], p, i);
 }
 
 tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int axis, tow_params **stacked)

@@ -6,13 +6,15 @@
 
 /* ---- patterns ---------------------------------------------------------------------------------------------------- */
 
-/* " a b c ..." of the paths that there are, for messages. */
-static void add_known(tow__string *s, const tow_params *p)
+/* " a b c ..." of the paths that there are, for messages; " //kernel/a //bias/b" with their kinds. */
+static void add_known(tow__string *s, const tow_params *p, bool kinds)
 {
     enum {
         MOST = 12
     };
-    for (uint32_t i = 0; i < p->names.count && i < MOST; i++) tow__string_add(s, " %s", p->names.names[i]);
+    for (uint32_t i = 0; i < p->names.count && i < MOST; i++)
+        tow__string_add(s, " %s%s%s%s", kinds ? "//" : "", kinds ? tow_param_kind_name(p->kinds[i]) : "",
+                        kinds ? "/" : "", p->names.names[i]);
     if (p->names.count == 0) tow__string_add(s, " none");
     if (p->names.count > MOST) tow__string_add(s, " and %u more", p->names.count - MOST);
 }
@@ -21,7 +23,7 @@ static tow_status fail_not_found(const tow_params *p, const char *caller, const 
 {
     tow__string known;
     tow__string_init(&known, p->ctx);
-    add_known(&known, p);
+    add_known(&known, p, strncmp(text, "//", 2) == 0);
     tow_status status = tow__fail(p->ctx, TOW_NOT_FOUND, "%s: %s \"%.200s\" matches no path; there are%.1200s", caller,
                                   what, text, known.text ? known.text : " ...");
     tow__string_free(&known);
@@ -33,16 +35,16 @@ tow_status tow__params_check_patterns(const tow_params *p, const char *caller, c
 {
     for (; patterns && *patterns; patterns++) {
         uint32_t i = 0;
-        while (i < p->names.count && !tow_path_matches(*patterns, p->names.names[i])) i++;
+        while (i < p->names.count && !tow__param_matches(*patterns, p->names.names[i], p->kinds[i])) i++;
         if (i == p->names.count) return fail_not_found(p, caller, what, *patterns);
     }
     return TOW_OK;
 }
 
-bool tow__path_wanted(const char *const *patterns, const char *path)
+bool tow__entry_wanted(const char *const *patterns, const tow_params *p, uint32_t i)
 {
     if (!patterns) return true;
-    while (*patterns && !tow_path_matches(*patterns, path)) patterns++;
+    while (*patterns && !tow__param_matches(*patterns, p->names.names[i], p->kinds[i])) patterns++;
     return *patterns != NULL;
 }
 
@@ -57,7 +59,7 @@ bool tow__path_below(const char *path, const char *at)
 /* Entry i under `path`, in another list. */
 static tow_status append_entry(tow_params *to, const char *path, const tow_params *from, uint32_t i)
 {
-    return tow__params_append(to, path, from->arrays[i], from->frozen[i]);
+    return tow__params_append(to, path, from->arrays[i], from, i);
 }
 
 /* `made` goes to *list, or is freed after an error. */
@@ -82,7 +84,7 @@ static tow_status split(const tow_params *params, const char *caller, const char
     TRY(tow__params_create(params->ctx, &lists[1]));
     for (uint32_t i = 0; i < params->names.count; i++) {
         const char *path = params->names.names[i];
-        TRY(append_entry(lists[tow__path_wanted(patterns, path) ? 0 : 1], path, params, i));
+        TRY(append_entry(lists[tow__entry_wanted(patterns, params, i) ? 0 : 1], path, params, i));
     }
 done:
     hand_out(status, lists[1], rest);
@@ -186,7 +188,7 @@ static tow_status append_below(tow_params *to, const tow_params *from, uint32_t 
     if (status == TOW_INVALID_ARGUMENT)
         return tow__fail(from->ctx, status, "tow_params_subtree: %s: no such layer; %s is %s, one row for each layer",
                          root, from->names.names[i], tow__type_name(from->types[i]).text);
-    if (status == TOW_OK) status = tow__params_append(to, path, view, from->frozen[i]);
+    if (status == TOW_OK) status = tow__params_append(to, path, view, from, i);
     tow_array_release(view);
     return status;
 }
@@ -256,7 +258,7 @@ static tow_status append_renamed(tow_params *to, const tow_params *from, uint32_
     tow__string_init(&name, from->ctx);
     size_t k = 0;
     int axes[TOW_MAX_RANK];
-    while (k < n && !tow__path_rewrite(rules[k].pattern, rules[k].replacement, old, &name)) k++;
+    while (k < n && !tow__path_rewrite(rules[k].pattern, rules[k].replacement, old, from->kinds[i], &name)) k++;
     const char *path = k == n ? old : name.text ? name.text : "";
     tow_status status = TOW_OK;
     if (name.failed)
@@ -298,7 +300,7 @@ tow_status tow_params_freeze(tow_params *params, const char *const *patterns, bo
     if (!params) return tow__missing(NULL, __func__, "parameters");
     tow_status status = tow__params_check_patterns(params, __func__, "pattern", patterns);
     for (uint32_t i = 0; i < params->names.count && !status; i++)
-        if (tow__path_wanted(patterns, params->names.names[i])) params->frozen[i] = frozen;
+        if (tow__entry_wanted(patterns, params, i)) params->frozen[i] = frozen;
     return status;
 }
 

@@ -15,7 +15,7 @@ tow_status tow_params_copy(const tow_params *params, tow_params **copy)
     for (uint32_t i = 0; i < params->names.count && !status; i++) {
         tow_array *array = NULL;
         status = tow_array_from_data(params->ctx, params->types[i], tow_array_data(params->arrays[i]), &array);
-        if (!status) status = tow__params_append(made, params->names.names[i], array, params->frozen[i]);
+        if (!status) status = tow__params_append(made, params->names.names[i], array, params, i);
         tow_array_release(array);
     }
     if (status)
@@ -78,7 +78,7 @@ static tow_status call_function(const char *caller, size_t n, const tow_params *
     for (size_t l = 0; l < n; l++) arrays[l] = lists[l]->arrays[tow__params_index(lists[l], path, i)];
     if (made) {
         TRY(tow_array_create(first->ctx, first->types[i], &result));
-        TRY(tow__params_append(made, path, result, first->frozen[i]));
+        TRY(tow__params_append(made, path, result, first, i));
     }
     status = function(user, path, n, arrays, result);
     if (status)
@@ -131,7 +131,7 @@ int64_t tow_params_elements_of(const tow_params *params, const char *const *patt
 {
     int64_t total = 0;
     for (uint32_t i = 0; i < params->names.count; i++)
-        if (tow__path_wanted(patterns, params->names.names[i])) total += tow_type_count(params->types[i]);
+        if (tow__entry_wanted(patterns, params, i)) total += tow_type_count(params->types[i]);
     return total;
 }
 

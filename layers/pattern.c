@@ -54,6 +54,28 @@ bool tow_path_matches(const char *pattern, const char *path)
     return pattern && path && tow__path_capture(pattern, path, NULL);
 }
 
+/* Behind a kind at the beginning of the pattern; "": nothing is there. NULL: it is another kind. */
+static const char *behind_kind(const char *pattern, tow_param_kind kind)
+{
+    if (strncmp(pattern, "//", 2) != 0) return pattern;
+    const size_t length = strcspn(pattern + 2, "/");
+    const char *name = tow_param_kind_name(kind), *end = pattern + 2 + length;
+    if (!name || strlen(name) != length || memcmp(name, pattern + 2, length) != 0) return NULL;
+    return *end ? end + 1 : end;
+}
+
+bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__captures *captures)
+{
+    if (!pattern || !path) return false;
+    const char *rest = behind_kind(pattern, kind);
+    return rest && ((rest != pattern && !*rest) || tow__path_capture(rest, path, captures));
+}
+
+bool tow__param_matches(const char *pattern, const char *path, tow_param_kind kind)
+{
+    return tow__param_capture(pattern, path, kind, NULL);
+}
+
 int tow__pattern_stars(const char *pattern)
 {
     int stars = 0;
@@ -74,10 +96,11 @@ int tow__replacement_captures(const char *replacement)
     return largest;
 }
 
-bool tow__path_rewrite(const char *pattern, const char *replacement, const char *path, tow__string *text)
+bool tow__path_rewrite(const char *pattern, const char *replacement, const char *path, tow_param_kind kind,
+                       tow__string *text)
 {
     tow__captures captures = {0};
-    if (!tow__path_capture(pattern, path, &captures)) return false;
+    if (!tow__param_capture(pattern, path, kind, &captures)) return false;
     for (const char *r = replacement; *r; r++) {
         if (*r != '$') {
             tow__string_add(text, "%c", *r);

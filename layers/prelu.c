@@ -12,7 +12,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         !tow__compute_dtype(scope, "PReLU", m->dtype, 1, in, NULL, &types.compute)) /* as the input, as in Flax */
         return;
     tow_initializer init = tow__init_or(m->slope_init, tow_init_constant(0.01));
-    tow_value slope = tow__param(scope, "negative_slope", 0, NULL, init, &types), x = tow__as(in[0], types.compute);
+    tow_value slope =
+        tow_param_as(scope, TOW_PARAM_SCALE, "negative_slope", tow_make_type(types.params, 0, NULL), init);
+    tow_value x = tow__as(in[0], types.compute);
+    slope = tow__as(slope, types.compute);
     out[0] = tow_select(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
 }
 

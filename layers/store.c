@@ -88,7 +88,7 @@ static bool asks_first(tow_scope *scope, const char *path)
 /* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of "params" in
  * `scope`. */
 static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
-                         uint32_t index, tow_type stacked, tow__recipe recipe, bool draws)
+                         uint32_t index, tow_type stacked, tow_param_kind kind, tow__recipe recipe, bool draws)
 {
     const bool first = draws && resolved->in_unrolled && asks_first(scope, path);
     if (index == TOW__NO_NAME) {
@@ -97,6 +97,7 @@ static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__s
             tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for %s", path);
             return;
         }
+        store->list->kinds[index] = kind;
     } else if (!store->recipes[index].stale) {
         if (first) tow__scope_count(scope, "params");
         return;
@@ -233,7 +234,7 @@ tow_value tow__store_request(tow_scope *scope, const tow_variable_request *reque
                                     .init = request->init,
                                     .levels = levels};
         const bool draws = param || tow__init_draws(&request->init); /* parameters of zeros and ones draw, as in Flax */
-        record_entry(scope, resolved, store, path, index, stacked, recipe, draws);
+        record_entry(scope, resolved, store, path, index, stacked, tow__request_kind(request), recipe, draws);
         return tow_full(m->trace, request->type, 0);
     }
     store->used[index] = true;

@@ -129,7 +129,10 @@ static tow_status own(tow_model_summary *s, const tow_params *list, uint32_t i, 
 {
     tow__owned *o = &s->owned[s->n_owned++];
     const char *path = list->names.names[i], *below = variable ? path + strcspn(path, "/") + 1 : path;
-    *o = (tow__owned){.path = tow__arena_string(&s->arena, path), .type = list->types[i], .variable = variable};
+    *o = (tow__owned){.path = tow__arena_string(&s->arena, path),
+                      .type = list->types[i],
+                      .kind = list->kinds[i],
+                      .variable = variable};
     if (!o->path) return TOW_OUT_OF_MEMORY;
     const size_t size = strlen(below) + 1;
     char *plain = tow__alloc(s->ctx, size, 1); /* as layers are called */

@@ -8,6 +8,7 @@
 typedef struct tow__owned {
     const char *path; /* of a variable: with its collection */
     tow_type type;
+    tow_param_kind kind;
     uint32_t layer;
     bool variable;
 } tow__owned;

@@ -182,6 +182,7 @@ static void add_json_owned(tow__string *t, const tow_model_summary *s, uint32_t 
         if (o->layer != layer || o->variable != variables) continue;
         tow__string_add(t, "%s{\"path\": ", first ? "" : ", ");
         tow__json_add_string(t, o->path);
+        if (!variables) tow__string_add(t, ", \"kind\": \"%s\"", tow_param_kind_name(o->kind));
         tow__string_add(t, ", \"type\": \"%s\", \"count\": %" PRId64 ", \"bytes\": %zu}", tow__type_name(o->type).text,
                         tow_type_count(o->type), tow_type_bytes(o->type));
         first = false;

@@ -82,6 +82,13 @@ static bool check_request(tow_scope *scope, const tow_variable_request *request)
 {
     const tow_initializer *init = &request->init;
     const char *fault = tow__component_fault(request->name);
+    if (request->kind != TOW_PARAM_DEFAULT && !tow__is_param_kind(request->kind)) {
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "parameter \"%s\": %d is no kind of parameter; expected TOW_PARAM_BIAS or another tow_param_kind",
+            request->name ? request->name : "NULL", (int)request->kind);
+        return false;
+    }
     if (!fault && init->fill && request->type.rank >= 0) return true;
     tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                    "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
@@ -105,11 +112,16 @@ tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *reques
     return path ? tow__store_request(scope, request, &resolved, path) : (tow_value){0};
 }
 
-tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
+tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type, tow_initializer init)
 {
-    tow_variable_request request = {.collection = "params", .name = name, .type = type, .init = init};
+    tow_variable_request request = {.collection = "params", .name = name, .type = type, .init = init, .kind = kind};
     if (tow__scope_failed(scope) || !check_request(scope, &request)) return (tow_value){0};
     return tow__request(scope, &request);
+}
+
+tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
+{
+    return tow_param_as(scope, TOW_PARAM_DEFAULT, name, type, init);
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)

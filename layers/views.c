@@ -9,6 +9,11 @@
 
 bool tow__is_param(const tow_variable_request *request) { return strcmp(request->collection, "params") == 0; }
 
+tow_param_kind tow__request_kind(const tow_variable_request *request)
+{
+    return request->kind == TOW_PARAM_DEFAULT ? tow__param_kind_of(request->name, request->type.rank) : request->kind;
+}
+
 /* ---- which view answers ------------------------------------------------------------------------------------------ */
 
 /* The innermost view that takes the request; NULL: the store answers. */
@@ -118,7 +123,7 @@ tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *req
         return tow_variable(scope, request ? request->collection : NULL, request ? request->name : NULL,
                             request ? request->type : tow_make_type(TOW_F32, 0, NULL),
                             request ? request->init : (tow_initializer){0});
-    return tow_param_of(scope, request->name, request->type, request->init);
+    return tow_param_as(scope, request->kind, request->name, request->type, request->init);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */

@@ -50,6 +50,8 @@ void tow__request_write(tow_scope *scope, const tow_variable_request *request, t
 const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request);
 /* The request is for a parameter. */
 bool tow__is_param(const tow_variable_request *request);
+/* The kind that it says, or else its name and rank. */
+tow_param_kind tow__request_kind(const tow_variable_request *request);
 
 /* ---- the store (store.c, variables.c, collections.c) ---------------------------------------------------------------------- */
 

@@ -114,8 +114,8 @@ static tow_status make_lists(tow_average *a)
     for (size_t i = 0; i < a->n; i++) {
         const char *path = a->params->names.names[i];
         const tow_type type = a->params->types[i], kept = kept_type(type);
-        TRY(tow__params_add(a->kept, path, kept));
-        TRY(tow__params_add(a->used, path, type));
+        TRY(tow__params_add_like(a->kept, path, kept, a->params, (uint32_t)i));
+        TRY(tow__params_add_like(a->used, path, type, a->params, (uint32_t)i));
         TRY(tow_array_create(a->ctx, kept, &a->kept->arrays[i]));
         if (tow_type_equal(type, kept)) {
             a->used->arrays[i] = tow_array_retain(a->kept->arrays[i]);

@@ -10,9 +10,11 @@
 
 #include "layers/params.h"
 #include "src/base/base.h"
+#include "src/graph/graph.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/program.h"
+#include "train/norms.h"
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
@@ -173,19 +175,27 @@ static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, v
 {
     const tow_params *params = user;
     const size_t n = tow_params_count(params);
-    tow_value of_f64 = tow_scalar(trace, TOW_F64, 0), of_others = of_f64, finite = tow_scalar(trace, TOW_BOOL, 1);
+    tow_value finite = tow_scalar(trace, TOW_BOOL, 1), *all = tow__trace_alloc(trace, 2 * n + 1, sizeof *all);
+    size_t n_narrow = 0;
+    if (!all) return;
     for (size_t i = 0; i < n; i++) {
         const bool wide = tow_value_type(in[i]).dtype == TOW_F64;
         int axes[TOW_MAX_RANK], n_axes = tow__path_axes(params->names.names[i], params->types[i].rank, axes);
         tow_value x = tow__axes_to_front(in[i], n_axes,
                                          axes); /* the sum of a model does not depend on where layers are stacked */
-        if (!wide) x = tow_convert(x, TOW_F64);
-        tow_value *sum = wide ? &of_f64 : &of_others;
-        *sum = tow_add(*sum, tow_reduce_sum(tow_mul(x, x), 0, NULL));
-        if (wide) finite = tow_and(finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
+        all[i] = x;
+        if (wide)
+            finite = tow_and(finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
+        else
+            all[n + n_narrow++] = x;
     }
-    out[0] = tow_sqrt(tow_add(of_f64, of_others));
-    out[1] = tow_and(finite, tow_is_finite(of_others));
+    if (n == 0) all[0] = tow_scalar(trace, TOW_F64, 0);
+    out[0] = tow__root_value(tow__root_of_squares(n ? n : 1, all));
+    if (n_narrow > 0) {
+        tow_value narrow = n_narrow == n ? out[0] : tow__root_value(tow__root_of_squares(n_narrow, all + n));
+        finite = tow_and(finite, tow_is_finite(narrow));
+    }
+    out[1] = finite;
 }
 
 tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__norm **norm)

@@ -3,6 +3,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "layers/params.h"
+#include "layers/pattern.h"
 #include "src/graph/graph.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
@@ -24,12 +26,18 @@ static void chain_all(tow_update *u, const tow_gradient_transform *self)
 }
 const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all, .separate = true};
 
-/* The first rule that the path matches; o->n: none. */
-static size_t rule_of(const tow_partition *o, const char *path)
+/* Parameter i matches the pattern of a rule. */
+static bool rule_matches(const tow_partition_rule *rule, const tow_update *u, size_t i)
 {
-    size_t i = 0;
-    while (i < o->n && !(o->rules[i].pattern && tow_path_matches(o->rules[i].pattern, path))) i++;
-    return i;
+    return tow__param_matches(rule->pattern, tow_update_path(u, i), tow_update_kind(u, i));
+}
+
+/* The first rule that parameter i matches; o->n: none. */
+static size_t rule_of(const tow_partition *o, const tow_update *u, size_t i)
+{
+    size_t rule = 0;
+    while (rule < o->n && !rule_matches(&o->rules[rule], u, i)) rule++;
+    return rule;
 }
 
 static void partition_all(tow_update *u, const tow_gradient_transform *self)
@@ -39,23 +47,25 @@ static void partition_all(tow_update *u, const tow_gradient_transform *self)
     size_t *indices = tow__trace_alloc(tow_update_trace(u), n + 1, sizeof *indices);
     if (!indices) return;
     for (size_t i = 0; i < n; i++)
-        if (rule_of(o, tow_update_path(u, i)) == o->n)
+        if (rule_of(o, u, i) == o->n)
             tow_trace_fail(tow_update_trace(u), TOW_NOT_FOUND,
                            "optimizer: no rule of the partition matches parameter %s; end with the pattern \"**\"",
                            tow_update_path(u, i));
     for (size_t rule = 0; rule < o->n && tow__update_is_first(u); rule++) {
         size_t i = 0;
-        while (i < n && !(o->rules[rule].pattern && tow_path_matches(o->rules[rule].pattern, tow_update_path(u, i))))
-            i++;
+        while (i < n && !rule_matches(&o->rules[rule], u, i)) i++;
         if (i == n && n > 0)
-            tow_trace_fail(tow_update_trace(u), TOW_NOT_FOUND,
-                           "optimizer: no parameter matches rule \"%s\" of the partition; the first parameter is %s",
-                           o->rules[rule].pattern ? o->rules[rule].pattern : "(NULL)", tow_update_path(u, 0));
+            tow_trace_fail(
+                tow_update_trace(u), TOW_NOT_FOUND,
+                "optimizer: no parameter matches rule \"%s\" of the partition; the first parameter is %s, of kind "
+                "%s",
+                o->rules[rule].pattern ? o->rules[rule].pattern : "(NULL)", tow_update_path(u, 0),
+                tow_param_kind_name(tow_update_kind(u, 0)));
     }
     for (size_t rule = 0; rule < o->n; rule++) {
         size_t k = 0;
         for (size_t i = 0; i < n; i++)
-            if (rule_of(o, tow_update_path(u, i)) == rule) indices[k++] = i;
+            if (rule_of(o, u, i) == rule) indices[k++] = i;
         tow_update_run_on(u, o->rules[rule].transform, k, indices);
     }
 }
@@ -172,7 +182,8 @@ static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, t
 {
     const tow_add_decayed_weights *o = (const tow_add_decayed_weights *)self;
     if (!tow__is_number(u, "weight_decay", o->weight_decay, -DBL_MAX)) return (tow_value){0};
-    return tow_value_type(p).rank >= 2 || o->decay_all ? tow_add(g, tow_mul_scalar(p, o->weight_decay)) : g;
+    if (!o->decay_all && !tow__param_kind_decays(tow_update_kind(u, 0))) return g;
+    return tow_add(g, tow_mul_scalar(p, o->weight_decay));
 }
 const tow_gradient_transform_class tow_add_decayed_weights_class = {.name = "decay", .each = decay_each};
 
@@ -185,29 +196,20 @@ static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, to
 }
 const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elements", .each = clip_each};
 
-/* Sum of squares, in f64. */
-static tow_value sum_of_squares(tow_value g)
-{
-    tow_value x = tow_convert(g, TOW_F64);
-    return tow_reduce_sum(tow_mul(x, x), 0, NULL);
-}
-
 static void clip_all(tow_update *u, const tow_gradient_transform *self)
 {
     const double most = ((const tow_clip_by_global_norm *)self)->max_norm;
     const size_t n = tow_update_count(u);
     tow_trace *t = tow_update_trace(u);
     if (!tow__is_number(u, "max_norm", most, DBL_MIN)) return;
-    tow_value sum = tow_scalar(t, TOW_F64, 0);
-    for (size_t i = 0; i < n; i++) sum = tow_add(sum, sum_of_squares(tow_update_gradient(u, i)));
-    tow_value norm = tow_sqrt(sum), limit = tow_scalar(t, TOW_F64, most);
-    tow_update_report(u, "norm", norm);
+    tow_value *gradients = tow__trace_alloc(t, n + 1, sizeof *gradients);
+    if (!gradients) return;
+    for (size_t i = 0; i < n; i++) gradients[i] = tow_update_gradient(u, i);
+    if (n == 0) gradients[0] = tow_scalar(t, TOW_F64, 0);
+    tow__root norm = tow__root_of_squares(n ? n : 1, gradients);
+    tow_update_report(u, "norm", tow__root_value(norm));
     /* a NaN norm reaches all parameters, and is seen */
-    tow_value scale = tow_select(tow_lt(norm, limit), tow_scalar(t, TOW_F64, 1), tow_div(limit, norm));
-    tow_value in_f32 = tow_convert(scale, TOW_F32);
-    for (size_t i = 0; i < n; i++) {
-        const tow_dtype dtype = tow_value_type(tow_update_gradient(u, i)).dtype;
-        tow__update_scale(u, i, dtype == TOW_F32 ? in_f32 : tow_convert(scale, dtype));
-    }
+    tow__factor factor = tow__factor_clip(norm, tow_scalar(t, TOW_F64, most));
+    for (size_t i = 0; i < n; i++) tow__update_scale(u, i, &factor);
 }
 const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

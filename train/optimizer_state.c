@@ -61,7 +61,10 @@ static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
             "optimizer: %s: another parameter differs from it in the axis of layers only; give them different paths "
             "(tow_params_rename)",
             path));
-    TRY(tow__params_add(group->list, plain, s->type));
+    if (s->parameter == TOW__NO_PARAMETER)
+        TRY(tow__params_add(group->list, plain, s->type));
+    else
+        TRY(tow__params_add_like(group->list, plain, s->type, o->params, s->parameter));
     TRY(make_array(o->ctx, s->type, s->initial, &s->array));
     group->list->arrays[group->list->names.count - 1] = s->array;
 done:

@@ -4,6 +4,7 @@
 #define TOW_TRAIN_RECORDING_H
 
 #include "src/graph/graph.h"
+#include "train/norms.h"
 #include "train/update.h"
 
 /* Class names that a composite has used so far. */
@@ -42,7 +43,7 @@ struct tow__pending {
     tow__pending *next;
     tow_update u;                            /* for the one parameter */
     const tow_gradient_transform *transform; /* NULL: multiply by the factor */
-    tow_value factor;                        /* a scalar */
+    tow__factor factor;                      /* of scalars */
 };
 
 /* a, b and c one after the other, as long-lived as the trace; NULL: out of memory. */

@@ -91,21 +91,18 @@ const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .ea
 
 /* ---- by the norm of a parameter ---------------------------------------------------------------------------------- */
 
-static tow_value norm_of(tow_value x) { return tow_sqrt(tow_reduce_sum(tow_mul(x, x), 0, NULL)); }
-
-/* The root of the mean of the squares. */
-static tow_value rms_of(tow_value x) { return tow_sqrt(tow_mean(tow_mul(x, x), 0, NULL)); }
-
 static tow_value trust_ratio_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_trust_ratio *o = (const tow_scale_by_trust_ratio *)self;
     const double coefficient = tow__or_default(o->coefficient, 1);
     if (!tow__is_number(u, "coefficient", coefficient, 0) || !tow__is_number(u, "eps", o->eps, 0))
         return (tow_value){0};
-    tow_value of_p = norm_of(p), of_g = norm_of(g), zero = tow_full_like(of_g, 0), one = tow_full_like(of_g, 1);
-    tow_value ratio = tow_div(tow_mul_scalar(of_p, coefficient), tow_add_scalar(of_g, o->eps));
-    tow_value some_zero = tow_or(tow_eq(of_p, zero), tow_eq(of_g, zero));
-    return tow_mul(g, tow__spread(tow_select(some_zero, one, ratio), g));
+    tow__root of_p = tow__root_of_squares(1, &p), of_g = tow__root_of_squares(1, &g);
+    tow_value zero = tow_full_like(of_g.value, 0),
+              some_zero = tow_or(tow_eq(of_p.value, zero), tow_eq(of_g.value, zero));
+    tow__factor factor = tow__factor_over(coefficient, of_p, of_g, o->eps);
+    factor = tow__factor_unless(some_zero, &factor);
+    return tow__factor_apply(&factor, g);
 }
 const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {.name = "trust_ratio", .each = trust_ratio_each};
 
@@ -114,8 +111,8 @@ static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *se
     const double threshold = tow__or_default(((const tow_clip_by_block_rms *)self)->threshold, 1);
     (void)p;
     if (!tow__is_number(u, "threshold", threshold, DBL_MIN)) return (tow_value){0};
-    tow_value rms = rms_of(g);
-    return tow_div(g, tow__spread(tow_max(tow_full_like(rms, 1), tow_div_scalar(rms, threshold)), g));
+    tow__factor factor = tow__factor_clip(tow__root_of_mean(g), tow_scalar(tow_update_trace(u), TOW_F64, threshold));
+    return tow__factor_apply(&factor, g);
 }
 const tow_gradient_transform_class tow_clip_by_block_rms_class = {.name = "block_clip", .each = block_clip_each};
 
@@ -123,8 +120,9 @@ static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *sel
 {
     const double least = tow__or_default(((const tow_scale_by_param_block_rms *)self)->min_scale, 1e-3);
     if (!tow__is_number(u, "min_scale", least, 0)) return (tow_value){0};
-    tow_value rms = rms_of(p);
-    return tow_mul(g, tow__spread(tow_max(rms, tow_full_like(rms, least)), g));
+    tow_value rms = tow__root_value(tow__root_of_mean(p)); /* at most the largest element, so in range */
+    tow__factor factor = tow__factor_make((tow_value){0}, tow_max(rms, tow_full_like(rms, least)), (tow_value){0});
+    return tow__factor_apply(&factor, g);
 }
 const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {.name = "block_rms", .each = block_rms_each};
 
@@ -219,6 +217,22 @@ static tow_value newton_schulz(tow_value x)
     return tow_add(tow_mul_scalar(x, 3.4445), tow_matmul(b, x));
 }
 
+/* False, reported: the parameter is no matrix, or one that is not multiplied with. */
+static bool check_matrix(tow_update *u, tow_type type, int row_axes)
+{
+    const tow_param_kind kind = tow_update_kind(u, 0);
+    const bool shape = row_axes >= 0 && (row_axes == 0 ? type.rank == 2 : type.rank > row_axes);
+    if (shape && kind != TOW_PARAM_BIAS && kind != TOW_PARAM_SCALE) return true;
+    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
+                   "optimizer: muon of parameter %s: expected a matrix, found %s%s%s; %sgive it other parameters with "
+                   "TOW_PARTITION, which can name kinds (\"//kernel\")",
+                   tow_update_path(u, 0), shape ? "a " : "",
+                   shape ? tow_param_kind_name(kind) : tow__type_name(type).text,
+                   shape ? ", whose elements belong to no product" : "",
+                   shape ? "" : "say with .row_axes how many of its axes are rows, or ");
+    return false;
+}
+
 /* The momentum of a matrix, made nearly orthogonal. (Jordan, 2024) */
 static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -227,15 +241,7 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
     const double *beta = tow__option(&o->beta, &usual_beta);
     (void)p;
     if (!tow__is_share(u, "beta", *beta) || !tow__is_number(u, "eps", o->eps, 0)) return (tow_value){0};
-    if (o->row_axes < 0 || (o->row_axes == 0 ? type.rank != 2 : type.rank <= o->row_axes)) {
-        char text[160];
-        tow_type_text(type, text, sizeof text);
-        tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
-                       "optimizer: muon of parameter %s: expected a matrix, found %s; say with .row_axes how many of "
-                       "its axes are rows, or give it other parameters with TOW_PARTITION",
-                       tow_update_path(u, 0), text);
-        return (tow_value){0};
-    }
+    if (!check_matrix(u, type, o->row_axes)) return (tow_value){0};
     tow_value m = tow__average(tow_slot(u, "mu"), g, *beta);
     tow_set_slot(u, "mu", m);
     tow_value now = tow__bias(u, "bias", beta, false, g), x = tow_div(m, now);
@@ -248,7 +254,9 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
     const bool tall = dims[0] > dims[1];
     x = tow_reshape(x, 2, dims);
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
-    x = tow_div(x, tow__spread(tow_add_scalar(norm_of(x), tow__or_default(o->eps, 1e-8)), x));
+    const tow__root one = {tow_scalar(tow_update_trace(u), TOW_F64, 1), {0}};
+    tow__factor factor = tow__factor_over(1, one, tow__root_of_squares(1, &x), tow__or_default(o->eps, 1e-8));
+    x = tow__factor_apply(&factor, x);
     const int steps = o->steps ? o->steps : 5;
     for (int i = 0; i < steps; i++) x = newton_schulz(x);
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});

@@ -3,6 +3,7 @@
 #define TOW_TRAIN_TRANSFORMS_H
 
 #include "tow/optimizer.h"
+#include "train/norms.h"
 
 /* A scalar as an array like g. */
 tow_value tow__spread(tow_value scalar, tow_value g);
@@ -10,8 +11,8 @@ tow_value tow__spread(tow_value scalar, tow_value g);
 tow_value tow__average(tow_value m, tow_value x, double b);
 /* tow_update_number with the other sign, which is made once for all parameters. */
 tow_value tow__update_negated(tow_update *update, const char *name, const tow_schedule *schedule, tow_dtype dtype);
-/* In `all`: multiplies the gradient by a scalar of its type, when it is used next. */
-void tow__update_scale(tow_update *update, size_t index, tow_value factor);
+/* In `all`: multiplies the gradient by the factor, when it is used next. */
+void tow__update_scale(tow_update *update, size_t index, const tow__factor *factor);
 /* Is the option `name` at least 0 and below 1? If not, that is the trace's error. */
 bool tow__is_share(tow_update *update, const char *name, double value);
 /* Is it finite, and at least `least`? If not, that is the trace's error. */

@@ -300,6 +300,11 @@ const char *tow_update_path(const tow_update *u, size_t index)
     return index < u->n ? path_of(u, u->which[index]) : NULL;
 }
 
+tow_param_kind tow_update_kind(const tow_update *u, size_t index)
+{
+    return index < u->n ? u->o->params->kinds[u->which[index]] : TOW_PARAM_OTHER;
+}
+
 bool tow__update_has(tow_update *u, size_t index)
 {
     if (index < u->n) return true;

@@ -113,13 +113,14 @@ static void transform_parameter(tow_update *one, const tow_gradient_transform *t
         transform_stack(one, transform, i);
 }
 
-static void add_pending(tow_update *u, uint32_t i, const tow_gradient_transform *transform, tow_value factor)
+static void add_pending(tow_update *u, uint32_t i, const tow_gradient_transform *transform, const tow__factor *factor)
 {
     tow__pending *entry = tow__trace_alloc(u->trace, 1, sizeof *entry);
     uint32_t *which = tow__trace_alloc(u->trace, 1, sizeof *which);
     if (!entry || !which) return;
     *which = i;
-    *entry = (tow__pending){.u = *u, .transform = transform, .factor = factor};
+    *entry = (tow__pending){.u = *u, .transform = transform};
+    if (factor) entry->factor = *factor;
     entry->u.n = 1;
     entry->u.which = which;
     entry->u.parameter = i;
@@ -138,13 +139,12 @@ void tow__update_settle(tow_update *u, uint32_t i)
         if (entry->transform) {
             transform_parameter(&entry->u, entry->transform);
         } else if (!u->discovering) {
-            const tow_type type = tow_value_type(u->gradients[i]);
-            u->gradients[i] = tow_mul(u->gradients[i], tow_broadcast_to(entry->factor, type.rank, type.dims));
+            u->gradients[i] = tow__factor_apply(&entry->factor, u->gradients[i]);
         }
     }
 }
 
-void tow__update_scale(tow_update *u, size_t index, tow_value factor)
+void tow__update_scale(tow_update *u, size_t index, const tow__factor *factor)
 {
     if (tow__update_has(u, index)) add_pending(u, u->which[index], NULL, factor);
 }
@@ -199,7 +199,7 @@ static void run_on(tow_update *u, const tow_gradient_transform *transform, size_
     if (transform->cls->all)
         transform->cls->all(&child, transform);
     else
-        for (size_t i = 0; i < n; i++) add_pending(&child, which[i], transform, (tow_value){0});
+        for (size_t i = 0; i < n; i++) add_pending(&child, which[i], transform, NULL);
 }
 
 void tow_update_run(tow_update *u, const tow_gradient_transform *transform) { run_on(u, transform, u->n, u->which); }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "layers/layer.h"
+#include "layers/pattern.h"
 #include "tow/initializers.h"
 #include "tow/lora.h"
 #include "tow/numpy.h"
@@ -23,10 +24,11 @@ static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_v
 {
     const char *const *filter = ((const lora_call *)view->user)->m->filter;
     if (!tow__is_param(request)) return false;
-    if (!filter) return strcmp(request->name, "kernel") == 0;
+    const tow_param_kind kind = tow__request_kind(request);
+    if (!filter) return kind == TOW_PARAM_KERNEL;
     const char *path = tow__viewed_path(view, scope, request);
     for (; path && *filter; filter++)
-        if (tow_path_matches(*filter, path)) return true;
+        if (tow__param_matches(*filter, path, kind)) return true;
     return false;
 }
 
@@ -49,8 +51,10 @@ static void factors(const tow__view *view, tow_scope *scope, const tow_variable_
     for (int i = in; i < type.rank; i++) right.dims[batch + 1 + i - in] = type.dims[i];
     c->matched++;
     tow_scope *beside = tow__open_beside(scope, "LoRA", request->name);
-    *a = tow__as(tow_param_of(beside, "a", left, tow__init_or(c->m->a_init, tow_init_he_uniform())), compute);
-    *b = tow__as(tow_param_of(beside, "b", right, tow__init_or(c->m->b_init, tow_init_zeros())), compute);
+    const tow_initializer a_init = tow__init_or(c->m->a_init, tow_init_he_uniform()),
+                          b_init = tow__init_or(c->m->b_init, tow_init_zeros());
+    *a = tow__as(tow_param_as(beside, TOW_PARAM_LOW_RANK, "a", left, a_init), compute);
+    *b = tow__as(tow_param_as(beside, TOW_PARAM_LOW_RANK, "b", right, b_init), compute);
     tow__close_beside(beside);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "layers/initializers.h"
+#include "layers/pattern.h"
 #include "tow/graph.h"
 #include "transforms/view.h"
 
@@ -34,9 +35,12 @@ static bool takes(const tow__view *view, const tow_scope *scope, const tow_varia
 {
     const map_call *c = view->user;
     const char *path = full_path(view, scope, request), *const *patterns = patterns_of(c->m);
+    const tow_param_kind kind = tow__is_param(request) ? tow__request_kind(request) : TOW_PARAM_DEFAULT;
     bool found = false;
     for (size_t i = 0; path && patterns[i]; i++) {
-        if (!tow_path_matches(patterns[i], strchr(patterns[i], '/') ? path : request->collection)) continue;
+        if (!strchr(patterns[i], '/') ? !tow_path_matches(patterns[i], request->collection)
+                                      : !tow__param_matches(patterns[i], path, kind))
+            continue;
         found = c->used[i] = true;
     }
     return found;

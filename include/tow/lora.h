@@ -23,8 +23,8 @@ typedef struct tow_lora {
     const tow_module *inner;
     int64_t rank; /* positive */
     double alpha; /* 0: rank */
-    const char *const
-        *filter; /* patterns (tow_path_matches) of paths below this layer, NULL-terminated; NULL: all called "kernel" */
+    const char *const *
+        filter; /* patterns (tow_path_matches) of paths below this layer, NULL-terminated; NULL: all kernels (TOW_PARAM_KERNEL) */
     tow_initializer a_init; /* he_uniform, as in flax.nnx.LoRA */
     tow_initializer b_init; /* zeros */
 } tow_lora;

@@ -213,8 +213,8 @@ typedef struct tow_summary_text_options {
  * that they add up to the total; its other figures are those of tow_layer_summary. Like snprintf. */
 TOW_API size_t tow_model_summary_text(const tow_model_summary *summary, const tow_summary_text_options *options,
                                       char *text, size_t size);
-/* {"layers": [{"path", "layer", "calls", "inputs", "outputs", "parameters": [{"path", "type", "count", "bytes"}], "variables",
- * "own_parameter_count", "parameter_count", "parameter_bytes", "variable_bytes", "flops", "backward_flops", "kept_bytes",
+/* {"layers": [{"path", "layer", "calls", "inputs", "outputs", "parameters": [{"path", "kind", "type", "count", "bytes"}],
+ * "variables", "own_parameter_count", "parameter_count", "parameter_bytes", "variable_bytes", "flops", "backward_flops", "kept_bytes",
  * "kept": [{"type", "bytes", "what", "here"}]}], "total": {...}}: parameters, variables and kept values are the layer's own, the
  * numbers those of tow_layer_summary, null without a backward pass. Like snprintf. */
 TOW_API size_t tow_model_summary_json(const tow_model_summary *summary, char *text, size_t size);

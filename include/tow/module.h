@@ -6,6 +6,7 @@
 #include "tow/initializers.h"
 #include "tow/lifting.h"
 #include "tow/ops.h"
+#include "tow/params.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -89,6 +90,10 @@ tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
 /* The same of a float type that the layer chooses. */
 TOW_API tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
+/* The same of a kind that the layer says, where the name alone does not: a bias "b" of shape [heads, head] is no weight. Who asks
+ * for the parameter first says it. Error: TOW_INVALID_ARGUMENT for what is no kind. */
+TOW_API tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type,
+                               tow_initializer init);
 
 /* ---- element types of layers ------------------------------------------------------------------------------------- */
 
@@ -153,8 +158,9 @@ typedef struct tow_variable_request {
     const char *path;       /* "attn/query/kernel", below the layer whose function gets it; need not be set in others */
     tow_type type;
     tow_initializer init;
+    tow_param_kind kind; /* of a parameter */
 } tow_variable_request;
-/* tow_param_of or tow_variable, as the collection says. */
+/* tow_param_as or tow_variable, as the collection says. */
 TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *request);
 
 /* ---- random keys, children --------------------------------------------------------------------------------------- */

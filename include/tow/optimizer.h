@@ -160,6 +160,9 @@ TOW_API tow_value tow_update_function(tow_update *update, const char *name,
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
 /* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
 TOW_API const char *tow_update_path(const tow_update *update, size_t index);
+/* What the parameter is: its layer has said it, or the list that the optimiser was made of (tow_params_set_kind).
+ * TOW_PARAM_OTHER for an index out of range. */
+TOW_API tow_param_kind tow_update_kind(const tow_update *update, size_t index);
 /* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is one. */
 TOW_API size_t tow_update_count(const tow_update *update);
 TOW_API tow_value tow_update_parameter(tow_update *update, size_t index);
@@ -189,8 +192,9 @@ TOW_API extern const tow_gradient_transform_class tow_chain_class;
                  .transforms = (const tow_gradient_transform *const[]){__VA_ARGS__},                                   \
                  .n = sizeof((const tow_gradient_transform *const[]){__VA_ARGS__}) / sizeof(void *)})
 
-/* Each parameter by the first rule whose pattern its path matches: in a pattern, "*" stands for any text without "/", "**"
- * for any text, and "{}" is a component like others ("blocks" followed by "**" matches a whole stack). Error: TOW_NOT_FOUND
+/* Each parameter by the first rule whose pattern it matches: in a pattern, "*" stands for any text without "/", "**"
+ * for any text, and "{}" is a component like others ("blocks" followed by "**" matches a whole stack). "//" and a kind in
+ * front take the parameters of that kind alone: {"//bias", NULL} freezes all biases (tow_path_matches in tow/params.h). Error: TOW_NOT_FOUND
  * for a parameter that no rule matches, and for a rule that no parameter matches. */
 typedef struct tow_partition_rule {
     const char *pattern;
@@ -316,7 +320,8 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_param_block_rms_c
 #define TOW_SCALE_BY_PARAM_BLOCK_RMS(...) TOW__TRANSFORM(tow_scale_by_param_block_rms, __VA_ARGS__)
 
 /* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz iteration,
- * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION. A parameter of
+ * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION (the rule
+ * {"//kernel", TOW_TRANSFORM(&muon)} stands for the kernels); biases and scales are refused, whatever their rank. A parameter of
  * more axes is one matrix, too, if row_axes says how many of them, from the first one on, are its rows: 1 for the kernels of query,
  * key and value [d, heads, k], 2 for that of the output [heads, k, d]. */
 typedef struct tow_scale_by_muon {
@@ -338,7 +343,8 @@ typedef struct tow_trace_gradients {
 TOW_API extern const tow_gradient_transform_class tow_trace_gradients_class;
 #define TOW_TRACE_GRADIENTS(...) TOW__TRANSFORM(tow_trace_gradients, __VA_ARGS__)
 
-/* g + weight_decay p, where p has rank 2 or more (kernels and embeddings, not biases and scales); with decay_all, all. */
+/* g + weight_decay p, where p is a kernel, an embedding, a factor of LoRA or another weight, and not a bias, a scale or another
+ * parameter of fewer than two axes (tow_param_kind in tow/params.h); with decay_all, all. */
 typedef struct tow_add_decayed_weights {
     tow_gradient_transform base;
     double weight_decay;
@@ -347,8 +353,9 @@ typedef struct tow_add_decayed_weights {
 TOW_API extern const tow_gradient_transform_class tow_add_decayed_weights_class;
 #define TOW_ADD_DECAYED_WEIGHTS(...) TOW__TRANSFORM(tow_add_decayed_weights, __VA_ARGS__)
 
-/* With n the root of the sum of the squares of all gradients (in f64): g where n < max_norm, else g * (max_norm / n).
- * Reports n as "clip/norm". */
+/* With n the root of the sum of the squares of all gradients: g where n < max_norm, else g * (max_norm / n). Reports n as
+ * "clip/norm". Norms here and below are f64, and right for all numbers that the element types hold, also where squares are not;
+ * products with them are rounded once. */
 typedef struct tow_clip_by_global_norm {
     tow_gradient_transform base;
     double max_norm;

@@ -8,6 +8,23 @@
 extern "C" {
 #endif
 
+/* What a parameter is. The layer that asks for it says so (tow_param_as in tow/module.h); lists keep it, whatever becomes of
+ * paths. Weight decay, LoRA, Muon, tables and summaries go by kinds, and patterns may name them (tow_path_matches below).
+ * Where nobody says a kind it follows from the name and the rank, which is that of one layer: the last component of the path is
+ * "kernel", "embedding", "bias" or "scale"; any other name is TOW_PARAM_WEIGHT with two axes or more, else TOW_PARAM_OTHER. */
+typedef enum tow_param_kind {
+    TOW_PARAM_DEFAULT,   /* in requests: what name and rank say */
+    TOW_PARAM_KERNEL,    /* what inputs are multiplied with */
+    TOW_PARAM_EMBEDDING, /* a table with a row for each token or position */
+    TOW_PARAM_BIAS,      /* what is added, of any rank: [heads, head] of queries */
+    TOW_PARAM_SCALE,     /* what elements are multiplied with: of norms, of residual branches, the slope of PReLU */
+    TOW_PARAM_LOW_RANK,  /* a factor of an update, as LoRA's */
+    TOW_PARAM_WEIGHT,    /* another one with two axes or more */
+    TOW_PARAM_OTHER      /* another one */
+} tow_param_kind;
+/* "kernel", "embedding", "bias", "scale", "low_rank", "weight", "other", "default"; NULL for no kind. */
+TOW_API const char *tow_param_kind_name(tow_param_kind kind);
+
 /* A flat list of named arrays in order of first use: parameters, or the variables of all other collections, whose paths
  * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
  * and called "blocks/{}/attn/kernel", or on another axis where a rule of the scan says so (tow/lifting.h): "blocks/{@1}/attn/kernel".
@@ -27,6 +44,11 @@ TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
  * the axes of layers are not the leading ones ("blocks/{@1}/attn/kernel"), since arrays are contiguous.
  * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
 TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
+/* Of entry `index`, never TOW_PARAM_DEFAULT; TOW_PARAM_OTHER behind the last one. */
+TOW_API tow_param_kind tow_params_kind(const tow_params *params, size_t index);
+/* Says what the entries are that match; TOW_PARAM_DEFAULT: what their names and ranks say. patterns NULL: all. Lists that share
+ * arrays have kinds of their own. Errors: TOW_NOT_FOUND for a pattern that matches nothing, TOW_INVALID_ARGUMENT for no kind. */
+TOW_API tow_status tow_params_set_kind(tow_params *params, const char *const *patterns, tow_param_kind kind);
 /* Of all arrays together. */
 TOW_API int64_t tow_params_elements(const tow_params *params);
 /* A list of n arrays, which it shares with the caller, under the given paths. Errors: TOW_INVALID_ARGUMENT for a path that is
@@ -35,7 +57,7 @@ TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const 
                                           tow_array *const *arrays, tow_params **params);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
-/* Table of path, shape, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
+/* Table of path, type, kind, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
 TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
 /* The same for a whole model, with a total for each collection. state may be NULL. */
 TOW_API size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size);
@@ -98,13 +120,15 @@ TOW_API tow_status tow_params_load(tow_params *params, const char *prefix, const
 /* True if the pattern stands for the whole path. In a pattern one star is any text without '/', two stars are any text,
  * and every other character is itself: as "mlp_*" is for "mlp_3" and not for "mlp_3/kernel", which "mlp_**" is for.
  * False if one of the two is NULL.
+ * Where they stand for parameters, patterns may begin with "//" and a kind, of which the parameter has to be, too: "//bias" is for all
+ * biases, "//kernel/head/mlp_*" for what is a kernel and matches "head/mlp_*". A path alone has no kind: none is matched here.
  * Lists of patterns end with NULL: TOW_NAMES("head", "blocks/{}/norm/scale") of tow/autodiff.h makes one. */
 TOW_API bool tow_path_matches(const char *pattern, const char *path);
 
 /* ---- parts and wholes -------------------------------------------------------------------------------------------- */
 
 /* Functions here make new lists, which share the arrays of those that they are made of: what an optimiser does to one is
- * seen in all. Entries keep their order and their marks (tow_params_freeze). Errors of all: TOW_OUT_OF_MEMORY;
+ * seen in all. Entries keep their order, kinds and marks (tow_params_freeze). Errors of all: TOW_OUT_OF_MEMORY;
  * TOW_NOT_FOUND for a pattern that matches nothing, with the paths that there are. */
 
 /* The entries that match one of the patterns. */

@@ -37,7 +37,8 @@ typedef enum tow_optimizer_kind {
  *   SGD    g += weight_decay p;  m = g + momentum m;  p -= a m, or p -= a (g + momentum m) with nesterov.
  *          momentum 0 keeps no slot.
  * Numbers of the other kind (momentum with AdamW, eps with SGD), and of a warm-up in a constant schedule, are errors.
- * Weight decay acts on parameters of rank >= 2 (kernels and embeddings, not biases and scales) unless decay_all.
+ * Weight decay acts on kernels, embeddings and other weights, not on biases and scales of any rank (tow_param_kind in
+ * tow/params.h), unless decay_all.
  * A stack of layers counts with the rank that one layer has.
  * clip_norm c: with n the root of the sum of the squares of all gradients, g is left alone if n < c, else g/n*c.
  * Updates are computed in f32, in which subnormal numbers count as zeros. Values must be in range there, else

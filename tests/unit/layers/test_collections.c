@@ -174,15 +174,16 @@ static void test_table(void **state)
     OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &x, NULL, &params, &variables));
     char text[2048];
     assert_true(tow_variables_table(params, variables, text, sizeof text) < sizeof text);
-    assert_string_equal(text, "path                        type                          count            bytes\n"
-                              "params/{}/dense/kernel      f32[3,4,4]                       48              192\n"
-                              "params/{}/dense/bias        f32[3,4]                         12               48\n"
-                              "total params                                                 60              240\n"
-                              "batch_stats/{}/mean         f32[3,4]                         12               48\n"
-                              "total batch_stats                                            12               48\n"
-                              "counters/{}/calls           i32[3]                            3               12\n"
-                              "total counters                                                3               12\n"
-                              "total                                                        75              300\n");
+    assert_string_equal(text,
+                        "path                        type                 kind               count            bytes\n"
+                        "params/{}/dense/kernel      f32[3,4,4]           kernel                48              192\n"
+                        "params/{}/dense/bias        f32[3,4]             bias                  12               48\n"
+                        "total params                                                           60              240\n"
+                        "batch_stats/{}/mean         f32[3,4]                                   12               48\n"
+                        "total batch_stats                                                      12               48\n"
+                        "counters/{}/calls           i32[3]                                      3               12\n"
+                        "total counters                                                          3               12\n"
+                        "total                                                                  75              300\n");
     assert_true(tow_variables_table(params, NULL, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "total params"));
     tow_params_free(params);

@@ -226,7 +226,7 @@ static void tables_and_json(void **state)
     assert_non_null(
         strstr(text, "{\"path\": \"blocks/{}/up\", \"layer\": \"Dense\", \"calls\": 1, \"inputs\": [\"f32[2,4]\"], "
                      "\"outputs\": [\"f32[2,6]\"], \"parameters\": [{\"path\": \"blocks/{}/up/kernel\", "
-                     "\"type\": \"f32[3,4,6]\", \"count\": 72, \"bytes\": 288}"));
+                     "\"kind\": \"kernel\", \"type\": \"f32[3,4,6]\", \"count\": 72, \"bytes\": 288}"));
     assert_non_null(strstr(text, "\"what\": \"scan of the carry at index 0\""));
     assert_non_null(strstr(text, "\"total\": {\"parameter_count\": 189, \"parameter_bytes\": 756,"));
     tow_model_summary_free(summary);
