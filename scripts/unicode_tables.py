@@ -4,7 +4,7 @@
 
 Classes of characters, lower case and decompositions are those that the package `tokenizers` has, asked about every code point:
 its parts come from libraries with tables of several versions of Unicode (letters and numbers of 16 or 17, punctuation of 8), and
-token ids depend on them. Combining classes and compositions are those of Python's unicodedata.
+token ids depend on them.
 """
 import sys
 import unicodedata
@@ -100,29 +100,51 @@ def print_lower():
     print("};\n")
 
 
+def combining_classes():
+    """Marks change places with those of a lower class: a mark of every class tells that of the others."""
+    nfd = normalizers.NFD().normalize_str
+    known = {unicodedata.combining(chr(c)): chr(c) for c in reversed(POINTS) if unicodedata.combining(chr(c)) and unicodedata.decomposition(chr(c)) == ""}
+    classes, lowest = [0] * 0x110000, min(known)
+    for c in POINTS[0x300:]:
+        some = nfd(chr(c) + known[lowest]) != chr(c) + known[lowest]
+        behind = some and [k for k in sorted(known) if known[k] != chr(c) and nfd(chr(c) + known[k]) == known[k] + chr(c)]
+        if behind:  # classes lower than its own
+            higher = [k for k in sorted(known) if k > behind[-1]]
+            classes[c] = higher[0]
+        elif nfd(f"{known[max(known)]}{chr(c)}") == chr(c) + known[max(known)]:
+            classes[c] = lowest
+    return classes
+
+
 def print_decompositions():
     hangul = range(0xAC00, 0xD7A4)
     nfd = {c: t for c, t in normalised(normalizers.NFD()).items() if t != chr(c) and c not in hangul}
-    print("/* Canonical decompositions, without those of Hangul syllables: code << 13 | begin, from which on as many code points as up")
-    print(" * to the begin of the next one. */")
-    pool, entries = [], []
-    for c in sorted(nfd):
-        entries.append((c, len(pool)))
-        pool += map(ord, nfd[c])
-    assert len(pool) < 1 << 13
-    rows("decompositions", "uint64_t", [hex(c << 13 | at) for c, at in entries], 12)
-    rows("decomposed", "uint32_t", [hex(c) for c in pool], 16)
-    classes = [0] * 0x110000
-    for c in POINTS:
-        classes[c] = unicodedata.combining(chr(c))
+    nfkd = {c: t for c, t in normalised(normalizers.NFKD()).items() if c not in hangul and t != nfd.get(c, chr(c))}
+    print("/* Canonical decompositions, without those of Hangul syllables, and those for compatibility that are others:")
+    print(" * code << 20 | begin << 5 | count of code points. */")
+    pool = ""
+
+    def find(text):  # a place in the pool, which is extended
+        nonlocal pool
+        if text not in pool:
+            pool += text
+        return pool.index(text)
+
+    for name, table in (("decompositions", nfd), ("compatible_decompositions", nfkd)):
+        assert all(0 < len(t) < 19 for t in table.values())
+        rows(name, "uint64_t", [hex(c << 20 | find(table[c]) << 5 | len(table[c])) for c in sorted(table)], 10)
+    assert len(pool) < 1 << 15
+    rows("decomposed", "uint32_t", [hex(ord(c)) for c in pool], 16)
+    classes = combining_classes()
     runs = [(c, classes[c]) for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]]
     print("/* Canonical combining classes from this code point on: code << 8 | class. */")
     rows("combining_runs", "uint32_t", [hex(c << 8 | k) for c, k in runs], 14)
     pairs = []
-    for c in sorted(nfd):
-        two = unicodedata.decomposition(chr(c)).split()
-        if len(two) == 2 and unicodedata.normalize("NFC", chr(c)) == chr(c):
-            pairs.append((int(two[0], 16), int(two[1], 16), c))
+    nfc = normalizers.NFC().normalize_str
+    for c, text in sorted(nfd.items()):
+        first = nfc(text[:-1])
+        if nfc(text) == chr(c) and len(first) == 1:
+            pairs.append((ord(first), ord(text[-1]), c))
     print("/* Canonical compositions: first, second, both in one. */")
     print("static const uint32_t compositions[][3] = {")
     pairs.sort()
@@ -131,7 +153,7 @@ def print_decompositions():
     print("};")
 
 
-print(f"/* Printed by scripts/unicode_tables.py with tokenizers {tokenizers.__version__} and Unicode {unicodedata.unidata_version}. */\n")
+print(f"/* Printed by scripts/unicode_tables.py with tokenizers {tokenizers.__version__}. */\n")
 print_classes()
 print_lower()
 print_decompositions()

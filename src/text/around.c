@@ -86,12 +86,12 @@ static tow_status put_text(const around *a, const tow__template_step *step)
     if (a->tokens[which]) {
         const tow_encoding *from = a->tokens[which];
         const size_t skip = a->options->truncate_left ? from->count - a->counts[which] : 0;
-        for (size_t i = 0; i < a->counts[which]; i++) TRY(tow__encoding_push(a->to, from->tokens[skip + i]));
+        for (size_t i = 0; i < a->counts[which]; i++) TRY(tow__encoding_push(a->to, from->tokens[skip + i], &from->margins[skip + i]));
     } else {
         TRY(tow__encode_text(a->t, a->texts[which], a->lengths[which], a->to));
     }
     for (size_t i = first; i < a->to->count; i++) a->to->tokens[i].type = step->type;
-    if (a->to->count > first) tow__trim_offsets(a->t, a->texts[which], a->to->tokens + first, a->to->count - first);
+    tow__trim_offsets(a->t, a->texts[which], a->to, first);
 done:
     return status;
 }
@@ -103,7 +103,7 @@ static tow_status put_all(const around *a, const tow__template *template)
         const tow__template_step *step = &template->steps[i];
         if (step->sequence >= 0) TRY(put_text(a, step));
         for (int k = 0; k < step->n_ids && !a->options->no_special; k++)
-            TRY(tow__encoding_push(a->to, (tow_token){.id = step->ids[k], .type = step->type, .special = true}));
+            TRY(tow__encoding_push(a->to, (tow_token){.id = step->ids[k], .type = step->type, .special = true}, NULL));
     }
 done:
     return status;
@@ -141,7 +141,7 @@ static tow_status pad(const tow_encode_options *o, tow_encoding *e)
     if (o->pad_multiple > 0 && length % o->pad_multiple > 0) length += o->pad_multiple - length % o->pad_multiple;
     if (length <= count) return TOW_OK;
     while (e->count < length)
-        TRY(tow__encoding_push(e, (tow_token){.id = o->pad_id, .type = o->pad_type, .special = true}));
+        TRY(tow__encoding_push(e, (tow_token){.id = o->pad_id, .type = o->pad_type, .special = true}, NULL));
     if (!o->pad_left || count == 0) return TOW_OK;
     const tow_token padding = e->tokens[count];
     memmove(e->tokens + length - count, e->tokens, count * sizeof *e->tokens);

@@ -100,19 +100,24 @@ static bool reserve(tow__bpe *b, size_t n, tow__pieces *pieces)
     return true;
 }
 
+/* Bytes of the character that stands for a byte. */
+static uint32_t byte_width(char byte) { return tow__byte_character((unsigned char)byte) < 0x80 ? 1 : 2; }
+
+/* Symbols of bytes. Lengths are those of the characters that stand for bytes, of two or one. */
 static size_t byte_symbols(tow__bpe *b, const char *word, size_t length)
 {
     size_t n = 0;
     for (size_t i = 0; i < length; i++) {
+        const uint32_t bytes = byte_width(word[i]);
         const int32_t id = b->bytes[(unsigned char)word[i]];
         if (id != TOW__NO_ID) {
-            b->symbols[n++] = (tow__symbol){.id = id, .length = 1};
+            b->symbols[n++] = (tow__symbol){.id = id, .length = bytes};
         } else if (b->unk != TOW__NO_ID) {
             const bool fuses = b->fuse_unk && n > 0 && b->symbols[n - 1].id == b->unk;
             if (fuses)
-                b->symbols[n - 1].length++;
+                b->symbols[n - 1].length += bytes;
             else
-                b->symbols[n++] = (tow__symbol){.id = b->unk, .length = 1};
+                b->symbols[n++] = (tow__symbol){.id = b->unk, .length = bytes};
         }
     }
     return n;
@@ -124,9 +129,9 @@ static int32_t character_id(const tow__bpe *b, const tow__vocabulary *v, const c
 {
     const char *prefix = first ? "" : b->prefix, *suffix = last ? b->suffix : "";
     char text[64];
-    if (!*prefix && !*suffix) return tow__vocabulary_find(v, c, length);
+    if (!*prefix && !*suffix) return tow__vocabulary_find_model(v, c, length);
     const int n = snprintf(text, sizeof text, "%s%.*s%s", prefix, (int)length, c, suffix);
-    return n > 0 && (size_t)n < sizeof text ? tow__vocabulary_find(v, text, (size_t)n) : TOW__NO_ID;
+    return n > 0 && (size_t)n < sizeof text ? tow__vocabulary_find_model(v, text, (size_t)n) : TOW__NO_ID;
 }
 
 static bool falls_back(const tow__bpe *b, const char *c, size_t length)
@@ -271,23 +276,43 @@ static int32_t whole_word(const tow__bpe *b, const tow__vocabulary *v, const cha
 {
     char text[512];
     size_t n = 0;
-    if (!b->byte_level) return tow__vocabulary_find(v, word, length);
+    if (!b->byte_level) return tow__vocabulary_find_model(v, word, length);
     for (size_t i = 0; i < length; i++) {
         if (n + 4 > sizeof text || n > v->longest) return TOW__NO_ID;
         n += (size_t)tow__utf8_put(tow__byte_character((unsigned char)word[i]), text + n);
     }
-    return tow__vocabulary_find(v, text, n);
+    return tow__vocabulary_find_model(v, text, n);
+}
+
+/* The pieces of symbols, whose lengths count characters that stand for bytes. Bytes that no token stands for leave no gap, as in
+ * the package, so that a piece may begin or end inside of such a character: then it has the whole byte. */
+static void add_byte_pieces(const tow__bpe *b, size_t n, const char *word, tow__pieces *pieces)
+{
+    size_t byte = 0, begin = 0, at = 0; /* the byte at `at`, whose character begins at `begin` */
+    for (size_t i = 0; i < n; i++) {
+        const size_t end = at + b->symbols[i].length, first = byte;
+        size_t last = byte;
+        while (begin + byte_width(word[last]) < end) begin += byte_width(word[last++]);
+        tow__pieces_add(pieces, b->symbols[i].id, first, last + 1);
+        at = end;
+        byte = last;
+        if (begin + byte_width(word[last]) == end) begin += byte_width(word[byte++]);
+    }
 }
 
 void tow__bpe_word(tow__bpe *b, const tow__vocabulary *v, const char *word, size_t length, tow__pieces *pieces)
 {
     const int32_t whole = b->ignore_merges ? whole_word(b, v, word, length) : TOW__NO_ID;
     if (whole != TOW__NO_ID) {
-        tow__pieces_add(pieces, whole, length);
+        tow__pieces_add(pieces, whole, 0, length);
         return;
     }
     if (!reserve(b, length, pieces)) return;
     size_t n = b->byte_level ? byte_symbols(b, word, length) : character_symbols(b, v, word, length);
     n = n <= SHORT ? merge_short(b, n) : merge_long(b, n, pieces);
-    for (size_t i = 0; i < n; i++) tow__pieces_add(pieces, b->symbols[i].id, b->symbols[i].length);
+    if (b->byte_level)
+        add_byte_pieces(b, n, word, pieces);
+    else
+        for (size_t i = 0, at = 0; i < n; at += b->symbols[i++].length)
+            tow__pieces_add(pieces, b->symbols[i].id, at, at + b->symbols[i].length);
 }

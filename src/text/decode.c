@@ -271,6 +271,13 @@ static void replace(strings *s, strings *with, bool *failed)
     *s = *with;
 }
 
+/* True if this text is that of a special token. An added token that is normalised counts by its normal form, as in the package. */
+static bool is_special_text(const tow_tokenizer *t, const char *text, size_t length)
+{
+    const int32_t id = tow__vocabulary_find(&t->vocabulary, text, length);
+    return id != TOW__NO_ID && t->vocabulary.entries[id].special;
+}
+
 size_t tow_tokenizer_decode(tow_tokenizer *t, const int32_t *ids, size_t count, bool skip_special, char *text,
                             size_t size)
 {
@@ -284,10 +291,13 @@ size_t tow_tokenizer_decode(tow_tokenizer *t, const int32_t *ids, size_t count, 
     init(&s, t->ctx);
     for (size_t i = 0; i < count; i++) {
         const char *token = tow_tokenizer_token(t, ids[i]);
-        if (!token || (skip_special && tow_tokenizer_is_special(t, ids[i]))) continue;
+        if (!token) continue;
         const size_t begin = s.text.length;
         const tow__entry *e = &t->vocabulary.entries[ids[i]];
-        add(&s, e->decoded ? e->decoded : token, e->decoded ? strlen(e->decoded) : e->length);
+        const char *written = e->decoded ? e->decoded : token;
+        const size_t length = e->decoded ? strlen(written) : e->length;
+        if (skip_special && is_special_text(t, written, length)) continue;
+        add(&s, written, length);
         end(&s, begin);
     }
     for (int i = 0; i <= t->n_decoders; i++) {

@@ -121,28 +121,22 @@ const tow__node *tow__dom_next(const tow__dom *dom, const tow__node *node)
     return node->next ? &dom->nodes[node->next] : NULL;
 }
 
-const tow__node *tow__dom_get(const tow__dom *dom, const tow__node *object, const char *key)
+const tow__node *tow__dom_member(const tow__dom *dom, const tow__node *object, const char *key)
 {
     if (!object || object->kind != TOW__NODE_OBJECT) return NULL;
     for (const tow__node *n = tow__dom_first(dom, object); n; n = tow__dom_next(dom, n))
-        if (strcmp(n->key, key) == 0) return n->kind == TOW__NODE_NULL ? NULL : n;
+        if (strcmp(n->key, key) == 0) return n;
     return NULL;
 }
 
-const char *tow__dom_string(const tow__dom *dom, const tow__node *object, const char *key, const char *otherwise)
+const tow__node *tow__dom_get(const tow__dom *dom, const tow__node *object, const char *key)
 {
-    const tow__node *n = tow__dom_get(dom, object, key);
-    return n && n->kind == TOW__NODE_STRING ? n->string : otherwise;
+    const tow__node *n = tow__dom_member(dom, object, key);
+    return n && n->kind != TOW__NODE_NULL ? n : NULL;
 }
 
-bool tow__dom_bool(const tow__dom *dom, const tow__node *object, const char *key, bool otherwise)
+const char *tow__dom_kind(const tow__node *node)
 {
-    const tow__node *n = tow__dom_get(dom, object, key);
-    return n && n->kind == TOW__NODE_BOOL ? n->boolean : otherwise;
-}
-
-int64_t tow__dom_integer(const tow__dom *dom, const tow__node *object, const char *key, int64_t otherwise)
-{
-    const tow__node *n = tow__dom_get(dom, object, key);
-    return n && n->kind == TOW__NODE_NUMBER && n->integral ? n->integer : otherwise;
+    static const char *const names[] = {"null", "true or false", "a number", "a string", "a list", "an object"};
+    return names[node->kind];
 }

@@ -39,9 +39,9 @@ const tow__node *tow__dom_get(const tow__dom *dom, const tow__node *object, cons
 /* Elements and members in order; NULL behind the last one, and of NULL. */
 const tow__node *tow__dom_first(const tow__dom *dom, const tow__node *node);
 const tow__node *tow__dom_next(const tow__dom *dom, const tow__node *node);
-/* Values of members, or what is given if there is none of that kind. */
-const char *tow__dom_string(const tow__dom *dom, const tow__node *object, const char *key, const char *otherwise);
-bool tow__dom_bool(const tow__dom *dom, const tow__node *object, const char *key, bool otherwise);
-int64_t tow__dom_integer(const tow__dom *dom, const tow__node *object, const char *key, int64_t otherwise);
+/* The member, also if it is null; NULL: there is none. */
+const tow__node *tow__dom_member(const tow__dom *dom, const tow__node *object, const char *key);
+/* "a string" and so on, for messages. */
+const char *tow__dom_kind(const tow__node *node);
 
 #endif

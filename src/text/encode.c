@@ -16,11 +16,17 @@ tow_status tow_encoding_create(tow_context *context, tow_encoding **encoding)
     return TOW_OK;
 }
 
+static void free_arrays(tow_encoding *e)
+{
+    if (e->tokens) tow__free(e->ctx, e->tokens, e->capacity, sizeof *e->tokens);
+    if (e->ids) tow__free(e->ctx, e->ids, e->capacity, sizeof *e->ids);
+    if (e->margins) tow__free(e->ctx, e->margins, e->capacity, sizeof *e->margins);
+}
+
 void tow_encoding_free(tow_encoding *e)
 {
     if (!e) return;
-    if (e->tokens) tow__free(e->ctx, e->tokens, e->capacity, sizeof *e->tokens);
-    if (e->ids) tow__free(e->ctx, e->ids, e->capacity, sizeof *e->ids);
+    free_arrays(e);
     tow__free(e->ctx, e, 1, sizeof *e);
 }
 
@@ -31,35 +37,55 @@ const tow_token *tow_encoding_tokens(const tow_encoding *e) { return e->tokens; 
 static tow_status reserve(tow_encoding *e, size_t more)
 {
     if (e->count + more <= e->capacity) return TOW_OK;
-    size_t capacity = e->capacity ? e->capacity : 64;
-    while (capacity < e->count + more) capacity *= 2;
-    tow_token *tokens = tow__alloc(e->ctx, capacity, sizeof *tokens);
-    int32_t *ids = tokens ? tow__alloc(e->ctx, capacity, sizeof *ids) : NULL;
-    if (!ids) {
-        if (tokens) tow__free(e->ctx, tokens, capacity, sizeof *tokens);
+    tow_encoding n = {.ctx = e->ctx, .count = e->count, .capacity = e->capacity ? e->capacity : 64};
+    while (n.capacity < e->count + more) n.capacity *= 2;
+    n.tokens = tow__alloc(e->ctx, n.capacity, sizeof *n.tokens);
+    n.ids = tow__alloc(e->ctx, n.capacity, sizeof *n.ids);
+    n.margins = tow__alloc(e->ctx, n.capacity, sizeof *n.margins);
+    if (!n.tokens || !n.ids || !n.margins) {
+        free_arrays(&n);
         return TOW_OUT_OF_MEMORY;
     }
     if (e->count > 0) {
-        memcpy(tokens, e->tokens, e->count * sizeof *tokens);
-        memcpy(ids, e->ids, e->count * sizeof *ids);
+        memcpy(n.tokens, e->tokens, e->count * sizeof *n.tokens);
+        memcpy(n.ids, e->ids, e->count * sizeof *n.ids);
+        memcpy(n.margins, e->margins, e->count * sizeof *n.margins);
     }
-    if (e->capacity > 0) {
-        tow__free(e->ctx, e->tokens, e->capacity, sizeof *tokens);
-        tow__free(e->ctx, e->ids, e->capacity, sizeof *ids);
-    }
-    e->tokens = tokens;
-    e->ids = ids;
-    e->capacity = capacity;
+    free_arrays(e);
+    *e = n;
     return TOW_OK;
 }
 
-tow_status tow__encoding_push(tow_encoding *e, tow_token token)
+tow_status tow__encoding_push(tow_encoding *e, tow_token token, const tow__margins *margins)
 {
     const tow_status status = reserve(e, 1);
     if (status != TOW_OK) return status;
     e->ids[e->count] = token.id;
+    e->margins[e->count] = margins ? *margins : (tow__margins){0, 0};
     e->tokens[e->count++] = token;
     return TOW_OK;
+}
+
+/* ---- margins ----------------------------------------------------------------------------------------------------- */
+
+/* White space at the beginning or the end of a text, and the character that stands for the byte of a space. */
+static uint32_t count_white(const char *text, size_t length, bool at_end)
+{
+    uint32_t n = 0, c;
+    for (size_t begin = 0, end = length; begin < end; n++) {
+        size_t at = at_end ? end - 1 : begin;
+        while (at_end && at > begin && tow__utf8_continues(text[at])) at--;
+        const size_t bytes = (size_t)tow__utf8_get(text + at, &c);
+        if (c != 0x120 && !(tow__classes(c) & TOW__SPACE)) break;
+        *(at_end ? &end : &begin) = at_end ? at : at + bytes;
+    }
+    return n;
+}
+
+static tow__margins margins_of(const tow_tokenizer *t, const char *text, size_t length)
+{
+    if (!t->trim_offsets) return (tow__margins){0, 0};
+    return (tow__margins){count_white(text, length, false), count_white(text, length, true)};
 }
 
 /* ---- one text ---------------------------------------------------------------------------------------------------- */
@@ -92,7 +118,7 @@ static void cut_word(tow_tokenizer *t, const char *word, size_t length)
         hash = tow__hash(t->ctx->hash_seed, word, length);
         c = &t->cache[hash & (TOW__CACHE_SIZE - 1)];
         if (c->hash == hash && c->length == length && memcmp(c->word, word, length) == 0) {
-            for (int i = 0; i < c->count; i++) tow__pieces_add(&t->pieces, c->ids[i], c->lengths[i]);
+            for (int i = 0; i < c->count; i++) tow__pieces_add(&t->pieces, c->ids[i], c->begins[i], c->ends[i]);
             return;
         }
     }
@@ -107,23 +133,24 @@ static void cut_word(tow_tokenizer *t, const char *word, size_t length)
     memcpy(c->word, word, length);
     for (size_t i = 0; i < t->pieces.count; i++) {
         c->ids[i] = t->pieces.items[i].id;
-        c->lengths[i] = (uint8_t)t->pieces.items[i].length;
+        c->begins[i] = (uint8_t)t->pieces.items[i].begin;
+        c->ends[i] = (uint8_t)t->pieces.items[i].end;
     }
 }
 
 static tow_status encode_word(encoder *x, const tow__text *text, tow__range word)
 {
     tow_tokenizer *t = x->t;
-    size_t at = word.begin;
+    tow_encoding *e = x->encoding;
     cut_word(t, text->bytes + word.begin, word.end - word.begin);
-    tow_status status = t->pieces.failed ? TOW_OUT_OF_MEMORY : reserve(x->encoding, t->pieces.count);
+    tow_status status = t->pieces.failed ? TOW_OUT_OF_MEMORY : reserve(e, t->pieces.count);
     for (size_t i = 0; i < t->pieces.count && status == TOW_OK; i++) {
         const tow__piece *p = &t->pieces.items[i];
-        const tow__span span = span_of(x, text, at, at + p->length);
-        tow_encoding *e = x->encoding;
+        const tow__span span = span_of(x, text, word.begin + p->begin, word.begin + p->end);
+        const tow__entry *entry = &t->vocabulary.entries[p->id];
         e->ids[e->count] = p->id;
+        e->margins[e->count] = margins_of(t, entry->token, entry->length);
         e->tokens[e->count++] = (tow_token){.id = p->id, .begin = span.begin, .end = span.end};
-        at += p->length;
     }
     return status;
 }
@@ -195,7 +222,8 @@ done:
 static tow_status push_added(encoder *x, size_t begin, size_t end, int32_t id)
 {
     const tow__span span = span_of(x, x->text, begin, end);
-    return tow__encoding_push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end});
+    const tow__margins margins = margins_of(x->t, x->text->bytes + begin, end - begin);
+    return tow__encoding_push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end}, &margins);
 }
 
 static tow_status visit_normalized(void *user, size_t begin, size_t end, int32_t id)
@@ -213,6 +241,7 @@ static tow_status visit_raw(void *user, size_t begin, size_t end, int32_t id)
     if (id != TOW__NO_ID) return push_added(x, begin, end, id);
     if (t->n_normals == 0 && t->normalized.count == 0) return encode_piece(x, begin, end);
     t->text.length = 0;
+    t->text.origin = (uint32_t)begin;
     tow__text_add_original(&t->text, x->original, begin, end);
     tow__normalize_text(t->normals, t->n_normals, &t->text, &t->other);
     if (t->text.failed) return TOW_OUT_OF_MEMORY;
@@ -220,37 +249,11 @@ static tow_status visit_raw(void *user, size_t begin, size_t end, int32_t id)
     return tow__added_split(&t->normalized, t->text.bytes, t->text.length, visit_normalized, x);
 }
 
-static size_t count_spaces(const tow__entry *e, bool at_end)
-{
-    static const char space[] = "\xc4\xa0"; /* the character that stands for the byte of a space */
-    size_t n = 0;
-    for (; 2 * n + 2 <= e->length; n++)
-        if (memcmp(at_end ? e->token + e->length - 2 * n - 2 : e->token + 2 * n, space, 2) != 0) break;
-    return n;
-}
-
-/* Of an added token, white space of the text that belongs to it. */
-static size_t count_white(const char *text, size_t begin, size_t end, bool at_end)
-{
-    size_t n = 0;
-    for (uint32_t c; begin < end; n++) {
-        size_t at = at_end ? end - 1 : begin;
-        while (at_end && at > begin && tow__utf8_continues(text[at])) at--;
-        const size_t length = (size_t)tow__utf8_get(text + at, &c);
-        if (!(tow__classes(c) & TOW__SPACE)) break;
-        *(at_end ? &end : &begin) = at_end ? at : at + length;
-    }
-    return n;
-}
-
 /* Spaces at the ends of a token are not in its offsets: as many characters of the text. A single space of the first token
  * may be one that was put before the text. */
-static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *token, bool first)
+static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *token, tow__margins margins, bool first)
 {
-    const tow__entry *e = &t->vocabulary.entries[token->id];
-    size_t leading = e->added ? count_white(text, token->begin, token->end, false) : count_spaces(e, false);
-    size_t trailing = e->added ? count_white(text, token->begin, token->end, true) : count_spaces(e, true);
-    uint32_t c;
+    uint32_t leading = margins.leading, trailing = margins.trailing, c;
     if (leading == 1 && (first || token->begin == 0) && t->trims_prefix_space) leading = 0;
     for (; leading > 0 && token->begin < token->end; leading--)
         token->begin += (size_t)tow__utf8_get(text + token->begin, &c);
@@ -259,9 +262,10 @@ static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *to
         while (tow__utf8_continues(text[token->end]));
 }
 
-void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_token *tokens, size_t count)
+void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_encoding *e, size_t first)
 {
-    for (size_t i = 0; i < count && t->trim_offsets; i++) trim_offsets(t, text, &tokens[i], i == 0);
+    for (size_t i = first; i < e->count && t->trim_offsets; i++)
+        trim_offsets(t, text, &e->tokens[i], e->margins[i], i == first);
 }
 
 tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *e)

@@ -44,18 +44,13 @@ tow_status tow__tokenizer_create(tow_context *ctx, tow_tokenizer **tokenizer)
     return t->cache ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-static void free_set(tow_context *ctx, tow__added_set *set)
-{
-    if (set->items) tow__free(ctx, set->items, set->count, sizeof *set->items);
-}
-
 void tow_tokenizer_free(tow_tokenizer *t)
 {
     if (!t) return;
     tow__bpe_free(t->ctx, &t->bpe);
     if (t->wordpiece.buffer) tow__free(t->ctx, t->wordpiece.buffer, t->wordpiece.buffer_size, 1);
-    free_set(t->ctx, &t->raw);
-    free_set(t->ctx, &t->normalized);
+    tow__added_free(&t->raw);
+    tow__added_free(&t->normalized);
     tow__text_free(&t->text);
     tow__text_free(&t->other);
     tow__ranges_free(&t->words);
@@ -68,15 +63,6 @@ void tow_tokenizer_free(tow_tokenizer *t)
 }
 
 /* ---- added tokens ------------------------------------------------------------------------------------------------ */
-
-static tow_status add_to_set(tow__token_reader *r, tow__added_set *set, tow__added added)
-{
-    tow__added *items = tow__grow(r->ctx, set->items, set->count, set->count + 1, sizeof *items);
-    if (!items) return TOW_OUT_OF_MEMORY;
-    set->items = items;
-    set->items[set->count++] = added;
-    return TOW_OK;
-}
 
 /* Tokens that are found in normalised text are normalised themselves. */
 static tow_status normalize_content(tow__token_reader *r, tow__added *added)
@@ -106,6 +92,7 @@ tow_status tow__add_added(tow__token_reader *r, const char *content, int32_t id,
         if (status != TOW_OK && status != TOW_OUT_OF_MEMORY)
             return tow__refuse(r, status, "added tokens: %.400s", tow_context_error(r->ctx));
         TRY(status);
+        t->vocabulary.entries[id].model = false;
     } else {
         id = there;
     }
@@ -116,7 +103,11 @@ tow_status tow__add_added(tow__token_reader *r, const char *content, int32_t id,
     added.length = strlen(content);
     if (added.normalized) TRY(normalize_content(r, &added));
     t->vocabulary.entries[id].decoded = added.content;
-    if (added.length > 0) TRY(add_to_set(r, added.normalized ? &t->normalized : &t->raw, added));
+    if (added.length == 0)
+        return tow__refuse(r, TOW_UNSUPPORTED,
+                           "added tokens: the normalizer leaves nothing of '%.100s'; set its \"normalized\" to false",
+                           content);
+    TRY(tow__added_push(r->ctx, added.normalized ? &t->normalized : &t->raw, added));
 done:
     return status;
 }
@@ -128,13 +119,14 @@ tow_status tow__read_added(tow__token_reader *r, const tow__node *list)
     if (list && list->kind != TOW__NODE_ARRAY)
         return tow__refuse(r, TOW_BAD_FORMAT, "expected added_tokens to be a list");
     for (const tow__node *n = tow__dom_first(dom, list); n; n = tow__dom_next(dom, n)) {
-        const char *content = tow__dom_string(dom, n, "content", NULL);
-        const int64_t id = tow__dom_integer(dom, n, "id", -1);
-        const bool special = tow__dom_bool(dom, n, "special", false);
-        const tow__added options = {.single_word = tow__dom_bool(dom, n, "single_word", false),
-                                    .lstrip = tow__dom_bool(dom, n, "lstrip", false),
-                                    .rstrip = tow__dom_bool(dom, n, "rstrip", false),
-                                    .normalized = tow__dom_bool(dom, n, "normalized", !special)};
+        const char *content = tow__take_string(r, n, "content", NULL);
+        const int64_t id = tow__take_integer(r, n, "id", -1);
+        const bool special = tow__take_bool(r, n, "special", false);
+        const tow__added options = {.single_word = tow__take_bool(r, n, "single_word", false),
+                                    .lstrip = tow__take_bool(r, n, "lstrip", false),
+                                    .rstrip = tow__take_bool(r, n, "rstrip", false),
+                                    .normalized = tow__take_bool(r, n, "normalized", !special)};
+        TRY(r->wrong);
         if (!content || id < 0 || id > INT32_MAX)
             return tow__refuse(r, TOW_BAD_FORMAT, "expected added tokens to have a content and an id");
         TRY(tow__add_added(r, content, (int32_t)id, special, &options));
@@ -146,8 +138,9 @@ done:
 tow_status tow__tokenizer_finish(tow__token_reader *r)
 {
     tow_tokenizer *t = r->t;
-    tow__added_sort(&t->raw);
-    tow__added_sort(&t->normalized);
+    tow_status status = TOW_OK;
+    TRY(tow__added_finish(r->ctx, &t->raw));
+    TRY(tow__added_finish(r->ctx, &t->normalized));
     if (!t->has_template) { /* a text alone, or two one after the other */
         t->single = (tow__template){.n = 1};
         t->pair = (tow__template){.n = 2, .steps = {{.sequence = 0}, {.sequence = 1, .type = 1}}};
@@ -155,50 +148,60 @@ tow_status tow__tokenizer_finish(tow__token_reader *r)
     if (!t->is_wordpiece) return TOW_OK;
     t->wordpiece.buffer_size = strlen(t->wordpiece.prefix) + t->vocabulary.longest + 1;
     t->wordpiece.buffer = tow__alloc(t->ctx, t->wordpiece.buffer_size, 1);
-    return t->wordpiece.buffer ? TOW_OK : TOW_OUT_OF_MEMORY;
+    if (!t->wordpiece.buffer) TRY(TOW_OUT_OF_MEMORY);
+done:
+    return status;
 }
 
 /* ---- truncation and padding --------------------------------------------------------------------------------------- */
 
+static const char *const sides[] = {"Left", "Right", NULL};
+
 static tow_status read_truncation(tow__token_reader *r, const tow__node *node)
 {
-    static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond"};
+    static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
     tow_encode_options *o = &r->t->options;
-    const char *strategy = tow__dom_string(&r->dom, node, "strategy", strategies[0]);
-    const int64_t most = tow__dom_integer(&r->dom, node, "max_length", 0);
     if (!node) return TOW_OK;
-    if (most < 1) return tow__refuse(r, TOW_BAD_FORMAT, "expected truncation to have a max_length above 0");
+    const int64_t most = tow__take_integer(r, node, "max_length", 0);
+    o->truncation = (tow_truncation)tow__take_choice(r, node, "strategy", strategies, 0);
+    o->truncate_left = tow__take_choice(r, node, "direction", sides, 1) == 0;
+    if (r->wrong == TOW_OK && most < 1)
+        return tow__refuse(r, TOW_BAD_FORMAT, "expected truncation to have a max_length above 0");
     o->max_length = (size_t)most;
-    o->truncate_left = strcmp(tow__dom_string(&r->dom, node, "direction", ""), "Left") == 0;
-    for (int i = 0; i < 3; i++)
-        if (strcmp(strategy, strategies[i]) == 0) {
-            o->truncation = (tow_truncation)i;
-            return TOW_OK;
-        }
-    return tow__refuse(r, TOW_UNSUPPORTED, "the truncation strategy '%.40s' is not known here", strategy);
+    return r->wrong;
 }
 
 /* A text alone is its own longest of a batch. */
 static tow_status read_padding(tow__token_reader *r, const tow__node *node)
 {
+    static const char *const longest[] = {"BatchLongest", "BatchLongest", NULL};
     tow_encode_options *o = &r->t->options;
-    const int64_t length = tow__dom_integer(&r->dom, tow__dom_get(&r->dom, node, "strategy"), "Fixed", 0),
-                  multiple = tow__dom_integer(&r->dom, node, "pad_to_multiple_of", 0),
-                  id = tow__dom_integer(&r->dom, node, "pad_id", 0),
-                  type = tow__dom_integer(&r->dom, node, "pad_type_id", 0);
     if (!node) return TOW_OK;
-    if (length < 0 || length >= INT32_MAX || multiple < 0 || multiple >= INT32_MAX || id < 0 || id > INT32_MAX ||
-        type < 0 || type > INT32_MAX)
+    const tow__node *strategy = tow__dom_get(&r->dom, node, "strategy");
+    const bool fixed = strategy && strategy->kind == TOW__NODE_OBJECT;
+    const int64_t length = fixed ? tow__take_integer(r, strategy, "Fixed", 0) : 0,
+                  multiple = tow__take_integer(r, node, "pad_to_multiple_of", 0),
+                  id = tow__take_integer(r, node, "pad_id", 0), type = tow__take_integer(r, node, "pad_type_id", 0);
+    if (!fixed) tow__take_choice(r, node, "strategy", longest, 0);
+    o->pad_left = tow__take_choice(r, node, "direction", sides, 1) == 0;
+    if (r->wrong == TOW_OK && (length < 0 || length >= INT32_MAX || multiple < 0 || multiple >= INT32_MAX || id < 0 ||
+                               id > INT32_MAX || type < 0 || type > INT32_MAX))
         return tow__refuse(r, TOW_BAD_FORMAT, "expected numbers of padding from 0 to below 2^31");
     o->pad_length = (size_t)length;
     o->pad_multiple = (size_t)multiple;
-    o->pad_left = strcmp(tow__dom_string(&r->dom, node, "direction", ""), "Left") == 0;
     o->pad_id = (int32_t)id;
     o->pad_type = (int32_t)type;
-    return TOW_OK;
+    return r->wrong;
 }
 
 /* ---- tokenizer.json ---------------------------------------------------------------------------------------------- */
+
+/* A part of the file, which may be null. */
+static const tow__node *section(tow__token_reader *r, const char *key)
+{
+    const tow__node *root = &r->dom.nodes[0], *node = tow__dom_get(&r->dom, root, key);
+    return node ? tow__take_object(r, root, key) : NULL;
+}
 
 static tow_status read_sections(tow__token_reader *r)
 {
@@ -208,14 +211,17 @@ static tow_status read_sections(tow__token_reader *r)
     if (root->kind != TOW__NODE_OBJECT || !tow__dom_get(dom, root, "model"))
         return tow__refuse(r, TOW_BAD_FORMAT,
                            "expected an object with a \"model\", found none; is this a tokenizer.json?");
-    TRY(tow__read_normalizer(r, tow__dom_get(dom, root, "normalizer")));
-    TRY(tow__read_splitter(r, tow__dom_get(dom, root, "pre_tokenizer")));
-    TRY(tow__read_model(r, tow__dom_get(dom, root, "model")));
+    TRY(tow__read_normalizer(r, section(r, "normalizer")));
+    TRY(tow__check_growth(r)); /* before added tokens are normalised */
+    TRY(tow__read_splitter(r, section(r, "pre_tokenizer")));
+    TRY(tow__read_model(r, section(r, "model")));
     TRY(tow__read_added(r, tow__dom_get(dom, root, "added_tokens")));
-    TRY(tow__read_processor(r, tow__dom_get(dom, root, "post_processor")));
-    TRY(tow__read_decoder(r, tow__dom_get(dom, root, "decoder")));
-    TRY(read_truncation(r, tow__dom_get(dom, root, "truncation")));
-    TRY(read_padding(r, tow__dom_get(dom, root, "padding")));
+    TRY(tow__read_processor(r, section(r, "post_processor")));
+    TRY(tow__read_decoder(r, section(r, "decoder")));
+    TRY(tow__check_growth(r));
+    TRY(read_truncation(r, section(r, "truncation")));
+    TRY(read_padding(r, section(r, "padding")));
+    TRY(r->wrong);
     TRY(tow__tokenizer_finish(r));
 done:
     return status;

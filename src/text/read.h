@@ -10,11 +10,23 @@ typedef struct tow__token_reader {
     const char *path; /* of the file, for messages */
     tow_tokenizer *t;
     tow__dom dom;
+    tow_status wrong; /* the first value of a wrong kind made this, with its message */
 } tow__token_reader;
 
 /* Errors with the path. */
 __attribute__((format(printf, 3, 4))) tow_status tow__refuse(const tow__token_reader *r, tow_status status,
                                                              const char *format, ...);
+/* Values of members, or what is given if there is none. One of another kind is remembered in r->wrong, with a message; who reads a
+ * section looks there when he is done. Null is of another kind, except where `tokenizers` writes it for values that are optional. */
+const char *tow__take_string(tow__token_reader *r, const tow__node *object, const char *key, const char *otherwise);
+bool tow__take_bool(tow__token_reader *r, const tow__node *object, const char *key, bool otherwise);
+int64_t tow__take_integer(tow__token_reader *r, const tow__node *object, const char *key, int64_t otherwise);
+/* A list or an object; NULL: there is none. */
+const tow__node *tow__take_list(tow__token_reader *r, const tow__node *object, const char *key);
+const tow__node *tow__take_object(tow__token_reader *r, const tow__node *object, const char *key);
+/* The index of a string among names, which end with NULL. */
+int tow__take_choice(tow__token_reader *r, const tow__node *object, const char *key, const char *const *names,
+                     int otherwise);
 /* A string that lives as long as the tokenizer. */
 tow_status tow__keep(tow__token_reader *r, const char *text, const char **copy);
 /* Adds a step: TOW_UNSUPPORTED if there are too many. */
@@ -27,6 +39,8 @@ tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node);
 tow_status tow__read_processor(tow__token_reader *r, const tow__node *node);
 tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node);
 tow_status tow__read_added(tow__token_reader *r, const tow__node *list);
+/* TOW_UNSUPPORTED if replacements could make a text much longer. */
+tow_status tow__check_growth(const tow__token_reader *r);
 
 /* For files of other forms (read_files.c): an empty tokenizer, and its end. */
 tow_status tow__tokenizer_create(tow_context *ctx, tow_tokenizer **t);

@@ -236,16 +236,19 @@ static bool find_file(tow_context *ctx, int directory, const char *base, const c
 }
 
 /* What tokenizer_config.json says about lower case; true if it says nothing. */
-static bool lowers(tow_context *ctx, const char *path)
+static tow_status lowers(tow_context *ctx, const char *path, bool *lower)
 {
     file_text file;
-    tow__dom dom = {.ctx = ctx};
-    bool lower = true;
-    if (read_text(ctx, path, &file) == TOW_OK && tow__dom_parse(ctx, path, file.text, file.length, &dom) == TOW_OK)
-        lower = tow__dom_bool(&dom, &dom.nodes[0], "do_lower_case", true);
-    tow__dom_free(&dom);
+    tow__token_reader r = {.ctx = ctx, .path = path, .dom.ctx = ctx};
+    tow_status status = TOW_OK;
+    TRY(read_text(ctx, path, &file));
+    TRY(tow__dom_parse(ctx, path, file.text, file.length, &r.dom));
+    *lower = tow__take_bool(&r, &r.dom.nodes[0], "do_lower_case", true);
+    TRY(r.wrong);
+done:
+    tow__dom_free(&r.dom);
     free_text(&file);
-    return lower;
+    return status;
 }
 
 static tow_status read_beside(tow_context *ctx, int n, const char *base, tow_tokenizer **tokenizer)
@@ -259,8 +262,9 @@ static tow_status read_beside(tow_context *ctx, int n, const char *base, tow_tok
     } else if (find_file(ctx, n, base, "vocab.json", &path) && find_file(ctx, n, base, "merges.txt", &other)) {
         status = tow_tokenizer_read_bpe(ctx, path.text, other.text, tokenizer);
     } else if (find_file(ctx, n, base, "vocab.txt", &path)) {
-        const bool lower = !find_file(ctx, n, base, "tokenizer_config.json", &other) || lowers(ctx, other.text);
-        status = tow_tokenizer_read_wordpiece(ctx, path.text, lower, tokenizer);
+        bool lower = true;
+        status = find_file(ctx, n, base, "tokenizer_config.json", &other) ? lowers(ctx, other.text, &lower) : TOW_OK;
+        if (status == TOW_OK) status = tow_tokenizer_read_wordpiece(ctx, path.text, lower, tokenizer);
     } else {
         status =
             path.failed || other.failed

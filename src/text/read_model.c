@@ -99,13 +99,13 @@ static tow_status read_bpe(tow__token_reader *r, const tow__node *model)
         return tow__refuse(r, TOW_BAD_FORMAT, "expected the model to have a list of \"merges\"");
     if (dropout && (dropout->kind != TOW__NODE_NUMBER || !dropout->integral || dropout->integer != 0))
         return tow__refuse(r, TOW_UNSUPPORTED, "dropout of merges is not known here; set it to null");
-    TRY(find_unknown(r, tow__dom_string(dom, model, "unk_token", NULL), &b->unk));
+    TRY(find_unknown(r, tow__take_string(r, model, "unk_token", NULL), &b->unk));
     b->byte_level = r->t->byte_level;
-    b->fuse_unk = tow__dom_bool(dom, model, "fuse_unk", false);
-    b->byte_fallback = tow__dom_bool(dom, model, "byte_fallback", false);
-    b->ignore_merges = tow__dom_bool(dom, model, "ignore_merges", false);
-    TRY(tow__keep(r, tow__dom_string(dom, model, "continuing_subword_prefix", ""), &b->prefix));
-    TRY(tow__keep(r, tow__dom_string(dom, model, "end_of_word_suffix", ""), &b->suffix));
+    b->fuse_unk = tow__take_bool(r, model, "fuse_unk", false);
+    b->byte_fallback = tow__take_bool(r, model, "byte_fallback", false);
+    b->ignore_merges = tow__take_bool(r, model, "ignore_merges", false);
+    TRY(tow__keep(r, tow__take_string(r, model, "continuing_subword_prefix", ""), &b->prefix));
+    TRY(tow__keep(r, tow__take_string(r, model, "end_of_word_suffix", ""), &b->suffix));
     if (b->byte_level && (*b->prefix || *b->suffix))
         return tow__refuse(r, TOW_UNSUPPORTED, "byte-level tokens with a prefix or suffix of words are not known here");
     tow__find_bytes(r);
@@ -120,12 +120,12 @@ done:
 static tow_status read_wordpiece(tow__token_reader *r, const tow__node *model)
 {
     tow__wordpiece *w = &r->t->wordpiece;
-    const int64_t most = tow__dom_integer(&r->dom, model, "max_input_chars_per_word", 100);
+    const int64_t most = tow__take_integer(r, model, "max_input_chars_per_word", 100);
     tow_status status = TOW_OK;
     r->t->is_wordpiece = true;
     w->max_characters = most > 0 ? (size_t)most : 0;
-    TRY(find_unknown(r, tow__dom_string(&r->dom, model, "unk_token", "[UNK]"), &w->unk));
-    TRY(tow__keep(r, tow__dom_string(&r->dom, model, "continuing_subword_prefix", "##"), &w->prefix));
+    TRY(find_unknown(r, tow__take_string(r, model, "unk_token", "[UNK]"), &w->unk));
+    TRY(tow__keep(r, tow__take_string(r, model, "continuing_subword_prefix", "##"), &w->prefix));
     if (r->t->byte_level) return tow__refuse(r, TOW_UNSUPPORTED, "WordPiece on bytes is not known here");
 done:
     return status;
@@ -134,14 +134,15 @@ done:
 /* Old files do not say what their model is: one with merges is BPE. */
 tow_status tow__read_model(tow__token_reader *r, const tow__node *model)
 {
-    const char *type =
-        tow__dom_string(&r->dom, model, "type", tow__dom_get(&r->dom, model, "merges") ? "BPE" : "WordPiece");
-    tow_status status = TOW_OK;
+    const char *type = tow__take_string(r, model, "type", tow__dom_get(&r->dom, model, "merges") ? "BPE" : "WordPiece");
+    tow_status status = r->wrong;
     const bool bpe = strcmp(type, "BPE") == 0;
+    TRY(status);
     if (!bpe && strcmp(type, "WordPiece") != 0)
         return tow__refuse(r, TOW_UNSUPPORTED, "expected a model of type BPE or WordPiece, found '%.100s'", type);
     TRY(read_vocabulary(r, model));
     TRY(bpe ? read_bpe(r, model) : read_wordpiece(r, model));
+    TRY(r->wrong);
 done:
     return status;
 }

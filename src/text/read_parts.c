@@ -4,6 +4,10 @@
 
 #include "src/text/read.h"
 
+enum {
+    MOST_GROWTH = 1024 /* of a text by all replacements */
+};
+
 /* One value of a step. */
 typedef struct field {
     const char *key; /* NULL: the end of the fields */
@@ -31,17 +35,24 @@ struct part {
 
 static tow_status read_part(tow__token_reader *r, const tow__node *node, const part *parts, const char *what, int depth)
 {
-    const char *type = tow__dom_string(&r->dom, node, "type", NULL);
     const part *p = parts;
     tow_status status = TOW_OK;
-    if (!node) return TOW_OK;
+    if (!node) return r->wrong;
+    const char *type = tow__take_string(r, node, "type", NULL);
+    TRY(r->wrong);
     if (!type || depth > 8) return tow__refuse(r, TOW_BAD_FORMAT, "expected a %s with a type", what);
     while (p->type && strcmp(p->type, type) != 0) p++;
     if (!p->type)
         return tow__refuse(r, TOW_UNSUPPORTED,
                            "the %s '%.100s' is not known here; docs/tokenizers.md lists those that are", what, type);
-    if (!p->list) return p->read(r, node, p);
-    const tow__node *list = tow__dom_get(&r->dom, node, p->list);
+    if (!p->list) {
+        status = p->read(r, node, p);
+        return status == TOW_OK ? r->wrong : status;
+    }
+    const tow__node *list = tow__take_list(r, node, p->list);
+    TRY(r->wrong);
+    if (!list)
+        return tow__refuse(r, TOW_BAD_FORMAT, "expected the %s Sequence to have a list of \"%s\"", what, p->list);
     for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n))
         TRY(read_part(r, n, parts, what, depth + 1));
 done:
@@ -49,18 +60,17 @@ done:
 }
 
 /* The literal text of a pattern; NULL: it is a regular expression. */
-static const char *literal(const tow__token_reader *r, const tow__node *node)
+static const char *literal(tow__token_reader *r, const tow__node *node)
 {
-    return tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "String", NULL);
+    return tow__take_string(r, tow__take_object(r, node, "pattern"), "String", NULL);
 }
 
-static tow__prepend_scheme scheme_of(const tow__token_reader *r, const tow__node *node)
+static tow__prepend_scheme scheme_of(tow__token_reader *r, const tow__node *node)
 {
-    const bool old = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
-    const char *name = tow__dom_string(&r->dom, node, "prepend_scheme", old ? "always" : "never");
-    return strcmp(name, "never") == 0   ? TOW__PREPEND_NEVER
-           : strcmp(name, "first") == 0 ? TOW__PREPEND_FIRST
-                                        : TOW__PREPEND_ALWAYS;
+    static const char *const names[] = {"always", "first", "never", NULL};
+    const bool old = tow__take_bool(r, node, "add_prefix_space", true);
+    return (tow__prepend_scheme)tow__take_choice(r, node, "prepend_scheme", names,
+                                                 old ? TOW__PREPEND_ALWAYS : TOW__PREPEND_NEVER);
 }
 
 /* ---- steps of values --------------------------------------------------------------------------------------------- */
@@ -68,24 +78,25 @@ static tow__prepend_scheme scheme_of(const tow__token_reader *r, const tow__node
 static tow_status read_field(tow__token_reader *r, const tow__node *node, const field *f, const char *what,
                              const char *type, void *to)
 {
-    const tow__dom *d = &r->dom;
     const char *text = f->form == LITERAL ? literal(r, node)
-                       : f->form == TEXT  ? tow__dom_string(d, node, f->key, f->text)
+                       : f->form == TEXT  ? tow__take_string(r, node, f->key, f->text)
                                           : NULL;
     switch (f->form) {
     case FLAG:
-        *(bool *)to = tow__dom_bool(d, node, f->key, f->as_flag ? tow__dom_bool(d, node, f->as_flag, true) : f->flag);
+        *(bool *)to = tow__take_bool(r, node, f->key, f->as_flag ? tow__take_bool(r, node, f->as_flag, true) : f->flag);
         break;
     case NUMBER:
-        *(int64_t *)to = tow__dom_integer(d, node, f->key, 0);
+        *(int64_t *)to = tow__take_integer(r, node, f->key, 0);
         break;
     case SCHEME:
         *(tow__prepend_scheme *)to = scheme_of(r, node);
         break;
     case TEXT:
     case LITERAL:
-        if (text) return tow__keep(r, text, to);
-        return tow__refuse(r, TOW_UNSUPPORTED, "the %s %s with a regular expression is not known here", what, type);
+        if (text && (*text || f->form == TEXT)) return tow__keep(r, text, to);
+        if (r->wrong != TOW_OK) return r->wrong;
+        return tow__refuse(r, TOW_UNSUPPORTED, "the %s %s with %s is not known here", what, type,
+                           text ? "an empty pattern" : "a regular expression");
     }
     return TOW_OK;
 }
@@ -98,6 +109,29 @@ static tow_status read_fields(tow__token_reader *r, const tow__node *node, const
     for (const field *f = p->fields; f && f->key && status == TOW_OK; f++)
         status = read_field(r, node, f, what, p->type, (char *)step + f->at);
     return status;
+}
+
+/* How many times as long a replacement is as what it replaces. */
+static double growth(const char *from, const char *to)
+{
+    const double factor = (double)strlen(to) / (double)strlen(from);
+    return factor > 1.0 ? factor : 1.0;
+}
+
+/* Replacements multiply: a small file must not make a long text of a short one. */
+tow_status tow__check_growth(const tow__token_reader *r)
+{
+    const tow_tokenizer *t = r->t;
+    double normalized = 1.0, decoded = 1.0;
+    for (int i = 0; i < t->n_normals; i++)
+        if (t->normals[i].kind == TOW__REPLACE) normalized *= growth(t->normals[i].from, t->normals[i].to);
+    for (int i = 0; i < t->n_decoders; i++)
+        if (t->decoders[i].kind == TOW__DECODE_REPLACE) decoded *= growth(t->decoders[i].from, t->decoders[i].to);
+    if (normalized <= MOST_GROWTH && decoded <= MOST_GROWTH) return TOW_OK;
+    return tow__refuse(r, TOW_UNSUPPORTED,
+                       "the %s can make a text %.3g times as long by its replacements; expected at most %d times",
+                       normalized > MOST_GROWTH ? "normalizer" : "decoder",
+                       normalized > MOST_GROWTH ? normalized : decoded, MOST_GROWTH);
 }
 
 /* ---- normalisers ------------------------------------------------------------------------------------------------- */
@@ -127,6 +161,8 @@ tow_status tow__read_normalizer(tow__token_reader *r, const tow__node *node)
         {"Sequence", .list = "normalizers"},
         {"NFC", normal, TOW__NFC},
         {"NFD", normal, TOW__NFD},
+        {"NFKC", normal, TOW__NFKC},
+        {"NFKD", normal, TOW__NFKD},
         {"Lowercase", normal, TOW__LOWERCASE},
         {"StripAccents", normal, TOW__STRIP_ACCENTS},
         {"BertNormalizer", normal, TOW__BERT_NORMAL, .fields = bert},
@@ -166,17 +202,11 @@ static const struct {
     {CONTRACTIONS_GPT4 LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES_ONE, TOW__SPLIT_TIKTOKEN, 3},
 };
 
-static tow_status behaviour_of(const tow__token_reader *r, const tow__node *node, const char *otherwise,
-                               tow__behaviour *behaviour)
+static tow__behaviour behaviour_of(tow__token_reader *r, const tow__node *node)
 {
-    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
-    const char *name = tow__dom_string(&r->dom, node, "behavior", otherwise);
-    for (int i = 0; i < 5; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *behaviour = (tow__behaviour)i;
-            return TOW_OK;
-        }
-    return tow__refuse(r, TOW_BAD_FORMAT, "expected the behavior Isolated, Removed, ..., found '%.100s'", name);
+    static const char *const names[] = {"Isolated",       "Removed",    "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous", NULL};
+    return (tow__behaviour)tow__take_choice(r, node, "behavior", names, TOW__ISOLATED);
 }
 
 static tow_status new_split(tow__token_reader *r, int kind, tow__split **split)
@@ -195,9 +225,9 @@ static tow_status split_simple(tow__token_reader *r, const tow__node *node, cons
     tow__split *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
-    s->each = tow__dom_bool(&r->dom, node, "individual_digits", false);
+    s->each = tow__take_bool(r, node, "individual_digits", false);
     if (p->kind == TOW__SPLIT_DIGITS) s->behaviour = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
-    if (p->kind == TOW__SPLIT_PUNCTUATION) TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
+    if (p->kind == TOW__SPLIT_PUNCTUATION) s->behaviour = behaviour_of(r, node);
 done:
     return status;
 }
@@ -205,12 +235,12 @@ done:
 /* "Split": a literal text, or one of the regular expressions, whose matches are the words. */
 static tow_status split_pattern(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    const char *regex = tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "Regex", NULL);
-    const bool invert = tow__dom_bool(&r->dom, node, "invert", false);
+    const char *regex = tow__take_string(r, tow__take_object(r, node, "pattern"), "Regex", NULL);
+    const bool invert = tow__take_bool(r, node, "invert", false);
     tow__split *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
-    TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
+    s->behaviour = behaviour_of(r, node);
     if (literal(r, node)) {
         if (invert)
             return tow__refuse(r, TOW_UNSUPPORTED,
@@ -237,11 +267,13 @@ static tow_status split_bytes(tow__token_reader *r, const tow__node *node, const
 {
     tow__split *s = NULL;
     tow_status status = TOW_OK;
-    const bool prefix = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+    const bool prefix = tow__take_bool(r, node, "add_prefix_space", true);
+    if (r->t->byte_level)
+        return tow__refuse(r, TOW_UNSUPPORTED, "ByteLevel behind ByteLevel is not known here: the bytes of bytes");
     if (prefix && r->t->n_splits > 0)
         return tow__refuse(r, TOW_UNSUPPORTED,
                            "ByteLevel with add_prefix_space behind other pre_tokenizers is not known here");
-    if (tow__dom_bool(&r->dom, node, "use_regex", true)) TRY(new_split(r, p->kind, &s));
+    if (tow__take_bool(r, node, "use_regex", true)) TRY(new_split(r, p->kind, &s));
     r->t->add_prefix_space = prefix;
     r->t->byte_level = true;
 done:
@@ -256,9 +288,9 @@ static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, c
         return tow__refuse(r, TOW_UNSUPPORTED, "Metaspace behind other pre_tokenizers is not known here");
     TRY(new_split(r, p->kind, &s));
     s->behaviour = TOW__MERGED_WITH_NEXT;
-    s->splits = tow__dom_bool(&r->dom, node, "split", true);
+    s->splits = tow__take_bool(r, node, "split", true);
     s->prepend = scheme_of(r, node);
-    TRY(tow__keep(r, tow__dom_string(&r->dom, node, "replacement", "\xe2\x96\x81"), &s->pattern));
+    TRY(tow__keep(r, tow__take_string(r, node, "replacement", "\xe2\x96\x81"), &s->pattern));
 done:
     return status;
 }
@@ -288,10 +320,10 @@ static tow_status special_ids(const tow__token_reader *r, const tow__node *node,
 {
     const tow__node *token = tow__dom_get(&r->dom, tow__dom_get(&r->dom, node, "special_tokens"), name);
     const tow__node *ids = tow__dom_get(&r->dom, token, "ids");
-    if (!ids || ids->count > 4)
+    if (!ids || ids->kind != TOW__NODE_ARRAY || ids->count > 4)
         return tow__refuse(r, TOW_BAD_FORMAT, "the template names '%.100s', which has no ids", name);
     for (const tow__node *n = tow__dom_first(&r->dom, ids); n; n = tow__dom_next(&r->dom, n)) {
-        if (n->kind != TOW__NODE_NUMBER ||
+        if (n->kind != TOW__NODE_NUMBER || !n->integral ||
             !tow_tokenizer_token(r->t, n->integer <= INT32_MAX ? (int32_t)n->integer : -1))
             return tow__refuse(r, TOW_BAD_FORMAT, "the template has an id of '%.100s' that is not in the vocabulary",
                                name);
@@ -312,12 +344,15 @@ static tow_status read_template(tow__token_reader *r, const tow__node *node, con
         tow__template_step *step = &template->steps[template->n++];
         const tow__node *token = tow__dom_get(&r->dom, n, "SpecialToken"),
                         *sequence = tow__dom_get(&r->dom, n, "Sequence");
-        const char *name = tow__dom_string(&r->dom, token ? token : sequence, "id", NULL);
+        const char *name = tow__take_string(r, token ? token : sequence, "id", NULL);
         if (!name)
             return tow__refuse(r, TOW_BAD_FORMAT, "expected a SpecialToken or a Sequence with an id in the template");
-        const int64_t type = tow__dom_integer(&r->dom, token ? token : sequence, "type_id", 0);
-        *step =
-            (tow__template_step){.sequence = token ? -1 : strcmp(name, "B") == 0, .type = (int32_t)(type & INT32_MAX)};
+        const int64_t type = tow__take_integer(r, token ? token : sequence, "type_id", 0);
+        TRY(r->wrong);
+        if (type < 0 || type > INT32_MAX || (!token && strcmp(name, "A") != 0 && strcmp(name, "B") != 0))
+            return tow__refuse(r, TOW_BAD_FORMAT,
+                               "expected the texts A and B, and types from 0 to below 2^31, in the template");
+        *step = (tow__template_step){.sequence = token ? -1 : strcmp(name, "B") == 0, .type = (int32_t)type};
         if (token) TRY(special_ids(r, node, name, step));
     }
 done:
@@ -340,8 +375,8 @@ done:
 
 static void trim(tow__token_reader *r, const tow__node *node)
 {
-    r->t->trim_offsets = tow__dom_bool(&r->dom, node, "trim_offsets", true);
-    r->t->trims_prefix_space = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+    r->t->trim_offsets = tow__take_bool(r, node, "trim_offsets", true);
+    r->t->trims_prefix_space = tow__take_bool(r, node, "add_prefix_space", true);
 }
 
 static tow_status process_bytes(tow__token_reader *r, const tow__node *node, const part *p)
@@ -356,8 +391,8 @@ static tow_status pair_id(const tow__token_reader *r, const tow__node *node, con
 {
     const tow__node *first = tow__dom_first(&r->dom, tow__dom_get(&r->dom, node, key));
     const tow__node *second = first ? tow__dom_next(&r->dom, first) : NULL;
-    if (second && second->kind == TOW__NODE_NUMBER && second->integer >= 0 && second->integer <= INT32_MAX &&
-        tow_tokenizer_token(r->t, (int32_t)second->integer)) {
+    if (second && first->kind == TOW__NODE_STRING && second->kind == TOW__NODE_NUMBER && second->integral &&
+        second->integer >= 0 && second->integer <= INT32_MAX && tow_tokenizer_token(r->t, (int32_t)second->integer)) {
         *id = (int32_t)second->integer;
         return TOW_OK;
     }

@@ -34,9 +34,13 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
         memcpy(spans, text->spans, text->length * sizeof *spans);
     }
     const size_t length = text->length;
-    tow_context *ctx = text->ctx;
+    const uint32_t origin = text->origin;
     tow__text_free(text);
-    *text = (tow__text){.ctx = ctx, .bytes = bytes, .spans = spans, .length = length, .capacity = capacity};
+    text->bytes = bytes;
+    text->spans = spans;
+    text->length = length;
+    text->capacity = capacity;
+    text->origin = origin;
     return true;
 }
 
@@ -68,6 +72,30 @@ void tow__text_add_original(tow__text *text, const char *original, size_t begin,
     text->length += end - begin;
 }
 
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
+
+void tow__changer_init(tow__changer *x, const tow__text *from, tow__text *to)
+{
+    *x = (tow__changer){.from = from, .to = to};
+}
+
+static void skip_character(tow__changer *x)
+{
+    if (x->at < x->from->length) x->at++;
+    while (x->at < x->from->length && tow__utf8_continues(x->from->bytes[x->at])) x->at++;
+}
+
+void tow__changer_put(tow__changer *x, uint32_t c, int64_t change)
+{
+    const tow__text *from = x->from;
+    const size_t at = change <= 0 && x->at < from->length ? x->at : x->at - (x->at > 0);
+    const bool nothing = from->length == 0 || (change > 0 && x->at == 0);
+    tow__text_add_char(x->to, c, nothing ? (tow__span){from->origin, from->origin} : from->spans[at]);
+    if (change > 0) return;
+    skip_character(x);
+    for (; change < 0 && x->at < from->length; change++) skip_character(x);
+}
+
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 void tow__ranges_add(tow__ranges *r, size_t begin, size_t end)
@@ -92,7 +120,7 @@ void tow__ranges_free(tow__ranges *r)
     *r = (tow__ranges){.ctx = r->ctx};
 }
 
-void tow__pieces_add(tow__pieces *p, int32_t id, size_t length)
+void tow__pieces_add(tow__pieces *p, int32_t id, size_t begin, size_t end)
 {
     if (p->failed) return;
     if (p->count == p->capacity) {
@@ -105,7 +133,7 @@ void tow__pieces_add(tow__pieces *p, int32_t id, size_t length)
         p->items = items;
         p->capacity = capacity;
     }
-    p->items[p->count++] = (tow__piece){id, (uint32_t)length};
+    p->items[p->count++] = (tow__piece){id, (uint32_t)begin, (uint32_t)end};
 }
 
 void tow__pieces_free(tow__pieces *p)

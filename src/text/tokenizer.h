@@ -24,7 +24,8 @@ typedef struct tow__text {
     char *bytes;
     tow__span *spans;
     size_t length, capacity;
-    bool failed; /* memory was missing */
+    uint32_t origin; /* where its part of the original begins */
+    bool failed;     /* memory was missing */
 } tow__text;
 
 void tow__text_init(tow__text *text, tow_context *ctx);
@@ -35,17 +36,30 @@ void tow__text_add_char(tow__text *text, uint32_t c, tow__span span);
 /* Adds a piece of an original text, character by character. */
 void tow__text_add_original(tow__text *text, const char *original, size_t begin, size_t end);
 
+/* Writes a text from another one, character by character, with the places that the new characters come from. */
+typedef struct tow__changer {
+    const tow__text *from;
+    tow__text *to;
+    size_t at; /* bytes of `from` that are replaced or removed */
+} tow__changer;
+
+void tow__changer_init(tow__changer *changer, const tow__text *from, tow__text *to);
+/* The next character. It is an addition if change > 0, with the place of what is before it. Otherwise it takes the place of the
+ * next character of `from`, behind which -change more are removed. */
+void tow__changer_put(tow__changer *changer, uint32_t c, int64_t change);
+
 /* ---- vocabulary (vocabulary.c) ----------------------------------------------------------------------------------- */
 
 typedef struct tow__entry {
     const char *token; /* NULL: no token has this id */
     uint32_t length;
+    bool model; /* a token of the model; others are only found as added tokens */
     bool added, special;
     const char *
         decoded; /* what takes the token's place in decoded text: an added token as normalisation makes it; NULL: none */
 } tow__entry;
 
-/* Tokens by id, and ids by token; an added token hides one of the model of the same text. */
+/* Tokens by id, and ids by token. */
 typedef struct tow__vocabulary {
     tow_context *ctx;
     tow__arena strings;
@@ -61,12 +75,38 @@ void tow__vocabulary_init(tow__vocabulary *v, tow_context *ctx);
 void tow__vocabulary_free(tow__vocabulary *v);
 tow_status tow__vocabulary_add(tow__vocabulary *v, const char *token, size_t length, int32_t id);
 int32_t tow__vocabulary_find(const tow__vocabulary *v, const char *token, size_t length);
+/* The same for models, which do not see added tokens that are not theirs. */
+int32_t tow__vocabulary_find_model(const tow__vocabulary *v, const char *token, size_t length);
+
+/* ---- tries (trie.c) ---------------------------------------------------------------------------------------------- */
+
+typedef struct tow__trie_key {
+    const char *text;
+    uint32_t length;
+    int32_t value; /* at least 0 */
+} tow__trie_key;
+
+typedef struct tow__trie {
+    tow_context *ctx;
+    size_t count;       /* of nodes; node 0 is the root */
+    uint32_t *children; /* [count + 1] of node i: nodes children[i] to children[i + 1] */
+    uint8_t *labels;    /* [count] the last byte of a node */
+    int32_t *values;    /* [count] TOW__NO_ID: no key ends here */
+} tow__trie;
+
+/* Sorts the keys. Of equal ones that with the smallest value counts. reversed: of their bytes from the last to the first. */
+tow_status tow__trie_build(tow_context *ctx, size_t count, tow__trie_key *keys, bool reversed, tow__trie *trie);
+void tow__trie_free(tow__trie *trie);
+/* The child with that label, or 0. */
+uint32_t tow__trie_child(const tow__trie *trie, uint32_t node, unsigned char label);
 
 /* ---- normalisation (normalize.c) --------------------------------------------------------------------------------- */
 
 typedef enum tow__normal_kind {
     TOW__NFC,
     TOW__NFD,
+    TOW__NFKC,
+    TOW__NFKD,
     TOW__LOWERCASE,
     TOW__STRIP_ACCENTS,
     TOW__BERT_NORMAL,
@@ -82,6 +122,8 @@ typedef struct tow__normal {
     const char *from, *to;               /* of TOW__REPLACE; `to` of TOW__PREPEND */
 } tow__normal;
 
+/* A normal form of Unicode (normal_forms.c). */
+void tow__normal_form(const tow__text *from, bool composed, bool compatible, tow__text *to);
 /* Takes `text` through all steps; `other` is a place to work. */
 void tow__normalize_text(const tow__normal *steps, int n, tow__text *text, tow__text *other);
 
@@ -144,10 +186,10 @@ size_t tow__word_tiktoken(const tow__split *split, const char *text, size_t at, 
 
 /* ---- models (bpe.c, wordpiece.c) --------------------------------------------------------------------------------- */
 
-/* A token of a word: id and length in bytes. */
+/* A token of a word: id, and bytes of the word that it stands for. */
 typedef struct tow__piece {
     int32_t id;
-    uint32_t length;
+    uint32_t begin, end;
 } tow__piece;
 typedef struct tow__pieces {
     tow_context *ctx;
@@ -155,7 +197,7 @@ typedef struct tow__pieces {
     size_t count, capacity;
     bool failed;
 } tow__pieces;
-void tow__pieces_add(tow__pieces *pieces, int32_t id, size_t length);
+void tow__pieces_add(tow__pieces *pieces, int32_t id, size_t begin, size_t end);
 void tow__pieces_free(tow__pieces *pieces);
 
 typedef struct tow__merge {
@@ -204,11 +246,22 @@ typedef struct tow__added {
     bool single_word, lstrip, rstrip, normalized;
 } tow__added;
 
-/* Added tokens by their first byte, the longest ones first. */
+/* Where an added token begins, and which. */
+typedef struct tow__added_place {
+    uint32_t at, item;
+} tow__added_place;
+
+/* Added tokens and the automaton that finds them. */
 typedef struct tow__added_set {
+    tow_context *ctx;
     tow__added *items;
-    size_t count;
-    uint32_t first[257]; /* items of first byte b: first[b] to first[b + 1] */
+    size_t count, capacity;
+    tow__trie trie; /* of the reversed tokens; its values are the longest tokens that end there, as indices of items */
+    uint32_t *fallback;      /* [trie.count] */
+    bool ends[256];          /* bytes that are the last one of a token */
+    tow__added_place *found; /* to work in */
+    size_t n_found;          /* capacity */
+    size_t steps;            /* of the automaton so far: at most two for each byte */
 } tow__added_set;
 
 /* A step of a template: the first or second text, or a token. */
@@ -246,7 +299,7 @@ enum {
 };
 typedef struct tow__cached {
     uint64_t hash;
-    uint8_t length, count, lengths[TOW__CACHE_PIECES]; /* length 0: nothing */
+    uint8_t length, count, begins[TOW__CACHE_PIECES], ends[TOW__CACHE_PIECES]; /* length 0: nothing */
     char word[TOW__CACHE_WORD];
     int32_t ids[TOW__CACHE_PIECES];
 } tow__cached;
@@ -276,24 +329,32 @@ struct tow_tokenizer {
     tow__cached *cache;
 };
 
+/* Characters of white space at the ends of a token, as normalisation made it. */
+typedef struct tow__margins {
+    uint32_t leading, trailing;
+} tow__margins;
+
 struct tow_encoding {
     tow_context *ctx;
     tow_token *tokens;
     int32_t *ids;
+    tow__margins *margins;
     size_t count, capacity;
 };
 
 /* Cuts a text at added tokens: calls `visit` with what is between them (id TOW__NO_ID) and with them, in order. */
 typedef tow_status (*tow__added_visitor)(void *user, size_t begin, size_t end, int32_t id);
-tow_status tow__added_split(const tow__added_set *set, const char *text, size_t length, tow__added_visitor visit,
-                            void *user);
-/* Adds a token to an encoding. */
-tow_status tow__encoding_push(tow_encoding *encoding, tow_token token);
+tow_status tow__added_split(tow__added_set *set, const char *text, size_t length, tow__added_visitor visit, void *user);
+tow_status tow__added_push(tow_context *ctx, tow__added_set *set, tow__added added);
+/* Makes the automaton, when all are there. */
+tow_status tow__added_finish(tow_context *ctx, tow__added_set *set);
+void tow__added_free(tow__added_set *set);
+/* Adds a token to an encoding. margins: of tokens whose offsets may be trimmed; NULL: none. */
+tow_status tow__encoding_push(tow_encoding *encoding, tow_token token, const tow__margins *margins);
 /* Adds the tokens of a text, with nothing around them. */
 tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *encoding);
-/* Leaves spaces at the ends of a text's tokens out of their offsets, if the file says so. */
-void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_token *tokens, size_t count);
-/* Sorts added tokens, which are in the arena. */
-void tow__added_sort(tow__added_set *set);
+/* Leaves spaces at the ends of a text's tokens, which are those of the encoding from `first` on, out of their offsets, if the file
+ * says so. */
+void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_encoding *encoding, size_t first);
 
 #endif

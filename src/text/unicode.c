@@ -54,11 +54,28 @@ uint32_t tow__lower_case(uint32_t c)
     return (uint32_t)((int32_t)c + lower_runs[low].difference);
 }
 
-int tow__decompose_character(uint32_t c, uint32_t parts[TOW__MOST_DECOMPOSED])
+/* Entries are code << 20 | begin << 5 | count, of parts in the pool. */
+static int find_parts(const uint64_t *entries, size_t n, const uint32_t *pool, uint32_t c, uint32_t *parts)
 {
-    size_t low = 0, high = COUNT(decompositions);
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (entries[middle] >> 20 < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == n || entries[low] >> 20 != c) return 0;
+    const int count = (int)(entries[low] & 31);
+    for (int i = 0; i < count; i++) parts[i] = pool[(entries[low] >> 5 & 0x7fff) + (size_t)i];
+    return count;
+}
+
+int tow__decompose_character(uint32_t c, bool compatible, uint32_t parts[TOW__MOST_DECOMPOSED])
+{
+    int n = 0;
     parts[0] = c;
-    if (c < 0xc0) return 1;
+    if (c < 0xa0) return 1;
     if (c >= HANGUL && c < HANGUL_END) {
         const uint32_t s = c - HANGUL, trailing = s % N_TRAILING;
         parts[0] = LEADING + s / (N_VOWELS * N_TRAILING);
@@ -66,18 +83,9 @@ int tow__decompose_character(uint32_t c, uint32_t parts[TOW__MOST_DECOMPOSED])
         parts[2] = TRAILING + trailing;
         return trailing > 0 ? 3 : 2;
     }
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (decompositions[middle] >> 13 < c)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == COUNT(decompositions) || decompositions[low] >> 13 != c) return 1;
-    const size_t begin = decompositions[low] & 0x1fff;
-    const size_t end = low + 1 < COUNT(decompositions) ? decompositions[low + 1] & 0x1fff : COUNT(decomposed);
-    for (size_t i = begin; i < end; i++) parts[i - begin] = decomposed[i];
-    return (int)(end - begin);
+    if (compatible) n = find_parts(compatible_decompositions, COUNT(compatible_decompositions), decomposed, c, parts);
+    if (n == 0) n = find_parts(decompositions, COUNT(decompositions), decomposed, c, parts);
+    return n > 0 ? n : 1;
 }
 
 int tow__combining_class(uint32_t c)

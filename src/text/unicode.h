@@ -28,10 +28,10 @@ static inline unsigned tow__classes(uint32_t c) { return c < 128 ? tow__ascii_cl
 uint32_t tow__lower_case(uint32_t c);
 
 enum {
-    TOW__MOST_DECOMPOSED = 4
+    TOW__MOST_DECOMPOSED = 18
 };
-/* The canonical decomposition as a whole, 1 to 4 code points. */
-int tow__decompose_character(uint32_t c, uint32_t parts[TOW__MOST_DECOMPOSED]);
+/* The canonical decomposition as a whole, 1 to 4 code points, or that for compatibility, up to 18. */
+int tow__decompose_character(uint32_t c, bool compatible, uint32_t parts[TOW__MOST_DECOMPOSED]);
 /* The canonical combining class. */
 int tow__combining_class(uint32_t c);
 /* The composition of two code points, or 0. */

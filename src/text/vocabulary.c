@@ -35,6 +35,12 @@ int32_t tow__vocabulary_find(const tow__vocabulary *v, const char *token, size_t
     return (int32_t)v->slots[find_slot(v, token, length)] - 1;
 }
 
+int32_t tow__vocabulary_find_model(const tow__vocabulary *v, const char *token, size_t length)
+{
+    const int32_t id = tow__vocabulary_find(v, token, length);
+    return id != TOW__NO_ID && v->entries[id].model ? id : TOW__NO_ID;
+}
+
 static tow_status rehash(tow__vocabulary *v, size_t n_slots)
 {
     uint32_t *old = v->slots, *slots = tow__alloc(v->ctx, n_slots, sizeof *slots);
@@ -78,7 +84,7 @@ tow_status tow__vocabulary_add(tow__vocabulary *v, const char *token, size_t len
     char *copy = tow__arena_alloc(&v->strings, length + 1, 1);
     if (!copy) return TOW_OUT_OF_MEMORY;
     memcpy(copy, token, length);
-    v->entries[id] = (tow__entry){.token = copy, .length = (uint32_t)length};
+    v->entries[id] = (tow__entry){.token = copy, .length = (uint32_t)length, .model = true};
     v->slots[slot] = (uint32_t)id + 1;
     v->n_tokens++;
     if (length > v->longest) v->longest = (uint32_t)length;

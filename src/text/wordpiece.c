@@ -21,7 +21,7 @@ static int32_t longest(const tow__wordpiece *w, const tow__vocabulary *v, const 
     memcpy(w->buffer + prefix, word + at, stop - at);
     for (*end = stop; *end > at; --*end) {
         if (*end < length && tow__utf8_continues(word[*end])) continue;
-        const int32_t id = tow__vocabulary_find(v, w->buffer, prefix + (*end - at));
+        const int32_t id = tow__vocabulary_find_model(v, w->buffer, prefix + (*end - at));
         if (id != TOW__NO_ID) return id;
     }
     return TOW__NO_ID;
@@ -36,9 +36,9 @@ void tow__wordpiece_word(tow__wordpiece *w, const tow__vocabulary *v, const char
         const int32_t id = too_long ? TOW__NO_ID : longest(w, v, word, length, at, &end);
         if (id == TOW__NO_ID) {
             pieces->count = first < pieces->count ? first : pieces->count;
-            tow__pieces_add(pieces, w->unk, length);
+            tow__pieces_add(pieces, w->unk, 0, length);
             return;
         }
-        tow__pieces_add(pieces, id, end - at);
+        tow__pieces_add(pieces, id, at, end);
     }
 }

@@ -75,7 +75,7 @@ static void bad_files(void **state)
         {"{\"normalizer\":{}," BPE "}", TOW_BAD_FORMAT, "expected a normalizer with a type"},
         {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\d\"},\"behavior\":\"Isolated\"}," BPE "}",
          TOW_UNSUPPORTED, "the pre_tokenizer Split with the regular expression '\\d' is not known here"},
-        {"{\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Gone\"}," BPE "}", TOW_BAD_FORMAT,
+        {"{\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Gone\"}," BPE "}", TOW_UNSUPPORTED,
          "found 'Gone'"},
         {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}"
          "," BPE "}",
@@ -219,7 +219,7 @@ static void options_of_the_file(void **state)
         "\"pad_type_id\":2,\"pad_token\":\"b\"}," BPE "}";
     static const char *const wrong[][2] = {
         {"{\"truncation\":{\"max_length\":0}," BPE "}", "max_length above 0"},
-        {"{\"truncation\":{\"max_length\":2,\"strategy\":\"Middle\"}," BPE "}", "'Middle' is not known"},
+        {"{\"truncation\":{\"max_length\":2,\"strategy\":\"Middle\"}," BPE "}", "found 'Middle'"},
         {"{\"padding\":{\"strategy\":{\"Fixed\":-1}}," BPE "}", "from 0 to below 2^31"}};
     tow_tokenizer *t;
     tow_encoding *e;
@@ -258,6 +258,154 @@ static void added_tokens_are_decoded_normalised(void **state)
     assert_string_equal(decoded, "qq RR");
     assert_string_equal(tow_tokenizer_token(t, 4), "QQ");
     tow_tokenizer_free(t);
+}
+
+/* Ids and offsets as the package has them. */
+static void equal_to_the_package_in_corners(void **state)
+{
+    fixture *f = *state;
+#define BYTES                                                                                                          \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"e\":0,\"\xc3\x8c\":1,\"\xc4\xa3\":2,\"\xc3\x8d\":3,\"\xc4\xb7\":4,"      \
+    "\"a\":5,\"b\":"                                                                                                   \
+    "6,\"\xc4\xa0\":7,\"\xc3\xa9\":8,\"\xc3\x83\":9,\"\xc2\xa9\":10},\"merges\":[]}"
+    static const struct {
+        const char *file, *text;
+        size_t count;
+        struct {
+            int32_t id;
+            size_t begin, end;
+        } tokens[5];
+    } cases[] = {
+        /* a model does not see added tokens that are not its own */
+        {"{\"added_tokens\":[{\"id\":3,\"content\":\"ab\",\"special\":true}],\"normalizer\":{\"type\":\"Lowercase\"},"
+         "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[UNK]\":0,"
+         "\"a\":1,\"##b\":2}}}",
+         "AB ab",
+         3,
+         {{1, 0, 1}, {2, 1, 2}, {3, 3, 5}}},
+        /* marks that change places */
+        {"{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+         "," BYTES "}",
+         "e\xcc\x81\xcd\x95",
+         4,
+         {{9, 0, 1}, {10, 0, 1}, {3, 3, 5}, {4, 3, 5}}},
+        {"{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+         "," BYTES "}",
+         "e\xcd\x95\xcc\x81"
+         "b",
+         5,
+         {{9, 0, 1}, {10, 0, 1}, {3, 3, 5}, {4, 3, 5}, {6, 5, 6}}},
+        /* a replacement has the place of the last character that it replaces */
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"  \"},\"content\":\" "
+         "\"},\"pre_tokenizer\":{\"type\":"
+         "\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},\"post_processor\":{\"type\":\"ByteLevel\"}"
+         "," BYTES "}",
+         "a  b",
+         3,
+         {{5, 0, 1}, {7, 3, 3}, {6, 3, 4}}},
+    };
+    tow_encoding *e;
+    OK(tow_encoding_create(f->ctx, &e));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_tokenizer *t;
+        OK(tow_tokenizer_parse(f->ctx, "t", cases[i].file, strlen(cases[i].file), &t));
+        OK(tow_tokenizer_encode(t, cases[i].text, strlen(cases[i].text), NULL, e));
+        assert_int_equal(tow_encoding_count(e), cases[i].count);
+        for (size_t k = 0; k < cases[i].count; k++) {
+            const tow_token *token = &tow_encoding_tokens(e)[k];
+            if (token->id != cases[i].tokens[k].id || token->begin != cases[i].tokens[k].begin ||
+                token->end != cases[i].tokens[k].end)
+                fail_msg("case %zu, token %zu: found %d (%zu, %zu)", i, k, (int)token->id, token->begin, token->end);
+        }
+        tow_tokenizer_free(t);
+    }
+    tow_encoding_free(e);
+}
+
+/* Values of a wrong kind are errors, which `tokenizers` makes of them, too. */
+static void wrong_kinds(void **state)
+{
+    fixture *f = *state;
+#define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
+    static const char *const cases[][2] = {
+        {"{\"model\":{\"type\":5," VOCAB ",\"merges\":[]}}", "expected \"type\" to be a string, found a number"},
+        {"{\"model\":{\"type\":null," VOCAB ",\"merges\":[]}}", "expected \"type\" to be a string, found null"},
+        {"{\"model\":{\"type\":[]," VOCAB ",\"merges\":[]}}", "expected \"type\" to be a string, found a list"},
+        {"{\"model\":5}", "expected \"model\" to be an object, found a number"},
+        {"{\"model\":{" VOCAB ",\"merges\":[],\"fuse_unk\":1}}", "expected \"fuse_unk\" to be true or false"},
+        {"{\"model\":{" VOCAB ",\"merges\":[],\"unk_token\":0}}", "expected \"unk_token\" to be a string"},
+        {"{\"model\":{\"vocab\":{\"[UNK]\":0},\"max_input_chars_per_word\":\"9\"}}",
+         "to be an integer, found a string"},
+        {"{\"model\":{\"vocab\":{\"[UNK]\":0},\"max_input_chars_per_word\":9.5}}",
+         "to be an integer, found another number"},
+        {"{\"normalizer\":[]," BPE "}", "expected \"normalizer\" to be an object, found a list"},
+        {"{\"normalizer\":{\"type\":\"Sequence\"}," BPE "}", "expected the normalizer Sequence to have a list"},
+        {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":{}}," BPE "}", "to be a list, found an object"},
+        {"{\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":null}," BPE "}",
+         "expected \"lowercase\" to be true or false"},
+        {"{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":3}," BPE "}", "expected \"prepend\" to be a string"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":\"a\",\"content\":\"\"}," BPE "}",
+         "expected \"pattern\" to be an object"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}," BPE "}",
+         "an empty pattern"},
+        {"{\"pre_tokenizer\":{\"type\":\"Digits\",\"individual_digits\":\"yes\"}," BPE "}",
+         "expected \"individual_digits\""},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"prepend_scheme\":\"sometimes\"}," BPE "}", "found 'sometimes'"},
+        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":"
+         "\"ByteLevel\","
+         "\"add_prefix_space\":false,\"use_regex\":false}]}," BPE "}",
+         "ByteLevel behind ByteLevel"},
+        {"{\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"a\",0.5],\"cls\":[\"a\",0]}," BPE "}",
+         "expected \"sep\""},
+        {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"C\",\"type_id\":0}}]"
+         ","
+         "\"pair\":[]}," BPE "}",
+         "expected the texts A and B"},
+        {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":-1}}"
+         "],"
+         "\"pair\":[]}," BPE "}",
+         "types from 0"},
+        {"{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":\"1\",\"stop\":0}," BPE "}",
+         "expected \"start\""},
+        {"{\"decoder\":\"Fuse\"," BPE "}", "expected \"decoder\" to be an object"},
+        {"{\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"special\":\"no\"}]," BPE "}", "expected \"special\""},
+        {"{\"added_tokens\":[{\"id\":\"9\",\"content\":\"x\"}]," BPE "}", "expected \"id\" to be an integer"},
+        {"{\"truncation\":{\"max_length\":4,\"direction\":\"Up\"}," BPE "}", "found 'Up'"},
+        {"{\"truncation\":7," BPE "}", "expected \"truncation\" to be an object"},
+        {"{\"padding\":{\"strategy\":\"Fixed\"}," BPE "}", "found 'Fixed'"},
+        {"{\"padding\":{\"strategy\":{\"Fixed\":\"8\"}}," BPE "}", "expected \"Fixed\" to be an integer"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_tokenizer *t;
+        const tow_status status = tow_tokenizer_parse(f->ctx, "t", cases[i][0], strlen(cases[i][0]), &t);
+        if (status != TOW_BAD_FORMAT && status != TOW_UNSUPPORTED) fail_msg("case %zu: status %d", i, status);
+        assert_message(f, cases[i][1]);
+        assert_null(t);
+    }
+}
+
+/* Replacements in sequence must not make long texts of short ones: twelve steps of tenfold are 10^12. */
+static void replacements_are_bounded(void **state)
+{
+    fixture *f = *state;
+    static const char step[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"}";
+    for (int normalizer = 0; normalizer < 2; normalizer++)
+        for (int steps = 3; steps <= 12; steps += 9) {
+            char text[2048];
+            int n = snprintf(text, sizeof text, "{\"%s\":{\"type\":\"Sequence\",\"%s\":[",
+                             normalizer ? "normalizer" : "decoder", normalizer ? "normalizers" : "decoders");
+            for (int i = 0; i < steps; i++)
+                n += snprintf(text + n, sizeof text - (size_t)n, "%s%s", i > 0 ? "," : "", step);
+            n += snprintf(text + n, sizeof text - (size_t)n, "]}," BPE "}");
+            tow_tokenizer *t;
+            if (steps == 3)
+                OK(tow_tokenizer_parse(f->ctx, "t", text, (size_t)n, &t));
+            else
+                expect(f, tow_tokenizer_parse(f->ctx, "t", text, (size_t)n, &t), TOW_UNSUPPORTED,
+                       "can make a text 1e+12 times as long by its replacements; expected at most 1024 times");
+            if (t && !normalizer) assert_int_equal(tow_tokenizer_decode(t, (int32_t[]){0}, 1, true, NULL, 0), 1000);
+            tow_tokenizer_free(t);
+        }
 }
 
 static void missing_arguments(void **state)
@@ -340,9 +488,18 @@ static void allocations_fail_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bad_files),           TEST(bad_paths),           TEST(case_is_configured),
-        TEST(texts_and_arguments), TEST(options_of_the_file), TEST(added_tokens_are_decoded_normalised),
-        TEST(missing_arguments),   TEST(long_words),          TEST(allocations_fail_in_turn),
+        TEST(bad_files),
+        TEST(bad_paths),
+        TEST(case_is_configured),
+        TEST(texts_and_arguments),
+        TEST(options_of_the_file),
+        TEST(added_tokens_are_decoded_normalised),
+        TEST(equal_to_the_package_in_corners),
+        TEST(wrong_kinds),
+        TEST(replacements_are_bounded),
+        TEST(missing_arguments),
+        TEST(long_words),
+        TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
