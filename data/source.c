@@ -68,13 +68,7 @@ static void swap_elements(unsigned char *data, int64_t n, size_t size)
 void tow__source_widen(const tow_source *s, void *data, int64_t n)
 {
     if (s->swapped) swap_elements(data, n, s->stored_size);
-    if (!s->narrow) return;
-    for (int64_t i = n - 1; i >= 0; i--) { /* from the end: an i32 covers the two elements that were read before */
-        uint16_t bits;
-        memcpy(&bits, (unsigned char *)data + 2 * i, sizeof bits);
-        const int32_t wide = s->is_signed ? (int32_t)(int16_t)bits : (int32_t)bits;
-        memcpy((unsigned char *)data + 4 * i, &wide, sizeof wide);
-    }
+    if (s->narrow) tow__widen_16_bits(data, (size_t)n, s->is_signed);
 }
 
 tow_status tow__source_read(const tow_source *s, int64_t row, int64_t ahead, void *data, tow__row_error *error)

@@ -51,14 +51,16 @@ TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_a
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
 /* Of tensor `index`; NULL behind the last one. */
 TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
-/* Of rank -1 behind the last one, and for a tensor of a mapped file that Tow cannot read (of 8-bit floats, for instance). */
+/* Of rank -1 behind the last one, and for a tensor that Tow cannot read: one of 8-bit floats in a mapped file, or a member of
+ * texts, Python objects or complex numbers in a .npz archive. */
 TOW_API tow_type tow_tensors_type(const tow_tensors *tensors, size_t index);
 /* The array, not retained; NULL behind the last one, and if there is none of that name. Of a mapped file, it is made when
- * it is asked for first: NULL as well if its data are damaged or memory is missing, which the context then tells. */
+ * it is asked for first: NULL as well if its data are damaged, memory is missing or Tow cannot read it, which the context
+ * then tells. */
 TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);
 TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name);
-/* The array of that name, a new reference. Errors: TOW_NOT_FOUND, with names that there are; of mapped files also
- * TOW_BAD_FORMAT, TOW_OUT_OF_MEMORY. */
+/* The array of that name, a new reference. Errors: TOW_NOT_FOUND, with names that there are; TOW_UNSUPPORTED for a tensor
+ * that Tow cannot read; of mapped files also TOW_BAD_FORMAT, TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_tensors_get(const tow_tensors *tensors, const char *name, tow_array **array);
 /* The same as an array of another element type: a new one, unless it has that type. Error: also TOW_TYPE_MISMATCH; see the
  * top of this file. */
@@ -71,12 +73,12 @@ TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *ke
 TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key);
 
 /* Reads and checks everything: header length against file size and 100 MB, JSON, dtypes, offsets in bounds, no gaps, no
- * overlaps, all before memory is taken for the data; and the checksums, if the file has any.
+ * overlaps, all before memory is taken for the data; and the checksums, if the file has any. Integers of 16 bits become i32.
  *
  * A path may also be that of an index, as "model.safetensors.index.json": an object whose "weight_map" names, for each
  * tensor, the file beside the index that has it. Then the set holds the tensors of all these files, and of metadata that
- * several have what the first one says. Every tensor of the index must be where it says; those that it does not mention
- * are there, too. Where there is no file PATH but an index "PATH.index.json", that is read.
+ * several have what the first one says. Every tensor of the index must be where it says, and is taken from there if other
+ * files hold that name as well; those that it does not mention are there, too. Where there is no file PATH but an index "PATH.index.json", that is read.
  *
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found, for wrong data the name of the
  * tensor. */
@@ -104,8 +106,10 @@ TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *te
 TOW_API tow_status tow_safetensors_write_sharded(const char *path, const tow_tensors *tensors, uint64_t max_file_bytes);
 
 /* Reads an archive of .npy files, as numpy.savez and numpy.savez_compressed write them: member "NAME.npy" becomes the tensor
- * NAME, in the order of the archive. Members of other names are left out. Each member's CRC is compared. Errors: those of
- * tow_npy_read, with the path of the archive and the name of the member. */
+ * NAME, in the order of the archive. Members of other names are left out. Each member's CRC is compared, and its name in the
+ * directory with that in front of its data. A member that Tow cannot read (texts, objects, complex numbers, more than 8 axes,
+ * encrypted) is an error for who asks for it only. Errors: those of tow_npy_read, with the path of the archive and the
+ * name of the member. */
 TOW_API tow_status tow_npz_read(tow_context *context, const char *path, tow_tensors **tensors);
 /* Writes such an archive, with deflated members if `compress`. Metadata are not written: .npz files have none. The bytes of
  * the file depend on the tensors alone. Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT for names that are not

@@ -5,6 +5,17 @@
 #include "src/base/dtypes.h"
 #include "src/io/io.h"
 
+void tow__widen_16_bits(void *data, size_t count, bool is_signed)
+{
+    unsigned char *bytes = data;
+    for (size_t i = count; i-- > 0;) {
+        uint16_t bits;
+        memcpy(&bits, bytes + sizeof bits * i, sizeof bits);
+        const int32_t wide = is_signed ? (int32_t)(int16_t)bits : (int32_t)bits;
+        memcpy(bytes + sizeof wide * i, &wide, sizeof wide);
+    }
+}
+
 bool tow__file_converts(tow_dtype from, tow_dtype to)
 {
     if (from == to || tow_dtype_is_float(to)) return true;

@@ -30,6 +30,20 @@ tow_status tow__input_read(const tow__input_file *file, uint64_t offset, void *d
 tow_status tow__input_map(const tow__input_file *file, tow_array **array);
 void tow__input_close(tow__input_file *file);
 
+typedef enum tow__format {
+    TOW__FORMAT_SAFETENSORS,
+    TOW__FORMAT_NPY,
+    TOW__FORMAT_ZIP
+} tow__format;
+enum {
+    TOW__KIND_BYTES = 24 /* of a file tell its kind */
+};
+/* What a file with these first bytes is, if it is known and not of the format, and what to do with it: "a .npy file, which
+ * tow_npy_read reads". Otherwise NULL. */
+const char *tow__other_kind(const void *first, size_t n, tow__format format);
+/* TOW_BAD_FORMAT if the file is known to be of another format. `expected`: "a safetensors file". */
+tow_status tow__input_check_kind(const tow__input_file *file, tow__format format, const char *expected);
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tow__output_file {
@@ -62,6 +76,8 @@ void tow__output_close(tow__output_file *file);
 /* True if all bytes are 0 or 1, as the kernels take for granted in arrays of booleans. */
 bool tow__valid_bools(const void *data, size_t count);
 
+/* Integers of 16 bits to i32, in place: from the end, as each takes the place of two. */
+void tow__widen_16_bits(void *data, size_t count, bool is_signed);
 /* What readers convert on request (convert.c): everything to floats, integers and booleans to integers. */
 bool tow__file_converts(tow_dtype from, tow_dtype to);
 /* Converts n elements, each rounded at most once. Returns the index of the first integer that does not fit, or -1. */

@@ -48,17 +48,6 @@ static void swap_bytes(unsigned char *data, size_t count, size_t size)
         }
 }
 
-/* Integers of 16 bits to i32, in place: from the end, as each takes the place of two. */
-static void widen(unsigned char *data, size_t count, bool is_signed)
-{
-    for (size_t i = count; i-- > 0;) {
-        uint16_t bits;
-        memcpy(&bits, data + sizeof bits * i, sizeof bits);
-        const int32_t wide = is_signed ? (int32_t)(int16_t)bits : (int32_t)bits;
-        memcpy(data + sizeof wide * i, &wide, sizeof wide);
-    }
-}
-
 /* Stores `count` elements of size `size`, which are next in the file. */
 static void store(walk *w, const unsigned char *piece, size_t count, size_t size, unsigned char *data)
 {
@@ -85,7 +74,7 @@ static tow_status read_pieces(tow__stream *s, const tow__npy *npy, tow_dtype dty
         const size_t stored = tow__npy_element_size(npy);
         TRY(tow__stream_read(s, piece, n * stored));
         if (npy->swapped) swap_bytes(piece, n, stored);
-        if (npy->narrow) widen(piece, n, npy->is_signed);
+        if (npy->narrow) tow__widen_16_bits(piece, n, npy->is_signed);
         const int64_t misfit = tow__file_convert(dtype, converted, npy->type.dtype, piece, (int64_t)n);
         if (misfit >= 0) {
             char number[24];

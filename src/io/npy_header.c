@@ -191,9 +191,10 @@ static tow_status read_prefix(tow__stream *s, size_t *length, uint64_t *read)
     unsigned char prefix[PREFIX + 4] = {0};
     *read = PREFIX + 2;
     if (s->left >= *read) TRY(tow__stream_read(s, prefix, PREFIX + 2));
+    const char *kind = tow__other_kind(prefix, PREFIX + 2, TOW__FORMAT_NPY);
     if (memcmp(prefix, magic, sizeof magic) != 0)
-        return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected a .npy file, found none of its first bytes \\x93NUMPY",
-                         s->path);
+        return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected a .npy file, found %s", s->path,
+                         kind ? kind : "none of its first bytes \\x93NUMPY");
     const unsigned major = prefix[6];
     if (major < 1 || major > 3)
         return tow__fail(s->ctx, TOW_UNSUPPORTED, "%s: expected .npy version 1, 2 or 3, found %u.%u", s->path, major,

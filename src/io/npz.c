@@ -18,12 +18,40 @@ static int stem_length(const tow__zip_member *m)
     return length >= tail && strcmp(m->name + length - tail, suffix) == 0 ? (int)(length - tail) : -1;
 }
 
+/* Adds a member that Tow cannot read, with the context's message for those who ask for it. */
+static tow_status add_foreign(tow_tensors *t, const char *name, const char *path)
+{
+    tow_status status = TOW_OK;
+    bool duplicate = false;
+    const char *message = tow__arena_string(&t->strings, tow_context_error(t->ctx));
+    if (!message) return TOW_OUT_OF_MEMORY;
+    TRY(tow__tensors_append(t, name, tow_make_type(TOW_F32, -1, NULL), &duplicate));
+    if (duplicate)
+        return tow__fail(t->ctx, TOW_BAD_FORMAT, "%s: a tensor of this name is there already; names must differ", path);
+    t->items[t->count - 1].foreign = message;
+done:
+    return status;
+}
+
+static tow_status add_member(tow_tensors *t, const char *name, tow__stream *stream)
+{
+    tow__npy npy;
+    tow_array *array = NULL;
+    tow_status status = tow__npy_read_header(stream, &npy);
+    if (status != TOW_OK) return status;
+    TRY(tow__npy_read_data(stream, &npy, npy.type.dtype, &array));
+    status = tow_tensors_add(t, name, array);
+    if (status == TOW_INVALID_ARGUMENT) /* a name that is there already */
+        status = tow__fail(t->ctx, TOW_BAD_FORMAT, "%s: %s", stream->path, tow_context_error(t->ctx));
+done:
+    tow_array_release(array);
+    return status;
+}
+
 static tow_status read_member(tow_tensors *t, const tow__zip *zip, const tow__zip_member *m)
 {
     tow_status status = TOW_OK;
     tow__zip_stream s = {.inflater = NULL};
-    tow__npy npy;
-    tow_array *array = NULL;
     tow__string path, name;
     tow__string_init(&path, t->ctx);
     tow__string_init(&name, t->ctx);
@@ -32,14 +60,10 @@ static tow_status read_member(tow_tensors *t, const tow__zip *zip, const tow__zi
     if (path.failed || name.failed) TRY(TOW_OUT_OF_MEMORY);
     if (!tow__is_utf8(name.text))
         TRY(tow__fail(t->ctx, TOW_BAD_FORMAT, "%s: expected a name in UTF-8; name the array anew", path.text));
-    TRY(tow__zip_stream_open(zip, m, path.text, &s));
-    TRY(tow__npy_read_header(&s.stream, &npy));
-    TRY(tow__npy_read_data(&s.stream, &npy, npy.type.dtype, &array));
-    status = tow_tensors_add(t, name.text, array);
-    if (status == TOW_INVALID_ARGUMENT) /* a name that is there already */
-        status = tow__fail(t->ctx, TOW_BAD_FORMAT, "%s: %s", zip->file->path, tow_context_error(t->ctx));
+    status = tow__zip_stream_open(zip, m, path.text, &s);
+    if (status == TOW_OK) status = add_member(t, name.text, &s.stream);
+    if (status == TOW_UNSUPPORTED) status = add_foreign(t, name.text, path.text);
 done:
-    tow_array_release(array);
     tow__zip_stream_close(&s);
     tow__string_free(&path);
     tow__string_free(&name);

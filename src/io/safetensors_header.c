@@ -19,11 +19,12 @@ enum {
 };
 
 /* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. Tensors of these can be in a file, but not be
- * asked for. */
+ * asked for. Integers of 16 bits become i32. */
 typedef struct dtype_name {
     const char *name;
     int tow;
     uint64_t bits; /* of an element */
+    int stored;
 } dtype_name;
 
 static const dtype_name dtype_names[] = {
@@ -38,8 +39,8 @@ static const dtype_name dtype_names[] = {
     {"U64", TOW_U64, 64},
     {"I8", TOW_I8, 8},
     {"U8", TOW_U8, 8},
-    {"I16", TOW_DTYPE_COUNT, 16},
-    {"U16", TOW_DTYPE_COUNT, 16},
+    {"I16", TOW_I32, 16, TOW__STORED_I16},
+    {"U16", TOW_I32, 16, TOW__STORED_U16},
     {"C64", TOW_DTYPE_COUNT, 64},
     {"F4", TOW_DTYPE_COUNT, 4},
     {"F6_E2M3", TOW_DTYPE_COUNT, 6},
@@ -93,9 +94,7 @@ typedef struct checksum {
 typedef struct reader {
     tow_context *ctx;
     const char *path;
-    tow_tensors *tensors;
-    uint32_t file; /* of the set; its tensors are those from `first` on */
-    size_t first;
+    tow_tensors *tensors; /* of this file alone */
     tow__json json;
     char *text; /* [length + 1] */
     size_t length;
@@ -159,16 +158,15 @@ static tow_status read_metadata(reader *r)
             continue;
         }
         const bool set = strcmp(key, tow__set_key) == 0;
-        const char **file_set = &r->tensors->files[r->file].set;
+        const char **file_set = &r->tensors->files[0].set;
         const bool known = set ? *file_set != NULL : tow_tensors_metadata(r->tensors, key) != NULL;
-        if (known && (set || r->file == 0)) /* what several files say is taken from the first */
-            TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate metadata '%.100s'", r->path, key));
+        if (known) TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate metadata '%.100s'", r->path, key));
         if (r->n_metadata++ == MAX_METADATA)
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found more",
                           r->path, MAX_METADATA));
         r->metadata_sum += tow__metadata_sum(key, value);
         if (set && !(*file_set = tow__arena_string(&r->tensors->strings, value))) TRY(TOW_OUT_OF_MEMORY);
-        if (!known && !set) TRY(tow_tensors_set_metadata(r->tensors, key, value));
+        if (!set) TRY(tow_tensors_set_metadata(r->tensors, key, value));
     }
 done:
     return status;
@@ -300,7 +298,7 @@ static tow_status size_entry(const reader *r, entry *e, const char **foreign, ui
         if (*foreign) return refuse(r, TOW_BAD_FORMAT, e->name, "its shape has more bytes than can be addressed");
         bits = 0; /* a valid type, so some axis has size 0 */
     }
-    *bytes = *foreign ? bits / 8 + (bits % 8 != 0) : tow_type_bytes(e->type);
+    *bytes = bits / 8 + (bits % 8 != 0);
     if (*foreign) e->type = tow_make_type(TOW_F32, -1, NULL);
     return TOW_OK;
 }
@@ -324,10 +322,10 @@ static tow_status read_tensor(reader *r, const char *name)
                       "expected %" PRIu64 " bytes for %s, found data_offsets of %" PRId64 " bytes", bytes,
                       foreign ? foreign : tow__type_name(e.type).text, e.end - e.begin);
     TRY(tow__tensors_append(r->tensors, name, e.type, &duplicate));
-    if (duplicate)
-        return refuse(r, TOW_BAD_FORMAT, name, "duplicate name%s", r->first > 0 ? ", here or in a file before" : "");
+    if (duplicate) return refuse(r, TOW_BAD_FORMAT, name, "duplicate name");
     tow__tensor *tensor = &r->tensors->items[r->tensors->count - 1];
-    tensor->file = r->file;
+    tensor->file = 0;
+    tensor->stored = e.dtype->stored;
     tensor->offset = r->data_start + (uint64_t)e.begin;
     tensor->foreign = foreign;
     if (foreign) tensor->foreign_bytes = bytes;
@@ -339,7 +337,7 @@ done:
 
 static tow_status read_text(reader *r)
 {
-    const tow__input_file *file = &r->tensors->files[r->file].input;
+    const tow__input_file *file = &r->tensors->files[0].input;
     tow_status status = TOW_OK;
     uint64_t length = 0;
     char first;
@@ -347,6 +345,8 @@ static tow_status read_text(reader *r)
         return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected a safetensors file, found only %" PRIu64 " bytes",
                          r->path, file->size);
     TRY(tow__input_read(file, 0, &length, sizeof length));
+    if (length > file->size - sizeof length)
+        TRY(tow__input_check_kind(file, TOW__FORMAT_SAFETENSORS, "a safetensors file"));
     if (length > TOW__SAFETENSORS_MAX_HEADER)
         return tow__fail(r->ctx, TOW_BAD_FORMAT,
                          "%s: expected a header of at most %" PRIu64 " bytes, found a length of %" PRIu64
@@ -382,7 +382,7 @@ static tow_status read_entries(reader *r)
 {
     tow_status status = TOW_OK;
     bool more;
-    TRY(tow__tensors_reserve(r->tensors, r->first + r->length / SHORTEST_ENTRY + 1));
+    TRY(tow__tensors_reserve(r->tensors, r->length / SHORTEST_ENTRY + 1));
     TRY(tow__json_expect(&r->json, '{'));
     for (size_t i = 0;; i++) {
         char *name;
@@ -401,7 +401,7 @@ done:
 static tow_status check_coverage(const reader *r)
 {
     uint64_t at = r->data_start;
-    for (size_t i = r->first; i < r->tensors->count; i++) {
+    for (size_t i = 0; i < r->tensors->count; i++) {
         const tow__tensor *t = &r->tensors->items[i];
         if (t->offset < at)
             return refuse(r, TOW_BAD_FORMAT, t->name,
@@ -444,21 +444,21 @@ static tow_status check_sums(const reader *r)
         const checksum *c = &r->checksums[i];
         const char *name = c->name != NULL ? c->name : "the header";
         const ptrdiff_t index = c->name != NULL ? tow__tensors_lookup(t, c->name) : -1;
-        tow__tensor *tensor = index >= (ptrdiff_t)r->first ? &t->items[index] : NULL;
+        tow__tensor *tensor = index >= 0 ? &t->items[index] : NULL;
         bool *has = tensor != NULL ? &tensor->has_checksum : &has_sum;
         if ((c->name && !tensor) || *has)
             return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: found a checksum of '%.200s', which %s; %s", r->path, name,
                              *has ? "has one already" : "is not there", no_copy);
-        if (tensor && tensor->foreign)
+        if (tensor && (tensor->foreign || tensor->stored != TOW__STORED_PLAIN))
             return refuse(r, TOW_BAD_FORMAT, tensor->name, "it is %s, and has a checksum that Tow did not make; %s",
-                          tensor->foreign, no_copy);
+                          tensor->foreign ? tensor->foreign : "of 16-bit integers", no_copy);
         *has = true;
         if (!parse_digits(c->digits, tensor != NULL ? &tensor->checksum : &expected))
             return tow__fail(r->ctx, TOW_BAD_FORMAT,
                              "%s: expected 16 hexadecimal digits as checksum of '%.200s', found '%.40s'; %s", r->path,
                              name, c->digits, no_copy);
     }
-    for (size_t i = r->first; i < t->count; i++) {
+    for (size_t i = 0; i < t->count; i++) {
         if (!t->items[i].has_checksum)
             return refuse(r, TOW_BAD_FORMAT, t->items[i].name, "it has no checksum, but others have; %s", no_copy);
         found += tow__tensor_sum(t->items[i].name, t->items[i].type, t->items[i].checksum);
@@ -472,13 +472,13 @@ static tow_status check_sums(const reader *r)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-tow_status tow__safetensors_read_header(tow_tensors *t, uint32_t file)
+tow_status tow__safetensors_read_header(tow_tensors *t)
 {
     tow_status status = TOW_OK;
-    reader r = {.ctx = t->ctx, .path = t->files[file].path, .tensors = t, .file = file, .first = t->count};
+    reader r = {.ctx = t->ctx, .path = t->files[0].path, .tensors = t};
     TRY(read_text(&r));
     TRY(read_entries(&r));
-    TRY(tow__tensors_sort(t, r.first));
+    TRY(tow__tensors_sort(t));
     TRY(check_coverage(&r));
     TRY(check_sums(&r));
 done:
@@ -514,7 +514,7 @@ tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors
     TRY(find_index(ctx, path, &index));
     TRY(tow__tensors_open_file(*tensors, index.text ? index.text : path));
     TRY(tow__safetensors_is_index(&(*tensors)->files[0].input, &is_index));
-    TRY(is_index ? tow__safetensors_read_index(*tensors) : tow__safetensors_read_header(*tensors, 0));
+    TRY(is_index ? tow__safetensors_read_index(*tensors) : tow__safetensors_read_header(*tensors));
 done:
     tow__string_free(&index);
     if (status != TOW_OK) {

@@ -1,7 +1,9 @@
 /* Indices of safetensors files, as "model.safetensors.index.json": an object whose "weight_map" says for each name which
- * file beside the index holds that tensor. What else is in the object is skipped. */
+ * file beside the index holds that tensor. What else is in the object is skipped. Where several files hold a name, the
+ * index decides. Each header is read into a set of its own, of which the index takes what it wants. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "src/io/json.h"
 #include "src/io/tensors.h"
@@ -9,7 +11,7 @@
 /* A name and the file that must have it. The string is in the text of the index. */
 typedef struct entry {
     const char *name;
-    uint32_t file;
+    uint32_t file, elsewhere; /* elsewhere: another file with that name; 0, which is the index: none */
 } entry;
 
 typedef struct reader {
@@ -131,14 +133,90 @@ static tow_status read_text(reader *r)
     return tow__input_read(file, 0, r->text, r->length);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static tow_status sort_entries(const reader *r)
+{
+    if (r->count > 1) qsort(r->entries, r->count, sizeof *r->entries, by_name);
+    for (size_t i = 1; i < r->count; i++)
+        if (by_name(&r->entries[i - 1], &r->entries[i]) == 0)
+            return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate name '%.200s' in the index", r->path,
+                             r->entries[i].name);
+    return TOW_OK;
+}
+
+static entry *find_entry(const reader *r, const char *name)
+{
+    const entry key = {.name = name};
+    return r->count > 0 ? bsearch(&key, r->entries, r->count, sizeof key, by_name) : NULL;
+}
+
 static tow_status check_entry(const reader *r, const entry *e)
 {
-    const ptrdiff_t index = tow__tensors_lookup(r->tensors, e->name);
-    const tow__tensor *tensor = index >= 0 ? &r->tensors->items[index] : NULL;
-    if (tensor && tensor->file == e->file) return TOW_OK;
+    if (tow__tensors_lookup(r->tensors, e->name) >= 0) return TOW_OK; /* take_tensor took it from its file */
     return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected the tensor '%.200s' in %s, found it %s%s", r->path, e->name,
-                     r->tensors->files[e->file].path, tensor ? "in " : "nowhere",
-                     tensor ? r->tensors->files[tensor->file].path : "");
+                     r->tensors->files[e->file].path, e->elsewhere > 0 ? "in " : "nowhere",
+                     e->elsewhere > 0 ? r->tensors->files[e->elsewhere].path : "");
+}
+
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
+
+static tow_status take_tensor(const reader *r, const tow__tensor *tensor, uint32_t file)
+{
+    tow_tensors *t = r->tensors;
+    bool duplicate;
+    entry *e = find_entry(r, tensor->name);
+    if (e && e->file != file) {
+        e->elsewhere = file;
+        return TOW_OK;
+    }
+    const tow_status status = tow__tensors_append(t, tensor->name, tensor->type, &duplicate);
+    if (status != TOW_OK) return status;
+    if (duplicate)
+        return tow__fail(r->ctx, TOW_BAD_FORMAT,
+                         "%s: tensor '%.200s': duplicate name, here and in a file before; an index that names it decides",
+                         t->files[file].path, tensor->name);
+    const char *name = t->items[t->count - 1].name;
+    t->items[t->count - 1] = *tensor;
+    t->items[t->count - 1].name = name;
+    t->items[t->count - 1].file = file;
+    return TOW_OK;
+}
+
+/* Adds what the set of one file has: tensors, the metadata that files before it did not have, and its mark. */
+static tow_status take_all(const reader *r, const tow_tensors *from, uint32_t file)
+{
+    tow_tensors *t = r->tensors;
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < from->n_metadata; i++)
+        if (!tow_tensors_metadata(t, from->metadata[i].key))
+            TRY(tow_tensors_set_metadata(t, from->metadata[i].key, from->metadata[i].value));
+    const char *set = from->files[0].set;
+    if (set && !(t->files[file].set = tow__arena_string(&t->strings, set))) return TOW_OUT_OF_MEMORY;
+    TRY(tow__tensors_reserve(t, t->count + from->count));
+    for (size_t i = 0; i < from->count; i++) TRY(take_tensor(r, &from->items[i], file));
+done:
+    return status;
+}
+
+static tow_status read_header(const reader *r, uint32_t file)
+{
+    tow__tensor_file borrowed = r->tensors->files[file];
+    tow_tensors *one = NULL;
+    tow_status status = tow_tensors_create(r->ctx, &one);
+    if (status != TOW_OK) return status;
+    one->files = &borrowed;
+    one->n_files = 1;
+    TRY(tow__safetensors_read_header(one));
+    TRY(take_all(r, one, file));
+done:
+    one->files = NULL;
+    one->n_files = 0;
+    tow_tensors_free(one);
+    return status;
 }
 
 /* Files of one writing say so, unless another program wrote them. */
@@ -162,7 +240,8 @@ tow_status tow__safetensors_read_index(tow_tensors *t)
     TRY(read_text(&r));
     TRY(read_object(&r));
     tow__input_close(&t->files[0].input);
-    for (uint32_t i = 1; i < t->n_files; i++) TRY(tow__safetensors_read_header(t, i));
+    TRY(sort_entries(&r));
+    for (uint32_t i = 1; i < t->n_files; i++) TRY(read_header(&r, i));
     TRY(check_sets(t));
     for (size_t i = 0; i < r.count; i++) TRY(check_entry(&r, &r.entries[i]));
 done:

@@ -41,6 +41,7 @@ tow_status tow__tensors_known(const tow_tensors *t, size_t index)
 {
     const char *foreign = t->items[index].foreign;
     if (!foreign) return TOW_OK;
+    if (t->items[index].file == UINT32_MAX) return tow__fail(t->ctx, TOW_UNSUPPORTED, "%s", foreign);
     return refuse(t, index, TOW_UNSUPPORTED,
                   "expected at most 8 axes of dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; "
                   "convert it first",
@@ -83,6 +84,17 @@ done:
     return status;
 }
 
+/* Elements `first` to `first` + n of a tensor as its type has them, which its file may store in fewer bytes. */
+static tow_status read_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece)
+{
+    const tow__tensor *tensor = &t->items[index];
+    const size_t size = tow_dtype_size(tensor->type.dtype) / (tensor->stored == TOW__STORED_PLAIN ? 1 : 2);
+    const tow_status status = read_bytes(t, index, (size_t)first * size, piece, (size_t)n * size);
+    if (status == TOW_OK && tensor->stored != TOW__STORED_PLAIN)
+        tow__widen_16_bits(piece, (size_t)n, tensor->stored == TOW__STORED_I16);
+    return status;
+}
+
 /* Elements `first` to `first` + n of a tensor: read, checked and converted. */
 static tow_status convert_piece(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece,
                                 tow_dtype dtype, void *converted)
@@ -94,7 +106,7 @@ static tow_status convert_piece(const tow_tensors *t, size_t index, int64_t firs
     if (tensor->array)
         memcpy(piece, (const char *)tow_array_data(tensor->array) + at, bytes);
     else
-        TRY(read_bytes(t, index, at, piece, bytes));
+        TRY(read_elements(t, index, first, n, piece));
     TRY(check_bools(t, index, piece, bytes));
     const int64_t misfit = tow__file_convert(dtype, converted, from, piece, n);
     if (misfit < 0) return TOW_OK;
@@ -133,7 +145,9 @@ tow_status tow__tensors_copy(const tow_tensors *t, size_t index, tow_dtype dtype
 {
     const tow_status status = tow__tensors_known(t, index);
     if (status != TOW_OK) return status;
-    return t->items[index].type.dtype == dtype ? copy_plain(t, index, data) : copy_converted(t, index, dtype, data);
+    const tow__tensor *tensor = &t->items[index];
+    const bool plain = tensor->type.dtype == dtype && (tensor->array || tensor->stored == TOW__STORED_PLAIN);
+    return plain ? copy_plain(t, index, data) : copy_converted(t, index, dtype, data);
 }
 
 tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtype)
@@ -153,7 +167,7 @@ tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtyp
 static bool has_view(const tow_tensors *t, size_t index)
 {
     const tow__tensor *tensor = &t->items[index];
-    return t->files[tensor->file].mapping && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
+    return t->files[tensor->file].mapping && tensor->stored == TOW__STORED_PLAIN && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
            tensor->type.dtype != TOW_BOOL;
 }
 
@@ -170,7 +184,7 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
             TRY(check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
     } else {
         TRY(tow_array_create(t->ctx, tensor->type, &array));
-        TRY(copy_plain(t, index, tow_array_data(array)));
+        TRY(tow__tensors_copy(t, index, tensor->type.dtype, tow_array_data(array)));
     }
     tensor->array = array;
 done:

@@ -35,7 +35,7 @@ static size_t divide(const tow_tensors *t, uint64_t limit, size_t *ends)
     size_t count = 0, first = 0;
     uint64_t bytes = 0;
     for (size_t i = 0; i < t->count; i++) {
-        const uint64_t more = tow__tensor_bytes(&t->items[i]);
+        const uint64_t more = tow_type_bytes(t->items[i].type);
         if (i > first && (more > limit || bytes > limit - more)) {
             if (ends) ends[count] = i;
             count++;
@@ -80,7 +80,7 @@ static void add_index(const shards *s, tow__string *text, const char *const *nam
 {
     const tow_tensors *t = s->writer.tensors;
     uint64_t total = 0;
-    for (size_t i = 0; i < t->count; i++) total += tow__tensor_bytes(&t->items[i]);
+    for (size_t i = 0; i < t->count; i++) total += tow_type_bytes(t->items[i].type);
     tow__string_add(text, "{\"metadata\": {\"total_size\": %" PRIu64 "},\n \"weight_map\": {", total);
     for (size_t i = 0, file = 0; i < t->count; i++) {
         while (s->ends[file] <= i) file++;

@@ -97,7 +97,9 @@ done:
 
 uint64_t tow__tensor_bytes(const tow__tensor *tensor)
 {
-    return tensor->foreign ? tensor->foreign_bytes : tow_type_bytes(tensor->type);
+    if (tensor->foreign) return tensor->foreign_bytes;
+    const size_t bytes = tow_type_bytes(tensor->type);
+    return tensor->stored == TOW__STORED_PLAIN || tensor->array ? bytes : bytes / 2;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -109,11 +111,11 @@ static int by_offset(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-tow_status tow__tensors_sort(tow_tensors *t, size_t first)
+tow_status tow__tensors_sort(tow_tensors *t)
 {
-    const size_t count = t->count - first;
-    if (count > 1) qsort(t->items + first, count, sizeof *t->items, by_offset);
-    return count > 1 ? rehash(t, t->n_slots) : TOW_OK;
+    if (t->count < 2) return TOW_OK;
+    qsort(t->items, t->count, sizeof *t->items, by_offset);
+    return rehash(t, t->n_slots);
 }
 
 tow_status tow__tensors_open_file(tow_tensors *t, const char *path)

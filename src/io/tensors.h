@@ -5,6 +5,13 @@
 
 #include "src/io/io.h"
 
+/* How a file stores the elements of a tensor. */
+enum {
+    TOW__STORED_PLAIN,
+    TOW__STORED_I16, /* the type is i32 */
+    TOW__STORED_U16
+};
+
 typedef struct tow__tensor {
     const char *name;
     tow_type type;
@@ -12,8 +19,10 @@ typedef struct tow__tensor {
     uint32_t file;     /* this one of the set (UINT32_MAX: never in one), */
     bool has_checksum; /* which says what it must be; */
     uint64_t offset;   /* from this byte on */
-    const char
-        *foreign; /* what it is, of a tensor that Tow cannot read, whose type has rank -1: "F8_E4M3"; NULL: none */
+    /* Of a tensor that Tow cannot read, whose type has rank -1: what it is, "F8_E4M3", or, where it has no file, the whole
+     * message for those who ask for it. NULL: Tow reads it. */
+    const char *foreign;
+    int stored; /* one of the above */
     union {
         uint64_t checksum;
         uint64_t foreign_bytes; /* of its data; a foreign tensor has no checksum */
@@ -53,12 +62,12 @@ ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name);
 tow_status tow__tensors_append(tow_tensors *tensors, const char *name, tow_type type, bool *duplicate);
 /* Makes room for `capacity` tensors in all. */
 tow_status tow__tensors_reserve(tow_tensors *tensors, size_t capacity);
-/* Of its data. */
+/* Of its data: those in its file if it has no array. */
 uint64_t tow__tensor_bytes(const tow__tensor *tensor);
 /* Error: TOW_UNSUPPORTED for a foreign tensor, with its path, name and what it is. */
 tow_status tow__tensors_known(const tow_tensors *tensors, size_t index);
-/* Sorts the tensors from `first` on, which have no arrays, by offset; empty ones come before others at the same offset. */
-tow_status tow__tensors_sort(tow_tensors *tensors, size_t first);
+/* Sorts the tensors, which have no arrays, by offset; empty ones come before others at the same offset. */
+tow_status tow__tensors_sort(tow_tensors *tensors);
 /* Opens a file of the set. The path is copied. */
 tow_status tow__tensors_open_file(tow_tensors *tensors, const char *path);
 /* Tensor `index` as an array that the set owns: a view of the mapping, or read from the file. */
@@ -87,8 +96,8 @@ uint64_t tow__metadata_sum(const char *key, const char *value);
 /* Opens a file, or all files that an index names, and checks the headers as a whole; tensors are in the order of the
  * files, and in each in the order of the data. Errors: those of tow_safetensors_read. */
 tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors);
-/* Adds what the header of the open file `file` of the set says. */
-tow_status tow__safetensors_read_header(tow_tensors *tensors, uint32_t file);
+/* Adds what the header of the one open file of a set, which is empty, says. */
+tow_status tow__safetensors_read_header(tow_tensors *tensors);
 /* True if the file begins as an index does, whose text then is all of it, and not as a safetensors file. */
 tow_status tow__safetensors_is_index(const tow__input_file *file, bool *is_index);
 /* Opens the files that the index, which is file 0 of the set, names, and adds what their headers say. */

@@ -6,11 +6,13 @@
 
 typedef struct tow__zip_member {
     const char *name; /* UTF-8 or whatever the writer used, with a zero byte behind it */
-    uint64_t header;  /* where its local header begins */
+    uint64_t header;  /* where its local header begins, */
+    uint64_t data;    /* and where its bytes begin behind that */
     uint64_t packed;  /* bytes in the archive */
     uint64_t size;    /* bytes that they stand for */
     uint32_t crc;     /* of those */
     uint16_t method;
+    bool encrypted;
 } tow__zip_member;
 
 typedef struct tow__zip {
@@ -21,13 +23,12 @@ typedef struct tow__zip {
     size_t directory_size;
 } tow__zip;
 
-/* Reads and checks the directory of an archive. On an error nothing is held. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT,
- * TOW_UNSUPPORTED, TOW_OUT_OF_MEMORY. */
+/* Reads and checks the directory of an archive and the local headers of its members, which must agree with it. On an error
+ * nothing is held. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED, TOW_OUT_OF_MEMORY. */
 tow_status tow__zip_open(const tow__input_file *file, tow__zip *zip);
 void tow__zip_close(tow__zip *zip);
 
-/* The bytes of a member, in order. What it says of itself in its local header must agree with the directory. The CRC is
- * compared with the last byte. */
+/* The bytes of a member, in order. The CRC is compared with the last byte. */
 typedef struct tow__zip_stream {
     tow__stream stream; /* this field comes first */
     const tow__input_file *file;
@@ -35,7 +36,8 @@ typedef struct tow__zip_stream {
     uint32_t crc, expected;
     struct tow__inflater *inflater; /* NULL: stored */
 } tow__zip_stream;
-/* path: of archive and member, for messages; it must outlive the stream. */
+/* path: of archive and member, for messages; it must outlive the stream. Error: TOW_UNSUPPORTED for a member that is
+ * encrypted or neither stored nor deflated. */
 tow_status tow__zip_stream_open(const tow__zip *zip, const tow__zip_member *member, const char *path,
                                 tow__zip_stream *s);
 void tow__zip_stream_close(tow__zip_stream *s);

@@ -2,8 +2,10 @@
  *
  *   [local header, data] [local header, data] ... directory [end64, locator] end
  *
- * Nothing is believed: what the directory says must be within the file, members do not take more bytes together than the
- * file has, and what they inflate to is at most 1,032 times as long, as deflate cannot do more. */
+ * Nothing is believed: what the directory says must be within the file, its members must fill it, members do not take more
+ * bytes together than the file has, what they inflate to is at most 1,032 times as long, as deflate cannot do more, and the
+ * local headers say the same names and methods. No checksum covers the two headers of a member, so a flipped bit in a name
+ * shows in this comparison alone. */
 #include "src/io/zip.h"
 
 #include <inttypes.h>
@@ -69,7 +71,8 @@ static tow_status find_directory(const tow__input_file *file, place *p)
                  .start = tow__zip_get(end + 16, 4),
                  .limit = at};
     if (p->count == UINT16_MAX || p->size == UINT32_MAX || p->start == UINT32_MAX) TRY(find_directory64(file, at, p));
-    if (p->start > p->limit || p->size > p->limit - p->start) TRY(damaged(file, "a directory beyond its end"));
+    if (p->start > p->limit || p->size != p->limit - p->start)
+        TRY(damaged(file, "a directory that does not reach to its end"));
     if (p->size > MOST_DIRECTORY || p->count > p->size / TOW__ZIP_ENTRY_SIZE)
         TRY(damaged(file, "a directory that is too large or too small for its members"));
 done:
@@ -107,7 +110,8 @@ static tow_status read_entry(tow__zip *zip, const unsigned char *at, size_t left
                            .packed = tow__zip_get(at + 20, 4),
                            .size = tow__zip_get(at + 24, 4),
                            .crc = (uint32_t)tow__zip_get(at + 16, 4),
-                           .method = (uint16_t)tow__zip_get(at + 10, 2)};
+                           .method = (uint16_t)tow__zip_get(at + 10, 2),
+                           .encrypted = tow__zip_get(at + 8, 2) & 1};
     uint64_t *values[3];
     size_t n = 0;
     if (m->size == UINT32_MAX) values[n++] = &m->size;
@@ -116,25 +120,62 @@ static tow_status read_entry(tow__zip *zip, const unsigned char *at, size_t left
     if (n > 0 && !read_extra64(at + TOW__ZIP_ENTRY_SIZE + name, extra, n, values))
         return damaged(zip->file, "a member without its sizes of 64 bits");
     if (memchr(m->name, '\0', name)) return damaged(zip->file, "a name with a zero byte");
-    if (tow__zip_get(at + 8, 2) & 1)
-        return tow__fail(zip->file->ctx, TOW_UNSUPPORTED, "%s: member '%.*s' is encrypted; write it without a password",
-                         zip->file->path, (int)(name < 200 ? name : 200), m->name);
     return TOW_OK;
 }
 
 static tow_status check_member(const tow__zip *zip, const tow__zip_member *m)
 {
     const tow__input_file *file = zip->file;
-    if (m->method != TOW__ZIP_STORED && m->method != TOW__ZIP_DEFLATED)
-        return tow__fail(file->ctx, TOW_UNSUPPORTED,
-                         "%s: expected the member '%.200s' to be stored or deflated, found method %d; write it with "
-                         "numpy.savez",
-                         file->path, m->name, m->method);
+    if (m->encrypted || (m->method != TOW__ZIP_STORED && m->method != TOW__ZIP_DEFLATED))
+        return TOW_OK; /* its bytes are not read */
     const uint64_t most = m->method == TOW__ZIP_STORED ? m->packed : (m->packed + 1) * DEFLATE_RATIO;
     if (m->size <= most && (m->size == most || m->method == TOW__ZIP_DEFLATED)) return TOW_OK;
     return tow__fail(file->ctx, TOW_BAD_FORMAT,
                      "%s: the member '%.200s' has %" PRIu64 " bytes, which cannot be %" PRIu64 "; the file is damaged",
                      file->path, m->name, m->packed, m->size);
+}
+
+static tow_status bad_local_header(const tow__zip *zip, const tow__zip_member *m, const char *what)
+{
+    return tow__fail(zip->file->ctx, TOW_BAD_FORMAT, "%s/%.200s: %s; the file is damaged, use another copy",
+                     zip->file->path, m->name, what);
+}
+
+/* True if the file has the member's name at `at`. */
+static tow_status compare_name(const tow__input_file *file, uint64_t at, const char *name, size_t length, bool *same)
+{
+    char piece[256];
+    tow_status status = TOW_OK;
+    *same = true;
+    for (size_t first = 0; first < length && *same; first += sizeof piece) {
+        const size_t n = length - first < sizeof piece ? length - first : sizeof piece;
+        TRY(tow__input_read(file, at + first, piece, n));
+        *same = memcmp(piece, name + first, n) == 0;
+    }
+done:
+    return status;
+}
+
+/* Compares what a member says of itself with the directory, and finds its data. */
+static tow_status read_local_header(const tow__zip *zip, tow__zip_member *m)
+{
+    const tow__input_file *file = zip->file;
+    unsigned char header[TOW__ZIP_LOCAL_SIZE];
+    tow_status status = TOW_OK;
+    if (file->size < sizeof header || m->header > file->size - sizeof header)
+        return bad_local_header(zip, m, "it begins behind the end of the file");
+    TRY(tow__input_read(file, m->header, header, sizeof header));
+    const uint64_t name = m->header + sizeof header, length = tow__zip_get(header + 26, 2);
+    m->data = name + length + tow__zip_get(header + 28, 2);
+    bool same = tow__zip_get(header, 4) == TOW__ZIP_LOCAL && tow__zip_get(header + 8, 2) == m->method &&
+                length == strlen(m->name);
+    if (same && length > file->size - name) return bad_local_header(zip, m, "it ends behind the end of the file");
+    if (same) TRY(compare_name(file, name, m->name, (size_t)length, &same));
+    if (!same) return bad_local_header(zip, m, "its own header does not agree with the directory");
+    if (m->data > file->size || m->packed > file->size - m->data)
+        return bad_local_header(zip, m, "it ends behind the end of the file");
+done:
+    return status;
 }
 
 /* Names get their zero bytes when all is read: they stand where the next field begins. */
@@ -143,7 +184,8 @@ static tow_status read_members(tow__zip *zip)
     tow_status status = TOW_OK;
     const unsigned char *directory = (const unsigned char *)zip->directory;
     uint64_t packed = 0;
-    for (size_t at = 0, i = 0; i < zip->capacity; i++) {
+    size_t at = 0;
+    for (size_t i = 0; i < zip->capacity; i++) {
         size_t length = 0;
         TRY(read_entry(zip, directory + at, zip->directory_size - at, &zip->members[i], &length));
         const uint64_t bytes = zip->members[i].packed;
@@ -152,11 +194,15 @@ static tow_status read_members(tow__zip *zip)
         at += length;
         zip->count++;
     }
+    if (at != zip->directory_size) TRY(damaged(zip->file, "more members in its directory than its end counts"));
     for (size_t i = 0; i < zip->count; i++) {
         char *name = zip->directory + (zip->members[i].name - zip->directory);
         name[tow__zip_get((unsigned char *)name - TOW__ZIP_ENTRY_SIZE + 28, 2)] = '\0';
     }
-    for (size_t i = 0; i < zip->count; i++) TRY(check_member(zip, &zip->members[i]));
+    for (size_t i = 0; i < zip->count; i++) {
+        TRY(check_member(zip, &zip->members[i]));
+        TRY(read_local_header(zip, &zip->members[i]));
+    }
 done:
     return status;
 }
@@ -166,6 +212,7 @@ tow_status tow__zip_open(const tow__input_file *file, tow__zip *zip)
     tow_status status = TOW_OK;
     place p = {0};
     *zip = (tow__zip){.file = file};
+    TRY(tow__input_check_kind(file, TOW__FORMAT_ZIP, "a zip archive (.npz)"));
     TRY(find_directory(file, &p));
     zip->capacity = (size_t)p.count;
     zip->directory_size = (size_t)p.size;

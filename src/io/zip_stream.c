@@ -106,22 +106,18 @@ done:
 tow_status tow__zip_stream_open(const tow__zip *zip, const tow__zip_member *m, const char *path, tow__zip_stream *s)
 {
     const tow__input_file *file = zip->file;
-    unsigned char header[TOW__ZIP_LOCAL_SIZE];
-    tow_status status = TOW_OK;
     *s = (tow__zip_stream){.stream = {.ctx = file->ctx, .path = path, .left = m->size, .read = read_member},
                            .file = file,
+                           .at = m->data,
                            .packed_left = m->packed,
                            .expected = m->crc};
-    if (file->size < sizeof header || m->header > file->size - sizeof header)
-        return damaged(s, "it begins behind the end of the file");
-    TRY(tow__input_read(file, m->header, header, sizeof header));
-    s->at = m->header + sizeof header + tow__zip_get(header + 26, 2) + tow__zip_get(header + 28, 2);
-    if (tow__zip_get(header, 4) != TOW__ZIP_LOCAL || tow__zip_get(header + 8, 2) != m->method)
-        return damaged(s, "its own header does not agree with the directory");
-    if (s->at > file->size || m->packed > file->size - s->at) return damaged(s, "it ends behind the end of the file");
-    if (m->method == TOW__ZIP_DEFLATED) TRY(tow__inflater_create(file->ctx, &s->inflater));
-done:
-    return status;
+    if (m->encrypted)
+        return tow__fail(file->ctx, TOW_UNSUPPORTED, "%s: it is encrypted; write it without a password", path);
+    if (m->method != TOW__ZIP_STORED && m->method != TOW__ZIP_DEFLATED)
+        return tow__fail(file->ctx, TOW_UNSUPPORTED,
+                         "%s: expected a member that is stored or deflated, found method %d; write it with numpy.savez",
+                         path, m->method);
+    return m->method == TOW__ZIP_DEFLATED ? tow__inflater_create(file->ctx, &s->inflater) : TOW_OK;
 }
 
 void tow__zip_stream_close(tow__zip_stream *s)

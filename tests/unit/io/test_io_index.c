@@ -65,6 +65,28 @@ static void an_index_joins_files(void **state)
     }
 }
 
+/* Where two files hold a name, the index decides, whatever their order. */
+static void an_index_chooses_between_copies(void **state)
+{
+    fixture *f = *state;
+    char path[128];
+    path_of(f, "index", path);
+    write_shard(f, "one", 2, (const char *const[]){"a", "b"}, 1);
+    write_shard(f, "two", 2, (const char *const[]){"a", "b"}, 2);
+    static const char *const texts[] = {"{\"weight_map\": {\"a\": \"one\", \"b\": \"two\"}}",
+                                        "{\"weight_map\": {\"b\": \"two\", \"a\": \"one\"}}"};
+    for (size_t i = 0; i < 4; i++) {
+        tow_tensors *tensors;
+        write_bytes(path, texts[i % 2], strlen(texts[i % 2]));
+        if ((i < 2 ? tow_safetensors_map : tow_safetensors_read)(f->ctx, path, &tensors) != TOW_OK)
+            fail_msg("%s", tow_context_error(f->ctx));
+        assert_int_equal(tow_tensors_count(tensors), 2);
+        assert_true(*(const float *)tow_array_data(tow_tensors_find(tensors, "a")) == 1);
+        assert_true(*(const float *)tow_array_data(tow_tensors_find(tensors, "b")) == 2);
+        tow_tensors_free(tensors);
+    }
+}
+
 static void bad_indices(void **state)
 {
     fixture *f = *state;
@@ -82,7 +104,11 @@ static void bad_indices(void **state)
         {"{\"weight_map\": {\"a\": \"..\"}}", TOW_BAD_FORMAT, "a file beside the index"},
         {"{\"weight_map\": {\"a\": \"\"}}", TOW_BAD_FORMAT, "a file beside the index, found ''"},
         {"{\"weight_map\": {\"a\": \"same\"}, \"weight_map\": {}}", TOW_BAD_FORMAT, "duplicate weight_map"},
-        {"{\"weight_map\": {\"a\": \"one\", \"a2\": \"same\"}}", TOW_BAD_FORMAT, "duplicate name, here or in a file"},
+        {"{\"weight_map\": {\"a\": \"one\", \"a2\": \"same\"}}", TOW_BAD_FORMAT, "expected the tensor 'a2' in "},
+        {"{\"weight_map\": {\"a\": \"one\", \"c\": \"two\", \"d\": \"three_of_it\"}}", TOW_BAD_FORMAT,
+         "tensor 'unlisted': duplicate name, here and in a file before"},
+        {"{\"weight_map\": {\"a\": \"one\", \"b\": \"one\", \"a\": \"same\"}}", TOW_BAD_FORMAT,
+         "duplicate name 'a' in the index"},
         {"{\"weight_map\": {\"a\": 1}}", TOW_BAD_FORMAT, "the index is not valid JSON: expected a string"},
         {"{\"weight_map\": [\"a\"]}", TOW_BAD_FORMAT, "expected '{'"},
         {"{\"metadata\": {}, }", TOW_BAD_FORMAT, "expected a string"},
@@ -96,6 +122,7 @@ static void bad_indices(void **state)
     path_of(f, "index", path);
     write_shards(f);
     write_shard(f, "same", 1, (const char *const[]){"a"}, 3);
+    write_shard(f, "three_of_it", 2, (const char *const[]){"d", "unlisted"}, 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_tensors *tensors;
         write_bytes(path, cases[i].text, strlen(cases[i].text));
@@ -229,7 +256,8 @@ static void tensors_convert_on_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_index_joins_files),       TEST(bad_indices),
+        TEST(an_index_joins_files),       TEST(an_index_chooses_between_copies),
+        TEST(bad_indices),
         TEST(allocations_fail_in_turn),   TEST(data_are_read_when_they_are_asked_for),
         TEST(tensors_convert_on_request),
     };

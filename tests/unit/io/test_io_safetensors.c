@@ -166,7 +166,7 @@ static void foreign_tensors_can_be_left_alone(void **state)
 {
     fixture *f = *state;
     static const char *const foreign[][2] = {{"\"dtype\":\"F8_E4M3\",\"shape\":[2,2]", "F8_E4M3"},
-                                             {"\"dtype\":\"I16\",\"shape\":[2]", "I16"},
+                                             {"\"dtype\":\"F6_E2M3\",\"shape\":[5]", "F6_E2M3"},
                                              {"\"dtype\":\"F4\",\"shape\":[8]", "F4"},
                                              {"\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]", "8 axes"}};
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
@@ -217,6 +217,83 @@ static void foreign_tensors_of_wrong_sizes(void **state)
     tow_tensors *set;
     assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_BAD_FORMAT);
     assert_message(f, "checksum");
+}
+
+/* Integers of 16 bits become i32, as those of .npy files, read and mapped, by themselves, converted and written. */
+static void integers_of_16_bits(void **state)
+{
+    fixture *f = *state;
+    static const char header[] = "{\"i\":{\"dtype\":\"I16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+                                 "\"u\":{\"dtype\":\"U16\",\"shape\":[1,2],\"data_offsets\":[6,10]},"
+                                 "\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[10,14]}}";
+    static const int16_t i[3] = {-32768, -1, 32767};
+    static const uint16_t u[2] = {65535, 1};
+    const float x = 1.5f;
+    const tow_type i_type = tow_make_type(TOW_I32, 1, (int64_t[]){3});
+    unsigned char bytes[512] = {0};
+    const uint64_t length = sizeof header - 1;
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, sizeof header - 1);
+    memcpy(bytes + 8 + length, i, sizeof i);
+    memcpy(bytes + 8 + length + 6, u, sizeof u);
+    memcpy(bytes + 8 + length + 10, &x, sizeof x);
+    for (int map = 0; map < 2; map++) {
+        tow_tensors *set;
+        tow_array *as_i8 = NULL, *as_f64 = NULL;
+        write_bytes(f->path, bytes, 8 + length + 14);
+        if ((map ? tow_safetensors_map : tow_safetensors_read)(f->ctx, f->path, &set) != TOW_OK)
+            fail_msg("%s", tow_context_error(f->ctx));
+        assert_int_equal(tow_tensors_get_as(set, "i", TOW_I8, &as_i8), TOW_TYPE_MISMATCH);
+        assert_message(f, "found -32768 at element 0");
+        assert_int_equal(tow_tensors_get_as(set, "i", TOW_F64, &as_f64), TOW_OK);
+        assert_array(as_f64, tow_make_type(TOW_F64, 1, (int64_t[]){3}), (double[]){-32768, -1, 32767});
+        tow_array_release(as_f64);
+        assert_array(tow_tensors_find(set, "i"), i_type, (int32_t[]){-32768, -1, 32767});
+        assert_array(tow_tensors_find(set, "u"), tow_make_type(TOW_I32, 2, (int64_t[]){1, 2}), (int32_t[]){65535, 1});
+        assert_array(tow_tensors_find(set, "x"), tow_make_type(TOW_F32, 0, NULL), &x);
+        tow_tensors_free(set);
+        assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_OK); /* written without being asked for */
+        char copy[160];
+        snprintf(copy, sizeof copy, "%s/copy.safetensors", f->directory);
+        assert_int_equal(map ? tow_safetensors_write(copy, set) : tow_safetensors_write_sharded(copy, set, 12), TOW_OK);
+        tow_tensors_free(set);
+        assert_int_equal(tow_safetensors_read(f->ctx, copy, &set), TOW_OK);
+        assert_array(tow_tensors_find(set, "i"), i_type, (int32_t[]){-32768, -1, 32767});
+        tow_tensors_free(set);
+    }
+}
+
+/* A file of another format is named as what it is. */
+static void files_of_other_formats(void **state)
+{
+    fixture *f = *state;
+    static const char safetensors[] = "\2\0\0\0\0\0\0\0{}";
+    tow_array *array = NULL;
+    tow_tensors *set = NULL;
+    const float x = 1;
+    tow_array *one = array_of(f, tow_make_type(TOW_F32, 0, NULL), &x);
+    assert_int_equal(tow_npy_write(f->path, one, f->ctx), TOW_OK);
+    tow_array_release(one);
+    assert_int_equal(tow_safetensors_read(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+    assert_message(f, "expected a safetensors file, found a .npy file, which tow_npy_read reads");
+    assert_int_equal(tow_npz_read(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+    assert_message(f, "expected a zip archive (.npz), found a .npy file");
+    write_bytes(f->path, safetensors, sizeof safetensors - 1);
+    assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_BAD_FORMAT);
+    assert_message(f, "expected a .npy file, found a safetensors file, which tow_safetensors_read reads");
+    assert_int_equal(tow_npz_read(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+    assert_message(f, "found a safetensors file");
+    static const struct {
+        const char *first, *message;
+    } others[] = {{"PK\3\4-----------------", "found a zip archive"}, {"GGUF\3---------------", "found a GGUF file"},
+                  {"\x89HDF\r\n\x1a\n---------", "found an HDF5 file"}, {"\x80\2}q\1-------------", "found a pickle"},
+                  {"\x1f\x8b\x08-----------------", "gzip"}, {"version https://git-lfs", "Git LFS"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        write_bytes(f->path, others[i].first, strlen(others[i].first));
+        assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_BAD_FORMAT);
+        assert_message(f, others[i].message);
+        assert_message(f, f->path);
+    }
 }
 
 static void safetensors_of_other_writers(void **state)
@@ -416,6 +493,8 @@ int main(void)
         TEST(safetensors_hostile_headers),
         TEST(foreign_tensors_can_be_left_alone),
         TEST(foreign_tensors_of_wrong_sizes),
+        TEST(integers_of_16_bits),
+        TEST(files_of_other_formats),
         TEST(safetensors_of_other_writers),
         TEST(safetensors_checksums_are_those_of_xxhash),
         TEST(safetensors_checksums_are_not_metadata),
