@@ -17,7 +17,7 @@ enum {
 typedef struct cursor {
     const char *at, *end;
     int64_t line;
-    char separator;
+    char separator, comment; /* comment 0: none */
 } cursor;
 
 typedef struct field {
@@ -48,22 +48,41 @@ typedef struct csv {
     int64_t fields;   /* of a record */
     int64_t n_chosen; /* columns of a row, */
     int *chosen;      /* in this order; NULL: all */
-    bool integers, missing;
-    size_t n_classes;
-    const char **classes; /* NULL: numbers */
+    bool integers, missing, decimal_comma;
+    const char **classes;       /* NULL-terminated; NULL: numbers */
+    const char **missing_words; /* NULL-terminated */
 } csv;
 
+/* What pandas.read_csv takes for a missing value by default, besides nothing. */
+static const char *const usual_missing_words[] = {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
+                                                  "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN",
+                                                  "None", "n/a", "nan", "null", NULL};
+
 /* ---- fields and records ------------------------------------------------------------------------------------------ */
+
+/* Bytes of the end of a line at `at`; 0: none is there. */
+static size_t line_end(const cursor *c, const char *at)
+{
+    if (at == c->end || (*at != '\n' && *at != '\r')) return 0;
+    return *at == '\r' && at + 1 < c->end && at[1] == '\n' ? 2 : 1;
+}
 
 static const char *closing_quote(cursor *c, const char *at)
 {
     for (; at < c->end; at++) {
-        if (*at == '\n') c->line++;
+        if (line_end(c, at) == 1) c->line++; /* of CR LF, the LF is counted */
         if (*at != '"') continue;
         if (at + 1 == c->end || at[1] != '"') return at;
         at++;
     }
     return NULL;
+}
+
+static bool starts_comment(const cursor *c) { return c->comment && c->at < c->end && *c->at == c->comment; }
+
+static void skip_comment(cursor *c)
+{
+    while (c->at < c->end && line_end(c, c->at) == 0) c->at++;
 }
 
 /* Passes over what ends a field. */
@@ -74,13 +93,11 @@ static found end_field(cursor *c)
         c->at++;
         return FIELD;
     }
-    if (*c->at == '\r' && c->at + 1 < c->end && c->at[1] == '\n') c->at++;
-    if (*c->at == '\r' && c->at + 1 == c->end) {
-        c->at++;
-        return LAST_FIELD;
-    }
-    if (*c->at != '\n') return BEHIND_QUOTE;
-    c->at++;
+    if (starts_comment(c)) skip_comment(c);
+    if (c->at == c->end) return LAST_FIELD;
+    const size_t n = line_end(c, c->at);
+    if (n == 0) return BEHIND_QUOTE;
+    c->at += n;
     c->line++;
     return LAST_FIELD;
 }
@@ -97,18 +114,26 @@ static found next_field(cursor *c, field *f)
         return end_field(c);
     }
     f->text = c->at;
-    while (c->at < c->end && *c->at != c->separator && *c->at != '\n') c->at++;
-    if (c->at < c->end && *c->at == '\n' && c->at > f->text && c->at[-1] == '\r') c->at--;
-    if (c->at == c->end && c->at > f->text && c->at[-1] == '\r') c->at--;
+    while (c->at < c->end && *c->at != c->separator && line_end(c, c->at) == 0 && !starts_comment(c)) c->at++;
     f->length = (size_t)(c->at - f->text);
     return end_field(c);
 }
 
+/* Passes over a comment that has a line for itself, and spaces before it. */
+static void skip_comment_line(cursor *c)
+{
+    cursor next = *c;
+    while (next.comment && next.at < next.end && (*next.at == ' ' || *next.at == '\t')) next.at++;
+    if (!starts_comment(&next)) return;
+    skip_comment(&next);
+    *c = next;
+}
+
 static void skip_empty_lines(cursor *c)
 {
-    while (c->at < c->end && (*c->at == '\n' || (*c->at == '\r' && (c->at + 1 == c->end || c->at[1] == '\n')))) {
-        if (*c->at == '\n') c->line++;
-        c->at++;
+    for (skip_comment_line(c); c->at < c->end && line_end(c, c->at) > 0; skip_comment_line(c)) {
+        c->at += line_end(c, c->at);
+        c->line++;
     }
 }
 
@@ -151,25 +176,39 @@ static bool copy_text(const field *f, char text[LONGEST + 1])
     return true;
 }
 
-static int64_t class_of(const csv *s, const char *text)
+/* The place of the text in a NULL-terminated list, or -1. */
+static int64_t find_word(const char *const *words, const char *text)
 {
-    for (size_t i = 0; i < s->n_classes; i++)
-        if (strcmp(s->classes[i], text) == 0) return (int64_t)i;
+    for (size_t i = 0; words && words[i]; i++)
+        if (strcmp(words[i], text) == 0) return (int64_t)i;
     return -1;
+}
+
+/* A number whose fraction follows a comma. */
+static bool parse_decimal_comma(const char *text, double *real)
+{
+    char with_point[LONGEST + 1], *end;
+    if (strchr(text, '.')) return false;
+    memcpy(with_point, text, strlen(text) + 1);
+    char *comma = strchr(with_point, ',');
+    if (comma) *comma = '.';
+    *real = strtod(with_point, &end);
+    return end != with_point && *end == '\0';
 }
 
 static bool parse_number(const csv *s, const char *text, double *real, int64_t *whole)
 {
     char *end;
     if (s->classes) {
-        *whole = class_of(s, text);
+        *whole = find_word(s->classes, text);
         *real = (double)*whole;
         return *whole >= 0;
     }
-    if (text[0] == '\0' && s->missing) {
+    if (s->missing && (text[0] == '\0' || find_word(s->missing_words, text) >= 0)) {
         *real = NAN;
         return true;
     }
+    if (s->decimal_comma && !s->integers) return parse_decimal_comma(text, real);
     errno = 0;
     if (s->integers)
         *whole = strtoll(text, &end, 10);
@@ -329,16 +368,48 @@ static tow_status choose(csv *s, const tow_csv_options *o, cursor header)
     return TOW_OK;
 }
 
-static tow_status copy_classes(csv *s, const tow_csv_options *o)
+/* A copy of a NULL-terminated list; NULL stays NULL. */
+static tow_status copy_words(csv *s, const char *const *words, const char ***copy)
 {
-    while (o->classes && o->classes[s->n_classes]) s->n_classes++;
-    if (!o->classes) return TOW_OK;
-    s->classes = tow__arena_alloc(&s->memory, s->n_classes + 1, sizeof *s->classes);
-    for (size_t i = 0; s->classes && i < s->n_classes; i++) {
-        s->classes[i] = tow__arena_string(&s->memory, o->classes[i]);
-        if (!s->classes[i]) return TOW_OUT_OF_MEMORY;
+    size_t n = 0;
+    while (words && words[n]) n++;
+    if (!words) return TOW_OK;
+    *copy = tow__arena_alloc(&s->memory, n + 1, sizeof **copy);
+    if (!*copy) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        (*copy)[i] = tow__arena_string(&s->memory, words[i]);
+        if (!(*copy)[i]) return TOW_OUT_OF_MEMORY;
     }
-    return s->classes ? TOW_OK : TOW_OUT_OF_MEMORY;
+    (*copy)[n] = NULL;
+    return TOW_OK;
+}
+
+static char separator_of(const tow_csv_options *o)
+{
+    return o->separator ? o->separator : o->decimal == ',' ? ';' : ',';
+}
+
+/* True if the character can have a meaning between fields. */
+static bool is_mark(char c) { return c != '"' && c != '\n' && c != '\r'; }
+
+static tow_status check_options(tow_context *ctx, const tow_csv_options *o)
+{
+    const char separator = separator_of(o);
+    if (o->n_columns > 0 && !o->columns == !o->names)
+        return tow__missing(ctx, "tow_source_csv", "the numbers or the names of %zu columns", o->n_columns);
+    if ((o->names && o->n_columns > 0 && !o->header) || (o->missing && (o->integers || o->classes)) ||
+        !is_mark(separator) || !is_mark(o->comment) || o->comment == separator)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "expected .names together with .header, .missing without .integers and .classes, and a "
+                         "separator and a start of comments that differ and are neither a quote nor the end of a line");
+    if ((o->decimal && o->decimal != '.' && o->decimal != ',') || (o->decimal == ',' && separator == ','))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "expected .decimal to be '.' or ',', and another separator than a comma with ',', found '%s' "
+                         "and '%s'",
+                         tow__escape(o->decimal).text, tow__escape(separator).text);
+    if (o->missing_words && !o->missing)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected .missing_words together with .missing");
+    return TOW_OK;
 }
 
 static tow_status open_csv(csv *s, const tow_csv_options *o, uint64_t size)
@@ -347,7 +418,7 @@ static tow_status open_csv(csv *s, const tow_csv_options *o, uint64_t size)
     tow_status status = TOW_OK;
     tow__row_error error = {0};
     const char *text = s->mapping ? tow_array_data(s->mapping) : "";
-    s->first = (cursor){text, text + size, 1, o->separator ? o->separator : ','};
+    s->first = (cursor){text, text + size, 1, separator_of(o), o->comment};
     if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) s->first.at += 3; /* a byte order mark of UTF-8 */
     skip_empty_lines(&s->first);
     const cursor header = s->first;
@@ -355,10 +426,12 @@ static tow_status open_csv(csv *s, const tow_csv_options *o, uint64_t size)
     if (status == TOW_OK) status = find_rows(s, &error);
     if (error.status != TOW_OK) return tow__fail(ctx, error.status, "%s", error.text);
     if (status != TOW_OK) return status;
-    TRY(copy_classes(s, o));
+    TRY(copy_words(s, o->classes, &s->classes));
+    TRY(copy_words(s, o->missing_words ? o->missing_words : usual_missing_words, &s->missing_words));
     TRY(choose(s, o, header));
     s->integers = o->integers || o->classes;
     s->missing = o->missing;
+    s->decimal_comma = o->decimal == ',';
     s->source.row = tow_make_type(s->integers ? TOW_I64 : TOW_F64, o->n_columns == 1 ? 0 : 1, &s->n_chosen);
     s->source.stored_size = 8;
 done:
@@ -371,17 +444,10 @@ tow_status tow_source_csv(tow_context *context, const char *path, const tow_csv_
     const tow_csv_options *o = options ? options : &none;
     if (source) *source = NULL;
     if (!context || !source) return tow__missing(context, __func__, "a context and a place for the source");
-    if (o->n_columns > 0 && !o->columns == !o->names)
-        return tow__missing(context, __func__, "the numbers or the names of %zu columns", o->n_columns);
-    if ((o->names && o->n_columns > 0 && !o->header) || (o->missing && (o->integers || o->classes)) ||
-        o->separator == '"' || o->separator == '\n' || o->separator == '\r')
-        return tow__fail(
-            context, TOW_INVALID_ARGUMENT,
-            "expected .names together with .header, .missing without .integers and .classes, and a separator "
-            "that is neither a quote nor the end of a line");
     tow_array *mapping = NULL;
     uint64_t size = 0;
-    tow_status status = tow__source_map(context, path, &mapping, &size);
+    tow_status status = check_options(context, o);
+    if (status == TOW_OK) status = tow__source_map(context, path, &mapping, &size);
     if (status != TOW_OK) return status;
     tow_source *made = NULL;
     TRY(tow__source_create(context, sizeof(csv), &csv_class, path, &made));

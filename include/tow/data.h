@@ -71,7 +71,7 @@ TOW_API tow_status tow_source_raw(tow_context *context, const char *path, const 
 
 /* Zero means the default. */
 typedef struct tow_csv_options {
-    char separator;           /* 0: ',' */
+    char separator;           /* 0: ',', or ';' if numbers have commas */
     bool header;              /* the first line has the names of the columns */
     size_t n_columns;         /* 0: all */
     const int *columns;       /* their numbers, from 0; NULL: .names */
@@ -80,10 +80,14 @@ typedef struct tow_csv_options {
     const char *const
         *classes; /* of columns of words, each of which becomes its place in this list, NULL-terminated: rows are
                                  * i64; NULL: numbers */
-    bool missing; /* an empty field is NaN, else an error; not with .integers and .classes */
+    bool missing; /* an empty field and one of .missing_words is NaN, else an error; not with .integers and .classes */
+    const char *const *missing_words; /* NULL-terminated; NULL: the words that pandas takes: NA, N/A, #N/A, NaN, null, None, ... */
+    char decimal;                     /* what stands in front of a number's fraction: 0 or '.', or ',' */
+    char comment; /* '#' for instance: what follows it on its line, outside of quotes, is left out; 0: there are no comments */
 } tow_csv_options;
 /* The lines of a CSV file (RFC 4180: fields may stand between quotes, and have line breaks there) as rows f64[n_columns] or
- * i64[n_columns], scalars if one column is chosen. Empty lines are left out. The file is read once to find where lines begin, of which
+ * i64[n_columns], scalars if one column is chosen. Empty lines are left out. Lines end
+ * with LF, CR LF or CR. The file is read once to find where lines begin, of which
  * one in 64 is remembered; numbers are read when a row is asked for. Errors: TOW_IO_ERROR; TOW_NOT_FOUND with the columns that there
  * are; TOW_BAD_FORMAT with path, line, field, expected and found, here or, for fields of later lines, from tow_loader_next. */
 TOW_API tow_status tow_source_csv(tow_context *context, const char *path, const tow_csv_options *options,

@@ -339,6 +339,43 @@ static void csv_rows_by_number(void **state)
     tow_source_release(source);
 }
 
+/* Each text has the rows {1.5, NaN} and {-2, 4}. pandas.read_csv with the same options reads them so, too, but for spaces: it
+ * keeps those behind a field, and a line of spaces and a comment is a row for it. */
+static void csv_dialects(void **state)
+{
+    fixture *f = *state;
+    const struct {
+        const char *text;
+        tow_csv_options options;
+    } cases[] = {
+        {"1,5;\n-2;4,0\n", {.missing = true, .decimal = ','}},
+        {"1,5\tNA\n-2,\t4e0\n", {.missing = true, .decimal = ',', .separator = '\t'}},
+        {"\"1,5\";null\n\"-2\";4", {.missing = true, .decimal = ','}},
+        {"1.5,NA\n-2,4\n", {.missing = true}},
+        {"1.5, <NA> \n-2,4\n", {.missing = true}},
+        {"1.5,\"n/a\"\n-2,4\n", {.missing = true, .decimal = '.'}},
+        {"1.5,?\n-2,4\n", {.missing = true, .missing_words = (const char *const[]){"-", "?", NULL}}},
+        {"1.5,\n-2,4\n", {.missing = true, .missing_words = (const char *const[]){NULL}}},
+        {"1.5,\r-2,4\r", {.missing = true}},
+        {"\r\r1.5,\r\r-2,4", {.missing = true}},
+        {"# first, line\n1.5, # none\n  # a line\n\n-2,4# last", {.missing = true, .comment = '#'}},
+        {"%\r\n1.5,NA%x\r\n-2,4%\r\n%", {.missing = true, .comment = '%'}},
+        {"#\n\"a # b\",y # \"\n#\n1.5,\n-2,4\n", {.missing = true, .comment = '#', .header = true}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_source *source;
+        tow_array *row;
+        write_text(f, cases[i].text);
+        OK(tow_source_csv(f->ctx, f->path, &cases[i].options, &source));
+        assert_int_equal(tow_source_rows(source), 2);
+        OK(tow_source_row(source, 0, &row));
+        assert_true(((double *)tow_array_data(row))[0] == 1.5 && isnan(((double *)tow_array_data(row))[1]));
+        tow_array_release(row);
+        assert_row(f, source, 1, tow_make_type(TOW_F64, 1, (int64_t[]){2}), (double[]){-2, 4});
+        tow_source_release(source);
+    }
+}
+
 typedef struct bad_csv {
     const char *text;
     tow_csv_options options;
@@ -372,6 +409,16 @@ static void bad_csv_files(void **state)
         {"x,y\n", {.n_columns = 1, .names = unknown}, false, TOW_INVALID_ARGUMENT, ".names together with .header"},
         {"x,y\n", {.n_columns = 1}, false, TOW_INVALID_ARGUMENT, "the numbers or the names of 1 columns"},
         {"x,y\n", {.separator = '"'}, false, TOW_INVALID_ARGUMENT, "separator"},
+        {"1,2\r\n3\r", {0}, false, TOW_BAD_FORMAT, "line 2: expected 2 fields, found 1"},
+        {"\"1\r2\r\n3\n4\",2\n3\n", {0}, false, TOW_BAD_FORMAT, "line 5: expected 2 fields, found 1"},
+        {"#\n1,2\n#\n3#,4\n", {.comment = '#'}, false, TOW_BAD_FORMAT, "line 4: expected 2 fields, found 1"},
+        {"1;2\n1.5;2\n", {.decimal = ','}, true, TOW_BAD_FORMAT, "line 2, field 1: expected a number, found '1.5'"},
+        {"1;2\n1,5,5;2\n", {.decimal = ','}, true, TOW_BAD_FORMAT, "expected a number, found '1,5,5'"},
+        {"1,2\n?,2\n", {.missing = true}, true, TOW_BAD_FORMAT, "expected a number, found '?'"},
+        {"1\n", {.decimal = 'x'}, false, TOW_INVALID_ARGUMENT, "expected .decimal to be '.' or ','"},
+        {"1\n", {.decimal = ',', .separator = ','}, false, TOW_INVALID_ARGUMENT, "another separator than a comma"},
+        {"1\n", {.comment = ','}, false, TOW_INVALID_ARGUMENT, "a start of comments that differ"},
+        {"1\n", {.missing_words = unknown}, false, TOW_INVALID_ARGUMENT, ".missing_words together with .missing"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_source *source;
@@ -450,6 +497,7 @@ int main(void)
         TEST(idx_files),           TEST(damaged_idx_files),     TEST(sparse_files),
         TEST(npy_files),           TEST(raw_files_and_windows), TEST(arrays_and_functions),
         TEST(csv_files),           TEST(csv_rows_by_number),    TEST(bad_csv_files),
+        TEST(csv_dialects),
         TEST(failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
