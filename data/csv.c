@@ -54,9 +54,9 @@ typedef struct csv {
 } csv;
 
 /* What pandas.read_csv takes for a missing value by default, besides nothing. */
-static const char *const usual_missing_words[] = {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
-                                                  "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN",
-                                                  "None", "n/a", "nan", "null", NULL};
+static const char *const usual_missing_words[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
+                                                  "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
+                                                  "None",   "n/a",      "nan",  "null",    NULL};
 
 /* ---- fields and records ------------------------------------------------------------------------------------------ */
 

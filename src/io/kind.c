@@ -9,8 +9,8 @@ typedef struct file_kind {
 } file_kind;
 
 #define MAGIC(bytes) bytes, sizeof bytes - 1
-#define ZIP_TEXT "a zip archive: tow_npz_read reads those of NumPy; write other checkpoints as safetensors first"
-#define PICKLE_TEXT "a pickle; write its arrays as safetensors or .npz first"
+#define ZIP_TEXT     "a zip archive: tow_npz_read reads those of NumPy; write other checkpoints as safetensors first"
+#define PICKLE_TEXT  "a pickle; write its arrays as safetensors or .npz first"
 
 static const file_kind kinds[] = {
     {MAGIC("\x93NUMPY"), TOW__FORMAT_NPY, "a .npy file, which tow_npy_read reads"},
@@ -49,5 +49,6 @@ tow_status tow__input_check_kind(const tow__input_file *file, tow__format format
     const size_t n = file->size < sizeof first ? (size_t)file->size : sizeof first;
     const tow_status status = tow__input_read(file, 0, first, n);
     const char *kind = status == TOW_OK ? tow__other_kind(first, n, format) : NULL;
-    return kind ? tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected %s, found %s", file->path, expected, kind) : status;
+    return kind ? tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected %s, found %s", file->path, expected, kind)
+                : status;
 }

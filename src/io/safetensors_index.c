@@ -133,10 +133,7 @@ static tow_status read_text(reader *r)
     return tow__input_read(file, 0, r->text, r->length);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
+static int by_name(const void *a, const void *b) { return strcmp(((const entry *)a)->name, ((const entry *)b)->name); }
 
 static tow_status sort_entries(const reader *r)
 {
@@ -176,9 +173,10 @@ static tow_status take_tensor(const reader *r, const tow__tensor *tensor, uint32
     const tow_status status = tow__tensors_append(t, tensor->name, tensor->type, &duplicate);
     if (status != TOW_OK) return status;
     if (duplicate)
-        return tow__fail(r->ctx, TOW_BAD_FORMAT,
-                         "%s: tensor '%.200s': duplicate name, here and in a file before; an index that names it decides",
-                         t->files[file].path, tensor->name);
+        return tow__fail(
+            r->ctx, TOW_BAD_FORMAT,
+            "%s: tensor '%.200s': duplicate name, here and in a file before; an index that names it decides",
+            t->files[file].path, tensor->name);
     const char *name = t->items[t->count - 1].name;
     t->items[t->count - 1] = *tensor;
     t->items[t->count - 1].name = name;

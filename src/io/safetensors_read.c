@@ -167,8 +167,8 @@ tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtyp
 static bool has_view(const tow_tensors *t, size_t index)
 {
     const tow__tensor *tensor = &t->items[index];
-    return t->files[tensor->file].mapping && tensor->stored == TOW__STORED_PLAIN && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
-           tensor->type.dtype != TOW_BOOL;
+    return t->files[tensor->file].mapping && tensor->stored == TOW__STORED_PLAIN &&
+           tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 && tensor->type.dtype != TOW_BOOL;
 }
 
 tow_status tow__tensors_load(const tow_tensors *t, size_t index)

@@ -494,11 +494,10 @@ static void failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(idx_files),           TEST(damaged_idx_files),     TEST(sparse_files),
-        TEST(npy_files),           TEST(raw_files_and_windows), TEST(arrays_and_functions),
-        TEST(csv_files),           TEST(csv_rows_by_number),    TEST(bad_csv_files),
-        TEST(csv_dialects),
-        TEST(failing_allocations),
+        TEST(idx_files),    TEST(damaged_idx_files),     TEST(sparse_files),
+        TEST(npy_files),    TEST(raw_files_and_windows), TEST(arrays_and_functions),
+        TEST(csv_files),    TEST(csv_rows_by_number),    TEST(bad_csv_files),
+        TEST(csv_dialects), TEST(failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,10 +256,8 @@ static void tensors_convert_on_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_index_joins_files),       TEST(an_index_chooses_between_copies),
-        TEST(bad_indices),
-        TEST(allocations_fail_in_turn),   TEST(data_are_read_when_they_are_asked_for),
-        TEST(tensors_convert_on_request),
+        TEST(an_index_joins_files),     TEST(an_index_chooses_between_copies),       TEST(bad_indices),
+        TEST(allocations_fail_in_turn), TEST(data_are_read_when_they_are_asked_for), TEST(tensors_convert_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

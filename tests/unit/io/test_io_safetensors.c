@@ -285,9 +285,12 @@ static void files_of_other_formats(void **state)
     assert_message(f, "found a safetensors file");
     static const struct {
         const char *first, *message;
-    } others[] = {{"PK\3\4-----------------", "found a zip archive"}, {"GGUF\3---------------", "found a GGUF file"},
-                  {"\x89HDF\r\n\x1a\n---------", "found an HDF5 file"}, {"\x80\2}q\1-------------", "found a pickle"},
-                  {"\x1f\x8b\x08-----------------", "gzip"}, {"version https://git-lfs", "Git LFS"}};
+    } others[] = {{"PK\3\4-----------------", "found a zip archive"},
+                  {"GGUF\3---------------", "found a GGUF file"},
+                  {"\x89HDF\r\n\x1a\n---------", "found an HDF5 file"},
+                  {"\x80\2}q\1-------------", "found a pickle"},
+                  {"\x1f\x8b\x08-----------------", "gzip"},
+                  {"version https://git-lfs", "Git LFS"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         write_bytes(f->path, others[i].first, strlen(others[i].first));
         assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_BAD_FORMAT);
