@@ -61,22 +61,34 @@ presets() {
 
 is_preset() { presets | grep -qxF -e "$1"; }
 
-# show_build LOG: copies what a build prints to a file; on a terminal it shows how far ninja is.
+# show_build LOG: copies what a build prints to a file, and says how far ninja is: on a terminal in one line that changes, else in
+# a line for each tenth of a long build.
 show_build() {
-    if [ -t 2 ]; then
-        tee "$1" | while IFS= read -r line; do
-            case $line in
-                \[*/*\]*) printf '\r\033[K%s]' "${line%%]*}" >&2 ;;
-            esac
-        done
-        printf '\r\033[K' >&2
-    else
-        cat >"$1"
-    fi
+    : >"$1"
+    shown=0
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$1"
+        done=${line%%/*}
+        done=${done#\[}
+        total=${line#*/}
+        total=${total%%\]*}
+        case $line:$done$total in
+            \[*/*\]*:*[!0-9]*) continue ;;
+            \[*/*\]*) ;;
+            *) continue ;;
+        esac
+        if [ -t 2 ]; then
+            printf '\r\033[K[%s/%s]' "$done" "$total" >&2
+        elif [ "$total" -ge 20 ] && [ $((10 * done / total)) -gt "$shown" ]; then
+            shown=$((10 * done / total))
+            say "built $done of $total"
+        fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
-# build PRESET [cmake arguments]: configures and builds build/PRESET, all of it or $targets. Prints the log only if something
-# fails.
+# build PRESET [cmake arguments]: configures and builds build/PRESET, all of it or $targets, which are fewer for who runs fewer:
+# the objects of the library are the same. Prints the log only if something fails.
 targets=""
 build() {
     preset=$1

@@ -1,10 +1,18 @@
 #!/bin/sh
-# Builds and runs all tests: scripts/test.sh [preset] [arguments of ctest, for instance -R graphs or -LE long]
-# Installs missing Debian packages. Default preset: release. TOW_WERROR=ON in the environment makes warnings errors.
+# Builds and runs tests. Installs missing Debian packages. Default preset: release.
+#   scripts/test.sh [preset]                        what every day needs: all but long tests (label "long")
+#   scripts/test.sh all [preset] [ctest arguments]  every test, or those that the arguments leave of them
+#   scripts/test.sh [preset] ARGUMENTS              the same without the word "all", for instance -R graphs
+# TOW_WERROR=ON in the environment makes warnings errors; TOW_TEST_TARGETS="unit_tests gpt" builds these targets alone.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
 
+everything=""
+if [ "${1:-}" = all ]; then
+    everything=yes
+    shift
+fi
 preset=release
 if [ $# -gt 0 ]; then
     case $1 in
@@ -17,9 +25,20 @@ if [ $# -gt 0 ]; then
     esac
 fi
 install_missing "$preset"
+targets=${TOW_TEST_TARGETS:-}
 build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}"
+
+rest=""
+if [ -z "$everything" ] && [ $# -eq 0 ]; then
+    rest=yes
+    set -- -LE long
+fi
+set -- ctest --preset "$preset" -j "$(nproc)" --progress "$@"
 if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then
     # Where the addresses of a process are very random, the sanitizer of older compilers finds them where it cannot work.
-    exec setarch -R ctest --preset tsan -j "$(nproc)" "$@" </dev/null
+    set -- setarch -R "$@"
 fi
-exec ctest --preset "$preset" -j "$(nproc)" "$@" </dev/null
+status=0
+"$@" </dev/null || status=$?
+[ -z "$rest" ] || say "these were the tests of every day; 'scripts/test.sh all $preset' runs the long ones, too"
+exit "$status"

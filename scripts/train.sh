@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trains the example GPT: scripts/train.sh [preset] [arguments of the program gpt, see --help]
-# Installs missing Debian packages, builds, and runs build/<preset>/bin/gpt. Default preset: release.
+# Installs missing Debian packages, builds the library and that program alone, and runs build/<preset>/bin/gpt. Default preset:
+# release.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -11,5 +12,6 @@ if [ $# -gt 0 ] && is_preset "$1"; then
     shift
 fi
 install_missing "$preset"
+targets=gpt
 build "$preset"
 exec "build/$preset/bin/gpt" "$@"
