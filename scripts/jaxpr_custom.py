@@ -1,4 +1,4 @@
-"""Rules of jaxpr_to_tow.py for calls with derivatives of their own: custom_jvp and custom_vjp.
+"""Rules of jaxpr_to_tow.py for calls with derivatives of their own: custom_jvp, custom_vjp, and samples of the gamma distribution.
 
 JAX keeps their rules as Python functions, and traces them where something is differentiated. Here they are traced at once. A rule
 that calls its own function again would never end: the calls whose rules are being traced stand in a list, and one that is in
@@ -14,7 +14,7 @@ from jax._src.interpreters import ad
 from jax.extend import core as jex
 from jax.interpreters import partial_eval as pe
 
-from jaxpr_graph import Unsupported
+from jaxpr_graph import NUMPY, Type, Unsupported
 from jaxpr_regions import closed, closures
 from jaxpr_rules import rule
 
@@ -219,3 +219,32 @@ def custom_vjp(c):
     if "call_jaxpr" not in c.p:
         raise Unsupported(f"{c.name} of an older JAX")
     return custom_call(c, "custom_vjp", "fwd_jaxpr_thunk", vjp_rules)
+
+
+@rule("random_gamma")
+def random_gamma(c):
+    """Samples of the gamma distribution: JAX's loops of rejections, which have the derivative of a sample by its shape, that of
+    implicit differentiation."""
+    key, a = c.eqn.invars
+    sampler = traced(lambda key, a: c.eqn.primitive.impl(key, a, **c.p), structs([key.aval, a.aval]))
+    bound, c.conv.max_iterations = c.conv.max_iterations, 0  # they end by themselves, and nothing in them is reversed
+    body, with_rule = c.conv.graph(sampler), c.conv.empty_graph()
+    xs = [with_rule.input(x.type) for x in c.xs]
+    dx = with_rule.input(c.type)
+    y, = c.conv.inline(with_rule, sampler, xs)
+    c.conv.max_iterations = bound
+    slope = gamma_slope(with_rule, xs[1], y, c.p["log_space"])
+    with_rule.outputs = [y, with_rule.op("mul", c.type, dx, slope)]
+    captured = closures(c, body, with_rule)
+    params = {"captured": len(captured)} if captured else {}
+    return c.g.emit("custom_jvp", c.types, captured + c.xs, name="random_gamma", **params, body=body, rule=with_rule)
+
+
+def gamma_slope(g, a, y, log_space):
+    """dy/da of a sample y, or of its logarithm, whose exponential is at least the smallest normal number."""
+    if not log_space:
+        return g.op("random_gamma_grad", y.type, a, y)
+    x, zero = g.op("exp", y.type, y), g.broadcast(g.scalar(0, y.type.dtype), y.type.shape)
+    least = g.broadcast(g.scalar(jax.numpy.finfo(NUMPY[y.type.dtype]).tiny, y.type.dtype), y.type.shape)
+    x = g.op("select", y.type, g.op("eq", Type("bool", y.type.shape), x, zero), least, x)
+    return g.op("div", y.type, g.op("random_gamma_grad", y.type, a, x), x)

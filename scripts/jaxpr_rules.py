@@ -78,10 +78,11 @@ def source(eqn):
 
 # ---- elementwise --------------------------------------------------------------------------------------------------------
 
-RENAMED = {"add_any": "add", "shift_right_logical": "shift_right"}
-ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp clz cos cosh digamma div eq erf erf_inv
-    erfc exp exp2 expm1 floor ge gt is_finite le lgamma log log1p logistic lt mul ne neg nextafter not or population_count
-    rem rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt sub tan tanh xor""".split()
+RENAMED = {"add_any": "add", "shift_right_logical": "shift_right", "regularized_incomplete_beta": "betainc"}
+ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh digamma div eq erf erf_inv
+    erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac
+    is_finite le lgamma log log1p logistic lt mul ne neg nextafter not or population_count
+    random_gamma_grad regularized_incomplete_beta rem rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt sub tan tanh xor zeta""".split()
 # Arithmetic on bools is logic.
 BOOLEAN = {"add": "or", "add_any": "or", "mul": "and", "max": "or", "min": "and"}
 
@@ -277,6 +278,29 @@ def dot_general(c):
     return [product(c, "dot_general", lhs_contract=lc, rhs_contract=rc, lhs_batch=lb, rhs_batch=rb)]
 
 
+@rule("ragged_dot_general")
+def ragged_dot(c):
+    """Groups of the rows of x, with a matrix each, or contracted with those of y; without further axes."""
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = c.p["ragged_dot_dimension_numbers"].dot_dimension_numbers
+    ragged, = c.p["ragged_dot_dimension_numbers"].lhs_ragged_dimensions
+    x, y, sizes = c.xs
+    kind = c.type.dtype
+    c.require(kind in ("f32", "f64", "bf16", "f16"), f"of {kind}")
+    c.require(not lhs_batch and not rhs_batch and len(x.type.shape) == 2 and len(lhs_contract) == 1 and len(sizes.type.shape) == 1,
+              "with batch axes or several contracted ones")
+    x, y, sizes = c.g.convert(x, kind), c.g.convert(y, kind), index(c, sizes)
+
+    def ordered(x, order):
+        shape = [x.type.shape[i] for i in order]
+        return x if order == sorted(order) else c.g.op("transpose", x.type.with_shape(shape), x, permutation=order)
+    x = ordered(x, [ragged, 1 - ragged])
+    if ragged in lhs_contract:
+        return [c.op("ragged_dot_contract", x, ordered(y, [rhs_contract[0], 1 - rhs_contract[0]]), sizes)]
+    group, = c.p["ragged_dot_dimension_numbers"].rhs_group_dimensions
+    free, = {0, 1, 2} - {group, rhs_contract[0]}
+    return [c.op("ragged_dot", x, ordered(y, [group, rhs_contract[0], free]), sizes)]
+
+
 def axes_text(spec, marks, spatial="WHD"):
     """ConvDimensionNumbers' (batch, feature, spatial...) as letters in the order of the axes."""
     n = len(spec) - 2
@@ -298,13 +322,11 @@ def conv(c):
                     feature_groups=c.p["feature_group_count"], batch_groups=c.p["batch_group_count"])]
 
 
-@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")
+@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
 def reduction(c):
     primitive = c.name
     if c.x.type.dtype == "bool":
         primitive = {"reduce_max": "reduce_or", "reduce_min": "reduce_and", "reduce_prod": "reduce_and"}.get(c.name, c.name)
-    else:
-        c.require(c.name not in ("reduce_and", "reduce_or"), f"of {c.x.type.dtype}")
     return [c.short(c.op(primitive, c.x, axes=c.p["axes"]))]
 
 
@@ -314,7 +336,7 @@ def general_reduction(c):
     x, initial = c.xs if len(c.xs) == 2 else (None, None)
     steps = c.p["jaxpr"].eqns
     how = steps[0].primitive.name if len(steps) == 1 else None
-    c.require(x is not None and how in ("add", "mul", "max", "min", "and", "or"), "with a function of its own")
+    c.require(x is not None and how in ("add", "mul", "max", "min", "and", "or", "xor"), "with a function of its own")
     name = "reduce_" + {"add": "sum", "mul": "prod"}.get(how, how)
     reduced = c.op(name, x, axes=c.p["dimensions"])
     return [c.op(how, reduced, c.g.broadcast(initial, c.type.shape))]

@@ -62,6 +62,8 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
     X(atanh)                                                                                                           \
     X(lgamma)           /* log |gamma(x)| */                                                                           \
     X(digamma)          /* its derivative; NaN at 0, -1, -2, ... */                                                    \
+    X(bessel_i0e)       /* e^-|x| I0(x), a modified Bessel function; i1e: I1 */                                        \
+    X(bessel_i1e)                                                                                                      \
     X(is_finite)        /* bool: neither infinite nor NaN */                                                           \
     X(population_count) /* integers: bits that are set */                                                              \
     X(clz)              /* integers: zeros before the highest bit that is set */                                       \
@@ -107,6 +109,11 @@ TOW_API tow_value tow_gelu(tow_value x, bool approximate);
     X(xor)                                                                                                             \
     X(atan2)       /* the angle of the point (y, x): operands y, x */                                                  \
     X(nextafter)   /* the number next to x towards y; no derivative */                                                 \
+    X(igamma)      /* P(a, x), the regularised lower incomplete gamma function: operands a, x */                       \
+    X(igammac)     /* 1 - P(a, x), the upper one, with all its digits */                                               \
+    X(igamma_grad_a)     /* dP(a, x)/da; no derivative with respect to a */                                            \
+    X(random_gamma_grad) /* dx/da of a sample x of the gamma distribution of shape a; no derivative */                 \
+    X(zeta)        /* the Hurwitz zeta function sum_k (q + k)^-s, s > 1: operands s, q; no derivative by s */          \
     X(shift_left)  /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */                  \
     X(shift_right) /* logical */                                                                                       \
     X(shift_right_arithmetic)
@@ -118,6 +125,9 @@ TOW_API tow_value tow_add_scalar(tow_value x, double y);
 TOW_API tow_value tow_mul_scalar(tow_value x, double y);
 /* x y + z, rounded once. All three broadcast. */
 TOW_API tow_value tow_fma(tow_value x, tow_value y, tow_value z);
+/* I_x(a, b), the regularised incomplete beta function, a, b >= 0, 0 <= x <= 1. All three broadcast. It has a derivative
+ * with respect to x alone, as in lax: TOW_UNSUPPORTED where a or b is differentiated. */
+TOW_API tow_value tow_betainc(tow_value a, tow_value b, tow_value x);
 /* on_true where predicate (bool), else on_false. All three broadcast. */
 TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
 /* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), an integer, of their shape
@@ -142,6 +152,14 @@ TOW_API tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_di
 TOW_API tow_value tow_dot(tow_value x, tow_value y);
 /* numpy.matmul: leading axes are batch dimensions and broadcast. */
 TOW_API tow_value tow_matmul(tow_value x, tow_value y);
+/* The product of groups of rows, each with a matrix of its own, as experts have them (jax.lax.ragged_dot). x: [m, k],
+ * y: [g, k, n], sizes: [g], integers; result [m, n]: the first sizes[0] rows of x times y[0], the next sizes[1] times
+ * y[1], and so on. Rows behind the last group are 0; what does not fit into m rows is left out, and a size below 0
+ * counts as 0. */
+TOW_API tow_value tow_ragged_dot(tow_value x, tow_value y, tow_value sizes);
+/* Products of groups of rows with each other, which the derivative with respect to y is made of. x: [m, k], y: [m, n],
+ * sizes: [g]; result [g, k, n]: transpose(x of group i) times y of group i, 0 for an empty group. */
+TOW_API tow_value tow_ragged_dot_contract(tow_value x, tow_value y, tow_value sizes);
 
 /* How windows meet the ends of an axis. */
 typedef enum tow_padding {
@@ -180,8 +198,11 @@ TOW_API tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rh
     X(min)                                                                                                             \
     X(prod)                                                                                                            \
     X(and)                                                                                                             \
-    X(or)
-/* n_axes 0: all axes. The reduced axes vanish. Sums of equal shape are taken in one fixed order. */
+    X(or)                                                                                                              \
+    X(xor)
+/* n_axes 0: all axes. The reduced axes vanish. Sums of equal shape are taken in one fixed order. and, or, xor: of
+ * bools and, bit by bit, of integers. Of an empty axis the result is what changes nothing: 0, 1 (prod), -inf or the
+ * least number of the type (max), inf or the greatest (min), all bits (and), none (or, xor). */
 #define X(name) TOW_API tow_value tow_reduce_##name(tow_value x, int n_axes, const int *axes);
 TOW_REDUCTION_LIST(X)
 #undef X

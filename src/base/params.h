@@ -83,7 +83,7 @@ typedef struct tow__window_params {
 } tow__window_params;
 typedef struct tow__axes_params {
     tow__ints axes;
-} tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or; rev */
+} tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor; rev */
 typedef struct tow__axis_params {
     int64_t axis;
 } tow__axis_params; /* argmax (gives i32, first on ties), concatenate, softmax, log_softmax, logsumexp */

@@ -1,6 +1,7 @@
 /* Special functions that the C library lacks, in double precision, and rounding to fewer bits.
  *
- * Errors are a few units in the last place of f64, except next to zeros of digamma, where they are relative to the terms
+ * Errors are a few units in the last place of f64, except next to zeros of digamma, where they are relative to the
+ * terms
  * that cancel. */
 #ifndef TOW_SRC_KERNELS_SPECIAL_H
 #define TOW_SRC_KERNELS_SPECIAL_H
@@ -41,18 +42,22 @@ static inline f64 tow__digamma(f64 x)
     return sum + (log(x) - r / 2 - p * z);
 }
 
-/* The Hurwitz zeta function sum_k (q + k)^-s for whole s > 1 and q > 0: a sum up to a = q + N >= 10, then a^(1-s)/(s-1) +
+/* The Hurwitz zeta function sum_k (q + k)^-s for s > 1 and q > 0: a sum up to a = q + N >= 10, then a^(1-s)/(s-1) +
  * a^-s/2 and terms B_2j/(2j)! s (s+1) ... (s+2j-2) a^(1-s-2j) of the Euler-Maclaurin formula. */
-static inline f64 tow__hurwitz_zeta(int s, f64 q)
+static inline f64 tow__hurwitz_zeta(f64 s, f64 q)
 {
     static const f64 bernoulli[] = {/* B_2j / (2j)! */
                                     8.33333333333333333e-02,  -1.38888888888888889e-03, 3.30687830687830688e-05,
                                     -8.26719576719576720e-07, 2.08767569878680990e-08,  -5.28419013868749318e-10,
                                     1.33825365306846788e-11,  -3.38968029632258287e-13, 8.58606205627784456e-15,
                                     -2.17486869855806187e-16, 5.50900282836022952e-18,  -1.39544646858125233e-19};
-    const f64 enough = 10 + s / 2; /* terms of the tail shrink from there on, whatever s is */
+    const f64 enough = 10 + floor(s / 2); /* terms of the tail shrink from there on, whatever s is */
     f64 sum = 0, a = q;
-    for (; a < enough; a += 1) sum += pow(a, -s);
+    for (; a < enough; a += 1) {
+        const f64 term = pow(a, -s);
+        sum += term;
+        if (s > TOW__POLYGAMMA_ORDERS + 1 && !(term > 1e-17 * sum)) return sum; /* the next are smaller still */
+    }
     f64 power = pow(a, 1 - s), factor = s * (power / a) / a;
     sum += power / (s - 1) + power / a / 2;
     for (int j = 0; j < (int)(sizeof bernoulli / sizeof *bernoulli); j++) {
@@ -98,6 +103,21 @@ static inline f64 tow__polygamma(int n, f64 x)
     }
     if (x == (f64)INFINITY) return sign * 0.0;
     return sign * tgamma(n + 1.0) * tow__hurwitz_zeta(n + 1, x);
+}
+
+/* The Hurwitz zeta function for any s and q: infinite at s = 1, NaN below; where q <= 0 a number for whole s alone,
+ * and at
+ * 0, -1, -2, ... infinite for even s. */
+static inline f64 tow__zeta(f64 s, f64 q)
+{
+    if (s != s || q != q || s < 1) return (f64)NAN;
+    if (s == 1) return (f64)INFINITY;
+    if (q > 0) return q == (f64)INFINITY ? 0 : s == (f64)INFINITY ? (q > 1 ? 0 : q < 1 ? s : 1) : tow__hurwitz_zeta(s, q);
+    if (s != floor(s) || s == (f64)INFINITY) return (f64)NAN;
+    const bool even = fmod(s, 2) == 0;
+    if (q == floor(q)) return even ? (f64)INFINITY : (f64)NAN;
+    if (s <= TOW__POLYGAMMA_ORDERS + 1) return (even ? 1 : -1) * tow__polygamma((int)s - 1, q) / tgamma(s);
+    return pow(q - floor(q), -s) + pow(q - ceil(q), -s); /* the terms next to 0; all others are below 3^-101 of them */
 }
 
 /* x rounded to a float of so many bits, to nearest even, and kept in its type: what is too large becomes infinite, what

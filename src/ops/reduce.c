@@ -16,16 +16,6 @@ static tow_status reduce_type(const tow__typing *ty, unsigned dtypes)
 static tow_status reduce_number_type(const tow__typing *ty) { return reduce_type(ty, TOW__NUMBERS); }
 static tow_status reduce_bits_type(const tow__typing *ty) { return reduce_type(ty, TOW__BITS); }
 
-/* max and min have no value for an empty axis. */
-static tow_status reduce_extremum_type(const tow__typing *ty)
-{
-    tow_status status = reduce_type(ty, TOW__NUMBERS);
-    if (status == TOW_OK && tow_type_count(ty->in[0]) == 0 && tow_type_count(ty->out[0]) > 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "a reduced axis of %s is empty, and nothing has no extremum",
-                              tow__type_name(ty->in[0]).text);
-    return status;
-}
-
 /* ---- reduce_sum: linear ------------------------------------------------------------------------------------------ */
 
 static void reduce_sum_transpose(tow__transpose *r)
@@ -45,6 +35,7 @@ static void reduce_extremum_jvp(tow__jvp *r)
     const tow__ints *axes = axes_of(r->e);
     tow__jvp_primal(r);
     tow_type type = tow_value_type(r->x[0]);
+    if (tow_type_count(type) == 0) return; /* the result of nothing is a constant */
     tow_value dx = r->dx[0], mask = tow_eq(r->x[0], tow__unreduce(r->y[0], type, *axes));
     tow_value count = sum_over(tow_convert(mask, type.dtype), axes);
     r->dy[0] = tow_div(sum_over(tow_select(mask, dx, tow_zeros_like(dx)), axes), count);
@@ -109,11 +100,12 @@ static bool tile_reduction(const tow__operation *o, int axis, int *from)
                    .outputs = 1, .type = rule, .batch = tow__batch_over_axes,                                          \
                    TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__);
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
-REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)
-REDUCTION(min, reduce_extremum_type, .jvp = reduce_extremum_jvp)
+REDUCTION(max, reduce_number_type, .jvp = reduce_extremum_jvp)
+REDUCTION(min, reduce_number_type, .jvp = reduce_extremum_jvp)
 REDUCTION(prod, reduce_number_type, .jvp = reduce_prod_jvp)
 REDUCTION(and, reduce_bits_type, .jvp = NULL)
 REDUCTION(or, reduce_bits_type, .jvp = NULL)
+REDUCTION(xor, reduce_bits_type, .jvp = NULL)
 
 #define X(op)                                                                                                          \
     tow_value tow_reduce_##op(tow_value x, int n_axes, const int *axes)                                                \

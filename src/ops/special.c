@@ -1,4 +1,5 @@
-/* Roots, powers of two and the special functions of probability: cbrt, exp2, erfc, lgamma, digamma, polygamma.
+/* Roots, powers of two and special functions of one operand: cbrt, exp2, erfc, lgamma, digamma, polygamma, bessel_i0e,
+ * bessel_i1e. Those of several are in incomplete.c.
  *
  * As in unary.c each rule keeps one array at most, and its formula stands above it. */
 #include "src/ops/rules.h"
@@ -53,6 +54,23 @@ static void polygamma_jvp(tow__jvp *r)
     r->dy[0] = tow_mul(dx, tow_polygamma(r->x[0], (int)order + 1));
 }
 
+/* y = e^-|x| I0(x): dx c, c = i1e(x) - sign(x) y */
+static void bessel_i0e_jvp(tow__jvp *r)
+{
+    tow_value dx = primal(r), x = r->x[0];
+    r->dy[0] = tow_mul(dx, tow_sub(tow_bessel_i1e(x), tow_mul(tow_sign(x), r->y[0])));
+}
+
+/* y = e^-|x| I1(x): dx c, c = i0e(x) - y (sign(x) + 1/x), at 0 the limit 1/2 */
+static void bessel_i1e_jvp(tow__jvp *r)
+{
+    tow_value dx = primal(r), x = r->x[0], one = tow_full_like(x, 1), half = tow_full_like(x, 0.5);
+    tow_value small = tow_lt(tow_abs(x), tow_full_like(x, 1e-20)), safe = tow_select(small, one, x);
+    tow_value over = tow_div(tow_select(small, half, r->y[0]), safe); /* y/x */
+    tow_value c = tow_sub(tow_sub(tow_bessel_i0e(x), tow_mul(tow_sign(x), r->y[0])), over);
+    r->dy[0] = tow_mul(dx, c);
+}
+
 static tow_status polygamma_type(const tow__typing *ty)
 {
     int64_t order = ((const tow__polygamma_params *)ty->params)->order;
@@ -70,6 +88,8 @@ UNARY(exp2)
 UNARY(erfc)
 UNARY(lgamma)
 UNARY(digamma)
+UNARY(bessel_i0e)
+UNARY(bessel_i1e)
 
 TOW__ELEMENTWISE_PRIMITIVE(polygamma, .inputs = 1, .outputs = 1, .type = polygamma_type, .jvp = polygamma_jvp,
                            TOW__PARAMS(tow__polygamma_params, TOW__PARAM(tow__polygamma_params, order, TOW__P_INT)));

@@ -21,6 +21,9 @@
     X(attention) \
     X(attention_jvp) \
     X(attention_vjp) \
+    X(bessel_i0e) \
+    X(bessel_i1e) \
+    X(betainc) \
     X(bitcast) \
     X(broadcast_in_dim) \
     X(call) \
@@ -69,6 +72,9 @@
     X(gelu) \
     X(gelu_grad) \
     X(gt) \
+    X(igamma) \
+    X(igamma_grad_a) \
+    X(igammac) \
     X(index_add) \
     X(integer_pow) \
     X(iota) \
@@ -100,7 +106,10 @@
     X(polygamma) \
     X(population_count) \
     X(pow) \
+    X(ragged_dot) \
+    X(ragged_dot_contract) \
     X(random_bits) \
+    X(random_gamma_grad) \
     X(reduce_and) \
     X(reduce_max) \
     X(reduce_min) \
@@ -111,6 +120,7 @@
     X(reduce_window_max) \
     X(reduce_window_min) \
     X(reduce_window_sum) \
+    X(reduce_xor) \
     X(relu) \
     X(rem) \
     X(remat) \
@@ -155,7 +165,8 @@
     X(top_k) \
     X(transpose) \
     X(while) \
-    X(xor)
+    X(xor) \
+    X(zeta)
 /* clang-format on */
 
 #define X(name) extern const tow_primitive tow__##name##_p;

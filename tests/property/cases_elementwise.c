@@ -63,6 +63,55 @@ static double psi2(double x)
     return sum - 1 / (u * u);
 }
 
+/* Modified Bessel functions by their power series, whose terms are positive. */
+static double scaled_bessel(int order, double x)
+{
+    double term = order == 0 ? 1 : x / 2, sum = term;
+    for (int k = 1; k < 400; k++) sum += term *= x * x / 4 / k / (k + order);
+    return sum * exp(-fabs(x));
+}
+static double i0e(double x) { return scaled_bessel(0, x); }
+static double i1e(double x) { return scaled_bessel(1, x); }
+
+/* P(a, x) = sum_n x^(a+n) e^-x / gamma(a + n + 1) (DLMF 8.7.1), Q, dP/da, -(dP/da) / (dP/dx) */
+static double gamma_below(double a, double x)
+{
+    double sum = 0;
+    for (int n = 200; n >= 0; n--) sum += exp((a + n) * log(x) - x - lgamma(a + n + 1));
+    return sum;
+}
+static double gamma_above(double a, double x) { return 1 - gamma_below(a, x); }
+static double gamma_below_by_a(double a, double x)
+{
+    double sum = 0;
+    for (int n = 60; n >= 0; n--) sum += exp((a + n) * log(x) - x - lgamma(a + n + 1)) * (log(x) - psi(a + n + 1));
+    return sum;
+}
+static double gamma_sample_by_a(double a, double x)
+{
+    return -gamma_below_by_a(a, x) / exp((a - 1) * log(x) - x - lgamma(a));
+}
+
+/* I_x(a, b) = x^a / B(a, b) sum_n (1 - b)(2 - b)...(n - b) x^n / (n! (a + n)) (DLMF 8.17.7) */
+static void beta_below(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) {
+        const double a = in[0][i], b = in[1][i], x = in[2][i];
+        double power = 1, sum = 1 / a;
+        for (int n = 1; n < 400; n++) sum += (power *= (n - b) * x / n) / (a + n);
+        out[0][i] = exp(a * log(x) + lgamma(a + b) - lgamma(a) - lgamma(b)) * sum;
+    }
+}
+
+/* sum (q + k)^-s, the rest by the midpoint rule */
+static double hurwitz(double s, double q)
+{
+    double sum = 0;
+    for (int k = 9999; k >= 0; k--) sum += pow(q + k, -s);
+    const double u = q + 9999.5;
+    return sum + pow(u, 1 - s) / (s - 1) - s / 24 * pow(u, -s - 1);
+}
+
 static double is_number(double x) { return isfinite(x); }
 /* 4 bits of mantissa: 1 + k/16 below 2 and 2 + k/8 from there on, halves to even */
 static double rounded(double x)
@@ -252,6 +301,53 @@ static const property_case cases[] = {
      .unary = psi2,
      .loose_f64 = 100,
      .in = {{.dtype = TOW_F64, S1(9), .low = -1.8, .high = -1.4}}},
+    UNARY("bessel_i0e", i0e, -6, 6),
+    LONG("bessel_i0e", i0e, -60, 60),
+    UNARY("bessel_i1e", i1e, -6, 6),
+    LONG("bessel_i1e", i1e, -60, 60),
+    {.primitive = "igamma",
+     .n_in = 2,
+     .binary = gamma_below,
+     .loose = 4,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.3, .high = 6, .constant = true},
+            {.dtype = TOW_F64, S2(3, 5), .low = 0.2, .high = 9}}},
+    {.primitive = "igammac",
+     .n_in = 2,
+     .binary = gamma_above,
+     .loose = 4,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 2, .high = 6, .constant = true},
+            {.dtype = TOW_F64, S2(3, 5), .low = 0.2, .high = 6}}},
+    {.primitive = "igamma_grad_a",
+     .n_in = 2,
+     .binary = gamma_below_by_a,
+     .loose = 4,
+     .loose_f64 = 1000, /* of the sums of the reference */
+     .in = {{.dtype = TOW_F64, S1(7), .low = 0.5, .high = 4, .constant = true},
+            {.dtype = TOW_F64, S1(7), .low = 0.5, .high = 6}}},
+    {.primitive = "random_gamma_grad",
+     .n_in = 2,
+     .binary = gamma_sample_by_a,
+     .no_derivative = true,
+     .loose = 4,
+     .loose_f64 = 1000,
+     .in = {{.dtype = TOW_F64, S1(7), .low = 0.5, .high = 4, .constant = true},
+            {.dtype = TOW_F64, S1(7), .low = 0.5, .high = 6, .constant = true}}},
+    {.primitive = "betainc",
+     .n_in = 3,
+     .value = beta_below,
+     .loose = 4,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.5, .high = 4, .constant = true},
+            {.dtype = TOW_F64, S2(3, 5), .low = 0.5, .high = 4, .constant = true},
+            {.dtype = TOW_F64, S2(3, 5), .low = 0.1, .high = 0.8}}},
+    {.primitive = "zeta",
+     .n_in = 2,
+     .binary = hurwitz,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S1(9), .low = 1.5, .high = 5, .constant = true},
+            {.dtype = TOW_F64, S1(9), .low = 0.5, .high = 4}}},
     {.primitive = "is_finite", .n_in = 1, .unary = is_number, .in = {{.dtype = TOW_F64, S2(3, 5)}}},
     {.primitive = "reduce_precision",
      .label = "to 4 bits",

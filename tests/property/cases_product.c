@@ -40,6 +40,36 @@ static void dot(const property_case *c, double *const *in, double *const *out)
         }
 }
 
+/* The group of row i, of sizes that are not negative; -1 behind the last one. */
+static int64_t group_of(const property_case *c, const double *sizes, int64_t row)
+{
+    double end = 0;
+    for (int64_t i = 0; i < c->in[2].dims[0]; i++)
+        if ((double)row < (end += sizes[i] > 0 ? sizes[i] : 0)) return i;
+    return -1;
+}
+
+static void ragged(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t m = c->in[0].dims[0], k = c->in[0].dims[1], n = c->in[1].dims[2];
+    for (int64_t i = 0; i < m * n; i++) {
+        const int64_t group = group_of(c, in[2], i / n);
+        out[0][i] = 0;
+        for (int64_t p = 0; p < k && group >= 0; p++)
+            out[0][i] += in[0][i / n * k + p] * in[1][(group * k + p) * n + i % n];
+    }
+}
+
+static void ragged_contract(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t m = c->in[0].dims[0], k = c->in[0].dims[1], n = c->in[1].dims[1], g = c->in[2].dims[0];
+    for (int64_t i = 0; i < g * k * n; i++) {
+        out[0][i] = 0;
+        for (int64_t row = 0; row < m; row++)
+            if (group_of(c, in[2], row) == i / n / k) out[0][i] += in[0][row * k + i / n % k] * in[1][row * n + i % n];
+    }
+}
+
 static const tow__dot_params matrix = {.lhs_contract = INTS(1), .rhs_contract = INTS(0)};
 static const tow__dot_params transposed_both = {.lhs_contract = INTS(0), .rhs_contract = INTS(1)};
 static const tow__dot_params transposed_right = {.lhs_contract = INTS(1), .rhs_contract = INTS(1)};
@@ -62,6 +92,10 @@ static const tow__dot_params swapped_batch = {
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
     }
+#define RAGGED(name, text, function, ...)                                                                              \
+    {                                                                                                                  \
+        .primitive = name, .label = text, .n_in = 3, .value = function, .loose = 2, .in = { __VA_ARGS__ }              \
+    }
 #define F .dtype = TOW_F64
 
 static const property_case cases[] = {
@@ -79,6 +113,31 @@ static const property_case cases[] = {
     DOT("two contracted axes", two, {F, S3(3, 2, 4)}, {F, S3(4, 3, 2)}),
     DOT("batch axes in another order", swapped_batch, {F, S3(2, 3, 4)}, {F, S3(3, 4, 2)}),
     DOT("nothing to sum", matrix, {F, S2(3, 0)}, {F, S2(0, 2)}),
+    RAGGED("ragged_dot", "rows behind the last group", ragged, {F, S2(9, 3)}, {F, S3(4, 3, 2)},
+           {.dtype = TOW_I32, S1(4), .low = 0, .high = 2}),
+    RAGGED("ragged_dot", "more rows than there are, sizes below 0", ragged, {F, S2(5, 3)}, {F, S3(3, 3, 2)},
+           {.dtype = TOW_I32, S1(3), .low = -2, .high = 5}),
+    RAGGED("ragged_dot", "no groups", ragged, {F, S2(5, 3)}, {F, S3(0, 3, 2)}, {.dtype = TOW_I32, S1(0)}),
+    RAGGED("ragged_dot", "nothing to sum", ragged, {F, S2(5, 0)}, {F, S3(2, 0, 2)}, {.dtype = TOW_I32, S1(2)}),
+    RAGGED("ragged_dot_contract", "rows behind the last group", ragged_contract, {F, S2(9, 3)}, {F, S2(9, 2)},
+           {.dtype = TOW_I32, S1(4), .low = 0, .high = 2}),
+    RAGGED("ragged_dot_contract", "more rows than there are, sizes below 0", ragged_contract, {F, S2(5, 3)},
+           {F, S2(5, 2)}, {.dtype = TOW_I32, S1(3), .low = -2, .high = 5}),
+    RAGGED("ragged_dot_contract", "no rows", ragged_contract, {F, S2(0, 3)}, {F, S2(0, 2)}, {.dtype = TOW_I32, S1(2)}),
+    {.primitive = "ragged_dot",
+     .label = "several blocks",
+     .n_in = 3,
+     .value = ragged,
+     .loose = 8,
+     .no_derivative = true,
+     .in = {{F, S2(300, 40)}, {F, S3(3, 40, 17)}, {.dtype = TOW_I32, S1(3), .low = 60, .high = 140}}},
+    {.primitive = "ragged_dot_contract",
+     .label = "several blocks",
+     .n_in = 3,
+     .value = ragged_contract,
+     .loose = 8,
+     .no_derivative = true,
+     .in = {{F, S2(200, 150)}, {F, S2(200, 9)}, {.dtype = TOW_I32, S1(3), .low = 30, .high = 90}}},
     {.primitive = "dot_general",
      .label = "beyond one panel",
      .params = &matrix,

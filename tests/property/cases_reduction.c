@@ -31,6 +31,7 @@ static double plus(double a, double b) { return a + b; }
 static double times(double a, double b) { return a * b; }
 static double and_bits(double a, double b) { return (uint32_t)a & (uint32_t)b; }
 static double or_bits(double a, double b) { return (uint32_t)a | (uint32_t)b; }
+static double xor_bits(double a, double b) { return (uint32_t)a ^ (uint32_t)b; }
 
 static void sum(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 0, plus); }
 static void product(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 1, times); }
@@ -47,9 +48,22 @@ static void all_bools(const property_case *c, double *const *in, double *const *
     fold(c, in[0], out[0], 1, and_bits);
 }
 static void any(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 0, or_bits); }
+static void parity(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], 0, xor_bits);
+}
 static void all_words(const property_case *c, double *const *in, double *const *out)
 {
     fold(c, in[0], out[0], 4294967295.0, and_bits);
+}
+
+static void least_number(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], -2147483648.0, fmax);
+}
+static void greatest_byte(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], 255, fmin);
 }
 
 static void first_maximum(const property_case *c, double *const *in, double *const *out)
@@ -102,6 +116,7 @@ static const property_case cases[] = {
     FOLD("reduce_prod", product),
     LOGIC("reduce_and", all_bools, all_words),
     LOGIC("reduce_or", any, any),
+    LOGIC("reduce_xor", parity, parity),
     {.primitive = "reduce_sum",
      .label = "long",
      .params = &only,
@@ -116,6 +131,32 @@ static const property_case cases[] = {
      .n_in = 1,
      .value = sum,
      .in = {{.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "reduce_max",
+     .label = "nothing",
+     .params = &only,
+     .n_in = 1,
+     .value = most,
+     .no_derivative = true, /* differences of infinities */
+     .in = {{.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "reduce_min",
+     .label = "nothing",
+     .params = &only,
+     .n_in = 1,
+     .value = least,
+     .no_derivative = true, /* differences of infinities */
+     .in = {{.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "reduce_max",
+     .label = "no i32",
+     .params = &rows,
+     .n_in = 1,
+     .value = least_number,
+     .in = {{.dtype = TOW_I32, S2(3, 0)}}},
+    {.primitive = "reduce_min",
+     .label = "no u8",
+     .params = &rows,
+     .n_in = 1,
+     .value = greatest_byte,
+     .in = {{.dtype = TOW_U8, S2(3, 0)}}},
     {.primitive = "reduce_sum",
      .label = "i32",
      .params = &rows,

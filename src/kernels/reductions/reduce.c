@@ -152,6 +152,20 @@ enum {
 #include "src/kernels/reductions/reduce.inc"
 
 #define T             u32
+#define NAME(name)    xor_##name##_u32
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) ((a) ^ (b))
+#include "src/kernels/reductions/reduce.inc"
+
+#define T             b8
+#define NAME(name)    xor_##name##_b8
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) (b8)((a) ^ (b))
+#include "src/kernels/reductions/reduce.inc"
+
+#define T             u32
 #define NAME(name)    and_##name##_u32
 #define IDENTITY      UINT32_MAX
 #define NEUTRAL       UINT32_MAX
@@ -185,6 +199,8 @@ static const tow__reducer *const unions[TOW_DTYPE_COUNT] = {NULL, NULL, &or_redu
                                                             &or_reducer_b8};
 static const tow__reducer *const intersections[TOW_DTYPE_COUNT] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32,
                                                                    &and_reducer_b8};
+static const tow__reducer *const parities[TOW_DTYPE_COUNT] = {NULL, NULL, &xor_reducer_u32, &xor_reducer_u32,
+                                                              &xor_reducer_b8};
 
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 {
@@ -358,6 +374,7 @@ static void run_reduce_prod(const tow__kernel_call *call) { reduce(call, product
 static void run_reduce_max(const tow__kernel_call *call) { reduce(call, maxima); }
 static void run_reduce_min(const tow__kernel_call *call) { reduce(call, minima); }
 static void run_reduce_or(const tow__kernel_call *call) { reduce(call, unions); }
+static void run_reduce_xor(const tow__kernel_call *call) { reduce(call, parities); }
 static void run_reduce_and(const tow__kernel_call *call) { reduce(call, intersections); }
 
 enum {
@@ -376,5 +393,6 @@ enum {
      .reducers = table},
 static const tow__kernel kernels[] = {KERNEL(reduce_and, LOGICAL, intersections) KERNEL(reduce_max, COMPARED, maxima)
                                           KERNEL(reduce_min, COMPARED, minima) KERNEL(reduce_or, LOGICAL, unions)
-                                              KERNEL(reduce_prod, NUMBERS, products) KERNEL(reduce_sum, NUMBERS, sums)};
+                                              KERNEL(reduce_prod, NUMBERS, products) KERNEL(reduce_sum, NUMBERS, sums)
+                                                  KERNEL(reduce_xor, LOGICAL, parities)};
 const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -77,5 +77,66 @@ static void run_dot_general(const tow__kernel_call *call)
     tow__team_run(call->team, rows, body[call->out[0].dtype], &job);
 }
 
-static const tow__kernel kernels[] = {{"dot_general", TOW__WIDE_NUMBERS, run_dot_general, NULL, "reference"}};
-const tow__kernel_table tow__reference_dot = {kernels, 1};
+/* ---- groups of rows ---------------------------------------------------------------------------------------------- */
+
+/* The group of a row, or -1 behind the last one. */
+static int64_t group_of(const tow__buffer *sizes, int64_t row)
+{
+    for (int64_t i = 0, end = 0; i < sizes->dims[0]; i++) {
+        end += tow__max(((const int32_t *)sizes->data)[i * sizes->strides[0]], 0);
+        if (row < end) return i;
+    }
+    return -1;
+}
+
+/* x [m, k], y [g, k, n] -> [m, n], a row at a time; x [m, k], y [m, n] -> [g, k, n], a group at a time */
+#define RAGGED(T)                                                                                                      \
+    static void ragged_row_##T(void *user, int64_t row)                                                                \
+    {                                                                                                                  \
+        const tow__kernel_call *call = user;                                                                           \
+        const tow__buffer *x = &call->in[0], *y = &call->in[1];                                                        \
+        const int64_t group = group_of(&call->in[2], row), n = y->dims[2];                                             \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            T sum = 0;                                                                                                 \
+            for (int64_t k = 0; k < x->dims[1] && group >= 0; k++)                                                     \
+                sum += ((const T *)x->data)[row * x->strides[0] + k * x->strides[1]] *                                 \
+                       ((const T *)y->data)[group * y->strides[0] + k * y->strides[1] + j * y->strides[2]];            \
+            ((T *)call->out[0].data)[row * n + j] = sum;                                                               \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void ragged_group_##T(void *user, int64_t group)                                                            \
+    {                                                                                                                  \
+        const tow__kernel_call *call = user;                                                                           \
+        const tow__buffer *x = &call->in[0], *y = &call->in[1];                                                        \
+        const int64_t k = x->dims[1], n = y->dims[1];                                                                  \
+        for (int64_t i = 0; i < k * n; i++) {                                                                          \
+            T sum = 0;                                                                                                 \
+            for (int64_t row = 0; row < x->dims[0]; row++)                                                             \
+                if (group_of(&call->in[2], row) == group)                                                              \
+                    sum += ((const T *)x->data)[row * x->strides[0] + i / n * x->strides[1]] *                         \
+                           ((const T *)y->data)[row * y->strides[0] + i % n * y->strides[1]];                          \
+            ((T *)call->out[0].data)[group * k * n + i] = sum;                                                         \
+        }                                                                                                              \
+    }
+RAGGED(f32)
+RAGGED(f64)
+
+static void run_ragged_dot(const tow__kernel_call *call)
+{
+    tow__kernel_call own = *call;
+    tow__team_run(call->team, call->in[0].dims[0], call->out[0].dtype == TOW_F32 ? ragged_row_f32 : ragged_row_f64, &own);
+}
+
+static void run_ragged_dot_contract(const tow__kernel_call *call)
+{
+    tow__kernel_call own = *call;
+    tow__team_run(call->team, call->in[2].dims[0],
+                  call->out[0].dtype == TOW_F32 ? ragged_group_f32 : ragged_group_f64, &own);
+}
+
+static const tow__kernel kernels[] = {
+    {"dot_general", TOW__WIDE_NUMBERS, run_dot_general, NULL, "reference"},
+    {"ragged_dot", TOW__WIDE_FLOATS, run_ragged_dot, NULL, "reference"},
+    {"ragged_dot_contract", TOW__WIDE_FLOATS, run_ragged_dot_contract, NULL, "reference"},
+};
+const tow__kernel_table tow__reference_dot = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -5,6 +5,8 @@
 #include "src/kernels/math.h"
 #include "src/kernels/reference/by_type.h"
 #include "src/kernels/reference/convert.h"
+#include "src/kernels/bessel.h"
+#include "src/kernels/incomplete.h"
 #include "src/kernels/special.h"
 #include "src/kernels/tables.h"
 

@@ -53,14 +53,17 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
 #define MUL(a, b)       ((a) * (b))
 #define OR(a, b)        ((a) | (b))
 #define AND(a, b)       ((a) & (b))
+#define XOR(a, b)       ((a) ^ (b))
 #define OR_BYTES(a, b)  ((b8)((a) | (b)))
 #define AND_BYTES(a, b) ((b8)((a) & (b)))
+#define XOR_BYTES(a, b) ((b8)((a) ^ (b)))
 #define GREATER(a, b)   ((a) > (b) ? (a) : (b))
 #define LESS(a, b)      ((a) < (b) ? (a) : (b))
 #define REDUCE_WORDS(T)                                                                                                \
     REDUCE(sum, T, 0, ADD)                                                                                             \
     REDUCE(prod, T, 1, MUL)                                                                                            \
     REDUCE(or, T, 0, OR)                                                                                               \
+    REDUCE(xor, T, 0, XOR)                                                                                             \
     REDUCE(and, T, (T)-1, AND)
 #define REDUCE_ORDERED(T, LEAST, MOST)                                                                                 \
     REDUCE(max, T, LEAST, GREATER)                                                                                     \
@@ -83,6 +86,7 @@ REDUCE_ORDERED(i64, INT64_MIN, INT64_MAX)
 REDUCE_ORDERED(u64, 0, UINT64_MAX)
 REDUCE(max, b8, 0, OR_BYTES)
 REDUCE(min, b8, 1, AND_BYTES)
+REDUCE(xor, b8, 0, XOR_BYTES)
 
 #define RUN(name, ...)                                                                                                 \
     static void run_reduce_##name(const tow__kernel_call *call)                                                        \
@@ -96,6 +100,7 @@ RUN(max, FLOATS(max), INTEGERS(max), [TOW_BOOL] = max_b8)
 RUN(min, FLOATS(min), INTEGERS(min), [TOW_BOOL] = min_b8)
 RUN(or, WORDS(or), [TOW_BOOL] = max_b8)
 RUN(and, WORDS(and), [TOW_BOOL] = min_b8)
+RUN(xor, WORDS(xor), [TOW_BOOL] = xor_b8)
 
 /* ---- argmax: the first of equal maxima; NaN counts as the largest ----------------------------------------------- */
 
@@ -140,5 +145,6 @@ static const tow__kernel kernels[] = {
     {"reduce_or", TOW__BITS, run_reduce_or, NULL, "reference"},
     {"reduce_prod", TOW__WIDE_NUMBERS, run_reduce_prod, NULL, "reference"},
     {"reduce_sum", TOW__WIDE_NUMBERS, run_reduce_sum, NULL, "reference"},
+    {"reduce_xor", TOW__BITS, run_reduce_xor, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

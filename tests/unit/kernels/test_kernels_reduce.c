@@ -5,7 +5,7 @@
 #include "src/kernels/reductions/reduce.h"
 
 static const char *const reductions[] = {"reduce_sum",  "reduce_max", "reduce_min",
-                                         "reduce_prod", "reduce_and", "reduce_or"};
+                                         "reduce_prod", "reduce_and", "reduce_or", "reduce_xor"};
 
 static double combine(int op, double a, double b)
 {
@@ -20,8 +20,10 @@ static double combine(int op, double a, double b)
         return a * b;
     case 4:
         return (double)((int64_t)a & (int64_t)b);
-    default:
+    case 5:
         return (double)((int64_t)a | (int64_t)b);
+    default:
+        return (double)((int64_t)a ^ (int64_t)b);
     }
 }
 
@@ -85,7 +87,7 @@ static void reductions_over_axes(void **state)
     (void)state;
     static const int64_t sizes[][3] = {{3, 5, 7},    {2, 33, 130}, {1, 1, 1},   {0, 3, 2},   {3, 0, 2},
                                        {5, 1, 1100}, {40, 40, 3},  {1, 70, 65}, {40, 2, 64}, {3, 2, 1040}};
-    for (int op = 0; op < 6; op++)
+    for (int op = 0; op < 7; op++)
         for (size_t d = 0; d < 5; d++)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && accepts(reductions[op], all_dtypes[d]); s++)
                 for (unsigned axes = 1; axes < 8; axes++)
@@ -237,7 +239,7 @@ static void reductions_in_parts(void **state)
                                        {2048, 3, 1024}, {2500, 130, 1},  {4100, 257, 900}, {1030, 64, 1029},
                                        {700, 129, 100}, {1500, 2, 1500}};
     for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++)
-        for (int op = 0; op < 6; op++)
+        for (int op = 0; op < 7; op++)
             for (int dtype = TOW_F32; dtype < TOW_BOOL; dtype++)
                 if (tow__reducer_of(tow__kernel_find(reductions[op], (tow_dtype)dtype), (tow_dtype)dtype))
                     check_parts(op, (tow_dtype)dtype, sizes[c][0], sizes[c][1], sizes[c][2], 1 + (op + dtype) % 2);
