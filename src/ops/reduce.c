@@ -25,11 +25,13 @@ static void reduce_sum_transpose(tow__transpose *r)
 
 /* ---- y = max x: sum(select(x == y, dx, 0)) / number of ties; keeps a bool mask and the counts (size of y) -------- */
 
+
 static tow_value sum_over(tow_value x, const tow__ints *axes)
 {
     return tow__op(&tow__reduce_sum_p, &(tow__axes_params){*axes}, 1, &x);
 }
 
+/* The number of ties and the sum over them may exceed what 16 bits hold, the quotient does not: both are f32 there. */
 static void reduce_extremum_jvp(tow__jvp *r)
 {
     const tow__ints *axes = axes_of(r->e);
@@ -37,8 +39,10 @@ static void reduce_extremum_jvp(tow__jvp *r)
     tow_type type = tow_value_type(r->x[0]);
     if (tow_type_count(type) == 0) return; /* the result of nothing is a constant */
     tow_value dx = r->dx[0], mask = tow_eq(r->x[0], tow__unreduce(r->y[0], type, *axes));
-    tow_value count = sum_over(tow_convert(mask, type.dtype), axes);
-    r->dy[0] = tow_div(sum_over(tow_select(mask, dx, tow_zeros_like(dx)), axes), count);
+    const tow_dtype wide = tow__wide(type.dtype);
+    tow_value count = sum_over(tow_convert(mask, wide), axes);
+    tow_value sum = sum_over(tow_convert(tow_select(mask, dx, tow_zeros_like(dx)), wide), axes);
+    r->dy[0] = tow_convert(tow_div(sum, count), type.dtype);
 }
 
 /* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------- */

@@ -164,22 +164,25 @@ static void mul_transpose(tow__transpose *r)
 
 /* With w = the result, n = the number of updates that equal it, k = that of all updates of an element, each read at the
  * updates' places: dx + scatter_add(dx c1 + du c2), c1 = ((x == w ? 1 / (n + 1) : 0) - 1) / k and
- * c2 = (u == w ? (x == w ? 1 / (n + 1) : 1 / n) : 0). Keeps c1 and c2, both of the size of the updates. */
+ * c2 = (u == w ? (x == w ? 1 / (n + 1) : 1 / n) : 0). Keeps c1 and c2, both of the size of the updates. Floats of 16 bits
+ * do not count far enough: n, k and what they divide are f32 there. */
 static void extremum_jvp(tow__jvp *r)
 {
     const tow__scatter_params *p = r->e->params;
     tow__jvp_primal(r);
-    tow_value x = r->x[0], at = r->x[1], u = r->x[2], none = tow_zeros_like(x), ones = tow_full_like(u, 1);
-    tow_type type = tow_value_type(u);
-    tow_value zeros = tow_zeros_like(u), result = windows_of(r->y[0], at, type, p, (double)NAN);
+    tow_value x = r->x[0], at = r->x[1], u = r->x[2];
+    tow_type type = tow_value_type(u), cells = tow_value_type(x);
+    const tow_dtype wide = cells.dtype = tow__wide(type.dtype);
+    tow_value none = tow__zeros(r->t, cells), ones = tow_convert(tow_full_like(u, 1), wide);
+    tow_value zeros = tow_zeros_like(ones), result = windows_of(r->y[0], at, type, p, (double)NAN);
     tow_value won = tow_eq(u, result), kept = tow_eq(windows_of(x, at, type, p, (double)NAN), result);
-    tow_value n = bind(&tow__scatter_general_add_p, none, at, tow_convert(won, type.dtype), p);
+    tow_value n = bind(&tow__scatter_general_add_p, none, at, tow_convert(won, wide), p);
     tow_value k = bind(&tow__scatter_general_add_p, none, at, ones, p);
     n = windows_of(n, at, type, p, 1);
     k = windows_of(k, at, type, p, 1);
     tow_value share = tow_div(ones, tow_add(n, ones)), rest = tow_select(kept, share, zeros);
-    tow_value c1 = tow_div(tow_sub(rest, ones), k);
-    tow_value c2 = tow_select(won, tow_select(kept, share, tow_div(ones, n)), zeros);
+    tow_value c1 = tow_convert(tow_div(tow_sub(rest, ones), k), type.dtype);
+    tow_value c2 = tow_convert(tow_select(won, tow_select(kept, share, tow_div(ones, n)), zeros), type.dtype);
     tow_value a = tow_is_null(r->dx[0]) ? tow__null() : tow_mul(windows_of(r->dx[0], at, type, p, 0), c1);
     tow_value b = tow_is_null(r->dx[2]) ? tow__null() : tow_mul(r->dx[2], c2);
     r->dy[0] = bind(&tow__scatter_general_add_p, tow__or_zeros(r->dx[0], x), at, tow__add_or(a, b), p);

@@ -307,6 +307,8 @@ tow_value tow_avg_pool(tow_value x, const tow_pool_options *options)
         return tow__op_fail(x, "avg_pool", TOW_TYPE_MISMATCH,
                             "%s has no averages of its own type; convert it to a float type first",
                             tow__type_name(tow_value_type(x)).text);
+    if (tow__is_half(tow__dtype(x))) /* in f32, rounded once */
+        return tow_convert(tow_avg_pool(tow_at(tow_convert(x, TOW_F32), x.here), options), tow__dtype(x));
     tow_value sum = tow_reduce_window_sum(x, &w);
     if (tow_is_null(sum)) return sum;
     double count = 1;
