@@ -210,7 +210,8 @@ TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes); /* of floa
 /* i32, the axis vanishes; the first of equal maxima. */
 TOW_API tow_value tow_argmax(tow_value x, int axis);
 /* Sums, products, extremes, and logarithms of sums of exponentials (floats) of all elements up to each one along the
- * axis; reverse: from each one on. Where equal elements compete, derivatives are those of jax.lax: shared equally in each
+ * axis; reverse: from each one on. Floats are combined in blocks of 16, whose totals are scanned in the same way, so that
+ * the order depends on the length of the axis alone. Where equal elements compete, derivatives are those of jax.lax: shared equally in each
  * pair of a binary tree. */
 TOW_API tow_value tow_cumsum(tow_value x, int axis, bool reverse);
 TOW_API tow_value tow_cumprod(tow_value x, int axis, bool reverse);

@@ -1,18 +1,55 @@
-/* Cumulative operations: y[t] = y[t-1] + x[t] along the axis, or from the end, in this order, so that every kernel has
- * these bits. */
+/* Cumulative operations along an axis, in an order that depends on its length alone, so that every kernel, number of
+ * threads and cut along other axes has these bits. Maxima, minima and integers do not depend on an order: each result is
+ * made of the one before. Sums, products and logsumexp of floats have a tree, as a chain of n sums would err by up to n
+ * roundings:
+ *
+ *   blocks     of 16 elements: p[t], the elements of the block up to its own, one after the other
+ *   totals     of the blocks, the last p of each, are scanned in the same way: P[b]
+ *   result     y[t] = P[b-1] + p[t] in block b; p[t] in the first one
+ *
+ * so y[t] has 16 roundings for each level, of which there are log16(n). With `reverse` elements are counted from the end. */
+#include <string.h>
+
 #include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/math_f32.h"
 #include "src/kernels/reference/by_type.h"
 #include "src/kernels/tables.h"
 
+enum {
+    BLOCK = 16,
+    LEVELS = 16, /* 16^16 elements */
+    STRIP = 32   /* columns that go along the axis together */
+};
+
+/* Operand and result [outer, length, inner], the result in order. Tasks are strips of columns. */
 typedef struct cumulative_job {
     tow__strided x;
     char *out;
-    int64_t length, inner;
-    int64_t piece; /* steps between looks whether the run is cancelled */
+    int64_t length, inner, strips;
+    int64_t piece; /* rows between looks whether the run is cancelled */
     bool reverse;
 } cumulative_job;
+
+/* The columns of one task: [rows][width], row t at y + t * step elements. */
+typedef struct strip {
+    int64_t first, step, width; /* first: the element of row 0 */
+} strip;
+
+/* Copies the operand of the task into the result. */
+static strip begin_strip(const cumulative_job *job, int64_t task, size_t size)
+{
+    const int64_t outer = task / job->strips, column = task % job->strips * STRIP;
+    const int64_t base = outer * job->length * job->inner + column, last = (job->length - 1) * job->inner;
+    strip s = {.first = base, .step = job->inner, .width = tow__min(job->inner - column, STRIP)};
+    if (job->strips == 1) tow__strided_read(&job->x, base, job->length * job->inner, job->out + base * (int64_t)size);
+    for (int64_t t = 0; job->strips > 1 && t < job->length; t++) {
+        if (t % job->piece == 0 && tow__cancelled()) break;
+        tow__strided_read(&job->x, base + t * job->inner, s.width, job->out + (base + t * job->inner) * (int64_t)size);
+    }
+    if (job->reverse) s.first += last, s.step = -s.step;
+    return s;
+}
 
 #define ADD(a, b)      ((a) + (b))
 #define MULTIPLY(a, b) ((a) * (b))
@@ -31,30 +68,84 @@ static f64 logaddexp_f64(f64 a, f64 b)
     return d != d ? a + b : tow__max_f64(a, b) + log1p(exp(-fabs(d)));
 }
 
-#define CUMULATIVE(name, T, COMBINE)                                                                                   \
-    static void name##_##T(void *user, int64_t outer)                                                                  \
+#define CHAIN(name, T, COMBINE)                                                                                        \
+    static void name##_##T(void *user, int64_t task)                                                                   \
     {                                                                                                                  \
         const cumulative_job *job = user;                                                                              \
-        int64_t base = outer * job->length * job->inner, step = job->reverse ? -job->inner : job->inner;               \
-        T *y = (T *)(void *)job->out;                                                                                  \
-        tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                          \
-        int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                                     \
-        for (int64_t t = 1; t < job->length; t++, row += step) {                                                       \
+        const strip s = begin_strip(job, task, sizeof(T));                                                             \
+        T *row = (T *)(void *)job->out + s.first;                                                                      \
+        for (int64_t t = 1; t < job->length; t++, row += s.step) {                                                     \
             if (t % job->piece == 0 && tow__cancelled()) return;                                                       \
-            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] = (T)COMBINE(y[row + i], y[row + step + i]);    \
+            for (int64_t i = 0; i < s.width; i++) row[s.step + i] = (T)COMBINE(row[i], row[s.step + i]);               \
         }                                                                                                              \
     }
+
+/* Levels above the elements. part[l]: the p of level l so far; before[l]: the P of the blocks of level l that are behind,
+ * if there are any (begun[l]); filled[l]: totals in the block of level l so far.
+ *
+ *   block      p in place, then P[b-1] added to all of it; its total is that of p
+ *   push       adds the total of a block to the level above, and so on where that has filled a block */
+#define TREE(name, T, COMBINE)                                                                                         \
+    typedef struct name##_levels_##T {                                                                                 \
+        T part[LEVELS][STRIP], before[LEVELS][STRIP];                                                                  \
+        uint8_t filled[LEVELS];                                                                                        \
+        bool begun[LEVELS];                                                                                            \
+    } name##_levels_##T;                                                                                               \
+    static void name##_push_##T(name##_levels_##T *v, int64_t width, const T *total)                                   \
+    {                                                                                                                  \
+        for (int l = 1; l < LEVELS; l++) {                                                                             \
+            T *part = v->part[l];                                                                                      \
+            for (int64_t i = 0; i < width; i++) part[i] = v->filled[l] ? COMBINE(part[i], total[i]) : total[i];        \
+            for (int64_t i = 0; i < width; i++)                                                                        \
+                v->before[l - 1][i] = v->begun[l] ? COMBINE(v->before[l][i], part[i]) : part[i];                       \
+            v->begun[l - 1] = true;                                                                                    \
+            if (++v->filled[l] < BLOCK) return;                                                                        \
+            v->filled[l] = 0;                                                                                          \
+            total = part;                                                                                              \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TOW__INLINE void name##_block_##T(T *y, int64_t rows, int64_t step, int64_t width, name##_levels_##T *v)           \
+    {                                                                                                                  \
+        for (int64_t t = 1; t < rows; t++)                                                                             \
+            for (int64_t i = 0; i < width; i++) y[t * step + i] = COMBINE(y[(t - 1) * step + i], y[t * step + i]);     \
+        memcpy(v->part[0], y + (rows - 1) * step, (size_t)width * sizeof(T));                                          \
+        const T *before = v->before[0];                                                                                \
+        for (int64_t t = 0; v->begun[0] && t < rows; t++)                                                              \
+            for (int64_t i = 0; i < width; i++) y[t * step + i] = COMBINE(before[i], y[t * step + i]);                 \
+    }                                                                                                                  \
+    static void name##_##T(void *user, int64_t task)                                                                   \
+    {                                                                                                                  \
+        const cumulative_job *job = user;                                                                              \
+        const strip s = begin_strip(job, task, sizeof(T));                                                             \
+        T *y = (T *)(void *)job->out + s.first;                                                                        \
+        name##_levels_##T v;                                                                                           \
+        memset(v.filled, 0, sizeof v.filled);                                                                          \
+        memset(v.begun, 0, sizeof v.begun);                                                                            \
+        for (int64_t t = 0; t < job->length; t += BLOCK) {                                                             \
+            const int64_t rows = tow__min(job->length - t, BLOCK);                                                     \
+            if (t % job->piece == 0 && tow__cancelled()) return;                                                       \
+            if (job->inner > 1) /* constants make the code of contiguous elements */                                   \
+                name##_block_##T(y + t * s.step, rows, s.step, s.width, &v);                                           \
+            else if (job->reverse)                                                                                     \
+                name##_block_##T(y - t, rows, -1, 1, &v);                                                              \
+            else                                                                                                       \
+                name##_block_##T(y + t, rows, 1, 1, &v);                                                               \
+            name##_push_##T(&v, s.width, v.part[0]);                                                                   \
+        }                                                                                                              \
+    }
+
 #define CUMULATIVE_WORDS(T)                                                                                            \
-    CUMULATIVE(sum, T, ADD)                                                                                            \
-    CUMULATIVE(prod, T, MULTIPLY)
+    CHAIN(sum, T, ADD)                                                                                                 \
+    CHAIN(prod, T, MULTIPLY)
 #define CUMULATIVE_ORDERED(symbol, T)                                                                                  \
-    CUMULATIVE(max, T, GREATER)                                                                                        \
-    CUMULATIVE(min, T, LESS)
+    CHAIN(max, T, GREATER)                                                                                             \
+    CHAIN(min, T, LESS)
 #define CUMULATIVE_FLOATS(T)                                                                                           \
-    CUMULATIVE_WORDS(T)                                                                                                \
-    CUMULATIVE(max, T, tow__max_##T)                                                                                   \
-    CUMULATIVE(min, T, tow__min_##T)                                                                                   \
-    CUMULATIVE(logsumexp, T, logaddexp_##T)
+    TREE(sum, T, ADD)                                                                                                  \
+    TREE(prod, T, MULTIPLY)                                                                                            \
+    CHAIN(max, T, tow__max_##T)                                                                                        \
+    CHAIN(min, T, tow__min_##T)                                                                                        \
+    TREE(logsumexp, T, logaddexp_##T)
 CUMULATIVE_FLOATS(f32)
 CUMULATIVE_FLOATS(f64)
 CUMULATIVE_WORDS(u8)
@@ -69,8 +160,10 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
     cumulative_job job = {.out = out->data, .length = out->dims[p->axis], .inner = 1, .reverse = p->reverse};
     job.x = tow__strided_buffer(&call->in[0]);
     for (int i = (int)p->axis + 1; i < out->rank; i++) job.inner *= out->dims[i];
-    job.piece = tow__max(1, 65536 / tow__max(1, job.inner));
-    if (job.x.count > 0) tow__team_run(call->team, job.x.count / (job.length * job.inner), body[out->dtype], &job);
+    job.strips = tow__ceil_div(job.inner, STRIP);
+    job.piece = 65536 / STRIP; /* a multiple of BLOCK */
+    if (job.x.count > 0)
+        tow__team_run(call->team, job.x.count / (job.length * job.inner) * job.strips, body[out->dtype], &job);
 }
 
 #define RUN(name, ...)                                                                                                 \
