@@ -31,7 +31,7 @@ typedef struct tow_custom_options {
  *             dx[i] is zero, and what the rule multiplies with it is neither computed nor kept.
  *             dy[j] may be left null: zero. It must be so for outputs that are not floats.
  * Under differentiation the values are those that the rule writes. Reverse mode transposes the rule, which must be linear
- * in the tangents; its error names the operation that is not.
+ * in the tangents, and so do linearize and lists of residuals; their error names the operation that is not.
  * Both functions are traced here; where a rule calls tow_custom_jvp_function again, `function` is traced there, too, and
  * all are traced once more if only a rule uses some outer value. options may be NULL.
  * Errors: a function (not its rule) that calls itself; results of the rule whose types are not those of the function's results; an outer value that has a tangent when

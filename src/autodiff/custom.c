@@ -306,6 +306,11 @@ static void custom_tangents_jvp(tow__jvp *r)
     fail_forward(r->t, r->e, ((const tow__custom_tangents_params *)r->e->params)->name);
 }
 
+static bool custom_tangents_linear_in(const tow__equation *e, const bool *depends)
+{
+    return tow__linear_behind(e, depends, (size_t)((const tow__custom_tangents_params *)e->params)->residuals);
+}
+
 /* ct of x = backward(residuals, ct of y) */
 static void custom_tangents_transpose(tow__transpose *r)
 {
@@ -315,12 +320,7 @@ static void custom_tangents_transpose(tow__transpose *r)
     tow_value *in = tow__trace_alloc(r->t, b->n_inputs, sizeof *in),
               *out = tow__trace_alloc(r->t, b->n_outputs, sizeof *out);
     if (!in || !out) return;
-    for (size_t i = 0; i < n_res; i++) {
-        in[i] = r->x[i];
-        if (!r->linear[i]) continue;
-        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "a residual of custom_vjp %s depends on a tangent", shown(p->name));
-        return;
-    }
+    for (size_t i = 0; i < n_res; i++) in[i] = r->x[i];
     for (size_t i = n_res; i < b->n_inputs; i++) {
         tow_value ct = r->ct[i - n_res];
         in[i] = tow_is_null(ct) ? tow__zeros(r->t, tow_graph_input_type(b, i)) : ct;
@@ -369,6 +369,7 @@ TOW__PRIMITIVE(custom_vjp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .i
 
 TOW__PRIMITIVE(custom_tangents, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1,
                .type = custom_tangents_type, .jvp = custom_tangents_jvp, .transpose = custom_tangents_transpose,
+               .linear_in = custom_tangents_linear_in,
                .decompose = custom_tangents_decompose,
                TOW__PARAMS(tow__custom_tangents_params, TOW__PARAM(tow__custom_tangents_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__custom_tangents_params, residuals, TOW__P_COUNT),

@@ -1,7 +1,7 @@
 /* Reverse mode: records the transpose of a linear graph. Cotangents of a value add up in reverse order of its readers,
  * one addition per reader. A nested region continues the sums of its caller (they enter as operands), so the order of
  * additions, and with it every bit, is the same with and without regions. */
-#include "src/autodiff/autodiff.h"
+#include "src/autodiff/linear.h"
 #include "src/ops/control.h"
 #include "tow/ops.h"
 
@@ -21,7 +21,7 @@ bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_in
         const tow__equation *e = &g->equations[i];
         bool any = has_linear_operand(e, linear);
         for (uint32_t j = 0; j < e->n_out; j++)
-            linear[e->out[j]] = any && tow_dtype_is_float(g->vars[e->out[j]].type.dtype);
+            linear[e->out[j]] = any;
     }
     return linear;
 }
@@ -176,10 +176,18 @@ static void accumulate(tow_value *sum, tow_value contribution)
 }
 
 /* One equation, from the cotangents of its results to those of its linear operands. */
-static void transpose_equation(tow__transpose *r, tow_value *sums)
+static void transpose_equation(tow__transpose *r, const tow_graph *g, const bool *linear, tow_value *sums)
 {
     const tow__equation *e = r->e;
     const tow_primitive *p = e->primitive;
+    tow__nonlinear found;
+    if (!tow__is_linear(g, e, linear, &found)) {
+        tow_trace_fail(r->t, TOW_UNSUPPORTED,
+                       "%s, so reverse mode cannot transpose it; make the rule that records it linear in its tangents, "
+                       "or use forward mode",
+                       found.text);
+        return;
+    }
     bool continues_all =
         p == &tow__remat_p || p == &tow__scan_p || p == &tow__cond_p || p == &tow__fori_p || p->continues;
     for (uint32_t i = 0; i < e->n_in; i++) {
@@ -206,15 +214,8 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
         return;
     } else if (p == &tow__name_p) {
         r->dx[0] = r->ct[0];
-    } else if (p->transpose) {
-        p->transpose(r);
     } else {
-        tow_trace_fail(
-            r->t, TOW_UNSUPPORTED,
-            "%s%s%s is applied to a tangent and is not linear, so reverse mode cannot transpose it; make the "
-            "rule that records it linear in its tangents, or use forward mode",
-            e->source.here ? e->source.here : "", e->source.here ? ": " : "", p->name);
-        return;
+        p->transpose(r);
     }
     for (uint32_t i = 0; i < e->n_in; i++)
         if (r->linear[i]) accumulate(&sums[e->in[i]], r->dx[i]);
@@ -326,7 +327,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
             buffer[widest + j] = is_linear[j] ? (tow_value){0} : values[e->in[j]];
         }
         tow__set_source(t, &e->source);
-        transpose_equation(&r, sums);
+        transpose_equation(&r, g, linear, sums);
         tow__set_source(t, NULL);
     }
     for (uint32_t i = 0; i < g->n_inputs; i++)

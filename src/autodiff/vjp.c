@@ -2,6 +2,7 @@
  * transpose. */
 #include "src/autodiff/custom.h"
 #include "src/autodiff/differentiate.h"
+#include "src/autodiff/linear.h"
 #include "src/base/arithmetic.h"
 #include "tow/ops.h"
 
@@ -199,6 +200,20 @@ static tow_value *residual_inputs(tow_trace *t, const tow__parts *parts)
     return in;
 }
 
+/* The unknown graph is linear in its tangents, unless a user's rule is not. */
+static tow_status check_linear(const tow__parts *parts)
+{
+    const tow_graph *g = parts->g, *u = parts->split.unknown;
+    bool *linear = tow__alloc(g->ctx, u->n_inputs, sizeof *linear);
+    size_t n = parts->n_used, tangent = g->n_inputs;
+    if (!linear) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (parts->chosen[i] && parts->split.input_used[tangent++]) linear[n++] = true;
+    tow_status status = tow__check_linear(u, "linearize", linear);
+    tow__free(g->ctx, linear, u->n_inputs, sizeof *linear);
+    return status;
+}
+
 /* (residuals, dx) -> dy */
 static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
 {
@@ -208,6 +223,8 @@ static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
             g->ctx, TOW_UNSUPPORTED,
             "linearize meets a custom_vjp, which has a rule for reverse mode only; use grad, vjp or jacrev, or "
             "give it a rule with tow_custom_jvp_function");
+    tow_status status = check_linear(parts);
+    if (status != TOW_OK) return status;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *residuals = residual_inputs(t, parts), *dx = tow__trace_alloc(t, g->n_inputs, sizeof *dx);

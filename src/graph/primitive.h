@@ -186,6 +186,9 @@ struct tow_primitive {
     bool batched_dot;  /* what policies treat as a dot with batch dimensions (attention, convolutions) */
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
+    /* With a transpose: is equation e linear in those of its float operands that depend on tangents? depends: [values of
+     * the graph]. NULL: in all of them together. A product is linear in one operand alone. */
+    bool (*linear_in)(const tow__equation *e, const bool *depends);
     bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
     bool of_result;                     /* its kernel is that of the type of the result: operand 0 are indices */
     bool host;                          /* runs on the thread that runs the program, and may end the run */

@@ -373,6 +373,12 @@ static tow_status residuals_type(const tow__typing *ty, const tow__attention_ad_
     return TOW_OK;
 }
 
+/* Operands are residuals, then tangents. */
+static bool attention_jvp_linear_in(const tow__equation *e, const bool *depends)
+{
+    return tow__linear_behind(e, depends, residual_count(e->params));
+}
+
 static size_t count_wrt(int64_t wrt) { return (size_t)((wrt & 1) + (wrt >> 1 & 1) + (wrt >> 2 & 1)); }
 
 static tow_status attention_jvp_type(const tow__typing *ty)
@@ -583,7 +589,7 @@ TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .opera
 TOW__PRIMITIVE(attention_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                .operands = "q, k, v, out, lse, mask?, bias?, offset?, dq?, dk?, dv?", .inputs = -1, .outputs = 1,
                .batched_dot = true, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
-               .decompose = attention_jvp_decompose, AD_PARAMS);
+               .linear_in = attention_jvp_linear_in, .decompose = attention_jvp_decompose, AD_PARAMS);
 TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost,
                .operands = "q, k, v, out, lse, mask?, bias?, offset?, ct", .inputs = -1, .outputs = -1,
                .batched_dot = true, .type = attention_vjp_type, .batch = attention_vjp_batch,

@@ -126,8 +126,10 @@ static void fma_jvp(tow__jvp *r)
 
 TOW__ARITHMETIC_PRIMITIVE(add, BINARY, .type = tow__type_same_number, .jvp = add_jvp, .transpose = add_transpose);
 TOW__ARITHMETIC_PRIMITIVE(sub, BINARY, .type = tow__type_same_number, .jvp = sub_jvp, .transpose = sub_transpose);
-TOW__ARITHMETIC_PRIMITIVE(mul, BINARY, .type = tow__type_same_number, .jvp = mul_jvp, .transpose = mul_transpose);
-TOW__ARITHMETIC_PRIMITIVE(div, BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose);
+TOW__ARITHMETIC_PRIMITIVE(mul, BINARY, .type = tow__type_same_number, .jvp = mul_jvp, .transpose = mul_transpose,
+                          .linear_in = tow__linear_in_one);
+TOW__ARITHMETIC_PRIMITIVE(div, BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose,
+                          .linear_in = tow__linear_in_first);
 TOW__ARITHMETIC_PRIMITIVE(fma, .inputs = 3, .outputs = 1, .type = tow__type_same_float, .jvp = fma_jvp);
 TOW__ELEMENTWISE_PRIMITIVE(rem, BINARY, .type = tow__type_same_number, .jvp = rem_jvp);
 TOW__ELEMENTWISE_PRIMITIVE(pow, BINARY, .type = tow__type_same_float, .jvp = pow_jvp);

@@ -332,7 +332,7 @@ static double conv_cost(const tow__operation *o)
 
 TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .batched_dot = true,
                .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = conv_type, .jvp = conv_jvp,
-               .transpose = conv_transpose, .batch = conv_batch,
+               .transpose = conv_transpose, .linear_in = tow__linear_in_one, .batch = conv_batch,
                TOW__PARAMS(tow__conv_params, TOW__PARAM(tow__conv_params, dimensions, TOW__P_STRING),
                            TOW__PARAM(tow__conv_params, strides, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, low, TOW__P_INTS),

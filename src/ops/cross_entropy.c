@@ -124,6 +124,8 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     y[0] = tow_mul(tow_sub(probabilities(x[0], x[2]), onehot), per_row(x[3], x[0]));
 }
 
+static bool jvp_linear_in(const tow__equation *e, const bool *depends) { return tow__linear_behind(e, depends, 3); }
+
 static void batch_rows(tow__batch *r) { tow__batch_rows(r, (const bool[4]){false}); }
 
 TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
@@ -132,7 +134,7 @@ TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__eleme
                .output_names = (const char *const[]){"loss", "lse", NULL});
 TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                .operands = "logits, labels, lse, dlogits", .inputs = 4, .outputs = 1, .type = jvp_type,
-               .transpose = jvp_transpose, .batch = batch_rows, .decompose = jvp_decompose);
+               .transpose = jvp_transpose, .linear_in = jvp_linear_in, .batch = batch_rows, .decompose = jvp_decompose);
 TOW__PRIMITIVE(softmax_cross_entropy_vjp, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
                .operands = "logits, labels, lse, ct", .inputs = 4, .outputs = 1, .type = vjp_type, .batch = batch_rows,
                .decompose = vjp_decompose);

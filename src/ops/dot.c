@@ -238,7 +238,8 @@ static double dot_cost(const tow__operation *o)
 }
 
 TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .operands = "lhs, rhs", .inputs = 2, .outputs = 1,
-               .type = dot_type, .jvp = dot_jvp, .transpose = dot_transpose, .batch = dot_batch,
+               .type = dot_type, .jvp = dot_jvp, .transpose = dot_transpose, .linear_in = tow__linear_in_one,
+               .batch = dot_batch,
                TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),

@@ -163,6 +163,8 @@ static void jvp_transpose(tow__transpose *r)
     tow__transpose_to_vjp(r, &tow__linear_cross_entropy_vjp_p, &p, &p.wrt, 4);
 }
 
+static bool jvp_linear_in(const tow__equation *e, const bool *depends) { return tow__linear_behind(e, depends, 4); }
+
 static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
 {
     (void)t;
@@ -209,7 +211,7 @@ TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, 
                            TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
 TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                .operands = "x, w, labels, lse, dx?, dw?", .inputs = -1, .outputs = 1, .plain_dot = true,
-               .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose, AD_PARAMS);
+               .type = jvp_type, .transpose = jvp_transpose, .linear_in = jvp_linear_in, .decompose = jvp_decompose, AD_PARAMS);
 TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost,
                .operands = "x, w, labels, lse, ct", .inputs = 5, .outputs = -1, .plain_dot = true, .type = vjp_type,
                .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);

@@ -250,6 +250,11 @@ static void norm_jvp_transpose(tow__transpose *r)
     tow__transpose_to_vjp(r, vjp, &p, &p.wrt, residuals);
 }
 
+static bool norm_jvp_linear_in(const tow__equation *e, const bool *depends)
+{
+    return tow__linear_behind(e, depends, residuals_of(e->primitive));
+}
+
 /* ---- tiling ------------------------------------------------------------------------------------------------------ */
 
 /* (x, scale [, bias]) -> y [, mean], rstd; (x, scale [, mean], rstd, ct) -> dx: all axes but the last, with all of scale
@@ -357,7 +362,8 @@ TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_
 #define COMPANIONS(op, statistics, tangents)                                                                           \
     TOW__PRIMITIVE(op##_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,                                        \
                    .operands = "x, scale, " statistics tangents, .inputs = -1, .outputs = 1, .type = op##_jvp_type,    \
-                   .transpose = norm_jvp_transpose, .decompose = norm_jvp_decompose, AD_PARAMS);                       \
+                   .transpose = norm_jvp_transpose, .linear_in = norm_jvp_linear_in, .decompose = norm_jvp_decompose,  \
+                   AD_PARAMS);                                                                                         \
     TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true,                   \
                    .operands = "x, scale, " statistics ", ct", .inputs = -1, .outputs = -1, .type = op##_vjp_type,     \
                    .batch = norm_vjp_batch, .decompose = norm_vjp_decompose, AD_PARAMS);

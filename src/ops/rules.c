@@ -286,6 +286,27 @@ void tow__jvp_primal(tow__jvp *r)
     tow__bind(r->t, r->e->primitive, r->e->params, r->e->n_in, r->x, r->e->n_out, r->y);
 }
 
+bool tow__linear_in_one(const tow__equation *e, const bool *depends)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_in; i++) n += depends[e->in[i]];
+    return n <= 1;
+}
+
+bool tow__linear_in_first(const tow__equation *e, const bool *depends)
+{
+    for (uint32_t i = 1; i < e->n_in; i++)
+        if (depends[e->in[i]]) return false;
+    return true;
+}
+
+bool tow__linear_behind(const tow__equation *e, const bool *depends, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (depends[e->in[i]]) return false;
+    return true;
+}
+
 bool tow__uses_residual_outputs(const tow__jvp *r)
 {
     for (uint32_t i = 1; i < r->e->n_out; i++)

@@ -88,6 +88,11 @@ tow_type tow__without_axes(tow_type type, const tow__ints *axes);
 
 /* Binds the primal equation as it is. */
 void tow__jvp_primal(tow__jvp *r);
+/* Rules linear_in: at most one operand depends on tangents; none but the first one does. */
+bool tow__linear_in_one(const tow__equation *e, const bool *depends);
+bool tow__linear_in_first(const tow__equation *e, const bool *depends);
+/* None of the first n operands depends on tangents: of what is linear in the tangents behind them. */
+bool tow__linear_behind(const tow__equation *e, const bool *depends, size_t n);
 /* True if outputs 1.. have readers. */
 bool tow__uses_residual_outputs(const tow__jvp *r);
 

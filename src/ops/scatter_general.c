@@ -228,7 +228,8 @@ static double scatter_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 
                    __VA_ARGS__)
 SCATTER(scatter_general, scatter_type, .transpose = scatter_transpose);
 SCATTER(scatter_general_add, scatter_number_type, .jvp = add_jvp, .transpose = add_transpose);
-SCATTER(scatter_general_mul, scatter_number_type, .jvp = mul_jvp, .transpose = mul_transpose);
+SCATTER(scatter_general_mul, scatter_number_type, .jvp = mul_jvp, .transpose = mul_transpose,
+        .linear_in = tow__linear_in_first);
 SCATTER(scatter_general_min, scatter_number_type, .jvp = extremum_jvp);
 SCATTER(scatter_general_max, scatter_number_type, .jvp = extremum_jvp);
 
