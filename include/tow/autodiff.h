@@ -265,7 +265,7 @@ typedef struct tow_residuals {
 } tow_residuals;
 
 /* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float
- * inputs). */
+ * inputs). Errors: those of tow_vjp. */
 TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt,
                                        tow_residuals *residuals);
 /* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like

@@ -115,7 +115,7 @@ static tow_status finish(const tow_graph *g, jacobians *j, tow_graph **result)
 /* ---- forward mode ------------------------------------------------------------------------------------------------ */
 
 /* Column j of the list of Jacobians: those of all float outputs with respect to input `wrt`. jvp: (x..., dx) -> (y...,
- * dy...). columns: out[i * stride] is that of float output i. */
+ * dy...). columns: out[i * stride] is that of float output i; a stride of 1: there is no other column. */
 static void record_columns(tow_trace *t, const tow_graph *g, const tow_graph *jvp, size_t wrt, const tow_value *x,
                            tow_value *out, size_t stride)
 {
@@ -124,10 +124,14 @@ static void record_columns(tow_trace *t, const tow_graph *g, const tow_graph *jv
     tow__mapped *in = tow__trace_alloc(t, jvp->n_inputs, sizeof *in),
                 *y = tow__trace_alloc(t, jvp->n_outputs, sizeof *y);
     tow_value basis = unit_vectors(t, type);
+    const bool alone = stride == 1;
     if (!in || !y || tow_is_null(basis)) return;
     for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = (tow__mapped){.value = x[i], .axis = TOW__UNBATCHED};
     in[g->n_inputs] = (tow__mapped){.value = basis, .axis = 0};
-    tow__batch_inline(t, jvp, NULL, size, in, y);
+    if (alone)
+        tow__batch_whole(t, jvp, size, in, y);
+    else
+        tow__batch_inline(t, jvp, NULL, size, in, y);
     for (uint32_t i = 0, j = g->n_outputs; i < g->n_outputs; i++) {
         tow_type to = g->vars[g->outputs[i]].type;
         if (!tow_dtype_is_float(to.dtype)) continue;

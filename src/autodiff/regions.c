@@ -557,6 +557,6 @@ void tow_vmap_function(tow_trace *trace, tow_function function, void *user, cons
     for (size_t i = 0; all && i < b.n_captures; i++)
         all[i] = (tow__mapped){.value = b.captures[i], .axis = TOW__UNBATCHED};
     if (all && n_inputs) memcpy(all + b.n_captures, in.x, n_inputs * sizeof *in.x);
-    if (all) tow__vmap_inline(trace, b.graph, in.size, all, options ? options->out_axes : NULL, outputs);
+    if (all) tow__vmap_inline(trace, b.graph, in.size, false, all, options ? options->out_axes : NULL, outputs);
     tow_graph_release(b.graph);
 }

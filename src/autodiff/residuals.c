@@ -231,6 +231,15 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
     return TOW_OK;
 }
 
+/* What has no backward pass keeps nothing for it: there is an answer where tow_vjp has one. */
+static tow_status check_backward(const tow__parts *parts)
+{
+    tow_graph *backward = NULL;
+    tow_status status = tow__backward_graph(parts, &backward);
+    tow_graph_release(backward);
+    return status;
+}
+
 tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_residuals *residuals)
 {
     if (residuals) *residuals = (tow_residuals){0};
@@ -240,14 +249,13 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
     tow__parts parts;
     tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, true, &parts);
     if (status != TOW_OK) return status;
-    tow__arena *arena = tow__alloc(graph->ctx, 1, sizeof *arena);
-    if (arena) {
-        tow__arena_init(arena, graph->ctx);
-        residuals->memory = arena;
-        status = collect(&parts, arena, residuals);
-    } else {
-        status = TOW_OUT_OF_MEMORY;
-    }
+    tow__arena *arena = NULL;
+    TRY(check_backward(&parts));
+    TRY((arena = tow__alloc(graph->ctx, 1, sizeof *arena)) ? TOW_OK : TOW_OUT_OF_MEMORY);
+    tow__arena_init(arena, graph->ctx);
+    residuals->memory = arena;
+    status = collect(&parts, arena, residuals);
+done:
     tow__parts_free(&parts);
     if (status != TOW_OK) tow_residuals_free(graph->ctx, residuals);
     return status;

@@ -248,7 +248,7 @@ static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
 }
 
 /* (residuals, ct of float outputs) -> ct of the chosen inputs */
-static tow_status backward_graph(const tow__parts *parts, tow_graph **result)
+tow_status tow__backward_graph(const tow__parts *parts, tow_graph **result)
 {
     const tow_graph *g = parts->g;
     tow_trace *t = tow__trace_begin(g->ctx);
@@ -280,7 +280,7 @@ static tow_status pair(const tow_graph *graph, const char *caller, size_t n_wrt,
         return tow__missing(tow__context_of(graph), caller, "a graph and places for two results");
     TOW__ARITHMETIC(false);
     tow__parts parts;
-    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, make_second == backward_graph, &parts);
+    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, make_second == tow__backward_graph, &parts);
     if (status != TOW_OK) return status;
     TRY(forward_graph(&parts, first));
     TRY(make_second(&parts, second));
@@ -302,7 +302,7 @@ tow_status tow_linearize(const tow_graph *graph, size_t n_wrt, const size_t *wrt
 tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
                    tow_graph **backward_result)
 {
-    return pair(graph, "vjp", n_wrt, wrt, forward, backward_result, backward_graph);
+    return pair(graph, "vjp", n_wrt, wrt, forward, backward_result, tow__backward_graph);
 }
 
 /* ---- grad -------------------------------------------------------------------------------------------------------- */
@@ -357,7 +357,7 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     tow_value *primals = x + n_in, *gradients = x + 2 * n_in;
     add_inputs(t, g, x);
     tow__inline(t, k, x, y);
-    uint32_t forward = tow__recorded(t);
+    tow__mark_forward(t);
     copy_used(&parts, x, primals);
     ct[0] = tow_scalar(t, g->vars[g->outputs[0]].type.dtype, 1);
     backward(t, &parts, primals, y + k->n_outputs - parts.split.n_residuals, ct, gradients);
@@ -367,7 +367,6 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
         if (parts.chosen[i]) out[n++] = gradients[i];
     for (size_t i = 1; i < n_out && !value && has_aux; i++) out[n++] = y[i];
     TRY(tow__trace_end(t, n, out, false, &whole));
-    whole->forward_equations = forward;
     TRY(tow_graph_dce(whole, result));
     TRY(tow__verify(*result, caller));
 done:

@@ -96,6 +96,15 @@ tow_status tow__report(tow_trace *t);
 void tow__adopt_error(tow_trace *t);
 /* Equations recorded so far in the innermost builder. */
 uint32_t tow__recorded(const tow_trace *t);
+/* What has been recorded so far is the forward pass of a gradient (tow_graph.forward_equations). */
+void tow__mark_forward(tow_trace *t);
+/* The same, if equation i of g is the first one of its backward pass: for a trace that makes another graph of g. */
+void tow__keep_mark(tow_trace *t, const tow_graph *g, uint32_t i);
+/* Policies around the regions of the trace, for their checkpoint names (policy.h); and memory that lives as long as it. */
+struct tow__named_policies *tow__trace_policies(tow_trace *t);
+/* A checkpoint name that no region of its policy has is an error at the first of them. The end of a trace looks itself. */
+void tow__check_policies(tow_trace *t);
+tow__arena *tow__trace_arena(tow_trace *t);
 /* Number of the innermost builder, which no other one of the trace has or had. */
 uint32_t tow__innermost_serial(const tow_trace *t);
 /* A new input of the innermost builder. name may be NULL. */

@@ -215,6 +215,16 @@ void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int ax
     if (inner->n >= TOW_MAX_RANK) return;
     for (uint32_t i = first; i < b->equations.count; i++) {
         tow__row_axes *rows = &((tow__equation *)b->equations.data)[i].source.rows;
+void tow__mark_forward(tow_trace *t)
+{
+    if (!tow__failed(t)) innermost(t)->graph->forward_equations = tow__recorded(t);
+}
+
+void tow__keep_mark(tow_trace *t, const tow_graph *g, uint32_t i)
+{
+    if (i > 0 && i == g->forward_equations) tow__mark_forward(t);
+}
+
         if (rows->n > inner->n) continue; /* a rule that batches what e is made of has marked it */
         *rows = (tow__row_axes){.n = (uint8_t)(inner->n + 1), .axis = {(int8_t)axis}};
         for (int k = 1; k < TOW_MAX_RANK && k <= inner->n; k++)

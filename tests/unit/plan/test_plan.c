@@ -427,6 +427,35 @@ static tow_program *gradient(tow_policy *policy, const tow_compile_options *opti
     return p;
 }
 
+/* What transforms make of a gradient has a forward and a backward pass, too. */
+static void test_residuals_of_transformed_gradients(void **state)
+{
+    (void)state;
+    const tow_type vector = f32(1, 1024, 0, 0);
+    tow_graph *g, *with_gradient, *rows, *jvp, *both;
+    tow_program *p;
+    OK(tow_trace_function(ctx, sum_of_sines, NULL, 1, &vector, NULL, 1, &g));
+    OK(tow_value_and_grad(g, 0, NULL, false, &with_gradient));
+    OK(tow_vmap(with_gradient, 4, NULL, NULL, &rows));
+    OK(tow_jvp(with_gradient, 0, NULL, &jvp));
+    OK(tow_vmap(jvp, 4, NULL, NULL, &both));
+    OK(tow_compile(ctx, rows, &separate, &p)); /* the two cosines of test_recomputation_comes_late, of four rows */
+    assert_int_equal(tow_program_get_bytes(p).residuals, 4 * 2 * SIZE);
+    tow_program_free(p);
+    OK(tow_compile(ctx, jvp, &separate, &p)); /* three cosines and their tangents, of which two may wait in outputs */
+    const size_t residuals = tow_program_get_bytes(p).residuals;
+    assert_in_range(residuals, 4 * SIZE, 6 * SIZE);
+    tow_program_free(p);
+    OK(tow_compile(ctx, both, &separate, &p));
+    assert_int_equal(tow_program_get_bytes(p).residuals, 4 * residuals);
+    tow_program_free(p);
+    tow_graph_release(g);
+    tow_graph_release(with_gradient);
+    tow_graph_release(rows);
+    tow_graph_release(jvp);
+    tow_graph_release(both);
+}
+
 static void test_recomputation_comes_late(void **state)
 {
     (void)state;
@@ -533,6 +562,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_constants_of_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_recomputation_comes_late, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_residuals_of_transformed_gradients, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checker, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_arrays, setup, teardown),
     };
