@@ -23,7 +23,7 @@ typedef struct spreading {
     tow__arena arena;
 } spreading;
 
-/* False: an error. */
+/* False: an error, and the arena holds nothing. */
 static bool find_batched(tow__batch *r, spreading *s)
 {
     const tow__equation *e = r->e;
@@ -37,6 +37,7 @@ static bool find_batched(tow__batch *r, spreading *s)
     for (uint32_t i = 0; i < e->n_in; i++) s->in[i] = tow__is_batched(r->x[i]);
     if (tow__reach_region(&walk, e, &s->states, s->in, s->out) == TOW_OK) return true;
     tow__adopt_error(r->t);
+    tow__arena_free(&s->arena);
     return false;
 }
 
