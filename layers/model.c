@@ -136,6 +136,7 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
     tow_value *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
     tow_value *out = tow__trace_alloc(m.trace, n_out, sizeof *out);
     if (in && out) call_root(&m, model, n_inputs, in, n_out, out);
+    tow__check_policies(m.trace);
     if (tow__failed(m.trace)) {
         tow_graph *none = NULL;
         status = tow__trace_end(m.trace, 0, NULL, false, &none);

@@ -101,7 +101,8 @@ TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy
  * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. Any text can be
  * a name: an empty one, and one with blanks, control characters, quotes, backslashes or one of :,;() stands in quotes
  * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well.
- * Policies are nested at most 32 deep: a deeper one, which remat refuses, has no text (length 0). */
+ * Policies are nested at most 32 deep: a deeper one has no text (length 0), and neither has one of a kind that there is not.
+ * Remat refuses both. */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
 /* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT,
  * TOW_UNSUPPORTED for policies nested more than 32 deep, with the column. */
@@ -118,7 +119,9 @@ TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
  * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable.
  * Layers may be called in it under a scope of the caller; they may read variables but not write or sow them, which the
  * layer TOW_REMAT allows.
- * Error: a policy that refers to a checkpoint name which no value in the region has; the message lists those there are. */
+ * One policy may stand around regions of different kinds, each of which has some of the names that it refers to.
+ * Errors: a policy of a kind that there is not, or with fields that its kind does not read; when the trace ends, a policy
+ * that refers to a checkpoint name which no value in any of its regions has; the message lists those there are. */
 TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Calls `function` as a named nested graph without changing how it is differentiated. */

@@ -15,8 +15,9 @@ extern "C" {
 /* ---- remat: recomputes in reverse mode what a policy does not save ----------------------------------------------- */
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
- * Errors: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. A rule that shares
- * or carries, as there are no iterations. */
+ * One policy may serve layers of different kinds, each of which uses some of its checkpoint names.
+ * Errors: a policy that refers to a checkpoint name which none of the layers under this policy uses; the message lists those that
+ * they use. A rule that shares or carries, as there are no iterations. */
 typedef struct tow_remat {
     tow_module module;
     const tow_module *inner;

@@ -181,11 +181,12 @@ tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow
 
 /* ---- remat, call ------------------------------------------------------------------------------------------------- */
 
-/* False, with the error in the trace, if nobody may write a remat with this policy around this region. */
+/* False, with the error in the trace, if nobody may write a remat with this policy around this region. Its names are
+ * checked when the trace ends, against those of all regions that have this policy. */
 static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_graph *region)
 {
     tow_context *ctx = tow_trace_context(t);
-    tow_status status = tow__policy_check(ctx, policy, region);
+    tow_status status = tow__policy_check(t, policy, region, 0);
     if (status != TOW_OK) tow_trace_fail(t, status, "%s", ctx->error);
     return status == TOW_OK;
 }

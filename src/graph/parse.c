@@ -4,6 +4,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/hash.h"
+#include "src/graph/policy.h"
 #include "src/graph/reader.h"
 
 /* ---- names of one graph ---------------------------------------------------------------------------------------- */
@@ -277,6 +278,9 @@ tow_status tow_graph_parse(tow_context *context, const char *text, tow_graph **g
     tow__locale locale = tow__locale_enter();
     bool fine = read_body(&r, &outputs);
     if (fine && tow__reader_peek(&r) != '\0') fine = tow__reader_expected(&r, "the end of the text");
+    const tow__named_policy *wrong;
+    if (fine && tow__policy_check_names(context, tow__trace_policies(r.t), &wrong) != TOW_OK)
+        fine = tow__reader_wrap(&r, wrong->at);
     tow__locale_leave(locale);
     if (fine)
         r.status = tow__trace_end(r.t, outputs.count, outputs.data, false, graph);

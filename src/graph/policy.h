@@ -2,7 +2,8 @@
 #ifndef TOW_SRC_POLICY_H
 #define TOW_SRC_POLICY_H
 
-#include "src/graph/primitive.h"
+#include "src/base/names.h"
+#include "src/graph/builder.h"
 #include "tow/autodiff.h"
 
 /* Policies in one another, the innermost counted: what the textual form has and every region accepts. */
@@ -17,12 +18,35 @@ const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy, 
 bool tow__policy_equal(const tow_policy *a, const tow_policy *b);
 /* Of the policy (NULL: nothing_saveable), on from h. */
 uint64_t tow__policy_hash(uint64_t h, const tow_policy *policy);
-/* Whether somebody may write a remat with this policy around this body: a policy of at most TOW__DEEPEST_POLICY levels
- * that has the fields of its kind only, and refers to no checkpoint name that the body lacks. Regions that passes make
- * are not asked. policy NULL is fine. */
-tow_status tow__policy_check(tow_context *ctx, const tow_policy *policy, const tow_graph *body);
+/* A policy that refers to checkpoint names, and the names that values in its regions have. One policy may stand around
+ * regions of different kinds, each of which has some of the names, so it takes the whole program to know which of them
+ * none has. */
+typedef struct tow__named_policy {
+    const tow_policy *policy;
+    tow__names there;
+    uint32_t n_regions;
+    const char *scope; /* of the first region, or NULL; */
+    size_t at;         /* and its place in a text */
+} tow__named_policy;
+
+/* Those of a trace, of which equal ones are one. */
+typedef struct tow__named_policies {
+    tow__names texts;
+    tow__vector list; /* tow__named_policy, by the number of its text */
+} tow__named_policies;
+
+/* Whether somebody may write a remat with this policy around this body: a policy of at most TOW__DEEPEST_POLICY levels,
+ * of kinds that exist, that has the fields of its kind only. If it refers to names, it and those of the body are added to
+ * what the trace knows. Regions that passes make are not asked. policy NULL is fine. at: in a text, or 0. */
+tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_graph *body, size_t at);
+/* Whether each name that a policy refers to is that of a value in one of its regions. *wrong: the policy otherwise. */
+tow_status tow__policy_check_names(tow_context *ctx, const tow__named_policies *policies,
+                                   const tow__named_policy **wrong);
+void tow__named_policies_free(tow__named_policies *policies, tow_context *ctx);
 /* True if no more than `levels` policies are in one another. */
 bool tow__policy_fits(const tow_policy *policy, int levels);
+/* True if its kind and those of the policies in it are of tow_policy_kind. It fits. */
+bool tow__policy_kinds_exist(const tow_policy *policy);
 /* Whether the textual form has the checkpoint name as it is; others stand in quotes. */
 bool tow__policy_name_is_word(const char *name);
 

@@ -1,5 +1,6 @@
 /* Policies and the region they are for: checked when somebody writes the region, and copied into the graph. */
-#include "src/base/names.h"
+#include <stdio.h>
+
 #include "src/graph/policy.h"
 
 /* ---- the checkpoint names of a region ---------------------------------------------------------------------------- */
@@ -43,11 +44,26 @@ bool tow__policy_fits(const tow_policy *policy, int levels)
     return tow__policy_fits(policy->a, levels - 1) && (!is_of_two(policy) || tow__policy_fits(policy->b, levels - 1));
 }
 
-/* Fields that a policy's kind does not read were given without it: with the kind of a zeroed struct they would silently
- * save nothing. */
+static bool kind_exists(const tow_policy *p) { return (unsigned)p->kind <= TOW_POLICY_CUSTOM; }
+
+bool tow__policy_kinds_exist(const tow_policy *policy)
+{
+    if (!policy) return true;
+    if (!kind_exists(policy)) return false;
+    return !is_of_one(policy) ||
+           (tow__policy_kinds_exist(policy->a) && (!is_of_two(policy) || tow__policy_kinds_exist(policy->b)));
+}
+
+/* A kind that there is not would silently save nothing, and so would fields that a policy's kind does not read, which
+ * were given without the kind. */
 static tow_status check_fields(tow_context *ctx, const tow_policy *p)
 {
     if (!p) return TOW_OK;
+    if (!kind_exists(p))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "remat: the policy is of kind %d, expected one of tow_policy_kind, 0 to %d; make it with a "
+                         "macro such as tow_dots_saveable()",
+                         (int)p->kind, TOW_POLICY_CUSTOM);
     bool by_name = p->kind == TOW_POLICY_ONLY_NAMES || p->kind == TOW_POLICY_ANY_NAMES_BUT ||
                    p->kind == TOW_POLICY_ANYTHING_EXCEPT_NAMES || p->kind == TOW_POLICY_EXCEPT_NAMES;
     const char *what = !by_name && p->names                        ? "names"
@@ -64,8 +80,11 @@ static tow_status check_fields(tow_context *ctx, const tow_policy *p)
     return status == TOW_OK ? check_fields(ctx, p->b) : status;
 }
 
-static tow_status missing_name(tow_context *ctx, const char *name, const tow__names *there)
+static tow_status missing_name(tow_context *ctx, const char *name, const tow__named_policy *p)
 {
+    const tow__names *there = &p->there;
+    char regions[48] = "the region";
+    if (p->n_regions > 1) snprintf(regions, sizeof regions, "its %u regions", p->n_regions);
     tow__string missing, list;
     tow__string_init(&missing, ctx);
     tow__string_init(&list, ctx);
@@ -80,41 +99,87 @@ static tow_status missing_name(tow_context *ctx, const char *name, const tow__na
     tow_status status = missing.failed || list.failed ? TOW_OUT_OF_MEMORY : TOW_NOT_FOUND;
     if (status == TOW_NOT_FOUND)
         tow__fail(ctx, status,
-                  "remat: the policy refers to the checkpoint name %s, which no value in the region has; expected one "
-                  "of: %s",
-                  missing.text, there->count > 0 ? list.text : "(no value in it is named)");
+                  "remat: the policy refers to the checkpoint name %s, which no value in %s has; expected one of: %s",
+                  missing.text, regions, there->count > 0 ? list.text : "(no value in it is named)");
     tow__string_free(&missing);
     tow__string_free(&list);
     return status;
 }
 
 /* Reports the first name of `policy` that is not there: a misspelt name would change what is kept without a word. */
-static tow_status check_names(tow_context *ctx, const tow_policy *policy, const tow__names *there)
+static tow_status check_names(tow_context *ctx, const tow_policy *policy, const tow__named_policy *of)
 {
     if (!policy) return TOW_OK;
-    tow_status status = check_names(ctx, policy->a, there);
-    if (status == TOW_OK) status = check_names(ctx, policy->b, there);
+    tow_status status = check_names(ctx, policy->a, of);
+    if (status == TOW_OK) status = check_names(ctx, policy->b, of);
     for (const char *const *name = policy->names; status == TOW_OK && name && *name; name++)
-        if (tow__names_find(there, *name) == TOW__NO_NAME) status = missing_name(ctx, *name, there);
+        if (tow__names_find(&of->there, *name) == TOW__NO_NAME) status = missing_name(ctx, *name, of);
     return status;
 }
 
-tow_status tow__policy_check(tow_context *ctx, const tow_policy *policy, const tow_graph *body)
+static tow__named_policy *add_policy(tow_trace *t, const tow_policy *policy, const char *text, size_t at)
 {
-    tow_status status = TOW_OK;
-    tow__names there;
-    tow__names_init(&there, ctx);
+    tow__named_policies *known = tow__trace_policies(t);
+    tow_context *ctx = tow_trace_context(t);
+    const char *scope = tow__get_scope(t);
+    if (!known->texts.ctx) tow__names_init(&known->texts, ctx);
+    const tow_policy *copy = tow__policy_copy(tow__trace_arena(t), policy, NULL);
+    if (scope && copy && !(scope = tow__arena_string(tow__trace_arena(t), scope))) return NULL;
+    tow__named_policy *new = copy ? tow__vector_push(ctx, &known->list, sizeof *new) : NULL;
+    if (!new) return NULL;
+    *new = (tow__named_policy){.policy = copy, .scope = scope, .at = at};
+    tow__names_init(&new->there, ctx);
+    if (tow__names_add(&known->texts, text) != TOW__NO_NAME) return new;
+    known->list.count--;
+    return NULL;
+}
+
+/* What the trace knows of the policy, from now on. NULL: out of memory. */
+static tow__named_policy *known_policy(tow_trace *t, const tow_policy *policy, size_t at)
+{
+    const tow__named_policies *known = tow__trace_policies(t);
+    const size_t size = tow_policy_text(policy, NULL, 0) + 1;
+    char *text = tow__alloc(tow_trace_context(t), size, 1);
+    if (!text) return NULL;
+    tow_policy_text(policy, text, size);
+    const uint32_t number = known->texts.ctx ? tow__names_find(&known->texts, text) : TOW__NO_NAME;
+    tow__named_policy *found =
+        number == TOW__NO_NAME ? add_policy(t, policy, text, at) : (tow__named_policy *)known->list.data + number;
+    tow__free(tow_trace_context(t), text, size, 1);
+    return found;
+}
+
+tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_graph *body, size_t at)
+{
+    tow_context *ctx = tow_trace_context(t);
     if (!tow__policy_fits(policy, TOW__DEEPEST_POLICY))
         return tow__fail(ctx, TOW_UNSUPPORTED,
                          "remat: policies are nested more than %d deep in the policy; combine fewer",
                          TOW__DEEPEST_POLICY);
-    TRY(check_fields(ctx, policy));
-    if (!refers_to_names(policy)) goto done;
-    TRY(collect_names(&there, body) ? TOW_OK : TOW_OUT_OF_MEMORY);
-    TRY(check_names(ctx, policy, &there));
-done:
-    tow__names_free(&there);
+    tow_status status = check_fields(ctx, policy);
+    if (status != TOW_OK || !refers_to_names(policy)) return status;
+    tow__named_policy *entry = known_policy(t, policy, at);
+    if (!entry || !collect_names(&entry->there, body)) return TOW_OUT_OF_MEMORY;
+    entry->n_regions++;
+    return TOW_OK;
+}
+
+tow_status tow__policy_check_names(tow_context *ctx, const tow__named_policies *policies,
+                                   const tow__named_policy **wrong)
+{
+    const tow__named_policy *list = policies->list.data;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < policies->list.count && status == TOW_OK; i++)
+        status = check_names(ctx, list[i].policy, *wrong = &list[i]);
     return status;
+}
+
+void tow__named_policies_free(tow__named_policies *policies, tow_context *ctx)
+{
+    tow__named_policy *list = policies->list.data;
+    for (uint32_t i = 0; i < policies->list.count; i++) tow__names_free(&list[i].there);
+    if (policies->texts.ctx) tow__names_free(&policies->texts);
+    tow__vector_free(ctx, &policies->list, sizeof *list);
 }
 
 /* ---- copying ----------------------------------------------------------------------------------------------------- */

@@ -124,7 +124,7 @@ static void put_policy(sink *s, const tow_policy *p)
 size_t tow_policy_text(const tow_policy *policy, char *text, size_t size)
 {
     sink s = {.text = text, .size = size};
-    if (tow__policy_fits(policy, TOW__DEEPEST_POLICY)) put_policy(&s, policy);
+    if (tow__policy_fits(policy, TOW__DEEPEST_POLICY) && tow__policy_kinds_exist(policy)) put_policy(&s, policy);
     if (size > 0) text[s.length < size ? s.length : size - 1] = 0;
     return s.length;
 }

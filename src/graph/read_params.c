@@ -243,7 +243,8 @@ static bool check_policy(tow__reader *r, const tow_primitive *primitive, const c
         if (p->kind == TOW__P_POLICY) memcpy(&policy, params + p->offset, sizeof policy);
     }
     body = tow__nested(primitive, params, 0);
-    return !policy || tow__policy_check(r->ctx, policy, body) == TOW_OK || tow__reader_wrap(r, at);
+    if (!policy) return true;
+    return tow__policy_check(r->t, policy, body, at) == TOW_OK || tow__reader_wrap(r, at);
 }
 
 bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_type *result, void *params)

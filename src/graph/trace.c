@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "src/graph/builder.h"
+#include "src/graph/policy.h"
 
 typedef struct value_place {
     uint32_t depth, serial, var;
@@ -32,6 +33,7 @@ typedef struct recording {
     void *open_call;      /* of the custom calls whose functions are being traced, the innermost */
     tow__vector operands; /* uint32_t: vars of the operands being bound */
     tow__vector types;    /* tow_type: of operands, then of outputs */
+    tow__named_policies policies;
     tow_status status;
     char error[sizeof((tow_context *)0)->error];
 } recording;
@@ -160,6 +162,7 @@ void tow__trace_abandon(tow_trace *t)
     tow__vector_free(ctx, &now->operands, sizeof(uint32_t));
     tow__vector_free(ctx, &now->types, sizeof(tow_type));
     tow__string_free(&now->scope);
+    tow__named_policies_free(&now->policies, ctx);
     tow__arena_free(&now->arena);
     tow__free(ctx, now, 1, sizeof *now);
     *t = (tow_trace){.ctx = ctx, .next = ctx->ended};
@@ -204,17 +207,14 @@ void tow__set_iteration_scope(tow_trace *t, tow__iteration_scope rename)
 
 tow__iteration_scope tow__get_iteration_scope(const tow_trace *t) { return t->now ? t->now->iteration_scope : NULL; }
 
+tow__named_policies *tow__trace_policies(tow_trace *t) { return &t->now->policies; }
+
+tow__arena *tow__trace_arena(tow_trace *t) { return &t->now->arena; }
+
 uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial; }
 
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
-void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis)
-{
-    const tow__builder *b = innermost(t);
-    const tow__row_axes *inner = &e->source.rows;
-    if (inner->n >= TOW_MAX_RANK) return;
-    for (uint32_t i = first; i < b->equations.count; i++) {
-        tow__row_axes *rows = &((tow__equation *)b->equations.data)[i].source.rows;
 void tow__mark_forward(tow_trace *t)
 {
     if (!tow__failed(t)) innermost(t)->graph->forward_equations = tow__recorded(t);
@@ -225,6 +225,13 @@ void tow__keep_mark(tow_trace *t, const tow_graph *g, uint32_t i)
     if (i > 0 && i == g->forward_equations) tow__mark_forward(t);
 }
 
+void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis)
+{
+    const tow__builder *b = innermost(t);
+    const tow__row_axes *inner = &e->source.rows;
+    if (inner->n >= TOW_MAX_RANK) return;
+    for (uint32_t i = first; i < b->equations.count; i++) {
+        tow__row_axes *rows = &((tow__equation *)b->equations.data)[i].source.rows;
         if (rows->n > inner->n) continue; /* a rule that batches what e is made of has marked it */
         *rows = (tow__row_axes){.n = (uint8_t)(inner->n + 1), .axis = {(int8_t)axis}};
         for (int k = 1; k < TOW_MAX_RANK && k <= inner->n; k++)
@@ -577,11 +584,22 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
     return g;
 }
 
+void tow__check_policies(tow_trace *t)
+{
+    const tow__named_policy *wrong;
+    if (tow__failed(t)) return;
+    tow_status status = tow__policy_check_names(t->ctx, &t->now->policies, &wrong);
+    if (status == TOW_OK) return;
+    if (wrong->scope) tow__fail(t->ctx, status, "%s: %s", shown(wrong->scope).text, t->ctx->error);
+    stick(t);
+}
+
 tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outputs, bool dce, tow_graph **graph)
 {
     *graph = NULL;
     if (t->now->builders.count != 1)
         tow_trace_fail(t, TOW_INTERNAL_ERROR, "%u bodies were pushed and not popped", t->now->builders.count - 1);
+    tow__check_policies(t);
     tow_graph *g = tow__failed(t) ? NULL : close_innermost(t, n_outputs, outputs);
     tow_status status = tow__report(t);
     tow__trace_abandon(t);
