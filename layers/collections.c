@@ -199,8 +199,12 @@ void tow__store_variable(tow_scope *scope, const tow_variable_request *request, 
     if (!tow_is_mutable(scope, collection)) {
         tow__params_fail(m, TOW_INVALID_ARGUMENT,
                          "%s: cannot be written, the collection \"%s\" is immutable in this call; name it in "
-                         "tow_model_options.mutable_collections, or write only where tow_is_mutable(scope, \"%s\")",
-                         path, collection, collection);
+                         "tow_model_options.mutable_collections%s, or write only where tow_is_mutable(scope, \"%s\")",
+                         path, collection,
+                         m->deterministic ? ""
+                                          : ", or set tow_model_options.deterministic for evaluation, in which "
+                                            "BatchNorm and the like only read",
+                         collection);
         return;
     }
     tow_type type = tow__seen_type(resolved.scope, m->state.list->types[index]), found = tow_value_type(value);

@@ -9,11 +9,10 @@
 
 tow_status tow_initializer_fail(tow_context *context, tow_status status, const char *format, ...)
 {
-    if (status == TOW_OK) status = TOW_INVALID_ARGUMENT;
-    if (!context) return status;
+    if (!context) return status == TOW_OK ? TOW_INVALID_ARGUMENT : status;
     va_list args;
     va_start(args, format);
-    status = tow__fail_v(context, status, format ? format : "its initialiser failed", args);
+    status = tow__fail_of_caller(context, status, format ? format : "its initialiser failed", args);
     va_end(args);
     return status;
 }

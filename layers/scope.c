@@ -190,8 +190,8 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
     }
     for (size_t i = 0; i < n_in; i++) {
         if (tow_is_null(in[i]))
-            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is the null value; expected a traced value",
-                           module->cls->name, i);
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is %s; expected a traced value",
+                           module->cls->name, i, tow__null_text(in[i], "the null value"));
         if (!tow__is_current(scope->model->trace, in[i])) return;
     }
     tow__layer_call call;

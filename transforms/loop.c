@@ -153,6 +153,19 @@ static void write_shared(tow__model *model, const shared_variables *s)
         if (s->after[k].id != s->before[k].id) tow__variable_write(model, s->index[k], s->after[k]);
 }
 
+/* Reports unless so many layers may be written out, of which the first one recorded so many equations. */
+static bool may_unroll(const tow__loop *c, size_t layers, uint32_t equations)
+{
+    const size_t most = TOW__MOST_UNROLLED / (equations > 0 ? equations : 1);
+    if (layers <= most || layers == 1 || tow__scope_failed(c->scope)) return true;
+    tow_scope_fail(
+        c->scope, TOW_INVALID_ARGUMENT,
+        "%s: .unrolled writes out %zu layers of %u equations, more than %d equations in all; expected at most "
+        "%zu layers: leave .unrolled out, a loop has the same names, values and bits",
+        c->transform, layers, equations, (int)TOW__MOST_UNROLLED, most > 0 ? most : 1);
+    return false;
+}
+
 void tow__loop_unroll(const tow__loop *c, tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
@@ -182,7 +195,9 @@ void tow__loop_unroll(const tow__loop *c, tow_value *out)
                           .flax_keys = c->flax_keys,
                           .mapped = c->mapped,
                           .lift = c->lift};
+        const uint32_t before = step == 0 ? tow__recorded(t) : 0;
         tow__loop_turn(&one, turn, carry, xs, ys + layer * c->n_ys);
+        if (step == 0 && !may_unroll(c, layers, tow__recorded(t) - before)) return;
         restore_shared(c->scope->model, &shared);
     }
     if (tow__failed(t)) return;

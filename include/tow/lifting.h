@@ -9,11 +9,26 @@
 extern "C" {
 #endif
 
+/* What is left out in braces is zero: compilers that warn of it (-Wextra) are told that it is meant. */
+#ifdef __cplusplus
+#define TOW__ZERO = 0
+#else
+#define TOW__ZERO
+#endif
+#ifdef __clang__
+#define TOW__LEAVES_OUT                                                                                                \
+    _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wmissing-field-initializers\"")
+#define TOW__LEAVES_OUT_NO_MORE _Pragma("clang diagnostic pop")
+#else
+#define TOW__LEAVES_OUT
+#define TOW__LEAVES_OUT_NO_MORE
+#endif
+
 /* Where the random keys of iteration i of a scan come from. */
 typedef enum tow_scan_keys {
     TOW_KEYS_DEFAULT, /* as the model says (tow_model_options.keys), else TOW_KEYS_PATH */
     TOW_KEYS_PATH,    /* as those of a layer with path "blocks/i" */
-    TOW_KEYS_FLAX     /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
+    TOW_KEYS_FLAX /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
 } tow_scan_keys;
 
 /* How the iterations of a transform hold a parameter, a variable or a stream of random keys. */
@@ -41,12 +56,24 @@ typedef enum tow_lifting {
 typedef struct tow_lift_rule {
     const char *pattern; /* NULL: the end of the rules */
     tow_lifting how;
-    int axis; /* with TOW_STACKED only */
+    int axis TOW__ZERO; /* with TOW_STACKED only */
 } tow_lift_rule;
 
-/* Rules for .variables and .streams: TOW_RULES({"params", TOW_STACKED, 1}, {"cache", TOW_CARRIED}). It lives as long as the
- * block that it stands in. */
-#define TOW_RULES(...) ((const tow_lift_rule[]){__VA_ARGS__, {NULL, TOW_STACKED}})
+/* Rules for .variables and .streams: TOW_RULES({"params", TOW_STACKED, 1}, {"cache", TOW_CARRIED}). In C they live as long as the block
+ * in which they stand; in C++ as long as the program, and they are made of constants. */
+#ifdef __cplusplus
+#define TOW_RULES(...)                                                                                                 \
+    ([]() -> const tow_lift_rule * {                                                                                   \
+        static const tow_lift_rule tow__rules[] = {__VA_ARGS__, {nullptr, TOW_STACKED}};                               \
+        return tow__rules;                                                                                             \
+    }())
+#else
+/* [0] = tells GCC that what a rule leaves out is meant to be zero, as the pragmas tell clang. */
+#define TOW_RULES(...)                                                                                                 \
+    (TOW__LEAVES_OUT(const tow_lift_rule[]) {                                                                          \
+        [0] = __VA_ARGS__, { NULL, TOW_STACKED }                                                                       \
+    } TOW__LEAVES_OUT_NO_MORE)
+#endif
 
 #ifdef __cplusplus
 }

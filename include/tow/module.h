@@ -38,7 +38,7 @@ struct tow_module {
  *     tow_dense d = TOW_DENSE();  d.features = 128;
  *     tow_remat r = TOW_REMAT(&d);  r.policy = tow_dots_saveable(); */
 #ifndef __cplusplus
-#define TOW__LAYER(type, ...) ((type){.module = {&type##_class}, __VA_ARGS__})
+#define TOW__LAYER(type, ...) (TOW__LEAVES_OUT(type){.module = {&type##_class}, __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
 #else
 #define TOW__LAYER(type, ...)                                                                                          \
     ([](__VA_ARGS__) {                                                                                                 \
@@ -51,8 +51,9 @@ struct tow_module {
 /* A layer around another one: TOW_REMAT(&layer, options...); in C++ as module.h says. In C11 the part of a macro's
  * arguments that "..." stands for must not be missing: so the class is given behind the options. */
 #ifndef __cplusplus
-#define TOW__WRAPPER(type, ...)         TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class})
-#define TOW__WRAPPER2(type, layer, ...) ((type){.inner = &(layer)->module, __VA_ARGS__})
+#define TOW__WRAPPER(type, ...) TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class})
+#define TOW__WRAPPER2(type, layer, ...)                                                                                \
+    (TOW__LEAVES_OUT(type){.inner = &(layer)->module, __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
 #else
 #define TOW__WRAPPER(type, layer)                                                                                      \
     ([](const tow_module *tow__inner) {                                                                                \

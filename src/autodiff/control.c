@@ -207,8 +207,9 @@ void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, c
     tow__run_function(trace, branches[0].function, branches[0].user, operands, n_outputs, out);
     for (size_t i = 0; i < n_outputs && !tow__failed(trace); i++)
         if (tow_is_null(out[i]))
-            tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
-                           n_outputs);
+            tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "output %zu of %zu %s%s", i, n_outputs,
+                           tow__null_text(out[i], NULL) ? "is " : "",
+                           tow__null_text(out[i], "was never written by the traced function"));
     if (n_outputs && !tow__failed(trace)) memcpy(outputs, out, n_outputs * sizeof *out);
 }
 

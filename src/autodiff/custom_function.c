@@ -88,14 +88,22 @@ static tow_type *operand_types(const call *c, bool tangents, size_t *n)
 
 /* ---- what the functions write ------------------------------------------------------------------------------------ */
 
+/* What goes in front of the function that should have written a result. */
+static const char *unwritten(tow_value found)
+{
+    return tow__null_text(found, NULL)
+               ? "is made of no values (tow_concatenate, tow_stack and the like take at least one) in the"
+               : "was never written by the";
+}
+
 /* Result `index` of `what` must be of this type. */
 static void check_result(const call *c, const char *what, const char *kind, size_t index, tow_value found,
                          tow_type type)
 {
     if (tow__failed(c->t)) return;
     if (tow_is_null(found))
-        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu was never written by the %s; it must be %s", c->op,
-                       c->name, kind, index, what, tow__type_name(type).text);
+        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu %s %s; it must be %s", c->op, c->name, kind, index,
+                       unwritten(found), what, tow__type_name(type).text);
     else if (tow__is_current(c->t, found) && !tow_type_equal(tow_value_type(found), type))
         tow_trace_fail(c->t, TOW_SHAPE_MISMATCH, "%s%s%s %s: %s %zu of the %s must be %s, found %s",
                        found.here ? found.here : "", found.here ? ": " : "", c->op, c->name, kind, index, what,
@@ -108,8 +116,8 @@ static void learn_type(const call *c, const char *what, const char *kind, size_t
 {
     if (tow__failed(c->t)) return;
     if (tow_is_null(found))
-        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu of %zu was never written by the %s", c->op, c->name,
-                       kind, index, n, what);
+        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu of %zu %s %s", c->op, c->name, kind, index, n,
+                       unwritten(found), what);
     else if (tow__is_current(c->t, found))
         *type = tow_value_type(found);
 }

@@ -45,8 +45,9 @@ bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_i
     tow__run_function(t, function, user, in, n_out, out);
     for (size_t i = 0; i < n_out && !tow__failed(t); i++)
         if (tow_is_null(out[i]))
-            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
-                           n_out);
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu %s%s", i, n_out,
+                           tow__null_text(out[i], NULL) ? "is " : "",
+                           tow__null_text(out[i], "was never written by the traced function"));
     b->graph = tow__pop(t, n_out, out, &b->n_captures, &b->captures);
     if (!b->graph || tow__may_nest(t, b->graph->depth)) return b->graph != NULL;
     tow_graph_release(b->graph);
@@ -403,6 +404,20 @@ static tow_value join_axes(tow_value x)
     return tow_reshape(x, type.rank - 1, type.dims + 1);
 }
 
+/* Reports unless so many equations may be written out. What an iteration takes besides its body is counted in. */
+static bool may_unroll(tow_trace *t, const unrolled *u)
+{
+    const int64_t each = (int64_t)u->b->graph->n_equations + 2 * (int64_t)u->n_xs + (int64_t)u->n_ys,
+                  most = TOW__MOST_UNROLLED / (each > 0 ? each : 1);
+    if (u->k <= most || u->k == 1) return true;
+    tow_trace_fail(
+        t, TOW_INVALID_ARGUMENT,
+        "scan: unroll writes out %lld iterations of %lld equations, more than %d equations in all; expected at "
+        "most %lld iterations, or 0: a loop without it gives the same bits",
+        (long long)u->k, (long long)each, (int)TOW__MOST_UNROLLED, (long long)(most > 0 ? most : 1));
+    return false;
+}
+
 /* The loop over bodies of u.k iterations, and behind it those that are left over. in: carry, xs; out: carry, ys. */
 static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_value *in, tow_value *out)
 {
@@ -472,6 +487,10 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                             .n_carry = n_carry,
                             .n_xs = n_xs,
                             .n_ys = n_ys};
+        if (!may_unroll(trace, &u)) {
+            tow_graph_release(b.graph);
+            return;
+        }
         if (u.k > 1)
             bind_unrolled(trace, u, length, explicit_in, results);
         else

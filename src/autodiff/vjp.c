@@ -25,9 +25,10 @@ tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_w
         tow_type type = g->vars[g->inputs[wrt[i]]].type;
         if (!tow_dtype_is_float(type.dtype)) {
             const char *name = g->input_names[wrt[i]];
-            return tow__fail(g->ctx, TOW_TYPE_MISMATCH,
-                             "%s: input %zu%s%s is %s; only f32 and f64 inputs have derivatives, leave it out", caller,
-                             wrt[i], name ? " " : "", name ? name : "", tow__type_name(type).text);
+            return tow__fail(
+                g->ctx, TOW_TYPE_MISMATCH,
+                "%s: input %zu%s%s is %s; only inputs of f32, f64, bf16 and f16 have derivatives, leave it out", caller,
+                wrt[i], name ? " " : "", name ? name : "", tow__type_name(type).text);
         }
         chosen[wrt[i]] = true;
     }

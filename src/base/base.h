@@ -19,7 +19,7 @@ typedef struct tow__arena {
 struct tow_context {
     tow_allocator allocator;
     int threads;
-    bool portable; /* bits: the option */
+    bool portable;                           /* bits: the option */
     const struct tow__gemm_choice *products; /* what computes them (src/kernels/products/gemm.h), behind the context */
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
@@ -30,8 +30,8 @@ struct tow_context {
     struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
     void (*debug_write)(void *user, const char *text, size_t length); /* of debug_print; NULL: standard output */
     void *debug_user;
-    atomic_int cancelled;            /* somebody asked (src/base/cancel.h) */
-    uint64_t hash_seed;              /* of tables (src/base/hash.h) */
+    atomic_int cancelled; /* somebody asked (src/base/cancel.h) */
+    uint64_t hash_seed;   /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */
@@ -43,10 +43,15 @@ struct tow_context {
 tow_status tow__context_create(const tow_allocator *custom, int threads, const struct tow__gemm_choice *products,
                                size_t products_bytes, tow_context **context);
 
+/* One of the list in tow/base.h. */
+bool tow__status_exists(tow_status status);
 /* Sets status and text and returns status, so that `return tow__fail(...)` reads well. */
 __attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,
                                                            ...);
 tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, va_list args);
+/* The same for functions with which callers report errors of their own: a status that says no error, or that does not exist, is
+ * TOW_INVALID_ARGUMENT, and a text that is missing says so. */
+tow_status tow__fail_of_caller(tow_context *ctx, tow_status status, const char *format, va_list args);
 /* Public functions look once, at their entrance, whether they got the pointers that they need. If not, this is
  * TOW_INVALID_ARGUMENT with "function: expected ..., found NULL"; without a context there is no place for the text. */
 __attribute__((format(printf, 3, 4))) tow_status tow__missing(tow_context *ctx, const char *function,

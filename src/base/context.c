@@ -83,6 +83,13 @@ tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, 
     return status;
 }
 
+tow_status tow__fail_of_caller(tow_context *ctx, tow_status status, const char *format, va_list args)
+{
+    if (status == TOW_OK || !tow__status_exists(status)) status = TOW_INVALID_ARGUMENT;
+    if (!format || !format[0]) return tow__fail(ctx, status, "an error is reported without a text; give one");
+    return tow__fail_v(ctx, status, format, args);
+}
+
 tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ...)
 {
     va_list args;

@@ -71,6 +71,11 @@ enum {
     TOW__DEEPEST_GRAPH = 64
 };
 
+/* Equations that a loop may be written out to (tow_scan_options.unroll, tow_scan.unrolled): some 20 seconds of compilation. */
+enum {
+    TOW__MOST_UNROLLED = 1 << 20
+};
+
 /* For functions that a caller may give NULL in place of a graph. */
 static inline tow_context *tow__context_of(const tow_graph *g) { return g ? g->ctx : NULL; }
 
@@ -124,6 +129,17 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
 /* The value `v` as a value of the innermost builder: itself, or captured through all builders between.
  * bind does this for its operands. Null value on error. */
 tow_value tow__import(tow_trace *t, tow_value v);
+/* Null values that say why they are null: an operation on no operands knows no trace that it could tell. Operations hand them on. */
+typedef enum tow__null_cause {
+    TOW__NULL_UNKNOWN,
+    TOW__NULL_CONCATENATE,
+    TOW__NULL_STACK,
+    TOW__NULL_EINSUM,
+    TOW__NULL_SORT
+} tow__null_cause;
+tow_value tow__null_because(tow__null_cause cause);
+/* "what tow_concatenate makes of no values (give it at least one)", or `otherwise`. */
+const char *tow__null_text(tow_value null, const char *otherwise);
 /* True if import would give a value; false with the same error. For what asks only for the type, which a value without
  * a place does not have. */
 bool tow__is_current(tow_trace *t, tow_value v);

@@ -48,6 +48,19 @@ struct tow_trace {
 
 static const tow_value null_value = {0};
 
+tow_value tow__null_because(tow__null_cause cause) { return (tow_value){.id = (uint32_t)cause}; }
+
+const char *tow__null_text(tow_value null, const char *otherwise)
+{
+#define OF_NONE(operation) "what " operation " makes of no values (it takes at least one)"
+    static const char *const texts[] = {[TOW__NULL_CONCATENATE] = OF_NONE("tow_concatenate"),
+                                        [TOW__NULL_STACK] = OF_NONE("tow_stack"),
+                                        [TOW__NULL_EINSUM] = OF_NONE("tow_einsum"),
+                                        [TOW__NULL_SORT] = OF_NONE("tow_sort_together")};
+#undef OF_NONE
+    return null.id < sizeof texts / sizeof *texts && texts[null.id] ? texts[null.id] : otherwise;
+}
+
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 /* Takes what the context says, once. */
@@ -98,8 +111,9 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
     char text[sizeof trace->now->error];
     va_list args;
     va_start(args, format);
-    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    status = tow__fail_of_caller(trace->ctx, status, format, args);
     va_end(args);
+    memcpy(text, trace->ctx->error, sizeof text);
     const char *scope = scope_text(trace);
     tow__fail(trace->ctx, status, "%s%s%s", shown(scope).text, scope ? ": " : "", text);
     stick(trace);
@@ -538,6 +552,8 @@ static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_valu
             vars[i] = var_of(t, v);
         else if (t->ctx->status != TOW_OK)
             stick(t); /* an operation failed and told the context only */
+        else if (tow__null_text(outputs[i], NULL))
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu is %s", i, tow__null_text(outputs[i], NULL));
         else
             tow_trace_fail(
                 t, TOW_INVALID_ARGUMENT,

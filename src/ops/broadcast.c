@@ -80,7 +80,7 @@ static bool shape_fits(tow_value x, const char *op, int rank, const int64_t *sha
 
 tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, const int *axes)
 {
-    if (tow_is_null(x) || !shape_fits(x, "broadcast_in_dim", rank, shape)) return tow__null();
+    if (tow_is_null(x) || !shape_fits(x, "broadcast_in_dim", rank, shape)) return tow__null_from(x);
     tow_type type = tow_value_type(x);
     if (!tow__given(x, "broadcast_in_dim", type.rank == 0 || axes, "an axis for each axis of the operand"))
         return tow__null();
@@ -95,7 +95,7 @@ tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, cons
 
 tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape)
 {
-    if (tow_is_null(x) || !shape_fits(x, "broadcast_to", rank, shape)) return tow__null();
+    if (tow_is_null(x) || !shape_fits(x, "broadcast_to", rank, shape)) return tow__null_from(x);
     tow_type type = tow_value_type(x);
     if (type.rank > rank)
         return tow__op_fail(x, "broadcast_to", TOW_SHAPE_MISMATCH,
@@ -124,5 +124,5 @@ bool tow__broadcast_all(size_t n, tow_value *x)
 tow_value tow__broadcast_op2(const tow_primitive *p, tow_value x, tow_value y)
 {
     tow_value v[2] = {x, y};
-    return tow__broadcast_all(2, v) ? tow__op(p, NULL, 2, v) : tow__null();
+    return tow__broadcast_all(2, v) ? tow__op(p, NULL, 2, v) : tow__null_of(p->name, 2, v);
 }

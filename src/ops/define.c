@@ -34,7 +34,7 @@ tow_status tow_primitive_fail(const tow_primitive_rule *rule, tow_status status,
 {
     va_list args;
     va_start(args, format);
-    tow__fail_v(rule->context, status, format, args);
+    status = tow__fail_of_caller(rule->context, status, format, args);
     va_end(args);
     return status;
 }

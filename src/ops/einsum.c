@@ -348,7 +348,8 @@ static bool multiply_all(einsum *s)
 
 tow_value tow_einsum(const char *spec, size_t n, const tow_value *operands)
 {
-    if (n == 0 || !operands || tow__any_null(n, operands)) return tow__null();
+    if (n == 0 || !operands) return tow__null_because(TOW__NULL_EINSUM);
+    if (tow__any_null(n, operands)) return tow__null_of("einsum", n, operands);
     einsum s = {.spec = spec, .first = operands[0]};
     if (!tow__given(s.first, "einsum", spec, "labels")) return tow__null();
     if (n > MOST)

@@ -50,7 +50,7 @@ tow_status tow_host_fail(const tow_host_call *call, tow_status status, const cha
 {
     va_list args;
     va_start(args, format);
-    tow__fail_v(call->context, status, format, args);
+    status = tow__fail_of_caller(call->context, status, format, args);
     va_end(args);
     return status;
 }

@@ -90,7 +90,7 @@ tow_value tow_expand_dims(tow_value x, int axis)
 {
     tow_type type = tow_value_type(x);
     int64_t at = 0;
-    if (tow_is_null(x) || !tow__normal_axis(x, "expand_dims", axis, type.rank + 1, &at)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "expand_dims", axis, type.rank + 1, &at)) return tow__null_from(x);
     if (type.rank == TOW_MAX_RANK)
         return tow__op_fail(x, "expand_dims", TOW_SHAPE_MISMATCH, "%s has the largest rank already",
                             tow__type_name(type).text);
@@ -103,7 +103,7 @@ tow_value tow_squeeze(tow_value x, int axis)
 {
     tow_type type = tow_value_type(x);
     int64_t at = 0;
-    if (tow_is_null(x) || !tow__normal_axis(x, "squeeze", axis, type.rank, &at)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "squeeze", axis, type.rank, &at)) return tow__null_from(x);
     if (type.dims[at] != 1)
         return tow__op_fail(x, "squeeze", TOW_SHAPE_MISMATCH, "axis %d of %s must have size 1 to be removed", axis,
                             tow__type_name(type).text);
@@ -261,7 +261,7 @@ tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit)
 {
     tow_type type = tow_value_type(x);
     int64_t starts[TOW_MAX_RANK] = {0}, at = 0;
-    if (tow_is_null(x) || !tow__normal_axis(x, "slice_axis", axis, type.rank, &at)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "slice_axis", axis, type.rank, &at)) return tow__null_from(x);
     starts[at] = start;
     type.dims[at] = limit;
     return tow_slice(x, starts, type.dims, NULL);
@@ -426,7 +426,8 @@ TOW__PRIMITIVE(concatenate, TOW__MOVE, tow__tile_along_axis, tow__element_cost, 
 tow_value tow_concatenate(size_t n, const tow_value *x, int axis)
 {
     tow__axis_params p;
-    if (n == 0 || !x || tow__any_null(n, x)) return tow__null();
+    if (n == 0 || !x) return tow__null_because(TOW__NULL_CONCATENATE);
+    if (tow__any_null(n, x)) return tow__null_of("concatenate", n, x);
     if (!tow__normal_axis(x[0], "concatenate", axis, tow_value_type(x[0]).rank, &p.axis)) return tow__null();
     return n == 1 ? x[0] : tow__op(&tow__concatenate_p, &p, n, x);
 }
@@ -459,6 +460,6 @@ TOW__PRIMITIVE(rev, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_r
 tow_value tow_rev(tow_value x, int n_axes, const int *axes)
 {
     tow__axes_params p;
-    if (tow_is_null(x) || !tow__normal_axes(x, "rev", n_axes, axes, &p.axes)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axes(x, "rev", n_axes, axes, &p.axes)) return tow__null_from(x);
     return tow__op(&tow__rev_p, &p, 1, &x);
 }

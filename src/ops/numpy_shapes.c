@@ -6,7 +6,8 @@
 
 tow_value tow_stack(size_t n, const tow_value *x, int axis)
 {
-    if (n == 0 || !x || tow__any_null(n, x)) return tow__null();
+    if (n == 0 || !x) return tow__null_because(TOW__NULL_STACK);
+    if (tow__any_null(n, x)) return tow__null_of("stack", n, x);
     tow_value *rows = tow__trace_alloc(x[0].trace, n, sizeof *rows);
     int64_t at = 0;
     tow_type type = tow_value_type(x[0]);
@@ -24,7 +25,7 @@ tow_value tow_split_at(tow_value x, size_t n, const int64_t *at, int axis, tow_v
 {
     int64_t along = 0, start = 0;
     for (size_t i = 0; parts && i <= n; i++) parts[i] = tow__null();
-    if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null_from(x);
     if (!tow__given(x, "split", parts && (n == 0 || at), "positions and room for the parts")) return tow__null();
     int64_t size = tow_value_type(x).dims[along];
     for (size_t i = 0; i <= n; i++) {
@@ -43,7 +44,7 @@ tow_value tow_split(tow_value x, size_t n, int axis, tow_value *parts)
 {
     int64_t along = 0;
     for (size_t i = 0; parts && i < n; i++) parts[i] = tow__null();
-    if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null_from(x);
     if (!tow__given(x, "split", parts != NULL, "room for the parts")) return tow__null();
     int64_t size = tow_value_type(x).dims[along];
     if (n == 0 || (uint64_t)size % n != 0)
@@ -79,7 +80,8 @@ static tow_value repeated(tow_value x, const char *op, int64_t times, int axis, 
 tow_value tow_repeat(tow_value x, int64_t repeats, int axis)
 {
     int64_t along = 0;
-    if (tow_is_null(x) || !tow__normal_axis(x, "repeat", axis, tow_value_type(x).rank, &along)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "repeat", axis, tow_value_type(x).rank, &along))
+        return tow__null_from(x);
     return repeated(x, "repeat", repeats, (int)along, false);
 }
 
@@ -102,7 +104,7 @@ tow_value tow_tile(tow_value x, int n, const int64_t *reps)
 tow_value tow_roll(tow_value x, int64_t shift, int axis)
 {
     int64_t along = 0;
-    if (tow_is_null(x) || !tow__normal_axis(x, "roll", axis, tow_value_type(x).rank, &along)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "roll", axis, tow_value_type(x).rank, &along)) return tow__null_from(x);
     int64_t size = tow_value_type(x).dims[along];
     if (size == 0 || shift % size == 0) return x;
     int64_t cut = size - (shift % size + size) % size;
@@ -116,7 +118,7 @@ tow_value tow_moveaxis(tow_value x, int from, int to)
 {
     int64_t a = 0, b = 0;
     int permutation[TOW_MAX_RANK] = {0}, rank = tow_value_type(x).rank;
-    if (tow_is_null(x) || !tow__normal_axis(x, "moveaxis", from, rank, &a)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "moveaxis", from, rank, &a)) return tow__null_from(x);
     if (!tow__normal_axis(x, "moveaxis", to, rank, &b)) return tow__null();
     for (int d = 0, next = 0; d < rank; d++) {
         if (next == a) next++;
@@ -129,7 +131,7 @@ tow_value tow_swapaxes(tow_value x, int axis1, int axis2)
 {
     int64_t a = 0, b = 0;
     int permutation[TOW_MAX_RANK] = {0}, rank = tow_value_type(x).rank;
-    if (tow_is_null(x) || !tow__normal_axis(x, "swapaxes", axis1, rank, &a)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "swapaxes", axis1, rank, &a)) return tow__null_from(x);
     if (!tow__normal_axis(x, "swapaxes", axis2, rank, &b)) return tow__null();
     for (int d = 0; d < rank; d++) permutation[d] = d == a ? (int)b : d == b ? (int)a : d;
     return tow_transpose(x, rank, permutation);

@@ -115,7 +115,7 @@ REDUCTION(xor, reduce_bits_type, .jvp = NULL)
     tow_value tow_reduce_##op(tow_value x, int n_axes, const int *axes)                                                \
     {                                                                                                                  \
         tow__axes_params p;                                                                                            \
-        if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) return tow__null();          \
+        if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) return tow__null_from(x);    \
         return p.axes.n == 0 ? x : tow__op(&tow__reduce_##op##_p, &p, 1, &x);                                          \
     }
 TOW_REDUCTION_LIST(X)
@@ -159,6 +159,7 @@ TOW__PRIMITIVE(argmax, TOW__REDUCTION, tow__tile_along_axis, tow__element_cost, 
 tow_value tow_argmax(tow_value x, int axis)
 {
     tow__axis_params p;
-    if (tow_is_null(x) || !tow__normal_axis(x, "argmax", axis, tow_value_type(x).rank, &p.axis)) return tow__null();
+    if (tow_is_null(x) || !tow__normal_axis(x, "argmax", axis, tow_value_type(x).rank, &p.axis))
+        return tow__null_from(x);
     return tow__op(&tow__argmax_p, &p, 1, &x);
 }

@@ -12,6 +12,16 @@ bool tow__any_null(size_t n, const tow_value *x)
     return false;
 }
 
+tow_value tow__null_of(const char *op, size_t n, const tow_value *x)
+{
+    size_t i = 0, with = 0;
+    while (i < n && !(tow_is_null(x[i]) && tow__null_text(x[i], NULL))) i++;
+    if (i == n) return tow__null();
+    while (with < n && tow_is_null(x[with])) with++;
+    if (with < n) tow__op_fail(x[with], op, TOW_INVALID_ARGUMENT, "operand %zu is %s", i, tow__null_text(x[i], NULL));
+    return x[i];
+}
+
 tow_dtype tow__dtype(tow_value x) { return tow_value_type(x).dtype; }
 
 tow_value tow__zeros(tow_trace *t, tow_type type) { return tow_full(t, type, 0); }
@@ -44,7 +54,7 @@ bool tow__given(tow_value x, const char *op, bool given, const char *expected)
 
 tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const tow_value *x)
 {
-    return tow__any_null(n, x) ? tow__null() : tow__bind1(x[0].trace, p, params, n, x);
+    return tow__any_null(n, x) ? tow__null_of(p->name, n, x) : tow__bind1(x[0].trace, p, params, n, x);
 }
 
 tow_value tow__op1(const tow_primitive *p, tow_value x) { return tow__op(p, NULL, 1, &x); }

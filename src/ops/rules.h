@@ -16,6 +16,11 @@
 static inline tow_value tow__null(void) { return (tow_value){0}; }
 /* True if one of n values is null: then an operation has nothing to do. */
 bool tow__any_null(size_t n, const tow_value *x);
+/* What an operation gives of operands of which one is null: the first one that says why it is (tow__null_because), of which the trace
+ * of another operand, if there is one, hears. */
+tow_value tow__null_of(const char *op, size_t n, const tow_value *x);
+/* The same of an operation on x alone, that fails: a null value. */
+static inline tow_value tow__null_from(tow_value x) { return tow_is_null(x) ? x : tow__null(); }
 tow_dtype tow__dtype(tow_value x);
 /* Zeros of `type` in the trace t; they are constants, so no policy keeps them. */
 tow_value tow__zeros(tow_trace *t, tow_type type);

@@ -80,7 +80,8 @@ TOW__PRIMITIVE(sort, TOW__MOVE, tow__tile_along_axis, tow__sort_cost, .inputs = 
 tow_value tow_sort_together(size_t n, const tow_value *x, size_t num_keys, int axis, tow_value *results)
 {
     tow__sort_params p = {.num_keys = num_keys > INT32_MAX ? INT32_MAX : (int64_t)num_keys};
-    if (n == 0 || !x || !results) return tow__null();
+    if (n == 0 || !x) return tow__null_because(TOW__NULL_SORT);
+    if (!results) return tow__null();
     if (tow__any_null(n, x) || !tow__normal_axis(x[0], "sort", axis, tow_value_type(x[0]).rank, &p.axis))
         for (size_t i = 0; i < n; i++) results[i] = tow__null();
     else

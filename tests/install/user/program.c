@@ -67,6 +67,13 @@ static int layers_have_classes(void)
     tow_instance_norm instance_norm = TOW_INSTANCE_NORM();
     tow_prelu prelu = TOW_PRELU();
     tow_einsum_layer einsum = TOW_EINSUM();
+    const tow_lift_rule *const rules = TOW_RULES({"params", TOW_SHARED}, {"cache", TOW_STACKED, 1});
+    tow_scan shared =
+        TOW_SCAN(&dense, .variables = TOW_RULES({"params", TOW_SHARED}, {"counters", TOW_CARRIED}), .streams = rules);
+    tow_cond cond = TOW_COND(.yes = TOW_MODULE(&TOW_REMAT(&dense, .streams = TOW_RULES({"dropout", TOW_HIDDEN}))),
+                             .no = TOW_MODULE(&mlp));
+    if (shared.variables[1].how != TOW_CARRIED || shared.variables[2].pattern || rules[1].axis != 1 || !cond.yes)
+        return 0;
     tow_remat remat = TOW_REMAT(&block), named = TOW_REMAT(&mlp, .policy = tow_save_only_these_names("a", "b"));
     tow_scan scan = TOW_SCAN(&remat), loop = TOW_SCAN(&named, .length = 4);
     tow_weight_norm weight_norm = TOW_WEIGHT_NORM(&dense);

@@ -33,6 +33,10 @@ static bool layers_have_classes()
     tow_remat remat = TOW_REMAT(&block);
     remat.policy = tow_save_only_these_names("a", "b");
     tow_scan scan = TOW_SCAN(&remat);
+    static const tow_lift_rule *const rules = TOW_RULES({"params", TOW_SHARED}, {"cache", TOW_STACKED, 1});
+    scan.variables = TOW_RULES({"params", TOW_SHARED}, {"counters", TOW_CARRIED});
+    scan.streams = rules;
+    if (scan.variables[1].how != TOW_CARRIED || scan.variables[2].pattern || rules[1].axis != 1) return false;
     tow_weight_norm weight_norm = TOW_WEIGHT_NORM(&dense);
     tow_spectral_norm spectral_norm = TOW_SPECTRAL_NORM(&dense);
     tow_activation_layer activation = TOW_ACTIVATION(tow_relu);

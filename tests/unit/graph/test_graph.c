@@ -13,6 +13,7 @@
 #include "src/graph/builder.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tow/autodiff.h"
+#include "tow/numpy.h"
 #include "tow/ops.h"
 
 static counting counted;
@@ -370,6 +371,43 @@ static void test_ended_traces(void **state)
     }
 }
 
+static void fails_without_error(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+    tow_trace_push_scope(t, "layer");
+    tow_trace_fail(t, TOW_OK, "width %d", 7);
+    tow_trace_pop_scope(t);
+}
+static void fails_with_no_status(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+    tow_trace_fail(t, (tow_status)99, "width 7");
+}
+static void fails_without_text(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+    tow_trace_fail(t, TOW_NOT_FOUND, "%s", "");
+}
+/* What operations make of no values reaches an output, another operation, or an operation with a value. */
+#define OF_NONE(name, expression)                                                                                      \
+    static void name(tow_trace *t, const tow_value *in, tow_value *out, void *user)                                    \
+    {                                                                                                                  \
+        (void)t, (void)in, (void)user;                                                                                 \
+        out[0] = (expression);                                                                                         \
+    }
+OF_NONE(concatenates_none, tow_concatenate(0, NULL, 0))
+OF_NONE(sine_of_none, tow_sin(tow_reshape(tow_expand_dims(tow_stack(0, NULL, 0), 0), 1, ((int64_t[]){1}))))
+OF_NONE(adds_none, tow_add(in[0], tow_einsum("i->i", 0, NULL)))
+OF_NONE(sums_none, tow_reduce_sum(tow_concatenate(0, in, 0), 1, ((int[]){0})))
+OF_NONE(joins_none, tow_concatenate(2, ((tow_value[]){in[0], tow_stack(0, in, 0)}), 0))
+static void remat_of_none(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_remat_function(t, concatenates_none, user, NULL, 1, in, 1, out);
+}
+
 static void test_trace_errors(void **state)
 {
     (void)state;
@@ -387,6 +425,15 @@ static void test_trace_errors(void **state)
         {wrong_operation, 1, TOW_SHAPE_MISMATCH, {"test_graph.c:", "block/mlp", "reshape", "f32[3]", "4"}},
         {fails_itself, 1, TOW_UNSUPPORTED, {"layer: width 7"}},
         {too_many_pops, 1, TOW_INVALID_ARGUMENT, {"never pushed"}},
+        {fails_without_error, 1, TOW_INVALID_ARGUMENT, {"layer: width 7"}},
+        {fails_with_no_status, 1, TOW_INVALID_ARGUMENT, {"width 7"}},
+        {fails_without_text, 1, TOW_NOT_FOUND, {"not found"}},
+        {concatenates_none, 1, TOW_INVALID_ARGUMENT, {"output 0 is what tow_concatenate makes of no values"}},
+        {sine_of_none, 1, TOW_INVALID_ARGUMENT, {"output 0 is what tow_stack makes of no values"}},
+        {sums_none, 1, TOW_INVALID_ARGUMENT, {"output 0 is what tow_concatenate makes of no values"}},
+        {adds_none, 1, TOW_INVALID_ARGUMENT, {"test_graph.c:", "add: operand 1 is what tow_einsum makes of no values"}},
+        {joins_none, 1, TOW_INVALID_ARGUMENT, {"concatenate: operand 1 is what tow_stack makes of no values"}},
+        {remat_of_none, 1, TOW_INVALID_ARGUMENT, {"output 0 of 1 is what tow_concatenate makes of no values"}},
     };
     tow_trace *other = tow__trace_begin(ctx);
     foreign = tow__input(other, vector(3), NULL);

@@ -221,7 +221,7 @@ static void operations(void **state)
         {update, "dynamic_update_slice: expected a start"},
         {pad_low, "pad: expected low and high"},
         {pad_high, "pad: expected low and high"},
-        {concatenate, "output 0 was never written"}, /* without operands there is no trace to tell */
+        {concatenate, "output 0 is what tow_concatenate makes of no values"}, /* there is no trace to tell */
         {bits, "random_bits: expected a shape, found NULL"},
         {uniform, "expected a shape, found NULL"},
         {normal, "expected a shape, found NULL"},

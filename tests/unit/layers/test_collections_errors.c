@@ -170,7 +170,7 @@ static void test_callers_errors(void **state)
     OK(forward(TOW_MODULE(&layer), TOW_MODULE(&layer), NAMES("counters")));
     expect_error(forward(TOW_MODULE(&always), TOW_MODULE(&always), NULL), TOW_INVALID_ARGUMENT,
                  "batch_stats/mean: cannot be written, the collection \"batch_stats\" is immutable",
-                 "mutable_collections");
+                 "or set tow_model_options.deterministic", "mutable_collections");
     expect_error(forward(TOW_MODULE(&remat), TOW_MODULE(&remat), NAMES("batch_stats")), TOW_INVALID_ARGUMENT,
                  "counters/{}/calls: cannot be written");
     /* Misspelt. */

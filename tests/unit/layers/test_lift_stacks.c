@@ -202,6 +202,14 @@ static void test_errors(void **unused)
     expect_error(init_with(TOW_MODULE(&TOW_SCAN(&cell, .length = 2)), 2, 1), TOW_SHAPE_MISMATCH,
                  "xs 0: expected a leading axis of length 2", "f32[3,2,4]");
     expect_error(init_with(TOW_MODULE(&TOW_SCAN(&cell, .unroll = -1)), 2, 1), TOW_INVALID_ARGUMENT, ".unroll = -1");
+    expect_error(init_with(TOW_MODULE(&TOW_SCAN(&cell, .length = 1000000, .unroll = 1000000)), 1, 1),
+                 TOW_INVALID_ARGUMENT, "scan: unroll writes out 1000000 iterations of", "more than 1048576 equations");
+    expect_error(init_with(TOW_MODULE(&TOW_SCAN(&cell, .length = 1000000, .unrolled = true)), 1, 1),
+                 TOW_INVALID_ARGUMENT, "scan: .unrolled writes out 1000000 layers of", "leave .unrolled out");
+    expect_error(init_with(TOW_MODULE(&TOW_VMAP(&cell, .axis_size = 1000000, .unrolled = true,
+                                                .in_axes = (int[]){TOW_NOT_MAPPED})),
+                           1, 1),
+                 TOW_INVALID_ARGUMENT, "vmap: .unrolled writes out 1000000 layers of");
     expect_error(init_with(TOW_MODULE(&TOW_SCAN(&cell, .out_axes = once)), 2, 3), TOW_INVALID_ARGUMENT,
                  "output 0 is TOW_NOT_MAPPED in .out_axes, but depends on the iteration");
     expect_error(init_with(TOW_MODULE(&TOW_REMAT_SCAN(&cell, .policy = tow_dots_saveable())), 1, 1),
