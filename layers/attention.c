@@ -3,6 +3,7 @@
  * The attention is the fused primitive, which keeps its output and log-sum-exp only. With dropout of the weights it is written out
  * (attention_weights.c), since the weights [B, H, T, S] must exist to be dropped. */
 #include "layers/attention.h"
+#include "layers/tree.h"
 
 #include <math.h>
 
@@ -313,4 +314,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = with_batch_axes(&c, tow_apply(scope, "out", &project_out, y));
 }
 
-const tow_module_class tow_multi_head_attention_class = {.name = "MultiHeadAttention", .call = call};
+const tow_module_class tow_multi_head_attention_class = {
+    .name = "MultiHeadAttention", .call = call, .layout = TOW__LAYOUT(tow_multi_head_attention)};

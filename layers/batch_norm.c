@@ -1,6 +1,7 @@
 /* BatchNorm: normalises each feature over all other axes, with statistics of the batch in training and running means of
  * those otherwise. The running means are variables: new values are outputs of the forward pass. */
 #include "layers/statistics.h"
+#include "layers/tree.h"
 
 /* Axes of x that are not features. */
 static int other_axes(tow_type x, int n, const int *features, int *others)
@@ -60,4 +61,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__normalize(scope, &affine, x, mean, variance, n, dims, type.rank, spread);
 }
 
-const tow_module_class tow_batch_norm_class = {.name = "BatchNorm", .call = call};
+const tow_module_class tow_batch_norm_class = {
+    .name = "BatchNorm", .call = call, .layout = TOW__LAYOUT(tow_batch_norm)};

@@ -74,12 +74,17 @@ void tow__call_log_free(tow__call_log *log)
 
 /* ---- capturing --------------------------------------------------------------------------------------------------- */
 
-static void capture(tow_scope *scope, size_t n_out, const tow_value *out)
+/* method: NULL for the layer's own call */
+static void capture(tow_scope *scope, const char *method, size_t n_out, const tow_value *out)
 {
     tow__model *m = scope->model;
     bool wanted = false;
+    const size_t size = method ? strlen(scope->path) + strlen(method) + 2 : 0;
+    char *called = m->capture && method ? tow__trace_alloc(m->trace, size, 1) : NULL;
+    if (m->capture && method && !called) return;
+    if (called) snprintf(called, size, "%s:%s", scope->path, method);
     for (size_t i = 0; m->capture && m->capture[i]; i++) {
-        if (!tow_path_matches(m->capture[i], scope->path)) continue;
+        if (!tow_path_matches(m->capture[i], called ? called : scope->path)) continue;
         if (tow__unreturned(m) || m->frame->silent) {
             if (!m->captured[i].hidden) m->captured[i].hidden = scope->path;
             continue;
@@ -87,7 +92,16 @@ static void capture(tow_scope *scope, size_t n_out, const tow_value *out)
         m->captured[i].done = true;
         wanted = true;
     }
-    for (size_t i = 0; wanted && i < n_out; i++) tow_sow(scope, TOW_INTERMEDIATES, "__call__", out[i]);
+    for (size_t i = 0; wanted && i < n_out; i++)
+        tow_sow(scope, TOW_INTERMEDIATES, method ? method : "__call__", out[i]);
+}
+
+void tow__capture_method(tow_scope *scope, const char *name, size_t n_out, const tow_value *out)
+{
+    tow__layer_call *call = scope->model->open_call;
+    while (call->outer && strcmp(call->outer->path, scope->path) == 0) call = call->outer;
+    call->method = true;
+    if (!tow__scope_failed(scope)) capture(scope, name, n_out, out);
 }
 
 void tow__check_captured(tow__model *m)
@@ -104,7 +118,8 @@ void tow__check_captured(tow__model *m)
         else if (!m->captured[i].done)
             tow_trace_fail(m->trace, TOW_NOT_FOUND,
                            "capture: \"%.200s\" matches the path of no layer that is called; paths are those of "
-                           "tow_model_summary, \"blocks/{}/attn\" for layers in a scan",
+                           "tow_model_summary, \"blocks/{}/attn\" for layers in a scan, \"decoder:generate\" for a "
+                           "method with a name",
                            m->capture[i]);
 }
 
@@ -134,5 +149,5 @@ void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const 
     const bool wrapped = call->outer && strcmp(call->outer->path, scope->path) == 0;
     if (m->log && !wrapped && !log_return(m->log, scope->path, n_out, out))
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
-    if (!wrapped) capture(scope, n_out, out);
+    if (!wrapped && !call->method) capture(scope, NULL, n_out, out);
 }

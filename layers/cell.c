@@ -35,13 +35,21 @@ bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *ca
     tow_type type;
     if (!carry_type(scope, g, tow_value_type(x), &type)) return false;
     for (size_t i = 0; i < g->n_carry; i++) {
-        if (tow_type_equal(tow_value_type(carry[i]), type)) continue;
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
-                       "%s: carry %zu: expected %s (batch axes of x, .features, the type of computation), found %s",
-                       g->cell, i, tow__type_name(type).text, tow__type_name(tow_value_type(carry[i])).text);
+        const tow_type found = tow_value_type(carry[i]);
+        const bool is_float = tow__is_float(found.dtype);
+        if (is_float) type.dtype = found.dtype;
+        if (is_float && tow_type_equal(found, type)) continue;
+        tow_scope_fail(scope, is_float ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                       "%s: carry %zu: expected %s (batch axes of x, .features) or another float type, found %s",
+                       g->cell, i, tow__type_name(type).text, tow__type_name(found).text);
         return false;
     }
     return true;
+}
+
+tow_dtype tow__carry_dtype(const tow__gates *g, const tow__dtypes *types)
+{
+    return g->computed_carry ? types->compute : tow_promote_types(types->params, types->compute);
 }
 
 bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out,
@@ -90,9 +98,9 @@ void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_type x, const ui
     for (size_t i = 0; i < g->n_carry && !tow__scope_failed(scope); i++) {
         tow__key own = {{key[0], key[1]}};
         if (g->n_carry > 1) own = tow__key_fold_in(own, (uint32_t)i);
-        type.dtype = zeros ? types.compute : types.params;
-        carry[i] =
-            zeros ? tow_full(tow_scope_trace(scope), type, 0) : tow__as(drawn(scope, init, type, own), types.compute);
+        const tow_dtype dtype = tow__carry_dtype(g, &types);
+        type.dtype = zeros ? dtype : types.params;
+        carry[i] = zeros ? tow_full(tow_scope_trace(scope), type, 0) : tow__as(drawn(scope, init, type, own), dtype);
     }
 }
 
@@ -140,7 +148,7 @@ static void gate_products(tow_scope *scope, const tow__gates *g, tow_value x, to
         read_gate(scope, g, k, tow_value_type(x), &s);
         if (tow__scope_failed(scope)) return;
         input[k] = product(x, s.input_kernel[k]);
-        hidden[k] = product(h, s.hidden_kernel[k]);
+        hidden[k] = product(tow__as(h, tow_value_type(x).dtype), s.hidden_kernel[k]);
         if (g->gate[k].input_bias) input[k] = tow_add(input[k], s.input_bias[k]);
         if (g->gate[k].hidden_bias) hidden[k] = tow_add(hidden[k], s.hidden_bias[k]);
     }
@@ -188,7 +196,7 @@ tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cel
                             const tow_value *carry, tow_value x)
 {
     if (!tow__check_carry(scope, g, carry, x)) return (tow_value){0};
-    tow_value y = product(carry[g->n_carry - 1], prepared->shared[0]);
+    tow_value y = product(tow__as(carry[g->n_carry - 1], tow_value_type(x).dtype), prepared->shared[0]);
     return all_have_hidden_bias(g) ? tow_add(y, prepared->shared[1]) : y;
 }
 

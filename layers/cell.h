@@ -27,6 +27,7 @@ typedef struct tow__gates {
     size_t n_carry;
     tow_initializer kernel_init, recurrent_kernel_init, carry_init;
     tow_layer_dtype dtype, param_dtype;
+    bool computed_carry; /* h' is of the type of computation, whatever h is */
     int n;
     tow__gate gate[TOW__MOST_GATES];
 } tow__gates;
@@ -53,10 +54,10 @@ void tow__gate_cell_initial_carry(tow_scope *scope, const tow_module *module, to
         .step = tow__gate_cell_step                                                                                    \
     }
 
-/* Reports unless each carry [batch..., features] has the batch axes of x and the type of x, which is that of computation. */
+/* Reports unless each carry is [batch..., features], with the batch axes of x, of a float type. */
 bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x);
-/* Reports unless inputs are (carry..., x) with outputs (carry..., y), x [batch..., in] of a float type and each carry
- * [batch..., features] of the type of computation, which *x then has. */
+/* Reports unless inputs are (carry..., x) with outputs (carry..., y), x [batch..., in] and each carry [batch...,
+ * features] of float types. *x is then of the type of computation. */
 bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out,
                      tow_value *x);
 /* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of the hidden side. */
@@ -68,7 +69,10 @@ tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cel
 /* Features of gate k. */
 tow_value tow__gate_slice(tow_value gates, int64_t features, int k);
 
-/* n carries for an x of this type: those of computation with so many features in place of its last axis. They are drawn as parameters
+/* As in Flax, a carry is stored as parameters are, or in the type of computation if that is wider: results that add to it, such as
+ * z h, promote to it. So each step of a recurrence that computes in bf16 rounds what it adds, and not what it has. */
+tow_dtype tow__carry_dtype(const tow__gates *g, const tow__dtypes *types);
+/* n carries for an x of this type, with so many features in place of its last axis. They are drawn as parameters
  * of these types are, several with keys split(key, n). */
 void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_type x, const uint32_t key[2], tow_value *carry);
 static inline tow_activation tow__activation_or(tow_activation given, tow_activation otherwise)

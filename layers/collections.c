@@ -50,7 +50,7 @@ bool tow_is_mutable(const tow_scope *scope, const char *collection)
 }
 
 /* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
-static const char *checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved)
+const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved)
 {
     if (tow__scope_failed(scope)) return NULL;
     const char *of_collection = tow__component_fault(collection), *fault = tow__component_fault(name);
@@ -90,7 +90,7 @@ void tow__frame_open(tow__model *m, tow__frame *frame)
 }
 
 /* what: done to the variable or value at `path`. */
-static bool check_returned(tow_scope *scope, const char *path, const char *what)
+bool tow__check_returned(tow_scope *scope, const char *path, const char *what)
 {
     if (!tow__unreturned(scope->model)) return true;
     tow_scope_fail(
@@ -139,7 +139,7 @@ static uint32_t find_variable(tow_scope *scope, const char *collection, const ch
                               tow__resolved *resolved)
 {
     tow__model *m = scope->model;
-    *path = checked_path(scope, collection, name, resolved);
+    *path = tow__checked_path(scope, collection, name, resolved);
     if (!*path || !tow__check_visible(scope, "", *path, resolved)) return TOW__NO_NAME;
     uint32_t index = tow__names_find(&m->state.list->names, *path);
     if (index == TOW__NO_NAME)
@@ -155,7 +155,7 @@ tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *req
     const char *path;
     tow__resolved resolved;
     if (!tow__request_of_any_type(request)) {
-        path = checked_path(scope, request->collection, request->name, &resolved);
+        path = tow__checked_path(scope, request->collection, request->name, &resolved);
         return path ? tow__store_request(scope, request, &resolved, path) : (tow_value){0};
     }
     uint32_t index = find_variable(scope, request->collection, request->name, &path, &resolved);
@@ -167,7 +167,7 @@ tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *req
 tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type, tow_initializer init)
 {
     tow__resolved resolved;
-    if (!checked_path(scope, collection, name, &resolved)) return (tow_value){0};
+    if (!tow__checked_path(scope, collection, name, &resolved)) return (tow_value){0};
     if (tow_initializer_is_default(&init)) init = tow_init_zeros();
     if (!init.fill || type.rank < 0) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "variable \"%s\": found %s", name,
@@ -183,11 +183,11 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
 tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)
 {
     tow__resolved resolved;
-    if (!checked_path(scope, collection, name, &resolved)) return (tow_value){0};
+    if (!tow__checked_path(scope, collection, name, &resolved)) return (tow_value){0};
     return tow__request(scope, &(tow_variable_request){.collection = collection, .name = name, .type = {.rank = -1}});
 }
 
-/* ---- writing, sowing --------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------------------- */
 
 void tow__store_variable(tow_scope *scope, const tow_variable_request *request, tow_value value)
 {
@@ -195,7 +195,7 @@ void tow__store_variable(tow_scope *scope, const tow_variable_request *request, 
     const char *collection = request->collection, *name = request->name, *path;
     tow__resolved resolved;
     uint32_t index = find_variable(scope, collection, name, &path, &resolved);
-    if (index == TOW__NO_NAME || !check_returned(scope, path, "the variable is written")) return;
+    if (index == TOW__NO_NAME || !tow__check_returned(scope, path, "the variable is written")) return;
     if (!tow_is_mutable(scope, collection)) {
         tow__params_fail(m, TOW_INVALID_ARGUMENT,
                          "%s: cannot be written, the collection \"%s\" is immutable in this call; name it in "
@@ -220,71 +220,9 @@ void tow__store_variable(tow_scope *scope, const tow_variable_request *request, 
 void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value)
 {
     tow__resolved resolved;
-    if (!checked_path(scope, collection, name, &resolved)) return;
+    if (!tow__checked_path(scope, collection, name, &resolved)) return;
     tow__request_write(
         scope, &(tow_variable_request){.collection = collection, .name = name, .type = tow_value_type(value)}, value);
-}
-
-static bool is_sown(const tow__model *m, const char *path)
-{
-    for (const tow__frame *f = m->frame; f; f = f->outer)
-        for (const tow__sown *s = f->sown; s; s = s->next)
-            if (strcmp(s->path, path) == 0) return true;
-    return false;
-}
-
-static void add_sown(tow__model *m, const char *path, tow_value value)
-{
-    tow__sown *s = tow__trace_alloc(m->trace, 1, sizeof *s), **end = &m->frame->sown;
-    if (!s) return;
-    while (*end) end = &(*end)->next;
-    *s = (tow__sown){.path = path, .value = value};
-    *end = s;
-}
-
-bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value)
-{
-    tow__model *m = scope->model;
-    tow__resolved resolved;
-    const char *plain = checked_path(scope, collection, name, &resolved);
-    if (!plain || !check_returned(scope, plain, "a value is sown")) return false;
-    if (tow__names_find(&m->sown_collections, collection) == TOW__NO_NAME &&
-        tow__names_add(&m->sown_collections, collection) == TOW__NO_NAME) {
-        tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the name of collection \"%s\"", collection);
-        return false;
-    }
-    if (m->initialising || !tow__collection_listed(m->mutable_collections, collection)) return false;
-    if (resolved.hidden || m->frame->silent) return false;
-    if (resolved.how != TOW_STACKED) {
-        tow_scope_fail(
-            scope, TOW_UNSUPPORTED,
-            "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection that is "
-            "not in .shared_collections",
-            name, collection);
-        return false;
-    }
-    if (tow_is_null(value)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "\"%s\" is sown into \"%s\": expected a value, found the null value", name, collection);
-        return false;
-    }
-    size_t size = strlen(name) + 24;
-    char *numbered = tow__trace_alloc(m->trace, size, 1);
-    const char *path = NULL;
-    for (uint32_t i = 0; numbered && (i == 0 || (path && is_sown(m, path))); i++) {
-        snprintf(numbered, size, "%s/%u", name, i);
-        path = tow__entry_path(resolved.scope, collection, numbered);
-    }
-    if (!path) return false;
-    if (tow__names_find(&m->state.list->names, path) != TOW__NO_NAME) {
-        tow__params_fail(m, TOW_INVALID_ARGUMENT,
-                         "%s: a variable has the path under which a value is sown; sow it under another name, or into "
-                         "another collection",
-                         path);
-        return false;
-    }
-    add_sown(m, path, value);
-    return true;
 }
 
 /* ---- bodies of remat and scan ------------------------------------------------------------------------------------ */
@@ -343,7 +281,7 @@ void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *b
 void tow__body_commit(tow__model *m, const tow__body *b, const tow_value *values)
 {
     for (size_t i = 0; i < b->n_written; i++) tow__variable_write(m, b->written[i], *values++);
-    for (const tow__sown *s = b->frame.sown; s; s = s->next) add_sown(m, s->path, *values++);
+    for (const tow__sown *s = b->frame.sown; s; s = s->next) tow__add_sown(m, s, *values++);
 }
 
 void tow__body_free(tow__body *b)

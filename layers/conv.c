@@ -4,6 +4,7 @@
  *
  * where x outside of its axes is zero, or what the padding says. */
 #include "layers/convolution.h"
+#include "layers/tree.h"
 
 static const char *const padding_names[] = {"SAME", "VALID", "CAUSAL", "CIRCULAR", "REFLECT", "EXPLICIT", "SAME_LOWER"};
 
@@ -101,4 +102,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, c.type, c.n);
 }
 
-const tow_module_class tow_conv_class = {.name = "Conv", .call = call};
+const tow_module_class tow_conv_class = {.name = "Conv", .call = call, .layout = TOW__LAYOUT(tow_conv)};

@@ -5,6 +5,7 @@
  * What a place sees, [features * kernel_size], is put together of one slice for each element of a kernel; all places are then one
  * product, of which they are the batch. */
 #include "layers/convolution.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 
 static const char layer[] = "ConvLocal";
@@ -136,4 +137,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, c.type, c.n);
 }
 
-const tow_module_class tow_conv_local_class = {.name = "ConvLocal", .call = call};
+const tow_module_class tow_conv_local_class = {
+    .name = "ConvLocal", .call = call, .layout = TOW__LAYOUT(tow_conv_local)};

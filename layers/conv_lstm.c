@@ -4,6 +4,7 @@
  *
  * Shi et al., Convolutional LSTM network, arXiv:1506.04214. */
 #include "layers/cell.h"
+#include "layers/tree.h"
 
 static const char *const name = "ConvLSTMCell";
 
@@ -54,9 +55,9 @@ static void combine(int64_t features, tow_value gates, tow_value c, tow_value *o
 {
     tow_value i = tow__gate_slice(gates, features, 0), g = tow__gate_slice(gates, features, 1);
     tow_value f = tow__gate_slice(gates, features, 2), o = tow__gate_slice(gates, features, 3);
-    tow_value kept = tow_mul(tow_logistic(tow_add_scalar(f, 1)), c);
-    out[0] = tow_add(kept, tow_mul(tow_logistic(i), tow_tanh(g)));
-    out[1] = out[2] = tow_mul(tow_logistic(o), tow_tanh(out[0]));
+    tow_value kept = tow__mul_promoted(tow_logistic(tow_add_scalar(f, 1)), c);
+    out[0] = tow__add_promoted(kept, tow_mul(tow_logistic(i), tow_tanh(g)));
+    out[1] = out[2] = tow__mul_promoted(tow_logistic(o), tow_tanh(out[0]));
 }
 
 static void prepare(tow_scope *scope, const tow_module *module, tow_value xs, tow_cell_prepared *prepared)
@@ -73,7 +74,7 @@ static void step(tow_scope *scope, const tow_module *module, const tow_cell_prep
     (void)prepared;
     if (!tow__check_carry(scope, &g, carry, x)) return;
     tow_conv conv = conv_of(m);
-    tow_value hidden = tow_apply(scope, "hh", &conv, carry[1]);
+    tow_value hidden = tow_apply(scope, "hh", &conv, tow__as(carry[1], tow_value_type(x).dtype));
     if (!tow__scope_failed(scope)) combine(m->features, tow_add(x, hidden), carry[0], out);
 }
 
@@ -99,4 +100,5 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
 
 static const tow_cell_methods methods = {
     .n_carry = 2, .feature_axes = feature_axes, .initial_carry = initial_carry, .prepare = prepare, .step = step};
-const tow_module_class tow_conv_lstm_cell_class = {.name = "ConvLSTMCell", .call = call, .cell = &methods};
+const tow_module_class tow_conv_lstm_cell_class = {
+    .name = "ConvLSTMCell", .call = call, .cell = &methods, .layout = TOW__LAYOUT(tow_conv_lstm_cell)};

@@ -4,6 +4,7 @@
  *
  * The zeros before and behind the elements are those of jax.lax.conv_transpose. */
 #include "layers/convolution.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 
 /* Zeros around the elements: so many results that a Conv with this padding would make the input of them. */
@@ -107,4 +108,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, tow_value_type(in[0]), n);
 }
 
-const tow_module_class tow_conv_transpose_class = {.name = "ConvTranspose", .call = call};
+const tow_module_class tow_conv_transpose_class = {
+    .name = "ConvTranspose", .call = call, .layout = TOW__LAYOUT(tow_conv_transpose)};

@@ -1,5 +1,6 @@
 /* Dense: y = x.kernel + bias over the last axis. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
@@ -18,4 +19,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init, &types);
 }
 
-const tow_module_class tow_dense_class = {.name = "Dense", .call = call};
+const tow_module_class tow_dense_class = {.name = "Dense", .call = call, .layout = TOW__LAYOUT(tow_dense)};

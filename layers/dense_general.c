@@ -4,6 +4,7 @@
  *
  * where each name stands for any number of axes. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 
 typedef struct axes {
     int batch, contract, features; /* how many */
@@ -96,4 +97,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, &types, y);
 }
 
-const tow_module_class tow_dense_general_class = {.name = "DenseGeneral", .call = call};
+const tow_module_class tow_dense_general_class = {
+    .name = "DenseGeneral", .call = call, .layout = TOW__LAYOUT(tow_dense_general)};

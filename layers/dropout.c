@@ -1,5 +1,6 @@
 /* Dropout: x / (1-rate) where kept, else 0. No parameters; one draw of its stream per call. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
@@ -20,4 +21,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_dropout_with_key(in[0], key, m->rate, n, axes);
 }
 
-const tow_module_class tow_dropout_class = {.name = "Dropout", .call = call};
+const tow_module_class tow_dropout_class = {
+    .name = "Dropout",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_dropout, TOW_MEMBER(tow_dropout, stream, TOW_MEMBER_TEXT))};

@@ -98,6 +98,13 @@ tow_value tow__add_promoted(tow_value x, tow_value y)
     return tow_add(both[0], both[1]);
 }
 
+tow_value tow__mul_promoted(tow_value x, tow_value y)
+{
+    tow_value both[2] = {x, y};
+    tow__promote_floats(2, both);
+    return tow_mul(both[0], both[1]);
+}
+
 /* ---- for layers of programs -------------------------------------------------------------------------------------- */
 
 tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype)

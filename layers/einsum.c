@@ -1,5 +1,6 @@
 /* Einsum: einsum(spec, x, kernel) + bias, where the bias has the axes of the kernel that the result has. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "layers/views.h"
 #include "tow/numpy.h"
 
@@ -98,4 +99,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &s, &types, y);
 }
 
-const tow_module_class tow_einsum_layer_class = {.name = "Einsum", .call = call};
+const tow_module_class tow_einsum_layer_class = {
+    .name = "Einsum",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_einsum_layer, TOW_MEMBER(tow_einsum_layer, spec, TOW_MEMBER_TEXT))};

@@ -1,5 +1,6 @@
 /* Embed: rows of a table by index, and the product with the same table for tied output projections. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 
 /* embedding [num_embeddings, features] as it is stored; *compute: what the layer gives, for inputs n of 0 or 1. */
 static tow_value table(tow_scope *scope, const tow_embed *m, size_t n, const tow_value *x, tow_dtype *compute)
@@ -74,4 +75,4 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
     return y;
 }
 
-const tow_module_class tow_embed_class = {.name = "Embed", .call = call};
+const tow_module_class tow_embed_class = {.name = "Embed", .call = call, .layout = TOW__LAYOUT(tow_embed)};

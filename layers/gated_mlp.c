@@ -1,5 +1,6 @@
 /* GatedMLP: down(activation(gate(x)) * up(x)). */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/autodiff.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -23,4 +24,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_checkpoint_name(tow_apply(scope, "down", &down, tow_checkpoint_name(y, "mlp_act")), "mlp_out");
 }
 
-const tow_module_class tow_gated_mlp_class = {.name = "GatedMLP", .call = call};
+const tow_module_class tow_gated_mlp_class = {.name = "GatedMLP", .call = call, .layout = TOW__LAYOUT(tow_gated_mlp)};

@@ -1,5 +1,6 @@
 /* GroupNorm: statistics of each example over groups of its features; InstanceNorm: of each feature by itself. */
 #include "layers/statistics.h"
+#include "layers/tree.h"
 
 /* How many groups C features make; 0 after an error. */
 static int64_t count_groups(tow_scope *scope, const tow_group_norm *m, int64_t features)
@@ -103,5 +104,7 @@ static void call_instance_norm(tow_scope *scope, const tow_module *module, size_
     out[0] = tow__normalize(scope, &affine, in[0], mean, variance, n, dims, type.rank, spread);
 }
 
-const tow_module_class tow_group_norm_class = {.name = "GroupNorm", .call = call_group_norm};
-const tow_module_class tow_instance_norm_class = {.name = "InstanceNorm", .call = call_instance_norm};
+const tow_module_class tow_group_norm_class = {
+    .name = "GroupNorm", .call = call_group_norm, .layout = TOW__LAYOUT(tow_group_norm)};
+const tow_module_class tow_instance_norm_class = {
+    .name = "InstanceNorm", .call = call_instance_norm, .layout = TOW__LAYOUT(tow_instance_norm)};

@@ -3,12 +3,13 @@
  *   GRU: r, z = sigma(W x + b + U h),  n = tanh(W x + b + r (U h + b_hn)),  h' = (1 - z) n + z h    (arXiv:1412.3555)
  *   MGU: f    = sigma(W x + b + U h),  n = tanh(W x + b + f (U h + b_hn)),  h' = (1 - f) n + f h    (arXiv:1603.09420) */
 #include "layers/cell.h"
+#include "layers/tree.h"
 
 /* (1 - z) n + z h; out: h', h' */
 static void blend(tow_value z, tow_value n, tow_value h, tow_value *out)
 {
     tow_value rest = tow_sub(tow_full_like(z, 1), z);
-    out[0] = out[1] = tow_add(tow_mul(rest, n), tow_mul(z, h));
+    out[0] = out[1] = tow__add_promoted(tow_mul(rest, n), tow__mul_promoted(z, h));
 }
 
 /* ---- GRU --------------------------------------------------------------------------------------------------------- */
@@ -50,7 +51,8 @@ static void gru_combine(const tow_module *module, const tow_value *input, const 
 }
 
 static const tow__gate_cell gru = {.base = TOW__GATE_CELL_METHODS(1), .gates = gru_gates, .combine = gru_combine};
-const tow_module_class tow_gru_cell_class = {.name = "GRUCell", .call = tow__gate_cell_call, .cell = &gru.base};
+const tow_module_class tow_gru_cell_class = {
+    .name = "GRUCell", .call = tow__gate_cell_call, .cell = &gru.base, .layout = TOW__LAYOUT(tow_gru_cell)};
 
 /* ---- MGU: gates f and n ------------------------------------------------------------------------------------------ */
 
@@ -82,4 +84,5 @@ static void mgu_combine(const tow_module *module, const tow_value *input, const 
 }
 
 static const tow__gate_cell mgu = {.base = TOW__GATE_CELL_METHODS(1), .gates = mgu_gates, .combine = mgu_combine};
-const tow_module_class tow_mgu_cell_class = {.name = "MGUCell", .call = tow__gate_cell_call, .cell = &mgu.base};
+const tow_module_class tow_mgu_cell_class = {
+    .name = "MGUCell", .call = tow__gate_cell_call, .cell = &mgu.base, .layout = TOW__LAYOUT(tow_mgu_cell)};

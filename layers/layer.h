@@ -71,6 +71,7 @@ tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer
 void tow__promote_floats(size_t n, tow_value *values);
 /* x + y as the type that they promote to. */
 tow_value tow__add_promoted(tow_value x, tow_value y);
+tow_value tow__mul_promoted(tow_value x, tow_value y);
 /* y + bias [its last axis], the parameter "bias". */
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types);
 

@@ -4,6 +4,7 @@
  *
  * Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997), with forget gates. */
 #include "layers/cell.h"
+#include "layers/tree.h"
 
 /* Both structs have the same options; this is where they are read. */
 typedef struct options {
@@ -62,10 +63,10 @@ static tow__gates gates_of(const tow_module *module)
 /* sums: W x + U h + b of each gate. out: c', h', h' */
 static void apply_gates(const options *o, const tow_value *sums, tow_value c, tow_value *out)
 {
-    tow_value kept = tow_mul(o->gate(sums[F]), c);
+    tow_value kept = tow__mul_promoted(o->gate(sums[F]), c);
     tow_value added = tow_mul(o->gate(sums[I]), o->activation(sums[G]));
-    out[0] = tow_add(kept, added);
-    out[1] = out[2] = tow_mul(o->gate(sums[O]), o->activation(out[0]));
+    out[0] = tow__add_promoted(kept, added);
+    out[1] = out[2] = tow__mul_promoted(o->gate(sums[O]), o->activation(out[0]));
 }
 
 static void combine(const tow_module *module, const tow_value *input, const tow_value *hidden, const tow_value *carry,
@@ -109,5 +110,7 @@ static const tow__gate_cell cell = {.base = {.n_carry = 2,
                                     .gates = gates_of,
                                     .combine = combine};
 
-const tow_module_class tow_lstm_cell_class = {.name = "LSTMCell", .call = tow__gate_cell_call, .cell = &cell.base};
-const tow_module_class tow_optimized_lstm_cell_class = {.name = "OptimizedLSTMCell", .call = call, .cell = &cell.base};
+const tow_module_class tow_lstm_cell_class = {
+    .name = "LSTMCell", .call = tow__gate_cell_call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_lstm_cell)};
+const tow_module_class tow_optimized_lstm_cell_class = {
+    .name = "OptimizedLSTMCell", .call = call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_optimized_lstm_cell)};

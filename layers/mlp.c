@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "layers/layer.h"
+#include "layers/tree.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
@@ -22,4 +23,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (n > 0) out[0] = x;
 }
 
-const tow_module_class tow_mlp_class = {.name = "MLP", .call = call};
+const tow_module_class tow_mlp_class = {.name = "MLP", .call = call, .layout = TOW__LAYOUT(tow_mlp)};

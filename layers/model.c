@@ -6,6 +6,7 @@
 
 #include "layers/calls.h"
 #include "layers/initializers.h"
+#include "layers/tree.h"
 #include "src/base/arithmetic.h"
 
 /* Calls the model in the root scope, or in the scope at m->at below it. */
@@ -109,9 +110,10 @@ static tow_status fill_store(tow_context *ctx, const tow__store *store, const ch
     return TOW_OK;
 }
 
-tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                 const tow_type *input_types, const tow_model_options *options, tow_params **params,
-                                 tow_params **state)
+/* stack: the frame of the function that was called. */
+static tow_status init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                       const tow_type *input_types, const tow_model_options *options, tow_params **params,
+                       tow_params **state, const void *stack)
 {
     size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
     if (params) *params = NULL;
@@ -122,6 +124,7 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
     TOW__ARITHMETIC(false);
     tow_status status = check_at(context, "tow_init", options);
     if (status) return status;
+    if (!tow__check_stack(context, "tow_init", model, stack)) return tow_context_status(context);
     tow__frame frame = {0};
     tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
     tow__names_init(&m.counter_names, context);
@@ -165,10 +168,17 @@ done:
     return status;
 }
 
+tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                 const tow_type *input_types, const tow_model_options *options, tow_params **params,
+                                 tow_params **state)
+{
+    return init(context, model, seed, n_inputs, input_types, options, params, state, __builtin_dwarf_cfa());
+}
+
 tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                     const tow_type *input_types, tow_params **params)
 {
-    return tow_init_with_options(context, model, seed, n_inputs, input_types, NULL, params, NULL);
+    return init(context, model, seed, n_inputs, input_types, NULL, params, NULL, __builtin_dwarf_cfa());
 }
 
 /* ---- graphs over given parameters -------------------------------------------------------------------------------- */
@@ -181,6 +191,7 @@ typedef struct build {
     void *user;
     const tow_model_options *options; /* may be NULL */
     tow__call_log *log;               /* may be NULL */
+    const void *frame;                /* of the function that was called, above which the stack is its caller's */
 } build;
 
 /* The graph's inputs for a store; NULL: out of memory, reported. kind: "params", or NULL if paths begin with it. */
@@ -381,6 +392,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
         return tow__missing(params->ctx, caller, "%zu input_types and %zu extra_types", b->n_inputs, b->n_extra);
     tow_status status = check_at(params->ctx, caller, options);
     if (status) return status;
+    if (!tow__check_stack(params->ctx, caller, b->module, b->frame)) return tow_context_status(params->ctx);
     TOW__ARITHMETIC(false);
     tow_context *ctx = params->ctx;
     tow_params *updates = NULL, no_state = {.ctx = ctx};
@@ -420,7 +432,11 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
 tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,
                        const tow_model_options *options, tow_graph **graph)
 {
-    build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options};
+    build b = {.module = model,
+               .n_inputs = n_inputs,
+               .input_types = input_types,
+               .options = options,
+               .frame = __builtin_dwarf_cfa()};
     return make_graph(__func__, &b, params, graph);
 }
 
@@ -428,7 +444,12 @@ tow_status tow__forward_logged(const tow_module *model, const tow_params *params
                                const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
                                tow_graph **graph)
 {
-    build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options, .log = log};
+    build b = {.module = model,
+               .n_inputs = n_inputs,
+               .input_types = input_types,
+               .options = options,
+               .log = log,
+               .frame = __builtin_dwarf_cfa()};
     return make_graph("tow_model_summary", &b, params, graph);
 }
 
@@ -444,7 +465,8 @@ tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_
                .loss = loss,
                .user = user,
                .n_aux = n_aux,
-               .options = options};
+               .options = options,
+               .frame = __builtin_dwarf_cfa()};
     if (!loss && params) {
         if (graph) *graph = NULL;
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "layers/children.h"
+#include "layers/tree.h"
 
 /* ---- Named, and what combinators call their children ------------------------------------------------------------- */
 
@@ -25,7 +26,8 @@ static const char *name_of(const char *kind, size_t i, const tow_module *child, 
 void tow__call_child_named(tow_scope *scope, const char *name, const tow_module *child, size_t n_in,
                            const tow_value *in, size_t n_out, tow_value *out)
 {
-    const tow_named *named = is_named(child) ? (const tow_named *)child : NULL; /* gives the child its name, and no more */
+    const tow_named *named =
+        is_named(child) ? (const tow_named *)child : NULL; /* gives the child its name, and no more */
     tow_apply_module_n(scope, named ? named->name : name, named ? named->inner : child, n_in, in, n_out, out);
 }
 
@@ -103,6 +105,14 @@ static void call_activation(tow_scope *scope, const tow_module *module, size_t n
         out[0] = m->activation(in[0]);
 }
 
-const tow_module_class tow_named_class = {.name = "Named", .call = call_named};
-const tow_module_class tow_function_class = {.name = "Function", .call = call_function};
-const tow_module_class tow_activation_class = {.name = "Activation", .call = call_activation};
+const tow_module_class tow_named_class = {.name = "Named",
+                                          .call = call_named,
+                                          .layout =
+                                              TOW__LAYOUT_OF(tow_named, TOW_MEMBER(tow_named, name, TOW_MEMBER_TEXT),
+                                                             TOW_MEMBER(tow_named, inner, TOW_MEMBER_LAYER))};
+const tow_module_class tow_function_class = {
+    .name = "Function",
+    .call = call_function,
+    .layout = TOW__LAYOUT_OF(tow_function_layer, TOW_MEMBER(tow_function_layer, name, TOW_MEMBER_TEXT))};
+const tow_module_class tow_activation_class = {
+    .name = "Activation", .call = call_activation, .layout = TOW__LAYOUT(tow_activation_layer)};

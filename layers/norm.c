@@ -2,6 +2,7 @@
  *
  * Over the last axis, with features on it, both are fused operations; otherwise they are written out (statistics.h). */
 #include "layers/statistics.h"
+#include "layers/tree.h"
 
 /* One call of either norm. */
 typedef struct norm {
@@ -99,5 +100,7 @@ static void call_rms_norm(tow_scope *scope, const tow_module *module, size_t n_i
     call_norm(scope, "RMSNorm", false, &l, n_in, in, n_out, out);
 }
 
-const tow_module_class tow_layer_norm_class = {.name = "LayerNorm", .call = call_layer_norm};
-const tow_module_class tow_rms_norm_class = {.name = "RMSNorm", .call = call_rms_norm};
+const tow_module_class tow_layer_norm_class = {
+    .name = "LayerNorm", .call = call_layer_norm, .layout = TOW__LAYOUT(tow_layer_norm)};
+const tow_module_class tow_rms_norm_class = {
+    .name = "RMSNorm", .call = call_rms_norm, .layout = TOW__LAYOUT(tow_rms_norm)};

@@ -1,5 +1,6 @@
 /* Parallel: layers side by side, whose results are added, multiplied, joined, or given as they are. */
 #include "layers/children.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 
 static bool check_options(tow_scope *scope, const tow_parallel *m, size_t n_in, size_t n_out)
@@ -103,4 +104,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                                                                       : add_up(scope, m, n, results);
 }
 
-const tow_module_class tow_parallel_class = {.name = "Parallel", .call = call};
+const tow_module_class tow_parallel_class = {
+    .name = "Parallel",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_parallel, TOW_MEMBER_LIST(tow_parallel, branches, n_branches))};

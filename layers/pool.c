@@ -1,5 +1,6 @@
 /* Pool: tow_max_pool, tow_avg_pool and tow_min_pool as a layer. AdaptivePool: pools to a given size. */
 #include "layers/convolution.h"
+#include "layers/tree.h"
 
 static bool check_kind(tow_scope *scope, const char *layer, tow_pool_kind kind)
 {
@@ -95,5 +96,6 @@ static void call_adaptive(tow_scope *scope, const tow_module *module, size_t n_i
     if (n > 0) out[0] = x;
 }
 
-const tow_module_class tow_pool_class = {.name = "Pool", .call = call_pool};
-const tow_module_class tow_adaptive_pool_class = {.name = "AdaptivePool", .call = call_adaptive};
+const tow_module_class tow_pool_class = {.name = "Pool", .call = call_pool, .layout = TOW__LAYOUT(tow_pool)};
+const tow_module_class tow_adaptive_pool_class = {
+    .name = "AdaptivePool", .call = call_adaptive, .layout = TOW__LAYOUT(tow_adaptive_pool)};

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "layers/attention.h"
+#include "layers/tree.h"
 
 /* i32 [T] or [B, T]: those given, those after the ones of earlier calls, or 0 .. T - 1. Null: an error, reported. */
 static tow_value read_positions(tow_scope *scope, const char *layer, bool decode, size_t n_in, const tow_value *in)
@@ -100,5 +101,7 @@ static void call_sinusoidal(tow_scope *scope, const tow_module *module, size_t n
     out[0] = tow_add(in[0], tow__as(table, type.dtype));
 }
 
-const tow_module_class tow_learned_positions_class = {.name = "LearnedPositions", .call = call_learned};
-const tow_module_class tow_sinusoidal_positions_class = {.name = "SinusoidalPositions", .call = call_sinusoidal};
+const tow_module_class tow_learned_positions_class = {
+    .name = "LearnedPositions", .call = call_learned, .layout = TOW__LAYOUT(tow_learned_positions)};
+const tow_module_class tow_sinusoidal_positions_class = {
+    .name = "SinusoidalPositions", .call = call_sinusoidal, .layout = TOW__LAYOUT(tow_sinusoidal_positions)};

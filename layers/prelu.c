@@ -1,5 +1,6 @@
 /* PReLU: y = x where x >= 0, else negative_slope x. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -19,4 +20,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_select(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
 }
 
-const tow_module_class tow_prelu_class = {.name = "PReLU", .call = call};
+const tow_module_class tow_prelu_class = {.name = "PReLU", .call = call, .layout = TOW__LAYOUT(tow_prelu)};

@@ -1,5 +1,6 @@
 /* Residual: y = projection(x) + scale f(x), f the layer inside, called in the scope of the residual itself. */
 #include "layers/children.h"
+#include "layers/tree.h"
 
 /* y times the parameter "scale" [its last axis]. */
 static tow_value learned_scale(tow_scope *scope, tow_initializer init, tow_value y)
@@ -47,4 +48,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_add(sum[0], sum[1]);
 }
 
-const tow_module_class tow_residual_layer_class = {.name = "Residual", .call = call};
+const tow_module_class tow_residual_layer_class = {
+    .name = "Residual",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_residual_layer, TOW_MEMBER(tow_residual_layer, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_residual_layer, projection, TOW_MEMBER_LAYER))};

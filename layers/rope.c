@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "layers/attention.h"
+#include "layers/tree.h"
 
 static const double pi = 3.14159265358979323846;
 
@@ -140,4 +141,4 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_apply_rope(in[0], n_in > 1 ? in[1] : (tow_value){0}, (const tow_rope *)module);
 }
 
-const tow_module_class tow_rope_class = {.name = "RoPE", .call = call};
+const tow_module_class tow_rope_class = {.name = "RoPE", .call = call, .layout = TOW__LAYOUT(tow_rope)};

@@ -223,6 +223,19 @@ tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module 
     return out;
 }
 
+void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                             tow_value *out)
+{
+    tow__call_here(scope, module, n_in, in, n_out, out);
+}
+
+tow_value tow_apply_module_here(tow_scope *scope, const tow_module *module, tow_value x)
+{
+    tow_value out;
+    tow__call_here(scope, module, 1, &x, 1, &out);
+    return out;
+}
+
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 uint32_t tow__scope_count(tow_scope *scope, const char *stream)

@@ -40,6 +40,8 @@ typedef struct tow__sown {
     struct tow__sown *next;
     const char *path; /* "intermediates/blocks/{}/hidden/0" */
     tow_value value;
+    bool reduced;   /* tow_sow_reduced: one value of all calls */
+    double initial; /* of it, where there is none before */
 } tow__sown;
 
 /* One body being traced. Arrays are NULL until they are needed, entries null where the frame around decides. */
@@ -259,12 +261,21 @@ bool tow__collection_listed(const char *const *list, const char *collection);
 bool tow__path_in(const char *path, const char *collection);
 /* Variables of this collection may be written, the model not being initialised. */
 bool tow__collection_mutable(const tow__model *model, const char *collection);
+/* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
+const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved);
+/* False, reported: the scope is in a body out of which nothing written or sown gets. what: done to the variable or value at `path`. */
+bool tow__check_returned(tow_scope *scope, const char *path, const char *what);
 /* True inside a body that has no frame: what is written there would not get out. */
 bool tow__unreturned(const tow__model *model);
 /* Opens and closes a frame of the innermost body. What is written and sown in between is in *frame afterwards and nowhere
  * else. */
 void tow__frame_open(tow__model *model, tow__frame *frame);
 void tow__frame_close(tow__model *model);
+
+/* sow.c: what was sown at this path, in this frame or one around it; NULL: nothing. */
+const tow__sown *tow__find_sown(const tow__model *model, const char *path);
+/* Adds a value to what the innermost frame sowed; a reduced one takes the place of what was there. */
+void tow__add_sown(tow__model *model, const tow__sown *like, tow_value value);
 
 /* A body recorded aside, so that it is known what it writes and sows before its equation is bound. */
 typedef struct tow__body {

@@ -1,5 +1,6 @@
 /* Sequential: layers one after the other. */
 #include "layers/children.h"
+#include "layers/tree.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
@@ -15,4 +16,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     }
 }
 
-const tow_module_class tow_sequential_class = {.name = "Sequential", .call = call};
+const tow_module_class tow_sequential_class = {
+    .name = "Sequential",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_sequential, TOW_MEMBER_LIST(tow_sequential, layers, n_layers))};

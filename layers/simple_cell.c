@@ -1,5 +1,6 @@
 /* SimpleCell: h' = tanh(W x + b + U h), with .residual h' = tanh(W x + b + U h + h). */
 #include "layers/cell.h"
+#include "layers/tree.h"
 
 static tow__gates gates_of(const tow_module *module)
 {
@@ -12,6 +13,7 @@ static tow__gates gates_of(const tow_module *module)
                         .carry_init = m->carry_init,
                         .dtype = m->dtype,
                         .param_dtype = m->param_dtype,
+                        .computed_carry = !m->residual,
                         .n = 1,
                         .gate = {{"i", "h", .input_bias = true, .bias_init = m->bias_init}}};
 }
@@ -21,9 +23,10 @@ static void combine(const tow_module *module, const tow_value *input, const tow_
 {
     const tow_simple_cell *m = (const tow_simple_cell *)module;
     tow_value sum = tow_add(input[0], hidden[0]);
-    if (m->residual) sum = tow_add(sum, carry[0]);
+    if (m->residual) sum = tow__add_promoted(sum, carry[0]);
     out[0] = out[1] = tow__activation_or(m->activation, tow_tanh)(sum);
 }
 
 static const tow__gate_cell cell = {.base = TOW__GATE_CELL_METHODS(1), .gates = gates_of, .combine = combine};
-const tow_module_class tow_simple_cell_class = {.name = "SimpleCell", .call = tow__gate_cell_call, .cell = &cell.base};
+const tow_module_class tow_simple_cell_class = {
+    .name = "SimpleCell", .call = tow__gate_cell_call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_simple_cell)};

@@ -4,6 +4,7 @@
  *
  * with n and b standing for all spatial axes: the transpose puts all of b behind all of n. */
 #include "layers/convolution.h"
+#include "layers/tree.h"
 
 /* The axes [B, n1, b1, n2, b2, ..., C] of the finer shape, as [B, n1, n2, ..., b1, b2, ..., C]. */
 static void order(int n, bool inverse, int *permutation)
@@ -79,4 +80,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(tow_reshape(x, n + 2, result), tow_value_type(in[0]), n);
 }
 
-const tow_module_class tow_space_to_depth_class = {.name = "SpaceToDepth", .call = call};
+const tow_module_class tow_space_to_depth_class = {
+    .name = "SpaceToDepth", .call = call, .layout = TOW__LAYOUT(tow_space_to_depth)};

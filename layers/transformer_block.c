@@ -3,6 +3,7 @@
  *   pre-norm   x + dropout(branch(norm(x)))      post-norm   norm(x + dropout(branch(x)))
  *   parallel   x + dropout(attention(norm(x))) + dropout(mlp(norm(x))) */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/autodiff.h"
 
 /* What one call works on. Null values: not given. */
@@ -194,4 +195,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = apply_branch(&b, &mlp, x);
 }
 
-const tow_module_class tow_transformer_block_class = {.name = "TransformerBlock", .call = call};
+const tow_module_class tow_transformer_block_class = {
+    .name = "TransformerBlock", .call = call, .layout = TOW__LAYOUT(tow_transformer_block)};

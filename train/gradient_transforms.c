@@ -5,6 +5,7 @@
 
 #include "layers/params.h"
 #include "layers/pattern.h"
+#include "layers/tree.h"
 #include "src/graph/graph.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
@@ -25,6 +26,30 @@ static void chain_all(tow_update *u, const tow_gradient_transform *self)
     for (size_t i = 0; i < o->n; i++) tow_update_run(u, o->transforms[i]);
 }
 const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all, .separate = true};
+
+static bool check_left(tow_context *ctx, const char *caller, const char *what, const void *p, const void *frame)
+{
+    if (!p || !tow__is_left_behind(p, frame)) return true;
+    tow__fail(
+        ctx, TOW_INVALID_ARGUMENT,
+        "%s: %s was made in a function that has returned, and is gone; make transforms static, or members of a struct "
+        "that the caller holds, and TOW_CHAIN beside them",
+        caller, what);
+    return false;
+}
+
+bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_gradient_transform *transform,
+                                const void *frame)
+{
+    if (!transform) return true;
+    if (!check_left(ctx, caller, "a gradient transform", transform, frame)) return false;
+    if (transform->cls != &tow_chain_class) return true;
+    const tow_chain *chain = (const tow_chain *)transform;
+    if (!check_left(ctx, caller, "the list of a chain of gradient transforms", chain->transforms, frame)) return false;
+    for (size_t i = 0; i < chain->n; i++)
+        if (!tow__check_transform_stack(ctx, caller, chain->transforms[i], frame)) return false;
+    return true;
+}
 
 /* Parameter i matches the pattern of a rule. */
 static bool rule_matches(const tow_partition_rule *rule, const tow_update *u, size_t i)

@@ -9,6 +9,7 @@
 #include "src/graph/graph.h"
 #include "tow/ops.h"
 #include "tow/program.h"
+#include "train/transforms.h"
 #include "train/update.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -225,6 +226,8 @@ tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transfo
     if (state) *state = NULL;
     if (!context || !transform || !params || !state)
         return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
+    if (!tow__check_transform_stack(context, __func__, transform, __builtin_dwarf_cfa()))
+        return tow_context_status(context);
     TOW__ARITHMETIC(false);
     tow_params *trainable = NULL;
     tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);

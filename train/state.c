@@ -4,10 +4,12 @@
 #include <math.h>
 
 #include "layers/params.h"
+#include "layers/tree.h"
 #include "src/base/arithmetic.h"
 #include "src/io/json.h"
 #include "tow/program.h"
 #include "train/average.h"
+#include "train/transforms.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -187,6 +189,10 @@ tow_status tow_train_create(tow_context *context, const tow_module *model, const
     if (!context || !state) return tow__missing(context, __func__, "a context and a place for the train state");
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
+    const void *frame = __builtin_dwarf_cfa();
+    if (!tow__check_stack(context, __func__, model, frame) ||
+        !tow__check_transform_stack(context, __func__, options->transform, frame))
+        return tow_context_status(context);
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);
     if (!made) return TOW_OUT_OF_MEMORY;
     made->ctx = context;

@@ -33,4 +33,8 @@ static inline const double *tow__option(const double *value, const double *usual
 }
 static inline double tow__or_default(double value, double usual) { return value == 0 ? usual : value; }
 
+/* False, reported: a transform, or the list of a chain in it, lies on the stack below `frame`, that of the public function that got it. */
+bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_gradient_transform *transform,
+                                const void *frame);
+
 #endif

@@ -1,5 +1,6 @@
 /* Bidirectional: an RNN over the sequence and another one over its reversal, whose results are put together. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "transforms/rnn.h"
 
 /* Carries of a RNN; 0: its cell does not say. */
@@ -64,4 +65,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[n_out - 1] = m->merge ? m->merge(y[0], y[1]) : tow_concatenate(2, y, tow_value_type(y[0]).rank - 1);
 }
 
-const tow_module_class tow_bidirectional_class = {.name = "Bidirectional", .call = call};
+const tow_module_class tow_bidirectional_class = {
+    .name = "Bidirectional",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_bidirectional, TOW_MEMBER(tow_bidirectional, forward_rnn, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_bidirectional, backward_rnn, TOW_MEMBER_LAYER))};

@@ -7,6 +7,7 @@
  * a branch that does not write a variable hands out the value that it had before, and zeros for what it does not sow. */
 #include <stdio.h>
 
+#include "layers/tree.h"
 #include "tow/combinators.h"
 #include "tow/control.h"
 #include "tow/transforms.h"
@@ -112,8 +113,9 @@ static void add_written(choice *c, uint32_t variable)
 }
 
 /* Adds what branch k sows, as output `output`. False: an error. */
-static bool add_sown(choice *c, size_t k, const char *path, size_t output, tow__sown ***end)
+static bool add_sown(choice *c, size_t k, const tow__sown *sown, size_t output, tow__sown ***end)
 {
+    const char *path = sown->path;
     const tow_type type = tow_graph_output_type(c->bodies[k].graph, output);
     size_t i = 0;
     for (const tow__sown *s = c->all.frame.sown; s; s = s->next, i++) {
@@ -128,7 +130,8 @@ static bool add_sown(choice *c, size_t k, const char *path, size_t output, tow__
     }
     tow__sown *s = tow__trace_alloc(c->scope->model->trace, 1, sizeof *s);
     if (!s) return false;
-    s->path = path;
+    *s = *sown;
+    s->next = NULL;
     **end = s;
     *end = &s->next;
     c->sown_types[c->n_sown++] = type;
@@ -150,12 +153,19 @@ static bool unite(choice *c)
         size_t output = c->n_out + b->n_written;
         for (size_t i = 0; i < b->n_written; i++) add_written(c, b->written[i]);
         for (const tow__sown *s = b->frame.sown; s; s = s->next)
-            if (!add_sown(c, k, s->path, output++, &end)) return false;
+            if (!add_sown(c, k, s, output++, &end)) return false;
     }
     return true;
 }
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+/* What a branch hands out for a value that it does not sow: zeros, or of a reduced one what it was. */
+static tow_value unsown(const choice *c, tow_trace *t, const tow__sown *sown, tow_type type)
+{
+    const tow__sown *before = sown->reduced ? tow__find_sown(c->scope->model, sown->path) : NULL;
+    return before ? tow__import(t, before->value) : tow_full(t, type, sown->reduced ? sown->initial : 0);
+}
 
 /* A branch with the results that all have. */
 static void replay(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -173,7 +183,7 @@ static void replay(tow_trace *t, const tow_value *in, tow_value *out, void *user
                       ? results[output]
                       : tow__import(t, tow__variable_value(model, c->all.written[w]));
     for (const tow__sown *s = c->all.frame.sown; s; s = s->next, i++)
-        *next++ = find_sown(c, b->k, s->path, &output) ? results[output] : tow_full(t, c->sown_types[i], 0);
+        *next++ = find_sown(c, b->k, s->path, &output) ? results[output] : unsown(c, t, s, c->sown_types[i]);
 }
 
 static void replay_yes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -249,5 +259,15 @@ static void call_switch(tow_scope *scope, const tow_module *module, size_t n_in,
                        "switch: no .branches; expected TOW_LAYERS(TOW_MODULE(&first), ...)");
 }
 
-const tow_module_class tow_cond_class = {.name = "cond", .call = call_cond};
-const tow_module_class tow_switch_class = {.name = "switch", .call = call_switch};
+const tow_module_class tow_cond_class = {.name = "cond",
+                                         .call = call_cond,
+                                         .layout = TOW__LAYOUT_OF(tow_cond, TOW_MEMBER(tow_cond, yes, TOW_MEMBER_LAYER),
+                                                                  TOW_MEMBER(tow_cond, no, TOW_MEMBER_LAYER),
+                                                                  TOW_MEMBER(tow_cond, variables, TOW_MEMBER_RULES),
+                                                                  TOW_MEMBER(tow_cond, streams, TOW_MEMBER_RULES))};
+const tow_module_class tow_switch_class = {.name = "switch",
+                                           .call = call_switch,
+                                           .layout = TOW__LAYOUT_OF(tow_switch,
+                                                                    TOW_MEMBER(tow_switch, branches, TOW_MEMBER_LAYERS),
+                                                                    TOW_MEMBER(tow_switch, variables, TOW_MEMBER_RULES),
+                                                                    TOW_MEMBER(tow_switch, streams, TOW_MEMBER_RULES))};

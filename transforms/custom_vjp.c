@@ -5,6 +5,7 @@
  *     backward:  residuals..., cotangents...    ->  cotangents of captured values and inputs     its backward pass between two functions
  *
  * Captured values that are parameters are known by being the values of those that the layer asked for. */
+#include "layers/tree.h"
 #include "tow/autodiff.h"
 #include "tow/custom.h"
 #include "tow/transforms.h"
@@ -174,4 +175,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__body_free(&c.body);
 }
 
-const tow_module_class tow_custom_vjp_layer_class = {.name = "custom_vjp", .call = call};
+const tow_module_class tow_custom_vjp_layer_class = {
+    .name = "custom_vjp",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_custom_vjp_layer, TOW_MEMBER(tow_custom_vjp_layer, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_custom_vjp_layer, variables, TOW_MEMBER_RULES),
+                             TOW_MEMBER(tow_custom_vjp_layer, streams, TOW_MEMBER_RULES))};

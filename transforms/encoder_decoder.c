@@ -1,6 +1,7 @@
 /* EncoderDecoder: memory = norm(encoder(source)), result = norm(decoder(target, memory)). Both stacks are scans, to which masks and the
  * memory are broadcast. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/attention.h"
 #include "tow/transforms.h"
 
@@ -72,4 +73,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = normalise(scope, m, "decoder_norm", y);
 }
 
-const tow_module_class tow_encoder_decoder_class = {.name = "EncoderDecoder", .call = call};
+const tow_module_class tow_encoder_decoder_class = {
+    .name = "EncoderDecoder",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_encoder_decoder, TOW_MEMBER(tow_encoder_decoder, encoder, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_encoder_decoder, decoder, TOW_MEMBER_LAYER))};

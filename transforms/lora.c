@@ -8,6 +8,7 @@
 
 #include "layers/layer.h"
 #include "layers/pattern.h"
+#include "layers/tree.h"
 #include "tow/initializers.h"
 #include "tow/lora.h"
 #include "tow/numpy.h"
@@ -118,4 +119,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                    "LoRA: no parameter of the layer matches .filter; expected patterns such as \"**/kernel\"");
 }
 
-const tow_module_class tow_lora_class = {.name = "LoRA", .call = call};
+const tow_module_class tow_lora_class = {.name = "LoRA",
+                                         .call = call,
+                                         .layout =
+                                             TOW__LAYOUT_OF(tow_lora, TOW_MEMBER(tow_lora, inner, TOW_MEMBER_LAYER),
+                                                            TOW_MEMBER(tow_lora, filter, TOW_MEMBER_NAMES))};

@@ -7,6 +7,7 @@
 
 #include "layers/initializers.h"
 #include "layers/pattern.h"
+#include "layers/tree.h"
 #include "tow/graph.h"
 #include "transforms/view.h"
 
@@ -228,4 +229,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     check_used(scope, c);
 }
 
-const tow_module_class tow_map_variables_class = {.name = "map_variables", .call = call};
+const tow_module_class tow_map_variables_class = {
+    .name = "map_variables",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_map_variables, TOW_MEMBER(tow_map_variables, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_map_variables, variables, TOW_MEMBER_NAMES))};

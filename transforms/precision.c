@@ -1,6 +1,7 @@
 /* Precision: a layer around another one, which sets the default element types of the layers in it. It is called in the scope of
  * the wrapper itself, so nothing about names changes. */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/transforms.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -16,4 +17,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         if (tow_dtype_is_float(tow_value_type(out[i]).dtype)) out[i] = tow__as(out[i], output);
 }
 
-const tow_module_class tow_precision_class = {.name = "Precision", .call = call};
+const tow_module_class tow_precision_class = {
+    .name = "Precision",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_precision, TOW_MEMBER(tow_precision, inner, TOW_MEMBER_LAYER))};

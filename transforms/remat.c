@@ -1,6 +1,7 @@
 /* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
  * random keys changes; what it records becomes the body of a remat equation. New values of variables are outputs of
  * that equation, so they are taken from the forward pass and recomputing the body repeats no update. */
+#include "layers/tree.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"
 
@@ -23,4 +24,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__body_free(&body);
 }
 
-const tow_module_class tow_remat_class = {.name = "remat", .call = call};
+const tow_module_class tow_remat_class = {
+    .name = "remat",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(
+        tow_remat, TOW_MEMBER(tow_remat, inner, TOW_MEMBER_LAYER), TOW_MEMBER(tow_remat, policy, TOW_MEMBER_POLICY),
+        TOW_MEMBER(tow_remat, variables, TOW_MEMBER_RULES), TOW_MEMBER(tow_remat, streams, TOW_MEMBER_RULES))};

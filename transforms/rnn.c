@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 #include "tow/recurrent.h"
 #include "transforms/rnn.h"
@@ -276,7 +277,11 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!m->in_place) tow_scope_end(c.cell_scope);
 }
 
-const tow_module_class tow_rnn_class = {.name = "RNN", .call = call};
+const tow_module_class tow_rnn_class = {.name = "RNN",
+                                        .call = call,
+                                        .layout = TOW__LAYOUT_OF(tow_rnn, TOW_MEMBER(tow_rnn, inner, TOW_MEMBER_LAYER),
+                                                                 TOW_MEMBER(tow_rnn, variables, TOW_MEMBER_RULES),
+                                                                 TOW_MEMBER(tow_rnn, streams, TOW_MEMBER_RULES))};
 
 /* ---- the carry --------------------------------------------------------------------------------------------------- */
 

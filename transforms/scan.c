@@ -1,6 +1,7 @@
 /* scan as a layer: `length` copies of the inner layer, one after the other. The loop itself is in loop.c. */
 #include <inttypes.h>
 
+#include "layers/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/loop.h"
@@ -178,4 +179,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__lift_check_used(scope, "scan", c.loop.lift);
 }
 
-const tow_module_class tow_scan_class = {.name = "scan", .call = call};
+const tow_module_class tow_scan_class = {.name = "scan",
+                                         .call = call,
+                                         .layout =
+                                             TOW__LAYOUT_OF(tow_scan, TOW_MEMBER(tow_scan, inner, TOW_MEMBER_LAYER),
+                                                            TOW_MEMBER(tow_scan, shared_collections, TOW_MEMBER_NAMES),
+                                                            TOW_MEMBER(tow_scan, variables, TOW_MEMBER_RULES),
+                                                            TOW_MEMBER(tow_scan, streams, TOW_MEMBER_RULES))};

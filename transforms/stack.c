@@ -2,6 +2,7 @@
  * itself is in loop.c. */
 #include <inttypes.h>
 
+#include "layers/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/loop.h"
@@ -91,7 +92,14 @@ static void call_remat_scan(tow_scope *scope, const tow_module *module, size_t n
     tow__lift_check_used(scope, "remat_scan", r.lift);
 }
 
-const tow_module_class tow_remat_scan_class = {.name = "remat_scan", .call = call_remat_scan};
+const tow_module_class tow_remat_scan_class = {
+    .name = "remat_scan",
+    .call = call_remat_scan,
+    .layout = TOW__LAYOUT_OF(tow_remat_scan, TOW_MEMBER(tow_remat_scan, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_remat_scan, policy, TOW_MEMBER_POLICY),
+                             TOW_MEMBER(tow_remat_scan, shared_collections, TOW_MEMBER_NAMES),
+                             TOW_MEMBER(tow_remat_scan, variables, TOW_MEMBER_RULES),
+                             TOW_MEMBER(tow_remat_scan, streams, TOW_MEMBER_RULES))};
 
 /* ---- layer_stack ------------------------------------------------------------------------------------------------- */
 
@@ -199,4 +207,12 @@ static void call_layer_stack(tow_scope *scope, const tow_module *module, size_t 
     tow__lift_check_used(scope, "layer_stack", r.loop.lift);
 }
 
-const tow_module_class tow_layer_stack_class = {.name = "layer_stack", .call = call_layer_stack};
+const tow_module_class tow_layer_stack_class = {
+    .name = "layer_stack",
+    .call = call_layer_stack,
+    .layout = TOW__LAYOUT_OF(tow_layer_stack, TOW_MEMBER(tow_layer_stack, pattern, TOW_MEMBER_LAYERS),
+                             TOW_MEMBER(tow_layer_stack, first, TOW_MEMBER_LAYERS),
+                             TOW_MEMBER(tow_layer_stack, last, TOW_MEMBER_LAYERS),
+                             TOW_MEMBER(tow_layer_stack, shared_collections, TOW_MEMBER_NAMES),
+                             TOW_MEMBER(tow_layer_stack, variables, TOW_MEMBER_RULES),
+                             TOW_MEMBER(tow_layer_stack, streams, TOW_MEMBER_RULES))};

@@ -1,5 +1,6 @@
 /* tied: a layer around another one, one of whose parameters is that of another layer, or its transpose. */
 #include "layers/initializers.h"
+#include "layers/tree.h"
 #include "transforms/view.h"
 
 /* What one call of the layer works on. */
@@ -70,4 +71,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                        c.m->parameter ? c.m->parameter : "kernel");
 }
 
-const tow_module_class tow_tied_class = {.name = "tied", .call = call};
+const tow_module_class tow_tied_class = {.name = "tied",
+                                         .call = call,
+                                         .layout =
+                                             TOW__LAYOUT_OF(tow_tied, TOW_MEMBER(tow_tied, inner, TOW_MEMBER_LAYER),
+                                                            TOW_MEMBER(tow_tied, parameter, TOW_MEMBER_TEXT),
+                                                            TOW_MEMBER(tow_tied, to, TOW_MEMBER_TEXT))};

@@ -2,6 +2,7 @@
  * loop (loop.h), but all rows are computed together. */
 #include <inttypes.h>
 
+#include "layers/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/loop.h"
@@ -99,4 +100,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!m->unrolled || loop.turns > 0) tow__lift_check_used(scope, "vmap", loop.lift);
 }
 
-const tow_module_class tow_vmap_layer_class = {.name = "vmap", .call = call};
+const tow_module_class tow_vmap_layer_class = {
+    .name = "vmap",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(tow_vmap_layer, TOW_MEMBER(tow_vmap_layer, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_vmap_layer, variables, TOW_MEMBER_RULES),
+                             TOW_MEMBER(tow_vmap_layer, streams, TOW_MEMBER_RULES))};

@@ -6,6 +6,7 @@
  * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes; what a norm
  * keeps of a parameter stands beside it, in a child of the scope that asked for it: "layer/WeightNorm/kernel/scale". */
 #include "layers/layer.h"
+#include "layers/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/view.h"
@@ -141,5 +142,12 @@ static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_
                      n_out, out);
 }
 
-const tow_module_class tow_weight_norm_class = {.name = "WeightNorm", .call = call_weight_norm};
-const tow_module_class tow_spectral_norm_class = {.name = "SpectralNorm", .call = call_spectral_norm};
+const tow_module_class tow_weight_norm_class = {
+    .name = "WeightNorm",
+    .call = call_weight_norm,
+    .layout = TOW__LAYOUT_OF(tow_weight_norm, TOW_MEMBER(tow_weight_norm, inner, TOW_MEMBER_LAYER),
+                             TOW_MEMBER(tow_weight_norm, filter, TOW_MEMBER_NAMES))};
+const tow_module_class tow_spectral_norm_class = {
+    .name = "SpectralNorm",
+    .call = call_spectral_norm,
+    .layout = TOW__LAYOUT_OF(tow_spectral_norm, TOW_MEMBER(tow_spectral_norm, inner, TOW_MEMBER_LAYER))};

@@ -5,6 +5,7 @@
  *
  * Everything else, parameters above all, is captured like any outer value: the iterations share it and do not write it. */
 #include "layers/scope.h"
+#include "layers/tree.h"
 #include "tow/autodiff.h"
 #include "tow/control.h"
 #include "tow/transforms.h"
@@ -229,4 +230,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__body_free(&c.body);
 }
 
-const tow_module_class tow_while_class = {.name = "while", .call = call};
+const tow_module_class tow_while_class = {
+    .name = "while",
+    .call = call,
+    .layout = TOW__LAYOUT_OF(
+        tow_while, TOW_MEMBER(tow_while, condition, TOW_MEMBER_LAYER), TOW_MEMBER(tow_while, body, TOW_MEMBER_LAYER),
+        TOW_MEMBER(tow_while, variables, TOW_MEMBER_RULES), TOW_MEMBER(tow_while, streams, TOW_MEMBER_RULES))};

@@ -83,7 +83,7 @@ typedef struct tow_function_layer {
 /* ---- Sequential: layers one after the other ---------------------------------------------------------------------- */
 /* Layer i is the child layers_i, or has the name that TOW_NAMED gives it.
  *     tow_sequential s = TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&b));
- * At least one layer; the list lives as long as the enclosing block. Or, in C++, too, of an array that lives as long as it is used:
+ * At least one layer; the list lives as long as the enclosing block (docs/where-layers-live.md, tow_module_copy). Or, in C++, too, of an array that lives as long as it is used:
  *     const tow_module *layers[] = {TOW_MODULE(&a), TOW_MODULE(&b)};
  *     tow_sequential s = TOW_SEQUENTIAL_OF(layers);
  * The first layer gets all inputs, each further one the result of the layer before it; the last one gives all outputs. */

@@ -15,6 +15,7 @@ extern "C" {
 typedef struct tow_scope tow_scope;
 typedef struct tow_module tow_module;
 struct tow_cell_methods;
+struct tow_module_layout;
 
 /* What all layers of one kind share. */
 typedef struct tow_module_class {
@@ -23,6 +24,8 @@ typedef struct tow_module_class {
     void (*call)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out);
     const struct tow_cell_methods *cell; /* of cells of recurrent networks, see recurrent.h; NULL: any other layer */
+    const struct tow_module_layout
+        *layout; /* what the struct points to, for tow_module_copy (copy.h); NULL: nobody knows */
 } tow_module_class;
 
 /* First member of every layer struct. */
@@ -73,6 +76,20 @@ struct tow_module {
 TOW_API tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x);
 TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in,
                                 const tow_value *in, size_t n_out, tow_value *out);
+
+/* Calls a layer in this very scope: its parameters, variables and children have the paths that they would have if the caller itself
+ * asked for them. So a choice or a loop adds no level, as in Flax, where nn.cond, nn.switch and nn.while_loop call functions of the
+ * module that they are given:
+ *     tow_cond step = TOW_COND(.yes = TOW_MODULE(&TOW_NAMED("deep", &mlp)), .no = TOW_MODULE(&TOW_NAMED("flat", &dense)));
+ *     tow_apply_here_n(scope, &step, 2, in, 1, &y);                                 params "deep/...", "flat/kernel"
+ * Two layers that ask for one path share what is there, and their draws count on. What is captured at this path is the output of the
+ * caller. */
+#define tow_apply_here(scope, layer, x) tow_apply_module_here(scope, &(layer)->module, tow_at((x), TOW_HERE))
+#define tow_apply_here_n(scope, layer, n_in, in, n_out, out)                                                           \
+    tow_apply_module_here_n(scope, &(layer)->module, n_in, in, n_out, out)
+TOW_API tow_value tow_apply_module_here(tow_scope *scope, const tow_module *module, tow_value x);
+TOW_API void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
+                                     size_t n_out, tow_value *out);
 
 /* The trace that the layer records in. */
 TOW_API tow_trace *tow_scope_trace(tow_scope *scope);
@@ -150,6 +167,19 @@ TOW_API bool tow_scope_initialising(const tow_scope *scope);
  * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
  * did. Error: TOW_UNSUPPORTED inside a function given to an operation such as tow_remat_function. */
 TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
+/* The same of one value "collection/path/name" that all calls in this scope make together, such as a sum of auxiliary losses: it begins
+ * with `initial` in every element, and becomes reduce(what it was, value), tow_add for instance. (sow of Flax with init_fn and reduce_fn;
+ * the value of an earlier call of the model does not come in, as if the collection were not passed to apply.) A call in a choice that is
+ * not made leaves it as it was. Errors: as of tow_sow; TOW_TYPE_MISMATCH for values of different types; TOW_UNSUPPORTED in the body of a
+ * TOW_WHILE, whose iterations hand on variables under a rule TOW_CARRIED only. */
+TOW_API bool tow_sow_reduced(tow_scope *scope, const char *collection, const char *name, tow_value value,
+                             double initial, tow_value (*reduce)(tow_value before, tow_value value));
+/* value plus the variable `name` of the collection "perturbations", zeros of the type of `value`: the gradient with respect to the
+ * variable is that with respect to the value, wherever it is inside of the model (perturb of Flax). A state without the collection, or
+ * none, leaves the value alone. In a graph of tow_loss variable i is input tow_params_count(params) + i, of which
+ * tow_value_and_grad takes gradients as of any other. Errors: TOW_NOT_FOUND if the state has other perturbations and not this one;
+ * TOW_TYPE_MISMATCH if it is of another type. */
+TOW_API tow_value tow_perturb(tow_scope *scope, const char *name, tow_value value);
 
 /* What a layer asks its scope for. Functions of layers that change how others see their variables get one, and make others:
  * TOW_MAP_VARIABLES in tow/transforms.h. */

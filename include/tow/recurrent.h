@@ -5,8 +5,12 @@
  *     tow_value y = tow_apply(scope, "rnn", &rnn, x);                  x [batch, time, in] -> [batch, time, 128]
  *
  * A cell is a layer with inputs (carry..., x) and outputs (carry..., y). Its carry has the batch axes of x. Parameter names,
- * shapes and initial values are those of Flax's linen: each gate is a Dense without a level of its own, "ii/kernel". The carry is
- * of the type that the cell computes in. */
+ * shapes and initial values are those of Flax's linen: each gate is a Dense without a level of its own, "ii/kernel".
+ *
+ * Types: a carry is of .param_dtype, as in Flax, or of the type that the cell computes in if that is wider; but the SimpleCell without
+ * .residual, of which each carry is made anew, has carries of the type of computation. What a cell adds to a carry is rounded to the type
+ * of computation, and the carry is not: with .dtype = TOW_BF16 over parameters of f32, carries and results are f32. A carry that is given
+ * may be of any float type; results promote to it. */
 #ifndef TOW_RECURRENT_H
 #define TOW_RECURRENT_H
 

@@ -12,6 +12,7 @@
 #include "tow/check.h"
 #include "tow/combinators.h"
 #include "tow/control.h"
+#include "tow/copy.h"
 #include "tow/custom.h"
 #include "tow/data.h"
 #include "tow/generate.h"

@@ -75,6 +75,8 @@ typedef struct tow_method {
     const tow_module *inner;
     void (*function)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                      tow_value *out); /* as tow_module_class.call; module: `inner` */
+    const char *name; /* "encode": tow_model_options.capture hands outputs out as "intermediates/path/encode/0", by the pattern
+                         "path:encode"; NULL: as those of the layer, "__call__" */
 } tow_method;
 #define TOW_METHOD(...) TOW__WRAPPER(tow_method, __VA_ARGS__)
 
@@ -123,7 +125,7 @@ typedef struct tow_layer_stack {
     const tow_lift_rule *variables, *streams;
 } tow_layer_stack;
 #define TOW_LAYER_STACK(...) TOW__LAYER(tow_layer_stack, __VA_ARGS__)
-/* A list of layers that lives as long as the block that it stands in: TOW_LAYERS(TOW_MODULE(&cheap), TOW_MODULE(&block)). */
+/* A list of layers that lives as long as the block that it stands in (docs/where-layers-live.md): TOW_LAYERS(TOW_MODULE(&cheap), TOW_MODULE(&block)). */
 #define TOW_LAYERS(...) ((const tow_module *const[]){__VA_ARGS__, NULL})
 
 /* ---- vmap: one layer on many rows at once, each with parameters of its own or all with the same ------------------ */
@@ -213,36 +215,45 @@ TOW_API extern const tow_module_class tow_cond_class, tow_switch_class, tow_whil
  * Inputs: those of `inner`. Outputs: those of `inner` (the scalar, then n_aux others), then a gradient for each input that is a float.
  * Parameters are those of `inner`, at the same paths; they get their gradients when the model is differentiated, through the
  * derivatives as well. Variables are written, values sown and keys drawn once, as by a call of `inner`.
- * Errors: a first output that is no float scalar, no float input; those of differentiation (a while without .max_iterations); as of
- * TOW_REMAT for rules. */
+ * With .wrt, a list of paths of parameters below this layer, their gradients come behind those of the inputs, in its order; then no
+ * input need be a float:
+ *     tow_value_and_grad_layer fit = TOW_VALUE_AND_GRAD(&loss, .wrt = TOW_NAMES("dense/kernel", "dense/bias"));
+ * A parameter that is mapped or normed is differentiated as it is stored.
+ * Errors: a first output that is no float scalar; no float input and no .wrt; a parameter that `inner` does not have; those of
+ * differentiation (a while without .max_iterations); as of TOW_REMAT for rules. */
 typedef struct tow_value_and_grad_layer {
     tow_module module;
     const tow_module *inner;
     size_t n_aux;
+    const char *const *wrt; /* parameters, NULL-terminated; NULL: none */
     const tow_lift_rule *variables, *streams; /* TOW_HIDDEN: what `inner` does not see (tow/lifting.h); NULL: it sees all */
 } tow_value_and_grad_layer;
 #define TOW_VALUE_AND_GRAD(...) TOW__WRAPPER(tow_value_and_grad_layer, __VA_ARGS__)
 
 /* ---- vjp: a layer and a product with its transposed Jacobian ----------------------------------------------------- */
 /* Inputs:  those of `inner`, then a cotangent for each of its outputs that is a float.
- * Outputs: those of `inner`, then a cotangent for each of its inputs that is a float.
+ * Outputs: those of `inner`, then a cotangent for each of its inputs that is a float, then one for each parameter in .wrt
+ * (nn.vjp of Flax with vjp_variables).
  * Otherwise as TOW_VALUE_AND_GRAD. Errors: cotangents of other types than the outputs. */
 typedef struct tow_vjp_layer {
     tow_module module;
     const tow_module *inner;
     size_t n_inputs, n_outputs; /* of `inner`; 0: one */
+    const char *const *wrt;     /* parameters, NULL-terminated; NULL: none */
     const tow_lift_rule *variables, *streams;
 } tow_vjp_layer;
 #define TOW_VJP(...) TOW__WRAPPER(tow_vjp_layer, __VA_ARGS__)
 
 /* ---- jvp: a layer and a product with its Jacobian ---------------------------------------------------------------- */
-/* Inputs:  those of `inner`, then a tangent for each of them that is a float.
+/* Inputs:  those of `inner`, then a tangent for each of them that is a float, then one for each parameter in .wrt (nn.jvp of
+ * Flax with variable_tangents); those of other parameters are zeros.
  * Outputs: those of `inner`, then a tangent for each of them that is a float.
- * Otherwise as TOW_VALUE_AND_GRAD; parameters have no tangents. Errors: tangents of other types than the inputs. */
+ * Otherwise as TOW_VALUE_AND_GRAD. Errors: tangents of other types than the inputs. */
 typedef struct tow_jvp_layer {
     tow_module module;
     const tow_module *inner;
     size_t n_inputs, n_outputs; /* of `inner`; 0: one */
+    const char *const *wrt;     /* parameters, NULL-terminated; NULL: none */
     const tow_lift_rule *variables, *streams;
 } tow_jvp_layer;
 #define TOW_JVP(...) TOW__WRAPPER(tow_jvp_layer, __VA_ARGS__)

@@ -45,13 +45,18 @@ class MLP(nn.Module):
 
 
 class RNN(nn.RNN):
-    """Begins with zeros of the type that the cell computes in: its own carries are of param_dtype, which a scan refuses."""
+    """Begins with the cell's own carry, which is of param_dtype, where a scan takes it. Where the cell returns another type than that,
+    a scan refuses: then it begins with zeros of the type that is returned."""
 
     carries: int = 1
 
     def __call__(self, x):
         cell = self.cell
         dtype = cell.dtype or jnp.promote_types(x.dtype, cell.param_dtype)
+        if not (isinstance(cell, nn.SimpleCell) and not cell.residual):
+            dtype = jnp.promote_types(dtype, cell.param_dtype)
+            if dtype == cell.param_dtype:
+                return super().__call__(x)
         shape = (x.shape[0], *x.shape[2:-1], cell.features)
         carry = (jnp.zeros(shape, dtype),) * self.carries
         return super().__call__(x, initial_carry=carry if self.carries > 1 else carry[0])
@@ -61,6 +66,7 @@ class RNN(nn.RNN):
 RECURRENT = {"recurrent_kernel_init": INIT.he_normal(), "bias_init": INIT.normal(0.3)}
 CASES = {
     "rnn_simple": (lambda t: RNN(nn.SimpleCell(4, **RECURRENT, **t)), (2, 4, 3)),
+    "rnn_residual": (lambda t: RNN(nn.SimpleCell(4, residual=True, **RECURRENT, **t)), (2, 4, 3)),
     "rnn_lstm": (lambda t: RNN(nn.LSTMCell(4, **RECURRENT, **t), carries=2), (2, 4, 3)),
     "rnn_optimized": (lambda t: RNN(nn.OptimizedLSTMCell(4, **RECURRENT, **t), carries=2), (2, 4, 3)),
     "rnn_gru": (lambda t: RNN(nn.GRUCell(4, **RECURRENT, **t)), (2, 4, 3)),

@@ -52,12 +52,14 @@ static bool with_case(const char *name, tow_dtype x, tow_layer_dtype dtype, tow_
     }
 #define RECURRENT .recurrent_kernel_init = tow_init_he_normal(), .bias_init = tow_init_normal(0.3)
     tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 4, RECURRENT, TYPES);
+    tow_simple_cell residual = TOW_SIMPLE_CELL(.features = 4, .residual = true, RECURRENT, TYPES);
     tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 4, RECURRENT, TYPES);
     tow_optimized_lstm_cell optimized = TOW_OPTIMIZED_LSTM_CELL(.features = 4, RECURRENT, TYPES);
     tow_gru_cell gru = TOW_GRU_CELL(.features = 4, RECURRENT, TYPES);
     tow_mgu_cell mgu = TOW_MGU_CELL(.features = 4, .recurrent_kernel_init = tow_init_he_normal(), TYPES);
     tow_conv_lstm_cell conv_lstm = TOW_CONV_LSTM_CELL(.features = 3, .kernel_size = {3}, TYPES);
     CASE("rnn_simple", TOW_RNN(&simple), TYPE(x, 2, 4, 3))
+    CASE("rnn_residual", TOW_RNN(&residual), TYPE(x, 2, 4, 3))
     CASE("rnn_lstm", TOW_RNN(&lstm), TYPE(x, 2, 4, 3))
     CASE("rnn_optimized", TOW_RNN(&optimized), TYPE(x, 2, 4, 3))
     CASE("rnn_gru", TOW_RNN(&gru), TYPE(x, 2, 4, 3))
@@ -275,7 +277,7 @@ static void test_golden(void **unused)
     }
     assert_true(feof(file));
     fclose(file);
-    assert_int_equal(lines, 1764);
+    assert_int_equal(lines, 1828);
     release(&r);
 }
 
