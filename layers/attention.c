@@ -220,14 +220,12 @@ static tow_value normalise(tow_scope *scope, const tow_multi_head_attention *m, 
 }
 
 /* Queries and keys at their positions. */
-static void rotate(const tow_multi_head_attention *m, const tow__attention_call *c, tow_value *q, tow_value *k)
+static void rotate(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c, tow_value *q,
+                   tow_value *k)
 {
     tow_value at = c->positions;
     if (!m->rope) return;
-    if (!tow_is_null(c->start)) {
-        tow_value here = tow_iota(tow_value_trace(*q), tow_make_type(TOW_I32, 1, &c->T), 0);
-        at = tow_add(here, c->start);
-    }
+    if (!tow_is_null(c->start)) at = tow__positions_from(scope, c->start, c->T);
     *q = tow_apply_rope(*q, at, &m->rope_options);
     *k = tow_apply_rope(*k, c->x_q.id == c->x_k.id ? at : (tow_value){0}, &m->rope_options);
 }
@@ -296,7 +294,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value qkv[3] = {q, k, v};
     tow__promote_floats(3, qkv);
     q = qkv[0], k = qkv[1], v = qkv[2];
-    rotate(m, &c, &q, &k);
+    rotate(scope, m, &c, &q, &k);
     if (tow__scope_failed(scope) || (counts && !tow__update_cache(scope, m, &c, &k, &v)) ||
         (c.remembers && !tow__remember(scope, m, &k, &v)) || !check_broadcast(scope, &c, "mask", c.mask) ||
         !check_broadcast(scope, &c, "bias", c.bias))

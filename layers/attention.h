@@ -11,7 +11,7 @@ typedef struct tow__attention_call {
     int64_t B, T, S, H, G, D;                       /* G key heads, D features of a head */
     tow_value x_q, x_k, x_v, mask, bias, positions; /* with one batch axis */
     tow_type type;                                  /* of x_q as it was given */
-    tow_value start;                                /* decoding: i32 [], the position of the first query */
+    tow_value start;                                /* decoding: i32 [] or [B], the position of the first query */
     bool causal;
     bool remembers; /* decoding with a memory */
     double scale;
@@ -27,8 +27,11 @@ tow_value tow__weigh_values(const tow__attention_call *c, tow_value weights, tow
 
 /* ---- attention_cache.c ------------------------------------------------------------------------------------------- */
 
-/* The variable "cache_index" of this scope as the call finds it. */
+/* The variable "cache_index" of this scope as the call finds it: i32 [], or [B] where the caller has replaced it so, and each row has
+ * positions of its own. */
 tow_value tow__cache_index(tow_scope *scope);
+/* i32 [T] or [B, T]: the positions behind it. */
+tow_value tow__positions_from(tow_scope *scope, tow_value index, int64_t T);
 /* It goes on by n: to be called when the old value has been used, so that the new one may take its place. */
 void tow__advance_index(tow_scope *scope, tow_value index, int64_t n);
 /* Puts k and v of this call [B, T, G, D] into the cache, which they become [B, S, G, D]; S of the call is that of the cache. False:

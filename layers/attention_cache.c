@@ -3,21 +3,63 @@
  *   cached_key, cached_value  [B, cache_length, G, D]      cache_index  i32 []
  *   memory_key, memory_value  [B, S, G, D]
  *
- * A call replaces the rows from cache_index on by its own. Nothing else is read from the old arrays before they are written, so that
- * a program to whose inputs the new ones are donated writes some rows and copies nothing. Those of a memory are written whole by the
- * calls that project it, and only read by the others. */
+ * A caller whose rows have positions of their own, such as the generator, replaces cache_index by i32 [B].
+ *
+ * A call replaces the rows from cache_index on by its own. Nothing else is read from the old arrays before they are
+ * written, so that a program to whose inputs the new ones are donated writes some rows and copies nothing. Those of a
+ * memory are written whole by the calls that project it, and only read by the others. */
 #include "layers/attention.h"
+#include "tow/indexing.h"
 
 static const char cache[] = "cache";
 
 tow_value tow__cache_index(tow_scope *scope)
 {
+    if (!tow_scope_initialising(scope) && tow_has_variable(scope, cache, "cache_index")) {
+        tow_value index = tow_get_variable(scope, cache, "cache_index");
+        const tow_type type = tow_value_type(index);
+        if (type.rank == 1 && type.dtype == TOW_I32) return index;
+    }
     return tow_variable(scope, cache, "cache_index", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
+}
+
+tow_value tow__positions_from(tow_scope *scope, tow_value index, int64_t T)
+{
+    const tow_value here = tow_iota(tow_scope_trace(scope), tow_make_type(TOW_I32, 1, &T), 0);
+    const tow_type type = tow_value_type(index);
+    if (tow_is_null(index) || type.rank == 0) return tow_add(here, index);
+    const int64_t dims[2] = {type.dims[0], T};
+    return tow_add(tow_broadcast_to(here, 2, dims), tow_broadcast_to(tow_expand_dims(index, 1), 2, dims));
 }
 
 void tow__advance_index(tow_scope *scope, tow_value index, int64_t n)
 {
     if (!tow__scope_failed(scope)) tow_set_variable(scope, cache, "cache_index", tow_add_scalar(index, (double)n));
+}
+
+/* all [B, length, G, D] with rows [B, T, G, D] from start[b] on; those in front of the first position or behind the
+ * last are dropped. */
+static tow_value scatter_rows(tow_scope *scope, tow_value all, tow_value rows, tow_value start)
+{
+    static const tow_scatter_dims dims = {.n_window = 2,
+                                          .n_inserted = 1,
+                                          .n_batching = 1,
+                                          .n_index = 1,
+                                          .update_window_dims = {2, 3},
+                                          .inserted_window_dims = {1},
+                                          .operand_batching_dims = {0},
+                                          .scatter_indices_batching_dims = {0},
+                                          .scatter_dims_to_operand_dims = {1}};
+    const tow_type type = tow_value_type(rows), index = tow_value_type(start);
+    if (index.dims[0] != type.dims[0]) {
+        tow_scope_fail(
+            scope, TOW_SHAPE_MISMATCH,
+            "MultiHeadAttention: the variable \"cache_index\" has positions of %lld sequences, the call has %lld",
+            (long long)index.dims[0], (long long)type.dims[0]);
+        return (tow_value){0};
+    }
+    const tow_value places = tow_expand_dims(tow__positions_from(scope, start, type.dims[1]), 2);
+    return tow_scatter_general(TOW_SCATTER_SET, all, places, rows, &dims, TOW_INDEX_FILL, true);
 }
 
 /* The rows of `name` with those of the call put in, or, while initialising, zeros of the cache's type. */
@@ -28,7 +70,10 @@ static tow_value put_rows(tow_scope *scope, const char *name, tow_value rows, in
     tow_value all = tow_variable(scope, cache, name, type, tow_init_zeros());
     if (tow_is_null(all)) return all;
     tow_value zero = tow_zeros_like(start);
-    all = tow_dynamic_update_slice(all, rows, (tow_value[]){zero, start, zero, zero});
+    if (tow_value_type(start).rank == 1)
+        all = scatter_rows(scope, all, rows, start);
+    else
+        all = tow_dynamic_update_slice(all, rows, (tow_value[]){zero, start, zero, zero});
     tow_set_variable(scope, cache, name, all);
     return all;
 }

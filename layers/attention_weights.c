@@ -3,13 +3,16 @@
 
 #include "layers/attention.h"
 
-/* i32 [T, S]: the distance from query i back to key j, i + start - j. */
+/* i32 [T, S] or [B, 1, T, S]: the distance from query i back to key j, i + start - j. */
 static tow_value distances(const tow__attention_call *c, tow_trace *t)
 {
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){c->T, c->S});
     tow_value row = tow_iota(t, type, 0), column = tow_iota(t, type, 1);
     if (tow_is_null(c->start)) return tow_sub(tow_add_scalar(row, (double)(c->S - c->T)), column);
-    return tow_sub(tow_add(row, c->start), column);
+    if (tow_value_type(c->start).rank == 0) return tow_sub(tow_add(row, c->start), column);
+    const int64_t dims[4] = {c->B, 1, c->T, c->S};
+    const tow_value start = tow_reshape(c->start, 4, (int64_t[]){c->B, 1, 1, 1});
+    return tow_add(tow_broadcast_to(tow_sub(row, column), 4, dims), tow_broadcast_to(start, 4, dims));
 }
 
 /* bool, broadcastable to [B, H, T, S]; null: everything is visible. */

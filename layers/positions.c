@@ -10,9 +10,8 @@ static tow_value read_positions(tow_scope *scope, const char *layer, bool decode
 {
     tow_type x = tow_value_type(in[0]);
     if (n_in == 1) {
-        tow_value here = tow_iota(tow_scope_trace(scope), tow_make_type(TOW_I32, 1, &x.dims[1]), 0);
-        if (!decode) return here;
-        tow_value index = tow__cache_index(scope), after = tow_add(here, index);
+        if (!decode) return tow_iota(tow_scope_trace(scope), tow_make_type(TOW_I32, 1, &x.dims[1]), 0);
+        tow_value index = tow__cache_index(scope), after = tow__positions_from(scope, index, x.dims[1]);
         tow__advance_index(scope, index, x.dims[1]);
         return after;
     }

@@ -17,8 +17,8 @@ static tow_value cut_below(tow_value logits, tow_value least)
     return tow_select(tow_ge(logits, least), logits, tow_full_like(logits, -INFINITY));
 }
 
-/* logits / temperature. Where the largest quotient of a row is far from zero, so that it swallows the noise of the draw or is no finite
- * number, (logits - largest) / temperature, which has the same softmax. */
+/* logits / temperature. Where the largest quotient of a row is far from zero, so that it swallows the noise of the draw
+ * or is no finite number, (logits - largest) / temperature, which has the same softmax. */
 static tow_value heat(tow_value logits, double temperature)
 {
     const bool twice = tow_value_type(logits).dtype == TOW_F64;
@@ -54,8 +54,9 @@ static tow_value count_true(tow_value x)
     return tow_reduce_sum_keepdims(tow_convert(x, TOW_I32), 1, &last);
 }
 
-/* A token stays if those before it, in descending order and equal ones in that of their indices, have a probability below p
- * together: the first one always does. So n tokens stay: all above the n-th one, and as many of its equals as there is room for. */
+/* A token stays if those before it, in descending order and equal ones in that of their indices, have a probability
+ * below p together: the first one always does. So n tokens stay: all above the n-th one, and as many of its equals as
+ * there is room for. */
 static tow_value cut_to_p(tow_value logits, double p)
 {
     if (tow_is_null(logits)) return logits;

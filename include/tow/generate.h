@@ -1,5 +1,5 @@
-/* Generating text, or any tokens, with a model that decodes: choosing a token from logits, and a generator that holds the cache
- * and the programs. docs/attention.md shows a whole program. */
+/* Generating text, or any tokens, with a model that decodes: choosing a token from logits, and a generator that holds
+ * the cache and the programs. docs/attention.md shows a whole program. */
 #ifndef TOW_GENERATE_H
 #define TOW_GENERATE_H
 
@@ -9,60 +9,146 @@
 extern "C" {
 #endif
 
-/* How a token is chosen; zero: the likeliest. Cuts are made one after the other, as Hugging Face's generate makes them. */
+/* How a token is chosen; zero: the likeliest. Cuts are made one after the other, as Hugging Face's generate does. */
 typedef struct tow_sampling {
-    /* Logits are divided by it; 0: the likeliest token, without a draw. However small it is, the likeliest token is drawn in the
-     * limit, and of equal ones each with the same probability. */
+    /* Logits are divided by it; 0: the likeliest token, without a draw. However small it is, the likeliest token is
+     * drawn in the limit, and of equal ones each with the same probability. */
     double temperature;
     int64_t top_k; /* only the k largest logits, and those equal to the last of them; 0: all */
-    /* Only the likeliest tokens, as few as have this probability together, at least one (Holtzman et al., 2020); of equal ones
-     * those of least index. 0: all */
+    /* Only the likeliest tokens, as few as have this probability together, at least one (Holtzman et al., 2020); of
+     * equal ones those of least index. 0: all */
     double top_p;
 } tow_sampling;
-/* logits [..., V] of a float type, key u32[2] -> i32 [...]: argmax, or jax.random.categorical of the cut logits, those of 16 bits in
- * f32. The first of equal ones counts. key may be the null value if the temperature is 0; sampling may be NULL. Where logits are NaN, or
- * all are -infinity, the token means nothing; the generator says so. Error: TOW_INVALID_ARGUMENT for options out of range: top_p is in
- * [0, 1]. */
+/* logits [..., V] of a float type, key u32[2] -> i32 [...]: argmax, or jax.random.categorical of the cut logits, those
+ * of 16 bits in f32. The first of equal ones counts. key may be the null value if the temperature is 0; sampling may be
+ * NULL. Where logits are NaN, or all are -infinity, the token means nothing; the generator says so. Error:
+ * TOW_INVALID_ARGUMENT for options out of range: top_p is in [0, 1]. */
 TOW_API tow_value tow_sample_logits(tow_value logits, tow_value key, const tow_sampling *sampling);
 
-/* A model with its cache: tokens go in, the next token comes out. Programs for calls of one position and of several are
- * compiled when they are first needed; they share the parameters and the cache, which stays in place. */
+/* A model with its cache: tokens go in, the next tokens come out. Programs for calls of one position and of several are
+ * compiled when they are first needed; they share the parameters and the cache, which stays in place.
+ * docs/generation.md shows what it can do. */
 typedef struct tow_generator tow_generator;
 
+/* Tokens that end a sequence which generates them one after the other. */
+typedef struct tow_stop {
+    int64_t n;
+    const int32_t *tokens;
+} tow_stop;
+
+/* When beam search ends for a prompt; as early_stopping of Hugging Face's generate. Before the limit it ends when as
+ * many sequences have ended as there are beams, and ... */
+typedef enum tow_beam_stopping {
+    TOW_STOP_LIKELY_BEST, /* False: ... the best running beam, with its length of now, is worse than all of them */
+    TOW_STOP_WHEN_ENOUGH, /* True: ... at once */
+    TOW_STOP_SURE_BEST    /* "never": ... the best running beam is worse whatever length up to the limit it will have */
+} tow_beam_stopping;
+
 typedef struct tow_generator_options {
-    int64_t batch; /* sequences that are generated together, of one length; 0: 1 */
+    int64_t batch; /* prompts that are gone on with together; 0: 1 */
     tow_sampling sampling;
-    uint64_t seed; /* of the draws: token i is chosen with fold_in(PRNGKey(seed), i) */
-    /* Zeros of the variables, from tow_init_with_options for the same batch; NULL: the generator initialises the model. */
+    /* Of the draws: sequence r draws its token i with fold_in(PRNGKey(seed + r), i), as a generator of its own with
+     * that seed. */
+    uint64_t seed;
+    /* Zeros of the variables, from tow_init_with_options for the same batch; NULL: the generator makes them. */
     const tow_params *state;
     int64_t chunk;    /* most positions in one call; longer prompts take several; 0: 512 */
-    bool stop_at_end; /* a sequence ends with the token .end, which follows to the end of tow_generate's result */
+    bool stop_at_end; /* a sequence ends with the token .end, which follows to the end of the result */
     int32_t end;
     /* Called after each token with the tokens of all sequences; false: no more. NULL: nobody is told. */
     bool (*on_token)(void *user, int64_t index, const int32_t *tokens);
     void *user;
     const tow_compile_options *compile; /* of the programs; donations are the generator's. NULL: none */
+
+    /* ---- when a sequence ends, besides .end ---- */
+    const int32_t *ends; /* [n_ends] further tokens */
+    size_t n_ends;
+    const tow_stop *stops; /* [n_stops]; what is in the prompt does not count */
+    size_t n_stops;
+    int64_t min_tokens; /* before so many, end tokens have no probability, and stop sequences do not count */
+
+    /* ---- penalties, which change logits before they are cut and, with beams, log-probabilities ---- */
+    /* Logits of tokens that are in the prompt or were generated are divided by it if they are positive, else multiplied
+     * with it (Keskar et al., "CTRL", 2019). 0: 1, none */
+    double repetition_penalty;
+    double presence_penalty;  /* is subtracted for each token that was generated */
+    double frequency_penalty; /* is subtracted as often as it was generated */
+
+    /* ---- several sequences for each prompt ---- */
+    int64_t sequences;      /* of the result, with beams the best ones, at most .beams; 0: 1 */
+    int64_t beams;          /* beam search over so many sequences of each prompt, without a temperature; 0: 1, none */
+    double length_penalty;  /* sequences of n tokens are compared by log-probability / n^length_penalty; 0: 1 */
+    bool no_length_penalty; /* by log-probability */
+    tow_beam_stopping early_stopping;
+
+    bool log_probabilities; /* tow_generation may ask for them */
+
+    /* ---- models with further inputs, as an encoder's source ---- */
+    size_t n_inputs;             /* of the model besides the tokens; at most 8 */
+    const tow_type *input_types; /* [n_inputs]; axis 0, where its size is .batch, is that of the prompts */
+    /* The model for calls behind the first one of a prompt, with the same parameters and variables: its decoder has
+     * .recall. NULL: the same model, which then reads its inputs in every call. */
+    const tow_module *further;
 } tow_generator_options;
 
-/* model: tokens i32 [B, T] -> logits [B, T, V], or of the last position alone, [B, 1, V]; its layers have .decode. model, params
- * and what the options point to live as long as the generator. options may be NULL.
- * Errors: those of tow_forward and tow_compile; TOW_INVALID_ARGUMENT for a model without a cache and options out of range. */
+/* model: tokens i32 [B, T], inputs... -> logits [B, T, V], or of the last position alone, [B, 1, V]; its layers have
+ * .decode. model, params and what the options point to live as long as the generator. options may be NULL. Errors:
+ * those of tow_forward and tow_compile; TOW_INVALID_ARGUMENT for a model without a cache and options out of range;
+ * TOW_UNSUPPORTED for several sequences of a model with variables in "cache" other than those of MultiHeadAttention and
+ * positions. */
 TOW_API tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
                                         const tow_generator_options *options, tow_generator **generator);
 /* NULL is accepted. */
 TOW_API void tow_generator_free(tow_generator *generator);
 /* Forgets all tokens, and draws as at first. */
 TOW_API void tow_generator_reset(tow_generator *generator);
-/* n > 0 more positions, tokens [batch, n]; next, which may be NULL: [batch], the tokens that are chosen to follow. Error:
- * TOW_INVALID_ARGUMENT for more positions than are left in the cache; then nothing has happened. */
+/* n > 0 more positions, tokens [batch, n]; next, which may be NULL: [batch], the tokens that are chosen to follow.
+ * Errors: TOW_INVALID_ARGUMENT for more positions than are left in the cache, and for a generator with inputs or
+ * several sequences for a prompt; then nothing has happened. TOW_CHECK_FAILED if a token is asked for and logits are
+ * NaN, infinite or all -infinity, with sequence and position; the tokens have been fed then. */
 TOW_API tow_status tow_generator_feed(tow_generator *generator, int64_t n, const int32_t *tokens, int32_t *next);
-/* Feeds a prompt [batch, n], n > 0, and chooses up to `limit` tokens, each of which is fed but the last: tokens [batch, limit].
- * *count, which may be NULL, is how many there are. A later prompt that goes on begins with the last token. */
+/* Feeds a prompt [batch, n], n > 0, and chooses up to `limit` tokens, each of which is fed but the last: tokens
+ * [batch * sequences, limit]. *count, which may be NULL, is how many there are. A later prompt that goes on begins with the
+ * last token. Errors: those of tow_generate_sequences. */
 TOW_API tow_status tow_generate(tow_generator *generator, int64_t n, const int32_t *prompt, int64_t limit,
                                 int32_t *tokens, int64_t *count);
-/* f32 [batch, V] of the last position that was fed, not retained; NULL before the first. */
+
+/* Why a sequence ended. */
+typedef enum tow_ending {
+    TOW_NOT_ENDED, /* by the limit, or the callback */
+    TOW_END_TOKEN,
+    TOW_STOP_SEQUENCE
+} tow_ending;
+
+/* What to generate, and where results go; pointers to results may be NULL but `tokens`. R = batch * sequences; the
+ * sequences of a prompt stand one after the other, with beams the best one first. */
+typedef struct tow_generation {
+    int64_t n;
+    const int32_t *prompts;   /* [batch, n] */
+    const int64_t *lengths;   /* [batch]: so many tokens of each row are its prompt, the others padding; NULL: all n */
+    bool left_padded;         /* padding is in front of the prompts; else behind */
+    tow_array *const *inputs; /* [n_inputs] of the model; needed by the first call after the beginning */
+    int64_t limit;            /* most tokens of a sequence */
+    int32_t *tokens;          /* [R, limit]; the token .end of the options fills what is behind the sequences */
+    int64_t *counts;          /* [R]: tokens of each sequence, with those that ended it; right in each on_token */
+    tow_ending *endings;      /* [R] */
+    float *
+        log_probabilities; /* [R, limit]: of each token by the model's logits, before penalties, temperature and cuts */
+    float *scores;         /* [R], with beams: what they are compared by */
+} tow_generation;
+/* Feeds the prompts and goes on with each of them. Prompts of different lengths stand in the cache as they would alone:
+ * each has its own positions (RoPE, learned, sinusoidal) from 0 on, padding is never seen, and in a context with
+ * portable bits each sequence has the bits that it has alone. Without .beams and with one sequence for each prompt a
+ * later call goes on behind what each sequence has been fed, that is all but its last token, with which the next prompt
+ * begins; otherwise every call begins anew. After the first token there are no allocations. With beams on_token gets
+ * the tokens that the running beams end with, [batch * beams]. Ties go to the least index. Errors: TOW_INVALID_ARGUMENT
+ * for lengths and limits that the cache does not have; then nothing has happened. TOW_CHECK_FAILED if logits of a
+ * sequence that has not ended are NaN, infinite or all -infinity, with sequence and position. */
+TOW_API tow_status tow_generate_sequences(tow_generator *generator, const tow_generation *generation);
+/* f32 [batch, V] of the last position that was fed, or of all sequences once there are several, not retained; NULL
+ * before the first. */
 TOW_API const tow_array *tow_generator_logits(const tow_generator *generator);
-/* Positions that were fed, and how many the cache has. */
+/* Positions that were fed, of the longest sequence, and how many the cache has. */
 TOW_API int64_t tow_generator_position(const tow_generator *generator);
 TOW_API int64_t tow_generator_length(const tow_generator *generator);
 
