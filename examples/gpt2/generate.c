@@ -33,54 +33,86 @@ static void print_text(run *r, const int32_t *ids, int64_t count)
     free(text);
 }
 
+/* What is generated, as the callback sees it. */
+typedef struct progress_of_text {
+    run *r;
+    const int32_t *tokens; /* so far; of beams, which change their minds, the end alone counts */
+    char *text;            /* [size] */
+    size_t size;
+    double begin, first, last; /* seconds: of the call, of the first token, of the last one so far */
+} progress_of_text;
+
+/* Whether the text contains --until. */
+static bool has_end(const progress_of_text *p, int64_t count)
+{
+    const run *r = p->r;
+    if (!r->until || r->beams > 1) return false;
+    const size_t length = tow_tokenizer_decode(r->tokenizer, p->tokens, (size_t)count, false, p->text, p->size);
+    return length < p->size && strstr(p->text, r->until);
+}
+
 static bool go_on(void *user, int64_t index, const int32_t *tokens)
 {
-    (void)user, (void)index, (void)tokens;
-    return !interrupted();
+    progress_of_text *p = user;
+    (void)tokens;
+    p->last = seconds_now();
+    if (index == 0) p->first = p->last;
+    return !interrupted() && !has_end(p, index + 1);
 }
 
 /* The first token needs the whole prompt; the others one position each. */
-static int print_tokens(run *r, tow_generator *generator, const int32_t *prompt, int64_t n, int64_t limit,
-                        int32_t *tokens)
+static int print_tokens(run *r, tow_generator *generator, progress_of_text *p, const int32_t *prompt, int64_t n,
+                        int64_t limit, int32_t *tokens)
 {
-    int64_t count = 0, more = 0;
-    double begin = seconds_now();
-    if (tow_generate(generator, n, prompt, 1, tokens, &count) != TOW_OK) return complain(r);
-    const double first = seconds_now() - begin;
-    begin = seconds_now();
-    if (limit > 1 && tow_generate(generator, 1, tokens, limit - 1, tokens + 1, &more) != TOW_OK) return complain(r);
-    const double rest = seconds_now() - begin;
-    print_text(r, tokens, count + more);
-    printf("prompt: %lld tokens in %.1f ms", (long long)n, 1e3 * first);
-    if (more > 0) printf("; then %.0f tokens/s", (double)more / rest);
+    int64_t count = 0;
+    p->begin = seconds_now();
+    if (tow_generate(generator, n, prompt, limit, tokens, &count) != TOW_OK) return complain(r);
+    print_text(r, tokens, count);
+    printf("prompt: %lld tokens in %.1f ms", (long long)n, 1e3 * (p->first - p->begin));
+    if (count > 1) printf("; then %.0f tokens/s", (double)(count - 1) / (p->last - p->first));
     printf("\n");
     return SUCCESS;
 }
 
-int generate(run *r)
+static int generate_behind(run *r, const int32_t *prompt, int64_t n, int64_t limit)
 {
-    int64_t n = 0;
-    int32_t *prompt = encode(r, &n);
-    if (!prompt) return complain(r);
-    int64_t limit = r->tokens;
-    if (n + limit > r->config.positions) limit = r->config.positions - n;
-    int32_t *tokens = calloc((size_t)(limit > 0 ? limit : 1), sizeof *tokens);
-    const tow_generator_options options = {
-        .sampling = {.temperature = r->greedy ? 0 : r->temperature, .top_k = r->top_k},
-        .seed = r->options.seed,
-        .on_token = go_on};
+    int32_t *tokens = calloc((size_t)limit, sizeof *tokens);
+    const size_t size = 1024 * (size_t)limit;
+    progress_of_text p = {.r = r, .tokens = tokens, .text = malloc(size), .size = size};
+    const bool draws = !r->greedy && r->beams == 1;
+    const tow_generator_options options = {.sampling = {.temperature = draws ? r->temperature : 0,
+                                                        .top_k = r->top_k,
+                                                        .top_p = r->top_p < 1 ? r->top_p : 0},
+                                           .seed = r->options.seed,
+                                           .repetition_penalty = r->repetition_penalty,
+                                           .beams = r->beams,
+                                           .on_token = go_on,
+                                           .user = &p};
     tow_generator *generator = NULL;
     int status = FAILURE;
+    if (!tokens || !p.text ||
+        tow_generator_create(r->context, TOW_MODULE(&r->decoder), r->params, &options, &generator) != TOW_OK)
+        status = complain(r);
+    else
+        status = print_tokens(r, generator, &p, prompt, n, limit, tokens);
+    tow_generator_free(generator);
+    free(p.text);
+    free(tokens);
+    return status;
+}
+
+int generate(run *r)
+{
+    int64_t n = 0, limit = r->tokens;
+    int32_t *prompt = encode(r, &n);
+    int status = FAILURE;
+    if (!prompt) return complain(r);
+    if (n + limit > r->config.positions) limit = r->config.positions - n;
     if (limit <= 0)
         fprintf(stderr, "gpt2: the prompt has %lld tokens, and the model %lld positions\n", (long long)n,
                 (long long)r->config.positions);
-    else if (!tokens ||
-             tow_generator_create(r->context, TOW_MODULE(&r->decoder), r->params, &options, &generator) != TOW_OK)
-        status = complain(r);
     else
-        status = print_tokens(r, generator, prompt, n, limit, tokens);
-    tow_generator_free(generator);
-    free(tokens);
+        status = generate_behind(r, prompt, n, limit);
     free(prompt);
     return status;
 }

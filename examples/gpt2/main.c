@@ -20,6 +20,9 @@ static void read_run_options(int argc, char **argv, run *r)
     r->prompt = "A layer is a struct. ";
     r->tokens = 60;
     r->temperature = 0.7;
+    r->top_p = 1;
+    r->repetition_penalty = 1;
+    r->beams = 1;
     r->batch = 8;
     r->context_length = 64;
     r->rank = 8;
@@ -33,6 +36,11 @@ static void read_run_options(int argc, char **argv, run *r)
         {"temperature", "X", "Of the draws", OPTION_REAL, &r->temperature, 0, 0},
         {"greedy", NULL, "Take the likeliest token", OPTION_FLAG, &r->greedy, 0, 0},
         {"top-k", "N", "Draw among so many tokens; 0: all", OPTION_WHOLE, &r->top_k, 0, 1 << 20},
+        {"top-p", "X", "Draw among the likeliest tokens of this probability", OPTION_REAL, &r->top_p, 0, 0},
+        {"repetition-penalty", "X", "Divide the logits of tokens that were there", OPTION_REAL, &r->repetition_penalty,
+         0, 0},
+        {"beams", "N", "Search with so many beams instead of drawing", OPTION_WHOLE, &r->beams, 1, 1024},
+        {"until", "TEXT", "Stop when the generated text contains this", OPTION_TEXT, (void *)&r->until, 0, 0},
         {"no-training", NULL, "Do not fine-tune", OPTION_FLAG, &r->no_training, 0, 0},
         {"full", NULL, "Train all parameters instead of adapters", OPTION_FLAG, &r->full, 0, 0},
         {"bf16", NULL, "Write weights in bf16", OPTION_FLAG, &r->bf16, 0, 0},

@@ -8,9 +8,9 @@
 
 typedef struct run {
     common_options options;
-    const char *directory, *prompt, *text, *check;
-    int64_t tokens, top_k, batch, context_length, rank;
-    double temperature;
+    const char *directory, *prompt, *text, *check, *until;
+    int64_t tokens, top_k, beams, batch, context_length, rank;
+    double temperature, top_p, repetition_penalty;
     bool greedy, no_training, full, bf16;
     tow_context *context;
     tow_tokenizer *tokenizer;

@@ -24,6 +24,20 @@ sed -n '/^model for/,$p' out | sed '/^model for\|^prompt:/d' | cmp - merged || f
 "$program" --no-training --greedy --prompt 'tow_' --tokens 5 >out4 && grep -q '^tow_' out4 || fail "no text behind the prompt: $(cat out4)"
 "$program" --no-training --prompt '' --tokens 1 >out5 || fail "an empty prompt: $(cat out5)"
 
+# other ways to choose tokens
+"$program" --no-training --prompt 'tow_' --tokens 40 --greedy >greedy
+"$program" --no-training --prompt 'tow_' --tokens 40 --greedy --repetition-penalty 1.5 >penalised
+"$program" --no-training --prompt 'tow_' --tokens 40 --beams 4 >beams
+"$program" --no-training --prompt 'tow_' --tokens 40 --top-p 0.000001 >narrow
+for way in penalised beams; do
+    ! cmp -s <(sed '/^prompt:/d' greedy) <(sed '/^prompt:/d' $way) || fail "$way: the text of greedy: $(cat $way)"
+done
+cmp <(sed '/^prompt:/d' greedy) <(sed '/^prompt:/d' narrow) || fail "--top-p of next to nothing is not greedy: $(cat narrow)"
+word=$(sed -n 's/^tow_\([a-z]*\).*/\1/p' greedy | head -n 1) # the first one that is generated
+"$program" --no-training --prompt 'tow_' --tokens 40 --greedy --until "$word" >until
+[ "$(sed '/^prompt:/d' until | wc -c)" -lt "$(sed '/^prompt:/d' greedy | wc -c)" ] || fail "--until $word does not stop: $(cat until)"
+grep -q "$word" until || fail "--until $word stops too early: $(cat until)"
+
 # all parameters, in bf16
 "$program" --steps 3 --tokens 1 --full --bf16 --out full >out6
 [ "$(wc -c <full/model/model.safetensors)" -lt "$(wc -c <a/b/model/model.safetensors)" ] || fail "bf16 takes no less room"
