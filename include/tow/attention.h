@@ -41,9 +41,9 @@ TOW_API tow_value tow_apply_rope(tow_value x, tow_value positions, const tow_rop
  * they are 0 to T - 1. A position outside the table gives NaN. */
 typedef struct tow_learned_positions {
     tow_module module;
-    int64_t max_length;             /* 0: T of the input */
-    bool decode;                    /* positions go on from call to call: the variable "cache" "cache_index", i32 [] */
-    tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(D) */
+    int64_t max_length; /* 0: T of the input */
+    bool decode; /* positions go on from call to call: the variable "cache" "cache_index", i32 [], or as given [B] */
+    tow_initializer embedding_init;     /* normal, standard deviation 1/sqrt(D) */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_learned_positions;
 #define TOW_LEARNED_POSITIONS(...) TOW__LAYER(tow_learned_positions, __VA_ARGS__)
@@ -86,7 +86,8 @@ typedef struct tow_gated_mlp {
  * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; query_ln, key_ln: scale [Dh]; gate: kernel [D, H], bias [H]; out: kernel
  * [H, Dh, O], bias [O]. Position i + S - T of the keys is that of query i.
  * Decoding: the collection "cache", which must be mutable, has cached_key and cached_value [B, cache_length, G, Dh], after norms and
- * RoPE, and cache_index, i32 [], the number of positions so far. Each call puts its T positions behind them, so that a prompt may be
+ * RoPE, and cache_index, i32 [], the number of positions so far. A caller may give it as i32 [B] instead: then each row counts its own
+ * positions, and what stands at negative ones or behind the end is padding that leaves no trace. Each call puts its T positions behind them, so that a prompt may be
  * given at once; a query sees the positions up to its own. As in Flax, positions past the end overwrite the last ones while the index
  * goes on: stop before. More positions in one call than the cache has are an error. With the cache's outputs donated to its inputs
  * (tow_compile_options.donations) it stays in place.

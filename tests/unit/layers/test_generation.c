@@ -11,6 +11,8 @@
 
 #include "tests/unit/support/language_models.h"
 
+static const language recalling = {{&language_class}, BART, true, false};
+
 /* ---- beside transformers ----------------------------------------------------------------------------------------- */
 
 typedef struct one_case {

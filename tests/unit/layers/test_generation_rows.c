@@ -28,7 +28,7 @@ typedef struct turns {
 
 /* Those of prompts [first, first + n), in one batch. The second prompt begins with the last token of the first result.
  * */
-static void talk(tow_context *context, const tow_params *params, kind k, int64_t first, int64_t n, bool left,
+static void talk(tow_context *context, const tow_params *params, int k, int64_t first, int64_t n, bool left,
                  tow_generator_options options, turns *result)
 {
     tow_generator *g;
@@ -78,8 +78,8 @@ static void test_alone(void **unused)
     tow_context *context;
     (void)unused;
     OK(tow_context_create(&(tow_context_options){.threads = 2, .portable_bits = true}, &context));
-    for (int k = 0; k < 2; k++) {
-        tow_params *params = params_of(context, (kind)k);
+    for (int k = 0; k <= WINDOWED; k += 1 + k % 2) { /* but BART */
+        tow_params *params = params_of(context, k == WINDOWED ? LLAMA : (kind)k);
         for (int way = 0; way < 8; way++) {
             const int32_t ends[] = {24, 10};
             const tow_generator_options options = {
@@ -91,8 +91,8 @@ static void test_alone(void **unused)
                 .n_ends = way & 4 ? 2 : 0,
                 .min_tokens = way & 4 ? 3 : 0};
             turns together[3] = {0}, alone[3] = {0};
-            talk(context, params, (kind)k, 0, 3, way & 2, options, together);
-            for (int64_t b = 0; b < 3; b++) talk(context, params, (kind)k, b, 1, false, options, &alone[b]);
+            talk(context, params, k, 0, 3, way & 2, options, together);
+            for (int64_t b = 0; b < 3; b++) talk(context, params, k, b, 1, false, options, &alone[b]);
             int64_t last = 0;
             for (int b = 0; b < 3; b++)
                 if (together[b].counts[1] > last) last = together[b].counts[1];
@@ -317,6 +317,41 @@ static void test_no_memory(void **unused)
             fail_msg("expected \"%s\" in \"%s\"", part, tow_context_error(ctx));                                       \
     } while (0)
 
+/* A language model all of whose logits are -infinity. */
+typedef struct mute {
+    tow_module module;
+    const tow_module *inner;
+} mute;
+static void call_mute(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    (void)n_in, (void)n_out;
+    const tow_value logits = tow_apply_module(s, "inner", ((const mute *)module)->inner, in[0]);
+    out[0] = tow_is_null(logits) ? logits : tow_full_like(logits, -INFINITY);
+}
+static const tow_module_class mute_class = {.name = "mute", .call = call_mute};
+
+static void test_no_token(void **unused)
+{
+    const mute model = {{&mute_class}, TOW_MODULE(&models[GPT2])};
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, 1});
+    tow_params *params, *state;
+    int32_t tokens[4];
+    (void)unused;
+    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
+    for (int way = 0; way < 3; way++) {
+        tow_generator *g;
+        OK(tow_generator_create(
+            ctx, TOW_MODULE(&model), params,
+            &(tow_generator_options){.sampling = {.temperature = way == 1}, .beams = way == 2 ? 3 : 1}, &g));
+        assert_int_equal(tow_generate(g, 2, prompts[0], 4, tokens, NULL), TOW_CHECK_FAILED);
+        expect_message("no token can follow position 1 of sequence 0: all logits are -infinity");
+        tow_generator_free(g);
+    }
+    tow_params_free(params);
+    tow_params_free(state);
+}
+
 static void test_not_finite(void **unused)
 {
     tow_params *params = params_of(ctx, GPT2);
@@ -345,6 +380,13 @@ static void test_not_finite(void **unused)
         }
         tow_generator_free(g);
     }
+    float *table = tow_array_data(tow_params_find(params, "tokens/embedding")), before = table[7 * D];
+    table[7 * D] = NAN; /* one logit of all */
+    OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, NULL, &g));
+    assert_int_equal(tow_generate(g, 4, wrong[0], 5, tokens[0], NULL), TOW_CHECK_FAILED);
+    expect_message("no token can follow position 3 of sequence 0: logits are NaN");
+    tow_generator_free(g);
+    table[7 * D] = before;
     float *norm = tow_array_data(tow_params_find(params, "norm/bias"));
     norm[3] = INFINITY;
     OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, NULL, &g));
@@ -402,9 +444,9 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),       cmocka_unit_test(test_several),  cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_in_place), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_not_finite),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alone),       cmocka_unit_test(test_several),    cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_allocations), cmocka_unit_test(test_in_place),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_token),    cmocka_unit_test(test_not_finite), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -31,6 +31,7 @@ typedef struct language {
     tow_module module;
     kind kind;
     bool recall; /* of BART */
+    bool window; /* of Llama */
 } language;
 
 static tow_transformer_block block_of(const language *m)
@@ -38,7 +39,7 @@ static tow_transformer_block block_of(const language *m)
     if (m->kind == LLAMA)
         return TOW_TRANSFORMER_BLOCK(.heads = HEADS, .kv_heads = 2, .mlp_features = HIDDEN, .causal = true,
                                      .no_bias = true, .rms_norm = true, .epsilon = 1e-5, .gated = true, .rope = true,
-                                     .decode = true, .cache_length = LENGTH);
+                                     .decode = true, .cache_length = LENGTH, .window = m->window ? 4 : 0);
     return TOW_TRANSFORMER_BLOCK(.heads = HEADS, .mlp_features = HIDDEN, .causal = true, .epsilon = 1e-5,
                                  .decode = true, .cache_length = LENGTH, .post_norm = m->kind == BART,
                                  .cross = m->kind == BART, .recall = m->recall,
@@ -97,9 +98,14 @@ static void call_language(tow_scope *s, const tow_module *module, size_t n_in, c
         out[0] = tow_embed_attend(s, "tokens", &embed, tow_apply(s, "norm", &layer_norm, x));
 }
 static const tow_module_class language_class = {.name = "language", .call = call_language};
-static const language models[] = {
-    {{&language_class}, GPT2, false}, {{&language_class}, LLAMA, false}, {{&language_class}, BART, false}};
-static const language recalling = {{&language_class}, BART, true};
+/* By kind, and behind them Llama with a window. */
+static const language models[] = {{{&language_class}, GPT2, false, false},
+                                  {{&language_class}, LLAMA, false, false},
+                                  {{&language_class}, BART, false, false},
+                                  {{&language_class}, LLAMA, false, true}};
+enum {
+    WINDOWED = 3
+};
 
 static bool ends_with(const char *text, const char *end)
 {
