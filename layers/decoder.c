@@ -118,11 +118,26 @@ static void free_programs(tow__decoder *d)
         }
 }
 
+/* Variables of other layers may count positions, too, or carry what padding would spoil. */
+static tow_status check_parting(const tow__decoder *d)
+{
+    for (size_t i = 0; i < tow_params_count(d->state); i++) {
+        const char *path = tow_params_path(d->state, i);
+        if (!in_cache(path) || is_index(d->state, i) || has_rows(d->state, i)) continue;
+        return tow__fail(d->ctx, TOW_UNSUPPORTED,
+                         "generator: variable \"%s\" %s: rows at different positions need a cache that has only what "
+                         "MultiHeadAttention and positions keep there; give prompts of one length",
+                         path, tow__type_name(d->state->types[i]).text);
+    }
+    return TOW_OK;
+}
+
 tow_status tow__decoder_part_rows(tow__decoder *d)
 {
     tow_params *state = NULL;
     if (d->own_positions) return TOW_OK;
-    tow_status status = tow__params_create(d->ctx, &state);
+    tow_status status = check_parting(d);
+    if (status == TOW_OK) status = tow__params_create(d->ctx, &state);
     for (size_t i = 0; i < tow_params_count(d->state) && status == TOW_OK; i++) {
         const char *path = tow_params_path(d->state, i);
         tow_type type = d->state->types[i];

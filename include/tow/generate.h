@@ -107,8 +107,8 @@ TOW_API void tow_generator_reset(tow_generator *generator);
  * several sequences for a prompt; then nothing has happened. TOW_CHECK_FAILED if a token is asked for and logits are
  * NaN, infinite or all -infinity, with sequence and position; the tokens have been fed then. */
 TOW_API tow_status tow_generator_feed(tow_generator *generator, int64_t n, const int32_t *tokens, int32_t *next);
-/* Feeds a prompt [batch, n], n > 0, and chooses up to `limit` tokens, each of which is fed but the last: tokens
- * [batch * sequences, limit]. *count, which may be NULL, is how many there are. A later prompt that goes on begins with the
+/* Feeds a prompt [batch, n], n > 0, and chooses up to `limit` tokens, each of which is fed but the last: tokens [batch
+ * * sequences, limit]. *count, which may be NULL, is how many there are. A later prompt that goes on begins with the
  * last token. Errors: those of tow_generate_sequences. */
 TOW_API tow_status tow_generate(tow_generator *generator, int64_t n, const int32_t *prompt, int64_t limit,
                                 int32_t *tokens, int64_t *count);
@@ -143,7 +143,8 @@ typedef struct tow_generation {
  * begins; otherwise every call begins anew. After the first token there are no allocations. With beams on_token gets
  * the tokens that the running beams end with, [batch * beams]. Ties go to the least index. Errors: TOW_INVALID_ARGUMENT
  * for lengths and limits that the cache does not have; then nothing has happened. TOW_CHECK_FAILED if logits of a
- * sequence that has not ended are NaN, infinite or all -infinity, with sequence and position. */
+ * sequence that has not ended are NaN, infinite or all -infinity, with sequence and position. TOW_UNSUPPORTED for rows
+ * at different positions of a model with variables in "cache" other than those of MultiHeadAttention and positions. */
 TOW_API tow_status tow_generate_sequences(tow_generator *generator, const tow_generation *generation);
 /* f32 [batch, V] of the last position that was fed, or of all sequences once there are several, not retained; NULL
  * before the first. */

@@ -396,6 +396,44 @@ static void test_not_finite(void **unused)
     tow_params_free(params);
 }
 
+/* A language model with a variable of its own in the cache, of which nobody knows what it is. */
+static void call_counted(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                         tow_value *out)
+{
+    (void)n_in, (void)n_out;
+    const tow_value calls = tow_variable(s, "cache", "calls", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
+    if (!tow_is_null(calls)) tow_set_variable(s, "cache", "calls", tow_add_scalar(calls, 1));
+    out[0] = tow_apply_module(s, "inner", ((const mute *)module)->inner, in[0]);
+}
+static const tow_module_class counted_class = {.name = "counted", .call = call_counted};
+
+static void test_unknown_variables(void **unused)
+{
+    const mute model = {{&counted_class}, TOW_MODULE(&models[LLAMA])};
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){2, 1});
+    const int64_t equal[2] = {4, 4};
+    tow_params *params, *state;
+    tow_generator *g;
+    int32_t tokens[2 * 9];
+    tow_generator_options options = {.batch = 2};
+    tow_generation call = {.n = 9, .prompts = prompts[0], .lengths = equal, .limit = 9, .tokens = tokens};
+    (void)unused;
+    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
+    OK(tow_generator_create(ctx, TOW_MODULE(&model), params, &options, &g));
+    OK(tow_generate_sequences(g, &call));
+    tow_generator_reset(g);
+    call.lengths = lengths;
+    assert_int_equal(tow_generate_sequences(g, &call), TOW_UNSUPPORTED);
+    expect_message("variable \"cache/calls\" i32[]: rows at different positions");
+    assert_int_equal(tow_generator_position(g), 0);
+    tow_generator_free(g);
+    options.sequences = 2;
+    assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&model), params, &options, &g), TOW_UNSUPPORTED);
+    expect_message("variable \"cache/calls\" i32[]: several sequences");
+    tow_params_free(params);
+    tow_params_free(state);
+}
+
 static void test_errors(void **unused)
 {
     tow_params *params = params_of(ctx, GPT2);
@@ -444,9 +482,11 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),       cmocka_unit_test(test_several),    cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_in_place),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_no_token),    cmocka_unit_test(test_not_finite), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alone),     cmocka_unit_test(test_several),
+        cmocka_unit_test(test_streaming), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_in_place),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_token),  cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_unknown_variables),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
