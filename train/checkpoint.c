@@ -7,10 +7,13 @@
  * no step and cannot be saved until a load succeeds. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "layers/params.h"
+#include "src/base/locale.h"
 #include "src/io/tensors.h"
 #include "train/average.h"
 #include "train/state.h"
@@ -19,6 +22,7 @@ static const char format[] = "tow-train-state-1";
 static const char params_prefix[] = "params/";
 static const char variables_prefix[] = "state/"; /* then the collection */
 static const char average_prefix[] = "average/";
+static const char best_name_key[] = "metric", best_value_key[] = "metric_value"; /* of the best so far */
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
@@ -42,13 +46,10 @@ done:
     return status;
 }
 
-tow_status tow_train_save(const tow_train_state *state, const char *path)
+/* Everything but what only a best checkpoint has. */
+static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
 {
-    if (!state) return tow__missing(NULL, __func__, "a train state");
-    if (state->torn) return tow__train_torn(state, __func__);
-    tow_tensors *tensors = NULL;
-    tow_status status = tow_tensors_create(state->ctx, &tensors);
-    if (status != TOW_OK) return status;
+    tow_status status = TOW_OK;
     TRY(tow_tensors_set_metadata(tensors, "format", format));
     TRY(tow_tensors_set_metadata(tensors, "optimizer", state->optimizer_name));
     TRY(tow_tensors_set_metadata(tensors, "description", state->description));
@@ -65,10 +66,47 @@ tow_status tow_train_save(const tow_train_state *state, const char *path)
         TRY(tow__params_share(tow__average_state(state->average), average_prefix, tensors));
     }
     TRY(save_skipped(state, tensors));
+done:
+    return status;
+}
+
+static tow_status set_best(tow_tensors *tensors, const char *name, double metric)
+{
+    char text[32];
+    tow_status status = TOW_OK;
+    if (!name) return TOW_OK;
+    const tow__locale locale = tow__locale_enter();
+    snprintf(text, sizeof text, "%.17g", metric);
+    tow__locale_leave(locale);
+    TRY(tow_tensors_set_metadata(tensors, best_name_key, name));
+    TRY(tow_tensors_set_metadata(tensors, best_value_key, text));
+done:
+    return status;
+}
+
+static tow_status save(const tow_train_state *state, const char *path, const char *name, double metric)
+{
+    tow_tensors *tensors = NULL;
+    tow_status status = tow_tensors_create(state->ctx, &tensors);
+    if (status != TOW_OK) return status;
+    TRY(fill(state, tensors));
+    TRY(set_best(tensors, name, metric));
     TRY(tow_safetensors_write(path, tensors));
 done:
     tow_tensors_free(tensors);
     return status;
+}
+
+tow_status tow_train_save(const tow_train_state *state, const char *path)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    if (state->torn) return tow__train_torn(state, __func__);
+    return save(state, path, NULL, 0);
+}
+
+tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric)
+{
+    return save(state, path, name, metric);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -170,6 +208,29 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     TRY(check_names(state, path, file));
     TRY(tow__loading_check(&file->loading));
 done:
+    return status;
+}
+
+tow_status tow__train_read_best(const tow_train_state *state, const char *path, const char *name, double *metric,
+                                int64_t *step)
+{
+    tow_tensors *tensors = NULL;
+    uint64_t of_file = 0;
+    tow_status status = TOW_OK;
+    *metric = NAN;
+    if (access(path, F_OK) != 0) return TOW_OK;
+    TRY(tow__safetensors_open(state->ctx, path, &tensors));
+    const char *found = tow_tensors_metadata(tensors, best_name_key),
+               *text = tow_tensors_metadata(tensors, best_value_key);
+    if (!found || !text || strcmp(found, name) != 0) goto done;
+    TRY(get_number(state, path, tensors, "step", &of_file));
+    if (of_file > (uint64_t)state->step) goto done; /* of another run, which went further */
+    const tow__locale locale = tow__locale_enter();
+    *metric = strtod(text, NULL);
+    tow__locale_leave(locale);
+    *step = (int64_t)of_file;
+done:
+    tow_tensors_free(tensors);
     return status;
 }
 

@@ -70,6 +70,15 @@ static bool is_better(const tow_early_stopping *e, double metric)
     return (e->options.larger_is_better ? metric - e->best : e->best - metric) > e->options.min_delta;
 }
 
+bool tow__early_stopping_improves(const tow_early_stopping *e, double metric) { return is_better(e, metric); }
+
+void tow__early_stopping_resume(tow_early_stopping *e, double best, int64_t step)
+{
+    e->any = true;
+    e->best = best;
+    e->step = step;
+}
+
 tow_status tow_early_stopping_update(tow_early_stopping *e, double metric, bool *improved, bool *stop)
 {
     if (!e) return tow__missing(NULL, __func__, "what watches a metric");

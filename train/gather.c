@@ -3,7 +3,8 @@
  *   call 1: s = g       calls 2 .. every-1: s = s + g       call `every`: mean = (s + g) / every
  *
  * The order of the sum is that of the calls, and there is one division at the end: where the sums are exact, and `every` is a
- * power of two, the mean has the bits of one large batch. */
+ * power of two, the mean has the bits of one large batch. With weights, w g stands for g, and the sum of the weights for
+ * `every`. */
 #include "train/gather.h"
 
 #include <math.h>
@@ -29,10 +30,11 @@ struct tow__gathering {
     tow_context *ctx;
     const tow_params *params;
     size_t n, every, have;
-    bool sum;
+    bool sum, weighted;
+    tow_array *weights[2];         /* f64[]: of the call, and of all calls with it; NULL without weights */
     tow_array **sums;              /* [n], of f32 where gradients have 16 bits */
     tow_array **means;             /* [n] of the gradients' types: the array of the sum where that has the same type */
-    tow_program *programs[STAGES]; /* (sums..., gradients...) -> sums..., or means... */
+    tow_program *programs[STAGES]; /* (sums..., gradients..., weights...) -> sums..., or means... */
     tow_array **inputs;
 };
 
@@ -47,6 +49,13 @@ typedef struct adding {
     int stage;
 } adding;
 
+/* weight x; 0 where the weight is 0, whatever x is. */
+static tow_value weigh(tow_value x, tow_value weight)
+{
+    const tow_value zero = tow_zeros_like(x), counts = tow_gt(weight, tow_zeros_like(weight));
+    return tow_where(counts, tow_mul(x, tow_convert(weight, tow_value_type(x).dtype)), zero);
+}
+
 static void record_sums(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const adding *a = user;
@@ -55,8 +64,11 @@ static void record_sums(tow_trace *trace, const tow_value *in, tow_value *out, v
     for (size_t i = 0; i < n; i++) {
         const tow_dtype dtype = tow_value_type(in[i]).dtype, of_gradient = tow_value_type(in[n + i]).dtype;
         tow_value sum = dtype == of_gradient ? in[n + i] : tow_convert(in[n + i], dtype);
+        if (a->g->weighted) sum = weigh(sum, in[2 * n]);
         if (a->stage != FIRST) sum = tow_add(in[i], sum);
-        if (a->stage == LAST && !a->g->sum) sum = tow_div_scalar(sum, (double)a->g->every);
+        if (a->stage == LAST && !a->g->sum)
+            sum = a->g->weighted ? tow_div(sum, tow_convert(in[2 * n + 1], dtype))
+                                 : tow_div_scalar(sum, (double)a->g->every);
         out[i] = a->stage == LAST && dtype != of_gradient ? tow_convert(sum, of_gradient) : sum;
     }
 }
@@ -73,7 +85,7 @@ static tow_status compile_sums(tow__gathering *g, int stage, const tow_type *typ
     for (size_t i = 0; i < g->n; i++)
         if (stage != LAST || tow_type_equal(types[i], types[g->n + i]))
             donations[options.n_donations++] = (tow_donation){i, i};
-    TRY(tow_trace_function(g->ctx, record_sums, &a, 2 * g->n, types, NULL, g->n, &graph));
+    TRY(tow_trace_function(g->ctx, record_sums, &a, 2 * g->n + (g->weighted ? 2 : 0), types, NULL, g->n, &graph));
     TRY(tow_compile(g->ctx, graph, &options, &g->programs[stage]));
 done:
     tow_graph_release(graph);
@@ -84,8 +96,13 @@ done:
 static tow_status make_sums(tow__gathering *g)
 {
     tow_status status = TOW_OK;
-    tow_type *types = tow__alloc(g->ctx, 2 * g->n + 1, sizeof *types);
+    tow_type *types = tow__alloc(g->ctx, 2 * g->n + 2, sizeof *types);
     if (!types) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < 2; i++) {
+        types[2 * g->n + i] = tow_make_type(TOW_F64, 0, NULL);
+        if (g->weighted) TRY(tow_array_create(g->ctx, types[2 * g->n + i], &g->weights[i]));
+        g->inputs[2 * g->n + i] = g->weights[i];
+    }
     for (size_t i = 0; i < g->n; i++) {
         types[g->n + i] = g->params->types[i];
         types[i] = sum_type(types[g->n + i]);
@@ -98,19 +115,20 @@ static tow_status make_sums(tow__gathering *g)
     }
     for (int stage = 0; stage < STAGES; stage++) TRY(compile_sums(g, stage, types));
 done:
-    tow__free(g->ctx, types, 2 * g->n + 1, sizeof *types);
+    tow__free(g->ctx, types, 2 * g->n + 2, sizeof *types);
     return status;
 }
 
-tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum,
+tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum, bool weighted,
                                  tow__gathering **gathering)
 {
     tow__gathering *g = *gathering = tow__alloc(ctx, 1, sizeof *g);
     if (!g) return TOW_OUT_OF_MEMORY;
-    *g = (tow__gathering){.ctx = ctx, .params = params, .n = tow_params_count(params), .every = every, .sum = sum};
+    *g = (tow__gathering){
+        .ctx = ctx, .params = params, .n = tow_params_count(params), .every = every, .sum = sum, .weighted = weighted};
     g->sums = tow__alloc(ctx, g->n + 1, sizeof *g->sums);
     g->means = tow__alloc(ctx, g->n + 1, sizeof *g->means);
-    g->inputs = tow__alloc(ctx, 2 * g->n + 1, sizeof *g->inputs);
+    g->inputs = tow__alloc(ctx, 2 * g->n + 2, sizeof *g->inputs);
     return g->sums && g->means && g->inputs ? make_sums(g) : TOW_OUT_OF_MEMORY;
 }
 
@@ -125,15 +143,37 @@ void tow__gathering_free(tow__gathering *g)
     if (!g) return;
     free_arrays(g->ctx, g->sums, g->n);
     free_arrays(g->ctx, g->means, g->n);
-    if (g->inputs) tow__free(g->ctx, g->inputs, 2 * g->n + 1, sizeof *g->inputs);
+    if (g->inputs) tow__free(g->ctx, g->inputs, 2 * g->n + 2, sizeof *g->inputs);
+    for (size_t i = 0; i < 2; i++) tow_array_release(g->weights[i]);
     for (int stage = 0; stage < STAGES; stage++) tow_program_free(g->programs[stage]);
     tow__free(g->ctx, g, 1, sizeof *g);
 }
 
-tow_status tow__gathering_add(tow__gathering *g, tow_array *const *gradients, tow_array *const **complete)
+/* Sets the weight of a call, and that of all calls so far. */
+static tow_status set_weight(tow__gathering *g, double weight, bool last)
+{
+    if (!g->weighted) return TOW_OK;
+    double *own = tow_array_data(g->weights[0]), *all = tow_array_data(g->weights[1]);
+    const double sum = (g->have > 0 ? *all : 0) + weight;
+    if (!(weight >= 0) || isinf(weight))
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected gradients with a finite weight of 0 or more, found %g", weight);
+    if (last && !g->sum && sum == 0)
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected gradients one of which has a weight above 0, found %zu with weight 0",
+                         g->every);
+    *own = weight;
+    *all = sum;
+    return TOW_OK;
+}
+
+tow_status tow__gathering_add(tow__gathering *g, tow_array *const *gradients, double weight,
+                              tow_array *const **complete)
 {
     const bool last = g->have + 1 == g->every;
     *complete = NULL;
+    const tow_status weighed = set_weight(g, weight, last);
+    if (weighed != TOW_OK) return weighed;
     memcpy(g->inputs + g->n, gradients, g->n * sizeof *gradients);
     tow_status status = tow_program_run(g->programs[g->have == 0 ? FIRST
                                                     : last       ? LAST
@@ -155,6 +195,7 @@ size_t tow__gathering_bytes(const tow__gathering *g)
         bytes += tow_type_bytes(tow_array_type(g->sums[i]));
         if (g->means[i] != g->sums[i]) bytes += tow_type_bytes(tow_array_type(g->means[i]));
     }
+    for (size_t i = 0; i < 2 && g->weighted; i++) bytes += tow_type_bytes(tow_array_type(g->weights[i]));
     for (int stage = 0; stage < STAGES; stage++) {
         const tow_program_bytes b = tow_program_get_bytes(g->programs[stage]);
         bytes += b.arena + b.constants;

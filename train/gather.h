@@ -7,14 +7,17 @@
 /* The gradients of `every` calls, added up. */
 typedef struct tow__gathering tow__gathering;
 
-/* For gradients of the parameters' types. sum: their sum is wanted instead of their mean. */
-tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum,
+/* For gradients of the parameters' types. sum: their sum is wanted instead of their mean. weighted: each call has a weight,
+ * by which the mean or the sum is made. */
+tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum, bool weighted,
                                  tow__gathering **gathering);
 /* NULL is accepted. */
 void tow__gathering_free(tow__gathering *gathering);
 /* Adds gradients; *complete receives the mean (or sum) of all, which belongs to the gathering, or NULL if there are more to
- * come. */
-tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradients, tow_array *const **complete);
+ * come. weight: at least 0; gradients of weight 0 count for nothing, NaN included. Error: TOW_INVALID_ARGUMENT for a mean of
+ * weights that are all 0. */
+tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradients, double weight,
+                              tow_array *const **complete);
 /* How many calls were added since the last time that all were there; forgets them. */
 size_t tow__gathering_count(const tow__gathering *gathering);
 void tow__gathering_forget(tow__gathering *gathering);

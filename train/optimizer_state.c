@@ -197,6 +197,9 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
                          "optimizer: expected .every = 0 and .skip_not_finite = 0 with .one_by_one, found %zu and %zu; "
                          "both need all gradients before the first update",
                          options->every, options->skip_not_finite);
+    if (options->weighted && options->every <= 1)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected .weighted with .every of 2 or more, found %zu", options->every);
     const uint32_t n = o->params->names.count;
     for (uint32_t i = 0; i < n; i++)
         if (!tow_dtype_is_float(o->params->types[i].dtype))
@@ -213,7 +216,7 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
     TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
     TRY(one_by_one ? make_row_updates(o) : make_program(o));
-    if (options->every > 1) TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, &o->gathering));
+    if (options->every > 1) TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, options->weighted, &o->gathering));
     o->skip_not_finite = options->skip_not_finite;
     if (o->skip_not_finite) TRY(tow__norm_create(o->ctx, o->params, &o->norm));
 done:
@@ -238,6 +241,7 @@ tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transfo
     }
     o->ctx = context;
     o->transform = transform;
+    o->weight = 1;
     o->params = trainable;
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
@@ -330,7 +334,7 @@ static tow_status update(tow_optimizer_state *o, tow_array *const *gradients)
     bool skip;
     tow_status status = TOW_OK;
     if (o->gathering) {
-        TRY(tow__gathering_add(o->gathering, gradients, &gradients));
+        TRY(tow__gathering_add(o->gathering, gradients, o->weight, &gradients));
         if (!gradients) return TOW_OK;
     }
     TRY(skips(o, gradients, &skip));
@@ -385,6 +389,8 @@ size_t tow_optimizer_gathered(const tow_optimizer_state *o)
 {
     return o->gathering ? tow__gathering_count(o->gathering) : 0;
 }
+
+void tow_optimizer_set_weight(tow_optimizer_state *o, double weight) { o->weight = weight; }
 
 void tow_optimizer_forget_gradients(tow_optimizer_state *o)
 {

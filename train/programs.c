@@ -126,6 +126,11 @@ static tow_status make_outputs(tow_train_state *s, tow__train_program *p)
     tow_status status = TOW_OK;
     TRY(tow_array_create(s->ctx, tow_graph_output_type(p->loss_graph, 0), &p->loss));
     for (size_t i = 0; i < s->n_aux; i++) TRY(make_aux(s, p, i, tow_graph_output_type(p->loss_graph, 1 + i)));
+    const tow_type weight = s->options.weighted ? tow_graph_output_type(p->loss_graph, 1) : tow_make_type(0, 0, NULL);
+    if (weight.rank != 0 || weight.dtype == TOW_BOOL)
+        TRY(tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                      "train: aux value 0: expected a scalar, the weight of the loss (.weighted), found %s",
+                      tow__type_name(weight).text));
 done:
     return status;
 }

@@ -41,6 +41,7 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
     TRY(tow_optimizer_create(ctx, transform, state->params,
                              &(tow_optimizer_options){.one_by_one = options->early_update,
                                                       .every = state->micro_batches,
+                                                      .weighted = options->weighted && state->micro_batches > 1,
                                                       .skip_not_finite = options->skip_not_finite},
                              &state->optimizer));
 done:
@@ -82,6 +83,10 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
             "in UTF-8");
+    if (options->weighted && options->n_aux == 0)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected .n_aux of 1 or more with .weighted, found 0; the loss function writes "
+                         "the weight to aux value 0");
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(

@@ -69,6 +69,17 @@ static inline size_t tow__train_first_gradient(const tow_train_state *s)
     return tow__train_first_update(s) + s->n_variables;
 }
 
+/* Would this metric be the best so far? */
+bool tow__early_stopping_improves(const tow_early_stopping *stopping, double metric);
+/* Goes on from a best value that an earlier run had, of which there is no copy. */
+void tow__early_stopping_resume(tow_early_stopping *stopping, double best, int64_t step);
+/* tow_train_save, with the name and the value of the metric for which this state is the best. */
+tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric);
+/* That value, if the file is one of the metric `name` and not of a later step than the state's, else NAN; NAN also if
+ * there is no file. Errors: those of reading a file. */
+tow_status tow__train_read_best(const tow_train_state *state, const char *path, const char *name, double *metric,
+                                int64_t *step);
+
 /* Makes the cache of programs for steps or for evaluation. */
 tow_status tow__train_programs_create(tow_train_state *state, bool evaluation);
 /* The program for batches of these types, made if need be. Error: TOW_TYPE_MISMATCH for types for which none may be made. */

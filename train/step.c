@@ -10,6 +10,7 @@
 #include "layers/keys.h"
 #include "src/base/arithmetic.h"
 #include "src/base/dtypes.h"
+#include "tow/metrics.h"
 #include "tow/program.h"
 #include "train/average.h"
 #include "train/not_finite.h"
@@ -73,14 +74,29 @@ static tow_status find_program(tow_train_state *s, tow_array *const *inputs, boo
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static tow_status run_micro(tow_train_state *s, const tow__train_program *p, tow_array *const *inputs, size_t micro,
-                            double *loss)
+static double number_in(const tow_array *scalar)
 {
-    set_inputs(s, p, inputs, micro);
-    set_outputs(s, p, micro);
+    return tow__load_element(tow_array_type(scalar).dtype, tow_array_data(scalar), 0).f;
+}
+
+/* Runs the program on a micro-batch, whose inputs and outputs are set. */
+static tow_status run_micro(tow_train_state *s, const tow__train_program *p, double *loss, double *weight)
+{
     tow_status status = tow_program_run(p->program, s->inputs, s->outputs);
-    *loss += tow__load_element(tow_array_type(p->loss).dtype, tow_array_data(p->loss), 0).f;
-    return status;
+    if (status != TOW_OK) return status;
+    *loss = number_in(p->loss);
+    *weight = s->options.weighted ? number_in(s->outputs[1]) : 1;
+    return TOW_OK;
+}
+
+/* The loss of the whole batch: with weights, a batch without any has none. */
+static tow_status loss_of_parts(const tow_train_state *s, const tow_weighted_mean *mean, double *loss)
+{
+    *loss = tow_weighted_mean_value(mean);
+    if (mean->weight > 0) return TOW_OK;
+    return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                     "train: expected a batch whose weight, aux value 0, is above 0, found %g; leave it out",
+                     mean->weight);
 }
 
 /* Are the loss and the gradients of this micro-batch finite? If not, the error says where that began. */
@@ -103,16 +119,21 @@ static tow_status check_finite(tow_train_state *s, const tow__train_program *p, 
 static tow_status run_step(tow_train_state *s, const tow__train_program *p, tow_array *const *inputs, double *loss)
 {
     tow_status status = TOW_OK;
+    tow_weighted_mean mean = {0};
     for (size_t j = 0; j < s->micro_batches; j++) {
-        double of_micro = 0;
-        TRY(run_micro(s, p, inputs, j, &of_micro));
+        double of_micro, weight;
+        set_inputs(s, p, inputs, j);
+        set_outputs(s, p, j);
+        TRY(run_micro(s, p, &of_micro, &weight));
         TRY(s->early_status);
-        *loss += of_micro;
+        tow_weighted_mean_add(&mean, of_micro, weight);
         if (s->early) continue;
-        TRY(check_finite(s, p, of_micro));
+        if (weight != 0) TRY(check_finite(s, p, of_micro));
+        if (j + 1 == s->micro_batches) TRY(loss_of_parts(s, &mean, loss));
+        tow_optimizer_set_weight(s->optimizer, weight);
         TRY(tow_optimizer_update(s->optimizer, s->outputs + tow__train_first_gradient(s)));
     }
-    *loss /= (double)s->micro_batches;
+    if (s->early) *loss = tow_weighted_mean_value(&mean);
 done:
     return status;
 }
@@ -177,7 +198,7 @@ tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *input
 static tow_status evaluate(tow_train_state *s, const tow_params *params, tow_array *const *inputs, double *loss)
 {
     const tow__train_program *p;
-    double sum = 0;
+    tow_weighted_mean mean = {0};
     if (s->torn) return tow__train_torn(s, "tow_train_evaluate");
     if (!s->options.evaluation)
         return tow__fail(
@@ -191,11 +212,13 @@ static tow_status evaluate(tow_train_state *s, const tow_params *params, tow_arr
         set_inputs(s, p, inputs, j);
         set_outputs(s, p, j);
         for (size_t i = 0; i < s->n_variables; i++) s->inputs[s->n_params + i] = tow_params_array(s->variables, i);
-        status = tow_program_run(p->program, s->inputs, s->outputs);
-        sum += tow__load_element(tow_array_type(p->loss).dtype, tow_array_data(p->loss), 0).f;
+        double of_micro, weight;
+        status = run_micro(s, p, &of_micro, &weight);
+        if (status == TOW_OK) tow_weighted_mean_add(&mean, of_micro, weight);
     }
     for (size_t i = 0; i < s->n_params; i++) s->inputs[i] = tow_params_array(s->params, i);
-    if (status == TOW_OK && loss) *loss = sum / (double)s->micro_batches;
+    double whole;
+    if (status == TOW_OK) status = loss_of_parts(s, &mean, loss ? loss : &whole);
     return status;
 }
 

@@ -71,6 +71,7 @@ struct tow_optimizer_state {
     tow_array **inputs, **outputs; /* of the program */
     tow__row_update *row_updates;  /* [parameters], instead of it */
     tow__gathering *gathering;     /* of several calls' gradients; NULL: each call updates */
+    double weight;                 /* of the gradients that come, if they are weighted */
     size_t skip_not_finite;        /* updates in a row; 0: none is skipped */
     tow__norm *norm;               /* then */
     int64_t skipped_in_a_row, skipped;

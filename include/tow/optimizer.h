@@ -383,6 +383,9 @@ typedef struct tow_optimizer_options {
      * 0: every call updates. */
     size_t every;
     bool sum;
+    /* Calls have weights (tow_optimizer_set_weight): with gradients g of weights w, of means over w tokens for instance, the
+     * parameters are updated by sum(w g) / sum(w), or by sum(w g) with .sum. */
+    bool weighted;
     /* An update whose gradients are not all finite is left out, and nothing changes; but so many in a row at most, and then
      * the next one is made as it is. One more pass over the gradients. (Optax: apply_if_finite.) 0: none is left out. */
     size_t skip_not_finite;
@@ -407,6 +410,10 @@ TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
+/* With .weighted: the weight of the gradients of the calls that follow; 1 at first. A weight that is negative or not finite is
+ * the error TOW_INVALID_ARGUMENT of the call, as is a last one where all are 0; gradients of weight 0 count for nothing, NaN
+ * included. */
+TOW_API void tow_optimizer_set_weight(tow_optimizer_state *state, double weight);
 /* With .every: calls whose gradients wait for an update; these are forgotten by tow_optimizer_forget_gradients. */
 TOW_API size_t tow_optimizer_gathered(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_forget_gradients(tow_optimizer_state *state);

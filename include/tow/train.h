@@ -16,6 +16,7 @@
 #define TOW_TRAIN_H
 
 #include "tow/autodiff.h"
+#include "tow/data.h"
 #include "tow/model.h"
 #include "tow/optimizer.h"
 
@@ -138,6 +139,12 @@ typedef struct tow_train_options {
      * bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. Not with .early_update. */
     size_t micro_batches;
     const bool *whole_inputs;    /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
+    /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding for
+     * instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the weight of a
+     * part: the loss of a step is sum(w loss) / sum(w) over its parts, and the gradients are averaged likewise, which is
+     * the mean over all tokens and not the mean of means. tow_train_run weighs batches of an evaluation so, too. A part of
+     * weight 0 counts for nothing; a step of which all have weight 0 is TOW_INVALID_ARGUMENT, and nothing has changed. */
+    bool weighted;
     tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
     /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
      * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation and
@@ -258,20 +265,51 @@ TOW_API tow_status tow_early_stopping_restore(tow_early_stopping *stopping);
 
 /* ---- a loop ------------------------------------------------------------------------------------------------------ */
 
+enum {
+    TOW_MAX_METRICS = 16 /* of a loop */
+};
+
+typedef enum tow_metric_kind {
+    TOW_METRIC_MEAN,       /* of all elements of aux value `aux` */
+    TOW_METRIC_ACCURACY,   /* of the scores in aux value `aux` (tow_accuracy) */
+    TOW_METRIC_PERPLEXITY, /* exp of the mean loss */
+    TOW_METRIC_FUNCTIONS   /* what three functions make of the batches */
+} tow_metric_kind;
+
+/* A number that evaluations of a loop compute besides the loss. Zero means the default. */
+typedef struct tow_metric {
+    const char *name; /* any but "loss" */
+    tow_metric_kind kind;
+    size_t aux;       /* which value of the loss function's */
+    size_t labels;    /* accuracy: which array of the batch, inputs first and then extra, has the labels, */
+    bool masked;      /* and whether */
+    size_t mask;      /* array `mask` says which of them count */
+    int64_t k;        /* accuracy: as in tow_accuracy_options */
+    double threshold;
+    /* TOW_METRIC_FUNCTIONS: before the first batch; after the evaluation of each, with tow_train_aux; after the last. */
+    void *user;
+    void (*begin)(void *user);
+    tow_status (*add)(void *user, tow_train_state *state, tow_array *const *inputs);
+    double (*value)(void *user);
+} tow_metric;
+
 /* What a loop is about: handed to its functions. */
 typedef struct tow_train_progress {
     tow_train_state *state;
+    const struct tow_train_loop *loop;
     int64_t calls;     /* of tow_train_step in this loop; the state knows the number of updates */
     double loss;       /* of the last step */
     double seconds;    /* since the loop began */
     int64_t examples;  /* rows of the first input, of all steps of the loop */
-    double evaluation; /* mean loss of the last evaluation, by rows; NAN before the first one */
-    double metric;     /* what early stopping watches: the same, unless on_evaluation writes something else */
-    bool improved;     /* the metric of the last evaluation was the best so far; in on_evaluation, of the one before */
+    double evaluation; /* mean loss of the last evaluation, by rows or .weighted; NAN before the first one */
+    double metrics[TOW_MAX_METRICS]; /* of the last evaluation, in the order of the loop's; see tow_train_metric */
+    double metric;     /* what .watch names; on_evaluation may write another one, which then decides */
+    bool improved;     /* the metric of the last evaluation was the best so far; in on_evaluation, that of this one */
     bool stop;         /* set it to end the loop */
 } tow_train_progress;
 
-/* Functions may be NULL but `batch`; an error of one of them ends the loop and is what tow_train_run returns. */
+/* Batches come from functions or from loaders (tow/data.h); other functions may be NULL. An error of one of them ends the loop
+ * and is what tow_train_run returns. */
 typedef struct tow_train_loop {
     void *user; /* what all functions get */
     /* The next batch for a step: writes inputs[n_inputs + n_extra], which stay valid until the next call, or *end. */
@@ -287,8 +325,22 @@ typedef struct tow_train_loop {
     const tow_early_stopping_options *early_stopping; /* restores the best at the end, if it keeps that; NULL: none */
     int64_t save_every; /* updates; and at the end: tow_train_save to this path, NULL: never */
     const char *path;
+    /* In place of .batch. It begins at the state's data position, which follows it from step to step, so that a loaded
+     * checkpoint goes on with the batch that comes next. */
+    tow_loader *loader;
+    /* In place of .evaluation_batch: one epoch of it, from its first batch on, each time. */
+    tow_loader *evaluation_loader;
+    size_t n_metrics;
+    const tow_metric *metrics;
+    const char *watch;     /* the metric, or "loss", that early stopping and .best_path watch; NULL: "loss" */
+    bool larger_is_better; /* of that metric; .early_stopping may say so as well */
+    /* tow_train_save here after every evaluation that is the best so far. A loop that goes on from a checkpoint takes the best
+     * value of the runs before it from this file (unless .early_stopping restores, which needs its own copy). */
+    const char *best_path;
 } tow_train_loop;
 
+/* The value of a metric, or of "loss", in the last evaluation; NAN before the first one, and for a name that there is not. */
+TOW_API double tow_train_metric(const tow_train_progress *progress, const char *name);
 /* Steps until one of the ends. last (may be NULL): the progress at the end, also after an error. After TOW_CANCELLED the
  * state is that after the last whole step. Errors: TOW_INVALID_ARGUMENT for a loop that misses what it needs; those of steps,
  * evaluation and saving. */

@@ -1,5 +1,5 @@
 /* The training loop and its functions; early stopping beside Flax (tests/oracle/training_golden.py). Tests loop.c,
- * early_stopping.c. */
+ * loop_metrics.c, early_stopping.c. */
 #include "tests/unit/support/training.h"
 
 /* ---- early stopping ---------------------------------------------------------------------------------------------- */
@@ -265,6 +265,293 @@ static void refused(void **state)
     stop(&t);
 }
 
+/* ---- loaders, metrics, the best checkpoint ----------------------------------------------------------------------- */
+
+enum {
+    EXAMPLES = 24
+};
+
+/* Scores as aux value 0, the mean score as aux value 1. */
+static void cross_entropy(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss,
+                          tow_value *aux, void *user)
+{
+    (void)trace, (void)user;
+    *loss = tow_mean(tow_softmax_cross_entropy(out[0], extra[0]), 0, NULL);
+    if (!aux) return;
+    aux[0] = out[0];
+    aux[1] = tow_mean(out[0], 0, NULL);
+}
+
+typedef struct files {
+    tow_source *points, *labels;
+    tow_loader *training, *evaluation;
+} files;
+
+static files open_files(tow_context *ctx)
+{
+    files l = {0};
+    tow_array *x = exact_fractions(ctx, EXAMPLES, 3), *y;
+    assert_int_equal(tow_array_create(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){EXAMPLES}), &y), TOW_OK);
+    for (int i = 0; i < EXAMPLES; i++) ((int32_t *)tow_array_data(y))[i] = ((float *)tow_array_data(x))[3 * i] > 0;
+    assert_int_equal(tow_source_array(ctx, x, &l.points), TOW_OK);
+    assert_int_equal(tow_source_array(ctx, y, &l.labels), TOW_OK);
+    const tow_field fields[2] = {{.source = l.points}, {.source = l.labels, .dtype = TOW_I32}};
+    tow_loader_options options = {.n_fields = 2, .fields = fields, .batch = ROWS, .shuffle = true, .seed = 1};
+    assert_int_equal(tow_loader_create(ctx, &options, &l.training), TOW_OK);
+    options.shuffle = false;
+    assert_int_equal(tow_loader_create(ctx, &options, &l.evaluation), TOW_OK);
+    tow_array_release(x);
+    tow_array_release(y);
+    return l;
+}
+
+static void close_files(files *l)
+{
+    tow_loader_free(l->training);
+    tow_loader_free(l->evaluation);
+    tow_source_release(l->points);
+    tow_source_release(l->labels);
+}
+
+static tow_train_state *classifier(tow_context *ctx, const tow_dense *model, size_t micro_batches)
+{
+    const tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, 3}),
+                               tow_make_type(TOW_I32, 1, (int64_t[]){ROWS})};
+    const tow_train_options options = {.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}},
+                                       .n_inputs = 1,
+                                       .input_types = &types[0],
+                                       .n_extra = 1,
+                                       .extra_types = &types[1],
+                                       .loss = cross_entropy,
+                                       .n_aux = 2,
+                                       .evaluation = true,
+                                       .micro_batches = micro_batches};
+    tow_train_state *s;
+    if (tow_train_create(ctx, TOW_MODULE(model), &options, &s) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
+    return s;
+}
+
+/* A metric of functions: it counts the batches. */
+static void no_batches(void *user) { *(int *)user = 0; }
+static double count_of(void *user) { return *(int *)user; }
+static tow_status one_more(void *user, tow_train_state *state, tow_array *const *inputs)
+{
+    (void)state, (void)inputs;
+    ++*(int *)user;
+    return TOW_OK;
+}
+
+/* Accuracy and mean score of all examples, computed here. */
+static void count_by_hand(tow_train_state *s, const files *l, double *accuracy, double *mean, double *loss)
+{
+    int correct = 0;
+    *mean = *loss = 0;
+    assert_int_equal(tow_loader_seek(l->evaluation, 0), TOW_OK);
+    for (int b = 0; b < EXAMPLES / ROWS; b++) {
+        tow_array *const *batch;
+        double of_batch;
+        assert_int_equal(tow_loader_next(l->evaluation, &batch), TOW_OK);
+        assert_int_equal(tow_train_evaluate(s, batch, &of_batch), TOW_OK);
+        *loss += of_batch / (EXAMPLES / ROWS);
+        const float *scores = tow_array_data(tow_train_aux(s, 0));
+        for (int i = 0; i < ROWS; i++) {
+            const int larger = scores[2 * i + 1] > scores[2 * i];
+            correct += larger == ((int32_t *)tow_array_data(batch[1]))[i];
+            *mean += ((double)scores[2 * i] + (double)scores[2 * i + 1]) / (2 * EXAMPLES);
+        }
+    }
+    *accuracy = (double)correct / EXAMPLES;
+}
+
+static void loaders_and_metrics(void **state)
+{
+    const fixture *f = *state;
+    for (size_t micro_batches = 1; micro_batches <= 2; micro_batches++) {
+        tow_dense model = TOW_DENSE(.features = 2);
+        files l = open_files(f->ctx);
+        tow_train_state *s = classifier(f->ctx, &model, micro_batches);
+        int batches;
+        const tow_metric metrics[] = {{.name = "accuracy", .kind = TOW_METRIC_ACCURACY, .labels = 1},
+                                      {.name = "score", .kind = TOW_METRIC_MEAN, .aux = 1},
+                                      {.name = "perplexity", .kind = TOW_METRIC_PERPLEXITY},
+                                      {.name = "batches",
+                                       .kind = TOW_METRIC_FUNCTIONS,
+                                       .user = &batches,
+                                       .begin = no_batches,
+                                       .add = one_more,
+                                       .value = count_of}};
+        const tow_train_loop loop = {.loader = l.training,
+                                     .evaluation_loader = l.evaluation,
+                                     .steps = 9,
+                                     .evaluate_every = 4,
+                                     .n_metrics = 4,
+                                     .metrics = metrics};
+        tow_train_progress last;
+        double accuracy, mean, loss;
+        if (tow_train_run(s, &loop, &last) != TOW_OK) fail_msg("%s", tow_context_error(f->ctx));
+        assert_int_equal(tow_train_data_position(s), 9);
+        count_by_hand(s, &l, &accuracy, &mean, &loss);
+        assert_true(tow_train_metric(&last, "accuracy") == accuracy);
+        assert_true(fabs(tow_train_metric(&last, "score") - mean) < 1e-6);
+        assert_true(fabs(tow_train_metric(&last, "loss") - loss) < 1e-12);
+        assert_true(fabs(tow_train_metric(&last, "perplexity") - exp(loss)) < 1e-9);
+        assert_true(tow_train_metric(&last, "batches") == EXAMPLES / ROWS && last.metrics[3] == EXAMPLES / ROWS);
+        assert_true(isnan(tow_train_metric(&last, "other")) && last.metric == last.evaluation);
+        tow_train_free(s);
+        close_files(&l);
+    }
+}
+
+/* A state that is loaded goes on with the batch that comes next, whatever its loader gave out before. */
+static void loaders_follow_checkpoints(void **state)
+{
+    const fixture *f = *state;
+    tow_dense model = TOW_DENSE(.features = 2);
+    files l = open_files(f->ctx);
+    tow_train_state *whole = classifier(f->ctx, &model, 1), *parts = classifier(f->ctx, &model, 1);
+    tow_train_loop loop = {.loader = l.training, .steps = 11, .path = f->a};
+    assert_int_equal(tow_train_run(whole, &loop, NULL), TOW_OK);
+    loop.steps = 4;
+    loop.path = f->b;
+    assert_int_equal(tow_train_run(parts, &loop, NULL), TOW_OK);
+    tow_train_free(parts);
+    parts = classifier(f->ctx, &model, 1);
+    assert_int_equal(tow_train_load(parts, f->b), TOW_OK);
+    loop.steps = 11;
+    assert_int_equal(tow_train_run(parts, &loop, NULL), TOW_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const tow_array *a = tow_params_array(tow_train_params(whole), i),
+                        *b = tow_params_array(tow_train_params(parts), i);
+        assert_memory_equal(tow_array_data(a), tow_array_data(b), tow_type_bytes(tow_array_type(a)));
+    }
+    tow_train_free(whole);
+    tow_train_free(parts);
+    close_files(&l);
+}
+
+/* Values that a metric takes one after the other, and what on_evaluation saw. */
+typedef struct series {
+    const double *values;
+    int evaluations;
+    bool improved[8];
+} series;
+
+static void nothing(void *user) { (void)user; }
+static double next_of_series(void *user)
+{
+    const series *v = user;
+    return v->values[v->evaluations];
+}
+static tow_status no_sum(void *user, tow_train_state *state, tow_array *const *inputs)
+{
+    (void)user, (void)state, (void)inputs;
+    return TOW_OK;
+}
+static tow_status note_verdict(void *user, tow_train_progress *p)
+{
+    series *v = user;
+    assert_true(p->metric == v->values[v->evaluations]);
+    v->improved[v->evaluations++] = p->improved;
+    return TOW_OK;
+}
+
+static void run_series(tow_train_state *s, const files *l, const char *best, int64_t steps, series *v)
+{
+    const tow_metric metric = {.name = "series",
+                               .kind = TOW_METRIC_FUNCTIONS,
+                               .user = v,
+                               .begin = nothing,
+                               .add = no_sum,
+                               .value = next_of_series};
+    const tow_train_loop loop = {.user = v,
+                                 .loader = l->training,
+                                 .evaluation_loader = l->evaluation,
+                                 .steps = steps,
+                                 .evaluate_every = 1,
+                                 .on_evaluation = note_verdict,
+                                 .n_metrics = 1,
+                                 .metrics = &metric,
+                                 .watch = "series",
+                                 .larger_is_better = true,
+                                 .best_path = best};
+    assert_int_equal(tow_train_run(s, &loop, NULL), TOW_OK);
+}
+
+/* Metrics 1 3 2, then 2.5 4 1 of a run that goes on: the file has step 2, and then step 5. */
+static void the_best_checkpoint(void **state)
+{
+    const fixture *f = *state;
+    tow_dense model = TOW_DENSE(.features = 2);
+    files l = open_files(f->ctx);
+    tow_train_state *s = classifier(f->ctx, &model, 1), *best = classifier(f->ctx, &model, 1);
+    series first = {.values = (double[]){1, 3, 2}}, second = {.values = (double[]){2.5, 4, 1}};
+    run_series(s, &l, f->a, 3, &first);
+    assert_true(first.evaluations == 3 && first.improved[0] && first.improved[1] && !first.improved[2]);
+    assert_int_equal(tow_train_load(best, f->a), TOW_OK);
+    assert_int_equal(tow_train_step_number(best), 2);
+    run_series(s, &l, f->a, 6, &second);
+    assert_true(second.evaluations == 3 && !second.improved[0] && second.improved[1] && !second.improved[2]);
+    assert_int_equal(tow_train_load(best, f->a), TOW_OK);
+    assert_int_equal(tow_train_step_number(best), 5);
+    series other = {.values = (double[]){0.5}}; /* a new run does not ask what an old one left */
+    tow_train_state *new = classifier(f->ctx, &model, 1);
+    run_series(new, &l, f->a, 1, &other);
+    assert_int_equal(tow_train_load(best, f->a), TOW_OK);
+    assert_int_equal(tow_train_step_number(best), 1);
+    tow_train_free(s);
+    tow_train_free(new);
+    tow_train_free(best);
+    close_files(&l);
+}
+
+static void loaders_and_metrics_refused(void **state)
+{
+    const fixture *f = *state;
+    tow_dense model = TOW_DENSE(.features = 2);
+    files l = open_files(f->ctx);
+    tow_train_state *s = classifier(f->ctx, &model, 1);
+    tow_loader *one;
+    const tow_field field = {.source = l.points};
+    const tow_loader_options options = {.n_fields = 1, .fields = &field, .batch = ROWS};
+    assert_int_equal(tow_loader_create(f->ctx, &options, &one), TOW_OK);
+    static const tow_metric twice[] = {{.name = "a", .kind = TOW_METRIC_PERPLEXITY}, {.name = "a"}},
+                            unnamed[] = {{.kind = TOW_METRIC_MEAN}}, reserved[] = {{.name = "loss"}},
+                            aux[] = {{.name = "a", .aux = 2}},
+                            labels[] = {{.name = "a", .kind = TOW_METRIC_ACCURACY, .labels = 2}},
+                            kind[] = {{.name = "a", .kind = (tow_metric_kind)9}},
+                            functions[] = {{.name = "a", .kind = TOW_METRIC_FUNCTIONS}};
+#define BOTH .loader = l.training, .evaluation_loader = l.evaluation
+    const struct {
+        tow_train_loop loop;
+        const char *message;
+    } cases[] = {{{.loader = l.training, .batch = next_batch}, "expected .batch or .loader, found both"},
+                 {{BOTH, .evaluation_batch = two_batches}, "found both"},
+                 {{.loader = l.training, .evaluation_loader = l.training}, "expected two loaders"},
+                 {{.loader = one},
+                  "expected .loader to give batches of 2 arrays, the inputs of the model and of the "
+                  "loss, found 1"},
+                 {{.loader = l.training, .best_path = "x"}, "expected .evaluation_batch or .evaluation_loader"},
+                 {{BOTH, .watch = "a"}, "'loss' or the name of one of the 0 metrics, found 'a'"},
+                 {{BOTH, .n_metrics = 2, .metrics = twice}, "metric 1: expected a name of its own"},
+                 {{BOTH, .n_metrics = 1, .metrics = unnamed}, "found 'NULL'"},
+                 {{BOTH, .n_metrics = 1, .metrics = reserved}, "other than 'loss'"},
+                 {{BOTH, .n_metrics = 1, .metrics = aux}, "expected .aux below the 2 aux values"},
+                 {{BOTH, .n_metrics = 1, .metrics = labels}, "below the 2 arrays of a batch, found 2"},
+                 {{BOTH, .n_metrics = 1, .metrics = kind}, "expected a kind below 4, found 9"},
+                 {{BOTH, .n_metrics = 1, .metrics = functions}, "expected .begin, .add and .value"},
+                 {{BOTH, .n_metrics = 17, .metrics = aux}, "at most 16 metrics, found 17"},
+                 {{BOTH, .n_metrics = 1}, "found NULL and 1"}};
+#undef BOTH
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tow_train_run(s, &cases[i].loop, NULL), TOW_INVALID_ARGUMENT);
+        assert_message(f, cases[i].message);
+    }
+    assert_int_equal(tow_train_step_number(s), 0);
+    tow_loader_free(one);
+    tow_train_free(s);
+    close_files(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +561,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends_and_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(stops_early, setup, teardown),
         cmocka_unit_test_setup_teardown(refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(loaders_and_metrics, setup, teardown),
+        cmocka_unit_test_setup_teardown(loaders_follow_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_best_checkpoint, setup, teardown),
+        cmocka_unit_test_setup_teardown(loaders_and_metrics_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
