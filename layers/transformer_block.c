@@ -90,12 +90,23 @@ static const branch mlp = {"ln2", "post_ln2", "dropout2", NULL, "block_out", fee
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
 
-static tow_value normalise(const block_call *b, const char *name, tow_value x)
+/* dtype: of the norm; 0: the default */
+static tow_value normalise_in(const block_call *b, const char *name, tow_layer_dtype dtype, tow_value x)
 {
-    tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = b->m->epsilon);
-    tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = b->m->epsilon);
+    tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = b->m->epsilon, .dtype = dtype);
+    tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = b->m->epsilon, .dtype = dtype);
     tow_value y = tow_apply_module(b->scope, name, b->m->rms_norm ? &rms_norm.module : &layer_norm.module, x);
     return tow_checkpoint_name(y, name);
+}
+
+static tow_value normalise(const block_call *b, const char *name, tow_value x) { return normalise_in(b, name, 0, x); }
+
+/* A norm behind a sum, which is what the next branch is added to: it keeps the type of the sum, as sums without a norm keep that of the
+ * block's input. So branches that compute in bf16 are added to what is f32, in f32. */
+static tow_value normalise_sum(const block_call *b, const char *name, tow_value sum)
+{
+    const tow_dtype dtype = tow_value_type(sum).dtype;
+    return normalise_in(b, name, dtype == TOW_F32 ? TOW_AS_F32 : (tow_layer_dtype)dtype, sum);
 }
 
 /* x + dropout(the branch of h) */
@@ -112,8 +123,8 @@ static tow_value apply_branch(const block_call *b, const branch *k, tow_value x)
 {
     if (!b->m->post_norm) return tow_checkpoint_name(add_branch(b, k, x, normalise(b, k->norm, x)), k->sum);
     x = add_branch(b, k, x, x);
-    if (k == &mlp) return tow_checkpoint_name(normalise(b, k->norm, x), k->sum);
-    return normalise(b, k->norm, tow_checkpoint_name(x, k->sum));
+    if (k == &mlp) return tow_checkpoint_name(normalise_sum(b, k->norm, x), k->sum);
+    return normalise_sum(b, k->norm, tow_checkpoint_name(x, k->sum));
 }
 
 static tow_value apply_parallel(const block_call *b, tow_value x)

@@ -545,6 +545,29 @@ static void test_failing_allocations(void **unused)
     }
 }
 
+/* ---- sums of branches -------------------------------------------------------------------------------------------- */
+
+/* A block adds branches of bf16 to what is f32 in f32, also where norms stand behind the sums, so that a stack of them is a scan. */
+static void test_blocks_keep_the_type_of_their_input(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 16; i++) {
+        const bool half = i & 8;
+        tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 8, .post_norm = i & 1,
+                                                            .rms_norm = i & 2, .causal = i & 4, .dtype = TOW_BF16);
+        const tow_scan stack = TOW_SCAN(&block, .length = 3);
+        const tow_named model = TOW_NAMED("blocks", &stack);
+        const tow_type x = TYPE(half ? TOW_BF16 : TOW_F32, 2, 3, 4);
+        tow_params *params = NULL;
+        tow_graph *graph = NULL;
+        OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, &x, &params));
+        OK(tow_forward(TOW_MODULE(&model), params, 1, &x, NULL, &graph));
+        assert_int_equal(tow_graph_output_type(graph, 0).dtype, x.dtype);
+        tow_graph_release(graph);
+        tow_params_free(params);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_normed_parameters),
         cmocka_unit_test(test_own_layer),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_blocks_keep_the_type_of_their_input),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
