@@ -33,7 +33,8 @@ typedef struct tow_model_options {
      * one number for each output of each call, where the path is that of tow_model_summary ("blocks/{}/attn"; of the model
      * itself ""). The collection "intermediates" becomes mutable by it. NULL-terminated; NULL: none. Layers that
      * are called in functions given to operations, such as tow_remat_function, are left out. Errors: TOW_NOT_FOUND for a
-     * pattern that matches no layer, TOW_UNSUPPORTED for one that matches only such layers. (Flax: capture_intermediates) */
+     * pattern that matches no layer, TOW_UNSUPPORTED for one that matches only such layers. "PATH:NAME" stands for the outputs of a method
+     * with a name (TOW_METHOD), "intermediates/PATH/NAME/0". (Flax: capture_intermediates) */
     const char *const *capture;
     tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;
@@ -42,7 +43,9 @@ typedef struct tow_model_options {
  * TOW_INVALID_ARGUMENT if it has variables in other collections.
  * What is initialised can be saved. Names of children, parameters, variables and collections are UTF-8 without '/', not
  * empty, and neither "{}" nor "__metadata__"; and no two layers may have one path on disk, as iteration 0 of a scan "f" and
- * a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths. */
+ * a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths.
+ * The model, and what its layers point to, lives while it is traced: a layer or a list that a function which has returned left on the
+ * stack is TOW_INVALID_ARGUMENT, here and in tow_forward and tow_loss (docs/where-layers-live.md). */
 TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                             const tow_type *input_types, tow_params **params);
 /* The same for models with several outputs or with variables in other collections than "params": these go to *state
