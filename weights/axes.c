@@ -194,9 +194,9 @@ done:
 tow_status tow__axes_solve(tow_context *ctx, const tow__rule *rule, size_t n_known, const tow_mapping_axis *known,
                            tow_type *theirs, tow_type *ours, tow__layout *layouts)
 {
-    solver s = {.ctx = ctx, .axes = &rule->axes, .n_parts = rule->n_ours};
+    solver s = {.ctx = ctx, .axes = rule->axes, .n_parts = rule->n_ours};
     tow_status status = TOW_OK;
-    if (rule->axes.given) {
+    if (rule->axes) {
         TRY(solve_axes(&s, n_known, known, theirs, ours, layouts));
     } else {
         const tow_type *from = theirs->rank >= 0 ? theirs : ours;

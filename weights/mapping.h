@@ -17,18 +17,16 @@ enum {
 
 /* One axis of a shape as a product of factors, outermost first; without factors it has size 1. */
 typedef struct tow__axis {
-    int n;
-    int factors[TOW__MAX_FACTORS]; /* indices into names of tow__axes, or TOW__PART_FACTOR */
+    int8_t n;
+    int8_t factors[TOW__MAX_FACTORS]; /* indices into names of tow__axes, or TOW__PART_FACTOR */
 } tow__axis;
 
 typedef struct tow__axes {
-    bool given; /* else the shapes are equal */
-    int n_factors;
-    const char *names[TOW__MAX_FACTORS];
-    int n_theirs, n_ours;
-    tow__axis theirs[TOW_MAX_RANK], ours[TOW_MAX_RANK];
-    int joined;      /* axis of theirs along which parts of different sizes follow one another, or -1 */
-    bool alternates; /* there is a "*" */
+    int8_t n_factors, n_theirs, n_ours;
+    int8_t joined;                  /* axis of theirs along which parts of different sizes follow one another, or -1 */
+    bool alternates;                /* there is a "*" */
+    const char *const *names;       /* [n_factors] */
+    const tow__axis *theirs, *ours; /* [n_theirs], [n_ours] */
 } tow__axes;
 
 typedef enum tow__rule_kind {
@@ -37,14 +35,15 @@ typedef enum tow__rule_kind {
     TOW__RULE_TIED
 } tow__rule_kind;
 
+/* Rules and what they point to take a few times the bytes of their lines. */
 typedef struct tow__rule {
-    tow__rule_kind kind;
-    int line;
+    uint8_t kind; /* tow__rule_kind */
     bool optional;
-    int n_theirs, n_ours;
-    const char *theirs[TOW__MAX_ALIASES]; /* patterns of names */
-    const char *ours[TOW__MAX_PARTS];     /* patterns of paths; of TOW__RULE_TIED, ours[0] is the other tensor's name */
-    tow__axes axes;
+    int8_t n_theirs, n_ours;
+    int line;
+    const char *const *theirs; /* [n_theirs] patterns of names */
+    const char *const *ours;   /* [n_ours] patterns of paths; of TOW__RULE_TIED, ours[0] is the other tensor's name */
+    const tow__axes *axes;     /* NULL: the shapes are equal */
 } tow__rule;
 
 struct tow_mapping {

@@ -3,10 +3,21 @@
 
 #include "weights/mapping.h"
 
+/* A rule while its line is read. */
+typedef struct draft {
+    int n_theirs, n_ours;
+    const char *theirs[TOW__MAX_ALIASES], *ours[TOW__MAX_PARTS];
+    bool given; /* there are axes */
+    tow__axes axes;
+    const char *names[TOW__MAX_FACTORS];
+    tow__axis their_axes[TOW_MAX_RANK], our_axes[TOW_MAX_RANK];
+} draft;
+
 typedef struct parser {
     tow_mapping *m;
     const char *at, *end; /* of the line without its comment */
     int line;
+    draft draft;
 } parser;
 
 __attribute__((format(printf, 2, 3))) static tow_status refuse(const parser *p, const char *format, ...)
@@ -116,8 +127,9 @@ static tow_status check_holes(const parser *p, const char *a, const char *b)
 }
 
 /* "head{a,b}tail" to "headatail", "headbtail"; without a comma in braces, the word itself. */
-static tow_status expand_parts(parser *p, const char *word, tow__rule *rule)
+static tow_status expand_parts(parser *p, const char *word)
 {
+    draft *rule = &p->draft;
     const char *open = word, *close, *comma;
     for (;; open++) {
         open = strchr(open, '{');
@@ -149,8 +161,9 @@ static tow_status expand_parts(parser *p, const char *word, tow__rule *rule)
 /* ---- axes -------------------------------------------------------------------------------------------------------- */
 
 /* The factor of that name, added on the left side. -1 on an error. */
-static tow_status find_factor(parser *p, tow__axes *a, const char *name, int length, bool add, int *factor)
+static tow_status find_factor(parser *p, const char *name, int length, bool add, int *factor)
 {
+    tow__axes *a = &p->draft.axes;
     for (*factor = 0; *factor < a->n_factors; ++*factor)
         if (strncmp(a->names[*factor], name, (size_t)length) == 0 && a->names[*factor][length] == '\0') break;
     if (*factor < a->n_factors) return TOW_OK;
@@ -159,13 +172,14 @@ static tow_status find_factor(parser *p, tow__axes *a, const char *name, int len
     char *copy = tow__arena_alloc(&p->m->memory, (size_t)length + 1, 1);
     if (!copy) return TOW_OUT_OF_MEMORY;
     memcpy(copy, name, (size_t)length);
-    a->names[a->n_factors++] = copy;
+    p->draft.names[a->n_factors++] = copy;
     return TOW_OK;
 }
 
 /* A name of a factor, or "*", or 1. */
-static tow_status read_factor(parser *p, tow__axes *a, bool left, tow__axis *axis)
+static tow_status read_factor(parser *p, bool left, tow__axis *axis)
 {
+    tow__axes *a = &p->draft.axes;
     tow_status status = TOW_OK;
     int length = 0, factor;
     skip_spaces(p);
@@ -179,26 +193,26 @@ static tow_status read_factor(parser *p, tow__axes *a, bool left, tow__axis *axi
                (is_letter(p->at[length]) || (length > 0 && p->at[length] >= '0' && p->at[length] <= '9')))
             length++;
         if (length == 0) return refuse(p, "expected the name of an axis, found '%.*s'", FOUND(p));
-        TRY(find_factor(p, a, p->at, length, left, &factor));
+        TRY(find_factor(p, p->at, length, left, &factor));
     }
     if (axis->n == TOW__MAX_FACTORS) return refuse(p, "expected at most %d axes", TOW__MAX_FACTORS);
-    axis->factors[axis->n++] = factor;
+    axis->factors[axis->n++] = (int8_t)factor;
     p->at += length;
 done:
     return status;
 }
 
-static tow_status read_axis(parser *p, tow__axes *a, bool left, tow__axis *axis)
+static tow_status read_axis(parser *p, bool left, tow__axis *axis)
 {
     tow_status status = TOW_OK;
     if (*p->at == '1') {
         p->at++;
         return TOW_OK;
     }
-    if (*p->at != '(') return read_factor(p, a, left, axis);
+    if (*p->at != '(') return read_factor(p, left, axis);
     p->at++;
     for (;;) {
-        TRY(read_factor(p, a, left, axis));
+        TRY(read_factor(p, left, axis));
         skip_spaces(p);
         if (p->at < p->end && *p->at == ')') break;
     }
@@ -208,13 +222,14 @@ done:
 }
 
 /* "[...]", whose first bracket comes. */
-static tow_status read_axes(parser *p, tow__axes *a, bool left)
+static tow_status read_axes(parser *p, bool left)
 {
-    tow__axis *axes = left ? a->theirs : a->ours;
-    int *n = left ? &a->n_theirs : &a->n_ours;
+    tow__axes *a = &p->draft.axes;
+    tow__axis *axes = left ? p->draft.their_axes : p->draft.our_axes;
+    int8_t *n = left ? &a->n_theirs : &a->n_ours;
     tow_status status = TOW_OK;
     p->at++;
-    a->given = true;
+    p->draft.given = true;
     while (!at_end(p) && *p->at != ']') {
         if (*n == TOW_MAX_RANK) return refuse(p, "expected at most %d axes, found more", TOW_MAX_RANK);
         if (*p->at == '+' && left) {
@@ -223,7 +238,7 @@ static tow_status read_axes(parser *p, tow__axes *a, bool left)
             p->at++;
             skip_spaces(p);
         }
-        TRY(read_axis(p, a, left, &axes[(*n)++]));
+        TRY(read_axis(p, left, &axes[(*n)++]));
     }
     if (p->at == p->end) return refuse(p, "expected ']', found end of line");
     p->at++;
@@ -232,8 +247,9 @@ done:
 }
 
 /* Every name once on each side, and the mark of parts where there are several. */
-static tow_status check_axes(const parser *p, const tow__rule *rule)
+static tow_status check_axes(const parser *p)
 {
+    const draft *rule = &p->draft;
     const tow__axes *a = &rule->axes;
     for (int side = 0; side < 2; side++)
         for (int f = 0; f < a->n_factors; f++) {
@@ -255,8 +271,9 @@ static tow_status check_axes(const parser *p, const tow__rule *rule)
 
 /* ---- rules ------------------------------------------------------------------------------------------------------- */
 
-static tow_status read_left(parser *p, tow__rule *rule)
+static tow_status read_left(parser *p)
 {
+    draft *rule = &p->draft;
     tow_status status = TOW_OK;
     do {
         if (rule->n_theirs == TOW__MAX_ALIASES)
@@ -266,19 +283,20 @@ static tow_status read_left(parser *p, tow__rule *rule)
         rule->n_theirs++;
     } while (accept_word(p, "|"));
     skip_spaces(p);
-    if (p->at < p->end && *p->at == '[') TRY(read_axes(p, &rule->axes, true));
+    if (p->at < p->end && *p->at == '[') TRY(read_axes(p, true));
 done:
     return status;
 }
 
-static tow_status read_map(parser *p, tow__rule *rule)
+static tow_status read_map(parser *p, bool *optional)
 {
+    draft *rule = &p->draft;
     tow_status status = TOW_OK;
     const char *word;
-    TRY(read_left(p, rule));
+    TRY(read_left(p));
     if (!accept_word(p, "->")) return refuse(p, "expected '->' and the path of a parameter, found '%.*s'", FOUND(p));
     TRY(read_word(p, "the path of a parameter", &word));
-    TRY(expand_parts(p, word, rule));
+    TRY(expand_parts(p, word));
     for (int i = 0; i < rule->n_ours; i++) {
         TRY(check_pattern(p, rule->ours[i], false));
         for (int j = 0; j < rule->n_theirs; j++) {
@@ -287,19 +305,19 @@ static tow_status read_map(parser *p, tow__rule *rule)
         }
     }
     skip_spaces(p);
-    const bool left = rule->axes.given, right = p->at < p->end && *p->at == '[';
+    const bool left = rule->given, right = p->at < p->end && *p->at == '[';
     if (left != right) return refuse(p, "expected axes [...] on both sides of '->', or on none");
-    if (right) TRY(read_axes(p, &rule->axes, false));
-    TRY(check_axes(p, rule));
-    rule->optional = accept_word(p, "optional");
+    if (right) TRY(read_axes(p, false));
+    TRY(check_axes(p));
+    *optional = accept_word(p, "optional");
 done:
     return status;
 }
 
-static tow_status read_tied(parser *p, tow__rule *rule)
+static tow_status read_tied(parser *p)
 {
+    draft *rule = &p->draft;
     tow_status status = TOW_OK;
-    rule->kind = TOW__RULE_TIED;
     rule->n_theirs = rule->n_ours = 1;
     TRY(read_word(p, "the name of a tensor", &rule->theirs[0]));
     if (!accept_word(p, "="))
@@ -330,6 +348,27 @@ done:
     return status;
 }
 
+/* Gives a rule what was read, in no more memory than it takes. */
+static tow_status keep_draft(parser *p, tow__rule *rule)
+{
+    const draft *d = &p->draft;
+    tow__arena *memory = &p->m->memory;
+    rule->n_theirs = (int8_t)d->n_theirs;
+    rule->n_ours = (int8_t)d->n_ours;
+    rule->theirs = tow__arena_copy(memory, d->theirs, (size_t)d->n_theirs, sizeof *d->theirs);
+    rule->ours = tow__arena_copy(memory, d->ours, (size_t)d->n_ours, sizeof *d->ours);
+    if (!rule->theirs || (d->n_ours > 0 && !rule->ours)) return TOW_OUT_OF_MEMORY;
+    if (!d->given) return TOW_OK;
+    tow__axes axes = d->axes;
+    axes.names = tow__arena_copy(memory, d->names, (size_t)axes.n_factors, sizeof *d->names);
+    axes.theirs = tow__arena_copy(memory, d->their_axes, (size_t)axes.n_theirs, sizeof *d->their_axes);
+    axes.ours = tow__arena_copy(memory, d->our_axes, (size_t)axes.n_ours, sizeof *d->our_axes);
+    rule->axes = tow__arena_copy(memory, &axes, 1, sizeof axes);
+    const bool kept = (axes.names || axes.n_factors == 0) && (axes.theirs || axes.n_theirs == 0) &&
+                      (axes.ours || axes.n_ours == 0) && rule->axes;
+    return kept ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
 static tow_status read_rule(parser *p)
 {
     tow_mapping *m = p->m;
@@ -341,17 +380,24 @@ static tow_status read_rule(parser *p)
         m->rules = rules;
         m->capacity = capacity;
     }
-    tow__rule *rule = &m->rules[m->n_rules];
-    *rule = (tow__rule){.line = p->line, .axes.joined = -1};
+    tow__rule rule = {.line = p->line};
+    p->draft = (draft){.axes.joined = -1};
+    p->draft.axes.names = p->draft.names;
+    p->draft.axes.theirs = p->draft.their_axes;
+    p->draft.axes.ours = p->draft.our_axes;
     if (accept_word(p, "ignore")) {
-        rule->kind = TOW__RULE_IGNORE;
-        rule->n_theirs = 1;
-        TRY(read_word(p, "the name of a tensor to ignore", &rule->theirs[0]));
-        TRY(check_pattern(p, rule->theirs[0], true));
+        rule.kind = TOW__RULE_IGNORE;
+        p->draft.n_theirs = 1;
+        TRY(read_word(p, "the name of a tensor to ignore", &p->draft.theirs[0]));
+        TRY(check_pattern(p, p->draft.theirs[0], true));
+    } else if (accept_word(p, "tied")) {
+        rule.kind = TOW__RULE_TIED;
+        TRY(read_tied(p));
     } else {
-        TRY(accept_word(p, "tied") ? read_tied(p, rule) : read_map(p, rule));
+        TRY(read_map(p, &rule.optional));
     }
-    m->n_rules++;
+    TRY(keep_draft(p, &rule));
+    m->rules[m->n_rules++] = rule;
 done:
     return status;
 }
