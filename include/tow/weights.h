@@ -1,8 +1,8 @@
 /* Weights that other programs trained, under their names and in their shapes.
  *
  * A mapping says which tensors of another program's files are which parameters of a model here. It is a text, of one rule
- * a line; tables of that kind for GPT-2, Llama and BERT, as Hugging Face's transformers names their tensors, are part of
- * the library, and in share/tow/mappings to be read and changed:
+ * a line; tables of that kind for GPT-2, Llama, BERT, Qwen 3, Gemma 2 and Phi 3, as Hugging Face's transformers names their
+ * tensors, are part of the library, and in share/tow/mappings to be read and changed:
  *
  *     # GPT-2
  *     prefix  transformer.
@@ -42,7 +42,7 @@ typedef struct tow_mapping tow_mapping;
 
 /* Reads the rules in `text`. name: of the text, for messages. Errors: TOW_BAD_FORMAT with "NAME:LINE: ...". */
 TOW_API tow_status tow_mapping_parse(tow_context *context, const char *name, const char *text, tow_mapping **mapping);
-/* Reads a file of rules, or the table of that name in the library: "gpt2", "llama", "bert". A name with a '/' or a '.' is a
+/* Reads a file of rules, or the table of that name in the library: "bert", "gemma2", "gpt2", "llama", "phi3", "qwen3". A name with a '/' or a '.' is a
  * file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR, TOW_BAD_FORMAT. */
 TOW_API tow_status tow_mapping_read(tow_context *context, const char *path, tow_mapping **mapping);
 /* NULL is accepted. */

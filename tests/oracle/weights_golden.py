@@ -1,11 +1,13 @@
 """Tiny random models of Hugging Face's transformers, as files, with their logits: golden/weights/NAME.
 
-gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model). Logits are computed
-in double precision from the values in the files. By hand: python tests/oracle/weights_golden.py
+gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model), qwen3 (norms of queries and
+keys), gemma2 (four norms, capped logits, local and global layers), phi3 (joined projections). Logits are computed in double precision
+from the values in the files. By hand: python tests/oracle/weights_golden.py [NAME...]
 """
 import json
 import pathlib
 import shutil
+import sys
 
 import safetensors.numpy
 import torch
@@ -14,15 +16,17 @@ import transformers
 FOLDER = pathlib.Path(__file__).parent / "golden" / "weights"
 
 
-def randomise(model, seed):
-    """Values of ordinary size everywhere, so that no bias is zero and no scale is one."""
+def randomise(model, seed, scale=1.0):
+    """Values of ordinary size everywhere, so that no bias is zero and no scale is one, about which they are."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(torch.randn_like(p) * 0.2 + (1.0 if p.dim() == 1 and "norm" in name.lower() or ".ln_" in name and name.endswith("weight") else 0.0))
+            p.copy_(torch.randn_like(p) * 0.2 + (scale if p.dim() == 1 and "norm" in name.lower() or ".ln_" in name and name.endswith("weight") else 0.0))
 
 
 def save(name, model, ids, dtype=torch.float32, **options):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     model.to(dtype).save_pretrained(folder, **options)
@@ -54,6 +58,21 @@ def main():
     randomise(bert, 4)
     types = [[0] * 5 + [1] * 4, [0] * 9]
     save("bert", bert, {"input_ids": ids, "token_type_ids": types})
+    small = dict(vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=32, attn_implementation="eager")
+    qwen3 = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        **small, head_dim=8, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True))
+    randomise(qwen3, 5)
+    save("qwen3", qwen3, {"input_ids": ids})
+    gemma2 = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+        **small, head_dim=8, query_pre_attn_scalar=12, attn_logit_softcapping=2.0, final_logit_softcapping=3.0, sliding_window=4,
+        rms_norm_eps=1e-6, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+    randomise(gemma2, 6, scale=0.0)
+    save("gemma2", gemma2, {"input_ids": ids})
+    phi3 = transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        **small, rms_norm_eps=1e-5, pad_token_id=0, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=32))
+    randomise(phi3, 7)
+    save("phi3", phi3, {"input_ids": ids})
     for config in FOLDER.glob("*/config.json"):  # without what changes with the version of transformers
         values = json.loads(config.read_text())
         values.pop("transformers_version", None)

@@ -78,17 +78,18 @@ static void bad_texts(void **state)
 static void tables_are_there(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = {"bert", "gpt2", "llama"};
+    static const char *const names[] = {"bert", "gemma2", "gpt2", "llama", "phi3", "qwen3"};
     tow_mapping *m;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 6; i++) {
         assert_string_equal(tow_mapping_table_name(i), names[i]);
         assert_non_null(strstr(tow_mapping_table_text(i), " -> "));
         OK(tow_mapping_read(f->ctx, names[i], &m));
         tow_mapping_free(m);
     }
-    assert_null(tow_mapping_table_name(3));
-    assert_null(tow_mapping_table_text(3));
-    expect(f, tow_mapping_read(f->ctx, "gpt3", &m), TOW_NOT_FOUND, "gpt3: no such mapping; there are bert gpt2 llama");
+    assert_null(tow_mapping_table_name(6));
+    assert_null(tow_mapping_table_text(6));
+    expect(f, tow_mapping_read(f->ctx, "gpt3", &m), TOW_NOT_FOUND,
+           "gpt3: no such mapping; there are bert gemma2 gpt2 llama phi3 qwen3");
     expect(f, tow_mapping_read(f->ctx, "./gpt2", &m), TOW_IO_ERROR, "./gpt2: cannot open");
     write_bytes(f->path, "a -> b\n\nx\n", 10);
     expect(f, tow_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "/file:3: expected '->'");
