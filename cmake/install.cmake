@@ -20,6 +20,9 @@ install(DIRECTORY include/tow DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT 
 # Modules of pkg-config that libtow.a needs; their flags go into tow.pc as well, so that users of the shared library need
 # none of them installed.
 set(TOW_STATIC_MODULES libmd zlib)
+if(PCRE2_FOUND)
+  list(APPEND TOW_STATIC_MODULES libpcre2-8)
+endif()
 set(TOW_PC_LIBRARIES "")
 foreach(module ${TOW_STATIC_MODULES})
   pkg_check_modules(TOW_STATIC QUIET REQUIRED ${module})

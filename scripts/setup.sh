@@ -2,7 +2,7 @@
 
 # Debian packages that Tow is built and tested with. build-essential and pkg-config bring the compiler and find the libraries; file
 # tells CPack what is a program.
-TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev zlib1g-dev libxxhash-dev libcmocka-dev file"
+TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev zlib1g-dev libxxhash-dev libpcre2-dev libcmocka-dev file"
 
 say() { printf '%s\n' "tow: $*" >&2; }
 die() { say "$*"; exit 1; }

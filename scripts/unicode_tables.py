@@ -6,8 +6,9 @@ Classes of characters, lower case and decompositions are those that the package 
 its parts come from libraries with tables of several versions of Unicode (letters and numbers of 16 or 17, punctuation of 8), and
 token ids depend on them.
 """
-import sys
 import unicodedata
+
+import regex
 
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -100,6 +101,28 @@ def print_lower():
     print("};\n")
 
 
+def print_graphemes():
+    """Classes of grapheme clusters, by the module regex: of Unicode 16 or 17, which differ in characters of late scripts alone."""
+    names = ["CR", "LF", "Control", "Extend", "ZWJ", "SpacingMark", "Prepend", "L", "V", "T", "LV", "LVT", "Regional_Indicator"]
+    classes = [0] * 0x110000
+    text = "".join(map(chr, POINTS))
+    for value, name in enumerate(names, 1):
+        for m in regex.finditer(rf"\p{{Grapheme_Cluster_Break={name}}}", text):
+            classes[ord(m[0])] = value
+    for m in regex.finditer(r"\p{Extended_Pictographic}", text):
+        assert classes[ord(m[0])] == 0
+        classes[ord(m[0])] = 14
+    for value, name in enumerate(("Consonant", "Linker", "Extend"), 1):
+        for m in regex.finditer(rf"\p{{Indic_Conjunct_Break={name}}}", text):
+            classes[ord(m[0])] |= value << 4
+    for c in range(0xAC00, 0xD7A4):  # LV and LVT follow a rule
+        assert classes[c] == (11 if (c - 0xAC00) % 28 == 0 else 12)
+        classes[c] = 12
+    runs = [(c, classes[c]) for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]]
+    print("\n/* Classes of grapheme clusters from this code point on: code << 8 | class; Hangul syllables are all LVT here. */")
+    rows("grapheme_runs", "uint32_t", [hex(c << 8 | k) for c, k in runs], 14)
+
+
 def combining_classes():
     """Marks change places with those of a lower class: a mark of every class tells that of the others."""
     nfd = normalizers.NFD().normalize_str
@@ -157,3 +180,4 @@ print(f"/* Printed by scripts/unicode_tables.py with tokenizers {tokenizers.__ve
 print_classes()
 print_lower()
 print_decompositions()
+print_graphemes()

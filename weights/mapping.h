@@ -80,8 +80,8 @@ const tow__rule *tow__mapping_rule_of_path(const tow_mapping *mapping, const cha
 
 /* ---- shapes (axes.c) --------------------------------------------------------------------------------------------- */
 
-/* How one parameter lies in a tensor: element (i0, i1, ...) of the loops is at `offset` + sum i * theirs of the tensor, and
- * in order in the parameter. */
+/* How one parameter lies in a tensor: element (i0, i1, ...) of the loops is at `offset` + sum i * theirs of the tensor,
+ * and in order in the parameter. */
 typedef struct tow__layout {
     int n;
     int64_t sizes[TOW__MAX_FACTORS], strides[TOW__MAX_FACTORS];
@@ -90,7 +90,8 @@ typedef struct tow__layout {
 } tow__layout;
 
 /* A pair of shapes, what is not known of them has rank -1. Fills in what is not known, and the layout of each part.
- * known, n_known: sizes of axes by name. Errors: TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT with a text that has no names. */
+ * known, n_known: sizes of axes by name. Errors: TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT with a text that has no
+ * names. */
 tow_status tow__axes_solve(tow_context *ctx, const tow__rule *rule, size_t n_known, const tow_mapping_axis *known,
                            tow_type *theirs, tow_type *ours, tow__layout *layouts);
 
@@ -137,7 +138,8 @@ tow_status tow__report_strict(const tow_mapping_report *report, tow_context *ctx
 
 /* ---- data (copy.c) ----------------------------------------------------------------------------------------------- */
 
-/* Copies the elements of a parameter out of a tensor, or into it, and converts them. False if an integer does not fit. */
+/* Copies the elements of a parameter out of a tensor, or into it, and converts them. False if an integer does not fit.
+ * */
 bool tow__layout_gather(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,
                         const void *from);
 void tow__layout_scatter(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,

@@ -1,9 +1,10 @@
 /* Tokenizers: text to token ids and back, read from the files of models that others trained.
  *
- * Byte-pair encoding (on bytes as GPT-2 and Llama 3, or on characters with a fallback to bytes as Llama 2) and WordPiece (BERT),
- * with what tokenizer.json says of normalisation, splitting into words, added tokens and special tokens around a text. Ids and
- * offsets are those of Hugging Face's package `tokenizers`, as far as the parts that a file names are known here
- * (docs/tokenizers.md has the list); a file with others is refused (TOW_UNSUPPORTED) with their names.
+ * Byte-pair encoding (on bytes as GPT-2 and Llama 3, or on characters with a fallback to bytes as Llama 2), Unigram
+ * (T5, ALBERT, XLM-R), WordPiece (BERT) and WordLevel, with what tokenizer.json says of normalisation, splitting into
+ * words, added tokens and special tokens around a text. Ids and offsets are those of Hugging Face's package
+ * `tokenizers`, as far as the parts that a file names are known here (docs/tokenizers.md has the list); a file with
+ * others is refused (TOW_UNSUPPORTED) with their names.
  *
  *     tow_tokenizer *tokenizer;
  *     tow_encoding *encoding;
@@ -24,9 +25,9 @@ extern "C" {
 
 typedef struct tow_tokenizer tow_tokenizer;
 
-/* Reads tokenizer.json; a directory with that file, or with vocab.json and merges.txt (as GPT-2's), or with vocab.txt (as BERT's,
- * lower case unless the directory has a tokenizer_config.json that says otherwise); or one of these files. Errors: TOW_IO_ERROR,
- * TOW_BAD_FORMAT with path and place, TOW_UNSUPPORTED with the name of the part. */
+/* Reads tokenizer.json; a directory with that file, or with vocab.json and merges.txt (as GPT-2's), or with vocab.txt
+ * (as BERT's, lower case unless the directory has a tokenizer_config.json that says otherwise); or one of these files.
+ * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT with path and place, TOW_UNSUPPORTED with the name of the part. */
 TOW_API tow_status tow_tokenizer_read(tow_context *context, const char *path, tow_tokenizer **tokenizer);
 /* The same from the text of a tokenizer.json, `length` bytes. name: of the text, for messages. */
 TOW_API tow_status tow_tokenizer_parse(tow_context *context, const char *name, const char *text, size_t length,
@@ -82,27 +83,29 @@ typedef struct tow_encode_options {
     size_t max_length; /* of an encoding, with what is put around texts; 0: none */
     tow_truncation truncation;
     bool truncate_left; /* tokens at the beginning of a text are left out, not those at its end */
-    /* At least so many tokens, and then a multiple of pad_multiple, by tokens pad_id of type pad_type, which count as special,
-     * behind the others, or before them. 0: none. */
+    /* At least so many tokens, and then a multiple of pad_multiple, by tokens pad_id of type pad_type, which count as
+     * special, behind the others, or before them. 0: none. */
     size_t pad_length, pad_multiple;
     bool pad_left;
     int32_t pad_id, pad_type;
 } tow_encode_options;
-/* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are zeros. What is
- * encoded without them is not cut and not padded. */
+/* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are
+ * zeros. What is encoded without them is not cut and not padded. */
 TOW_API tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer);
 
 /* Encodes a text of `length` bytes into `encoding`, in place of what it had. options: may be NULL. Errors:
- * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more; for a max_length that what is put around
- * texts exceeds; and for a text that is to lose tokens and has not enough of them. */
+ * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more; for a max_length that what is
+ * put around texts exceeds; for a text that is to lose tokens and has not enough of them; for one with a part that no
+ * token stands for, where the model has no unknown token; and for one of which a regular expression of the file takes
+ * too many steps. */
 TOW_API tow_status tow_tokenizer_encode(tow_tokenizer *tokenizer, const char *text, size_t length,
                                         const tow_encode_options *options, tow_encoding *encoding);
 
 /* ---- tokens to text ---------------------------------------------------------------------------------------------- */
 
-/* The text of `count` ids, as the decoder of the file puts it together, written like snprintf: returns the length of the whole
- * text. skip_special: without special tokens. Ids that are not in the vocabulary are left out. Bytes that are no UTF-8 become
- * U+FFFD. Of memory that is missing the context tells, and the length is 0. */
+/* The text of `count` ids, as the decoder of the file puts it together, written like snprintf: returns the length of
+ * the whole text. skip_special: without special tokens. Ids that are not in the vocabulary are left out. Bytes that are
+ * no UTF-8 become U+FFFD. Of memory that is missing the context tells, and the length is 0. */
 TOW_API size_t tow_tokenizer_decode(tow_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                                     char *text, size_t size);
 

@@ -1,8 +1,10 @@
-/* Added tokens, which are cut out of a text before anything else sees it: the longest one at the first place where one is.
+/* Added tokens, which are cut out of a text before anything else sees it: the longest one at the first place where one
+ * is.
  *
- * An automaton (Aho and Corasick, "Efficient string matching", 1975) of the reversed tokens reads the text from its end. At every
- * place its state is the longest text from there on that is the end of a reversed token's beginning, and the longest token that
- * begins there is known. So a text takes time in proportion to its length, whatever the tokens are. */
+ * An automaton (Aho and Corasick, "Efficient string matching", 1975) of the reversed tokens reads the text from its
+ * end. At every place its state is the longest text from there on that is the end of a reversed token's beginning, and
+ * the longest token that begins there is known. So a text takes time in proportion to its length, whatever the tokens
+ * are. */
 #include "src/text/tokenizer.h"
 
 /* ---- the automaton ----------------------------------------------------------------------------------------------- */
@@ -16,8 +18,8 @@ static uint32_t next_state(tow__added_set *set, uint32_t state, unsigned char by
     }
 }
 
-/* The state to fall back to is the longest proper suffix that is a state, too; a state without a token of its own has the longest
- * token of that one. Both are known of all shorter states. */
+/* The state to fall back to is the longest proper suffix that is a state, too; a state without a token of its own has
+ * the longest token of that one. Both are known of all shorter states. */
 static void link_states(tow__added_set *set)
 {
     const tow__trie *t = &set->trie;
@@ -117,8 +119,8 @@ static bool word_at(const char *text, size_t at, size_t length)
     return tow__classes(c) & TOW__WORD;
 }
 
-/* A match with the white space that belongs to it; if it takes what is in front of it, from `limit` on, where the token before it
- * ends. */
+/* A match with the white space that belongs to it; if it takes what is in front of it, from `limit` on, where the token
+ * before it ends. */
 static tow__range widen(const tow__added *a, const char *text, size_t length, size_t at, size_t limit)
 {
     size_t begin = at, end = at + a->length;

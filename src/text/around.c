@@ -86,7 +86,8 @@ static tow_status put_text(const around *a, const tow__template_step *step)
     if (a->tokens[which]) {
         const tow_encoding *from = a->tokens[which];
         const size_t skip = a->options->truncate_left ? from->count - a->counts[which] : 0;
-        for (size_t i = 0; i < a->counts[which]; i++) TRY(tow__encoding_push(a->to, from->tokens[skip + i], &from->margins[skip + i]));
+        for (size_t i = 0; i < a->counts[which]; i++)
+            TRY(tow__encoding_push(a->to, from->tokens[skip + i], &from->margins[skip + i]));
     } else {
         TRY(tow__encode_text(a->t, a->texts[which], a->lengths[which], a->to));
     }

@@ -160,6 +160,16 @@ static void add_replaced(strings *to, const char *token, size_t length, const ch
     }
 }
 
+static void add_replaced_regex(strings *to, const char *token, size_t length, tow__regex *from, const char *with)
+{
+    size_t at = 0, begin, end;
+    for (; at < length && tow__regex_find(from, token, 0, at, length, &begin, &end); at = end) {
+        add(to, token + at, begin - at);
+        add(to, with, strlen(with));
+    }
+    add(to, token + at, length - at);
+}
+
 /* How many times `content` stands at the beginning, or at the end, `most` at most. */
 static size_t repeats(const char *token, size_t length, const char *content, int64_t most, bool at_end)
 {
@@ -226,6 +236,8 @@ static void each(const tow__decoder *d, const strings *from, strings *to)
             add(to, token + left, length - left - right);
         } else if (d->kind == TOW__DECODE_METASPACE) {
             add_replaced(to, token, length, d->from, i == 0 && d->prepend != TOW__PREPEND_NEVER ? "" : " ");
+        } else if (d->regex) {
+            add_replaced_regex(to, token, length, d->regex, d->to);
         } else {
             add_replaced(to, token, length, d->from, d->to);
         }
@@ -259,7 +271,9 @@ static void run(const tow__decoder *d, const strings *from, strings *to)
         fuse(from, to, "");
         break;
     default:
+        if (d->regex) tow__regex_allow(d->regex, from->text.length);
         each(d, from, to);
+        if (d->regex && tow__regex_status(d->regex) != TOW_OK) to->text.failed = true;
         break;
     }
 }

@@ -3,6 +3,10 @@
 
 #include "src/io/json.h"
 
+#include <stdlib.h>
+
+#include "src/base/locale.h"
+
 enum {
     DEEPEST = 32
 };
@@ -74,10 +78,13 @@ static tow_status parse_value(parser *p, const char *key, int depth, uint32_t *i
     } else if (tow__json_integer(&p->json, &node->integer)) {
         node->kind = TOW__NODE_NUMBER;
         node->integral = true;
+        node->number = (double)node->integer;
     } else {
+        const char *text = p->json.at;
         TRY(tow__json_skip(&p->json));
         node->kind = first == 't' || first == 'f' ? TOW__NODE_BOOL : first == 'n' ? TOW__NODE_NULL : TOW__NODE_NUMBER;
         node->boolean = first == 't';
+        if (node->kind == TOW__NODE_NUMBER) node->number = strtod(text, NULL);
     }
 done:
     return status;
@@ -98,7 +105,10 @@ tow_status tow__dom_parse(tow_context *ctx, const char *path, const char *text, 
                          .start = dom->text,
                          .at = dom->text,
                          .end = dom->text + length}};
-    TRY(parse_value(&p, NULL, 0, &root));
+    const tow__locale locale = tow__locale_enter();
+    status = parse_value(&p, NULL, 0, &root);
+    tow__locale_leave(locale);
+    TRY(status);
     TRY(tow__json_end(&p.json));
 done:
     return status;

@@ -7,7 +7,7 @@
 typedef enum tow__node_kind {
     TOW__NODE_NULL,
     TOW__NODE_BOOL,
-    TOW__NODE_NUMBER, /* an integer, or, without .integral, another number, whose value is not kept */
+    TOW__NODE_NUMBER, /* an integer, or, without .integral, another number */
     TOW__NODE_STRING,
     TOW__NODE_ARRAY,
     TOW__NODE_OBJECT
@@ -21,6 +21,7 @@ typedef struct tow__node {
     const char *key; /* of a member; NULL: none */
     const char *string;
     int64_t integer;
+    double number; /* of both kinds of numbers */
 } tow__node;
 
 typedef struct tow__dom {

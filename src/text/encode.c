@@ -122,11 +122,21 @@ static void cut_word(tow_tokenizer *t, const char *word, size_t length)
             return;
         }
     }
-    if (t->is_wordpiece)
-        tow__wordpiece_word(&t->wordpiece, &t->vocabulary, word, length, &t->pieces);
-    else
+    switch (t->model) {
+    case TOW__BPE:
         tow__bpe_word(&t->bpe, &t->vocabulary, word, length, &t->pieces);
-    if (!c || t->pieces.failed || t->pieces.count > TOW__CACHE_PIECES) return;
+        break;
+    case TOW__WORDPIECE:
+        tow__wordpiece_word(&t->wordpiece, &t->vocabulary, word, length, &t->pieces);
+        break;
+    case TOW__WORDLEVEL:
+        tow__wordlevel_word(t->wordlevel_unk, &t->vocabulary, word, length, &t->pieces);
+        break;
+    case TOW__UNIGRAM:
+        tow__unigram_word(&t->unigram, &t->vocabulary, word, length, &t->pieces);
+        break;
+    }
+    if (!c || t->pieces.failed || t->pieces.unknown || t->pieces.count > TOW__CACHE_PIECES) return;
     c->hash = hash;
     c->length = (uint8_t)length;
     c->count = (uint8_t)t->pieces.count;
@@ -143,13 +153,21 @@ static tow_status encode_word(encoder *x, const tow__text *text, tow__range word
     tow_tokenizer *t = x->t;
     tow_encoding *e = x->encoding;
     cut_word(t, text->bytes + word.begin, word.end - word.begin);
+    if (t->pieces.unknown)
+        return tow__fail(
+            t->ctx, TOW_INVALID_ARGUMENT,
+            "tow_tokenizer_encode: there is no token for a part of '%.*s', and the model has no unknown token",
+            (int)(word.end - word.begin < 100 ? word.end - word.begin : 100), text->bytes + word.begin);
     tow_status status = t->pieces.failed ? TOW_OUT_OF_MEMORY : reserve(e, t->pieces.count);
     for (size_t i = 0; i < t->pieces.count && status == TOW_OK; i++) {
         const tow__piece *p = &t->pieces.items[i];
         const tow__span span = span_of(x, text, word.begin + p->begin, word.begin + p->end);
         const tow__entry *entry = &t->vocabulary.entries[p->id];
         e->ids[e->count] = p->id;
-        e->margins[e->count] = margins_of(t, entry->token, entry->length);
+        /* an unknown token of Unigram is called what it stands for */
+        const bool unknown = t->model == TOW__UNIGRAM && p->id == t->unigram.unk;
+        e->margins[e->count] = unknown ? margins_of(t, text->bytes + word.begin + p->begin, p->end - p->begin)
+                                       : margins_of(t, entry->token, entry->length);
         e->tokens[e->count++] = (tow_token){.id = p->id, .begin = span.begin, .end = span.end};
     }
     return status;
@@ -187,33 +205,53 @@ static void add_space(const encoder *x, const tow__text *from, size_t begin, siz
     for (size_t i = begin; i < end; i++) tow__text_add(to, from->bytes + i, 1, span_of(x, from, i, i + 1));
 }
 
+/* Writes all words anew, into another text than they are in. */
+static const tow__text *write_words(encoder *x, const tow__split *split, const tow__text *from)
+{
+    tow_tokenizer *t = x->t;
+    tow__text *to = from == &t->other ? &t->third : &t->other;
+    to->length = 0;
+    t->more_words.count = 0;
+    for (size_t i = 0; i < t->words.count; i++) {
+        const tow__range word = t->words.items[i];
+        const size_t begin = to->length;
+        if (split->kind == TOW__SPLIT_METASPACE)
+            replace_spaces(x, split, from, word.begin, word.end, to);
+        else
+            add_space(x, from, word.begin, word.end, to);
+        tow__ranges_add(&t->more_words, begin, to->length);
+    }
+    return to;
+}
+
+static void swap_words(tow_tokenizer *t)
+{
+    const tow__ranges swap = t->words;
+    t->words = t->more_words;
+    t->more_words = swap;
+}
+
 /* A text between added tokens: split into words, and these into tokens. */
 static tow_status encode_piece(encoder *x, size_t begin, size_t end)
 {
     tow_tokenizer *t = x->t;
     const tow__text *text = x->text;
     tow_status status = TOW_OK;
-    const bool metaspace = t->n_splits > 0 && t->splits[0].kind == TOW__SPLIT_METASPACE;
-    if (metaspace || t->add_prefix_space) {
-        t->other.length = 0;
-        if (metaspace)
-            replace_spaces(x, &t->splits[0], text, begin, end, &t->other);
-        else
-            add_space(x, text, begin, end, &t->other);
-        if (t->other.failed) return TOW_OUT_OF_MEMORY;
-        text = &t->other;
-        begin = 0;
-        end = text->length;
-    }
     t->words.count = 0;
     tow__ranges_add(&t->words, begin, end);
     for (int i = 0; i < t->n_splits; i++) {
-        tow__split_words(&t->splits[i], text, &t->words, &t->more_words);
-        const tow__ranges swap = t->words;
-        t->words = t->more_words;
-        t->more_words = swap;
+        const tow__split *split = &t->splits[i];
+        const bool writes = split->kind == TOW__SPLIT_METASPACE || split->kind == TOW__SPLIT_ADD_SPACE;
+        if (writes) {
+            text = write_words(x, split, text);
+            swap_words(t);
+        }
+        if (split->kind == TOW__SPLIT_ADD_SPACE || (writes && !split->splits)) continue;
+        tow__split_words(split, text, &t->words, &t->more_words);
+        if (split->regex) TRY(tow__regex_status(split->regex));
+        swap_words(t);
     }
-    if (t->words.failed || t->more_words.failed) return TOW_OUT_OF_MEMORY;
+    if (t->words.failed || t->more_words.failed || t->other.failed || t->third.failed) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < t->words.count; i++) TRY(encode_word(x, text, t->words.items[i]));
 done:
     return status;
@@ -244,7 +282,8 @@ static tow_status visit_raw(void *user, size_t begin, size_t end, int32_t id)
     t->text.origin = (uint32_t)begin;
     tow__text_add_original(&t->text, x->original, begin, end);
     tow__normalize_text(t->normals, t->n_normals, &t->text, &t->other);
-    if (t->text.failed) return TOW_OUT_OF_MEMORY;
+    const tow_status status = tow__normalize_status(t->normals, t->n_normals, &t->text);
+    if (status != TOW_OK) return status;
     x->text = &t->text;
     return tow__added_split(&t->normalized, t->text.bytes, t->text.length, visit_normalized, x);
 }
@@ -271,6 +310,7 @@ void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_encoding *e
 tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *e)
 {
     encoder x = {.t = t, .encoding = e, .original = text, .length = length};
-    t->text.failed = t->other.failed = t->words.failed = t->more_words.failed = t->pieces.failed = false;
+    t->text.failed = t->other.failed = t->third.failed = t->pieces.unknown = t->words.failed = t->more_words.failed =
+        t->pieces.failed = false;
     return tow__added_split(&t->raw, text, length, visit_raw, &x);
 }

@@ -1,8 +1,8 @@
 /* Unicode's normal forms (Unicode Standard Annex 15): NFD, NFKD and, composed again, NFC and NFKC.
  *
- * Where a character comes from goes by counts, as in the package `tokenizers`: of what a character is decomposed to, all parts but
- * the first are additions; a mark that is composed with a character takes one addition, or one more character of the text, away.
- * Marks that change places keep their counts, so that places in the text stay in order. */
+ * Where a character comes from goes by counts, as in the package `tokenizers`: of what a character is decomposed to,
+ * all parts but the first are additions; a mark that is composed with a character takes one addition, or one more
+ * character of the text, away. Marks that change places keep their counts, so that places in the text stay in order. */
 #include "src/text/tokenizer.h"
 
 enum {
@@ -108,7 +108,8 @@ static void decompose(parts *p, uint32_t c, bool compatible)
 
 /* ---- composition ------------------------------------------------------------------------------------------------- */
 
-/* Composes in place: a character joins the last starter unless one of its class, or another starter, is between them. */
+/* Composes in place: a character joins the last starter unless one of its class, or another starter, is between them.
+ * */
 static void compose(parts *p)
 {
     size_t n = 0, starter = SIZE_MAX; /* starter: where it is, among the n that are written */
@@ -139,7 +140,8 @@ static void flush(parts *p, bool composed, tow__changer *changer)
     p->count = p->first_mark = 0;
 }
 
-/* Characters between which nothing can change are written as they are, and others in groups that end in front of such. */
+/* Characters between which nothing can change are written as they are, and others in groups that end in front of such.
+ * */
 void tow__normal_form(const tow__text *from, bool composed, bool compatible, tow__text *to)
 {
     const uint32_t plain = composed && !compatible ? FIRST_JOINED : FIRST_DECOMPOSED;

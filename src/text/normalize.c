@@ -57,25 +57,36 @@ static void space_chinese(const tow__text *from, tow__text *to)
 
 /* ---- strings ----------------------------------------------------------------------------------------------------- */
 
-/* The content has the place of the last character that it replaces. */
-static void replace(const tow__text *from, const char *pattern, const char *content, tow__text *to)
+/* The next match at or behind `at`. */
+static bool find(const tow__normal *step, const tow__text *text, size_t at, size_t *begin, size_t *end)
 {
-    const size_t length = strlen(pattern), new_length = strlen(content);
-    for (size_t i = 0; i < from->length;) {
-        if (length > 0 && from->length - i >= length && memcmp(from->bytes + i, pattern, length) == 0) {
-            tow__text_add(to, content, new_length, from->spans[i + length - 1]);
-            i += length;
-        } else {
-            tow__text_add(to, from->bytes + i, 1, from->spans[i]);
-            i++;
-        }
+    if (step->regex) return tow__regex_find(step->regex, text->bytes, 0, at, text->length, begin, end);
+    const size_t length = strlen(step->from);
+    const char *found =
+        text->length - at >= length ? memmem(text->bytes + at, text->length - at, step->from, length) : NULL;
+    if (!found) return false;
+    *begin = (size_t)(found - text->bytes);
+    *end = *begin + length;
+    return true;
+}
+
+/* The content has the place of the last character that it replaces. */
+static void replace(const tow__normal *step, const tow__text *from, tow__text *to)
+{
+    const size_t length = strlen(step->to);
+    size_t at = 0, begin, end;
+    if (step->regex) tow__regex_allow(step->regex, from->length);
+    for (; at < from->length && find(step, from, at, &begin, &end); at = end) {
+        tow__text_copy(to, from, at, begin);
+        tow__text_add(to, step->to, length, from->spans[end - 1]);
     }
+    tow__text_copy(to, from, at, from->length);
 }
 
 static void prepend(const tow__text *from, const char *content, tow__text *to)
 {
     if (from->length > 0) tow__text_add(to, content, strlen(content), from->spans[0]);
-    for (size_t i = 0; i < from->length; i++) tow__text_add(to, from->bytes + i, 1, from->spans[i]);
+    tow__text_copy(to, from, 0, from->length);
 }
 
 static void strip(const tow__text *from, bool left, bool right, tow__text *to)
@@ -94,7 +105,7 @@ static void strip(const tow__text *from, bool left, bool right, tow__text *to)
         if (!(tow__classes(c) & TOW__SPACE)) break;
         end = at;
     }
-    for (size_t i = begin; i < end; i++) tow__text_add(to, from->bytes + i, 1, from->spans[i]);
+    tow__text_copy(to, from, begin, end);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
@@ -151,10 +162,13 @@ static void run(const tow__normal *step, tow__text *text, tow__text *other)
         prepend(text, step->to, other);
         break;
     case TOW__REPLACE:
-        replace(text, step->from, step->to, other);
+        replace(step, text, other);
         break;
     case TOW__STRIP:
         strip(text, step->left, step->right, other);
+        break;
+    case TOW__PRECOMPILED:
+        tow__charsmap_apply(step->map, text, other);
         break;
     case TOW__BERT_NORMAL:
         bert(step, text, other);
@@ -167,4 +181,12 @@ void tow__normalize_text(const tow__normal *steps, int n, tow__text *text, tow__
 {
     other->length = 0;
     for (int i = 0; i < n && !text->failed; i++) run(&steps[i], text, other);
+}
+
+tow_status tow__normalize_status(const tow__normal *steps, int n, const tow__text *text)
+{
+    tow_status status = text->failed ? TOW_OUT_OF_MEMORY : TOW_OK;
+    for (int i = 0; i < n && status == TOW_OK; i++)
+        if (steps[i].regex) status = tow__regex_status(steps[i].regex);
+    return status;
 }

@@ -37,7 +37,8 @@ tow_status tow__tokenizer_create(tow_context *ctx, tow_tokenizer **tokenizer)
     tow__text_init(&t->text, ctx);
     tow__text_init(&t->other, ctx);
     t->words.ctx = t->more_words.ctx = t->pieces.ctx = ctx;
-    t->bpe.unk = t->wordpiece.unk = TOW__NO_ID;
+    tow__text_init(&t->third, ctx);
+    t->bpe.unk = t->wordpiece.unk = t->unigram.unk = t->wordlevel_unk = TOW__NO_ID;
     t->bpe.prefix = t->bpe.suffix = "";
     for (int i = 0; i < 256; i++) t->bpe.bytes[i] = TOW__NO_ID;
     t->cache = tow__alloc(ctx, TOW__CACHE_SIZE, sizeof *t->cache);
@@ -53,6 +54,13 @@ void tow_tokenizer_free(tow_tokenizer *t)
     tow__added_free(&t->normalized);
     tow__text_free(&t->text);
     tow__text_free(&t->other);
+    tow__text_free(&t->third);
+    tow__unigram_free(t->ctx, &t->unigram);
+    for (int i = 0; i < TOW__MAX_STEPS; i++) {
+        tow__regex_free(t->normals[i].regex);
+        tow__regex_free(t->splits[i].regex);
+        tow__regex_free(t->decoders[i].regex);
+    }
     tow__ranges_free(&t->words);
     tow__ranges_free(&t->more_words);
     tow__pieces_free(&t->pieces);
@@ -71,7 +79,9 @@ static tow_status normalize_content(tow__token_reader *r, tow__added *added)
     t->text.length = 0;
     tow__text_add_original(&t->text, added->content, 0, added->length);
     tow__normalize_text(t->normals, t->n_normals, &t->text, &t->other);
-    char *copy = t->text.failed ? NULL : tow__arena_alloc(&t->memory, t->text.length + 1, 1);
+    const tow_status status = tow__normalize_status(t->normals, t->n_normals, &t->text);
+    if (status != TOW_OK) return status;
+    char *copy = tow__arena_alloc(&t->memory, t->text.length + 1, 1);
     if (!copy) return TOW_OUT_OF_MEMORY;
     if (t->text.length > 0) memcpy(copy, t->text.bytes, t->text.length);
     added->content = copy;
@@ -145,7 +155,7 @@ tow_status tow__tokenizer_finish(tow__token_reader *r)
         t->single = (tow__template){.n = 1};
         t->pair = (tow__template){.n = 2, .steps = {{.sequence = 0}, {.sequence = 1, .type = 1}}};
     }
-    if (!t->is_wordpiece) return TOW_OK;
+    if (t->model != TOW__WORDPIECE) return TOW_OK;
     t->wordpiece.buffer_size = strlen(t->wordpiece.prefix) + t->vocabulary.longest + 1;
     t->wordpiece.buffer = tow__alloc(t->ctx, t->wordpiece.buffer_size, 1);
     if (!t->wordpiece.buffer) TRY(TOW_OUT_OF_MEMORY);

@@ -16,8 +16,9 @@ typedef struct tow__token_reader {
 /* Errors with the path. */
 __attribute__((format(printf, 3, 4))) tow_status tow__refuse(const tow__token_reader *r, tow_status status,
                                                              const char *format, ...);
-/* Values of members, or what is given if there is none. One of another kind is remembered in r->wrong, with a message; who reads a
- * section looks there when he is done. Null is of another kind, except where `tokenizers` writes it for values that are optional. */
+/* Values of members, or what is given if there is none. One of another kind is remembered in r->wrong, with a message;
+ * who reads a section looks there when he is done. Null is of another kind, except where `tokenizers` writes it for
+ * values that are optional. */
 const char *tow__take_string(tow__token_reader *r, const tow__node *object, const char *key, const char *otherwise);
 bool tow__take_bool(tow__token_reader *r, const tow__node *object, const char *key, bool otherwise);
 int64_t tow__take_integer(tow__token_reader *r, const tow__node *object, const char *key, int64_t otherwise);
@@ -31,6 +32,19 @@ int tow__take_choice(tow__token_reader *r, const tow__node *object, const char *
 tow_status tow__keep(tow__token_reader *r, const char *text, const char **copy);
 /* Adds a step: TOW_UNSUPPORTED if there are too many. */
 tow_status tow__count_step(const tow__token_reader *r, int n, const char *what);
+
+/* A type that a part of a section may have. */
+typedef struct tow__part tow__part;
+struct tow__part {
+    const char *type; /* NULL: the end of a table */
+    tow_status (*read)(tow__token_reader *r, const tow__node *node, const tow__part *p);
+    int kind;
+    const char *list; /* of its parts, if it is a sequence */
+    const struct field *fields;
+};
+/* Reads a part, or all parts of a sequence, by the table `parts`. what: for messages. node may be NULL. */
+tow_status tow__read_part(tow__token_reader *r, const tow__node *node, const tow__part *parts, const char *what,
+                          int depth);
 
 /* The sections of tokenizer.json; a node may be NULL. */
 tow_status tow__read_model(tow__token_reader *r, const tow__node *model);

@@ -188,7 +188,7 @@ tow_status tow_tokenizer_read_wordpiece(tow_context *context, const char *vocab_
     TRY(read_text(context, vocab_txt, &file));
     TRY(tow__tokenizer_create(context, &r.t));
     tow_tokenizer *t = r.t;
-    t->is_wordpiece = true;
+    t->model = TOW__WORDPIECE;
     t->wordpiece.prefix = "##";
     t->wordpiece.max_characters = 100;
     t->normals[t->n_normals++] = (tow__normal){

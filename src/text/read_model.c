@@ -1,4 +1,7 @@
 /* The model of tokenizer.json: vocabulary, merges and what unknown text becomes. */
+#include <inttypes.h>
+#include <math.h>
+
 #include "src/text/read.h"
 
 static tow_status read_vocabulary(tow__token_reader *r, const tow__node *model)
@@ -27,16 +30,28 @@ static tow_status find_unknown(const tow__token_reader *r, const char *token, in
 
 /* ---- byte-pair encoding ------------------------------------------------------------------------------------------ */
 
+/* Ids of the tokens <0x00> to <0xFF>. */
+static void find_byte_tokens(const tow_tokenizer *t, int32_t ids[256])
+{
+    static const char digits[] = "0123456789ABCDEF";
+    for (int byte = 0; byte < 256; byte++) {
+        const char name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
+        ids[byte] = tow__vocabulary_find(&t->vocabulary, name, sizeof name);
+    }
+}
+
 /* Ids of the tokens that stand for bytes. */
 void tow__find_bytes(tow__token_reader *r)
 {
     tow_tokenizer *t = r->t;
+    if (!t->byte_level) {
+        find_byte_tokens(t, t->bpe.bytes);
+        return;
+    }
     for (int byte = 0; byte < 256; byte++) {
-        static const char digits[] = "0123456789ABCDEF";
-        char name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'}, character[4];
+        char character[4];
         const int length = tow__utf8_put(tow__byte_character((unsigned char)byte), character);
-        t->bpe.bytes[byte] = t->byte_level ? tow__vocabulary_find(&t->vocabulary, character, (size_t)length)
-                                           : tow__vocabulary_find(&t->vocabulary, name, sizeof name);
+        t->bpe.bytes[byte] = tow__vocabulary_find(&t->vocabulary, character, (size_t)length);
     }
 }
 
@@ -122,26 +137,108 @@ static tow_status read_wordpiece(tow__token_reader *r, const tow__node *model)
     tow__wordpiece *w = &r->t->wordpiece;
     const int64_t most = tow__take_integer(r, model, "max_input_chars_per_word", 100);
     tow_status status = TOW_OK;
-    r->t->is_wordpiece = true;
     w->max_characters = most > 0 ? (size_t)most : 0;
     TRY(find_unknown(r, tow__take_string(r, model, "unk_token", "[UNK]"), &w->unk));
     TRY(tow__keep(r, tow__take_string(r, model, "continuing_subword_prefix", "##"), &w->prefix));
-    if (r->t->byte_level) return tow__refuse(r, TOW_UNSUPPORTED, "WordPiece on bytes is not known here");
 done:
     return status;
 }
 
-/* Old files do not say what their model is: one with merges is BPE. */
+/* ---- WordLevel --------------------------------------------------------------------------------------------------- */
+
+/* The unknown token may be missing until a word is unknown. */
+static tow_status read_wordlevel(tow__token_reader *r, const tow__node *model)
+{
+    r->t->wordlevel_unk = tow_tokenizer_id(r->t, tow__take_string(r, model, "unk_token", "<unk>"));
+    return TOW_OK;
+}
+
+/* ---- Unigram ----------------------------------------------------------------------------------------------------- */
+
+/* A list of tokens and their scores; ids are places in the list. */
+static tow_status read_scores(tow__token_reader *r, const tow__node *list)
+{
+    tow__unigram *u = &r->t->unigram;
+    tow_status status = TOW_OK;
+    int32_t id = 0;
+    u->n_scores = list->count;
+    u->scores = tow__alloc(r->ctx, u->n_scores, sizeof *u->scores);
+    if (!u->scores) return TOW_OUT_OF_MEMORY;
+    u->smallest = INFINITY;
+    for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n), id++) {
+        const tow__node *token = tow__dom_first(&r->dom, n), *score = token ? tow__dom_next(&r->dom, token) : NULL;
+        if (n->kind != TOW__NODE_ARRAY || !score || token->kind != TOW__NODE_STRING ||
+            score->kind != TOW__NODE_NUMBER || !isfinite(score->number))
+            return tow__refuse(r, TOW_BAD_FORMAT,
+                               "vocabulary: expected a token and its score at place %d, as [\"a\", -1.5]", (int)id);
+        status = tow__vocabulary_add(&r->t->vocabulary, token->string, strlen(token->string), id);
+        if (status == TOW_BAD_FORMAT) return tow__refuse(r, status, "vocabulary: %.400s", tow_context_error(r->ctx));
+        TRY(status);
+        u->scores[id] = score->number;
+        if (score->number < u->smallest) u->smallest = score->number;
+    }
+done:
+    return status;
+}
+
+static tow_status read_unigram(tow__token_reader *r, const tow__node *model)
+{
+    tow__unigram *u = &r->t->unigram;
+    const tow__vocabulary *v = &r->t->vocabulary;
+    const tow__node *list = tow__take_list(r, model, "vocab");
+    tow__trie_key *keys = NULL;
+    tow_status status = TOW_OK;
+    TRY(r->wrong);
+    if (!list || list->count == 0)
+        return tow__refuse(r, TOW_BAD_FORMAT, "expected the model to have a \"vocab\" of tokens and scores");
+    TRY(read_scores(r, list));
+    const int64_t unk = tow__take_integer(r, model, "unk_id", TOW__NO_ID);
+    u->byte_fallback = tow__take_bool(r, model, "byte_fallback", false);
+    if (unk < TOW__NO_ID || unk >= (int64_t)u->n_scores)
+        return tow__refuse(r, TOW_BAD_FORMAT,
+                           "expected unk_id to be a place in the vocabulary of %zu tokens, found %" PRId64, u->n_scores,
+                           unk);
+    u->unk = (int32_t)unk;
+    find_byte_tokens(r->t, u->bytes);
+    keys = tow__alloc(r->ctx, u->n_scores, sizeof *keys);
+    if (!keys) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < u->n_scores; i++)
+        keys[i] = (tow__trie_key){v->entries[i].token, v->entries[i].length, (int32_t)i};
+    status = tow__trie_build(r->ctx, u->n_scores, keys, false, &u->trie);
+    tow__free(r->ctx, keys, u->n_scores, sizeof *keys);
+done:
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+/* Old files do not say what their model is: one with merges is BPE, one with an unknown token's place is Unigram. */
 tow_status tow__read_model(tow__token_reader *r, const tow__node *model)
 {
-    const char *type = tow__take_string(r, model, "type", tow__dom_get(&r->dom, model, "merges") ? "BPE" : "WordPiece");
-    tow_status status = r->wrong;
-    const bool bpe = strcmp(type, "BPE") == 0;
-    TRY(status);
-    if (!bpe && strcmp(type, "WordPiece") != 0)
-        return tow__refuse(r, TOW_UNSUPPORTED, "expected a model of type BPE or WordPiece, found '%.100s'", type);
-    TRY(read_vocabulary(r, model));
-    TRY(bpe ? read_bpe(r, model) : read_wordpiece(r, model));
+    static const struct {
+        const char *type;
+        tow__model_kind kind;
+        tow_status (*read)(tow__token_reader *r, const tow__node *model);
+    } models[] = {{"BPE", TOW__BPE, read_bpe},
+                  {"WordPiece", TOW__WORDPIECE, read_wordpiece},
+                  {"WordLevel", TOW__WORDLEVEL, read_wordlevel},
+                  {"Unigram", TOW__UNIGRAM, read_unigram}};
+    const char *otherwise = tow__dom_get(&r->dom, model, "merges")   ? "BPE"
+                            : tow__dom_get(&r->dom, model, "unk_id") ? "Unigram"
+                                                                     : "WordPiece";
+    const char *type = tow__take_string(r, model, "type", otherwise);
+    tow_status status = TOW_OK;
+    size_t i = 0;
+    TRY(r->wrong);
+    while (i < sizeof models / sizeof *models && strcmp(type, models[i].type) != 0) i++;
+    if (i == sizeof models / sizeof *models)
+        return tow__refuse(r, TOW_UNSUPPORTED,
+                           "expected a model of type BPE, WordPiece, WordLevel or Unigram, found '%.100s'", type);
+    r->t->model = models[i].kind;
+    if (r->t->byte_level && r->t->model != TOW__BPE)
+        return tow__refuse(r, TOW_UNSUPPORTED, "%s on bytes is not known here", type);
+    if (r->t->model != TOW__UNIGRAM) TRY(read_vocabulary(r, model));
+    TRY(models[i].read(r, model));
     TRY(r->wrong);
 done:
     return status;

@@ -1,6 +1,7 @@
-/* Normalisers, splitters, post-processors and decoders of tokenizer.json. Each is a table of types and their readers; normalisers and
+/* Normalisers, splitters and decoders of tokenizer.json. Each is a table of types and their readers; normalisers and
  * decoders, which are steps with a few values, are tables of their values, too. */
 #include <stddef.h>
+#include <stdio.h>
 
 #include "src/text/read.h"
 
@@ -15,7 +16,7 @@ typedef struct field {
         FLAG,
         NUMBER,
         TEXT,
-        LITERAL, /* the literal text of "pattern", which must not be a regular expression */
+        LITERAL, /* the literal text of "pattern"; NULL: it is a regular expression */
         SCHEME   /* tow__prepend_scheme */
     } form;
     size_t at;           /* in the step */
@@ -24,16 +25,10 @@ typedef struct field {
     const char *text;
 } field;
 
-typedef struct part part;
-struct part {
-    const char *type;
-    tow_status (*read)(tow__token_reader *r, const tow__node *node, const part *p);
-    int kind;
-    const char *list; /* of its parts, if it is a sequence */
-    const field *fields;
-};
+typedef tow__part part;
 
-static tow_status read_part(tow__token_reader *r, const tow__node *node, const part *parts, const char *what, int depth)
+tow_status tow__read_part(tow__token_reader *r, const tow__node *node, const tow__part *parts, const char *what,
+                          int depth)
 {
     const part *p = parts;
     tow_status status = TOW_OK;
@@ -54,7 +49,7 @@ static tow_status read_part(tow__token_reader *r, const tow__node *node, const p
     if (!list)
         return tow__refuse(r, TOW_BAD_FORMAT, "expected the %s Sequence to have a list of \"%s\"", what, p->list);
     for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n))
-        TRY(read_part(r, n, parts, what, depth + 1));
+        TRY(tow__read_part(r, n, parts, what, depth + 1));
 done:
     return status;
 }
@@ -71,6 +66,19 @@ static tow__prepend_scheme scheme_of(tow__token_reader *r, const tow__node *node
     const bool old = tow__take_bool(r, node, "add_prefix_space", true);
     return (tow__prepend_scheme)tow__take_choice(r, node, "prepend_scheme", names,
                                                  old ? TOW__PREPEND_ALWAYS : TOW__PREPEND_NEVER);
+}
+
+/* The regular expression of a pattern without a literal text. `what` is for messages. */
+static tow_status regex_of(tow__token_reader *r, const tow__node *node, const char *what, tow__regex **regex)
+{
+    const char *pattern = tow__take_string(r, tow__take_object(r, node, "pattern"), "Regex", NULL);
+    char why[600];
+    if (r->wrong != TOW_OK) return r->wrong;
+    if (!pattern) return tow__refuse(r, TOW_BAD_FORMAT, "the %s: expected a pattern with a String or a Regex", what);
+    const tow_status status = tow__regex_create(r->ctx, pattern, regex);
+    if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
+    snprintf(why, sizeof why, "%.590s", tow_context_error(r->ctx));
+    return tow__refuse(r, status, "the %s: the regular expression %s", what, why);
 }
 
 /* ---- steps of values --------------------------------------------------------------------------------------------- */
@@ -93,10 +101,10 @@ static tow_status read_field(tow__token_reader *r, const tow__node *node, const 
         break;
     case TEXT:
     case LITERAL:
-        if (text && (*text || f->form == TEXT)) return tow__keep(r, text, to);
         if (r->wrong != TOW_OK) return r->wrong;
-        return tow__refuse(r, TOW_UNSUPPORTED, "the %s %s with %s is not known here", what, type,
-                           text ? "an empty pattern" : "a regular expression");
+        if (f->form == LITERAL && text && !*text)
+            return tow__refuse(r, TOW_UNSUPPORTED, "the %s %s with an empty pattern is not known here", what, type);
+        return tow__keep(r, text, to);
     }
     return TOW_OK;
 }
@@ -112,9 +120,9 @@ static tow_status read_fields(tow__token_reader *r, const tow__node *node, const
 }
 
 /* How many times as long a replacement is as what it replaces. */
-static double growth(const char *from, const char *to)
+static double growth(const char *from, const tow__regex *regex, const char *to)
 {
-    const double factor = (double)strlen(to) / (double)strlen(from);
+    const double factor = (double)strlen(to) / (double)(regex ? tow__regex_shortest(regex) : strlen(from));
     return factor > 1.0 ? factor : 1.0;
 }
 
@@ -123,10 +131,15 @@ tow_status tow__check_growth(const tow__token_reader *r)
 {
     const tow_tokenizer *t = r->t;
     double normalized = 1.0, decoded = 1.0;
-    for (int i = 0; i < t->n_normals; i++)
-        if (t->normals[i].kind == TOW__REPLACE) normalized *= growth(t->normals[i].from, t->normals[i].to);
+    for (int i = 0; i < t->n_normals; i++) {
+        if (t->normals[i].kind == TOW__REPLACE)
+            normalized *= growth(t->normals[i].from, t->normals[i].regex, t->normals[i].to);
+        if (t->normals[i].kind == TOW__PRECOMPILED && t->normals[i].map->longest > 1)
+            normalized *= (double)t->normals[i].map->longest;
+    }
     for (int i = 0; i < t->n_decoders; i++)
-        if (t->decoders[i].kind == TOW__DECODE_REPLACE) decoded *= growth(t->decoders[i].from, t->decoders[i].to);
+        if (t->decoders[i].kind == TOW__DECODE_REPLACE)
+            decoded *= growth(t->decoders[i].from, t->decoders[i].regex, t->decoders[i].to);
     if (normalized <= MOST_GROWTH && decoded <= MOST_GROWTH) return TOW_OK;
     return tow__refuse(r, TOW_UNSUPPORTED,
                        "the %s can make a text %.3g times as long by its replacements; expected at most %d times",
@@ -140,8 +153,26 @@ static tow_status normal(tow__token_reader *r, const tow__node *node, const part
 {
     tow_tokenizer *t = r->t;
     tow__normal step = {.kind = (tow__normal_kind)p->kind};
-    const tow_status status = read_fields(r, node, p, t->n_normals, "normalizer", &step);
+    tow_status status = read_fields(r, node, p, t->n_normals, "normalizer", &step);
+    if (status == TOW_OK && step.kind == TOW__REPLACE && !step.from)
+        status = regex_of(r, node, "normalizer Replace", &step.regex);
     if (status == TOW_OK) t->normals[t->n_normals++] = step;
+    return status;
+}
+
+static tow_status precompiled(tow__token_reader *r, const tow__node *node, const part *p)
+{
+    tow_tokenizer *t = r->t;
+    tow__normal step = {.kind = (tow__normal_kind)p->kind};
+    tow_status status = tow__count_step(r, t->n_normals, "normalizer");
+    const char *map = tow__take_string(r, node, "precompiled_charsmap", "");
+    TRY(status);
+    TRY(r->wrong);
+    const char *expected = tow__charsmap_read(&t->memory, map, &step.map);
+    if (expected) return tow__refuse(r, TOW_BAD_FORMAT, "the normalizer Precompiled: expected %s", expected);
+    if (!step.map) return TOW_OUT_OF_MEMORY;
+    t->normals[t->n_normals++] = step;
+done:
     return status;
 }
 
@@ -165,13 +196,14 @@ tow_status tow__read_normalizer(tow__token_reader *r, const tow__node *node)
         {"NFKD", normal, TOW__NFKD},
         {"Lowercase", normal, TOW__LOWERCASE},
         {"StripAccents", normal, TOW__STRIP_ACCENTS},
+        {"Precompiled", precompiled, TOW__PRECOMPILED},
         {"BertNormalizer", normal, TOW__BERT_NORMAL, .fields = bert},
         {"Prepend", normal, TOW__PREPEND, .fields = prepend},
         {"Replace", normal, TOW__REPLACE, .fields = replace},
         {"Strip", normal, TOW__STRIP, .fields = strip},
         {0},
     };
-    return read_part(r, node, parts, "normalizer", 0);
+    return tow__read_part(r, node, parts, "normalizer", 0);
 }
 
 /* ---- splitters --------------------------------------------------------------------------------------------------- */
@@ -241,24 +273,22 @@ static tow_status split_pattern(tow__token_reader *r, const tow__node *node, con
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
     s->behaviour = behaviour_of(r, node);
-    if (literal(r, node)) {
-        if (invert)
-            return tow__refuse(r, TOW_UNSUPPORTED,
-                               "the pre_tokenizer Split of a text with \"invert\" is not known here");
-        return tow__keep(r, literal(r, node), &s->pattern);
-    }
+    s->invert = invert;
+    const char *text = literal(r, node);
+    TRY(r->wrong);
+    if (text && !*text)
+        return tow__refuse(r, TOW_UNSUPPORTED, "the pre_tokenizer Split with an empty pattern is not known here");
+    if (text) return tow__keep(r, text, &s->pattern);
     /* the matches cover a text, so that it is the same whether what is between them is removed */
-    const bool words = s->behaviour == TOW__ISOLATED || (s->behaviour == TOW__REMOVED && invert);
+    const bool words = invert ? s->behaviour == TOW__REMOVED : s->behaviour == TOW__ISOLATED;
     for (size_t i = 0; regex && words && i < sizeof regexes / sizeof *regexes; i++) {
         if (strcmp(regex, regexes[i].regex) != 0) continue;
         s->kind = regexes[i].kind;
         s->max_digits = regexes[i].max_digits;
         return TOW_OK;
     }
-    return tow__refuse(r, TOW_UNSUPPORTED,
-                       "the pre_tokenizer Split with the regular expression '%.300s' is not known here; those "
-                       "of GPT-2, GPT-4, Llama 3 and Qwen 2 are, isolated",
-                       regex ? regex : "");
+    s->kind = TOW__SPLIT_REGEX;
+    TRY(regex_of(r, node, "pre_tokenizer Split", &s->regex));
 done:
     return status;
 }
@@ -270,12 +300,28 @@ static tow_status split_bytes(tow__token_reader *r, const tow__node *node, const
     const bool prefix = tow__take_bool(r, node, "add_prefix_space", true);
     if (r->t->byte_level)
         return tow__refuse(r, TOW_UNSUPPORTED, "ByteLevel behind ByteLevel is not known here: the bytes of bytes");
-    if (prefix && r->t->n_splits > 0)
-        return tow__refuse(r, TOW_UNSUPPORTED,
-                           "ByteLevel with add_prefix_space behind other pre_tokenizers is not known here");
+    if (prefix) TRY(new_split(r, TOW__SPLIT_ADD_SPACE, &s));
     if (tow__take_bool(r, node, "use_regex", true)) TRY(new_split(r, p->kind, &s));
-    r->t->add_prefix_space = prefix;
     r->t->byte_level = true;
+done:
+    return status;
+}
+
+/* A character that is between words and in none. */
+static tow_status split_delimiter(tow__token_reader *r, const tow__node *node, const part *p)
+{
+    tow__split *s = NULL;
+    tow_status status = TOW_OK;
+    const char *delimiter = tow__take_string(r, node, "delimiter", "");
+    TRY(r->wrong);
+    uint32_t c;
+    if (!*delimiter || (size_t)tow__utf8_get(delimiter, &c) != strlen(delimiter))
+        return tow__refuse(r, TOW_BAD_FORMAT,
+                           "expected the delimiter of CharDelimiterSplit to be one character, found '%.60s'",
+                           delimiter);
+    TRY(new_split(r, p->kind, &s));
+    s->behaviour = TOW__REMOVED;
+    TRY(tow__keep(r, delimiter, &s->pattern));
 done:
     return status;
 }
@@ -284,8 +330,6 @@ static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, c
 {
     tow__split *s = NULL;
     tow_status status = TOW_OK;
-    if (r->t->n_splits > 0)
-        return tow__refuse(r, TOW_UNSUPPORTED, "Metaspace behind other pre_tokenizers is not known here");
     TRY(new_split(r, p->kind, &s));
     s->behaviour = TOW__MERGED_WITH_NEXT;
     s->splits = tow__take_bool(r, node, "split", true);
@@ -307,129 +351,10 @@ tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node)
         {"Digits", split_simple, TOW__SPLIT_DIGITS},
         {"Punctuation", split_simple, TOW__SPLIT_PUNCTUATION},
         {"Metaspace", split_metaspace, TOW__SPLIT_METASPACE},
+        {"CharDelimiterSplit", split_delimiter, TOW__SPLIT_STRING},
         {0},
     };
-    return read_part(r, node, parts, "pre_tokenizer", 0);
-}
-
-/* ---- post-processors --------------------------------------------------------------------------------------------- */
-
-/* The ids of a special token of a template. */
-static tow_status special_ids(const tow__token_reader *r, const tow__node *node, const char *name,
-                              tow__template_step *step)
-{
-    const tow__node *token = tow__dom_get(&r->dom, tow__dom_get(&r->dom, node, "special_tokens"), name);
-    const tow__node *ids = tow__dom_get(&r->dom, token, "ids");
-    if (!ids || ids->kind != TOW__NODE_ARRAY || ids->count > 4)
-        return tow__refuse(r, TOW_BAD_FORMAT, "the template names '%.100s', which has no ids", name);
-    for (const tow__node *n = tow__dom_first(&r->dom, ids); n; n = tow__dom_next(&r->dom, n)) {
-        if (n->kind != TOW__NODE_NUMBER || !n->integral ||
-            !tow_tokenizer_token(r->t, n->integer <= INT32_MAX ? (int32_t)n->integer : -1))
-            return tow__refuse(r, TOW_BAD_FORMAT, "the template has an id of '%.100s' that is not in the vocabulary",
-                               name);
-        step->ids[step->n_ids++] = (int32_t)n->integer;
-    }
-    return TOW_OK;
-}
-
-static tow_status read_template(tow__token_reader *r, const tow__node *node, const char *key, tow__template *template)
-{
-    const tow__node *list = tow__dom_get(&r->dom, node, key);
-    tow_status status = TOW_OK;
-    *template = (tow__template){.n = 0};
-    if (!list || list->kind != TOW__NODE_ARRAY)
-        return tow__refuse(r, TOW_UNSUPPORTED, "expected the template \"%s\" to be a list", key);
-    for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n)) {
-        TRY(tow__count_step(r, template->n, "template"));
-        tow__template_step *step = &template->steps[template->n++];
-        const tow__node *token = tow__dom_get(&r->dom, n, "SpecialToken"),
-                        *sequence = tow__dom_get(&r->dom, n, "Sequence");
-        const char *name = tow__take_string(r, token ? token : sequence, "id", NULL);
-        if (!name)
-            return tow__refuse(r, TOW_BAD_FORMAT, "expected a SpecialToken or a Sequence with an id in the template");
-        const int64_t type = tow__take_integer(r, token ? token : sequence, "type_id", 0);
-        TRY(r->wrong);
-        if (type < 0 || type > INT32_MAX || (!token && strcmp(name, "A") != 0 && strcmp(name, "B") != 0))
-            return tow__refuse(r, TOW_BAD_FORMAT,
-                               "expected the texts A and B, and types from 0 to below 2^31, in the template");
-        *step = (tow__template_step){.sequence = token ? -1 : strcmp(name, "B") == 0, .type = (int32_t)type};
-        if (token) TRY(special_ids(r, node, name, step));
-    }
-done:
-    return status;
-}
-
-static tow_status process_template(tow__token_reader *r, const tow__node *node, const part *p)
-{
-    tow_status status = TOW_OK;
-    (void)p;
-    TRY(read_template(r, node, "single", &r->t->single));
-    TRY(read_template(r, node, "pair", &r->t->pair));
-    for (int i = 0; i < r->t->single.n; i++)
-        if (r->t->single.steps[i].sequence == 1)
-            return tow__refuse(r, TOW_BAD_FORMAT, "the template of a single text has a second one");
-    r->t->has_template = true;
-done:
-    return status;
-}
-
-static void trim(tow__token_reader *r, const tow__node *node)
-{
-    r->t->trim_offsets = tow__take_bool(r, node, "trim_offsets", true);
-    r->t->trims_prefix_space = tow__take_bool(r, node, "add_prefix_space", true);
-}
-
-static tow_status process_bytes(tow__token_reader *r, const tow__node *node, const part *p)
-{
-    (void)p;
-    trim(r, node);
-    return TOW_OK;
-}
-
-/* A pair ["[SEP]", 102]. */
-static tow_status pair_id(const tow__token_reader *r, const tow__node *node, const char *key, int32_t *id)
-{
-    const tow__node *first = tow__dom_first(&r->dom, tow__dom_get(&r->dom, node, key));
-    const tow__node *second = first ? tow__dom_next(&r->dom, first) : NULL;
-    if (second && first->kind == TOW__NODE_STRING && second->kind == TOW__NODE_NUMBER && second->integral &&
-        second->integer >= 0 && second->integer <= INT32_MAX && tow_tokenizer_token(r->t, (int32_t)second->integer)) {
-        *id = (int32_t)second->integer;
-        return TOW_OK;
-    }
-    return tow__refuse(r, TOW_BAD_FORMAT, "expected \"%s\" to be a token and its id", key);
-}
-
-/* BERT: cls A sep, and B sep of type 1. RoBERTa: cls A sep, and sep B sep, all of type 0. */
-static tow_status process_bert(tow__token_reader *r, const tow__node *node, const part *p)
-{
-    const bool roberta = p->kind;
-    tow_tokenizer *t = r->t;
-    int32_t cls = TOW__NO_ID, sep = TOW__NO_ID;
-    tow_status status = TOW_OK;
-    TRY(pair_id(r, node, "cls", &cls));
-    TRY(pair_id(r, node, "sep", &sep));
-    const tow__template_step before = {.sequence = -1, .n_ids = 1, .ids = {cls}};
-    tow__template_step after = {.sequence = -1, .n_ids = 1, .ids = {sep}};
-    t->single = (tow__template){.n = 3, .steps = {before, {.sequence = 0}, after}};
-    t->pair = t->single;
-    if (roberta) t->pair.steps[t->pair.n++] = after;
-    after.type = roberta ? 0 : 1;
-    t->pair.steps[t->pair.n++] = (tow__template_step){.sequence = 1, .type = after.type};
-    t->pair.steps[t->pair.n++] = after;
-    t->has_template = true;
-    if (roberta) trim(r, node);
-done:
-    return status;
-}
-
-tow_status tow__read_processor(tow__token_reader *r, const tow__node *node)
-{
-    static const part parts[] = {
-        {"Sequence", .list = "processors"},     {"TemplateProcessing", process_template, 0},
-        {"ByteLevel", process_bytes, 0},        {"BertProcessing", process_bert, 0},
-        {"RobertaProcessing", process_bert, 1}, {0},
-    };
-    return read_part(r, node, parts, "post_processor", 0);
+    return tow__read_part(r, node, parts, "pre_tokenizer", 0);
 }
 
 /* ---- decoders ---------------------------------------------------------------------------------------------------- */
@@ -438,7 +363,9 @@ static tow_status decoder(tow__token_reader *r, const tow__node *node, const par
 {
     tow_tokenizer *t = r->t;
     tow__decoder step = {.kind = (tow__decode_kind)p->kind, .from = "", .to = ""};
-    const tow_status status = read_fields(r, node, p, t->n_decoders, "decoder", &step);
+    tow_status status = read_fields(r, node, p, t->n_decoders, "decoder", &step);
+    if (status == TOW_OK && step.kind == TOW__DECODE_REPLACE && !step.from)
+        status = regex_of(r, node, "decoder Replace", &step.regex);
     if (status == TOW_OK) t->decoders[t->n_decoders++] = step;
     return status;
 }
@@ -465,5 +392,5 @@ tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node)
         {"Strip", decoder, TOW__DECODE_STRIP, .fields = strip},
         {0},
     };
-    return read_part(r, node, parts, "decoder", 0);
+    return tow__read_part(r, node, parts, "decoder", 0);
 }

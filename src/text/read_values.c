@@ -1,5 +1,5 @@
-/* Values of tokenizer.json, each of the kind that is expected. A value of another kind is an error, as silence would read a file
- * otherwise than its author meant it. */
+/* Values of tokenizer.json, each of the kind that is expected. A value of another kind is an error, as silence would
+ * read a file otherwise than its author meant it. */
 #include "src/text/read.h"
 
 /* Values that may be null. */

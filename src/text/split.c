@@ -1,8 +1,9 @@
 /* Splitting a text into words. Steps either say where words are, or find matches, of which a behaviour makes words. */
 #include "src/text/tokenizer.h"
 
-/* The next match at or behind `at`; false if there is none. */
-typedef bool (*matcher)(const tow__split *split, const char *text, size_t at, size_t end, tow__range *match);
+/* The next match at or behind `at` in a word that begins at `begin`; false if there is none. */
+typedef bool (*matcher)(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
+                        tow__range *match);
 
 /* ---- matches ----------------------------------------------------------------------------------------------------- */
 
@@ -25,8 +26,10 @@ static bool match_classes(const char *text, size_t at, size_t end, unsigned clas
     return false;
 }
 
-static bool match_string(const tow__split *split, const char *text, size_t at, size_t end, tow__range *match)
+static bool match_string(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
+                         tow__range *match)
 {
+    (void)begin;
     const size_t length = strlen(split->pattern);
     for (; length > 0 && end - at >= length; at++)
         if (memcmp(text + at, split->pattern, length) == 0) {
@@ -36,13 +39,26 @@ static bool match_string(const tow__split *split, const char *text, size_t at, s
     return false;
 }
 
-static bool match_digits(const tow__split *split, const char *text, size_t at, size_t end, tow__range *match)
+static bool match_regex(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
+                        tow__range *match)
 {
+    size_t first, last;
+    if (!tow__regex_find(split->regex, text, begin, at, end, &first, &last)) return false;
+    *match = (tow__range){(uint32_t)first, (uint32_t)last};
+    return true;
+}
+
+static bool match_digits(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
+                         tow__range *match)
+{
+    (void)begin;
     return match_classes(text, at, end, TOW__NUMBER, !split->each, match);
 }
 
-static bool match_punctuation(const tow__split *split, const char *text, size_t at, size_t end, tow__range *match)
+static bool match_punctuation(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
+                              tow__range *match)
 {
+    (void)begin;
     (void)split;
     return match_classes(text, at, end, TOW__PUNCTUATION, false, match);
 }
@@ -64,10 +80,17 @@ static void take_match(tow__behaviour behaviour, tow__range match, tow__ranges *
     *after_match = true;
 }
 
+static void take(const tow__split *split, tow__range match, tow__ranges *to, tow__range *open, bool *after_match)
+{
+    if (match.begin < match.end) take_match(split->behaviour, match, to, open, after_match);
+}
+
 static void take_rest(tow__behaviour behaviour, tow__range rest, tow__ranges *to, tow__range *open, bool *after_match)
 {
     if (rest.begin >= rest.end) return;
-    if (behaviour == TOW__MERGED_WITH_NEXT && *after_match && open->begin < open->end) {
+    const bool joins =
+        behaviour == TOW__MERGED_WITH_NEXT ? *after_match : behaviour == TOW__CONTIGUOUS && !*after_match;
+    if (joins && open->begin < open->end) {
         open->end = rest.end;
     } else {
         tow__ranges_add(to, open->begin, open->end);
@@ -81,12 +104,16 @@ static void split_matches(const tow__split *split, matcher find, const char *tex
     tow__range open = {word.begin, word.begin}, match;
     bool after_match = false;
     size_t at = word.begin;
-    while (at < word.end && find(split, text, at, word.end, &match)) {
-        take_rest(split->behaviour, (tow__range){(uint32_t)at, match.begin}, to, &open, &after_match);
-        take_match(split->behaviour, match, to, &open, &after_match);
+    while (at < word.end && find(split, text, word.begin, at, word.end, &match)) {
+        const tow__range rest = {(uint32_t)at, match.begin};
+        take(split, split->invert ? rest : (tow__range){0}, to, &open, &after_match);
+        take_rest(split->behaviour, split->invert ? match : rest, to, &open, &after_match);
+        take(split, split->invert ? (tow__range){0} : match, to, &open, &after_match);
         at = match.end;
     }
-    take_rest(split->behaviour, (tow__range){(uint32_t)at, word.end}, to, &open, &after_match);
+    const tow__range rest = {(uint32_t)at, word.end};
+    take(split, split->invert ? rest : (tow__range){0}, to, &open, &after_match);
+    take_rest(split->behaviour, split->invert ? (tow__range){0} : rest, to, &open, &after_match);
     tow__ranges_add(to, open.begin, open.end);
 }
 
@@ -143,14 +170,14 @@ static void split_word(const tow__split *split, const char *text, tow__range wor
             tow__ranges_add(to, at, end);
         }
         break;
-    case TOW__SPLIT_METASPACE:
-        if (split->splits)
-            split_matches(split, match_string, text, word, to);
-        else
-            tow__ranges_add(to, word.begin, word.end);
+    case TOW__SPLIT_ADD_SPACE:
         break;
+    case TOW__SPLIT_METASPACE:
     case TOW__SPLIT_STRING:
         split_matches(split, match_string, text, word, to);
+        break;
+    case TOW__SPLIT_REGEX:
+        split_matches(split, match_regex, text, word, to);
         break;
     case TOW__SPLIT_DIGITS:
         split_matches(split, match_digits, text, word, to);
@@ -173,5 +200,6 @@ static void split_word(const tow__split *split, const char *text, tow__range wor
 void tow__split_words(const tow__split *split, const tow__text *text, const tow__ranges *from, tow__ranges *to)
 {
     to->count = 0;
+    if (split->regex) tow__regex_allow(split->regex, text->length);
     for (size_t i = 0; i < from->count; i++) split_word(split, text->bytes, from->items[i], to);
 }

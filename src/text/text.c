@@ -52,6 +52,15 @@ void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span 
     text->length += length;
 }
 
+void tow__text_copy(tow__text *text, const tow__text *from, size_t begin, size_t end)
+{
+    const size_t length = end - begin;
+    if (begin >= end || !tow__text_reserve(text, text->length + length)) return;
+    memcpy(text->bytes + text->length, from->bytes + begin, length);
+    memcpy(text->spans + text->length, from->spans + begin, length * sizeof *text->spans);
+    text->length += length;
+}
+
 void tow__text_add_char(tow__text *text, uint32_t c, tow__span span)
 {
     char bytes[4];

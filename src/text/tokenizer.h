@@ -1,9 +1,10 @@
-/* The parts of a tokenizer, in the order in which a text goes through them: added tokens are cut out, what is between them is
- * normalised, split into words, and cut into tokens by the model; then tokens are put around all. */
+/* The parts of a tokenizer, in the order in which a text goes through them: added tokens are cut out, what is between
+ * them is normalised, split into words, and cut into tokens by the model; then tokens are put around all. */
 #ifndef TOW_SRC_TEXT_TOKENIZER_H
 #define TOW_SRC_TEXT_TOKENIZER_H
 
 #include "src/base/base.h"
+#include "src/text/regex.h"
 #include "src/text/unicode.h"
 #include "tow/tokenizer.h"
 
@@ -32,6 +33,8 @@ void tow__text_init(tow__text *text, tow_context *ctx);
 void tow__text_free(tow__text *text);
 bool tow__text_reserve(tow__text *text, size_t capacity);
 void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span span);
+/* Adds a part of another text, with its places. */
+void tow__text_copy(tow__text *text, const tow__text *from, size_t begin, size_t end);
 void tow__text_add_char(tow__text *text, uint32_t c, tow__span span);
 /* Adds a piece of an original text, character by character. */
 void tow__text_add_original(tow__text *text, const char *original, size_t begin, size_t end);
@@ -44,8 +47,8 @@ typedef struct tow__changer {
 } tow__changer;
 
 void tow__changer_init(tow__changer *changer, const tow__text *from, tow__text *to);
-/* The next character. It is an addition if change > 0, with the place of what is before it. Otherwise it takes the place of the
- * next character of `from`, behind which -change more are removed. */
+/* The next character. It is an addition if change > 0, with the place of what is before it. Otherwise it takes the
+ * place of the next character of `from`, behind which -change more are removed. */
 void tow__changer_put(tow__changer *changer, uint32_t c, int64_t change);
 
 /* ---- vocabulary (vocabulary.c) ----------------------------------------------------------------------------------- */
@@ -94,7 +97,8 @@ typedef struct tow__trie {
     int32_t *values;    /* [count] TOW__NO_ID: no key ends here */
 } tow__trie;
 
-/* Sorts the keys. Of equal ones that with the smallest value counts. reversed: of their bytes from the last to the first. */
+/* Sorts the keys. Of equal ones that with the smallest value counts. reversed: of their bytes from the last to the
+ * first. */
 tow_status tow__trie_build(tow_context *ctx, size_t count, tow__trie_key *keys, bool reversed, tow__trie *trie);
 void tow__trie_free(tow__trie *trie);
 /* The child with that label, or 0. */
@@ -107,6 +111,7 @@ typedef enum tow__normal_kind {
     TOW__NFD,
     TOW__NFKC,
     TOW__NFKD,
+    TOW__PRECOMPILED,
     TOW__LOWERCASE,
     TOW__STRIP_ACCENTS,
     TOW__BERT_NORMAL,
@@ -120,12 +125,30 @@ typedef struct tow__normal {
     bool clean, chinese, accents, lower; /* of TOW__BERT_NORMAL */
     bool left, right;                    /* of TOW__STRIP */
     const char *from, *to;               /* of TOW__REPLACE; `to` of TOW__PREPEND */
+    tow__regex *regex;                   /* of TOW__REPLACE, in place of `from`; NULL: none */
+    const struct tow__charsmap *map;     /* of TOW__PRECOMPILED */
 } tow__normal;
 
+/* A map of characters as SentencePiece compiles it (charsmap.c): a trie over bytes, as a double array, and texts that
+ * end with zero bytes. */
+typedef struct tow__charsmap {
+    const unsigned char *units; /* [4 n_units], little-endian */
+    size_t n_units;
+    const char *texts;
+    size_t length, longest; /* longest: of one text */
+} tow__charsmap;
+
+/* Reads a map in base 64. Returns what was expected if it is none, else NULL; then *map is NULL if memory is missing.
+ * */
+const char *tow__charsmap_read(tow__arena *memory, const char *base64, const tow__charsmap **map);
+
+void tow__charsmap_apply(const tow__charsmap *map, const tow__text *from, tow__text *to);
 /* A normal form of Unicode (normal_forms.c). */
 void tow__normal_form(const tow__text *from, bool composed, bool compatible, tow__text *to);
 /* Takes `text` through all steps; `other` is a place to work. */
 void tow__normalize_text(const tow__normal *steps, int n, tow__text *text, tow__text *other);
+/* What became of it: TOW_OK, or a lack of memory, or a regular expression that took too many steps. */
+tow_status tow__normalize_status(const tow__normal *steps, int n, const tow__text *text);
 
 /* ---- splitting (split.c, words.c) -------------------------------------------------------------------------------- */
 
@@ -133,12 +156,14 @@ typedef enum tow__split_kind {
     TOW__SPLIT_GPT2,
     TOW__SPLIT_TIKTOKEN,
     TOW__SPLIT_STRING,
+    TOW__SPLIT_REGEX,
     TOW__SPLIT_BERT,
     TOW__SPLIT_WORDS,
     TOW__SPLIT_SPACES,
     TOW__SPLIT_DIGITS,
     TOW__SPLIT_PUNCTUATION,
-    TOW__SPLIT_METASPACE
+    TOW__SPLIT_METASPACE, /* words are written anew first, with the replacement for spaces */
+    TOW__SPLIT_ADD_SPACE  /* words are written anew, behind a space */
 } tow__split_kind;
 
 typedef enum tow__behaviour {
@@ -159,6 +184,8 @@ typedef struct tow__split {
     tow__split_kind kind;
     tow__behaviour behaviour;
     const char *pattern; /* of TOW__SPLIT_STRING, and the replacement of TOW__SPLIT_METASPACE */
+    tow__regex *regex;   /* of TOW__SPLIT_REGEX */
+    bool invert;         /* of these two: what is between matches is a match */
     int max_digits;      /* of TOW__SPLIT_TIKTOKEN, numbers in one word */
     bool each;           /* of TOW__SPLIT_DIGITS: every digit is a word */
     bool splits;         /* of TOW__SPLIT_METASPACE */
@@ -184,7 +211,8 @@ void tow__split_words(const tow__split *split, const tow__text *text, const tow_
 size_t tow__word_gpt2(const char *text, size_t at, size_t end);
 size_t tow__word_tiktoken(const tow__split *split, const char *text, size_t at, size_t end);
 
-/* ---- models (bpe.c, wordpiece.c) --------------------------------------------------------------------------------- */
+/* ---- models (bpe.c, wordpiece.c, wordlevel.c, unigram.c)
+ * --------------------------------------------------------------------------------- */
 
 /* A token of a word: id, and bytes of the word that it stands for. */
 typedef struct tow__piece {
@@ -196,6 +224,7 @@ typedef struct tow__pieces {
     tow__piece *items;
     size_t count, capacity;
     bool failed;
+    bool unknown; /* of a part of the word there is no token, and no unknown one */
 } tow__pieces;
 void tow__pieces_add(tow__pieces *pieces, int32_t id, size_t begin, size_t end);
 void tow__pieces_free(tow__pieces *pieces);
@@ -226,6 +255,17 @@ typedef struct tow__wordpiece {
     size_t buffer_size;
 } tow__wordpiece;
 
+struct tow__unigram_node;
+typedef struct tow__unigram {
+    tow__trie trie; /* of all tokens */
+    double *scores, smallest;
+    size_t n_scores;
+    int32_t unk, bytes[256];
+    bool byte_fallback;
+    struct tow__unigram_node *nodes; /* to work in */
+    size_t n_nodes;                  /* capacity */
+} tow__unigram;
+
 tow_status tow__bpe_create(tow_context *ctx, size_t n_merges, tow__bpe *bpe);
 void tow__bpe_free(tow_context *ctx, tow__bpe *bpe);
 /* A later merge of the same pair takes the place of an earlier one. */
@@ -233,6 +273,9 @@ void tow__bpe_add(tow__bpe *bpe, int32_t left, int32_t right, uint32_t rank, int
 void tow__bpe_word(tow__bpe *bpe, const tow__vocabulary *v, const char *word, size_t length, tow__pieces *pieces);
 void tow__wordpiece_word(tow__wordpiece *w, const tow__vocabulary *v, const char *word, size_t length,
                          tow__pieces *pieces);
+void tow__wordlevel_word(int32_t unk, const tow__vocabulary *v, const char *word, size_t length, tow__pieces *pieces);
+void tow__unigram_free(tow_context *ctx, tow__unigram *unigram);
+void tow__unigram_word(tow__unigram *u, const tow__vocabulary *v, const char *word, size_t length, tow__pieces *pieces);
 /* The character that stands for a byte in byte-level tokens, as a code point; and the byte, or -1. */
 uint32_t tow__byte_character(unsigned char byte);
 int tow__character_byte(uint32_t c);
@@ -287,10 +330,18 @@ typedef enum tow__decode_kind {
 typedef struct tow__decoder {
     tow__decode_kind kind;
     const char *from, *to; /* from: also the prefix, the replacement, and what is stripped */
+    tow__regex *regex;     /* of TOW__DECODE_REPLACE, in place of `from`; NULL: none */
     bool cleanup;
     int64_t start, stop;
     tow__prepend_scheme prepend;
 } tow__decoder;
+
+typedef enum tow__model_kind {
+    TOW__BPE,
+    TOW__WORDPIECE,
+    TOW__WORDLEVEL,
+    TOW__UNIGRAM
+} tow__model_kind;
 
 enum {
     TOW__CACHE_SIZE = 1 << 13,
@@ -312,18 +363,19 @@ struct tow_tokenizer {
     int n_normals, n_splits, n_decoders;
     tow__normal normals[TOW__MAX_STEPS];
     tow__split splits[TOW__MAX_STEPS];
-    bool byte_level;       /* words are bytes, and */
-    bool add_prefix_space; /* begin with a space */
-    bool is_wordpiece;
+    bool byte_level; /* words are bytes */
+    tow__model_kind model;
     tow__bpe bpe;
     tow__wordpiece wordpiece;
+    tow__unigram unigram;
+    int32_t wordlevel_unk;
     bool has_template;
     tow__template single, pair;
     tow_encode_options options;            /* truncation and padding of the file */
     bool trim_offsets, trims_prefix_space; /* spaces are not in the offsets of tokens, but for one that was added */
     tow__decoder decoders[TOW__MAX_STEPS];
     /* to work in */
-    tow__text text, other;
+    tow__text text, other, third;
     tow__ranges words, more_words;
     tow__pieces pieces;
     tow__cached *cache;
@@ -353,8 +405,8 @@ void tow__added_free(tow__added_set *set);
 tow_status tow__encoding_push(tow_encoding *encoding, tow_token token, const tow__margins *margins);
 /* Adds the tokens of a text, with nothing around them. */
 tow_status tow__encode_text(tow_tokenizer *t, const char *text, size_t length, tow_encoding *encoding);
-/* Leaves spaces at the ends of a text's tokens, which are those of the encoding from `first` on, out of their offsets, if the file
- * says so. */
+/* Leaves spaces at the ends of a text's tokens, which are those of the encoding from `first` on, out of their offsets,
+ * if the file says so. */
 void tow__trim_offsets(const tow_tokenizer *t, const char *text, tow_encoding *encoding, size_t first);
 
 #endif

@@ -1,5 +1,5 @@
-/* Tries over bytes. Nodes are numbered level by level, so that the children of a node follow one another, in the order of their
- * bytes, and those of the next node follow them:
+/* Tries over bytes. Nodes are numbered level by level, so that the children of a node follow one another, in the order
+ * of their bytes, and those of the next node follow them:
  *
  *     node        0   1   2   3   4        keys "ab" (7), "ad" (8), "c" (9)
  *     label       -   a   c   b   d

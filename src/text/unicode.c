@@ -102,6 +102,21 @@ int tow__combining_class(uint32_t c)
     return (int)(combining_runs[low] & 0xff);
 }
 
+uint8_t tow__grapheme_class(uint32_t c)
+{
+    size_t low = 0, high = COUNT(grapheme_runs);
+    if (c >= 0x20 && c < 0x7f) return 0;
+    if (c >= HANGUL && c < HANGUL_END) return (c - HANGUL) % N_TRAILING == 0 ? 11 : 12; /* LV, LVT */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (grapheme_runs[middle] >> 8 <= c)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (uint8_t)(grapheme_runs[low] & 0xff);
+}
+
 uint32_t tow__compose_characters(uint32_t first, uint32_t second)
 {
     size_t low = 0, high = COUNT(compositions);

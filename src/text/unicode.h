@@ -27,6 +27,10 @@ static inline unsigned tow__classes(uint32_t c) { return c < 128 ? tow__ascii_cl
 /* One code point, or of U+0130 the first of two, 'i' before U+0307. */
 uint32_t tow__lower_case(uint32_t c);
 
+/* The end of the extended grapheme cluster (Unicode Standard Annex 29) that begins at text[at]; at < end. */
+size_t tow__grapheme_end(const char *text, size_t at, size_t end);
+uint8_t tow__grapheme_class(uint32_t c);
+
 enum {
     TOW__MOST_DECOMPOSED = 18
 };

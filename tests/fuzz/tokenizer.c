@@ -11,7 +11,9 @@ static void check(tow_context *ctx, tow_tokenizer *t, const tow_encode_options *
     tow_encoding *e = NULL;
     char decoded[64];
     fuzz_expect(ctx, tow_encoding_create(ctx, &e), "an encoding");
-    fuzz_expect(ctx, tow_tokenizer_encode(t, text, sizeof text - 1, options, e), "encoding");
+    /* a text may have a part that no token stands for, or take too many steps of a regular expression */
+    const tow_status status = tow_tokenizer_encode(t, text, sizeof text - 1, options, e);
+    if (!fuzz_succeeds(ctx, status) && status != TOW_INVALID_ARGUMENT) fuzz_expect(ctx, status, "encoding");
     for (size_t i = 0; i < tow_encoding_count(e); i++) {
         const tow_token *token = &tow_encoding_tokens(e)[i];
         if (!tow_tokenizer_token(t, token->id)) fuzz_fail("the id %d is not in the vocabulary", (int)token->id);

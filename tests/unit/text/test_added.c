@@ -87,7 +87,8 @@ static tow_status ignore(void *user, size_t begin, size_t end, int32_t id)
     return TOW_OK;
 }
 
-/* 20,000 tokens with a common beginning and a common end, and a text that is nothing but beginnings, or ends, of them. */
+/* 20,000 tokens with a common beginning and a common end, and a text that is nothing but beginnings, or ends, of them.
+ * */
 static void steps_are_bounded(void **state)
 {
     enum {

@@ -1,5 +1,5 @@
 /* Tokenizers against the package `tokenizers` (tests/oracle/tokenizers_golden.py): ids, offsets and decoded text of 1 MB of many
- * languages and kinds, and of small texts. */
+ * languages and kinds, and of small texts; and random tokenizers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -211,11 +211,10 @@ static void check_pair(const golden *g, char *line)
     assert_int_equal(tow_encoding_count(g->encoding), i);
 }
 
-static void equal_to_the_package(void **state)
+static void equal_to_file(const fixture *f, const char *file, size_t n_tokenizers, size_t n_texts)
 {
-    const fixture *f = *state;
     golden g = {.f = f};
-    char name[64], path[256], *expected = read_whole(FILES "expected.txt"), *save, *text = make_long(&g.length);
+    char name[64], path[256], *expected = read_whole(file), *save, *text = make_long(&g.length);
     size_t tokenizers = 0, texts = 0;
     g.text = text;
     g.name = name;
@@ -237,12 +236,41 @@ static void equal_to_the_package(void **state)
             check_pair(&g, line + used);
         }
     }
-    assert_int_equal(tokenizers, 11);
-    assert_int_equal(texts, 11 * 45);
+    assert_int_equal(tokenizers, n_tokenizers);
+    assert_int_equal(texts, n_tokenizers * n_texts);
     tow_tokenizer_free(g.tokenizer);
     tow_encoding_free(g.encoding);
     free(expected);
     free(text);
+}
+
+static void equal_to_the_package(void **state) { equal_to_file(*state, FILES "expected.txt", 11, 45); }
+
+/* Unigram as T5, ALBERT and XLM-R have it, and WordLevel (tests/oracle/tokenizers_more.py). */
+static void more_models_equal_to_the_package(void **state) { equal_to_file(*state, FILES "more.txt", 4, 43); }
+
+/* Small tokenizers of random parts, with random texts. */
+static void random_tokenizers_equal_to_the_package(void **state)
+{
+    const fixture *f = *state;
+    golden g = {.f = f};
+    char *lines = read_whole(FILES "random.txt"), *save, name[16];
+    size_t tokenizers = 0;
+    OK(tow_encoding_create(f->ctx, &g.encoding));
+    for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, "config ", 7) == 0) {
+            tow_tokenizer_free(g.tokenizer);
+            snprintf(name, sizeof name, "random %zu", ++tokenizers);
+            g.name = name;
+            OK(tow_tokenizer_parse(f->ctx, name, line + 7, strlen(line + 7), &g.tokenizer));
+        } else {
+            check_text(&g, line + strlen("text - "));
+        }
+    }
+    assert_int_equal(tokenizers, 158);
+    tow_tokenizer_free(g.tokenizer);
+    tow_encoding_free(g.encoding);
+    free(lines);
 }
 
 /* The same vocabulary in other files: vocab.json with merges.txt, and vocab.txt. */
@@ -347,6 +375,8 @@ static void cut_and_padded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(equal_to_the_package), TEST(other_files), TEST(cut_and_padded)};
+    const struct CMUnitTest tests[] = {TEST(equal_to_the_package), TEST(more_models_equal_to_the_package),
+                                       TEST(random_tokenizers_equal_to_the_package), TEST(other_files),
+                                       TEST(cut_and_padded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
