@@ -230,6 +230,10 @@ static int tokenizer(void)
     static const char *const words[] = {
         "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}",
         "\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0,\"##b\":1,\"[UNK]\":2}}",
+        "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"ab\":1,\"<unk>\":2}}",
+        "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"a\",-1.5],[\"ab\",-2]]}",
+        "\"precompiled_charsmap\":\"",
+        "\"delimiter\":\"a\"",
         "\"unk_token\":\"",
         "\"byte_fallback\":true",
         "\"<0x0A>\"",
@@ -292,6 +296,10 @@ static int tokenizer(void)
                                         "MergedWithNext",
                                         "MergedWithPrevious",
                                         "BertPreTokenizer",
+                                        "CharDelimiterSplit",
+                                        "Precompiled",
+                                        "NFKC",
+                                        "NFKD",
                                         "BertProcessing",
                                         "RobertaProcessing",
                                         NULL};
