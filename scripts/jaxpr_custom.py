@@ -22,6 +22,10 @@ PLUMBING = ("_interleave_fun", "_handle_consts_in_bwd")  # what JAX wraps around
 MOST_LEVELS = 3  # of rules of one function inside of each other that are not recognised as the same
 
 
+class Untraceable(Exception):
+    """Why JAX cannot trace a rule by itself: then it cannot be differentiated either, or once only."""
+
+
 class CustomCall:
     """A call whose rules are being traced. captured: pairs (type, array) that all of its functions get, when they are known."""
 
@@ -100,7 +104,9 @@ def traced(f, avals):
     try:
         jaxpr = jax.make_jaxpr(f)(*avals)
     except Exception as e:  # whatever the rule raises, as in convert()
-        raise Unsupported(f"JAX cannot trace a rule: {type(e).__name__}: {next(iter(str(e).splitlines()), '')}") from e
+        raise Untraceable(f"{type(e).__name__}: {next(iter(str(e).splitlines()), '').split('. ')[0]}") from e
+    if any(isinstance(x, jax.core.Tracer) for x in jaxpr.consts):
+        raise Untraceable("it closes over a value of the function that is traced around it")
     needed, _ = pe.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
     return jex.ClosedJaxpr(needed, jaxpr.consts)
 
@@ -197,7 +203,10 @@ def custom_call(c, primitive, rule_function, trace):
     if sum(call.key[0] is key[0] for call in around) >= MOST_LEVELS:
         return value_alone(c, f" {MOST_LEVELS} rules deep")
     n_fixed = closed_over(c, c.p[rule_function])
-    call, traced = CustomCall(key), trace(c, n_fixed)
+    try:
+        call, traced = CustomCall(key), trace(c, n_fixed)
+    except Untraceable as e:
+        return value_alone(c, f" (JAX cannot trace it: {e})")
     graphs, captured, unseen = graphs_of(c, call, traced)
     if unseen:  # now that all constants are known, rules that call the function hand them on
         call.captured = [(v.type, array) for g in graphs for v, array in g.captured]

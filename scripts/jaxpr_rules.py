@@ -7,6 +7,7 @@ import string
 import jax
 import numpy as np
 from jax import lax
+from jax.extend import core as jex
 
 from jaxpr_graph import INTEGERS, NUMPY, Dtype, Type, Unsupported
 
@@ -184,11 +185,32 @@ def convert(c):
 
 @rule("bitcast_convert_type")
 def bitcast(c):
-    c.require(c.type.shape == c.x.type.shape, "between types of different size")
+    if c.type.shape != c.x.type.shape:
+        return [bitcast_parts(c, c.x)]
     if c.is_short(c.eqn.invars[0]):
         return [half_of_bits(c, c.x)]
     c.require(not c.is_short(), "to uint16")
     return [c.op("bitcast", c.x, dtype=Dtype(c.type.dtype))]
+
+
+def bitcast_parts(c, x):
+    """Numbers as several smaller ones, lowest bits first, or those as one: a last axis comes or goes."""
+    small, large = sorted((np.dtype(NUMPY[t]).itemsize for t in (x.type.dtype, c.type.dtype)))
+    c.require(small != 2 and large != 2, "between 16 bits and another size")  # uint16 is u32 here
+    splits, part, whole = c.type.shape[:-1] == x.type.shape, f"u{8 * small}", f"u{8 * large}"
+    shape = c.type.shape if splits else x.type.shape  # of the parts
+
+    def shifted(name, x, by):
+        return c.g.op(name, x.type, x, by)
+    by = c.g.op("iota", Type(whole, shape), dtype=Dtype(whole), shape=shape, axis=len(shape) - 1)
+    by = c.g.op("mul", by.type, by, c.g.broadcast(c.g.scalar(8 * small, whole), shape))
+    words = c.g.op("bitcast", Type(whole if splits else part, x.type.shape), x, dtype=Dtype(whole if splits else part))
+    if splits:
+        words = shifted("shift_right", c.g.broadcast(words, shape, range(len(shape) - 1)), by)
+        return c.op("bitcast", c.g.convert(words, part), dtype=Dtype(c.type.dtype))
+    words = shifted("shift_left", c.g.convert(words, whole), by)
+    words = c.g.op("reduce_or", Type(whole, shape[:-1]), words, axes=(len(shape) - 1,))
+    return c.op("bitcast", words, dtype=Dtype(c.type.dtype))
 
 
 def half_of_bits(c, x):
@@ -330,16 +352,87 @@ def reduction(c):
     return [c.short(c.op(primitive, c.x, axes=c.p["axes"]))]
 
 
+def one_operation(c):
+    """The operation that a function of two numbers is, or None."""
+    jaxpr = c.p["jaxpr"]
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    if len(jaxpr.eqns) != 1 or len(jaxpr.invars) != 2 or jaxpr.constvars:
+        return None
+    e, = jaxpr.eqns
+    both = sorted(map(id, e.invars)) == sorted(map(id, jaxpr.invars))
+    return e.primitive.name if both and list(e.outvars) == list(jaxpr.outvars) else None
+
+
+def combined(c, xs, ys, jaxpr=None, consts=()):
+    """The function of an equation, which is of numbers, on arrays element by element."""
+    jaxpr, consts = (c.p["jaxpr"], c.p.get("consts", ())) if jaxpr is None else (jaxpr, consts)
+    f = jex.jaxpr_as_fun(jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, consts))
+    shape = xs[0].type.shape
+    for _ in shape:
+        f = jax.vmap(f)
+    avals = [jax.ShapeDtypeStruct(shape, v.aval.dtype) for v in c.eqn.invars[:len(xs)]]
+    return c.conv.inline(c.g, jax.make_jaxpr(f)(*avals, *avals), [*xs, *ys])
+
+
 @rule("reduce")
 def general_reduction(c):
-    """lax.reduce with a function that is one operation: that of the reduction, and of it and the initial value."""
-    x, initial = c.xs if len(c.xs) == 2 else (None, None)
-    steps = c.p["jaxpr"].eqns
-    how = steps[0].primitive.name if len(steps) == 1 else None
-    c.require(x is not None and how in ("add", "mul", "max", "min", "and", "or", "xor"), "with a function of its own")
-    name = "reduce_" + {"add": "sum", "mul": "prod"}.get(how, how)
-    reduced = c.op(name, x, axes=c.p["dimensions"])
-    return [c.op(how, reduced, c.g.broadcast(initial, c.type.shape))]
+    """lax.reduce: with one operation, that of the reduction, and of it and the initial value. With any other function a tree of
+    pairs of elements that are half of the axis apart, as in JAX's derivative."""
+    n = len(c.xs) // 2
+    xs, initial, axes = c.xs[:n], c.xs[n:], sorted(c.p["dimensions"])
+    how = one_operation(c)
+    if n == 1 and how in ("add", "mul", "max", "min", "and", "or", "xor"):
+        name = "reduce_" + {"add": "sum", "mul": "prod"}.get(how, how)
+        reduced = c.op(name, xs[0], axes=axes)
+        return [c.op(how, reduced, c.g.broadcast(initial[0], c.type.shape))]
+    shape = xs[0].type.shape
+    kept = [i for i in range(len(shape)) if i not in axes]
+    rest = tuple(shape[i] for i in kept)
+    size = int(np.prod([shape[i] for i in axes], dtype=np.int64))
+    order = (*axes, *kept)
+    rows = []
+    for x in xs:
+        x = c.g.op("transpose", x.type.with_shape([shape[i] for i in order]), x, permutation=order)
+        rows.append(c.g.reshape(x, (size, *rest)))
+    while size > 1:
+        half = size // 2
+        pairs = combined(c, [rows_of(c, x, 0, half) for x in rows], [rows_of(c, x, half, 2 * half) for x in rows])
+        odd = [rows_of(c, x, 2 * half, size) for x in rows] if size % 2 else None
+        size -= half
+        rows = [c.g.op("concatenate", y.type.with_shape((size, *rest)), y, x, axis=0) for x, y in zip(odd, pairs)] if odd else pairs
+    starts = [c.g.broadcast(x, rest) for x in initial]
+    return combined(c, starts, [c.g.reshape(x, rest) for x in rows]) if size else starts
+
+
+def rows_of(c, x, start, limit):
+    shape = x.type.shape
+    return c.g.op("slice", x.type.with_shape((limit - start, *shape[1:])), x, start=(start, *(0,) * (len(shape) - 1)),
+                  limit=(limit, *shape[1:]), stride=(1,) * len(shape))
+
+
+MOST_PLACES = 256  # of a window whose places are combined one by one
+
+
+@rule("reduce_window")
+def general_window(c):
+    """lax.reduce_window with any function: the places of the window in turn, each a strided slice of the padded operand."""
+    n = len(c.xs) // 2
+    xs, initial, p = c.xs[:n], c.xs[n:], c.p
+    window, strides, dilation = p["window_dimensions"], p["window_strides"], p["window_dilation"]
+    places = list(np.ndindex(*window))
+    c.require(len(places) <= MOST_PLACES, f"with a function of its own and a window of more than {MOST_PLACES} places")
+    low, high = zip(*p["padding"]) if window else ((), ())
+    padded = []
+    for x, start in zip(xs, initial):
+        shape = [max(d - 1, 0) * b + min(d, 1) + lo + hi for d, b, lo, hi in zip(x.type.shape, p["base_dilation"], low, high)]
+        padded.append(c.g.op("pad", x.type.with_shape(shape), x, start, low=low, high=high, interior=[b - 1 for b in p["base_dilation"]]))
+    out = c.types[0].shape
+    found = [c.g.broadcast(x, out) for x in initial]
+    for place in places if 0 not in out else ():
+        first = [i * d for i, d in zip(place, dilation)]
+        limit = [i + (m - 1) * s + 1 for i, m, s in zip(first, out, strides)]
+        found = combined(c, found, [c.g.op("slice", x.type.with_shape(out), x, start=first, limit=limit, stride=strides) for x in padded])
+    return found
 
 
 @rule("argmax", "argmin")
@@ -572,7 +665,7 @@ def scatter(c):
     x, indices, u = c.xs
     how = c.name.replace("-", "_").removeprefix("scatter").removeprefix("_")
     if how == "" and c.p.get("update_jaxpr") is not None:  # scatter_apply has its function here
-        raise Unsupported("scatter with a function")
+        u = applied(c, x, indices, u)
     if how == "sub":
         how, u = "add", c.g.op("neg", u.type, u)
     params = dict(update_window_dims=d.update_window_dims, inserted_window_dims=d.inserted_window_dims,
@@ -581,6 +674,19 @@ def scatter(c):
                   scatter_dims_to_operand_dims=d.scatter_dims_to_operand_dims,
                   clip=mode == lax.GatherScatterMode.CLIP, unique_indices=bool(c.p["unique_indices"]))
     return [c.short(c.op("scatter_general" + ("_" + how if how else ""), x, index(c, indices, unsigned=True), u, **params))]
+
+
+def applied(c, x, indices, u):
+    """The windows of x at the indices, through the function of a scatter, once each."""
+    d, places = c.p["dimension_numbers"], int(np.prod(indices.type.shape[:-1], dtype=np.int64))
+    c.require(places <= 1 or c.p["unique_indices"], "with a function, at indices that may be equal (unique_indices)")
+    sizes = iter(u.type.shape[i] for i in sorted(d.update_window_dims))
+    missing = {*d.inserted_window_dims, *d.operand_batching_dims}
+    windows = c.g.op("gather_general", u.type, x, index(c, indices, unsigned=True), offset_dims=d.update_window_dims,
+                     collapsed_slice_dims=d.inserted_window_dims, operand_batching_dims=d.operand_batching_dims,
+                     start_indices_batching_dims=d.scatter_indices_batching_dims, start_index_map=d.scatter_dims_to_operand_dims,
+                     slice_sizes=[1 if i in missing else next(sizes) for i in range(len(x.type.shape))], fill=False, fill_value=0.0)
+    return combined(c, [windows], [u], c.p["update_jaxpr"], c.p["update_consts"])[0]
 
 
 # ---- random numbers: keys are u32[..., 2] -------------------------------------------------------------------------------

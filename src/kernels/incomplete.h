@@ -4,8 +4,8 @@
  * with phi(u) = u - log(1 + u) >= 0 and gamma*(a) = gamma(a) / (sqrt(2 pi) a^(a - 1/2) e^-a), which is near 1,
  *
  *     x^a e^-x / gamma(a + 1) = e^(-a phi(u)) / (sqrt(2 pi a) gamma*(a)),  u = (x - a) / a
- *     x^a (1 - x)^b / B(a, b) = sqrt(a b / (2 pi (a + b))) e^-(a phi(u) + b phi(v)) gamma*(a + b) / (gamma*(a) gamma*(b))
- *                               u = d / a, v = -d / b, d = x b - (1 - x) a
+ *     x^a (1 - x)^b / B(a, b) = sqrt(a b / (2 pi (a + b))) e^-(a phi(u) + b phi(v))
+ *                               gamma*(a + b) / (gamma*(a) gamma*(b)), u = d / a, v = -d / b, d = x (a + b) - a
  *
  * And where series are long, x near a large a, the incomplete gamma function has Temme's uniform expansion. Errors are
  * some units in the last place of f64; where a result is below 1e-20, relative to it, up to a few hundred, because
@@ -304,15 +304,35 @@ static inline f64 tow__beta_fraction(f64 a, f64 b, f64 x)
     return value;
 }
 
+/* x (a + b) - a, rounded once: next to the mean nothing is left of its terms. */
+static inline f64 tow__beta_distance(f64 a, f64 b, f64 x)
+{
+    const f64 n = a + b, t = n - a, lost = (a - (n - t)) + (b - t); /* what rounding took from the sum */
+    return fma(x, n, -a) + x * lost;
+}
+
 /* I_x(a, b), or with `swap` 1 - I_x(a, b), inside of its domain */
 static inline f64 tow__beta_side(f64 a, f64 b, f64 x, bool swap)
 {
     const f64 p = swap ? b : a, q = swap ? a : b, y = swap ? 1 - x : x, rest = swap ? x : 1 - x;
-    const f64 n = p + q, d = y * q - rest * p;
+    const f64 n = p + q, distance = tow__beta_distance(a, b, x), d = swap ? -distance : distance;
     const f64 exponent = p * tow__phi(d / p, y * (n / p)) + q * tow__phi(-d / q, rest * (n / q));
     const f64 stars = tow__gamma_star(n) / tow__gamma_star(p) / tow__gamma_star(q);
     const f64 power = sqrt(p / n * q) / TOW__ROOT_2_PI * exp(-exponent) * stars; /* x^a (1 - x)^b / B(a, b) */
     return power / p * tow__beta_fraction(p, q, y);
+}
+
+/* I_x(a, b) where a and b are at least 1e9, for which the fraction is too long: Temme's expansion of one term, with
+ * n = a + b, x0 = a / n, and eta^2 / 2 = (a phi(u) + b phi(v)) / n, whose sign is that of x - x0,
+ *     I = erfc(-eta sqrt(n/2)) / 2 + e^(-n eta^2 / 2) / sqrt(2 pi n) (1/eta - sqrt(x0 (1 - x0)) / (x - x0))
+ * (Temme, 1982). What is left out is below 1e-13. */
+static inline f64 tow__beta_expanded(f64 a, f64 b, f64 x)
+{
+    const f64 n = a + b, x0 = a / n, y0 = b / n, root = sqrt(x0 * y0), d = tow__beta_distance(a, b, x) / n; /* x - x0 */
+    const f64 half = x0 * tow__phi(d / x0, x / x0) + y0 * tow__phi(-d / y0, (1 - x) / y0);
+    const f64 eta = (d < 0 ? -1 : 1) * sqrt(2 * half);
+    const f64 factor = fabs(eta) < 1e-8 ? (1 - 2 * x0) / (3 * root) : 1 / eta - root / d;
+    return erfc(-eta * sqrt(n / 2)) / 2 + exp(-n * half) / (TOW__ROOT_2_PI * sqrt(n)) * factor;
 }
 
 /* I_x(a, b). The fraction converges best below the mean; beyond it 1 - I is computed, unless it is so near 1 that the
@@ -322,6 +342,8 @@ static inline f64 tow__betainc(f64 a, f64 b, f64 x)
     const bool no_a = a == 0 || b == (f64)INFINITY, no_b = b == 0 || a == (f64)INFINITY; /* all weight is at one end */
     if (a != a || b != b || x != x || a < 0 || b < 0 || x < 0 || x > 1 || (no_a && no_b)) return (f64)NAN;
     if (no_a || no_b || x == 0 || x == 1) return no_a ? x > 0 : x == 1;
+    if (a < 1e-300 || b < 1e-300) return b / (a + b); /* that nearly */
+    if (a >= 1e9 && b >= 1e9) return tow__beta_expanded(a, b, x);
     if (x < (a + 1) / (a + b + 2)) return tow__beta_side(a, b, x, false);
     const f64 above = tow__beta_side(a, b, x, true);
     return above > 0.9 && x < 0.99 ? tow__beta_side(a, b, x, false) : 1 - above;

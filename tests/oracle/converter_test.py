@@ -80,7 +80,7 @@ def of_another_type(x):
 
 
 def scattered_by_a_function(x):
-    return x.at[0].apply(jnp.sin)
+    return x.at[np.array([0, 0])].apply(jnp.sin)
 
 
 class Problems(unittest.TestCase):
@@ -137,12 +137,13 @@ class Problems(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("JAX cannot trace the function: NonConcreteBooleanIndexError: Array boolean indices must be concrete", found[0])
 
-    def test_rules_that_jax_cannot_trace(self):
-        @jax.custom_vjp
-        def f(x):
-            return x * 2
-        f.defvjp(lambda x: (x * 2, x), lambda x, ct: (jnp.sum(ct),))
-        self.assertIn("JAX cannot trace a rule: ValueError: Custom VJP bwd rule must produce", problems(lambda x: f(x), f32)[0])
+    def test_functions_of_their_own(self):
+        self.assertIn("scatter with a function, at indices that may be equal", problems(scattered_by_a_function, f32)[0])
+        wide = np.zeros((20, 20), np.float32)
+        found = problems(lambda x: lax.reduce_window(x, np.float32(1), lax.mul, (17, 17), (1, 1), "VALID"), wide)
+        self.assertIn("a window of more than 256 places", found[0])
+        text = jaxpr_to_tow.convert(lambda x: lax.reduce(x, np.float32(0), lambda a, b: b + b, (0,)), f32).text
+        self.assertNotIn("reduce_sum", text)
 
     def test_policies_of_the_user(self):
         def f(x):
@@ -198,6 +199,16 @@ class Warnings(unittest.TestCase):
             found = self.warnings(lambda a, b: lax.rng_uniform(a, b, (3,)), dtype(0), dtype(1))
             self.assertEqual(len(found), 1)
             self.assertIn("rng_uniform has no key", found[0])
+
+    def test_rules_that_jax_cannot_trace(self):
+        @jax.custom_vjp
+        def f(x):
+            return x * 2
+        f.defvjp(lambda x: (x * 2, x), lambda x, ct: (jnp.sum(ct),))
+        found = self.warnings(lambda x: f(x), f32)
+        self.assertEqual(len(found), 1)
+        self.assertIn("the rule of f is left out (JAX cannot trace it: ValueError: Custom VJP bwd rule must produce", found[0])
+        self.assertIn("closes over a value", " ".join(self.warnings(lambda x: jax.scipy.special.expn(2, x), f32)))
 
     def test_rules_without_end(self):
         found = self.warnings(jnp.sinc, f32)
