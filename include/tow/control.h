@@ -67,6 +67,21 @@ TOW_API void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, t
                                const tow_fori_options *options, size_t n_carry, const tow_value *carry,
                                tow_value *carry_out);
 
+/* ys[i][t] = xs[i][0] combined with all elements up to t along `axis` (negative: from the end, of each operand), or from the
+ * last one back to t with reverse: jax.lax.associative_scan.
+ *   function: reads a[n], then b[n], arrays of equal types with some of the elements along the axis; writes what each
+ *             element of a combined with that of b gives, in the same types. It must be associative; a stands before b.
+ * All xs have as many elements along the axis. The function is called about 2 log2(elements) times, with ever fewer
+ * elements, so a linear recurrence h[t] = a[t] h[t-1] + b[t] takes log2 steps instead of one after the other:
+ *     static void combine(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+ *     {
+ *         out[0] = tow_mul(in[0], in[2]);                       a1 a2
+ *         out[1] = tow_add(tow_mul(in[2], in[1]), in[3]);       a2 b1 + b2
+ *     }
+ * The order depends on the number of elements alone. Errors: operands that do not fit together, results of other types. */
+TOW_API void tow_associative_scan_function(tow_trace *trace, tow_function function, void *user, int axis, bool reverse,
+                                           size_t n, const tow_value *xs, tow_value *ys);
+
 #ifdef __cplusplus
 }
 #endif

@@ -293,7 +293,7 @@ static tow_type lse_type(const tow__typing *ty)
 static tow_status attention_type(const tow__typing *ty)
 {
     const tow__attention_params *p = ty->params;
-    const tow_type *types[MOST_OPERANDS];
+    const tow_type *types[MOST_OPERANDS] = {NULL};
     for (uint32_t i = 0; i < ty->n_in && i < MOST_OPERANDS; i++) types[i] = &ty->in[i];
     optional o = optional_of((uint32_t)(ty->n_in < MOST_OPERANDS ? ty->n_in : MOST_OPERANDS), types);
     tow_status status = tow__require_count(ty, ty->n_in < 3 ? 3 : o.end, 2);

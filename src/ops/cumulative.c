@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "src/ops/rules.h"
+#include "src/ops/scan_tree.h"
 
 static tow_status cumulative_type(const tow__typing *ty)
 {
@@ -68,77 +69,23 @@ static dual logaddexp(dual a, dual b)
     return (dual){z, tow_add(tow_mul(a.dx, wa), tow_mul(b.dx, wb))};
 }
 
-/* Elements start, start + 2, ... below limit. */
-static tow_value every_second(tow_value x, int axis, int64_t start, int64_t limit)
+/* in: values and tangents of a, then of b */
+static void combine_duals(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_type type = tow_value_type(x);
-    int64_t starts[TOW_MAX_RANK] = {0}, strides[TOW_MAX_RANK];
-    if (tow_is_null(x)) return x;
-    for (int d = 0; d < type.rank; d++) strides[d] = 1;
-    starts[axis] = start;
-    type.dims[axis] = limit;
-    strides[axis] = 2;
-    return tow_slice(x, starts, type.dims, strides);
-}
-
-static dual part(dual a, int axis, int64_t start, int64_t limit)
-{
-    return (dual){every_second(a.x, axis, start, limit), every_second(a.dx, axis, start, limit)};
-}
-
-/* even[0] odd[0] even[1] ...; even has as many elements as odd, or one more. */
-static tow_value interleave(tow_value even, tow_value odd, int axis)
-{
-    tow_type type = tow_value_type(even);
-    int64_t n = type.dims[axis], n_odd = tow_value_type(odd).dims[axis], low[TOW_MAX_RANK] = {0};
-    int64_t high[TOW_MAX_RANK] = {0}, pair[TOW_MAX_RANK];
-    if (tow__any_null(2, (tow_value[]){even, odd})) return tow__null();
-    high[axis] = n - n_odd;
-    if (n > n_odd) odd = tow_pad(odd, tow_scalar(odd.trace, type.dtype, 0), low, high, NULL);
-    /* An axis for the pair may be one too many: the axes before and behind become one each. */
-    int64_t outer = 1, inner = 1;
-    for (int d = 0; d < type.rank; d++) {
-        if (d <= axis)
-            outer *= type.dims[d];
-        else
-            inner *= type.dims[d];
-    }
-    pair[0] = outer, pair[1] = 1, pair[2] = inner;
-    tow_value both = tow_concatenate(2, (tow_value[]){tow_reshape(even, 3, pair), tow_reshape(odd, 3, pair)}, 1);
-    type.dims[axis] = 2 * n;
-    return tow_slice_axis(tow_reshape(both, type.rank, type.dims), axis, 0, n + n_odd);
-}
-
-static tow_value behind_first(tow_value x, tow_value first, int axis)
-{
-    return tow_concatenate(2, (tow_value[]){tow_slice_axis(first, axis, 0, 1), x}, axis);
-}
-
-/* Pairs are combined, then scanned, which gives results 1, 3, 5, ...; each with the element behind it gives the others. */
-static dual scan_tree(dual a, int axis, combination combine)
-{
-    int64_t n = tow_value_type(a.x).dims[axis], half = n / 2;
-    if (n < 2 || tow_is_null(a.x) || tow_is_null(a.dx)) return a;
-    dual odd = scan_tree(combine(part(a, axis, 0, n - 1), part(a, axis, 1, n)), axis, combine);
-    dual even = part(a, axis, 0, 1);
-    if (n > 2) {
-        int64_t used = n % 2 == 0 ? half - 1 : half;
-        dual before = {tow_slice_axis(odd.x, axis, 0, used), tow_slice_axis(odd.dx, axis, 0, used)};
-        even = combine(before, part(a, axis, 2, n));
-        even = (dual){behind_first(even.x, a.x, axis), behind_first(even.dx, a.dx, axis)};
-    }
-    return (dual){interleave(even.x, odd.x, axis), interleave(even.dx, odd.dx, axis)};
+    const dual c = (*(const combination *)user)((dual){in[0], in[1]}, (dual){in[2], in[3]});
+    (void)t;
+    out[0] = c.x, out[1] = c.dx;
 }
 
 static void tree_jvp(tow__jvp *r, combination combine)
 {
     const tow__cumsum_params *p = r->e->params;
-    int axis = (int)p->axis;
-    dual a = {r->x[0], r->dx[0]};
+    const int axis = (int)p->axis, axes[2] = {axis, axis};
+    tow_value a[2] = {r->x[0], r->dx[0]};
     tow__jvp_primal(r);
-    if (p->reverse) a = (dual){tow_rev(a.x, 1, &axis), tow_rev(a.dx, 1, &axis)};
-    a = scan_tree(a, axis, combine);
-    r->dy[0] = p->reverse ? tow_rev(a.dx, 1, &axis) : a.dx;
+    for (int i = 0; i < 2 && p->reverse; i++) a[i] = tow_rev(a[i], 1, &axis);
+    tow__scan_tree(r->t, 2, a, axes, &(tow__combination){combine_duals, &combine});
+    r->dy[0] = p->reverse ? tow_rev(a[1], 1, &axis) : a[1];
 }
 
 static void cumprod_jvp(tow__jvp *r) { tree_jvp(r, product); }
