@@ -3,7 +3,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "layers/params.h"
+#include "layers/layer.h"
 #include "layers/pattern.h"
 #include "layers/tree.h"
 #include "src/graph/graph.h"
@@ -108,8 +108,9 @@ const tow_gradient_transform_class tow_set_to_zero_class = {.name = "set_to_zero
 static tow_value scale_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     (void)p;
-    if (!tow__is_number(u, "factor", ((const tow_scale *)self)->factor, -DBL_MAX)) return (tow_value){0};
-    return tow_mul_scalar(g, ((const tow_scale *)self)->factor);
+    const double *given = &((const tow_scale *)self)->factor;
+    const tow__option factor = tow__option_of(u, "factor", given, given);
+    return tow__is_option(&factor, -DBL_MAX) ? tow__times_option(g, &factor) : (tow_value){0};
 }
 const tow_gradient_transform_class tow_scale_class = {.name = "scale", .each = scale_each};
 
@@ -129,64 +130,66 @@ const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "
 
 /* ---- adam -------------------------------------------------------------------------------------------------------- */
 
-static double bias(const void *b, int64_t step) { return 1.0 - pow(*(const double *)b, (double)step + 1.0); }
-static double next_bias(const void *b, int64_t step) { return bias(b, step + 1); }
-
-tow_value tow__bias(tow_update *u, const char *name, const double *b, bool next, tow_value x)
+bool tow__adam_options(tow_update *u, tow__adam *a, const double *b1, const double *b2, const double *eps,
+                       const double *usual_eps, const double *eps_root)
 {
-    return tow__spread(tow_update_function(u, name, next ? next_bias : bias, b, tow_value_type(x).dtype), x);
+    a->b1 = tow__option_of(u, "b1", b1, &tow__usual_b1);
+    a->b2 = tow__option_of(u, "b2", b2, &tow__usual_b2);
+    a->eps = tow__option_of(u, "eps", eps, usual_eps);
+    a->eps_root = tow__option_of(u, "eps_root", eps_root, &tow__zero);
+    a->m = a->v = a->before = (tow_value){0};
+    return tow__is_option(&a->eps, 0) && tow__is_option(&a->eps_root, 0) && tow__is_share(&a->b1) &&
+           tow__is_share(&a->b2);
 }
 
-tow_value tow__average(tow_value m, tow_value x, double b)
+void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_layer_dtype mu_dtype)
 {
-    return tow_add(tow_mul_scalar(x, 1.0 - b), tow_mul_scalar(m, b));
+    tow_type type = tow_value_type(g);
+    if (mu_dtype) type.dtype = mu_dtype == TOW_AS_F32 ? TOW_F32 : (tow_dtype)mu_dtype;
+    if (mu_dtype && (mu_dtype < 0 || !tow_dtype_is_float(type.dtype))) {
+        tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
+                       "optimizer: .mu_dtype: expected a float type or TOW_AS_F32, found %d", mu_dtype);
+        return;
+    }
+    a->before = tow_slot_of(u, "mu", type, 0);
+    a->m = tow__average(a->before, g, &a->b1);
+    tow_set_slot(u, "mu", tow__as(a->m, type.dtype));
 }
 
-bool tow__is_share(tow_update *u, const char *name, double value)
+void tow__second_moment(tow_update *u, tow__adam *a, tow_value g)
 {
-    if (value >= 0.0 && (float)value < 1.0f) return true;
-    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT, "optimizer: expected %s in [0, 1), found %.9g", name,
-                   value);
-    return false;
+    a->v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), &a->b2);
+    tow_set_slot(u, "nu", a->v);
 }
 
-bool tow__is_number(tow_update *u, const char *name, double value, double least)
+tow_value tow__corrected_first(tow_update *u, const tow__adam *a, tow_value g, bool nesterov)
 {
-    if (isfinite(value) && value >= least) return true;
-    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT, "optimizer: expected a finite %s%s, found %.9g", name,
-                   least > 0    ? " above 0"
-                   : least == 0 ? " that is not negative"
-                                : "",
-                   value);
-    return false;
+    tow_value bias = tow__bias(u, "bias1", &a->b1, false, a->m);
+    if (!nesterov) return tow_div(a->m, bias);
+    tow_value ahead = tow_div(a->m, tow__bias(u, "next_bias1", &a->b1, true, a->m));
+    tow_value now = tow_div(tow__as(g, tow_value_type(a->m).dtype), bias);
+    return tow_add(tow__times_option(ahead, &a->b1), tow__times_rest(now, &a->b1));
 }
 
-const double tow__usual_b1 = 0.9, tow__usual_b2 = 0.999;
-
-bool tow__moments(tow_update *u, tow_value g, double b1, double b2, tow_value *m, tow_value *v)
+tow_value tow__over_root(const tow__adam *a, tow_value x, tow_value v)
 {
-    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return false;
-    *m = tow__average(tow_slot(u, "mu"), g, b1);
-    *v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
-    tow_set_slot(u, "mu", *m);
-    tow_set_slot(u, "nu", *v);
-    return true;
+    if (a->eps_root.schedule || *a->eps_root.value != 0) v = tow__plus_option(v, &a->eps_root);
+    tow_value root = tow__plus_option(tow_sqrt(v), &a->eps);
+    return tow_div(x, tow__as(root, tow_value_type(x).dtype));
 }
 
 static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_adam *o = (const tow_scale_by_adam *)self;
-    const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
-    tow_value m, v;
+    tow__adam a;
     (void)p;
-    if (!tow__is_number(u, "eps", o->eps, 0) || !tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
-    tow_value bias1 = tow__bias(u, "bias1", b1, false, g), bias2 = tow__bias(u, "bias2", b2, false, g);
-    tow_value first = tow_div(m, bias1);
-    if (o->nesterov) {
-        tow_value ahead = tow_div(m, tow__bias(u, "next_bias1", b1, true, g));
-        first = tow_add(tow_mul_scalar(ahead, *b1), tow_mul_scalar(tow_div(g, bias1), 1 - *b1));
-    }
-    return tow_div(first, tow_add_scalar(tow_sqrt(tow_div(v, bias2)), tow__or_default(o->eps, 1e-8)));
+    if (!tow__adam_options(u, &a, &o->b1, &o->b2, &o->eps, &tow__usual_eps, &o->eps_root)) return (tow_value){0};
+    tow__first_moment(u, &a, g, o->mu_dtype);
+    if (tow_is_null(a.m)) return a.m;
+    tow__second_moment(u, &a, g);
+    tow_value first = tow__corrected_first(u, &a, g, o->nesterov);
+    tow_value second = tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g));
+    return tow__as(tow__over_root(&a, first, second), tow_value_type(g).dtype);
 }
 const tow_gradient_transform_class tow_scale_by_adam_class = {.name = "adam", .each = adam_each};
 
@@ -196,45 +199,56 @@ static tow_value trace_each(tow_update *u, const tow_gradient_transform *self, t
 {
     (void)p;
     const tow_trace_gradients *o = (const tow_trace_gradients *)self;
-    if (!tow__is_number(u, "decay", o->decay, -DBL_MAX)) return (tow_value){0};
-    tow_value m = tow_add(g, tow_mul_scalar(tow_slot(u, "trace"), o->decay));
+    const tow__option decay = tow__option_of(u, "decay", &o->decay, &o->decay);
+    if (!tow__is_option(&decay, -DBL_MAX)) return (tow_value){0};
+    tow_value m = tow_add(g, tow__times_option(tow_slot(u, "trace"), &decay));
     tow_set_slot(u, "trace", m);
-    return o->nesterov ? tow_add(g, tow_mul_scalar(m, o->decay)) : m;
+    return o->nesterov ? tow_add(g, tow__times_option(m, &decay)) : m;
 }
 const tow_gradient_transform_class tow_trace_gradients_class = {.name = "sgd", .each = trace_each};
 
 static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_add_decayed_weights *o = (const tow_add_decayed_weights *)self;
-    if (!tow__is_number(u, "weight_decay", o->weight_decay, -DBL_MAX)) return (tow_value){0};
+    const tow__option decay = tow__option_of(u, "weight_decay", &o->weight_decay, &o->weight_decay);
+    if (!tow__is_option(&decay, -DBL_MAX)) return (tow_value){0};
     if (!o->decay_all && !tow__param_kind_decays(tow_update_kind(u, 0))) return g;
-    return tow_add(g, tow_mul_scalar(p, o->weight_decay));
+    return tow_add(g, tow__times_option(p, &decay));
 }
 const tow_gradient_transform_class tow_add_decayed_weights_class = {.name = "decay", .each = decay_each};
 
 static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     (void)p;
-    const double most = ((const tow_clip_elements *)self)->max_delta;
-    if (!tow__is_number(u, "max_delta", most, 0)) return (tow_value){0};
-    return tow_clamp(tow_full_like(g, -most), g, tow_full_like(g, most));
+    const double *given = &((const tow_clip_elements *)self)->max_delta;
+    const tow__option most = tow__option_of(u, "max_delta", given, given);
+    if (!tow__is_option(&most, 0)) return (tow_value){0};
+    tow_value limit = tow__spread(tow__option_scalar(&most, tow_value_type(g).dtype), g);
+    return tow_clamp(tow_neg(limit), g, limit);
 }
 const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elements", .each = clip_each};
 
-static void clip_all(tow_update *u, const tow_gradient_transform *self)
+tow__root tow__update_norm(tow_update *u)
 {
-    const double most = ((const tow_clip_by_global_norm *)self)->max_norm;
     const size_t n = tow_update_count(u);
     tow_trace *t = tow_update_trace(u);
-    if (!tow__is_number(u, "max_norm", most, DBL_MIN)) return;
     tow_value *gradients = tow__trace_alloc(t, n + 1, sizeof *gradients);
-    if (!gradients) return;
+    if (!gradients) return (tow__root){0};
     for (size_t i = 0; i < n; i++) gradients[i] = tow_update_gradient(u, i);
     if (n == 0) gradients[0] = tow_scalar(t, TOW_F64, 0);
-    tow__root norm = tow__root_of_squares(n ? n : 1, gradients);
+    return tow__root_of_squares(n ? n : 1, gradients);
+}
+
+static void clip_all(tow_update *u, const tow_gradient_transform *self)
+{
+    const double *given = &((const tow_clip_by_global_norm *)self)->max_norm;
+    const tow__option most = tow__option_of(u, "max_norm", given, given);
+    if (!tow__is_option(&most, DBL_MIN)) return;
+    tow__root norm = tow__update_norm(u);
+    if (tow_is_null(norm.value)) return;
     tow_update_report(u, "norm", tow__root_value(norm));
     /* a NaN norm reaches all parameters, and is seen */
-    tow__factor factor = tow__factor_clip(norm, tow_scalar(t, TOW_F64, most));
-    for (size_t i = 0; i < n; i++) tow__update_scale(u, i, &factor);
+    tow__factor factor = tow__factor_clip(norm, tow__option_scalar(&most, TOW_F64), 0);
+    for (size_t i = 0; i < tow_update_count(u); i++) tow__update_scale(u, i, &factor);
 }
 const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

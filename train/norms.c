@@ -83,7 +83,8 @@ tow__factor tow__factor_make(tow_value before, tow_value ratio, tow_value after)
     tow_value whole = ratio;
     if (!tow_is_null(before)) whole = tow_mul(whole, before);
     if (!tow_is_null(after)) whole = tow_mul(whole, after);
-    tow_value small = tow_lt(whole, like(whole, 0x1p-120)), large = tow_gt(whole, like(whole, 0x1p120));
+    tow_value size = tow_abs(whole);
+    tow_value small = tow_lt(size, like(size, 0x1p-120)), large = tow_gt(size, like(size, 0x1p120));
     tow_value power = tow_select(small, like(whole, 0x1p-100), tow_select(large, like(whole, 0x1p100), like(whole, 1)));
     f.first = tow_convert(power, TOW_F32);
     f.second = tow_convert(tow_div(whole, power), TOW_F32);
@@ -105,12 +106,12 @@ tow_value tow__factor_apply(const tow__factor *f, tow_value x)
     return dtype == TOW_F32 ? wide : tow_convert(wide, dtype);
 }
 
-tow__factor tow__factor_over(double coefficient, tow__root numerator, tow__root root, double eps)
+tow__factor tow__factor_over(tow_value coefficient, tow__root numerator, tow__root root, tow_value eps)
 {
-    tow_value above = tow_mul_scalar(numerator.value, coefficient), inverse = {0}, offset = like(root.value, eps);
+    tow_value above = tow_mul(numerator.value, coefficient), inverse = {0}, offset = eps;
     if (!tow_is_null(root.unit)) { /* a / (value unit + eps) = 1/unit a / (value + eps/unit) */
         inverse = tow_div(like(root.unit, 1), root.unit);
-        offset = tow_mul_scalar(inverse, eps);
+        offset = tow_mul(inverse, eps);
     }
     return tow__factor_make(inverse, tow_div(above, tow_add(root.value, offset)), numerator.unit);
 }
@@ -123,9 +124,15 @@ tow__factor tow__factor_unless(tow_value condition, const tow__factor *f)
     return tow__factor_make(before, tow_select(condition, one, f->ratio), after);
 }
 
-tow__factor tow__factor_clip(tow__root root, tow_value limit)
+tow__factor tow__factor_clip(tow__root root, tow_value limit, double least)
 {
-    tow_value below = tow_lt(tow__root_value(root), limit), one = like(root.value, 1), inverse = {0};
-    if (!tow_is_null(root.unit)) inverse = tow_select(below, one, tow_div(one, root.unit));
-    return tow__factor_make(inverse, tow_select(below, one, tow_div(limit, root.value)), (tow_value){0});
+    tow_value below = tow_lt(tow__root_value(root), limit), one = like(root.value, 1), inverse = {0},
+              value = root.value;
+    if (!tow_is_null(root.unit)) inverse = tow_div(one, root.unit);
+    if (least > 0) {
+        tow_value floor = like(value, least);
+        value = tow_max(value, tow_is_null(inverse) ? floor : tow_mul(floor, inverse));
+    }
+    if (!tow_is_null(inverse)) inverse = tow_select(below, one, inverse);
+    return tow__factor_make(inverse, tow_select(below, one, tow_div(limit, value)), (tow_value){0});
 }

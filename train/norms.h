@@ -22,7 +22,7 @@ tow__root tow__roots_along(tow_value x, int n_axes, const int *axes);
 /* value * unit, which may be infinite. */
 tow_value tow__root_value(tow__root root);
 
-/* before * ratio * after of such numbers, none of them negative, in any type: what a gradient is multiplied with. */
+/* before * ratio * after of such numbers in any type: what a gradient is multiplied with. */
 typedef struct tow__factor {
     tow_value before, ratio, after; /* f64; before and after may be null: 1 */
     tow_value first, second;        /* the same of f32: a power of two, and the rest */
@@ -32,10 +32,10 @@ tow__factor tow__factor_make(tow_value before, tow_value ratio, tow_value after)
 /* x times the factor, of the type of x, where the factor is a scalar or of the shape of x. Products of 16-bit numbers are rounded once. */
 tow_value tow__factor_apply(const tow__factor *factor, tow_value x);
 
-/* coefficient numerator / (root + eps), eps >= 0. */
-tow__factor tow__factor_over(double coefficient, tow__root numerator, tow__root root, double eps);
-/* min(1, limit / root): 1 where root < limit, limit f64 and finite. A root that is NaN gives NaN. */
-tow__factor tow__factor_clip(tow__root root, tow_value limit);
+/* coefficient numerator / (root + eps), coefficient and eps f64 scalars that are not negative. */
+tow__factor tow__factor_over(tow_value coefficient, tow__root numerator, tow__root root, tow_value eps);
+/* 1 where root < limit, else limit / max(root, least), limit f64 and finite. A root that is NaN gives NaN. */
+tow__factor tow__factor_clip(tow__root root, tow_value limit, double least);
 /* The factor 1 where the condition holds, else the factor. */
 tow__factor tow__factor_unless(tow_value condition, const tow__factor *factor);
 

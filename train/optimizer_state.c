@@ -289,6 +289,10 @@ void tow_optimizer_free(tow_optimizer_state *o)
 static double number_at(const tow__number *x, int64_t step)
 {
     if (!isnan(x->fixed)) return x->fixed;
+    for (int i = 0; i < x->steps.n; i++) {
+        if (x->steps.divisors[i]) step /= x->steps.divisors[i];
+        if (x->steps.moduli[i]) step %= x->steps.moduli[i];
+    }
     return x->function ? x->function(x->self, step) : tow_schedule_at(&x->schedule, step);
 }
 
@@ -327,16 +331,26 @@ static tow_status skips(tow_optimizer_state *o, tow_array *const *gradients, boo
     return TOW_OK;
 }
 
+static void forget_losses(tow_optimizer_state *o)
+{
+    o->loss_sum = 0;
+    o->loss_weight = 0;
+}
+
 /* Nothing cancels an update that has begun: what it has to do after it was asked is a pass over memory. */
-static tow_status update(tow_optimizer_state *o, tow_array *const *gradients)
+static tow_status update(tow_optimizer_state *o, tow_array *const *gradients, const double *loss)
 {
     const uint32_t n = o->params->names.count;
     bool skip;
     tow_status status = TOW_OK;
-    if (o->gathering) {
-        TRY(tow__gathering_add(o->gathering, gradients, o->weight, &gradients));
-        if (!gradients) return TOW_OK;
+    if (o->gathering) TRY(tow__gathering_add(o->gathering, gradients, o->weight, &gradients));
+    if (loss && o->weight != 0) { /* what counts for nothing may be NaN */
+        o->loss_sum += o->weight * *loss;
+        o->loss_weight += o->weight;
     }
+    if (!gradients) return TOW_OK;
+    if (o->loss_weight != 0) o->loss = o->loss_sum / o->loss_weight;
+    forget_losses(o);
     TRY(skips(o, gradients, &skip));
     if (skip) return TOW_OK;
     tow__optimizer_begin(o);
@@ -347,20 +361,35 @@ done:
     return status;
 }
 
-tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
+/* loss NULL: it is not known. */
+static tow_status update_checked(tow_optimizer_state *o, tow_array *const *gradients, const double *loss)
 {
-    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
     if (!o->program)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_update: the state was made .one_by_one; make it without");
+    if (o->loss_taker && !loss)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_optimizer_update: %s takes the loss; call tow_optimizer_update_with_loss", o->loss_taker);
     tow_status status = check_gradients(o, gradients);
     if (status != TOW_OK) return status;
     if (tow_is_cancelled(o->ctx) && !tow__cancellation_shielded())
         return tow__fail(o->ctx, TOW_CANCELLED, "tow_optimizer_update: cancelled (tow_cancel); nothing has changed");
     tow__cancellation *before = tow__cancellation_shield();
-    status = update(o, gradients);
+    status = update(o, gradients, loss);
     tow__cancellation_enter(before);
     return status;
+}
+
+tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
+{
+    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
+    return update_checked(o, gradients, NULL);
+}
+
+tow_status tow_optimizer_update_with_loss(tow_optimizer_state *o, tow_array *const *gradients, double loss)
+{
+    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
+    return update_checked(o, gradients, &loss);
 }
 
 tow_status tow__optimizer_update_piece(tow_optimizer_state *o, uint32_t parameter, int64_t first, int64_t count,
@@ -395,6 +424,7 @@ void tow_optimizer_set_weight(tow_optimizer_state *o, double weight) { o->weight
 void tow_optimizer_forget_gradients(tow_optimizer_state *o)
 {
     if (o->gathering) tow__gathering_forget(o->gathering);
+    forget_losses(o);
 }
 
 int64_t tow_optimizer_skipped(const tow_optimizer_state *o, int64_t *in_a_row)
@@ -439,6 +469,13 @@ const char *tow_optimizer_slot_prefix(const tow_optimizer_state *o, size_t index
 tow_params *tow_optimizer_slot(const tow_optimizer_state *o, size_t index)
 {
     return index < o->n_groups ? o->groups[index].list : NULL;
+}
+
+tow_params *tow_optimizer_slot_of(const tow_optimizer_state *o, const char *prefix)
+{
+    for (uint32_t i = 0; prefix && i < o->n_groups; i++)
+        if (strcmp(o->groups[i].prefix, prefix) == 0) return o->groups[i].list;
+    return NULL;
 }
 
 size_t tow_optimizer_bytes(const tow_optimizer_state *o)

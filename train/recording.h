@@ -17,14 +17,24 @@ typedef struct tow__used {
  * that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
 typedef struct tow__pending tow__pending;
 
+/* Schedules of options, in the transforms that stand in their wrapper. */
+typedef struct tow__injection {
+    const struct tow__injection *outer;  /* whose options count next */
+    struct tow__injection *before, *all; /* the wrapper around this one; another one of the recording */
+    const tow_inject_hyperparams *from;
+    const char *base; /* "optimizer/adam/": before the names of options */
+    bool *used;       /* [from->n] */
+} tow__injection;
+
 /* One transform on some parameters. Arrays of values are shared by all transforms of a recording. */
 struct tow_update {
     tow_optimizer_state *o;
     tow_trace *trace;
     bool discovering;
     bool one_by_one;
-    const char *owner;  /* name of the transform; NULL: none is at work */
-    const char *prefix; /* of the names of transforms that it runs */
+    const char *class_name; /* of the transform at work */
+    const char *owner;      /* name of the transform; NULL: none is at work */
+    const char *prefix;     /* of the names of transforms that it runs */
     tow__used *children;
     size_t n; /* parameters that it sees */
     const uint32_t *which;
@@ -37,6 +47,10 @@ struct tow_update {
     tow_value *converted;              /* [numbers] f32[] */
     tow_value *negated;                /* [numbers] f32[], likewise */
     tow_value *reports;
+    const tow__injection *injections; /* around the transform at work, innermost first */
+    tow__injection *opening;          /* of the wrapper that runs the next transform; NULL: none */
+    tow__injection **all_injections;
+    tow__step_map steps; /* that numbers count */
 };
 
 struct tow__pending {

@@ -14,39 +14,40 @@
 static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_rms *o = (const tow_scale_by_rms *)self;
-    const double *decay = tow__option(&o->decay, &tow__usual_b1), eps = tow__or_default(o->eps, 1e-8);
+    const tow__option decay = tow__option_of(u, "decay", &o->decay, &tow__usual_b1),
+                      eps = tow__option_of(u, "eps", &o->eps, &tow__usual_eps);
     (void)p;
-    if (!tow__is_share(u, "decay", *decay) || !tow__is_number(u, "eps", o->eps, 0) ||
-        !tow__is_number(u, "initial_scale", o->initial_scale, 0))
+    if (!tow__is_share(&decay) || !tow__is_option(&eps, 0) || !tow__is_number(u, "initial_scale", o->initial_scale, 0))
         return (tow_value){0};
     tow_value old = tow_slot_of(u, "nu", tow_value_type(g), o->initial_scale);
-    tow_value nu = tow__average(old, tow_mul(g, g), *decay), mu = {0};
+    tow_value nu = tow__average(old, tow_mul(g, g), &decay), mu = {0};
     tow_set_slot(u, "nu", nu);
     if (o->centered) {
-        mu = tow__average(tow_slot(u, "mu"), g, *decay);
+        mu = tow__average(tow_slot(u, "mu"), g, &decay);
         tow_set_slot(u, "mu", mu);
     }
     if (o->bias_correction) {
-        tow_value bias = tow__bias(u, "bias", decay, false, g);
+        tow_value bias = tow__bias(u, "bias", &decay, false, g);
         nu = tow_div(nu, bias);
         if (o->centered) mu = tow_div(mu, bias);
     }
     if (o->centered) nu = tow_sub(nu, tow_mul(mu, mu));
-    if (o->eps_outside) return tow_div(g, tow_add_scalar(tow_sqrt(nu), eps));
-    return tow_mul(g, tow_rsqrt(tow_add_scalar(nu, eps)));
+    if (o->eps_outside) return tow_div(g, tow__plus_option(tow_sqrt(nu), &eps));
+    return tow_mul(g, tow_rsqrt(tow__plus_option(nu, &eps)));
 }
 const tow_gradient_transform_class tow_scale_by_rms_class = {.name = "rms", .each = rms_each};
 
 static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_rss *o = (const tow_scale_by_rss *)self;
-    const double initial = tow__or_default(o->initial_accumulator, 0.1), eps = tow__or_default(o->eps, 1e-7);
+    static const double usual_eps = 1e-7;
+    const double initial = o->initial_accumulator == 0 ? 0.1 : o->initial_accumulator;
+    const tow__option eps = tow__option_of(u, "eps", &o->eps, &usual_eps);
     (void)p;
-    if (!tow__is_number(u, "initial_accumulator", initial, 0) || !tow__is_number(u, "eps", eps, 0))
-        return (tow_value){0};
+    if (!tow__is_number(u, "initial_accumulator", initial, 0) || !tow__is_option(&eps, 0)) return (tow_value){0};
     tow_value sum = tow_add(tow_mul(g, g), tow_slot_of(u, "sum", tow_value_type(g), initial));
     tow_set_slot(u, "sum", sum);
-    tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow_add_scalar(sum, eps));
+    tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow__plus_option(sum, &eps));
     return tow_mul(tow_select(tow_gt(sum, zero), scale, zero), g);
 }
 const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .each = rss_each};
@@ -55,37 +56,43 @@ const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .eac
 static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_amsgrad *o = (const tow_scale_by_amsgrad *)self;
-    const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
-    tow_value m, v;
+    tow__adam a;
     (void)p;
-    if (!tow__is_number(u, "eps", o->eps, 0) || !tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
-    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(v, tow__bias(u, "bias2", b2, false, g)));
+    if (!tow__adam_options(u, &a, &o->b1, &o->b2, &o->eps, &tow__usual_eps, &o->eps_root)) return (tow_value){0};
+    tow__first_moment(u, &a, g, o->mu_dtype);
+    if (tow_is_null(a.m)) return a.m;
+    tow__second_moment(u, &a, g);
+    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g)));
     tow_set_slot(u, "nu_max", most);
-    tow_value first = tow_div(m, tow__bias(u, "bias1", b1, false, g));
-    return tow_div(first, tow_add_scalar(tow_sqrt(most), tow__or_default(o->eps, 1e-8)));
+    return tow__as(tow__over_root(&a, tow__corrected_first(u, &a, g, false), most), tow_value_type(g).dtype);
 }
 const tow_gradient_transform_class tow_scale_by_amsgrad_class = {.name = "amsgrad", .each = amsgrad_each};
 
+/* The direction is made of the average before this gradient with b1, the average goes on with b2. */
 static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
+    static const double usual_b2 = 0.99;
     const tow_scale_by_lion *o = (const tow_scale_by_lion *)self;
-    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.99);
-    tow_value m = tow_slot(u, "mu");
+    const tow__option b1 = tow__option_of(u, "b1", &o->b1, &tow__usual_b1);
+    tow__adam a = {.b1 = tow__option_of(u, "b2", &o->b2, &usual_b2)};
     (void)p;
-    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
-    tow_set_slot(u, "mu", tow__average(m, g, b2));
-    return tow_sign(tow__average(m, g, b1));
+    if (!tow__is_share(&b1) || !tow__is_share(&a.b1)) return (tow_value){0};
+    tow__first_moment(u, &a, g, o->mu_dtype);
+    if (tow_is_null(a.m)) return a.m;
+    tow_value direction = tow__average(a.before, g, &b1);
+    return tow__as(tow_sign(direction), tow_value_type(g).dtype);
 }
 const tow_gradient_transform_class tow_scale_by_lion_class = {.name = "lion", .each = lion_each};
 
 static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_ema_gradients *o = (const tow_ema_gradients *)self;
+    const tow__option decay = tow__option_of(u, "decay", &o->decay, &o->decay);
     (void)p;
-    if (!tow__is_share(u, "decay", o->decay)) return (tow_value){0};
-    tow_value m = tow__average(tow_slot(u, "ema"), g, o->decay);
+    if (!tow__is_share(&decay)) return (tow_value){0};
+    tow_value m = tow__average(tow_slot(u, "ema"), g, &decay);
     tow_set_slot(u, "ema", m);
-    return o->debias ? tow_div(m, tow__bias(u, "bias", &o->decay, false, g)) : m;
+    return o->debias ? tow_div(m, tow__bias(u, "bias", &decay, false, g)) : m;
 }
 const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .each = ema_each};
 
@@ -94,13 +101,15 @@ const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .ea
 static tow_value trust_ratio_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_trust_ratio *o = (const tow_scale_by_trust_ratio *)self;
-    const double coefficient = tow__or_default(o->coefficient, 1);
-    if (!tow__is_number(u, "coefficient", coefficient, 0) || !tow__is_number(u, "eps", o->eps, 0))
-        return (tow_value){0};
+    static const double usual_coefficient = 1;
+    const tow__option coefficient = tow__option_of(u, "coefficient", &o->coefficient, &usual_coefficient),
+                      eps = tow__option_of(u, "eps", &o->eps, &tow__zero);
+    if (!tow__is_option(&coefficient, 0) || !tow__is_option(&eps, 0)) return (tow_value){0};
     tow__root of_p = tow__root_of_squares(1, &p), of_g = tow__root_of_squares(1, &g);
     tow_value zero = tow_full_like(of_g.value, 0),
               some_zero = tow_or(tow_eq(of_p.value, zero), tow_eq(of_g.value, zero));
-    tow__factor factor = tow__factor_over(coefficient, of_p, of_g, o->eps);
+    tow__factor factor =
+        tow__factor_over(tow__option_scalar(&coefficient, TOW_F64), of_p, of_g, tow__option_scalar(&eps, TOW_F64));
     factor = tow__factor_unless(some_zero, &factor);
     return tow__factor_apply(&factor, g);
 }
@@ -108,20 +117,25 @@ const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {.name = "tr
 
 static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    const double threshold = tow__or_default(((const tow_clip_by_block_rms *)self)->threshold, 1);
+    static const double usual_threshold = 1;
+    const tow__option threshold =
+        tow__option_of(u, "threshold", &((const tow_clip_by_block_rms *)self)->threshold, &usual_threshold);
     (void)p;
-    if (!tow__is_number(u, "threshold", threshold, DBL_MIN)) return (tow_value){0};
-    tow__factor factor = tow__factor_clip(tow__root_of_mean(g), tow_scalar(tow_update_trace(u), TOW_F64, threshold));
+    if (!tow__is_option(&threshold, DBL_MIN)) return (tow_value){0};
+    tow__factor factor = tow__factor_clip(tow__root_of_mean(g), tow__option_scalar(&threshold, TOW_F64), 0);
     return tow__factor_apply(&factor, g);
 }
 const tow_gradient_transform_class tow_clip_by_block_rms_class = {.name = "block_clip", .each = block_clip_each};
 
 static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    const double least = tow__or_default(((const tow_scale_by_param_block_rms *)self)->min_scale, 1e-3);
-    if (!tow__is_number(u, "min_scale", least, 0)) return (tow_value){0};
+    static const double usual_scale = 1e-3;
+    const tow__option least =
+        tow__option_of(u, "min_scale", &((const tow_scale_by_param_block_rms *)self)->min_scale, &usual_scale);
+    if (!tow__is_option(&least, 0)) return (tow_value){0};
     tow_value rms = tow__root_value(tow__root_of_mean(p)); /* at most the largest element, so in range */
-    tow__factor factor = tow__factor_make((tow_value){0}, tow_max(rms, tow_full_like(rms, least)), (tow_value){0});
+    tow__factor factor =
+        tow__factor_make((tow_value){0}, tow_max(rms, tow__option_scalar(&least, TOW_F64)), (tow_value){0});
     return tow__factor_apply(&factor, g);
 }
 const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {.name = "block_rms", .each = block_rms_each};
@@ -131,7 +145,7 @@ const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {.name =
 static double factored_decay(const void *self, int64_t step)
 {
     const tow_scale_by_factored_rms *o = self;
-    return 1.0 - pow((double)step + 1.0, -tow__or_default(o->decay_rate, 0.8));
+    return 1.0 - pow((double)step + 1.0, -(o->decay_rate == 0 ? 0.8 : o->decay_rate));
 }
 
 /* The largest axis and the second largest, the later of equal ones first; false: no two are large enough. */
@@ -182,13 +196,14 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
     const tow_scale_by_factored_rms *o = (const tow_scale_by_factored_rms *)self;
     const tow_type type = tow_value_type(g);
     const int64_t least = o->min_dim_size_to_factor ? o->min_dim_size_to_factor : 128;
-    tow_value square = tow_add_scalar(tow_mul(g, g), tow__or_default(o->eps, 1e-30));
+    static const double usual_eps = 1e-30;
+    const tow__option eps = tow__option_of(u, "eps", &o->eps, &usual_eps);
+    tow_value square = tow__plus_option(tow_mul(g, g), &eps);
     /* In 16 bits the decay is 1 after some thousand steps, and averages would not change any more. */
     tow_value decay = tow_update_function(u, "decay", factored_decay, o, type.dtype == TOW_F64 ? TOW_F64 : TOW_F32);
     int d0, d1;
     (void)p;
-    if (!tow__is_number(u, "decay_rate", o->decay_rate, 0) || !tow__is_number(u, "eps", o->eps, 0))
-        return (tow_value){0};
+    if (!tow__is_number(u, "decay_rate", o->decay_rate, 0) || !tow__is_option(&eps, 0)) return (tow_value){0};
     if (o->whole || !find_factors(type, least, &d0, &d1)) {
         tow_value v = mixed(tow_slot(u, "v"), square, decay);
         tow_set_slot(u, "v", v);
@@ -238,24 +253,21 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
 {
     const tow_scale_by_muon *o = (const tow_scale_by_muon *)self;
     const tow_type type = tow_value_type(g);
-    const double *beta = tow__option(&o->beta, &usual_beta);
+    tow__adam a = {.b1 = tow__option_of(u, "beta", &o->beta, &usual_beta)};
+    const tow__option eps = tow__option_of(u, "eps", &o->eps, &tow__usual_eps);
     (void)p;
-    if (!tow__is_share(u, "beta", *beta) || !tow__is_number(u, "eps", o->eps, 0)) return (tow_value){0};
-    if (!check_matrix(u, type, o->row_axes)) return (tow_value){0};
-    tow_value m = tow__average(tow_slot(u, "mu"), g, *beta);
-    tow_set_slot(u, "mu", m);
-    tow_value now = tow__bias(u, "bias", beta, false, g), x = tow_div(m, now);
-    if (!o->plain_momentum) {
-        tow_value ahead = tow_div(m, tow__bias(u, "next_bias", beta, true, g));
-        x = tow_add(tow_mul_scalar(ahead, *beta), tow_mul_scalar(tow_div(g, now), 1 - *beta));
-    }
+    if (!tow__is_share(&a.b1) || !tow__is_option(&eps, 0) || !check_matrix(u, type, o->row_axes)) return (tow_value){0};
+    a.m = tow__average(tow_slot(u, "mu"), g, &a.b1);
+    tow_set_slot(u, "mu", a.m);
+    tow_value x = tow__corrected_first(u, &a, g, !o->plain_momentum);
     int64_t dims[2] = {1, 1};
     for (int i = 0; i < type.rank; i++) dims[i >= (o->row_axes ? o->row_axes : 1)] *= type.dims[i];
     const bool tall = dims[0] > dims[1];
     x = tow_reshape(x, 2, dims);
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
     const tow__root one = {tow_scalar(tow_update_trace(u), TOW_F64, 1), {0}};
-    tow__factor factor = tow__factor_over(1, one, tow__root_of_squares(1, &x), tow__or_default(o->eps, 1e-8));
+    tow__factor factor =
+        tow__factor_over(one.value, one, tow__root_of_squares(1, &x), tow__option_scalar(&eps, TOW_F64));
     x = tow__factor_apply(&factor, x);
     const int steps = o->steps ? o->steps : 5;
     for (int i = 0; i < steps; i++) x = newton_schulz(x);

@@ -131,7 +131,7 @@ static tow_status run_step(tow_train_state *s, const tow__train_program *p, tow_
         if (weight != 0) TRY(check_finite(s, p, of_micro));
         if (j + 1 == s->micro_batches) TRY(loss_of_parts(s, &mean, loss));
         tow_optimizer_set_weight(s->optimizer, weight);
-        TRY(tow_optimizer_update(s->optimizer, s->outputs + tow__train_first_gradient(s)));
+        TRY(tow_optimizer_update_with_loss(s->optimizer, s->outputs + tow__train_first_gradient(s), of_micro));
     }
     if (s->early) *loss = tow_weighted_mean_value(&mean);
 done:

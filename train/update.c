@@ -177,6 +177,29 @@ void tow_set_slot(tow_update *u, const char *name, tow_value value)
     if (!u->discovering) u->slots[index] = value;
 }
 
+/* Slots of parameters in `all`, where stacks of layers are whole. */
+static tow_update of_parameter(const tow_update *u, size_t index)
+{
+    tow_update one = *u;
+    one.parameter = u->which[index];
+    return one;
+}
+
+tow_value tow__parameter_slot(tow_update *u, size_t index, const char *name)
+{
+    tow_update one = of_parameter(u, index);
+    tow_value slot = tow_slot(&one, name);
+    return u->discovering && !tow_is_null(slot) ? tow_full_like(u->parameters[one.parameter], 0) : slot;
+}
+
+void tow__set_parameter_slot(tow_update *u, size_t index, const char *name, tow_value value)
+{
+    tow_update one = of_parameter(u, index);
+    const char *key = slot_key(&one, name, NULL);
+    const uint32_t slot = key ? tow__names_find(&u->o->slot_names, key) : TOW__NO_NAME;
+    if (slot != TOW__NO_NAME && !u->discovering && !tow_is_null(value)) u->slots[slot] = value;
+}
+
 /* ---- numbers and reports ----------------------------------------------------------------------------------------- */
 
 static bool reserve_number(tow_optimizer_state *o)
@@ -215,6 +238,7 @@ static tow_value read_number(tow_update *u, uint32_t index, tow_dtype dtype)
 
 static tow_value number(tow_update *u, const char *name, tow__number wanted, tow_dtype dtype)
 {
+    wanted.steps = u->steps;
     const char *key = name ? tow__joined(u->trace, u->owner, "/", name) : NULL;
     if (!key) return (tow_value){0};
     const uint32_t index = tow__names_find(&u->o->number_names, key);
@@ -264,6 +288,25 @@ tow_value tow_update_function(tow_update *u, const char *name, double (*function
         return (tow_value){0};
     }
     return number(u, name, (tow__number){.function = function, .self = self, .fixed = NAN}, dtype);
+}
+
+static double loss_of(const void *state, int64_t step)
+{
+    (void)step;
+    return ((const tow_optimizer_state *)state)->loss;
+}
+
+tow_value tow_update_loss(tow_update *u)
+{
+    if (u->one_by_one || u->parameter != TOW__NO_PARAMETER) {
+        tow__update_fail(
+            u, TOW_UNSUPPORTED,
+            "it takes the loss, which is there in `all` only, and not where parameters are updated one by one "
+            "(early_update); update them at the end of the step");
+        return (tow_value){0};
+    }
+    if (u->discovering) u->o->loss_taker = u->class_name;
+    return tow_update_function(u, "loss", loss_of, u->o, TOW_F64);
 }
 
 void tow_update_report(tow_update *u, const char *name, tow_value value)

@@ -27,8 +27,18 @@ typedef struct tow__slot {
     tow_array *array; /* belongs to its group */
 } tow__slot;
 
+/* How a transform inside of others counts its finished updates: s <- (s / divisor) % modulus, outermost first; 0: not divided, all. */
+enum {
+    TOW__STEP_MAPS = 4
+};
+typedef struct tow__step_map {
+    int n;
+    int64_t divisors[TOW__STEP_MAPS], moduli[TOW__STEP_MAPS];
+} tow__step_map;
+
 /* Number i of the state: number_names.names[i] is "owner/name". */
 typedef struct tow__number {
+    tow__step_map steps;
     tow_schedule schedule;
     double (*function)(const void *self, int64_t step); /* NULL: the schedule */
     const void *self;
@@ -75,6 +85,9 @@ struct tow_optimizer_state {
     size_t skip_not_finite;        /* updates in a row; 0: none is skipped */
     tow__norm *norm;               /* then */
     int64_t skipped_in_a_row, skipped;
+    const char *loss_taker; /* the class of a transform that takes the loss; NULL: none does */
+    double loss, loss_sum;  /* of this update; of the calls since the last one */
+    double loss_weight;
 };
 
 /* Where the axes of layers are in a parameter, outermost first; returns how many there are. by_rows: parameters are updated one by

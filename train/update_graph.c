@@ -187,6 +187,13 @@ static void run_on(tow_update *u, const tow_gradient_transform *transform, size_
 {
     if (!is_transform(u, transform)) return;
     tow_update child = *u;
+    if (transform->cls->transparent) {
+        child.n = n;
+        child.which = which;
+        transform->cls->all(&child, transform);
+        u->children = child.children;
+        return;
+    }
     const bool root = !u->owner;
     child.owner = name_child(u, transform->cls->name);
     if (!child.owner) return;
@@ -195,7 +202,11 @@ static void run_on(tow_update *u, const tow_gradient_transform *transform, size_
     child.n = n;
     child.which = which;
     child.parameter = TOW__NO_PARAMETER;
+    child.class_name = transform->cls->name;
     if (!child.prefix) return;
+    for (tow__injection *i = u->opening; i && !i->base; i = i->before) i->base = child.prefix;
+    if (u->opening) child.injections = u->opening;
+    child.opening = NULL;
     if (transform->cls->all)
         transform->cls->all(&child, transform);
     else
@@ -214,6 +225,78 @@ void tow_update_run_on(tow_update *u, const tow_gradient_transform *transform, s
         if (!transform) u->frozen[which[i]] = true;
     }
     if (transform) run_on(u, transform, n, which);
+}
+
+/* ---- transforms in wrappers --------------------------------------------------------------------------------------- */
+
+static void inject_all(tow_update *u, const tow_gradient_transform *self)
+{
+    const tow_inject_hyperparams *o = (const tow_inject_hyperparams *)self;
+    tow__injection *i = tow__trace_alloc(u->trace, 1, sizeof *i);
+    if (!i) return;
+    for (size_t k = 0; k < o->n; k++)
+        if (!o->options || !o->options[k].name) {
+            tow__update_fail(u, TOW_INVALID_ARGUMENT, "inject_hyperparams: expected %zu options with names, found %s",
+                             o->n, o->options ? "one without" : "none");
+            return;
+        }
+    *i = (tow__injection){.before = u->opening, .outer = u->opening ? u->opening : u->injections, .from = o};
+    i->used = tow__trace_alloc(u->trace, o->n + 1, sizeof *i->used);
+    i->all = *u->all_injections;
+    if (!i->used) return;
+    *u->all_injections = i;
+    u->opening = i;
+    tow_update_run(u, o->inner);
+    u->opening = i->before;
+}
+const tow_gradient_transform_class tow_inject_hyperparams_class = {
+    .name = "inject_hyperparams", .all = inject_all, .separate = true, .transparent = true};
+
+static tow_value choose(tow_value condition, tow_value a, tow_value b)
+{
+    const tow_type type = tow_value_type(a);
+    return tow_select(tow_broadcast_to(condition, type.rank, type.dims), a, b);
+}
+
+/* What slots become that the transform has written. before: what they were. */
+static void settle_slots(tow_update *u, const tow__inner_run *run, const tow_value *before)
+{
+    for (uint32_t k = 0; k < u->o->slot_names.count; k++) {
+        tow_value new = u->slots[k];
+        if (tow_is_null(new) || new.id == before[k].id) continue;
+        if (!tow_is_null(run->keep)) new = choose(run->keep, new, before[k]);
+        if (!tow_is_null(run->restart)) new = choose(run->restart, tow_full_like(new, u->o->slots[k].initial), new);
+        u->slots[k] = new;
+    }
+}
+
+void tow__update_run_inner(tow_update *u, const tow_gradient_transform *inner, const tow__inner_run *run)
+{
+    const uint32_t n_slots = u->discovering ? 0 : u->o->slot_names.count, n = u->o->params->names.count;
+    tow_update child = *u;
+    tow_value *before = tow__trace_alloc(u->trace, n_slots + 1, sizeof *before);
+    tow_value *seen = tow__trace_alloc(u->trace, n + 1, sizeof *seen);
+    if (!before || !seen) return;
+    if (run->divisor || run->modulus) {
+        if (u->steps.n == TOW__STEP_MAPS) {
+            tow__update_fail(u, TOW_UNSUPPORTED, "expected at most %d wrappers that count in one another",
+                             TOW__STEP_MAPS);
+            return;
+        }
+        child.steps.divisors[child.steps.n] = run->divisor;
+        child.steps.moduli[child.steps.n++] = run->modulus;
+    }
+    for (size_t i = 0; i < u->n; i++) tow__update_settle(u, u->which[i]);
+    if (run->parameters) {
+        memcpy(seen, u->parameters, n * sizeof *seen);
+        for (size_t i = 0; i < u->n; i++) seen[u->which[i]] = run->parameters[i];
+        child.parameters = seen;
+    }
+    memcpy(before, u->slots, n_slots * sizeof *before);
+    tow_update_run(&child, inner);
+    for (size_t i = 0; i < u->n; i++) tow__update_settle(u, u->which[i]);
+    u->children = child.children;
+    if (!u->discovering) settle_slots(u, run, before);
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
@@ -260,9 +343,22 @@ static bool begin(const recording *r, tow_trace *t, tow_update *u)
            u->converted && u->negated && u->reports;
 }
 
+/* An error for the first schedule whose option no transform has read. */
+static void check_injections(tow_trace *t, const tow__injection *injections)
+{
+    for (const tow__injection *i = injections; i; i = i->all)
+        for (size_t k = 0; k < i->from->n; k++)
+            if (!i->used[k])
+                tow_trace_fail(t, TOW_NOT_FOUND,
+                               "optimizer: inject_hyperparams: no transform in it reads an option \"%s\"; options are "
+                               "called as in the struct of the transform, in a chain \"adam/b1\"",
+                               i->from->options[k].name);
+}
+
 static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const recording *r = user;
+    tow__injection *injections = NULL;
     tow_update u;
     size_t k = 0;
     if (!begin(r, t, &u)) return;
@@ -272,6 +368,7 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
         if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
     for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
         u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = in[k++], TOW_F32));
+    u.all_injections = &injections;
     run_on(&u, r->o->transform, r->n, r->which);
     k = 0;
     for (size_t i = 0; i < r->n; i++) {
@@ -280,6 +377,7 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
         tow_value new = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
         out[k++] = move_layers(&u, p, new, false);
     }
+    if (r->discovering) check_injections(t, injections);
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
         if (takes_part(r, &r->o->slots[i])) out[k++] = u.slots[i];
     for (uint32_t i = 0; !r->discovering && !r->one_by_one && i < r->o->report_names.count; i++)

@@ -29,6 +29,7 @@
 #ifndef TOW_OPTIMIZER_H
 #define TOW_OPTIMIZER_H
 
+#include "tow/module.h"
 #include "tow/ops.h"
 #include "tow/params.h"
 #include "tow/program.h"
@@ -117,6 +118,9 @@ typedef struct tow_gradient_transform_class {
     void (*all)(tow_update *update, const tow_gradient_transform *self);
     /* `all` treats every parameter as it would treat it alone, as a chain does: then updates can be made one by one. */
     bool separate;
+    /* Slots and numbers of the transforms that `all` runs are called as if they stood in its place: for wrappers that keep none of
+     * their own. */
+    bool transparent;
 } tow_gradient_transform_class;
 
 /* First member of every transform. */
@@ -156,6 +160,12 @@ TOW_API tow_value tow_update_number(tow_update *update, const char *name, const 
 TOW_API tow_value tow_update_function(tow_update *update, const char *name,
                                       double (*function)(const void *self, int64_t step), const void *self,
                                       tow_dtype dtype);
+/* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS around the transform
+ * says. */
+TOW_API tow_value tow_update_option(tow_update *update, const char *name, double value, tow_dtype dtype);
+/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only. Error:
+ * TOW_UNSUPPORTED where parameters are updated one by one. */
+TOW_API tow_value tow_update_loss(tow_update *update);
 /* Hands a float scalar out of the step, to be asked for by tow_optimizer_reported. In `all` only. */
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
 /* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
@@ -234,8 +244,10 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_learning_rate_cla
 /* m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)   (Kingma and Ba, 2015) */
 typedef struct tow_scale_by_adam {
     tow_gradient_transform base;
-    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
-    bool nesterov;      /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
+    double b1, b2, eps;       /* 0: 0.9, 0.999, 1e-8 */
+    double eps_root;          /* added to v / (1-b2^t) under the root, for derivatives of an update */
+    tow_layer_dtype mu_dtype; /* of m in memory, as .dtype of layers (tow/module.h); 0: that of the parameter */
+    bool nesterov;            /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
 } tow_scale_by_adam;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_adam_class;
 #define TOW_SCALE_BY_ADAM(...) TOW__TRANSFORM(tow_scale_by_adam, __VA_ARGS__)
@@ -261,15 +273,74 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_rss_class;
 /* Adam by the largest v / (1-b2^t) so far (Reddi and others, 2018). */
 typedef struct tow_scale_by_amsgrad {
     tow_gradient_transform base;
-    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+    double b1, b2, eps, eps_root; /* 0: 0.9, 0.999, 1e-8, 0 */
+    tow_layer_dtype mu_dtype;     /* of m in memory; 0: that of the parameter */
 } tow_scale_by_amsgrad;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_amsgrad_class;
 #define TOW_SCALE_BY_AMSGRAD(...) TOW__TRANSFORM(tow_scale_by_amsgrad, __VA_ARGS__)
 
+/* AdaBelief: as Adam with s = b2 s + (1-b2) (g - m)^2 + eps_root in place of v (Zhuang and others, 2020). */
+typedef struct tow_scale_by_belief {
+    tow_gradient_transform base;
+    double b1, b2, eps, eps_root; /* 0: 0.9, 0.999, 1e-16, 1e-16 */
+    bool nesterov;
+} tow_scale_by_belief;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_belief_class;
+#define TOW_SCALE_BY_BELIEF(...) TOW__TRANSFORM(tow_scale_by_belief, __VA_ARGS__)
+
+/* Yogi: as Adam with v = v - (1-b2) sign(v - g^2) g^2; m and v are initial_accumulator at first (Zaheer and others, 2018). */
+typedef struct tow_scale_by_yogi {
+    tow_gradient_transform base;
+    double b1, b2, eps, eps_root, initial_accumulator; /* 0: 0.9, 0.999, 1e-3, 0, 1e-6 */
+} tow_scale_by_yogi;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_yogi_class;
+#define TOW_SCALE_BY_YOGI(...) TOW__TRANSFORM(tow_scale_by_yogi, __VA_ARGS__)
+
+/* AdaMax: (m / (1-b1^t)) / u, with u = max(|g| + eps, b2 u) (Kingma and Ba, 2015). AdaMaxW: decayed weights behind it. */
+typedef struct tow_scale_by_adamax {
+    tow_gradient_transform base;
+    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+} tow_scale_by_adamax;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_adamax_class;
+#define TOW_SCALE_BY_ADAMAX(...) TOW__TRANSFORM(tow_scale_by_adamax, __VA_ARGS__)
+
+/* Adadelta: e = rho e + (1-rho) g^2;  d = sqrt(x + eps) / sqrt(e + eps) g;  x = rho x + (1-rho) d^2;  d   (Zeiler, 2012) */
+typedef struct tow_scale_by_adadelta {
+    tow_gradient_transform base;
+    double rho, eps; /* 0: 0.9, 1e-6 */
+} tow_scale_by_adadelta;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_adadelta_class;
+#define TOW_SCALE_BY_ADADELTA(...) TOW__TRANSFORM(tow_scale_by_adadelta, __VA_ARGS__)
+
+/* RAdam: Adam times a factor that grows with the number of steps whose variance is known; m / (1-b1^t) alone as long as that is below
+ * `threshold` (Liu and others, 2020). */
+typedef struct tow_scale_by_radam {
+    tow_gradient_transform base;
+    double b1, b2, eps, eps_root, threshold; /* 0: 0.9, 0.999, 1e-8, 0, 5 */
+    bool nesterov;
+} tow_scale_by_radam;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_radam_class;
+#define TOW_SCALE_BY_RADAM(...) TOW__TRANSFORM(tow_scale_by_radam, __VA_ARGS__)
+
+/* sign(g): signSGD. */
+typedef struct tow_scale_by_sign {
+    tow_gradient_transform base;
+} tow_scale_by_sign;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_sign_class;
+#define TOW_SCALE_BY_SIGN() TOW__TRANSFORM(tow_scale_by_sign, )
+
+/* g less its mean over all axes but the first one; g with fewer than two axes (Yong and others, 2020). */
+typedef struct tow_centralize {
+    tow_gradient_transform base;
+} tow_centralize;
+TOW_API extern const tow_gradient_transform_class tow_centralize_class;
+#define TOW_CENTRALIZE() TOW__TRANSFORM(tow_centralize, )
+
 /* sign(b1 m + (1-b1) g), then m = b2 m + (1-b2) g (Chen and others, 2023). */
 typedef struct tow_scale_by_lion {
     tow_gradient_transform base;
-    double b1, b2; /* 0: 0.9, 0.99 */
+    double b1, b2;            /* 0: 0.9, 0.99 */
+    tow_layer_dtype mu_dtype; /* of m in memory; 0: that of the parameter */
 } tow_scale_by_lion;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_lion_class;
 #define TOW_SCALE_BY_LION(...) TOW__TRANSFORM(tow_scale_by_lion, __VA_ARGS__)
@@ -363,6 +434,26 @@ typedef struct tow_clip_by_global_norm {
 TOW_API extern const tow_gradient_transform_class tow_clip_by_global_norm_class;
 #define TOW_CLIP_BY_GLOBAL_NORM(...) TOW__TRANSFORM(tow_clip_by_global_norm, __VA_ARGS__)
 
+/* Adaptive gradient clipping: with norms |g| and |p| of each unit, g where |g| < c = clipping max(|p|, eps), else g c / max(|g|, 1e-6)
+ * (Brock and others, 2021). Units are along the last axis of kernels of convolutions [sizes..., in, out], along all axes but the first
+ * one of parameters with two or three axes; a vector is one unit. n_axes and axes: over which axes norms are taken instead. Error:
+ * TOW_INVALID_ARGUMENT for parameters with more than five axes, or without these. */
+typedef struct tow_adaptive_grad_clip {
+    tow_gradient_transform base;
+    double clipping, eps; /* positive; 0: 1e-3 */
+    int n_axes;
+    int axes[TOW_MAX_RANK];
+} tow_adaptive_grad_clip;
+TOW_API extern const tow_gradient_transform_class tow_adaptive_grad_clip_class;
+#define TOW_ADAPTIVE_GRAD_CLIP(...) TOW__TRANSFORM(tow_adaptive_grad_clip, __VA_ARGS__)
+
+/* g / n, with n the root of the sum of the squares of all gradients. */
+typedef struct tow_normalize {
+    tow_gradient_transform base;
+} tow_normalize;
+TOW_API extern const tow_gradient_transform_class tow_normalize_class;
+#define TOW_NORMALIZE() TOW__TRANSFORM(tow_normalize, )
+
 /* Every element clipped to [-max_delta, max_delta]. */
 typedef struct tow_clip_elements {
     tow_gradient_transform base;
@@ -370,6 +461,105 @@ typedef struct tow_clip_elements {
 } tow_clip_elements;
 TOW_API extern const tow_gradient_transform_class tow_clip_elements_class;
 #define TOW_CLIP_ELEMENTS(...) TOW__TRANSFORM(tow_clip_elements, __VA_ARGS__)
+
+/* ---- transforms around others, and by the loss -------------------------------------------------------------------- */
+
+/* A transform whose options follow schedules; Optax: inject_hyperparams. Options are called as in the struct of the transform ("b1", "eps",
+ * "weight_decay"), those of the transforms of a chain with their class's name in front ("adam/b1"). They are numbers of the optimiser of
+ * that name ("adam/b1"), which tow_optimizer_set_number can fix: a constant schedule makes an option that can be changed.
+ *
+ *     tow_schedule warm = tow_schedule_linear(0.5, 0.9, 100, 0);
+ *     tow_inject_hyperparams scheduled = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &(tow_scheduled_option){"b1", warm});
+ *
+ * Error: TOW_NOT_FOUND for a name that no transform in it reads. */
+typedef struct tow_scheduled_option {
+    const char *name;
+    tow_schedule schedule;
+} tow_scheduled_option;
+typedef struct tow_inject_hyperparams {
+    tow_gradient_transform base;
+    const tow_gradient_transform *inner;
+    size_t n;
+    const tow_scheduled_option *options;
+} tow_inject_hyperparams;
+TOW_API extern const tow_gradient_transform_class tow_inject_hyperparams_class;
+/* Of a transform and what TOW_TRANSFORM takes, with options; in C++ without them. */
+#ifndef __cplusplus
+#define TOW__AROUND(type, ...)            TOW__AROUND2(type, __VA_ARGS__, .base = {&type##_class})
+#define TOW__AROUND2(type, transform, ...) ((type){.inner = &(transform)->base, __VA_ARGS__})
+#else
+#define TOW__AROUND(type, transform)                                                                                   \
+    ([](const tow_gradient_transform *tow__inner) {                                                                    \
+        type tow__transform = {};                                                                                      \
+        tow__transform.base.cls = &type##_class;                                                                       \
+        tow__transform.inner = tow__inner;                                                                             \
+        return tow__transform;                                                                                         \
+    }(&(transform)->base))
+#endif
+#define TOW_INJECT_HYPERPARAMS(...) TOW__AROUND(tow_inject_hyperparams, __VA_ARGS__)
+
+/* Lookahead: every sync_period-th update moves the slow parameters by slow_step_size of the way to the fast ones, and sets these to the
+ * slow ones (Zhang and others, 2019). The parameters are the fast ones; tow_optimizer_slot_of(state, "lookahead/slow/") has the slow ones,
+ * which evaluations use. They begin with what the parameters are before the first update. */
+typedef struct tow_lookahead {
+    tow_gradient_transform base;
+    const tow_gradient_transform *inner; /* the whole optimiser of the fast parameters */
+    int64_t sync_period;                 /* positive */
+    double slow_step_size;               /* 0: 0.5 */
+    bool reset_state;                    /* slots of the inner optimiser begin again after it */
+} tow_lookahead;
+TOW_API extern const tow_gradient_transform_class tow_lookahead_class;
+#define TOW_LOOKAHEAD(...) TOW__AROUND(tow_lookahead, __VA_ARGS__)
+
+/* Schedule-free (Defazio and others, 2024): with z <- z + the update of the inner optimiser, x <- (1-c) x + c z, the parameters are
+ * b1 x + (1-b1) z; c = w / sum of all w so far, w = (the largest rate so far)^weight_power. The rate is that of the inner optimiser, which
+ * has no momentum of its own: SGD, or scale_by_rms(.decay = 0.999, .eps_outside = true, .bias_correction = true). Optax reads the schedule
+ * one step ahead here, and so does this. Evaluate with x: tow_schedule_free_params. */
+typedef struct tow_schedule_free {
+    tow_gradient_transform base;
+    const tow_gradient_transform *inner;
+    tow_schedule learning_rate;
+    double b1, weight_power; /* 0: 0.9, 2 */
+} tow_schedule_free;
+TOW_API extern const tow_gradient_transform_class tow_schedule_free_class;
+#define TOW_SCHEDULE_FREE(...) TOW__AROUND(tow_schedule_free, __VA_ARGS__)
+
+/* Sharpness-aware minimisation (Foret and others, 2021), one gradient for each update: sync_period - 1 updates climb by minus what
+ * `ascent` makes of the gradients (as a rule TOW_NORMALIZE and a rate rho), from where the next gradient is taken; the last update goes
+ * back to where they began and makes the step of `inner` with that gradient. inner and ascent count their own updates. */
+typedef struct tow_sam {
+    tow_gradient_transform base;
+    const tow_gradient_transform *inner, *ascent;
+    int64_t sync_period;    /* 0: 2; at least 2 */
+    bool keep_ascent_state; /* slots of `ascent` go on from one climb to the next */
+} tow_sam;
+TOW_API extern const tow_gradient_transform_class tow_sam_class;
+#define TOW_SAM(...) TOW__AROUND(tow_sam, __VA_ARGS__)
+
+/* The step size of Polyak: g min(max_learning_rate, (loss - f_min) / (|g|^2 + eps)); 0 where |g|^2 + eps <= 2.2e-16. plus: a negative
+ * difference counts as 0 (Loizou and others, 2021). Behind TOW_SCALE(.factor = -1): Optax's polyak_sgd. Takes the loss. */
+typedef struct tow_scale_by_polyak {
+    tow_gradient_transform base;
+    double f_min, max_learning_rate, eps; /* 0: 0, 1, 0 */
+    bool plus;
+} tow_scale_by_polyak;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_polyak_class;
+#define TOW_SCALE_BY_POLYAK(...) TOW__TRANSFORM(tow_scale_by_polyak, __VA_ARGS__)
+
+/* Multiplies by a scale, 1 at first, which is multiplied by `factor` when the mean of the loss over `accumulation` updates has not been
+ * below (1 - rtol) best - atol for `patience` times in a row; after that, `cooldown` means are not counted. Reports the scale as
+ * "reduce_on_plateau/scale". Behind the learning rate. Takes the loss. */
+typedef struct tow_reduce_on_plateau {
+    tow_gradient_transform base;
+    double factor;          /* 0: 0.1; below 1 */
+    int64_t patience;       /* 0: 10 */
+    double rtol, atol;      /* 0: 1e-4, 0 */
+    int64_t cooldown;       /* 0: none */
+    int64_t accumulation;   /* 0: 1 */
+    double min_scale;
+} tow_reduce_on_plateau;
+TOW_API extern const tow_gradient_transform_class tow_reduce_on_plateau_class;
+#define TOW_REDUCE_ON_PLATEAU(...) TOW__TRANSFORM(tow_reduce_on_plateau, __VA_ARGS__)
 
 /* ---- using an optimiser ------------------------------------------------------------------------------------------ */
 
@@ -407,6 +597,9 @@ TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *c
 /* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_call gives it. Error: also
  * TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const tow_params *gradients);
+/* tow_optimizer_update with the loss that the gradients are of, for transforms that take it (tow_update_loss); with .every the mean of the
+ * losses counts. Without it tow_optimizer_update is an error for them: TOW_INVALID_ARGUMENT, with the transform's name. */
+TOW_API tow_status tow_optimizer_update_with_loss(tow_optimizer_state *state, tow_array *const *gradients, double loss);
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
@@ -432,6 +625,12 @@ TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const ch
 TOW_API size_t tow_optimizer_slots(const tow_optimizer_state *state);
 TOW_API const char *tow_optimizer_slot_prefix(const tow_optimizer_state *state, size_t index);
 TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t index);
+/* The slot of this prefix; NULL: there is none. */
+TOW_API tow_params *tow_optimizer_slot_of(const tow_optimizer_state *state, const char *prefix);
+/* The parameters x of a schedule-free optimiser, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of its own. Before the
+ * first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimiser does not have, TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_schedule_free *transform,
+                                            tow_params **params);
 /* Bytes of all slots. */
 TOW_API size_t tow_optimizer_bytes(const tow_optimizer_state *state);
 /* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the program

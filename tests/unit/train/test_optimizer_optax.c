@@ -179,7 +179,7 @@ static void schedules(void **state)
     while (fgets(line, sizeof line, file)) {
         char name[32];
         int read;
-        if (sscanf(line, "schedule %31s -%n", name, &read) != 1) continue;
+        if (strncmp(line, "schedule ", 9) != 0 || sscanf(line, "schedule %31s -%n", name, &read) != 1) continue;
         size_t k = 0;
         while (k < CASES && strcmp(cases[k].name, name) != 0) k++;
         assert_true(k < CASES);
