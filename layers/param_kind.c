@@ -1,5 +1,5 @@
-/* What parameters are: kinds by name, and the kinds of entries of lists. A layer says the kind when it asks for a parameter; lists keep
- * it, and weight decay, LoRA, Muon, tables and patterns read it. */
+/* What parameters are: kinds by name, and the kinds of entries of lists. A layer says the kind when it asks for a
+ * parameter; lists keep it, and weight decay, LoRA, Muon, tables and patterns read it. */
 #include "layers/params.h"
 
 /* decays: large values of it make a model steep, as those of a matrix do. */

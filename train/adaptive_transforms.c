@@ -1,5 +1,5 @@
-/* Transforms by averages of moments beside Adam's own: AdaBelief, Yogi, AdaMax, Adadelta, RAdam. Formulas and their order of operations
- * are those of Optax 0.2.8. */
+/* Transforms by averages of moments beside Adam's own: AdaBelief, Yogi, AdaMax, Adadelta, RAdam. Formulas and their
+ * order of operations are those of Optax 0.2.8. */
 #include <math.h>
 
 #include "layers/layer.h"

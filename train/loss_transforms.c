@@ -1,4 +1,5 @@
-/* Transforms that take the loss: Polyak's step size, and a scale that falls when the loss does not. Their numbers are f64. */
+/* Transforms that take the loss: Polyak's step size, and a scale that falls when the loss does not. Their numbers are
+ * f64. */
 #include <float.h>
 #include <math.h>
 
@@ -11,8 +12,8 @@ static tow_value scalar(tow_update *u, double value) { return tow_scalar(u->trac
 
 /* ---- polyak ------------------------------------------------------------------------------------------------------ */
 
-/* step = min(max_learning_rate, gap / (n^2 + eps)), as before ratio after with before = after = 1/unit for n = value unit:
- * gap / (n^2 + eps) = 1/unit gap / (value^2 + eps/unit^2) 1/unit. */
+/* step = min(max_learning_rate, gap / (n^2 + eps)), as before ratio after with before = after = 1/unit for n = value
+ * unit: gap / (n^2 + eps) = 1/unit gap / (value^2 + eps/unit^2) 1/unit. */
 static void polyak_all(tow_update *u, const tow_gradient_transform *self)
 {
     static const double usual_rate = 1;

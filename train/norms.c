@@ -6,8 +6,8 @@
 
 #include "tow/numpy.h"
 
-/* Squares of |x| < 2^-450 lose places, those above 2^511 are infinite. Elements times SMALLER and LARGER have squares that do neither
- * where they matter. */
+/* Squares of |x| < 2^-450 lose places, those above 2^511 are infinite. Elements times SMALLER and LARGER have squares
+ * that do neither where they matter. */
 #define SMALLER 0x1p-700
 #define LARGER  0x1p600
 #define LEAST   0x1p-900 /* a sum of squares from here on is right as it is */
@@ -36,19 +36,32 @@ static tow__root root_of(const tow_value *sums)
 
 static bool is_wide(tow_value x) { return tow_value_type(x).dtype == TOW_F64; }
 
-tow__root tow__root_of_squares(size_t n, const tow_value *x)
+/* x as [rows, elements of one]. */
+static tow_value flat_rows(tow_value x)
+{
+    const tow_type type = tow_value_type(x);
+    int64_t dims[2] = {type.dims[0], 1};
+    for (int i = 1; i < type.rank; i++) dims[1] *= type.dims[i];
+    return tow_reshape(x, 2, dims);
+}
+
+static tow__root roots(size_t n, const tow_value *x, bool by_rows)
 {
     static const double units[] = {1, SMALLER, LARGER};
+    static const int axis = 1;
     tow_value sums[3] = {{0}, {0}, {0}};
     bool wide = false;
     for (size_t i = 0; i < n; i++) wide = wide || is_wide(x[i]);
     for (int k = 0; k < (wide ? 3 : 1); k++)
         for (size_t i = 0; i < n; i++) {
-            tow_value sum = sum_of_squares(x[i], units[k], 0, NULL);
+            tow_value sum = sum_of_squares(by_rows ? flat_rows(x[i]) : x[i], units[k], by_rows, &axis);
             sums[k] = i == 0 ? sum : tow_add(sums[k], sum);
         }
     return root_of(sums);
 }
+
+tow__root tow__root_of_squares(size_t n, const tow_value *x) { return roots(n, x, false); }
+tow__root tow__roots_of_rows(size_t n, const tow_value *x) { return roots(n, x, true); }
 
 tow__root tow__roots_along(tow_value x, int n_axes, const int *axes)
 {
@@ -75,8 +88,8 @@ tow_value tow__root_value(tow__root root)
 
 /* ---- factors ----------------------------------------------------------------------------------------------------- */
 
-/* f32 has normal numbers from 2^-126 to 2^128. A factor beyond 2^120 is taken in two parts, since its product with a gradient may
- * be a usual number: the first is a power of two, the rest is in range for factors up to 2^220. */
+/* f32 has normal numbers from 2^-126 to 2^128. A factor beyond 2^120 is taken in two parts, since its product with a
+ * gradient may be a usual number: the first is a power of two, the rest is in range for factors up to 2^220. */
 tow__factor tow__factor_make(tow_value before, tow_value ratio, tow_value after)
 {
     tow__factor f = {.before = before, .ratio = ratio, .after = after};

@@ -96,9 +96,11 @@ static tow_status compile(tow_optimizer_state *o, const tow_graph *graph, size_t
 {
     tow_donation *donations = tow__alloc(o->ctx, n + n_slots + 1, sizeof *donations);
     if (!donations) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < n; i++) donations[i] = (tow_donation){i, i};
-    for (size_t i = 0; i < n_slots; i++) donations[n + i] = (tow_donation){n + i, 2 * n + i};
-    const tow_compile_options options = {.flush_subnormals = true, .donations = donations, .n_donations = n + n_slots};
+    const size_t n_written = o->search ? 0 : n; /* parameters that the program writes */
+    for (size_t i = 0; i < n_written; i++) donations[i] = (tow_donation){i, i};
+    for (size_t i = 0; i < n_slots; i++) donations[n_written + i] = (tow_donation){n + i, 2 * n + i};
+    const tow_compile_options options = {
+        .flush_subnormals = true, .donations = donations, .n_donations = n_written + n_slots};
     tow_status status = tow_compile(o->ctx, graph, &options, program);
     tow__free(o->ctx, donations, n + n_slots + 1, sizeof *donations);
     return status;
@@ -118,6 +120,7 @@ static tow_status make_program(tow_optimizer_state *o)
     for (size_t i = 0; i < n_slots; i++) o->inputs[2 * n + i] = o->slots[i].array;
     for (size_t i = 0; i < o->number_names.count; i++) o->inputs[2 * n + n_slots + i] = o->number_arrays[i];
     for (size_t i = 0; i < n_reports; i++) o->outputs[n + n_slots + i] = o->report_arrays[i];
+    for (size_t i = 0; i < n && o->search; i++) o->outputs[i] = tow__search_directions(o->search)[i];
 done:
     return status;
 }
@@ -200,6 +203,16 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     if (options->weighted && options->every <= 1)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: expected .weighted with .every of 2 or more, found %zu", options->every);
+    if (options->examples < 0 || options->examples >= INT64_C(1) << 30)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "optimizer: expected .examples in [0, 2^30), found %lld",
+                         (long long)options->examples);
+    if ((options->examples || options->line_search) && (one_by_one || options->every > 1 || options->skip_not_finite))
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected .every = 0, .skip_not_finite = 0 and no .one_by_one with .examples and "
+                         ".line_search; aggregate, or search, by a state of its own");
+    if (options->examples && options->line_search)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: found .examples and .line_search; a search takes the gradients of one loss");
     const uint32_t n = o->params->names.count;
     for (uint32_t i = 0; i < n; i++)
         if (!tow_dtype_is_float(o->params->types[i].dtype))
@@ -209,6 +222,14 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     o->first_slot = tow__alloc(o->ctx, (size_t)n + 1, sizeof *o->first_slot);
     if (!o->first_slot) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) o->first_slot[i] = TOW__NO_NAME;
+    o->examples = options->examples;
+    for (uint32_t i = 0; i < n && o->examples; i++)
+        if (o->params->types[i].rank == TOW_MAX_RANK || !tow__type_valid(tow__gradient_type(o, i)))
+            return tow__fail(
+                o->ctx, TOW_UNSUPPORTED,
+                "optimizer: params/%s is %s; gradients of single examples have one axis more, of %d at most",
+                o->params->names.names[i], tow__type_name(o->params->types[i]).text, TOW_MAX_RANK);
+    if (options->line_search) TRY(tow__search_create(o));
     TRY(tow__update_discover(o, one_by_one));
     o->groups = tow__alloc(o->ctx, (size_t)o->slot_names.count + 1, sizeof *o->groups);
     if (!o->groups) return TOW_OUT_OF_MEMORY;
@@ -265,6 +286,7 @@ void tow_optimizer_free(tow_optimizer_state *o)
     if (o->row_updates) tow__free(ctx, o->row_updates, n + 1, sizeof *o->row_updates);
     if (o->inputs) tow__free(ctx, o->inputs, n_inputs + 1, sizeof *o->inputs);
     if (o->outputs) tow__free(ctx, o->outputs, n_outputs + 1, sizeof *o->outputs);
+    tow__search_free(o->search);
     tow__gathering_free(o->gathering);
     tow__norm_free(o->norm);
     tow_program_free(o->program);
@@ -302,17 +324,27 @@ void tow__optimizer_begin(tow_optimizer_state *o)
         *(double *)tow_array_data(o->number_arrays[i]) = number_at(&o->numbers[i], o->step);
 }
 
+tow_type tow__gradient_type(const tow_optimizer_state *o, uint32_t parameter)
+{
+    tow_type type = o->params->types[parameter];
+    if (!o->examples) return type;
+    memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof type.dims[0]);
+    type.dims[0] = o->examples;
+    type.rank++;
+    return type;
+}
+
 static tow_status check_gradients(const tow_optimizer_state *o, tow_array *const *gradients)
 {
     for (uint32_t i = 0; i < o->params->names.count; i++) {
         const char *path = o->params->names.names[i];
+        const tow_type expected = tow__gradient_type(o, i);
         if (!gradients[i])
             return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "the gradient of params/%s: expected %s, found NULL", path,
-                             tow__type_name(o->params->types[i]).text);
-        if (!tow_type_equal(tow_array_type(gradients[i]), o->params->types[i]))
+                             tow__type_name(expected).text);
+        if (!tow_type_equal(tow_array_type(gradients[i]), expected))
             return tow__fail(o->ctx, TOW_TYPE_MISMATCH, "the gradient of params/%s: expected %s, found %s", path,
-                             tow__type_name(o->params->types[i]).text,
-                             tow__type_name(tow_array_type(gradients[i])).text);
+                             tow__type_name(expected).text, tow__type_name(tow_array_type(gradients[i])).text);
     }
     return TOW_OK;
 }
@@ -337,10 +369,18 @@ static void forget_losses(tow_optimizer_state *o)
     o->loss_weight = 0;
 }
 
+static tow_status run_program(tow_optimizer_state *o, tow_array *const *gradients)
+{
+    tow__optimizer_begin(o);
+    memcpy(o->inputs + o->params->names.count, gradients, o->params->names.count * sizeof *gradients);
+    tow_status status = tow_program_run(o->program, o->inputs, o->outputs);
+    o->step += status == TOW_OK;
+    return status;
+}
+
 /* Nothing cancels an update that has begun: what it has to do after it was asked is a pass over memory. */
 static tow_status update(tow_optimizer_state *o, tow_array *const *gradients, const double *loss)
 {
-    const uint32_t n = o->params->names.count;
     bool skip;
     tow_status status = TOW_OK;
     if (o->gathering) TRY(tow__gathering_add(o->gathering, gradients, o->weight, &gradients));
@@ -352,13 +392,15 @@ static tow_status update(tow_optimizer_state *o, tow_array *const *gradients, co
     if (o->loss_weight != 0) o->loss = o->loss_sum / o->loss_weight;
     forget_losses(o);
     TRY(skips(o, gradients, &skip));
-    if (skip) return TOW_OK;
-    tow__optimizer_begin(o);
-    memcpy(o->inputs + n, gradients, n * sizeof *gradients);
-    TRY(tow_program_run(o->program, o->inputs, o->outputs));
-    o->step++;
+    if (!skip) status = run_program(o, gradients);
 done:
     return status;
+}
+
+tow_status tow__optimizer_run(tow_optimizer_state *o, tow_array *const *gradients, double loss)
+{
+    o->loss = loss;
+    return run_program(o, gradients);
 }
 
 /* loss NULL: it is not known. */
@@ -367,6 +409,9 @@ static tow_status update_checked(tow_optimizer_state *o, tow_array *const *gradi
     if (!o->program)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_update: the state was made .one_by_one; make it without");
+    if (o->search)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_optimizer_update: the state was made with .line_search; call tow_optimizer_line_search");
     if (o->loss_taker && !loss)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_update: %s takes the loss; call tow_optimizer_update_with_loss", o->loss_taker);

@@ -1,4 +1,5 @@
-/* Options of transforms: numbers, or schedules where TOW_INJECT_HYPERPARAMS gives them some. A number stays a constant of the program. */
+/* Options of transforms: numbers, or schedules where TOW_INJECT_HYPERPARAMS gives them some. A number stays a constant
+ * of the program. */
 #include <math.h>
 
 #include "layers/layer.h"

@@ -1,5 +1,5 @@
-/* One recording of an update: what the functions that transforms call (update.c) share with those that run transforms and make
- * graphs (update_graph.c). */
+/* One recording of an update: what the functions that transforms call (update.c) share with those that run transforms
+ * and make graphs (update_graph.c). */
 #ifndef TOW_TRAIN_RECORDING_H
 #define TOW_TRAIN_RECORDING_H
 
@@ -13,8 +13,8 @@ typedef struct tow__used {
     const char *name;
 } tow__used;
 
-/* What is still to be done to the gradient of a parameter. It is done when somebody asks for the gradient, or at the end, so
- * that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
+/* What is still to be done to the gradient of a parameter. It is done when somebody asks for the gradient, or at the
+ * end, so that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
 typedef struct tow__pending tow__pending;
 
 /* Schedules of options, in the transforms that stand in their wrapper. */
@@ -51,6 +51,7 @@ struct tow_update {
     tow__injection *opening;          /* of the wrapper that runs the next transform; NULL: none */
     tow__injection **all_injections;
     tow__step_map steps; /* that numbers count */
+    bool *per_example;   /* gradients are still those of single examples */
 };
 
 struct tow__pending {

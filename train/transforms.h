@@ -30,7 +30,7 @@ tow_value tow__average(tow_value m, tow_value x, const tow__option *b);
 tow_value tow__step_count(tow_update *update);
 /* tow_update_number with the other sign, which is made once for all parameters. */
 tow_value tow__update_negated(tow_update *update, const char *name, const tow_schedule *schedule, tow_dtype dtype);
-/* ---- for transforms around others (in `all`) ---------------------------------------------------------------------- */
+/* ---- for transforms around others (in `all`) --------------------------------------------------------------------- */
 
 /* The schedule that the option "owner/name" follows, or NULL. */
 const tow_schedule *tow__injected(tow_update *update, const char *name);
@@ -51,6 +51,10 @@ typedef struct tow__inner_run {
 /* Runs it on all parameters; when it returns, everything is recorded. */
 void tow__update_run_inner(tow_update *update, const tow_gradient_transform *inner, const tow__inner_run *run);
 
+/* The gradients of single examples, [examples, ...], layers where they are in the parameter; and the one that is made
+ * of them. */
+tow_value tow__example_gradients(tow_update *update, size_t index);
+void tow__set_aggregated(tow_update *update, size_t index, tow_value gradient);
 /* The norm of all gradients. Out of memory, reported: a null value. */
 tow__root tow__update_norm(tow_update *update);
 /* In `all`: multiplies the gradient by the factor, when it is used next. */
@@ -82,7 +86,8 @@ tow_value tow__corrected_first(tow_update *update, const tow__adam *adam, tow_va
 /* x / (sqrt(v + eps_root) + eps) */
 tow_value tow__over_root(const tow__adam *adam, tow_value x, tow_value v);
 extern const double tow__usual_b1, tow__usual_b2, tow__usual_eps, tow__zero;
-/* 1 - b^t, of the update that follows t - 1 finished ones, in the type of x and spread over it; `next`: of the one after it. */
+/* 1 - b^t, of the update that follows t - 1 finished ones, in the type of x and spread over it; `next`: of the one
+ * after it. */
 tow_value tow__bias(tow_update *update, const char *name, const tow__option *b, bool next, tow_value x);
 
 /* False, reported: a transform, or the list of a chain in it, lies on the stack below `frame`, that of the public function that got it. */

@@ -1,9 +1,10 @@
 /* Optimisers in the making: what recording an update shares with the state that runs it.
  *
- * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the trace
- * away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters (`each`) is
- * recorded on one layer of a stack, which vmap makes the whole of. Where the axes of layers are not the leading ones of a parameter,
- * they are brought there for the transform, and so are those of slots wherever they are kept. */
+ * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the
+ * trace away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters
+ * (`each`) is recorded on one layer of a stack, which vmap makes the whole of. Where the axes of layers are not the
+ * leading ones of a parameter, they are brought there for the transform, and so are those of slots wherever they are
+ * kept. */
 #ifndef TOW_TRAIN_UPDATE_H
 #define TOW_TRAIN_UPDATE_H
 
@@ -27,7 +28,8 @@ typedef struct tow__slot {
     tow_array *array; /* belongs to its group */
 } tow__slot;
 
-/* How a transform inside of others counts its finished updates: s <- (s / divisor) % modulus, outermost first; 0: not divided, all. */
+/* How a transform inside of others counts its finished updates: s <- (s / divisor) % modulus, outermost first; 0: not
+ * divided, all. */
 enum {
     TOW__STEP_MAPS = 4
 };
@@ -51,8 +53,8 @@ typedef struct tow__slot_group {
     tow_params *list;
 } tow__slot_group;
 
-/* One parameter's update, which runs row by row where layers are stacked. inputs: the row's parameter, gradient and slots,
- * then the numbers. */
+/* One parameter's update, which runs row by row where layers are stacked. inputs: the row's parameter, gradient and
+ * slots, then the numbers. */
 typedef struct tow__row_update {
     tow_graph *graph;
     tow_program *program;
@@ -85,13 +87,15 @@ struct tow_optimizer_state {
     size_t skip_not_finite;        /* updates in a row; 0: none is skipped */
     tow__norm *norm;               /* then */
     int64_t skipped_in_a_row, skipped;
-    const char *loss_taker; /* the class of a transform that takes the loss; NULL: none does */
-    double loss, loss_sum;  /* of this update; of the calls since the last one */
+    int64_t examples;           /* gradients are of so many; 0: of the parameters' types */
+    struct tow__search *search; /* the program makes directions; NULL: new parameters */
+    const char *loss_taker;     /* the class of a transform that takes the loss; NULL: none does */
+    double loss, loss_sum;      /* of this update; of the calls since the last one */
     double loss_weight;
 };
 
-/* Where the axes of layers are in a parameter, outermost first; returns how many there are. by_rows: parameters are updated one by
- * one, row after row if the outermost of these axes is the leading one: then in such a row. */
+/* Where the axes of layers are in a parameter, outermost first; returns how many there are. by_rows: parameters are
+ * updated one by one, row after row if the outermost of these axes is the leading one: then in such a row. */
 int tow__layer_axes(const tow_optimizer_state *state, uint32_t parameter, bool by_rows, int *axes);
 /* The parameter is updated row by row then. */
 static inline bool tow__has_rows(const tow_optimizer_state *state, uint32_t parameter)
@@ -99,6 +103,15 @@ static inline bool tow__has_rows(const tow_optimizer_state *state, uint32_t para
     int axes[TOW_MAX_RANK];
     return tow__layer_axes(state, parameter, false, axes) > 0 && axes[0] == 0;
 }
+/* The type of a gradient that is given. */
+tow_type tow__gradient_type(const tow_optimizer_state *state, uint32_t parameter);
+/* Arrays and programs of line searches (line_search.c). */
+tow_status tow__search_create(tow_optimizer_state *state);
+void tow__search_free(struct tow__search *search);
+/* Where the program writes the directions. */
+tow_array *const *tow__search_directions(const struct tow__search *search);
+/* Runs the program with these gradients. */
+tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *gradients, double loss);
 /* Finds the slots, numbers and reports that the transform wants for these parameters, one by one or together. */
 tow_status tow__update_discover(tow_optimizer_state *state, bool one_by_one);
 /* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports) of all parameters. */

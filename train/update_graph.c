@@ -183,9 +183,33 @@ static bool is_transform(tow_update *u, const tow_gradient_transform *t)
     return false;
 }
 
+/* Before a transform at work (NULL: at the end): false, reported, if gradients are of single examples and nothing makes
+ * one of them. */
+static bool check_aggregated(tow_update *u, const tow_gradient_transform_class *cls)
+{
+    const bool passes =
+        cls && (cls == &tow_chain_class || cls->transparent || cls == &tow_differentially_private_aggregate_class);
+    if (!*u->per_example || passes) return true;
+    tow__update_fail(u, TOW_INVALID_ARGUMENT,
+                     "%s: gradients are those of single examples (.examples); begin the chain with "
+                     "TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE",
+                     cls ? cls->name : "the end of the optimiser");
+    return false;
+}
+
+tow_value tow__example_gradients(tow_update *u, size_t index) { return u->gradients[u->which[index]]; }
+
+void tow__set_aggregated(tow_update *u, size_t index, tow_value gradient)
+{
+    const uint32_t p = u->which[index];
+    if (tow_is_null(gradient)) return;
+    u->gradients[p] = move_layers(u, p, gradient, true);
+    *u->per_example = false;
+}
+
 static void run_on(tow_update *u, const tow_gradient_transform *transform, size_t n, const uint32_t *which)
 {
-    if (!is_transform(u, transform)) return;
+    if (!is_transform(u, transform) || !check_aggregated(u, transform->cls)) return;
     tow_update child = *u;
     if (transform->cls->transparent) {
         child.n = n;
@@ -227,7 +251,7 @@ void tow_update_run_on(tow_update *u, const tow_gradient_transform *transform, s
     if (transform) run_on(u, transform, n, which);
 }
 
-/* ---- transforms in wrappers --------------------------------------------------------------------------------------- */
+/* ---- transforms in wrappers -------------------------------------------------------------------------------------- */
 
 static void inject_all(tow_update *u, const tow_gradient_transform *self)
 {
@@ -343,6 +367,14 @@ static bool begin(const recording *r, tow_trace *t, tow_update *u)
            u->converted && u->negated && u->reports;
 }
 
+/* What is written for a parameter: its new value, or the direction of a search. */
+static tow_value new_value(const tow_update *u, uint32_t p)
+{
+    if (u->discovering) return u->parameters[p];
+    if (u->o->search) return u->frozen[p] ? tow_full_like(u->parameters[p], 0) : u->gradients[p];
+    return u->frozen[p] ? u->parameters[p] : tow_add(u->parameters[p], u->gradients[p]);
+}
+
 /* An error for the first schedule whose option no transform has read. */
 static void check_injections(tow_trace *t, const tow__injection *injections)
 {
@@ -363,18 +395,23 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     size_t k = 0;
     if (!begin(r, t, &u)) return;
     for (size_t i = 0; i < r->n; i++) u.parameters[r->which[i]] = move_layers(&u, r->which[i], in[k++], true);
-    for (size_t i = 0; i < r->n; i++) u.gradients[r->which[i]] = move_layers(&u, r->which[i], in[k++], true);
+    bool per_example = r->o->examples > 0;
+    u.per_example = &per_example;
+    for (size_t i = 0; i < r->n; i++, k++)
+        u.gradients[r->which[i]] = per_example ? in[k] : move_layers(&u, r->which[i], in[k], true);
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
         if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
     for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
         u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = in[k++], TOW_F32));
     u.all_injections = &injections;
     run_on(&u, r->o->transform, r->n, r->which);
+    check_aggregated(&u, NULL);
+    if (tow__failed(t)) return;
     k = 0;
     for (size_t i = 0; i < r->n; i++) {
         const uint32_t p = r->which[i];
         tow__update_settle(&u, p);
-        tow_value new = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
+        tow_value new = new_value(&u, p);
         out[k++] = move_layers(&u, p, new, false);
     }
     if (r->discovering) check_injections(t, injections);
@@ -398,8 +435,8 @@ static tow_status make_graph(const recording *r, tow_graph **graph)
     tow_type *types = tow__alloc(o->ctx, most, sizeof *types);
     if (!types) return TOW_OUT_OF_MEMORY;
     size_t n = 0, n_slots = 0;
-    for (int twice = 0; twice < 2; twice++)
-        for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, o->params->types[r->which[i]], r->which[i]);
+    for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, o->params->types[r->which[i]], r->which[i]);
+    for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, tow__gradient_type(o, r->which[i]), r->which[i]);
     for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) {
         const tow__slot *s = &o->slots[i];
         if (!takes_part(r, s)) continue;

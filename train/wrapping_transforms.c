@@ -1,5 +1,6 @@
-/* Transforms around whole optimisers: Lookahead, schedule-free, sharpness-aware minimisation. What they keep of a parameter has its type;
- * copies of parameters begin in the first update. Formulas and their order of operations are those of Optax 0.2.8. */
+/* Transforms around whole optimisers: Lookahead, schedule-free, sharpness-aware minimisation. What they keep of a
+ * parameter has its type; copies of parameters begin in the first update. Formulas and their order of operations are
+ * those of Optax 0.2.8. */
 #include <float.h>
 #include <math.h>
 
@@ -22,9 +23,10 @@ static bool check_period(tow_update *u, const char *name, int64_t period, int64_
     return false;
 }
 
-/* ---- lookahead ---------------------------------------------------------------------------------------------------- */
+/* ---- lookahead --------------------------------------------------------------------------------------------------- */
 
-/* With d = p + update - slow: the slow parameters move by s d, and the fast ones become the slow ones: update - (1-s) d. */
+/* With d = p + update - slow: the slow parameters move by s d, and the fast ones become the slow ones: update - (1-s)
+ * d. */
 static void lookahead_all(tow_update *u, const tow_gradient_transform *self)
 {
     static const double usual_step = 0.5;
@@ -44,7 +46,7 @@ static void lookahead_all(tow_update *u, const tow_gradient_transform *self)
 }
 const tow_gradient_transform_class tow_lookahead_class = {.name = "lookahead", .all = lookahead_all, .separate = true};
 
-/* ---- schedule-free ------------------------------------------------------------------------------------------------ */
+/* ---- schedule-free ----------------------------------------------------------------------------------------------- */
 
 static double next_rate(const void *self, int64_t step)
 {
@@ -140,7 +142,7 @@ tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_
     return tow_params_zip(2, (const tow_params *const[]){state->params, z}, mix, &m, params);
 }
 
-/* ---- sam ----------------------------------------------------------------------------------------------------------- */
+/* ---- sam --------------------------------------------------------------------------------------------------------- */
 
 static const int64_t usual_period = 2;
 
@@ -153,7 +155,8 @@ static tow_value *gradients_of(tow_update *u)
     return gradients;
 }
 
-/* Updates but the last one of a period: p += -ascent(g). The last one, from where they began: p += begin - p + inner(g). */
+/* Updates but the last one of a period: p += -ascent(g). The last one, from where they began: p += begin - p +
+ * inner(g). */
 static void sam_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_sam *o = (const tow_sam *)self;

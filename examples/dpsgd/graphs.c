@@ -23,14 +23,16 @@ static void clipped(tow_trace *trace, const tow_value *in, tow_value *out, void 
     tow_value present = in[n_params(r) + n_example(r)], square = {0};
     tow_inline(trace, r->gradient, in, out);
     for (size_t i = 1; i <= n_params(r); i++) {
-        tow_value part = tow_reduce_sum(tow_square(out[i]), 0, NULL);
+        tow_value part = tow_reduce_sum(tow_square(tow_convert(out[i], TOW_F64)), 0, NULL);
         square = i == 1 ? part : tow_add(square, part);
     }
     /* the square of the norm is at least a number that keeps the quotient finite, and does not matter beside clip */
     tow_value norm = tow_sqrt(tow_max_scalar(square, 1e-30));
-    tow_value factor = tow_mul(present, tow_min_scalar(tow_div(tow_full_like(norm, r->privacy->clip), norm), 1));
+    tow_value factor = tow_min_scalar(tow_div(tow_full_like(norm, r->privacy->clip), norm), 1);
     out[0] = tow_mul(present, out[0]);
-    for (size_t i = 1; i <= n_params(r); i++) out[i] = tow_mul(out[i], factor);
+    factor = tow_mul(factor, tow_convert(present, TOW_F64));
+    for (size_t i = 1; i <= n_params(r); i++) /* f64: the largest gradients of f32 have norms that f32 does not hold */
+        out[i] = tow_convert(tow_mul(tow_convert(out[i], TOW_F64), factor), TOW_F32);
 }
 
 static void sums(tow_trace *trace, const tow_value *in, tow_value *out, void *user)

@@ -1,8 +1,8 @@
 /* Optimisers, recorded with Tow's own operations, in the manner of Optax.
  *
- * A gradient transform takes the gradients of some parameters and gives what is to be added to the parameters, or what the
- * next transform of a chain takes. It may keep slots (moments, for instance) from step to step. An optimiser is a chain
- * whose last transform multiplies by minus the learning rate:
+ * A gradient transform takes the gradients of some parameters and gives what is to be added to the parameters, or what
+ * the next transform of a chain takes. It may keep slots (moments, for instance) from step to step. An optimiser is a
+ * chain whose last transform multiplies by minus the learning rate:
  *
  *     tow_clip_by_global_norm clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 1.0);
  *     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
@@ -53,8 +53,8 @@ typedef enum tow_schedule_kind {
 } tow_schedule_kind;
 
 /* A number that depends on the step. The formulas are those of optax; decay_steps includes the warm-up, and from step
- * decay_steps on the value is end_value. The functions below say what other kinds read. Arrays live as long as what uses the
- * schedule. */
+ * decay_steps on the value is end_value. The functions below say what other kinds read. Arrays live as long as what
+ * uses the schedule. */
 typedef struct tow_schedule {
     tow_schedule_kind kind;
     double init_value, peak_value, end_value;
@@ -75,12 +75,13 @@ TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_v
                                                 int64_t decay_steps, double end_value);
 /* A function of one's own. `user` lives as long as what uses the schedule. */
 TOW_API tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user);
-/* (init - end) (1 - c/steps)^power + end, with c the steps since `begin` (negative: 0), from 0 to `steps`; linear: power 1.
- * Without steps init, always. */
+/* (init - end) (1 - c/steps)^power + end, with c the steps since `begin` (negative: 0), from 0 to `steps`; linear:
+ * power 1. Without steps init, always. */
 TOW_API tow_schedule tow_schedule_linear(double init_value, double end_value, int64_t steps, int64_t begin);
 TOW_API tow_schedule tow_schedule_polynomial(double init_value, double end_value, double power, int64_t steps,
                                              int64_t begin);
-/* init rate^(c/steps), with c the steps since `begin` (negative: 0); staircase: c/steps without what is behind its point. */
+/* init rate^(c/steps), with c the steps since `begin` (negative: 0); staircase: c/steps without what is behind its
+ * point. */
 TOW_API tow_schedule tow_schedule_exponential(double init_value, int64_t steps, double rate, int64_t begin,
                                               bool staircase);
 /* init ((1-alpha) (0.5 (1 + cos(pi c/steps)))^exponent + alpha), with c at most `steps`; exponent 0: 1. */
@@ -88,17 +89,17 @@ TOW_API tow_schedule tow_schedule_cosine(double init_value, int64_t steps, doubl
 /* init, times scales[i] from step boundaries[i] on, for each of n. */
 TOW_API tow_schedule tow_schedule_piecewise_constant(double init_value, size_t n, const int64_t *boundaries,
                                                      const double *scales);
-/* From peak/25 up to peak until 0.3 of the steps, back until 0.85 of them, then down to peak/25e4, in straight lines or in
- * halves of cosines; the latter go down to peak/25e4 at once. (Smith and Topin, 2018) */
+/* From peak/25 up to peak until 0.3 of the steps, back until 0.85 of them, then down to peak/25e4, in straight lines or
+ * in halves of cosines; the latter go down to peak/25e4 at once. (Smith and Topin, 2018) */
 TOW_API tow_schedule tow_schedule_linear_onecycle(int64_t steps, double peak_value);
 TOW_API tow_schedule tow_schedule_cosine_onecycle(int64_t steps, double peak_value);
-/* schedules[0] before step boundaries[0], then schedules[1], which counts from there, and so on; boundaries has one less.
- * Of several whose boundaries have passed, the last one in the list counts, whatever the order of the boundaries.
+/* schedules[0] before step boundaries[0], then schedules[1], which counts from there, and so on; boundaries has one
+ * less. Of several whose boundaries have passed, the last one in the list counts, whatever the order of the boundaries.
  * With schedules of tow_schedule_warmup_cosine: cosine with restarts (SGDR). */
 TOW_API tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const int64_t *boundaries);
-/* The value for the update that follows `step` finished updates: the first update takes the value at 0, as does a negative
- * step. NAN for what is no
- * schedule: one of an unknown kind, or without the function or the arrays that it needs. */
+/* The value for the update that follows `step` finished updates: the first update takes the value at 0, as does a
+ * negative step. NAN for what is no schedule: one of an unknown kind, or without the function or the arrays that it
+ * needs. */
 TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 
 /* ---- gradient transforms ----------------------------------------------------------------------------------------- */
@@ -110,16 +111,16 @@ typedef struct tow_gradient_transform tow_gradient_transform;
 /* What all transforms of one kind share. Exactly one of `each` and `all` is there. */
 typedef struct tow_gradient_transform_class {
     const char *name; /* "adam": begins the names of its slots in checkpoints, "adam/mu/..." */
-    /* The transform of one parameter: its gradient (or what a transform before it made of that) and its value -> the new
-     * gradient. Called for every parameter; where a scan stacks layers, the parameter is that of one layer. */
+    /* The transform of one parameter: its gradient (or what a transform before it made of that) and its value -> the
+     * new gradient. Called for every parameter; where a scan stacks layers, the parameter is that of one layer. */
     tow_value (*each)(tow_update *update, const tow_gradient_transform *self, tow_value gradient, tow_value parameter);
     /* The transform of all parameters together, for what needs them all, such as the norm of all gradients; through
      * tow_update_gradient and tow_update_set_gradient. Stacks of layers are whole arrays here. */
     void (*all)(tow_update *update, const tow_gradient_transform *self);
     /* `all` treats every parameter as it would treat it alone, as a chain does: then updates can be made one by one. */
     bool separate;
-    /* Slots and numbers of the transforms that `all` runs are called as if they stood in its place: for wrappers that keep none of
-     * their own. */
+    /* Slots and numbers of the transforms that `all` runs are called as if they stood in its place: for wrappers that
+     * keep none of their own. */
     bool transparent;
 } tow_gradient_transform_class;
 
@@ -144,9 +145,9 @@ struct tow_gradient_transform {
 
 /* The trace that is recorded in. */
 TOW_API tow_trace *tow_update_trace(tow_update *update);
-/* The value of slot `name` of this transform, which each parameter has for itself; in `all`, the transform has one. At first
- * zeros, of the parameter's type; or `value` everywhere, of another type. In one call of the transform the same name is the
- * same slot. Error: TOW_TYPE_MISMATCH if it was asked for with another type before. */
+/* The value of slot `name` of this transform, which each parameter has for itself; in `all`, the transform has one. At
+ * first zeros, of the parameter's type; or `value` everywhere, of another type. In one call of the transform the same
+ * name is the same slot. Error: TOW_TYPE_MISMATCH if it was asked for with another type before. */
 TOW_API tow_value tow_slot(tow_update *update, const char *name);
 TOW_API tow_value tow_slot_of(tow_update *update, const char *name, tow_type type, double value);
 /* What the slot is in the next step: of the same type. Errors: TOW_NOT_FOUND for a slot that was not asked for,
@@ -160,11 +161,11 @@ TOW_API tow_value tow_update_number(tow_update *update, const char *name, const 
 TOW_API tow_value tow_update_function(tow_update *update, const char *name,
                                       double (*function)(const void *self, int64_t step), const void *self,
                                       tow_dtype dtype);
-/* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS around the transform
- * says. */
+/* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS
+ * around the transform says. */
 TOW_API tow_value tow_update_option(tow_update *update, const char *name, double value, tow_dtype dtype);
-/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only. Error:
- * TOW_UNSUPPORTED where parameters are updated one by one. */
+/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only.
+ * Error: TOW_UNSUPPORTED where parameters are updated one by one. */
 TOW_API tow_value tow_update_loss(tow_update *update);
 /* Hands a float scalar out of the step, to be asked for by tow_optimizer_reported. In `all` only. */
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
@@ -173,7 +174,8 @@ TOW_API const char *tow_update_path(const tow_update *update, size_t index);
 /* What the parameter is: its layer has said it, or the list that the optimiser was made of (tow_params_set_kind).
  * TOW_PARAM_OTHER for an index out of range. */
 TOW_API tow_param_kind tow_update_kind(const tow_update *update, size_t index);
-/* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is one. */
+/* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is
+ * one. */
 TOW_API size_t tow_update_count(const tow_update *update);
 TOW_API tow_value tow_update_parameter(tow_update *update, size_t index);
 TOW_API tow_value tow_update_gradient(tow_update *update, size_t index);
@@ -183,10 +185,10 @@ TOW_API void tow_update_run(tow_update *update, const tow_gradient_transform *tr
 TOW_API void tow_update_run_on(tow_update *update, const tow_gradient_transform *transform, size_t n,
                                const size_t *indices);
 
-/* ---- the transforms that there are -------------------------------------------------------------------------------- */
+/* ---- the transforms that there are ------------------------------------------------------------------------------- */
 
-/* Where 0 means a default (.b1, .eps, ...), TOW_ZERO stands for 0 itself: Adam without momentum has .b1 = TOW_ZERO. It is so small
- * that it changes no sum. */
+/* Where 0 means a default (.b1, .eps, ...), TOW_ZERO stands for 0 itself: Adam without momentum has .b1 = TOW_ZERO. It
+ * is so small that it changes no sum. */
 #define TOW_ZERO 1e-300
 
 /* One after the other. */
@@ -203,9 +205,10 @@ TOW_API extern const tow_gradient_transform_class tow_chain_class;
                  .n = sizeof((const tow_gradient_transform *const[]){__VA_ARGS__}) / sizeof(void *)})
 
 /* Each parameter by the first rule whose pattern it matches: in a pattern, "*" stands for any text without "/", "**"
- * for any text, and "{}" is a component like others ("blocks" followed by "**" matches a whole stack). "//" and a kind in
- * front take the parameters of that kind alone: {"//bias", NULL} freezes all biases (tow_path_matches in tow/params.h). Error: TOW_NOT_FOUND
- * for a parameter that no rule matches, and for a rule that no parameter matches. */
+ * for any text, and "{}" is a component like others ("blocks" followed by "**" matches a whole stack). "//" and a kind
+ * in front take the parameters of that kind alone: {"//bias", NULL} freezes all biases (tow_path_matches in
+ * tow/params.h). Error: TOW_NOT_FOUND for a parameter that no rule matches, and for a rule that no parameter
+ * matches. */
 typedef struct tow_partition_rule {
     const char *pattern;
     const tow_gradient_transform *transform; /* NULL: such parameters are frozen */
@@ -247,13 +250,14 @@ typedef struct tow_scale_by_adam {
     double b1, b2, eps;       /* 0: 0.9, 0.999, 1e-8 */
     double eps_root;          /* added to v / (1-b2^t) under the root, for derivatives of an update */
     tow_layer_dtype mu_dtype; /* of m in memory, as .dtype of layers (tow/module.h); 0: that of the parameter */
-    bool nesterov;            /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
+    /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
+    bool nesterov;
 } tow_scale_by_adam;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_adam_class;
 #define TOW_SCALE_BY_ADAM(...) TOW__TRANSFORM(tow_scale_by_adam, __VA_ARGS__)
 
-/* g rsqrt(nu + eps), with nu = decay nu + (1-decay) g^2 (Tieleman and Hinton, 2012); centered: of nu - mu^2, with mu the same
- * average of g; eps_outside: g / (sqrt(nu) + eps). */
+/* g rsqrt(nu + eps), with nu = decay nu + (1-decay) g^2 (Tieleman and Hinton, 2012); centered: of nu - mu^2, with mu
+ * the same average of g; eps_outside: g / (sqrt(nu) + eps). */
 typedef struct tow_scale_by_rms {
     tow_gradient_transform base;
     double decay, eps, initial_scale; /* 0: 0.9, 1e-8, 0 */
@@ -288,7 +292,8 @@ typedef struct tow_scale_by_belief {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_belief_class;
 #define TOW_SCALE_BY_BELIEF(...) TOW__TRANSFORM(tow_scale_by_belief, __VA_ARGS__)
 
-/* Yogi: as Adam with v = v - (1-b2) sign(v - g^2) g^2; m and v are initial_accumulator at first (Zaheer and others, 2018). */
+/* Yogi: as Adam with v = v - (1-b2) sign(v - g^2) g^2; m and v are initial_accumulator at first (Zaheer and others,
+ * 2018). */
 typedef struct tow_scale_by_yogi {
     tow_gradient_transform base;
     double b1, b2, eps, eps_root, initial_accumulator; /* 0: 0.9, 0.999, 1e-3, 0, 1e-6 */
@@ -296,7 +301,8 @@ typedef struct tow_scale_by_yogi {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_yogi_class;
 #define TOW_SCALE_BY_YOGI(...) TOW__TRANSFORM(tow_scale_by_yogi, __VA_ARGS__)
 
-/* AdaMax: (m / (1-b1^t)) / u, with u = max(|g| + eps, b2 u) (Kingma and Ba, 2015). AdaMaxW: decayed weights behind it. */
+/* AdaMax: (m / (1-b1^t)) / u, with u = max(|g| + eps, b2 u) (Kingma and Ba, 2015). AdaMaxW: decayed weights behind
+ * it. */
 typedef struct tow_scale_by_adamax {
     tow_gradient_transform base;
     double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
@@ -304,7 +310,8 @@ typedef struct tow_scale_by_adamax {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_adamax_class;
 #define TOW_SCALE_BY_ADAMAX(...) TOW__TRANSFORM(tow_scale_by_adamax, __VA_ARGS__)
 
-/* Adadelta: e = rho e + (1-rho) g^2;  d = sqrt(x + eps) / sqrt(e + eps) g;  x = rho x + (1-rho) d^2;  d   (Zeiler, 2012) */
+/* Adadelta: e = rho e + (1-rho) g^2;  d = sqrt(x + eps) / sqrt(e + eps) g;  x = rho x + (1-rho) d^2;  d   (Zeiler,
+ * 2012) */
 typedef struct tow_scale_by_adadelta {
     tow_gradient_transform base;
     double rho, eps; /* 0: 0.9, 1e-6 */
@@ -312,8 +319,8 @@ typedef struct tow_scale_by_adadelta {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_adadelta_class;
 #define TOW_SCALE_BY_ADADELTA(...) TOW__TRANSFORM(tow_scale_by_adadelta, __VA_ARGS__)
 
-/* RAdam: Adam times a factor that grows with the number of steps whose variance is known; m / (1-b1^t) alone as long as that is below
- * `threshold` (Liu and others, 2020). */
+/* RAdam: Adam times a factor that grows with the number of steps whose variance is known; m / (1-b1^t) alone as long as
+ * that is below `threshold` (Liu and others, 2020). */
 typedef struct tow_scale_by_radam {
     tow_gradient_transform base;
     double b1, b2, eps, eps_root, threshold; /* 0: 0.9, 0.999, 1e-8, 0, 5 */
@@ -390,11 +397,12 @@ typedef struct tow_scale_by_param_block_rms {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_param_block_rms_class;
 #define TOW_SCALE_BY_PARAM_BLOCK_RMS(...) TOW__TRANSFORM(tow_scale_by_param_block_rms, __VA_ARGS__)
 
-/* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz iteration,
- * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION (the rule
- * {"//kernel", TOW_TRANSFORM(&muon)} stands for the kernels); biases and scales are refused, whatever their rank. A parameter of
- * more axes is one matrix, too, if row_axes says how many of them, from the first one on, are its rows: 1 for the kernels of query,
- * key and value [d, heads, k], 2 for that of the output [heads, k, d]. */
+/* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz
+ * iteration, times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by
+ * TOW_PARTITION (the rule {"//kernel", TOW_TRANSFORM(&muon)} stands for the kernels); biases and scales are refused,
+ * whatever their rank. A parameter of more axes is one matrix, too, if row_axes says how many of them, from the first
+ * one on, are its rows: 1 for the kernels of query, key and value [d, heads, k], 2 for that of the output [heads, k,
+ * d]. */
 typedef struct tow_scale_by_muon {
     tow_gradient_transform base;
     double beta, eps; /* 0: 0.95, 1e-8 */
@@ -414,8 +422,8 @@ typedef struct tow_trace_gradients {
 TOW_API extern const tow_gradient_transform_class tow_trace_gradients_class;
 #define TOW_TRACE_GRADIENTS(...) TOW__TRANSFORM(tow_trace_gradients, __VA_ARGS__)
 
-/* g + weight_decay p, where p is a kernel, an embedding, a factor of LoRA or another weight, and not a bias, a scale or another
- * parameter of fewer than two axes (tow_param_kind in tow/params.h); with decay_all, all. */
+/* g + weight_decay p, where p is a kernel, an embedding, a factor of LoRA or another weight, and not a bias, a scale or
+ * another parameter of fewer than two axes (tow_param_kind in tow/params.h); with decay_all, all. */
 typedef struct tow_add_decayed_weights {
     tow_gradient_transform base;
     double weight_decay;
@@ -424,9 +432,9 @@ typedef struct tow_add_decayed_weights {
 TOW_API extern const tow_gradient_transform_class tow_add_decayed_weights_class;
 #define TOW_ADD_DECAYED_WEIGHTS(...) TOW__TRANSFORM(tow_add_decayed_weights, __VA_ARGS__)
 
-/* With n the root of the sum of the squares of all gradients: g where n < max_norm, else g * (max_norm / n). Reports n as
- * "clip/norm". Norms here and below are f64, and right for all numbers that the element types hold, also where squares are not;
- * products with them are rounded once. */
+/* With n the root of the sum of the squares of all gradients: g where n < max_norm, else g * (max_norm / n). Reports n
+ * as "clip/norm". Norms here and below are f64, and right for all numbers that the element types hold, also where
+ * squares are not; products with them are rounded once. */
 typedef struct tow_clip_by_global_norm {
     tow_gradient_transform base;
     double max_norm;
@@ -434,10 +442,11 @@ typedef struct tow_clip_by_global_norm {
 TOW_API extern const tow_gradient_transform_class tow_clip_by_global_norm_class;
 #define TOW_CLIP_BY_GLOBAL_NORM(...) TOW__TRANSFORM(tow_clip_by_global_norm, __VA_ARGS__)
 
-/* Adaptive gradient clipping: with norms |g| and |p| of each unit, g where |g| < c = clipping max(|p|, eps), else g c / max(|g|, 1e-6)
- * (Brock and others, 2021). Units are along the last axis of kernels of convolutions [sizes..., in, out], along all axes but the first
- * one of parameters with two or three axes; a vector is one unit. n_axes and axes: over which axes norms are taken instead. Error:
- * TOW_INVALID_ARGUMENT for parameters with more than five axes, or without these. */
+/* Adaptive gradient clipping: with norms |g| and |p| of each unit, g where |g| < c = clipping max(|p|, eps), else g c /
+ * max(|g|, 1e-6) (Brock and others, 2021). Units are along the last axis of kernels of convolutions [sizes..., in,
+ * out], along all axes but the first one of parameters with two or three axes; a vector is one unit. n_axes and axes:
+ * over which axes norms are taken instead. Error: TOW_INVALID_ARGUMENT for parameters with more than five axes, or
+ * without these. */
 typedef struct tow_adaptive_grad_clip {
     tow_gradient_transform base;
     double clipping, eps; /* positive; 0: 1e-3 */
@@ -462,14 +471,16 @@ typedef struct tow_clip_elements {
 TOW_API extern const tow_gradient_transform_class tow_clip_elements_class;
 #define TOW_CLIP_ELEMENTS(...) TOW__TRANSFORM(tow_clip_elements, __VA_ARGS__)
 
-/* ---- transforms around others, and by the loss -------------------------------------------------------------------- */
+/* ---- transforms around others, and by the loss ------------------------------------------------------------------- */
 
-/* A transform whose options follow schedules; Optax: inject_hyperparams. Options are called as in the struct of the transform ("b1", "eps",
- * "weight_decay"), those of the transforms of a chain with their class's name in front ("adam/b1"). They are numbers of the optimiser of
- * that name ("adam/b1"), which tow_optimizer_set_number can fix: a constant schedule makes an option that can be changed.
+/* A transform whose options follow schedules; Optax: inject_hyperparams. Options are called as in the struct of the
+ * transform ("b1", "eps", "weight_decay"), those of the transforms of a chain with their class's name in front
+ * ("adam/b1"). They are numbers of the optimiser of that name ("adam/b1"), which tow_optimizer_set_number can fix: a
+ * constant schedule makes an option that can be changed.
  *
  *     tow_schedule warm = tow_schedule_linear(0.5, 0.9, 100, 0);
- *     tow_inject_hyperparams scheduled = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &(tow_scheduled_option){"b1", warm});
+ *     tow_scheduled_option b1 = {"b1", warm};
+ *     tow_inject_hyperparams scheduled = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &b1);
  *
  * Error: TOW_NOT_FOUND for a name that no transform in it reads. */
 typedef struct tow_scheduled_option {
@@ -485,7 +496,7 @@ typedef struct tow_inject_hyperparams {
 TOW_API extern const tow_gradient_transform_class tow_inject_hyperparams_class;
 /* Of a transform and what TOW_TRANSFORM takes, with options; in C++ without them. */
 #ifndef __cplusplus
-#define TOW__AROUND(type, ...)            TOW__AROUND2(type, __VA_ARGS__, .base = {&type##_class})
+#define TOW__AROUND(type, ...)             TOW__AROUND2(type, __VA_ARGS__, .base = {&type##_class})
 #define TOW__AROUND2(type, transform, ...) ((type){.inner = &(transform)->base, __VA_ARGS__})
 #else
 #define TOW__AROUND(type, transform)                                                                                   \
@@ -498,9 +509,10 @@ TOW_API extern const tow_gradient_transform_class tow_inject_hyperparams_class;
 #endif
 #define TOW_INJECT_HYPERPARAMS(...) TOW__AROUND(tow_inject_hyperparams, __VA_ARGS__)
 
-/* Lookahead: every sync_period-th update moves the slow parameters by slow_step_size of the way to the fast ones, and sets these to the
- * slow ones (Zhang and others, 2019). The parameters are the fast ones; tow_optimizer_slot_of(state, "lookahead/slow/") has the slow ones,
- * which evaluations use. They begin with what the parameters are before the first update. */
+/* Lookahead: every sync_period-th update moves the slow parameters by slow_step_size of the way to the fast ones, and
+ * sets these to the slow ones (Zhang and others, 2019). The parameters are the fast ones; tow_optimizer_slot_of(state,
+ * "lookahead/slow/") has the slow ones, which evaluations use. They begin with what the parameters are before the first
+ * update. */
 typedef struct tow_lookahead {
     tow_gradient_transform base;
     const tow_gradient_transform *inner; /* the whole optimiser of the fast parameters */
@@ -511,10 +523,11 @@ typedef struct tow_lookahead {
 TOW_API extern const tow_gradient_transform_class tow_lookahead_class;
 #define TOW_LOOKAHEAD(...) TOW__AROUND(tow_lookahead, __VA_ARGS__)
 
-/* Schedule-free (Defazio and others, 2024): with z <- z + the update of the inner optimiser, x <- (1-c) x + c z, the parameters are
- * b1 x + (1-b1) z; c = w / sum of all w so far, w = (the largest rate so far)^weight_power. The rate is that of the inner optimiser, which
- * has no momentum of its own: SGD, or scale_by_rms(.decay = 0.999, .eps_outside = true, .bias_correction = true). Optax reads the schedule
- * one step ahead here, and so does this. Evaluate with x: tow_schedule_free_params. */
+/* Schedule-free (Defazio and others, 2024): with z <- z + the update of the inner optimiser, x <- (1-c) x + c z, the
+ * parameters are b1 x + (1-b1) z; c = w / sum of all w so far, w = (the largest rate so far)^weight_power. The rate is
+ * that of the inner optimiser, which has no momentum of its own: SGD, or scale_by_rms(.decay = 0.999, .eps_outside =
+ * true, .bias_correction = true). Optax reads the schedule one step ahead here, and so does this. Evaluate with x:
+ * tow_schedule_free_params. */
 typedef struct tow_schedule_free {
     tow_gradient_transform base;
     const tow_gradient_transform *inner;
@@ -524,9 +537,10 @@ typedef struct tow_schedule_free {
 TOW_API extern const tow_gradient_transform_class tow_schedule_free_class;
 #define TOW_SCHEDULE_FREE(...) TOW__AROUND(tow_schedule_free, __VA_ARGS__)
 
-/* Sharpness-aware minimisation (Foret and others, 2021), one gradient for each update: sync_period - 1 updates climb by minus what
- * `ascent` makes of the gradients (as a rule TOW_NORMALIZE and a rate rho), from where the next gradient is taken; the last update goes
- * back to where they began and makes the step of `inner` with that gradient. inner and ascent count their own updates. */
+/* Sharpness-aware minimisation (Foret and others, 2021), one gradient for each update: sync_period - 1 updates climb by
+ * minus what `ascent` makes of the gradients (as a rule TOW_NORMALIZE and a rate rho), from where the next gradient is
+ * taken; the last update goes back to where they began and makes the step of `inner` with that gradient. inner and
+ * ascent count their own updates. */
 typedef struct tow_sam {
     tow_gradient_transform base;
     const tow_gradient_transform *inner, *ascent;
@@ -536,8 +550,9 @@ typedef struct tow_sam {
 TOW_API extern const tow_gradient_transform_class tow_sam_class;
 #define TOW_SAM(...) TOW__AROUND(tow_sam, __VA_ARGS__)
 
-/* The step size of Polyak: g min(max_learning_rate, (loss - f_min) / (|g|^2 + eps)); 0 where |g|^2 + eps <= 2.2e-16. plus: a negative
- * difference counts as 0 (Loizou and others, 2021). Behind TOW_SCALE(.factor = -1): Optax's polyak_sgd. Takes the loss. */
+/* The step size of Polyak: g min(max_learning_rate, (loss - f_min) / (|g|^2 + eps)); 0 where |g|^2 + eps <= 2.2e-16.
+ * plus: a negative difference counts as 0 (Loizou and others, 2021). Behind TOW_SCALE(.factor = -1): Optax's
+ * polyak_sgd. Takes the loss. */
 typedef struct tow_scale_by_polyak {
     tow_gradient_transform base;
     double f_min, max_learning_rate, eps; /* 0: 0, 1, 0 */
@@ -546,20 +561,43 @@ typedef struct tow_scale_by_polyak {
 TOW_API extern const tow_gradient_transform_class tow_scale_by_polyak_class;
 #define TOW_SCALE_BY_POLYAK(...) TOW__TRANSFORM(tow_scale_by_polyak, __VA_ARGS__)
 
-/* Multiplies by a scale, 1 at first, which is multiplied by `factor` when the mean of the loss over `accumulation` updates has not been
- * below (1 - rtol) best - atol for `patience` times in a row; after that, `cooldown` means are not counted. Reports the scale as
- * "reduce_on_plateau/scale". Behind the learning rate. Takes the loss. */
+/* Multiplies by a scale, 1 at first, which is multiplied by `factor` when the mean of the loss over `accumulation`
+ * updates has not been below (1 - rtol) best - atol for `patience` times in a row; after that, `cooldown` means are not
+ * counted. Reports the scale as "reduce_on_plateau/scale". Behind the learning rate. Takes the loss. */
 typedef struct tow_reduce_on_plateau {
     tow_gradient_transform base;
-    double factor;          /* 0: 0.1; below 1 */
-    int64_t patience;       /* 0: 10 */
-    double rtol, atol;      /* 0: 1e-4, 0 */
-    int64_t cooldown;       /* 0: none */
-    int64_t accumulation;   /* 0: 1 */
+    double factor;        /* 0: 0.1; below 1 */
+    int64_t patience;     /* 0: 10 */
+    double rtol, atol;    /* 0: 1e-4, 0 */
+    int64_t cooldown;     /* 0: none */
+    int64_t accumulation; /* 0: 1 */
     double min_scale;
 } tow_reduce_on_plateau;
 TOW_API extern const tow_gradient_transform_class tow_reduce_on_plateau_class;
 #define TOW_REDUCE_ON_PLATEAU(...) TOW__TRANSFORM(tow_reduce_on_plateau, __VA_ARGS__)
+
+/* L-BFGS: the gradient times an approximation of the inverse Hessian, which the last memory_size differences of
+ * parameters and of gradients make (Liu and Nocedal, 1989); 2 memory_size + 2 slots of each parameter. In front of
+ * TOW_SCALE(.factor = -1) and tow_optimizer_line_search, as Optax's lbfgs, or of a learning rate. */
+typedef struct tow_scale_by_lbfgs {
+    tow_gradient_transform base;
+    int memory_size;        /* 0: 10; at most 100 */
+    bool no_scaled_precond; /* it begins with 1, not with y.s / y.y (in the first update min(1, 1 / |g|)) */
+} tow_scale_by_lbfgs;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_lbfgs_class;
+#define TOW_SCALE_BY_LBFGS(...) TOW__TRANSFORM(tow_scale_by_lbfgs, __VA_ARGS__)
+
+/* Of gradients of single examples (tow_optimizer_options.examples): each example's gradient times min(1, l2_norm_clip /
+ * its norm over all parameters), their sum with normal noise of standard deviation l2_norm_clip noise_multiplier, over
+ * the number of examples (Abadi and others, 2016). The first transform of a chain. Keys are those of Optax for
+ * PRNGKey(seed) and parameters in the order of the list; the slot "differentially_private/key/" has the next one. */
+typedef struct tow_differentially_private_aggregate {
+    tow_gradient_transform base;
+    double l2_norm_clip, noise_multiplier; /* positive; 0: no noise */
+    uint64_t seed;
+} tow_differentially_private_aggregate;
+TOW_API extern const tow_gradient_transform_class tow_differentially_private_aggregate_class;
+#define TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(...) TOW__TRANSFORM(tow_differentially_private_aggregate, __VA_ARGS__)
 
 /* ---- using an optimiser ------------------------------------------------------------------------------------------ */
 
@@ -568,38 +606,76 @@ typedef struct tow_optimizer_state tow_optimizer_state;
 
 typedef struct tow_optimizer_options {
     bool one_by_one; /* tow_optimizer_update_rows instead of tow_optimizer_update; every transform is separate */
-    /* Gradient accumulation: tow_optimizer_update adds gradients up, in f32 at least, and every so-many-th call updates the
-     * parameters by their mean, or by their sum with .sum. The memory of one more set of gradients. (Optax: MultiSteps.)
-     * 0: every call updates. */
+    /* Gradient accumulation: tow_optimizer_update adds gradients up, in f32 at least, and every so-many-th call updates
+     * the parameters by their mean, or by their sum with .sum. The memory of one more set of gradients. (Optax:
+     * MultiSteps.) 0: every call updates. */
     size_t every;
     bool sum;
     /* Calls have weights (tow_optimizer_set_weight): with gradients g of weights w, of means over w tokens for instance, the
      * parameters are updated by sum(w g) / sum(w), or by sum(w g) with .sum. */
     bool weighted;
-    /* An update whose gradients are not all finite is left out, and nothing changes; but so many in a row at most, and then
-     * the next one is made as it is. One more pass over the gradients. (Optax: apply_if_finite.) 0: none is left out. */
+    /* An update whose gradients are not all finite is left out, and nothing changes; but so many in a row at most, and
+     * then the next one is made as it is. One more pass over the gradients. (Optax: apply_if_finite.) 0: none is left
+     * out. */
     size_t skip_not_finite;
+    /* Gradients are those of so many examples, [examples, ...] of each parameter (tow_per_example_grad), which the
+     * first transform of the chain, TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE, makes one of. 0: gradients have the types of
+     * the parameters. */
+    int64_t examples;
+    bool line_search; /* tow_optimizer_line_search instead of tow_optimizer_update */
 } tow_optimizer_options;
 
-/* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The transform,
- * with all that it points to, lives longer than the state. options may be NULL. Errors: what transforms report, with the path of the parameter;
- * TOW_TYPE_MISMATCH for a parameter that is not of a float type; TOW_UNSUPPORTED with .one_by_one for a transform that
- * needs all parameters together. */
+/* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The
+ * transform, with all that it points to, lives longer than the state. options may be NULL. Errors: what transforms
+ * report, with the path of the parameter; TOW_TYPE_MISMATCH for a parameter that is not of a float type;
+ * TOW_UNSUPPORTED with .one_by_one for a transform that needs all parameters together. */
 TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
                                         tow_params *params, const tow_optimizer_options *options,
                                         tow_optimizer_state **state);
 /* NULL is accepted. */
 TOW_API void tow_optimizer_free(tow_optimizer_state *state);
-/* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type; frozen parameters
- * have none. No update with .every, if more gradients are to come, and with .skip_not_finite. Allocates nothing. Errors:
- * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
+/* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type; frozen
+ * parameters have none. No update with .every, if more gradients are to come, and with .skip_not_finite. Allocates
+ * nothing. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
-/* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_call gives it. Error: also
- * TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
+/* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_call gives it. Error:
+ * also TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const tow_params *gradients);
-/* tow_optimizer_update with the loss that the gradients are of, for transforms that take it (tow_update_loss); with .every the mean of the
- * losses counts. Without it tow_optimizer_update is an error for them: TOW_INVALID_ARGUMENT, with the transform's name. */
+/* tow_optimizer_update with the loss that the gradients are of, for transforms that take it (tow_update_loss); with
+ * .every the mean of the losses counts. Without it tow_optimizer_update is an error for them: TOW_INVALID_ARGUMENT,
+ * with the transform's name. */
 TOW_API tow_status tow_optimizer_update_with_loss(tow_optimizer_state *state, tow_array *const *gradients, double loss);
+/* The loss at the current values of the parameters, and its gradients into arrays of their types, which belong to the
+ * caller. Any status but TOW_OK ends the search. */
+typedef tow_status (*tow_loss_and_gradients)(void *user, double *loss, tow_array *const *gradients);
+/* The line search of Nocedal and Wright (Numerical Optimization, 2006, algorithms 3.5 and 3.6) with the approximate
+ * decrease of Hager and Zhang (2006, equation 23); Optax: scale_by_zoom_linesearch. */
+typedef struct tow_zoom_line_search {
+    int max_steps;            /* calls of the function after the first one; 0: 20 */
+    double max_learning_rate; /* 0: none */
+    double tol;
+    double increase_factor;    /* 0: 2 */
+    double slope_rtol;         /* of sufficient decrease; 0: 1e-4 */
+    double curv_rtol;          /* of small curvature; 0: 0.9 */
+    double approx_dec_rtol;    /* 0: 1e-6; negative: no approximate decrease */
+    double stepsize_precision; /* of the interval; 0: 1e-5 */
+    bool keep_learning_rate;   /* it begins with the last rate instead of 1 */
+    bool new_function;         /* the function changes: its value is not taken from the last search */
+} tow_zoom_line_search;
+typedef struct tow_line_search_result {
+    double loss, learning_rate; /* where the parameters are now */
+    int calls;                  /* of the function */
+    double decrease_error, curvature_error;
+    bool
+        failed; /* no rate meets both conditions; the parameters are where one with enough decrease, or none, led them */
+} tow_line_search_result;
+/* One update along the direction that the transform makes of the gradients, at a rate that decreases the loss enough:
+ * the function is called with the parameters at each trial. For a state with .line_search; options may be NULL, result
+ * too. Parameters of f32 and f64. Errors: what the function returns, then the parameters are what they were, and the
+ * transform has seen their gradients. */
+TOW_API tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_zoom_line_search *options,
+                                             tow_loss_and_gradients function, void *user,
+                                             tow_line_search_result *result);
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
@@ -610,8 +686,8 @@ TOW_API void tow_optimizer_set_weight(tow_optimizer_state *state, double weight)
 /* With .every: calls whose gradients wait for an update; these are forgotten by tow_optimizer_forget_gradients. */
 TOW_API size_t tow_optimizer_gathered(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_forget_gradients(tow_optimizer_state *state);
-/* With .skip_not_finite: updates that were left out since the state was made; *in_a_row (may be NULL): since the last one
- * with finite gradients, made as they are or not. */
+/* With .skip_not_finite: updates that were left out since the state was made; *in_a_row (may be NULL): since the last
+ * one with finite gradients, made as they are or not. */
 TOW_API int64_t tow_optimizer_skipped(const tow_optimizer_state *state, int64_t *in_a_row);
 /* Fixes number `name` ("learning_rate/value") to `value` from now on, NAN: gives it back to its schedule. Error:
  * TOW_NOT_FOUND, with the names that there are. */
@@ -620,21 +696,23 @@ TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const ch
 TOW_API double tow_optimizer_number(const tow_optimizer_state *state, const char *name);
 /* What a transform reported in the last update ("clip/norm"); 0 before the first one, NAN if nothing is called so. */
 TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const char *name);
-/* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. Axes
- * of layers are in front, also of a parameter that has them elsewhere: "blocks/{}/kernel" is a slot of "blocks/{@1}/kernel". */
+/* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. Axes of
+ * layers are in front, also of a parameter that has them elsewhere: "blocks/{}/kernel" is a slot of
+ * "blocks/{@1}/kernel". */
 TOW_API size_t tow_optimizer_slots(const tow_optimizer_state *state);
 TOW_API const char *tow_optimizer_slot_prefix(const tow_optimizer_state *state, size_t index);
 TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t index);
 /* The slot of this prefix; NULL: there is none. */
 TOW_API tow_params *tow_optimizer_slot_of(const tow_optimizer_state *state, const char *prefix);
-/* The parameters x of a schedule-free optimiser, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of its own. Before the
- * first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimiser does not have, TOW_OUT_OF_MEMORY. */
+/* The parameters x of a schedule-free optimiser, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of
+ * its own. Before the first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimiser
+ * does not have, TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_schedule_free *transform,
                                             tow_params **params);
 /* Bytes of all slots. */
 TOW_API size_t tow_optimizer_bytes(const tow_optimizer_state *state);
-/* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the program
- * that an update runs; NULL with .one_by_one. Both belong to the state. */
+/* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the
+ * program that an update runs; NULL with .one_by_one. Both belong to the state. */
 TOW_API const tow_graph *tow_optimizer_graph(const tow_optimizer_state *state);
 TOW_API const tow_program *tow_optimizer_program(const tow_optimizer_state *state);
 

@@ -1,5 +1,5 @@
-/* Norms of gradients near the ends of what element types hold: clipping, trust ratios, blocks, Muon. Expected values are arithmetic.
- * Tests norms.c. */
+/* Norms of gradients near the ends of what element types hold: clipping, trust ratios, blocks, Muon. Expected values
+ * are arithmetic. Tests norms.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,8 +26,9 @@ static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}, .plai
 #define BF16_MAX 0x1.fep127
 #define ROOT2    1.4142135623730951
 
-/* n elements p and g each -> the change of each, with a relative tolerance of two roundings of the type. Muon: 1/sqrt(n) = x,
- * X <- a X + (b A + c A A) X of the 1 x n matrix x: A = 1, so (a + b + c) x = 0.701 x, and for columns / rows = n times sqrt(n). */
+/* n elements p and g each -> the change of each, with a relative tolerance of two roundings of the type. Muon:
+ * 1/sqrt(n) = x, X <- a X + (b A + c A A) X of the 1 x n matrix x: A = 1, so (a + b + c) x = 0.701 x, and for columns /
+ * rows = n times sqrt(n). */
 static const struct {
     const char *name;
     const tow_gradient_transform *transform;

@@ -1,6 +1,6 @@
-/* Optimisers beside Optax: those of Adam's family, options that follow schedules, transforms around others, and those that take the loss:
- * parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests adaptive_transforms.c, wrapping_transforms.c, loss_transforms.c,
- * clipping_transforms.c, options.c. */
+/* Optimisers beside Optax: those of Adam's family, options that follow schedules, transforms around others, and those
+ * that take the loss: parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests adaptive_transforms.c,
+ * wrapping_transforms.c, loss_transforms.c, clipping_transforms.c, options.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ enum {
 /* The loss of a step, as the script gives it. */
 static double loss_at(int step) { return (double)((7919 * step + 13) % 257) / 64; }
 
-/* ---- the chains --------------------------------------------------------------------------------------------------- */
+/* ---- the chains -------------------------------------------------------------------------------------------------- */
 
 #define CONSTANT(value)                                                                                                \
     {                                                                                                                  \
@@ -84,7 +84,7 @@ static tow_chain chain_of(const tow_gradient_transform *const *list)
     return (tow_chain){.base = {&tow_chain_class}, .transforms = list, .n = n};
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static golden_problem run(const char *name, const tow_gradient_transform *transform, tow_dtype dtype,
                           tow_optimizer_state **state)
@@ -276,7 +276,7 @@ static void schedule_free(void **state)
     free_golden_problem(&p);
 }
 
-/* ---- the loss ------------------------------------------------------------------------------------------------------ */
+/* ---- the loss ---------------------------------------------------------------------------------------------------- */
 
 static void takes_the_loss(void **state)
 {
@@ -308,7 +308,8 @@ static void takes_the_loss(void **state)
     free_golden_problem(&p);
 }
 
-/* Wrappers of separate transforms are separate: updated row by row they give the same bits, and stacks of layers are layers. */
+/* Wrappers of separate transforms are separate: updated row by row they give the same bits, and stacks of layers are
+ * layers. */
 static void rows_are_the_whole(void **state)
 {
     (void)state;
@@ -351,7 +352,7 @@ static void rows_are_the_whole(void **state)
     }
 }
 
-/* ---- train states -------------------------------------------------------------------------------------------------- */
+/* ---- train states ------------------------------------------------------------------------------------------------ */
 
 static void squares(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
                     void *user)

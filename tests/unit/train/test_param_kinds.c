@@ -1,4 +1,5 @@
-/* What parameters are: kinds that layers say, in lists, patterns, weight decay, partitions, Muon, LoRA and summaries. */
+/* What parameters are: kinds that layers say, in lists, patterns, weight decay, partitions, Muon, LoRA and
+ * summaries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include "tests/unit/support/running_layer.h"
 #include "tow/tow.h"
 
-/* ---- weight decay -------------------------------------------------------------------------------------------------- */
+/* ---- weight decay ------------------------------------------------------------------------------------------------ */
 
 static const char *last_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
 
@@ -73,7 +74,7 @@ static void decay_leaves_biases_alone(void **state)
     expect_decay(TOW_MODULE(&normed), sequence, kernels, 1);
 }
 
-/* ---- a layer that says what its parameters are ---------------------------------------------------------------------- */
+/* ---- a layer that says what its parameters are ------------------------------------------------------------------- */
 
 /* y = x (w + b) + gate: w is its kernel, b a bias for each head. */
 static tow_value own(tow_scope *scope, tow_value x)
