@@ -62,4 +62,11 @@ foreach(component ${CPACK_COMPONENTS_ALL})
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME} RENAME copyright
     COMPONENT ${component} EXCLUDE_FROM_ALL)
 endforeach()
+
+# Libraries of Debian are in the folder of their architecture; elsewhere than in packages they are where CMake puts them.
+set(CPACK_TOW_MULTIARCH "${CMAKE_LIBRARY_ARCHITECTURE}")
+set(CPACK_TOW_SYNOPSIS_libtow${TOW_SOVERSION} "neural-network layers in C (shared library)")
+set(CPACK_TOW_SYNOPSIS_libtow-dev "neural-network layers in C (development files)")
+set(CPACK_TOW_SYNOPSIS_tow-tools "neural-network layers in C (commands)")
+set(CPACK_POST_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/debian.cmake)
 include(CPack)

@@ -6,7 +6,7 @@ here=$(dirname "$(realpath "$0")")
 . "$here/common.sh"
 scratch=$1 cpack=$2 build=$3 program=$4
 fresh_directory "$scratch"
-needs dpkg-deb dpkg-shlibdeps file
+needs dpkg-deb dpkg-shlibdeps dpkg-architecture file
 
 quietly "$cpack" --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
 set -- packages/*.deb
@@ -47,7 +47,26 @@ for package in libtow0 libtow-dev tow-tools; do
     dpkg-deb -c packages/"$package"_*.deb >"$package.files"
     grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no licence"
     if grep -v ' \./\(usr/\?.*\)\?$' "$package.files"; then fail "$package has files outside of /usr"; fi
+    # As Debian counts: files in whole KiB, anything else as one; links are not what they point to.
+    size=$(awk '/ \.\/$/ { next } /^-/ { n += int(($3 + 1023) / 1024); next } { n++ } END { print n }' "$package.files")
+    [ "$(field "$package" Installed-Size)" = "$size" ] || fail "$package: Installed-Size: expected $size, found $(field "$package" Installed-Size)"
 done
+# Libraries are in the folder of their architecture, and what finds them knows.
+arch=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
+dpkg-deb -x packages/libtow-dev_*.deb library
+for file in libtow.so.0 libtow.so libtow.a pkgconfig/tow.pc cmake/tow/tow-config.cmake; do
+    [ -e "library/usr/lib/$arch/$file" ] || fail "usr/lib/$arch/$file is in no package"
+done
+[ "$(find library/usr/lib -maxdepth 1 -mindepth 1)" = "library/usr/lib/$arch" ] || fail "usr/lib has files beside $arch"
+mkdir configured
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(tow REQUIRED)\nadd_executable(user %s)\ntarget_link_libraries(user tow::tow m)\n' \
+    "$program" >configured/CMakeLists.txt
+quietly cmake -S configured -B configured/build "-DCMAKE_PREFIX_PATH=$PWD/library/usr"
+quietly cmake --build configured/build
+LD_LIBRARY_PATH="$PWD/library/usr/lib/$arch" quietly configured/build/user
+PKG_CONFIG_LIBDIR="$PWD/library/usr/lib/$arch/pkgconfig" pkg-config --libs tow >flags
+# shellcheck disable=SC2046
+quietly cc -o by_pkg_config "$program" -Ilibrary/usr/include $(cat flags) -lm
 if readelf -d tools/usr/bin/gpt | grep -q 'R.*PATH'; then fail "gpt in /usr/bin has a search path of its own"; fi
 
 # ---- a clean root ------------------------------------------------------------------------------------------------------
@@ -79,4 +98,4 @@ inside 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config /roo
     cd /root
     cc -o shared program.c $(pkg-config --cflags --libs tow) -lm && ./shared
     cc -o archive program.c $(pkg-config --cflags tow) -l:libtow.a $(pkg-config --static --libs tow) && ./archive'
-inside 'apt-get remove -y libtow0 && ! test -e /usr/bin/tow && ! test -e /usr/lib/libtow.so.0'
+inside 'apt-get remove -y libtow0 && ! test -e /usr/bin/tow && ! ls /usr/lib/*/libtow.so.0'
