@@ -1,6 +1,8 @@
 /* tow: check, print, run and differentiate graphs in textual form. This file reads the command line and dispatches. */
 #include <argp.h>
 #include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,19 +30,23 @@ static const struct command {
     const char *name;
     unsigned bit;
     tow_status (*run)(tool *t);
+    const char *files; /* as --help writes them */
+    const char *about;
 } commands[] = {
-    {"check", CHECK, tool_check},
-    {"print", PRINT, tool_print},
-    {"run", RUN, tool_run},
-    {"grad", GRAD, tool_grad},
-    {"residuals", RESIDUALS, tool_residuals},
-    {"count", COUNT, tool_count},
-    {"plan", PLAN, tool_plan},
-    {"vmap", VMAP, tool_vmap},
-    {"plot", PLOT, tool_plot},
-    {"convert-weights", CONVERT, tool_convert_weights},
-    {"tokenize", TOKENIZE, tool_tokenize},
-    {"primitives", PRIMITIVES, NULL},
+    {"check", CHECK, tool_check, "FILE", "types and invariants of the graph"},
+    {"print", PRINT, tool_print, "FILE", "the graph in its stable form"},
+    {"run", RUN, tool_run, "FILE", "its results on given inputs"},
+    {"grad", GRAD, tool_grad, "FILE", "the graph of its gradient, or with --run the gradient"},
+    {"residuals", RESIDUALS, tool_residuals, "FILE", "what reverse mode keeps from forward for backward"},
+    {"count", COUNT, tool_count, "FILE", "how often each primitive runs, forward and backward"},
+    {"plan", PLAN, tool_plan, "FILE", "instructions and memory of the compiled graph"},
+    {"vmap", VMAP, tool_vmap, "FILE", "the graph of many rows, or with --run its results"},
+    {"plot", PLOT, tool_plot, "FILE...",
+     "curves of logs of trainings: files of JSON lines or of TensorBoard's events, or directories of these"},
+    {"convert-weights", CONVERT, tool_convert_weights, "FILE",
+     "weights of another program as Tow's, or back, by --mapping"},
+    {"tokenize", TOKENIZE, tool_tokenize, "FILE", "a text as tokens of --tokenizer"},
+    {"primitives", PRIMITIVES, NULL, "", "all primitives with their operands, results and parameters; takes no file"},
 };
 enum {
     COMMAND_COUNT = sizeof commands / sizeof *commands
@@ -460,30 +466,71 @@ static tow_status read_wrt(tool *t, const char *text)
     return status;
 }
 
+/* ---- help ---------------------------------------------------------------------------------------------------------- */
+
+static const char about[] = "Checks, prints, runs, differentiates and batches graphs in textual form.\vCommands:";
+static const char exit_status[] = "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
+
+/* For argp: the list of commands behind the options. */
+static char *list_commands(int key, const char *text, void *input)
+{
+    (void)input;
+    if (key != ARGP_KEY_HELP_POST_DOC || !text) return (char *)(uintptr_t)text;
+    char *list = NULL;
+    size_t size;
+    FILE *file = open_memstream(&list, &size);
+    if (!file) return (char *)(uintptr_t)text;
+    fprintf(file, "%s\n", text);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) fprintf(file, "  %-9s  %s\n", commands[i].name, commands[i].about);
+    fprintf(file, "Options of one command: tow COMMAND --help. %s", exit_status);
+    fclose(file);
+    return list;
+}
+
+/* The command before or behind which the command line asks for help; NULL: it does not, or without a command. */
+static const struct command *help_of(int argc, char **argv)
+{
+    const struct command *command = NULL;
+    bool asks = false;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        asks = asks || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0;
+        if (!command) command = find_command(argv[i]);
+    }
+    return asks ? command : NULL;
+}
+
+static bool goes_with(const struct argp_option *option, const struct command *command)
+{
+    if (option->key == KEY_PASSES) return command->bit == PLAN;
+    for (size_t i = 0; i < APPLIES_COUNT; i++)
+        if (applies[i].key == option->key) return (applies[i].commands & command->bit) != 0;
+    return false;
+}
+
+/* The options of one command alone. */
+static int print_help(const struct command *command)
+{
+    struct argp_option options[sizeof argp_options / sizeof *argp_options] = {{0}};
+    size_t n = 0;
+    for (const struct argp_option *option = argp_options; option->name; option++)
+        if (goes_with(option, command)) options[n++] = *option;
+    char name[40], text[400];
+    snprintf(name, sizeof name, "tow %s", command->name);
+    snprintf(text, sizeof text, "Prints %s.\v%s", command->about, exit_status);
+    const struct argp argp = {options, NULL, command->files, text, NULL, NULL, NULL};
+    argp_help(&argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
+    return fflush(stdout) == 0 && !ferror(stdout) ? TOOL_OK : TOOL_FAILED;
+}
+
 int main(int argc, char **argv)
 {
-    static const char about[] =
-        "Checks, prints, runs, differentiates and batches graphs in textual form.\v"
-        "Commands:\n"
-        "  check      types and invariants of the graph\n"
-        "  print      the graph in its stable form\n"
-        "  run        its results on given inputs\n"
-        "  grad       the graph of its gradient, or with --run the gradient\n"
-        "  residuals  what reverse mode keeps from forward for backward\n"
-        "  count      how often each primitive runs, forward and backward\n"
-        "  plan       instructions and memory of the compiled graph\n"
-        "  vmap       the graph of many rows, or with --run its results\n"
-        "  plot       curves of logs of trainings: files of JSON lines or of TensorBoard's events, or directories of "
-        "these\n"
-        "  convert-weights  weights of another program as Tow's, or back, by --mapping\n"
-        "  tokenize   a text as tokens of --tokenizer\n"
-        "  primitives  all primitives with their operands, results and parameters; takes no file\n"
-        "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
-    static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, NULL, NULL};
+    static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, list_commands, NULL};
     tool t = {0};
     command_line line = {.t = &t};
     argp_program_version = "tow " TOW_VERSION;
     argp_err_exit_status = TOOL_USAGE;
+    const struct command *asked = help_of(argc, argv);
+    if (asked) return print_help(asked);
     if (argp_parse(&argp, argc, argv, 0, NULL, &line) != 0) { /* a bad command line has ended the program already */
         fputs("tow: out of memory\n", stderr);
         return TOOL_FAILED;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# command_line.sh TOW: files in and out, standard input, JSON, exit status.
+# command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 set -u
-tow=$1
+tow=$1 completion=$2
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
@@ -264,4 +264,18 @@ expect 2 'expected step or seconds' "$tow" plot b.jsonl -o c.svg --x years
 expect 2 'from 0 to below 1' "$tow" plot b.jsonl -o c.svg --smooth 1
 expect 2 "--y does not go with 'run'" "$tow" run double.tow --y loss
 expect 2 "--policy does not go with 'plot'" "$tow" plot b.jsonl -o c.svg --policy nothing
+
+# ---- help of one command: its options alone, which are those that bash completes ---------------------------------------------
+for command in check print run grad residuals count plan vmap plot convert-weights tokenize primitives; do
+    "$tow" "$command" --help >help || { echo "tow $command --help: exit status $?"; failed=1; }
+    head -n 1 help | grep -q "^Usage: tow $command " || { echo "tow $command --help begins with $(head -n 1 help)"; failed=1; }
+    sed -n 's/^  *\(-.,\)\{0,1\} *--\([a-z-]*\).*/--\2/p' help | sort >in_help
+    bash -c '. "$0"; COMP_WORDS=(tow "$1" --); COMP_CWORD=2; _tow_complete; printf "%s\n" "${COMPREPLY[@]}"' \
+        "$completion" "$command" | sed 's/=$//' | grep -vx -e --help | sort >in_completion
+    diff in_help in_completion || { echo "tow $command: --help (<) and the completion (>) differ"; failed=1; }
+done
+expect 0 '--keep-within=BYTES' "$tow" plan --help
+expect 0 '--tokenizer=DIR|FILE' "$tow" --json tokenize --help
+if "$tow" run --help | grep -e --mapping -e --keep-within; then echo "tow run --help has options of others"; failed=1; fi
+expect 0 '  tokenize   a text as tokens' "$tow" --help
 exit "$failed"
