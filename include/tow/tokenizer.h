@@ -105,7 +105,8 @@ TOW_API tow_status tow_tokenizer_encode(tow_tokenizer *tokenizer, const char *te
 
 /* The text of `count` ids, as the decoder of the file puts it together, written like snprintf: returns the length of
  * the whole text. skip_special: without special tokens. Ids that are not in the vocabulary are left out. Bytes that are
- * no UTF-8 become U+FFFD. Of memory that is missing the context tells, and the length is 0. */
+ * no UTF-8 become U+FFFD. The length is 0 where memory is missing or a regular expression of the file takes too many
+ * steps; the context has the message. */
 TOW_API size_t tow_tokenizer_decode(tow_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                                     char *text, size_t size);
 
