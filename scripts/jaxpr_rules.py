@@ -381,10 +381,12 @@ def general_reduction(c):
     n = len(c.xs) // 2
     xs, initial, axes = c.xs[:n], c.xs[n:], sorted(c.p["dimensions"])
     how = one_operation(c)
+    if xs[0].type.dtype == "bool":
+        how = BOOLEAN.get(how, how)
     if n == 1 and how in ("add", "mul", "max", "min", "and", "or", "xor"):
         name = "reduce_" + {"add": "sum", "mul": "prod"}.get(how, how)
         reduced = c.op(name, xs[0], axes=axes)
-        return [c.op(how, reduced, c.g.broadcast(initial[0], c.type.shape))]
+        return [c.short(c.op(how, reduced, c.g.broadcast(initial[0], c.type.shape)))]
     shape = xs[0].type.shape
     kept = [i for i in range(len(shape)) if i not in axes]
     rest = tuple(shape[i] for i in kept)
