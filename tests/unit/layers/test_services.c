@@ -323,6 +323,80 @@ static void test_golden(void **unused)
     free_results(&r);
 }
 
+/* ---- sums in choices and loops ----------------------------------------------------------------------------------- */
+
+static void sow_number(tow_scope *s, const char *name, double number, double initial)
+{
+    tow_sow_reduced(s, "losses", name, tow_scalar(tow_scope_trace(s), TOW_F32, number), initial, half_sum);
+}
+static tow_value sow_more(tow_scope *s, tow_value x)
+{
+    sow_number(s, "both", 4, 1);
+    sow_number(s, "one", 4, 10);
+    return x;
+}
+static tow_value sow_nothing(tow_scope *s, tow_value x)
+{
+    (void)s;
+    return x;
+}
+static void call_maybe(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    (void)n_in, (void)n_out;
+    const tow_function_layer more = TOW_FUNCTION(sow_more), nothing = TOW_FUNCTION(sow_nothing);
+    const tow_cond cond = TOW_COND(.yes = TOW_MODULE(&more), .no = TOW_MODULE(&nothing));
+    const tow_scan scan = TOW_SCAN(&more, .length = 3);
+    const tow_value yes = tow_scalar(tow_scope_trace(s), TOW_BOOL, ((const plain *)module)->chosen);
+    sow_number(s, "both", 2, 1); /* 1 + 2 / 2 */
+    tow_apply_here_n(s, &cond, 2, ((tow_value[]){yes, in[0]}), 1, out);
+    sow_number(s, "both", 6, 1);
+    out[0] = tow_apply(s, "scan", &scan, out[0]);
+}
+static const tow_module_class maybe_class = {"maybe", call_maybe};
+
+/* A branch that is not taken leaves a reduced value as it was; each iteration of a scan has its own. */
+static void test_reductions(void **unused)
+{
+    (void)unused;
+    for (int chosen = 0; chosen < 2; chosen++) {
+        const plain model = {{&maybe_class}, chosen};
+        const tow_type x = TYPE(TOW_F32, 2, 4);
+        tow_params *params, *state, *updates;
+        tow_graph *graph;
+        tow_array *in = exact_fractions(ctx, x), *out[8];
+        OK(tow_init_with_options(ctx, &model.module, 5, 1, &x, NULL, &params, &state));
+        const tow_model_options options = {.mutable_collections = NAMES("losses"), .updates = &updates};
+        OK(tow_forward(&model.module, params, 1, &x, &options, &graph));
+        OK(tow_evaluate(graph, &in, out));
+        const struct {
+            const char *path;
+            int64_t n;
+            double expected;
+        } rows[] = {{"losses/both", 1, chosen ? 7 : 5},
+                    {"losses/one", 1, chosen ? 12 : 10},
+                    {"losses/scan/{}/both", 3, 3},
+                    {"losses/scan/{}/one", 3, 12}};
+        assert_int_equal(tow_params_count(updates), 4);
+        for (size_t i = 0; i < 4; i++) {
+            size_t at = 0;
+            while (at < 4 && strcmp(tow_params_path(updates, at), rows[i].path) != 0) at++;
+            if (at == 4) fail_msg("nothing is called %s", rows[i].path);
+            assert_int_equal(tow_type_count(tow_array_type(out[1 + at])), rows[i].n);
+            for (int64_t e = 0; e < rows[i].n; e++)
+                if (array_element(out[1 + at], e) != rows[i].expected)
+                    fail_msg("%d %s: expected %g, found %g", chosen, rows[i].path, rows[i].expected,
+                             array_element(out[1 + at], e));
+        }
+        for (int i = 0; i < 5; i++) tow_array_release(out[i]);
+        tow_array_release(in);
+        tow_graph_release(graph);
+        tow_params_free(updates);
+        tow_params_free(params);
+        tow_params_free(state);
+    }
+}
+
 /* ---- mistakes ---------------------------------------------------------------------------------------------------- */
 
 static tow_value to_i32(tow_value before, tow_value value)
@@ -378,6 +452,7 @@ static void test_mistakes(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_mistakes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_reductions),
+                                       cmocka_unit_test(test_mistakes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
