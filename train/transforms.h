@@ -94,8 +94,4 @@ tow_value tow__bias(tow_update *update, const char *name, const tow__option *b, 
 bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_gradient_transform *transform,
                                 const void *frame);
 
-/* False, reported: a transform, or the list of a chain in it, lies on the stack below `frame`, that of the public function that got it. */
-bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_gradient_transform *transform,
-                                const void *frame);
-
 #endif
