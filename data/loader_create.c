@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "data/loader.h"
+#include "src/base/counts.h"
 
 enum {
     DEFAULT_PREFETCH = 2,
@@ -12,6 +13,9 @@ enum {
 
 static tow_status check_numbers(tow_context *ctx, const tow_loader_options *o)
 {
+    tow_status status = tow__check_count(ctx, "tow_loader_create", ".n_fields", o->n_fields);
+    if (!status) status = tow__check_count(ctx, "tow_loader_create", ".n_outputs", o->n_outputs);
+    if (status) return status;
     if (o->n_fields == 0 || !o->fields)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected at least one field, found %s",
                          o->n_fields > 0 ? "NULL" : "none");

@@ -8,6 +8,7 @@
 #include "layers/initializers.h"
 #include "layers/tree.h"
 #include "src/base/arithmetic.h"
+#include "src/base/counts.h"
 
 /* Calls the model in the root scope, or in the scope at m->at below it. */
 static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -110,6 +111,18 @@ static tow_status fill_store(tow_context *ctx, const tow__store *store, const ch
     return TOW_OK;
 }
 
+static tow_status check_arguments(tow_context *ctx, const char *caller, size_t n_inputs, size_t n_extra, size_t n_aux,
+                                  const tow_model_options *options)
+{
+    tow_status status = TOW_OK;
+    TRY(tow__check_count(ctx, caller, "n_inputs", n_inputs));
+    TRY(tow__check_count(ctx, caller, "n_extra", n_extra));
+    TRY(tow__check_count(ctx, caller, "n_aux", n_aux));
+    TRY(tow__check_count(ctx, caller, ".n_outputs of the model's options", options ? options->n_outputs : 0));
+done:
+    return status;
+}
+
 /* stack: the frame of the function that was called. */
 static tow_status init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                        const tow_type *input_types, const tow_model_options *options, tow_params **params,
@@ -122,7 +135,8 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
         return tow__missing(context, "tow_init", "a context, a model and a place for its parameters");
     if (!input_types && n_inputs > 0) return tow__missing(context, "tow_init", "%zu input_types", n_inputs);
     TOW__ARITHMETIC(false);
-    tow_status status = check_at(context, "tow_init", options);
+    tow_status status = check_arguments(context, "tow_init", n_inputs, 0, 0, options);
+    if (!status) status = check_at(context, "tow_init", options);
     if (status) return status;
     if (!tow__check_stack(context, "tow_init", model, stack)) return tow_context_status(context);
     tow__frame frame = {0};
@@ -390,7 +404,8 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
         return tow__missing(params ? params->ctx : NULL, caller, "a model, its parameters and a place for the graph");
     if ((!b->input_types && b->n_inputs > 0) || (!b->extra_types && b->n_extra > 0))
         return tow__missing(params->ctx, caller, "%zu input_types and %zu extra_types", b->n_inputs, b->n_extra);
-    tow_status status = check_at(params->ctx, caller, options);
+    tow_status status = check_arguments(params->ctx, caller, b->n_inputs, b->n_extra, b->n_aux, options);
+    if (!status) status = check_at(params->ctx, caller, options);
     if (status) return status;
     if (!tow__check_stack(params->ctx, caller, b->module, b->frame)) return tow_context_status(params->ctx);
     TOW__ARITHMETIC(false);

@@ -7,6 +7,7 @@
  * same types in all programs: there is one array for each. Outputs and sown values belong to their program. */
 #include "layers/keys.h"
 #include "layers/params.h"
+#include "src/base/counts.h"
 #include "src/base/dtypes.h"
 #include "tow/autodiff.h"
 #include "tow/model.h"
@@ -181,6 +182,10 @@ done:
 
 static tow_status check_options(tow_context *ctx, const char *caller, const tow_model_function_options *o)
 {
+    tow_status status = TOW_OK;
+    TRY(tow__check_count(ctx, caller, ".n_inputs", o->n_inputs));
+    TRY(tow__check_count(ctx, caller, ".n_extra", o->n_extra));
+    TRY(tow__check_count(ctx, caller, ".n_aux", o->n_aux));
     if (o->model && o->model->updates)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "%s: expected .model without .updates; a call gives them in its results", caller);
@@ -189,7 +194,8 @@ static tow_status check_options(tow_context *ctx, const char *caller, const tow_
                          "%s: expected .compile without .consumers, .donations and .plan_only; take the graph of "
                          "tow_model_program_at for a program of your own",
                          caller);
-    return TOW_OK;
+done:
+    return status;
 }
 
 static tow_status make_function(const char *caller, const tow_module *model, const tow_params *params,

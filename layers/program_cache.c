@@ -1,6 +1,6 @@
 /* A cache of programs by the types of their inputs. Entries stand in the order of their last use, the latest first, so that
  * the last one is the one to free. There are few of them: a search walks the list. */
-#include "src/base/base.h"
+#include "src/base/counts.h"
 #include "tow/model.h"
 
 enum {
@@ -24,6 +24,8 @@ tow_status tow_program_cache_create(tow_context *context, const tow_program_cach
         return tow__fail(context, TOW_INVALID_ARGUMENT,
                          "tow_program_cache_create: expected a .limit of 0 to %d programs, found %zu", LARGEST_LIMIT,
                          options->limit);
+    tow_status status = tow__check_count(context, "tow_program_cache_create", ".n_types", options->n_types);
+    if (status) return status;
     tow_program_cache *made = tow__alloc(context, 1, sizeof *made);
     if (!made) return TOW_OUT_OF_MEMORY;
     made->ctx = context;

@@ -6,6 +6,7 @@
 #include "layers/params.h"
 #include "layers/tree.h"
 #include "src/base/arithmetic.h"
+#include "src/base/counts.h"
 #include "src/io/json.h"
 #include "tow/program.h"
 #include "train/average.h"
@@ -69,6 +70,19 @@ done:
     return status;
 }
 
+static tow_status check_counts(tow_context *ctx, const tow_train_options *o)
+{
+    static const char function[] = "tow_train_create";
+    tow_status status = TOW_OK;
+    TRY(tow__check_count(ctx, function, ".n_inputs", o->n_inputs));
+    TRY(tow__check_count(ctx, function, ".n_extra", o->n_extra));
+    TRY(tow__check_count(ctx, function, ".n_aux", o->n_aux));
+    TRY(tow__check_count(ctx, function, ".micro_batches", o->micro_batches));
+    TRY(tow__check_count(ctx, function, ".other_shapes", o->other_shapes));
+done:
+    return status;
+}
+
 static tow_status check_options(tow_context *ctx, const tow_module *model, const tow_train_options *options)
 {
     if (!model || !options || !options->loss)
@@ -93,7 +107,7 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: expected .model without .state, .mutable_collections, .updates and .capture; the train "
             "state makes the variables itself and every step may change them");
-    return TOW_OK;
+    return check_counts(ctx, options);
 }
 
 /* What needs all gradients before the first update. */

@@ -5,6 +5,7 @@
  *
  * A rule may call its own function with its rule. The calls whose rules are being traced stand in a list that starts at the
  * trace; a call that equals one of them becomes custom_self, which says how many rules further out its own one stands. */
+#include "src/base/counts.h"
 #include "tow/custom.h"
 
 #include "src/autodiff/custom.h"
@@ -364,7 +365,11 @@ static void record(call *c, const tow_custom_options *options, const tow_value *
 {
     tow__body bodies[MOST_FUNCTIONS] = {{0}};
     int64_t level;
-    bool fine = begin(c, options, inputs, outputs);
+    bool fine = c->n_residuals <= TOW__MOST_VALUES;
+    if (!fine)
+        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s: n_residuals: expected at most %d, found %zu", c->op,
+                       (int)TOW__MOST_VALUES, c->n_residuals);
+    fine = fine && begin(c, options, inputs, outputs);
     tow__clear(c->n_out, outputs);
     if (!fine) return;
     c->outside = tow__open_call(c->t);

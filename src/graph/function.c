@@ -1,5 +1,6 @@
 /* Tracing of C functions, and recording the equations of a graph again. */
 #include "src/base/arithmetic.h"
+#include "src/base/counts.h"
 #include "src/graph/builder.h"
 #include "tow/autodiff.h"
 
@@ -43,6 +44,9 @@ tow_status tow_trace_function(tow_context *context, tow_function function, void 
     if (!context || !function || !graph)
         return tow__missing(context, __func__, "a context, a function and a place for the graph");
     if (!input_types && n_inputs > 0) return tow__missing(context, __func__, "%zu input_types", n_inputs);
+    tow_status status = tow__check_count(context, __func__, "n_inputs", n_inputs);
+    if (!status) status = tow__check_count(context, __func__, "n_outputs", n_outputs);
+    if (status) return status;
     TOW__ARITHMETIC(false);
     tow_trace *t = tow__trace_begin(context);
     if (!t) return TOW_OUT_OF_MEMORY;
