@@ -417,8 +417,9 @@ static tow_status update_checked(tow_optimizer_state *o, tow_array *const *gradi
                          "tow_optimizer_update: %s takes the loss; call tow_optimizer_update_with_loss", o->loss_taker);
     tow_status status = check_gradients(o, gradients);
     if (status != TOW_OK) return status;
-    if (tow_is_cancelled(o->ctx) && !tow__cancellation_shielded())
-        return tow__fail(o->ctx, TOW_CANCELLED, "tow_optimizer_update: cancelled (tow_cancel); nothing has changed");
+    const tow__cancel_reason reason = tow__cancel_reason_of(o->ctx);
+    if (reason != TOW__GOES_ON && !tow__cancellation_shielded())
+        return tow__fail_cancelled(o->ctx, reason, "tow_optimizer_update", "nothing has changed");
     tow__cancellation *before = tow__cancellation_shield();
     status = update(o, gradients, loss);
     tow__cancellation_enter(before);

@@ -117,7 +117,27 @@ TOW_API int tow_context_threads(const tow_context *context);
 TOW_API void tow_cancel(tow_context *context);
 /* Programs run again. Only while none runs can the caller know what that means for it. */
 TOW_API void tow_cancel_reset(tow_context *context);
+/* Would a program end now: is the context cancelled, or the request at hand, or has that one's deadline passed? */
 TOW_API bool tow_is_cancelled(const tow_context *context);
+/* A request: all that the programs of a context compute for one question, for which a server has so much time. It begins and
+ * ends on the context's thread; the next one ends it, too. Its number is never given out again by this context, and never
+ * 0. While it lasts, its programs end within 10 milliseconds, as tow_cancel says and with the same promises about state, once
+ * somebody has cancelled it or its deadline has passed, and programs that begin then end at once. Afterwards nothing of it
+ * is left: whoever cancels a request that has ended, as a watchdog may that comes late, cancels nothing.
+ *
+ *     tow_request request = tow_request_begin(context, 0.2);
+ *     status = tow_model_call(function, &arguments, &results);      TOW_CANCELLED after 200 milliseconds
+ *     tow_request_end(context);
+ *
+ * seconds: from now until the deadline; INFINITY: none; 0, less and NaN: it has passed. A deadline needs no second thread:
+ * programs look at the clock (CLOCK_MONOTONIC) where they look whether somebody cancelled them, which costs some tens of
+ * nanoseconds for each call of a kernel or block of work. A context of NULL is accepted: request 0. */
+typedef uint64_t tow_request;
+TOW_API tow_request tow_request_begin(tow_context *context, double seconds);
+TOW_API void tow_request_end(tow_context *context);
+/* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel. NULL is
+ * accepted. */
+TOW_API void tow_cancel_request(tow_context *context, tow_request request);
 /* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
  * like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);

@@ -30,8 +30,12 @@ struct tow_context {
     struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
     void (*debug_write)(void *user, const char *text, size_t length); /* of debug_print; NULL: standard output */
     void *debug_user;
-    atomic_int cancelled; /* somebody asked (src/base/cancel.h) */
-    uint64_t hash_seed;   /* of tables (src/base/hash.h) */
+    atomic_int cancelled;         /* somebody asked (src/base/cancel.h) */
+    tow_request requests;         /* begun so far */
+    _Atomic(tow_request) request; /* the one at hand; 0: none */
+    _Atomic(tow_request) cancelled_request;
+    _Atomic(int64_t) deadline; /* of the request at hand, nanoseconds of CLOCK_MONOTONIC; INT64_MAX: none */
+    uint64_t hash_seed;        /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */

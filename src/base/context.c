@@ -45,6 +45,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->bytes = bytes;
+    atomic_init(&ctx->deadline, INT64_MAX);
     ctx->products = memcpy((char *)ctx + CONTEXT_BYTES, products, products_bytes);
     ctx->hash_seed = tow__hash_seed(ctx);
     tow__arena_init(&ctx->trace_memory, ctx);

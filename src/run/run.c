@@ -206,16 +206,13 @@ static tow_status run_all(tow__executable *x)
     TOW__ARITHMETIC(x->flush_subnormals);
     const bool shielded = tow__cancellation_shielded(); /* within a run that goes to its end */
     x->failure = TOW_OK;
-    x->cancellation.asked = shielded ? NULL : &x->ctx->cancelled;
-    atomic_store_explicit(&x->cancellation.seen, 0, memory_order_relaxed);
+    tow__cancellation_begin(&x->cancellation, shielded ? NULL : x->ctx);
     tow__cancellation *before = shielded ? tow__cancellation_now() : tow__cancellation_enter(&x->cancellation);
     run_calls(x);
     tow__cancellation_enter(before);
-    if (x->failure != TOW_OK || !atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed)) return x->failure;
-    return tow__fail(
-        x->ctx, TOW_CANCELLED,
-        "the program was cancelled (tow_cancel) and its outputs hold anything; tow_cancel_reset lets programs "
-        "run again");
+    const int reason = atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed);
+    if (x->failure != TOW_OK || reason == TOW__GOES_ON) return x->failure;
+    return tow__fail_cancelled(x->ctx, (tow__cancel_reason)reason, "the program", "its outputs hold anything");
 }
 
 static tow_status check_array(const tow__executable *x, const char *what, size_t index, const tow__argument *expected,
