@@ -128,6 +128,9 @@ static void read_options(tow_generator *g, const tow_generator_options *options)
     if (o->chunk == 0) o->chunk = 512;
     if (o->sequences == 0) o->sequences = 1;
     if (o->beams == 0) o->beams = 1;
+    if (o->compile) g->compile = *o->compile;
+    if (!g->compile.shared_arena) g->compile.shared_arena = g->shared_arena;
+    o->compile = &g->compile;
 }
 
 tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
@@ -143,6 +146,7 @@ tow_status tow_generator_create(tow_context *context, const tow_module *model, c
     tow_generator *g = tow__alloc(context, 1, sizeof *g);
     if (!g) return TOW_OUT_OF_MEMORY;
     *g = (tow_generator){.ctx = context, .fresh = true};
+    TRY(tow_shared_arena_create(context, &g->shared_arena));
     read_options(g, options);
     TRY(check_options(context, &g->options));
     g->batch = g->options.batch;
@@ -174,6 +178,7 @@ void tow_generator_free(tow_generator *g)
     if (!g) return;
     tow__decoder_close(&g->prompts);
     tow__decoder_close(&g->several);
+    tow_shared_arena_free(g->shared_arena);
     for (size_t i = 0; i < TOW__MODEL_INPUTS; i++) {
         tow_array_release(g->inputs[i]);
         tow_array_release(g->repeated[i]);

@@ -7,7 +7,9 @@
 
 struct tow_generator {
     tow_context *ctx;
-    tow_generator_options options;
+    tow_generator_options options;  /* .compile points to compile */
+    tow_compile_options compile;    /* of all programs, */
+    tow_shared_arena *shared_arena; /* which compute in this arena, unless the caller has given another */
     tow__decoder prompts, several;
     tow__decoder *sequences;      /* &several, or &prompts if each prompt has one sequence */
     const tow__decoder *last;     /* which of them ran last: its outputs are those of the last choice */

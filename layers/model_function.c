@@ -24,6 +24,7 @@ struct tow_model_function {
     tow_params *gradients; /* [n_wrt], NULL without */
     tow_params *updates;   /* of the variables that calls may change, from the first program on */
     tow_program_cache *cache;
+    tow_shared_arena *shared_arena;                /* of its programs */
     size_t n_params, n_state, n_inputs, n_streams; /* n_inputs: extra ones counted */
     tow_array **inputs;                            /* of a program */
     tow_type *types;                               /* [n_inputs] of the call */
@@ -107,14 +108,15 @@ static tow_status make(void *user, const tow_type *types, tow_program **program,
 {
     tow_model_function *f = user;
     static const tow_compile_options as_in_training = {.flush_subnormals = true};
+    tow_compile_options compile = f->options.compile ? *f->options.compile : as_in_training;
     tow_status status = TOW_OK;
     tow_params *changes = NULL;
     made *m = tow__alloc(f->ctx, 1, sizeof *m);
     if (!m) return TOW_OUT_OF_MEMORY;
     TRY(make_graphs(f, types, m, &changes));
     TRY(make_outputs(f, m, changes));
-    TRY(tow_compile(f->ctx, m->gradient ? m->gradient : m->graph,
-                    f->options.compile ? f->options.compile : &as_in_training, program));
+    if (!compile.shared_arena) compile.shared_arena = f->shared_arena;
+    TRY(tow_compile(f->ctx, m->gradient ? m->gradient : m->graph, &compile, program));
     *data = m;
 done:
     tow_params_free(changes);
@@ -175,6 +177,7 @@ static tow_status make_lists(tow_model_function *f, const tow_params *params, co
         TRY(tow_array_create(f->ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &f->inputs[n + i]));
     const tow_program_cache_options cache = {
         .n_types = f->n_inputs, .limit = f->options.limit, .make = make, .free_data = free_made, .user = f};
+    TRY(tow_shared_arena_create(f->ctx, &f->shared_arena));
     TRY(tow_program_cache_create(f->ctx, &cache, &f->cache));
 done:
     return status;
@@ -248,6 +251,7 @@ void tow_model_function_free(tow_model_function *f)
     tow_context *ctx = f->ctx;
     const size_t n = f->n_params + f->n_state + f->n_inputs;
     tow_program_cache_free(f->cache);
+    tow_shared_arena_free(f->shared_arena);
     if (f->inputs) {
         for (size_t i = 0; i < f->n_streams; i++) tow_array_release(f->inputs[n + i]);
         tow__free(ctx, f->inputs, n + f->n_streams + 1, sizeof *f->inputs);
@@ -361,6 +365,13 @@ tow_status tow_model_prepare(tow_model_function *f, const tow_type *input_types,
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 size_t tow_model_programs(const tow_model_function *f) { return f ? tow_program_cache_count(f->cache) : 0; }
+
+size_t tow_model_arena_bytes(const tow_model_function *f)
+{
+    if (!f) return 0;
+    const tow_compile_options *compile = f->options.compile;
+    return tow_shared_arena_bytes(compile && compile->shared_arena ? compile->shared_arena : f->shared_arena);
+}
 
 tow_model_program tow_model_program_at(const tow_model_function *f, size_t index)
 {

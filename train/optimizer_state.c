@@ -99,8 +99,10 @@ static tow_status compile(tow_optimizer_state *o, const tow_graph *graph, size_t
     const size_t n_written = o->search ? 0 : n; /* parameters that the program writes */
     for (size_t i = 0; i < n_written; i++) donations[i] = (tow_donation){i, i};
     for (size_t i = 0; i < n_slots; i++) donations[n_written + i] = (tow_donation){n + i, 2 * n + i};
-    const tow_compile_options options = {
-        .flush_subnormals = true, .donations = donations, .n_donations = n_written + n_slots};
+    const tow_compile_options options = {.flush_subnormals = true,
+                                         .donations = donations,
+                                         .n_donations = n_written + n_slots,
+                                         .shared_arena = o->shared_arena};
     tow_status status = tow_compile(o->ctx, graph, &options, program);
     tow__free(o->ctx, donations, n + n_slots + 1, sizeof *donations);
     return status;
@@ -213,6 +215,11 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     if (options->examples && options->line_search)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: found .examples and .line_search; a search takes the gradients of one loss");
+    if (one_by_one && options->shared_arena)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected no .shared_arena with .one_by_one, whose updates run within other "
+                         "programs; leave one of the two out");
+    o->shared_arena = options->shared_arena;
     const uint32_t n = o->params->names.count;
     for (uint32_t i = 0; i < n; i++)
         if (!tow_dtype_is_float(o->params->types[i].dtype))
@@ -551,7 +558,7 @@ size_t tow__optimizer_workspace(const tow_optimizer_state *o)
         const tow_program *program = o->row_updates ? o->row_updates[i].program : i == 0 ? o->program : NULL;
         if (!program) continue;
         const tow_program_bytes b = tow_program_get_bytes(program);
-        bytes += b.arena + b.constants;
+        bytes += (o->shared_arena ? 0 : b.arena) + b.constants;
     }
     if (o->norm) bytes += tow__norm_bytes(o->norm);
     return bytes;

@@ -56,7 +56,8 @@ static void take_gradient(void *user, int64_t first, int64_t count, const void *
 static tow_status compile_gradient(tow_train_state *s, tow__train_program *p)
 {
     tow_context *ctx = s->ctx;
-    tow_compile_options options = {.flush_subnormals = true, .keep_within = s->options.keep_within};
+    tow_compile_options options = {
+        .flush_subnormals = true, .keep_within = s->options.keep_within, .shared_arena = s->shared_arena};
     if (!s->early) return tow_compile(ctx, p->step_graph, &options, &p->program);
     tow_consumer *consumers = tow__alloc(ctx, s->n_params, sizeof *consumers);
     if (!consumers) return TOW_OUT_OF_MEMORY;
@@ -90,7 +91,8 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
 {
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, true, &p->loss_graph));
-    TRY(tow_compile(s->ctx, p->loss_graph, &(tow_compile_options){.flush_subnormals = true}, &p->program));
+    TRY(tow_compile(s->ctx, p->loss_graph,
+                    &(tow_compile_options){.flush_subnormals = true, .shared_arena = s->shared_arena}, &p->program));
 done:
     return status;
 }

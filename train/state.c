@@ -43,7 +43,8 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
                              &(tow_optimizer_options){.one_by_one = options->early_update,
                                                       .every = state->micro_batches,
                                                       .weighted = options->weighted && state->micro_batches > 1,
-                                                      .skip_not_finite = options->skip_not_finite},
+                                                      .skip_not_finite = options->skip_not_finite,
+                                                      .shared_arena = state->early ? NULL : state->shared_arena},
                              &state->optimizer));
 done:
     return status;
@@ -175,6 +176,7 @@ static tow_status make_programs(tow_train_state *s)
     if (!s->types) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < s->n_inputs; i++)
         s->types[i] = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
+    TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
     TRY(tow__train_programs_create(s, false));
     TRY(tow__train_program_for(s, s->types, false, &p));
     TRY(make_optimizer(s, o));
@@ -239,6 +241,7 @@ void tow_train_free(tow_train_state *s)
     }
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);
+    tow_shared_arena_free(s->shared_arena);
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);
     tow__norm_free(s->norm);
@@ -332,18 +335,38 @@ static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_progra
     return bytes;
 }
 
+/* The program of the cache that needs most of the arena. */
+static tow_program_bytes largest_of(const tow_program_cache *cache)
+{
+    tow_program_bytes largest = {0};
+    tow_cached_program entry;
+    for (size_t i = 0; (entry = tow_program_cache_at(cache, i)).program; i++) {
+        const tow_program_bytes b = tow_program_get_bytes(entry.program);
+        if (i == 0 || b.arena > largest.arena) largest = b;
+    }
+    return largest;
+}
+
+/* What each program of a cache has for itself. */
+static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_cache *cache)
+{
+    size_t bytes = 0;
+    tow_cached_program entry;
+    for (size_t i = 0; (entry = tow_program_cache_at(cache, i)).program; i++)
+        bytes += tow_program_get_bytes(entry.program).constants + bytes_of_outputs(s, entry.data);
+    return bytes;
+}
+
+/* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that. What
+ * the optimiser needs beyond, and what programs have needed that are freed now, is workspace. */
 static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
 {
-    tow_cached_program entry;
-    for (size_t i = 0; (entry = tow_program_cache_at(s->steps, i)).program; i++) {
-        const tow_program_bytes b = tow_program_get_bytes(entry.program);
-        bytes->residuals += b.residuals;
-        bytes->workspace += b.arena - b.residuals + b.constants + bytes_of_outputs(s, entry.data);
-    }
-    for (size_t i = 0; (entry = tow_program_cache_at(s->evaluations, i)).program; i++) {
-        const tow_program_bytes b = tow_program_get_bytes(entry.program);
-        bytes->evaluation += b.arena + b.constants + bytes_of_outputs(s, entry.data);
-    }
+    const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);
+    const size_t beyond = evaluation.arena > step.arena ? evaluation.arena - step.arena : 0;
+    bytes->residuals = step.residuals;
+    bytes->evaluation = beyond + bytes_beside_arenas(s, s->evaluations);
+    bytes->workspace =
+        tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
 }
 
 tow_train_bytes tow_train_get_bytes(const tow_train_state *s)

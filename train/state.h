@@ -49,6 +49,7 @@ struct tow_train_state {
     const tow_module *model; /* to compile other shapes */
     tow_train_options options;
     tow_program_cache *steps, *evaluations;
+    tow_shared_arena *shared_arena; /* of the programs in both, and of the optimiser */
     tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
     const tow__train_program *last; /* whose aux values are asked for */
     /* inputs: params..., variables..., the caller's n_inputs, one key per stream. outputs: loss, aux..., updates...,

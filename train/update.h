@@ -79,6 +79,7 @@ struct tow_optimizer_state {
     uint32_t n_groups;
     tow_array **number_arrays, **report_arrays;
     tow_graph *graph;
+    tow_shared_arena *shared_arena; /* of the program, which holds it; NULL: one of its own */
     tow_program *program;
     tow_array **inputs, **outputs; /* of the program */
     tow__row_update *row_updates;  /* [parameters], instead of it */

@@ -74,8 +74,9 @@ TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, s
 /* ---- a model as a function of arrays ----------------------------------------------------------------------------- */
 
 /* A model made callable. A call gets arrays of any shapes that the model takes; for each combination of their types a
- * program is compiled when it first comes, and kept. All of these programs share the parameters, the variables, and the
- * arrays that gradients and new variables are written to. After the first call with inputs of some types, others of the same
+ * program is compiled when it first comes, and kept. All of these programs share the parameters, the variables, the
+ * arrays that gradients and new variables are written to, and one arena (tow_shared_arena), since one thread runs them one
+ * after the other. After the first call with inputs of some types, others of the same
  * types allocate nothing.
  *
  *     tow_model_function_options options = {.n_inputs = 1, .n_extra = 1, .loss = mean_cross_entropy};
@@ -161,6 +162,9 @@ typedef struct tow_model_program {
 /* How many programs there are now, and one of them: index 0 ran last. A struct of zeros behind the last one. */
 TOW_API size_t tow_model_programs(const tow_model_function *function);
 TOW_API tow_model_program tow_model_program_at(const tow_model_function *function, size_t index);
+/* Bytes of the one arena that all programs of the function share: those of the largest that was made so far. A program's
+ * tow_program_get_bytes says how many of them it needs. With .compile.shared_arena, of that one. */
+TOW_API size_t tow_model_arena_bytes(const tow_model_function *function);
 /* The parameters that gradients are taken of: how many, and which inputs of .graph they are, in increasing order. */
 TOW_API size_t tow_model_wrt(const tow_model_function *function, const size_t **indices);
 

@@ -623,6 +623,9 @@ typedef struct tow_optimizer_options {
      * the parameters. */
     int64_t examples;
     bool line_search; /* tow_optimizer_line_search instead of tow_optimizer_update */
+    /* The arena in which updates compute: that of the programs which make the gradients, as training states share it
+     * (tow/program.h). Not with .one_by_one, where updates run while such a program does. NULL: one of its own. */
+    tow_shared_arena *shared_arena;
 } tow_optimizer_options;
 
 /* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The

@@ -30,6 +30,20 @@ typedef struct tow_donation {
     size_t output, input;
 } tow_donation;
 
+/* One arena for programs that never run at once, in place of one for each: as large as the largest of them needs. The
+ * programs of a model function, of a generator and of a training state share one; for caches of one's own
+ * (tow_program_cache) it is made here. Programs of one context, whose thread runs them one after the other: a program that
+ * is run while another of the arena runs, by a function of the caller's that this one calls, is refused. Between runs
+ * nothing lives in an arena (constants, results and donated state are elsewhere), so programs may run in any order. */
+typedef struct tow_shared_arena tow_shared_arena;
+/* Takes no memory for an arena yet. Error: TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_shared_arena_create(tow_context *context, tow_shared_arena **arena);
+/* Programs keep it until the last of them is freed. NULL is accepted. */
+TOW_API void tow_shared_arena_free(tow_shared_arena *arena);
+/* Bytes of the arena: those of the largest program compiled with it so far (tow_program_bytes.arena, in units of 64). 0 for
+ * NULL. */
+TOW_API size_t tow_shared_arena_bytes(const tow_shared_arena *arena);
+
 typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
     const tow_consumer *consumers; /* copied; each names another output */
@@ -54,6 +68,7 @@ typedef struct tow_compile_options {
      * then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not keep. The
      * same bits; bodies of scans are left alone. Compiles the graph several times. */
     size_t keep_within;
+    tow_shared_arena *shared_arena; /* NULL: an arena of its own */
     bool plan_only; /* no memory: the program can be asked, printed and checked, but not run */
     /* Names of passes of the compiler that are left out (tow_pass_name), NULL behind the last; NULL: none. For measuring,
      * and for finding the pass behind a wrong result: slower, the same bits. */
@@ -76,7 +91,7 @@ TOW_API bool tow_pass_required(size_t index);
 /* Exact sizes in bytes, known before the first run. */
 typedef struct tow_program_bytes {
     size_t inputs, outputs; /* arrays that the caller holds; donated inputs are outputs, too, and count once */
-    size_t arena;           /* everything else: intermediates, residuals, workspace */
+    size_t arena;           /* everything else: intermediates, residuals, workspace; of a shared arena, what it needs */
     size_t lower_bound; /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
     size_t residuals;   /* of the arena: values made in the forward pass of a gradient and read in the backward pass;
                                inputs and what waits in an output array are not part of it */
@@ -84,8 +99,9 @@ typedef struct tow_program_bytes {
 } tow_program_bytes;
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
- * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads and for consumers
- * of what is not there or taken already, TOW_TYPE_MISMATCH for those whose input has another type. */
+ * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads, for a
+ * shared arena of another context or one in which a program runs, and for consumers of what is not there or taken
+ * already, TOW_TYPE_MISMATCH for those whose input has another type. */
 TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                tow_program **program);
 /* NULL is accepted. */
@@ -108,8 +124,8 @@ TOW_API tow_status tow_program_check(const tow_program *program);
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
  * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is donated
  * to it. Allocates nothing.
- * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array and for a
- * program that was compiled with .plan_only. */
+ * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array, for a
+ * program that was compiled with .plan_only, and while another program of its shared arena runs. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);
 
 /* From here on (or no longer) notes when each instruction of a run begins and ends. Programs that do not record pay

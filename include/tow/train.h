@@ -226,11 +226,14 @@ TOW_API const tow_program *tow_train_program(const tow_train_state *state);
  * (gpt calls it the peak. tow_program_draw_memory shows the bytes of the step's program that are alive, which are less.) */
 typedef struct tow_train_bytes {
     size_t parameters, gradients, optimizer;
-    size_t variables;  /* of other collections, before and after a step */
-    size_t residuals;  /* made in the forward pass, read in the backward pass */
-    size_t workspace;  /* the rest of the program's arena, its constants, the loss and the optimiser's sums */
-    size_t evaluation; /* arenas of evaluation programs */
-    size_t averages;   /* and what updates them */
+    size_t variables; /* of other collections, before and after a step */
+    size_t residuals; /* made in the forward pass, read in the backward pass, by the largest program of a step */
+    size_t
+        workspace; /* the rest of its arena, which programs for all shapes share, and of all these programs the constants and
+                        * the loss; the optimiser's sums */
+    size_t
+        evaluation;  /* of evaluation programs: constants, losses, and what the same arena is larger because of them */
+    size_t averages; /* and what updates them */
     size_t total;
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);

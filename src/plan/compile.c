@@ -18,6 +18,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->plan_only = options->plan_only;
         p->keep_within = options->keep_within;
         p->flush_subnormals = options->flush_subnormals;
+        p->shared_arena = options->shared_arena;
     }
     if (options) TRY(tow__select_passes(p, options));
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
@@ -82,6 +83,11 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     if (program) *program = NULL;
     if (!ctx || !graph || !program)
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
+    if (options && options->shared_arena && options->shared_arena->ctx != ctx)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_compile: expected a .shared_arena of this context, found one of another; make one for each "
+            "context");
     TOW__ARITHMETIC(false);
     int threads = options && options->threads ? options->threads : ctx->threads;
     tow__remat_budget budget = {0};
@@ -101,7 +107,10 @@ void tow_program_free(tow_program *p)
     tow_context *ctx = p->ctx;
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
     tow__recording_free(p->executable.recording);
-    if (p->executable.arena) tow__free_aligned(ctx, p->executable.arena, p->executable.arena_size);
+    if (p->executable.shared_arena)
+        tow_shared_arena_free(p->executable.shared_arena);
+    else
+        tow__free_aligned(ctx, p->executable.arena, p->executable.arena_size);
     tow__arena_free(&p->memory);
     tow_graph_release(p->graph);
     tow__free(ctx, p, 1, sizeof *p);

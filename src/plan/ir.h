@@ -200,6 +200,7 @@ struct tow_program {
     bool *consumed;                   /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;                   /* 0: where there are no rows */
     bool plan_only, flush_subnormals; /* of the options */
+    tow_shared_arena *shared_arena;   /* of the options */
     bool left_out[TOW__PASSES];       /* by number of the pass */
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
     void *after_pass_user;

@@ -18,6 +18,7 @@
 #include "src/base/base.h"
 #include "src/base/cancel.h"
 #include "src/kernels/kernel.h"
+#include "src/run/shared_arena.h"
 #include "tow/program.h"
 
 #define TOW__NONE UINT32_MAX
@@ -142,8 +143,10 @@ typedef struct tow__executable {
     tow__argument *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
     const tow__kernel *copy; /* of initial values of carries */
-    char *arena;             /* NULL: planned only */
+    char *arena; /* NULL: planned only; where calls point to, which a run moves if the shared arena has moved */
     size_t arena_size;
+    tow_shared_arena *shared_arena; /* that the arena belongs to; NULL: to the program */
+    uint32_t arena_base;            /* moves the arena of a shared arena */
     bool flush_subnormals;
     tow_status failure; /* of a host function, which ends the run */
     /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave: from

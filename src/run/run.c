@@ -230,6 +230,21 @@ static tow_status check_array(const tow__executable *x, const char *what, size_t
                      tow__type_name(tow_array_type(array)).text);
 }
 
+/* The arena is where the shared one is now. */
+static tow_status enter_arena(tow__executable *x)
+{
+    if (!x->shared_arena) return TOW_OK;
+    if (!tow__shared_arena_enter(x->shared_arena))
+        return tow__fail(
+            x->ctx, TOW_INVALID_ARGUMENT,
+            "tow_program_run: expected that no other program of its shared arena runs, found one that does; "
+            "give programs that run within others a shared arena of their own");
+    if (x->arena == x->shared_arena->memory) return TOW_OK;
+    x->arena = x->shared_arena->memory;
+    move_base(x, x->arena_base, x->arena);
+    return TOW_OK;
+}
+
 tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array *const *outputs)
 {
     tow_status status = TOW_OK;
@@ -242,6 +257,7 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
                          x->n_inputs, x->n_outputs);
     for (uint32_t i = 0; i < x->n_inputs; i++) TRY(check_array(x, "input", i, &x->inputs[i], inputs[i]));
     for (uint32_t i = 0; i < x->n_outputs; i++) TRY(check_array(x, "output", i, &x->outputs[i], outputs[i]));
+    TRY(enter_arena(x));
     for (uint32_t i = 0; i < x->n_inputs; i++) move_base(x, i, tow_array_data(inputs[i]));
     for (uint32_t i = 0; i < x->n_outputs; i++)
         if (!x->outputs[i].absent) move_base(x, x->n_inputs + i, tow_array_data(outputs[i]));
@@ -250,6 +266,7 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
 #endif
     if (x->recording) tow__recording_reset(x->recording);
     status = run_all(x);
+    if (x->shared_arena) tow__shared_arena_leave(x->shared_arena);
 done:
     return status;
 }

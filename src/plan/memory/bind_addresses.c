@@ -64,16 +64,30 @@ static char *arena_of(const binder *b, const tow__body *body)
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
+static tow_status relocate(binder *b, uint32_t base, void **where, ptrdiff_t offset)
+{
+    numbered_relocation *all = tow__extend(b->scratch, b->relocations, b->n, &b->capacity, sizeof *all);
+    if (!all) return TOW_OUT_OF_MEMORY;
+    b->relocations = all;
+    all[b->n++] = (numbered_relocation){base, {where, offset}};
+    return TOW_OK;
+}
+
+/* *where = an address in the arena, now and when a shared arena has moved. */
+static tow_status bind_to_arena(binder *b, void **where, char *address)
+{
+    const tow__executable *x = &b->p->executable;
+    *where = address;
+    return x->shared_arena ? relocate(b, x->arena_base, where, address - x->arena) : TOW_OK;
+}
+
 /* *where = address of element 0 of the view, now or whenever its base moves. */
 static tow_status bind_view(binder *b, void **where, const tow__view *x)
 {
     const tow_program *p = b->p;
     const tow__storage *s = &p->storages[tow__representative(p, x->storage)];
     ptrdiff_t offset = (ptrdiff_t)(x->offset * (int64_t)tow_dtype_size(x->type.dtype));
-    if (s->kind == TOW__S_ARENA) {
-        *where = arena_of(b, s->body) + s->offset + offset;
-        return TOW_OK;
-    }
+    if (s->kind == TOW__S_ARENA) return bind_to_arena(b, where, arena_of(b, s->body) + s->offset + offset);
     if (s->kind == TOW__S_CONSTANT) { /* kernels do not write operands */
         union {
             const void *constant;
@@ -82,11 +96,7 @@ static tow_status bind_view(binder *b, void **where, const tow__view *x)
         *where = address.data + offset;
         return TOW_OK;
     }
-    numbered_relocation *all = tow__extend(b->scratch, b->relocations, b->n, &b->capacity, sizeof *all);
-    if (!all) return TOW_OUT_OF_MEMORY;
-    b->relocations = all;
-    all[b->n++] = (numbered_relocation){s->base + (s->body->copies ? b->copy : 0), {where, offset}};
-    return TOW_OK;
+    return relocate(b, s->base + (s->body->copies ? b->copy : 0), where, offset);
 }
 
 static tow_status bind_data(binder *b, char **where, const tow__view *x)
@@ -226,7 +236,7 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
     TRY(bind_buffers(b, inst->in, inst->n_in, &arguments->in));
     TRY(bind_buffers(b, inst->out, inst->n_out, &arguments->out));
     if (b->together)
-        arguments->scratch = b->p->executable.arena + body->arena_offset + body->bytes;
+        TRY(bind_to_arena(b, &arguments->scratch, b->p->executable.arena + body->arena_offset + body->bytes));
     else if (inst->scratch != TOW__NONE)
         TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
     if (inst->op->host) TRY(bind_site(b, inst, arguments));
@@ -263,7 +273,11 @@ static tow_status bind_code(binder *b, const tow__body *body, tow__code *code)
 {
     tow_status status = TOW_OK;
     code->n = body->n_insts;
-    code->arena = arena_of(b, body);
+    union {
+        char **bytes;
+        void **any;
+    } arena = {&code->arena};
+    TRY(bind_to_arena(b, arena.any, arena_of(b, body)));
     code->calls = tow__arena_alloc(&b->p->memory, body->n_insts, sizeof *code->calls);
     if (!code->calls) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < body->n_insts; i++) {
@@ -426,19 +440,34 @@ static tow_status list_arguments(tow_program *p)
     return TOW_OK;
 }
 
+/* Of its own, or of the shared arena: every value is written before it is read. */
+static tow_status take_arena(tow_program *p)
+{
+    tow__executable *x = &p->executable;
+    tow_status status = TOW_OK;
+    x->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
+    if (x->shared_arena) status = tow__shared_arena_reserve(x->shared_arena, x->arena_size);
+    if (status != TOW_OK) return status;
+    x->arena = x->shared_arena ? x->shared_arena->memory : tow__alloc_raw(p->ctx, x->arena_size);
+    return x->arena ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
 tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
 {
     binder b = {.p = p, .scratch = scratch};
     tow__executable *x = &p->executable;
     tow_status status = TOW_OK;
-    *x = (tow__executable){.ctx = p->ctx, .team = &p->team, .copy = p->copy, .flush_subnormals = p->flush_subnormals};
+    *x = (tow__executable){.ctx = p->ctx,
+                           .team = &p->team,
+                           .copy = p->copy,
+                           .flush_subnormals = p->flush_subnormals,
+                           .shared_arena = tow__shared_arena_retain(p->shared_arena)};
     offset_arenas(p, p->top);
     TRY(list_dead(&b, p->top));
     if (p->plan_only) return TOW_OK;
-    x->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
-    x->arena = tow__alloc_raw(p->ctx, x->arena_size); /* every value is written before it is read */
-    if (!x->arena) return TOW_OUT_OF_MEMORY;
+    TRY(take_arena(p));
     number_bases(&b);
+    x->arena_base = b.n_bases++;
     TRY(list_arguments(p));
     TRY(bind_code(&b, p->top, &x->code));
     x->first_lasting = tow__first_lasting(p);
