@@ -96,7 +96,7 @@ static tow_status make_slot(tow_loader *l, tow__slot *slot)
         type.dims[0] = l->batch;
         TRY(tow_array_create(l->ctx, type, &slot->fields[i]));
         type.dims[0] = l->last_rows;
-        if (l->last_rows < l->batch) TRY(tow__array_view(slot->fields[i], 0, type, &slot->last[i]));
+        if (l->last_rows < l->batch) TRY(tow__array_view(l->ctx, slot->fields[i], 0, type, &slot->last[i]));
     }
     for (size_t i = 0; i < l->n_outputs; i++) TRY(tow_array_create(l->ctx, l->output_types[i], &slot->outputs[i]));
 done:

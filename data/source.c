@@ -24,7 +24,8 @@ tow_status tow__source_create(tow_context *ctx, size_t bytes, const tow__source_
     tow_source *s = tow__alloc(ctx, bytes, 1);
     *source = NULL;
     if (!s) return TOW_OUT_OF_MEMORY;
-    *s = (tow_source){.cls = cls, .ctx = ctx, .bytes = bytes, .references = 1, .name_bytes = strlen(name) + 1};
+    *s = (tow_source){.cls = cls, .ctx = ctx, .bytes = bytes, .name_bytes = strlen(name) + 1};
+    atomic_init(&s->references, 1);
     char *copy = tow__alloc(ctx, s->name_bytes, 1);
     if (!copy) {
         tow__free(ctx, s, bytes, 1);
@@ -32,22 +33,25 @@ tow_status tow__source_create(tow_context *ctx, size_t bytes, const tow__source_
     }
     memcpy(copy, name, s->name_bytes);
     s->name = copy;
+    tow__context_hold(ctx);
     *source = s;
     return TOW_OK;
 }
 
 tow_source *tow_source_retain(tow_source *source)
 {
-    if (source) source->references++;
+    if (source) atomic_fetch_add_explicit(&source->references, 1, memory_order_relaxed);
     return source;
 }
 
 void tow_source_release(tow_source *source)
 {
-    if (!source || --source->references > 0) return;
+    if (!source || atomic_fetch_sub_explicit(&source->references, 1, memory_order_acq_rel) > 1) return;
+    tow_context *ctx = source->ctx;
     source->cls->free(source);
-    tow__free(source->ctx, (void *)(uintptr_t)source->name, source->name_bytes, 1);
-    tow__free(source->ctx, source, source->bytes, 1);
+    tow__free(ctx, (void *)(uintptr_t)source->name, source->name_bytes, 1);
+    tow__free(ctx, source, source->bytes, 1);
+    tow__context_drop(ctx);
 }
 
 int64_t tow_source_rows(const tow_source *source) { return source->rows; }

@@ -24,9 +24,9 @@ typedef struct tow__source_class {
 
 struct tow_source {
     const tow__source_class *cls;
-    tow_context *ctx;
-    size_t bytes; /* of the struct that this one begins */
-    size_t references;
+    tow_context *ctx; /* held: loaders of other contexts may outlive it */
+    size_t bytes;     /* of the struct that this one begins */
+    atomic_size_t references;
     const char *name; /* of the file, for messages; "" */
     size_t name_bytes;
     int64_t rows;

@@ -53,7 +53,12 @@ static tow_status make_state(const tow_generator *g, const tow_module *model, to
 {
     tow_params *drawn = NULL;
     tow_type types[1 + TOW__MODEL_INPUTS] = {tow_make_type(TOW_I32, 2, (int64_t[]){g->batch, 1})};
-    if (g->options.state) return tow_params_copy(g->options.state, state);
+    if (g->options.state) {
+        tow_status status = tow__params_shared(g->ctx, g->options.state, &drawn);
+        if (status == TOW_OK) status = tow_params_copy(drawn, state);
+        tow_params_free(drawn);
+        return status;
+    }
     for (size_t i = 0; i < g->options.n_inputs; i++) types[1 + i] = g->options.input_types[i];
     const tow_status status =
         tow_init_with_options(g->ctx, model, 0, 1 + g->options.n_inputs, types, NULL, &drawn, state);
@@ -96,12 +101,12 @@ static tow_status make_inputs(tow_generator *g, tow__decoder *d, tow_array **inp
 }
 
 /* The decoder of several sequences for each prompt. */
-static tow_status make_several(tow_generator *g, const tow_module *model, const tow_params *params)
+static tow_status make_several(tow_generator *g, const tow_module *model)
 {
     tow_params *state = NULL;
     tow_status status = tow__repeat_state(g->ctx, g->prompts.state, g->batch, g->repeats, &state);
     if (status == TOW_OK)
-        status = tow__decoder_open(&g->several, g->ctx, model, params, &g->options, g->rows, 1, state);
+        status = tow__decoder_open(&g->several, g->ctx, model, g->params, &g->options, g->rows, 1, state);
     if (status == TOW_OK) status = make_inputs(g, &g->several, g->repeated);
     g->sequences = &g->several;
     return status;
@@ -152,8 +157,9 @@ tow_status tow_generator_create(tow_context *context, const tow_module *model, c
     g->batch = g->options.batch;
     g->repeats = g->options.beams > 1 ? g->options.beams : g->options.sequences;
     g->rows = g->batch * g->repeats;
+    TRY(tow__params_shared(context, params, &g->params));
     TRY(make_state(g, model, &state));
-    TRY(tow__decoder_open(&g->prompts, context, model, params, &g->options, g->batch, g->repeats, state));
+    TRY(tow__decoder_open(&g->prompts, context, model, g->params, &g->options, g->batch, g->repeats, state));
     g->length = g->prompts.length;
     if (g->length == 0)
         TRY(tow__fail(
@@ -162,7 +168,7 @@ tow_status tow_generator_create(tow_context *context, const tow_module *model, c
             ".cache_length"));
     TRY(make_inputs(g, &g->prompts, g->inputs));
     g->sequences = &g->prompts;
-    if (g->repeats > 1) TRY(make_several(g, model, params));
+    if (g->repeats > 1) TRY(make_several(g, model));
     TRY(make_choice_inputs(g));
     TRY(make_rows(g));
     TRY(tow__decoder_prepare(&g->prompts, true, 0)); /* errors of the model show here */
@@ -179,6 +185,7 @@ void tow_generator_free(tow_generator *g)
     tow__decoder_close(&g->prompts);
     tow__decoder_close(&g->several);
     tow_shared_arena_free(g->shared_arena);
+    tow_params_free(g->params);
     for (size_t i = 0; i < TOW__MODEL_INPUTS; i++) {
         tow_array_release(g->inputs[i]);
         tow_array_release(g->repeated[i]);

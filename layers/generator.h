@@ -10,6 +10,7 @@ struct tow_generator {
     tow_generator_options options;  /* .compile points to compile */
     tow_compile_options compile;    /* of all programs, */
     tow_shared_arena *shared_arena; /* which compute in this arena, unless the caller has given another */
+    tow_params *params;             /* a list of its own over the arrays of the caller's */
     tow__decoder prompts, several;
     tow__decoder *sequences;      /* &several, or &prompts if each prompt has one sequence */
     const tow__decoder *last;     /* which of them ran last: its outputs are those of the last choice */

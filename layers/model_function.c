@@ -157,9 +157,9 @@ done:
 static tow_status make_lists(tow_model_function *f, const tow_params *params, const char *caller)
 {
     tow_status status = TOW_OK;
-    TRY(tow__params_shared(params, &f->params));
+    TRY(tow__params_shared(f->ctx, params, &f->params));
     if (f->model_options.state)
-        TRY(tow__params_shared(f->model_options.state, &f->state));
+        TRY(tow__params_shared(f->ctx, f->model_options.state, &f->state));
     else
         TRY(tow__params_create(f->ctx, &f->state));
     TRY(tow__params_create(f->ctx, &f->updates));

@@ -94,15 +94,28 @@ tow_status tow__params_append(tow_params *params, const char *path, tow_array *a
     return TOW_OK;
 }
 
-tow_status tow__params_shared(const tow_params *params, tow_params **shared)
+tow_status tow__params_shared(tow_context *ctx, const tow_params *params, tow_params **shared)
 {
-    tow_status status = tow__params_create(params->ctx, shared);
-    for (uint32_t i = 0; i < params->names.count && !status; i++)
-        status = tow__params_append(*shared, params->names.names[i], params->arrays[i], params, i);
+    tow_status status = tow__params_create(ctx, shared);
+    for (uint32_t i = 0; i < params->names.count && !status; i++) {
+        tow_array *array = params->ctx == ctx ? tow_array_retain(params->arrays[i]) : NULL;
+        if (!array) status = tow_array_share(ctx, params->arrays[i], &array);
+        if (!status) status = tow__params_append(*shared, params->names.names[i], array, params, i);
+        tow_array_release(array);
+    }
     if (!status) return TOW_OK;
     tow_params_free(*shared);
     *shared = NULL;
     return status;
+}
+
+tow_status tow_params_share(tow_context *context, const tow_params *params, tow_params **shared)
+{
+    if (shared) *shared = NULL;
+    if (!context || !params || !shared)
+        return tow__missing(context, __func__, "a context, a list of parameters and a place for the shared one");
+    tow_status status = tow__params_shared(context, params, shared);
+    return status ? status : tow_params_freeze(*shared, NULL, true);
 }
 
 uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess)

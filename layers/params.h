@@ -28,8 +28,9 @@ tow_status tow__params_add_like(tow_params *params, const char *path, tow_type t
 /* The same with an array, of which it takes a reference. like NULL: by its name, not frozen. */
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
                               uint32_t i);
-/* A list of the same arrays under the same paths. */
-tow_status tow__params_shared(const tow_params *params, tow_params **shared);
+/* A list of `ctx` with the same arrays under the same paths; with arrays of `ctx` over them, if they are of a list of another
+ * context, in whose memory nothing is made then. */
+tow_status tow__params_shared(tow_context *ctx, const tow_params *params, tow_params **shared);
 /* TOW_NOT_FOUND, with the paths that there are, if one of the patterns (NULL: none) matches no path. caller and what: for the
  * message. */
 tow_status tow__params_check_patterns(const tow_params *params, const char *caller, const char *what,
@@ -65,8 +66,8 @@ tow_value tow__axes_to_front(tow_value x, int n, const int *axes);
 tow_value tow__axes_from_front(tow_value x, int n, const int *axes);
 /* The array with these axes in front, a new reference: itself, if they are there or if it does not have all of them, else a copy. */
 tow_status tow__array_in_front(tow_context *ctx, const char *path, tow_array *array, tow_array **front);
-/* The view of an array at index[0..levels) of its leading axes, a new reference. */
-tow_status tow__array_layer(tow_array *array, int levels, const int64_t *index, tow_array **view);
+/* The view of an array at index[0..levels) of its leading axes, a new reference, made in `ctx`. */
+tow_status tow__array_layer(tow_context *ctx, tow_array *array, int levels, const int64_t *index, tow_array **view);
 /* Copies data in which these axes are in front to the array. */
 void tow__put_from_front(const char *path, tow_array *array, const void *front);
 /* What entry i has at index[0..levels) of its outermost axes of layers, a new reference: a view if these axes are the leading ones,

@@ -158,12 +158,12 @@ static char *layer_data(const tow_params *p, uint32_t i, int levels, const int *
     return (char *)tow_array_data(p->arrays[i]) + (size_t)at * tow_dtype_size(p->types[i].dtype);
 }
 
-tow_status tow__array_layer(tow_array *array, int levels, const int64_t *index, tow_array **view)
+tow_status tow__array_layer(tow_context *ctx, tow_array *array, int levels, const int64_t *index, tow_array **view)
 {
     *view = tow_array_retain(array);
     for (int i = 0; i < levels; i++) {
         tow_array *row = NULL;
-        tow_status status = tow_array_row(*view, index[i], &row);
+        tow_status status = tow__array_row(ctx, *view, index[i], &row);
         tow_array_release(*view);
         *view = row;
         if (status) return status;
@@ -177,7 +177,7 @@ tow_status tow__params_layer(const tow_params *p, uint32_t i, int levels, const 
     int64_t strides[TOW_MAX_RANK];
     const tow_type type = p->types[i];
     tow__path_axes(p->names.names[i], type.rank, axes);
-    if (are_in_front(levels, axes)) return tow__array_layer(p->arrays[i], levels, index, layer);
+    if (are_in_front(levels, axes)) return tow__array_layer(p->ctx, p->arrays[i], levels, index, layer);
     *layer = NULL;
     for (int l = 0; l < levels; l++)
         if (index[l] < 0 || index[l] >= type.dims[axes[l]]) return TOW_INVALID_ARGUMENT;

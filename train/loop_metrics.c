@@ -37,7 +37,7 @@ static tow_status scores_of_batch(tow_train_state *s, size_t aux, tow_array **sc
     type.dims[0] = rows;
     type = tow_make_type(type.dtype, type.rank - 1, type.dims);
     tow_array_release(*scores);
-    return tow__array_view(array, 0, type, scores);
+    return tow__array_view(s->ctx, array, 0, type, scores);
 }
 
 static tow_status add_accuracy(const tow_metric *m, tow__loop_metrics *sums, int i, tow_train_state *s,

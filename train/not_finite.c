@@ -238,7 +238,7 @@ static tow_status search_scan(finder *f, const tow__equation *e, tow_array *cons
         for (size_t i = l.consts + l.carries; i < e->n_in && status == TOW_OK; i++) {
             tow_array_release(l.state[i]);
             l.state[i] = NULL;
-            status = tow_array_row(in[i], row, &l.state[i]);
+            status = tow__array_row(f->ctx, in[i], row, &l.state[i]);
         }
         if (status == TOW_OK) status = iterate(f, &l, row, &done);
     }

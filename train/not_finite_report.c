@@ -41,7 +41,7 @@ static tow_status note_front(tow_context *ctx, const char *name, tow_array *arra
     tow__string path;
     tow__string_init(&path, ctx);
     tow__params_add_layer_path(&path, name, index);
-    tow_status status = path.failed ? TOW_OUT_OF_MEMORY : tow__array_layer(array, levels, index, &layer);
+    tow_status status = path.failed ? TOW_OUT_OF_MEMORY : tow__array_layer(ctx, array, levels, index, &layer);
     if (status == TOW_OK) {
         tow__note_not_finite(found, layer);
         snprintf(found->path, sizeof found->path, "%s", path.text ? path.text : "");

@@ -130,14 +130,14 @@ done:
 /* ---- row by row -------------------------------------------------------------------------------------------------- */
 
 /* The arrays of input `at` of a row update: a view of each row, or one array for all rows. */
-static tow_status set_input(tow__row_update *r, size_t at, tow_array *array, bool stacked)
+static tow_status set_input(tow_context *ctx, tow__row_update *r, size_t at, tow_array *array, bool stacked)
 {
     if (!stacked) {
         r->inputs[at] = array;
         return TOW_OK;
     }
     for (int64_t row = 0; row < r->rows; row++) {
-        tow_status status = tow_array_row(array, row, &r->views[(size_t)row * r->n_inputs + at]);
+        tow_status status = tow__array_row(ctx, array, row, &r->views[(size_t)row * r->n_inputs + at]);
         if (status != TOW_OK) return status;
     }
     return TOW_OK;
@@ -159,12 +159,12 @@ static tow_status make_row_update(tow_optimizer_state *o, uint32_t parameter)
     r->outputs = tow__alloc(o->ctx, r->n_outputs, sizeof *r->outputs);
     r->views = tow__alloc(o->ctx, (size_t)r->rows * r->n_inputs + 1, sizeof *r->views);
     if (!r->inputs || !r->outputs || !r->views) return TOW_OUT_OF_MEMORY;
-    TRY(set_input(r, 0, o->params->arrays[parameter], stacked));
+    TRY(set_input(o->ctx, r, 0, o->params->arrays[parameter], stacked));
     TRY(tow__array_borrow(o->ctx, tow_graph_input_type(r->graph, 1), &r->gradient));
     r->inputs[1] = r->gradient;
     size_t at = 2;
     for (uint32_t i = 0; i < o->slot_names.count; i++) /* in the order of the graph's inputs */
-        if (o->slots[i].parameter == parameter) TRY(set_input(r, at++, o->slots[i].array, stacked));
+        if (o->slots[i].parameter == parameter) TRY(set_input(o->ctx, r, at++, o->slots[i].array, stacked));
     for (uint32_t i = 0; i < o->number_names.count; i++) r->inputs[at++] = o->number_arrays[i];
 done:
     return status;
@@ -251,6 +251,16 @@ done:
     return status;
 }
 
+/* In the memory of `ctx`, whatever context the list is of. */
+static tow_status list_trainable(tow_context *ctx, const tow_params *params, tow_params **trainable)
+{
+    tow_params *all = NULL;
+    tow_status status = tow__params_shared(ctx, params, &all);
+    if (status == TOW_OK) status = tow_params_trainable(all, trainable);
+    tow_params_free(all);
+    return status;
+}
+
 tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform, tow_params *params,
                                 const tow_optimizer_options *options, tow_optimizer_state **state)
 {
@@ -263,7 +273,7 @@ tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transfo
     tow_params *trainable = NULL;
     tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);
     if (!o) return TOW_OUT_OF_MEMORY;
-    if (tow_params_trainable(params, &trainable)) {
+    if (list_trainable(context, params, &trainable)) {
         tow__free(context, o, 1, sizeof *o);
         return TOW_OUT_OF_MEMORY;
     }

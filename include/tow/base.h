@@ -50,14 +50,18 @@ TOW_API const char *tow_status_text(tow_status status);
 /* ---- context -------------------------------------------------------------------------------------------------- */
 
 /* Where memory comes from, how many threads run, and where error texts live. There are no globals: two contexts are
- * independent, one context belongs to one thread at a time.
+ * independent, one context belongs to one thread at a time, and so does what is made from it. Arrays alone may be used by
+ * several: see tow_array, and tow_params_share for lists of them. (Contexts of one thread may use each other's graphs and
+ * lists, too.)
  *
  * Results do not depend on the floating-point environment of the calling thread (rounding, exception traps, flushing of
  * subnormal numbers): Tow computes in its own and leaves the caller's as it was, flags included. */
 typedef struct tow_context tow_context;
 
 /* Replaces malloc and free. `resize` is realloc with the old size given; size 0 frees and returns NULL; `pointer` NULL
- * allocates. Memory must be aligned to 64 bytes if `old_size` and `size` are both multiples of 64, else to 16. */
+ * allocates. Memory must be aligned to 64 bytes if `old_size` and `size` are both multiples of 64, else to 16.
+ * Called by the thread that uses the context, and by any thread that drops the last reference to an array of it: where
+ * threads share arrays (tow_params_share), the allocator must be safe for threads, as the C library's is. */
 typedef struct tow_allocator {
     void *(*resize)(void *user, void *pointer, size_t old_size, size_t size);
     void *user;
@@ -94,7 +98,9 @@ TOW_API tow_status tow_context_create(const tow_context_options *options, tow_co
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size);
-/* Frees a context. Everything made from it must be freed before. NULL is accepted. */
+/* Frees a context. Everything made from it must be freed before, but arrays and graphs, and lists of other contexts that
+ * hold its arrays: these stay as they are, and what memory of the context they need, the allocator included, is in use until
+ * the last of them is released. NULL is accepted. */
 TOW_API void tow_context_destroy(tow_context *context);
 /* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. NULL is
  * accepted, and stands for a context for which there was no memory. */
@@ -203,7 +209,12 @@ TOW_API size_t tow_type_text(tow_type type, char *text, size_t size);
 
 /* ---- concrete arrays -------------------------------------------------------------------------------------------- */
 
-/* A concrete array: row-major, 64-byte-aligned data. Reference counted; views share storage. */
+/* A concrete array: row-major, 64-byte-aligned data. Reference counted; views share storage.
+ *
+ * Functions that take arrays take those of any context: lists, programs, training states, loaders. Any thread may retain and
+ * release an array and read its type and data, whatever context it is of. What makes a new array from one, such as
+ * tow_array_row, makes it in the array's context, with whose thread it must not run at once; tow_array_share makes it an
+ * array of one's own context first. Writing is the callers' business: nobody else may read or write at that time. */
 typedef struct tow_array tow_array;
 
 /* A new array, filled with zeros. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (bad rank, negative dimension, size
@@ -216,6 +227,9 @@ TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, cons
 TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
 /* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
 TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);
+/* An array of `context` that shares the storage of `array`, which may be of another context and of a thread that is at work
+ * with it now, and keeps it alive. Errors: TOW_OUT_OF_MEMORY. tow_params_share does so for a whole list. */
+TOW_API tow_status tow_array_share(tow_context *context, tow_array *array, tow_array **shared);
 /* A new array with the elements of `array` as `dtype`, which are those that the operation convert gives: floats are
  * rounded once, to nearest with ties to even; from a float to an integer toward zero, what is beyond the range becomes its
  * end and NaN 0; integers wrap; a bool is what is not 0. Makes arrays of bf16 from floats, and back:

@@ -55,6 +55,13 @@ TOW_API int64_t tow_params_elements(const tow_params *params);
  * no UTF-8, empty, or there twice, for one whose "{}" and "{@k}" name axes that the array does not have, and for a missing array. */
 TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths,
                                           tow_array *const *arrays, tow_params **params);
+/* The same list for another context: arrays of `context` that share the storage of those of `params` and keep it alive. For
+ * weights that many threads read, each with a context of its own; docs/server.md shows it whole. While nobody writes to the
+ * arrays or changes `params`, threads may call this at the same time, and compute with what they get. Lists and contexts may
+ * be freed in any order. All entries are frozen (tow_params_freeze), so that nobody trains them unawares: whoever wants
+ * gradients with respect to them takes the marks away, and sees to it that nobody reads while the weights are updated.
+ * Error: TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_params_share(tow_context *context, const tow_params *params, tow_params **shared);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
 /* Table of path, type, kind, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */

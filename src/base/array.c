@@ -13,11 +13,11 @@
 #include "src/base/dtypes.h"
 
 struct tow_array {
-    tow_context *ctx;
+    tow_context *ctx; /* held */
     tow_type type;
     void *data;
     tow_array *owner;
-    int references;
+    atomic_size_t references; /* from all threads */
     bool owned;
     size_t mapped;
 };
@@ -33,7 +33,10 @@ static tow_status new_array(tow_context *ctx, tow_type type, tow_array **array)
                          tow__type_name(type).text, TOW_MAX_RANK, (int)type.rank);
     tow_array *a = tow__alloc(ctx, 1, sizeof *a);
     if (!a) return TOW_OUT_OF_MEMORY;
-    *a = (tow_array){.ctx = ctx, .type = tow_make_type(type.dtype, type.rank, type.dims), .references = 1};
+    a->ctx = ctx;
+    a->type = tow_make_type(type.dtype, type.rank, type.dims);
+    atomic_init(&a->references, 1);
+    tow__context_hold(ctx);
     *array = a;
     return TOW_OK;
 }
@@ -46,7 +49,7 @@ tow_status tow_array_create(tow_context *context, tow_type type, tow_array **arr
     if (status != TOW_OK) return status;
     (*array)->data = tow__alloc_aligned(context, tow_type_bytes(type));
     if (!(*array)->data) {
-        tow__free(context, *array, 1, sizeof **array);
+        tow_array_release(*array);
         *array = NULL;
         return TOW_OUT_OF_MEMORY;
     }
@@ -107,25 +110,39 @@ void tow__array_point(tow_array *array, const void *data)
     array->data = address.data;
 }
 
-tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view)
+tow_status tow__array_view(tow_context *ctx, tow_array *owner, size_t offset, tow_type type, tow_array **view)
 {
-    tow_status status = new_array(owner->ctx, type, view);
+    tow_status status = new_array(ctx, type, view);
     if (status != TOW_OK) return status;
     (*view)->data = (char *)owner->data + offset;
     (*view)->owner = tow_array_retain(owner);
     return TOW_OK;
 }
 
+tow_status tow_array_share(tow_context *context, tow_array *array, tow_array **shared)
+{
+    if (shared) *shared = NULL;
+    if (!context || !array || !shared)
+        return tow__missing(context, __func__, "a context, an array and a place for the shared one");
+    return tow__array_view(context, array, 0, array->type, shared);
+}
+
+tow_status tow__array_row(tow_context *ctx, tow_array *array, int64_t index, tow_array **row)
+{
+    tow_type type = array->type;
+    *row = NULL;
+    if (type.rank == 0 || index < 0 || index >= type.dims[0])
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist", index,
+                         tow__type_name(type).text);
+    type = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
+    return tow__array_view(ctx, array, (size_t)index * tow_type_bytes(type), type, row);
+}
+
 tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
 {
     if (row) *row = NULL;
     if (!array || !row) return tow__missing(array ? array->ctx : NULL, __func__, "an array and a place for its row");
-    tow_type type = array->type;
-    if (type.rank == 0 || index < 0 || index >= type.dims[0])
-        return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist",
-                         index, tow__type_name(type).text);
-    type = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
-    return tow__array_view(array, (size_t)index * tow_type_bytes(type), type, row);
+    return tow__array_row(array->ctx, array, index, row);
 }
 
 tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted)
@@ -143,17 +160,25 @@ tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array 
 
 tow_array *tow_array_retain(tow_array *array)
 {
-    if (array) array->references++;
+    if (array) atomic_fetch_add_explicit(&array->references, 1, memory_order_relaxed);
     return array;
+}
+
+/* What other threads did with the array happens before its memory is freed. */
+static bool drops_last(tow_array *array)
+{
+    return atomic_fetch_sub_explicit(&array->references, 1, memory_order_acq_rel) == 1;
 }
 
 void tow_array_release(tow_array *array)
 {
-    while (array && --array->references == 0) {
+    while (array && drops_last(array)) {
         tow_array *owner = array->owner;
-        if (array->owned) tow__free_aligned(array->ctx, array->data, tow_type_bytes(array->type));
+        tow_context *ctx = array->ctx;
+        if (array->owned) tow__free_aligned(ctx, array->data, tow_type_bytes(array->type));
         if (array->mapped > 0) munmap(array->data, array->mapped);
-        tow__free(array->ctx, array, 1, sizeof *array);
+        tow__free(ctx, array, 1, sizeof *array);
+        tow__context_drop(ctx);
         array = owner;
     }
 }

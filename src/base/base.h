@@ -18,6 +18,7 @@ typedef struct tow__arena {
 
 struct tow_context {
     tow_allocator allocator;
+    atomic_size_t holders; /* the caller until it destroys the context, and each array and graph made from it */
     int threads;
     bool portable;                           /* bits: the option */
     const struct tow__gemm_choice *products; /* what computes them (src/kernels/products/gemm.h), behind the context */
@@ -46,6 +47,11 @@ struct tow_context {
  * Error: TOW_OUT_OF_MEMORY. */
 tow_status tow__context_create(const tow_allocator *custom, int threads, const struct tow__gemm_choice *products,
                                size_t products_bytes, tow_context **context);
+
+/* One holder more, from any thread that has one. What is freed through a context holds it, so that destroying it first is
+ * safe: the last holder frees the memory, through the allocator, which outlives them all. */
+void tow__context_hold(tow_context *ctx);
+void tow__context_drop(tow_context *ctx);
 
 /* One of the list in tow/base.h. */
 bool tow__status_exists(tow_status status);
@@ -124,8 +130,11 @@ tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow
 /* An array without memory of its own; tow__array_point lets it stand for memory of somebody else, as an input. */
 tow_status tow__array_borrow(tow_context *ctx, tow_type type, tow_array **array);
 void tow__array_point(tow_array *array, const void *data);
-/* An array of `type` that shares the storage of `owner` from byte `offset` on and keeps it alive. */
-tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view);
+/* An array of `ctx` and of `type` that shares the storage of `owner`, of any context, from byte `offset` on and keeps it
+ * alive. */
+tow_status tow__array_view(tow_context *ctx, tow_array *owner, size_t offset, tow_type type, tow_array **view);
+/* As tow_array_row, with memory and messages of `ctx`. */
+tow_status tow__array_row(tow_context *ctx, tow_array *array, int64_t index, tow_array **row);
 
 tow_context *tow__array_context(const tow_array *array);
 

@@ -45,6 +45,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->bytes = bytes;
+    atomic_init(&ctx->holders, 1);
     atomic_init(&ctx->deadline, INT64_MAX);
     ctx->products = memcpy((char *)ctx + CONTEXT_BYTES, products, products_bytes);
     ctx->hash_seed = tow__hash_seed(ctx);
@@ -53,13 +54,24 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
     return TOW_OK;
 }
 
+void tow__context_hold(tow_context *ctx) { atomic_fetch_add_explicit(&ctx->holders, 1, memory_order_relaxed); }
+
+/* What other holders did with the context happens before it is freed. */
+void tow__context_drop(tow_context *ctx)
+{
+    if (atomic_fetch_sub_explicit(&ctx->holders, 1, memory_order_acq_rel) > 1) return;
+    tow_allocator allocator = ctx->allocator;
+    tow__arena_free(&ctx->trace_memory);
+    allocator.resize(allocator.user, ctx, ctx->bytes, 0);
+}
+
+/* Graphs point to what was traced and defined, so that stays as long as they do. */
 void tow_context_destroy(tow_context *context)
 {
     if (!context) return;
-    tow_allocator allocator = context->allocator;
     tow__crew_free(context, context->crew);
-    tow__arena_free(&context->trace_memory);
-    allocator.resize(allocator.user, context, context->bytes, 0);
+    context->crew = NULL;
+    tow__context_drop(context);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,8 @@ bool tow__builder_init(tow__builder *b, tow_context *ctx, uint32_t serial)
     *b = (tow__builder){.serial = serial, .graph = tow__alloc(ctx, 1, sizeof *b->graph)};
     if (!b->graph) return false;
     b->graph->ctx = ctx;
-    b->graph->references = 1;
+    tow__context_hold(ctx);
+    atomic_init(&b->graph->references, 1);
     b->graph->depth = 1;
     tow__arena_init(&b->graph->arena, ctx);
     return true;

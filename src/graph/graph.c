@@ -3,7 +3,7 @@
 
 tow_graph *tow_graph_retain(tow_graph *graph)
 {
-    if (graph) graph->references++;
+    if (graph) atomic_fetch_add_explicit(&graph->references, 1, memory_order_relaxed);
     return graph;
 }
 
@@ -11,11 +11,13 @@ tow_graph *tow__graph_share(const tow_graph *g) { return tow_graph_retain((tow_g
 
 void tow_graph_release(tow_graph *graph)
 {
-    if (!graph || --graph->references > 0) return;
+    if (!graph || atomic_fetch_sub_explicit(&graph->references, 1, memory_order_acq_rel) > 1) return;
+    tow_context *ctx = graph->ctx;
     for (uint32_t i = 0; i < graph->n_equations; i++)
         tow__params_release(graph->equations[i].primitive, graph->equations[i].params);
     tow__arena_free(&graph->arena);
-    tow__free(graph->ctx, graph, 1, sizeof *graph);
+    tow__free(ctx, graph, 1, sizeof *graph);
+    tow__context_drop(ctx);
 }
 
 tow_context *tow_graph_context(const tow_graph *graph) { return graph->ctx; }

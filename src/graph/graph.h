@@ -49,7 +49,7 @@ typedef struct tow__equation {
 
 struct tow_graph {
     tow_context *ctx;
-    int references;
+    atomic_size_t references;
     tow__arena arena;
     tow__var *vars;
     uint32_t n_vars;

@@ -133,7 +133,7 @@ static tow_status load(tow_context *context, const char *path, int dtype, bool m
     const tow_dtype wanted = dtype < 0 ? npy.type.dtype : (tow_dtype)dtype;
     map = map && is_plain(&npy, wanted) && npy.data % tow_dtype_size(wanted) == 0 && wanted != TOW_BOOL;
     if (map) TRY(tow__input_map(&file, &mapping));
-    TRY(map ? tow__array_view(mapping, (size_t)npy.data, npy.type, array)
+    TRY(map ? tow__array_view(context, mapping, (size_t)npy.data, npy.type, array)
             : tow__npy_read_data(&s.stream, &npy, wanted, array));
 done:
     tow_array_release(mapping);

@@ -179,7 +179,7 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
     if (tensor->array) return TOW_OK;
     TRY(tow__tensors_known(t, index));
     if (has_view(t, index)) {
-        TRY(tow__array_view(t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
+        TRY(tow__array_view(t->ctx, t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
         if (tensor->has_checksum)
             TRY(check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
     } else {

@@ -355,7 +355,7 @@ static void a_training_state_has_one_arena(void **state)
 static void optimisers_share(void **state)
 {
     (void)state;
-    const tow_dense model = TOW_DENSE(.features = 24);
+    const tow_dense model = TOW_DENSE(.features = 24, .no_bias = true);
     const tow_type type = F32(4, 24);
     const tow_scale_by_muon muon = TOW_SCALE_BY_MUON();
     tow_params *params[2] = {NULL}, *gradients = NULL;
