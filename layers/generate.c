@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "layers/generator.h"
+#include "layers/tree.h"
 #include "tow/random.h"
 
 /* ---- making and freeing ------------------------------------------------------------------------------------------ */
@@ -138,8 +139,8 @@ static void read_options(tow_generator *g, const tow_generator_options *options)
     o->compile = &g->compile;
 }
 
-tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
-                                const tow_generator_options *options, tow_generator **generator)
+TOW__OWN_FRAME tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
+                                               const tow_generator_options *options, tow_generator **generator)
 {
     tow_status status = TOW_OK;
     tow_params *state = NULL;
@@ -148,6 +149,10 @@ tow_status tow_generator_create(tow_context *context, const tow_module *model, c
     if (!model || !params || !generator)
         return tow__fail(context, TOW_INVALID_ARGUMENT,
                          "tow_generator_create: the model, the parameters or the result is NULL");
+    const void *frame = TOW__CALLERS_FRAME;
+    if (!tow__check_stack(context, __func__, model, frame) ||
+        !tow__check_stack(context, __func__, options ? options->further : NULL, frame))
+        return tow_context_status(context);
     tow_generator *g = tow__alloc(context, 1, sizeof *g);
     if (!g) return TOW_OUT_OF_MEMORY;
     *g = (tow_generator){.ctx = context, .fresh = true};

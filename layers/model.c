@@ -182,17 +182,18 @@ done:
     return status;
 }
 
-tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                 const tow_type *input_types, const tow_model_options *options, tow_params **params,
-                                 tow_params **state)
+TOW__OWN_FRAME tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed,
+                                                size_t n_inputs, const tow_type *input_types,
+                                                const tow_model_options *options, tow_params **params,
+                                                tow_params **state)
 {
-    return init(context, model, seed, n_inputs, input_types, options, params, state, __builtin_dwarf_cfa());
+    return init(context, model, seed, n_inputs, input_types, options, params, state, TOW__CALLERS_FRAME);
 }
 
-tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                    const tow_type *input_types, tow_params **params)
+TOW__OWN_FRAME tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                   const tow_type *input_types, tow_params **params)
 {
-    return init(context, model, seed, n_inputs, input_types, NULL, params, NULL, __builtin_dwarf_cfa());
+    return init(context, model, seed, n_inputs, input_types, NULL, params, NULL, TOW__CALLERS_FRAME);
 }
 
 /* ---- graphs over given parameters -------------------------------------------------------------------------------- */
@@ -444,14 +445,14 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
     return status;
 }
 
-tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,
-                       const tow_model_options *options, tow_graph **graph)
+TOW__OWN_FRAME tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                      const tow_type *input_types, const tow_model_options *options, tow_graph **graph)
 {
     build b = {.module = model,
                .n_inputs = n_inputs,
                .input_types = input_types,
                .options = options,
-               .frame = __builtin_dwarf_cfa()};
+               .frame = TOW__CALLERS_FRAME};
     return make_graph(__func__, &b, params, graph);
 }
 
@@ -459,18 +460,14 @@ tow_status tow__forward_logged(const tow_module *model, const tow_params *params
                                const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
                                tow_graph **graph)
 {
-    build b = {.module = model,
-               .n_inputs = n_inputs,
-               .input_types = input_types,
-               .options = options,
-               .log = log,
-               .frame = __builtin_dwarf_cfa()};
+    build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options, .log = log};
     return make_graph("tow_model_summary", &b, params, graph);
 }
 
-tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,
-                    size_t n_extra, const tow_type *extra_types, tow_loss_function loss, void *user, size_t n_aux,
-                    const tow_model_options *options, tow_graph **graph)
+TOW__OWN_FRAME tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                   const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
+                                   tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
+                                   tow_graph **graph)
 {
     build b = {.module = model,
                .n_inputs = n_inputs,
@@ -481,7 +478,7 @@ tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_
                .user = user,
                .n_aux = n_aux,
                .options = options,
-               .frame = __builtin_dwarf_cfa()};
+               .frame = TOW__CALLERS_FRAME};
     if (!loss && params) {
         if (graph) *graph = NULL;
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,

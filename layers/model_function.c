@@ -7,6 +7,7 @@
  * same types in all programs: there is one array for each. Outputs and sown values belong to their program. */
 #include "layers/keys.h"
 #include "layers/params.h"
+#include "layers/tree.h"
 #include "src/base/counts.h"
 #include "src/base/dtypes.h"
 #include "tow/autodiff.h"
@@ -202,7 +203,7 @@ done:
 }
 
 static tow_status make_function(const char *caller, const tow_module *model, const tow_params *params,
-                                const tow_model_function_options *options, bool differentiates,
+                                const tow_model_function_options *options, bool differentiates, const void *frame,
                                 tow_model_function **function)
 {
     if (function) *function = NULL;
@@ -212,6 +213,7 @@ static tow_status make_function(const char *caller, const tow_module *model, con
     tow_context *ctx = params->ctx;
     tow_status status = check_options(ctx, caller, options);
     if (status) return status;
+    if (!tow__check_stack(ctx, caller, model, frame)) return tow_context_status(ctx);
     tow_model_function *f = tow__alloc(ctx, 1, sizeof *f);
     if (!f) return TOW_OUT_OF_MEMORY;
     f->ctx = ctx;
@@ -227,8 +229,9 @@ static tow_status make_function(const char *caller, const tow_module *model, con
     return status;
 }
 
-tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *params,
-                                    const tow_model_function_options *options, tow_model_function **function)
+TOW__OWN_FRAME tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *params,
+                                                   const tow_model_function_options *options,
+                                                   tow_model_function **function)
 {
     if (params && options && !options->loss) {
         if (function) *function = NULL;
@@ -236,13 +239,13 @@ tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *p
                          "tow_model_value_and_grad: no loss function; set .loss, or use tow_model_forward for the "
                          "model's outputs");
     }
-    return make_function(__func__, model, params, options, true, function);
+    return make_function(__func__, model, params, options, true, TOW__CALLERS_FRAME, function);
 }
 
-tow_status tow_model_forward(const tow_module *model, const tow_params *params,
-                             const tow_model_function_options *options, tow_model_function **function)
+TOW__OWN_FRAME tow_status tow_model_forward(const tow_module *model, const tow_params *params,
+                                            const tow_model_function_options *options, tow_model_function **function)
 {
-    return make_function(__func__, model, params, options, false, function);
+    return make_function(__func__, model, params, options, false, TOW__CALLERS_FRAME, function);
 }
 
 void tow_model_function_free(tow_model_function *f)

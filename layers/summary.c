@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "layers/flops.h"
+#include "layers/tree.h"
 #include "src/base/arithmetic.h"
 #include "tow/autodiff.h"
 
@@ -285,15 +286,16 @@ done:
     return status;
 }
 
-tow_status tow_model_summarise(const tow_module *model, const tow_params *params, size_t n_inputs,
-                               const tow_type *input_types, const tow_model_options *options,
-                               tow_model_summary **summary)
+TOW__OWN_FRAME tow_status tow_model_summarise(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                              const tow_type *input_types, const tow_model_options *options,
+                                              tow_model_summary **summary)
 {
     if (summary) *summary = NULL;
     if (!model || !params || !summary || (!input_types && n_inputs > 0))
         return tow__missing(params ? params->ctx : NULL, __func__,
                             "a model, its parameters, types of its inputs and a place for the summary");
     tow_context *ctx = params->ctx;
+    if (!tow__check_stack(ctx, __func__, model, TOW__CALLERS_FRAME)) return tow_context_status(ctx);
     TOW__ARITHMETIC(false);
     tow_model_summary *s = tow__alloc(ctx, 1, sizeof *s);
     if (!s) return TOW_OUT_OF_MEMORY;

@@ -224,6 +224,7 @@ static bool walk_model(walk *w, const tow_module *module)
 bool tow__check_stack(tow_context *ctx, const char *caller, const tow_module *module, const void *frame)
 {
     walk w = {.ctx = ctx, .caller = caller, .frame = frame};
+    if (!module) return true;
     const bool fine = walk_model(&w, module);
     tow__vector_free(ctx, &w.layers, sizeof(seen));
     return fine;
@@ -231,14 +232,14 @@ bool tow__check_stack(tow_context *ctx, const char *caller, const tow_module *mo
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-tow_status tow_module_copy(tow_context *context, const tow_module *module, tow_module **copy)
+TOW__OWN_FRAME tow_status tow_module_copy(tow_context *context, const tow_module *module, tow_module **copy)
 {
     if (copy) *copy = NULL;
     if (!context || !module || !copy)
         return tow__missing(context, __func__, "a context, a layer and a place for its copy");
     tow__arena arena;
     tow__arena_init(&arena, context);
-    walk w = {.ctx = context, .caller = __func__, .frame = __builtin_dwarf_cfa(), .arena = &arena};
+    walk w = {.ctx = context, .caller = __func__, .frame = TOW__CALLERS_FRAME, .arena = &arena};
     const bool fine = walk_model(&w, module);
     tow_module *root = fine ? ((const seen *)w.layers.data)[0].copy : NULL;
     tow__vector_free(context, &w.layers, sizeof(seen));

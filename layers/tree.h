@@ -5,9 +5,14 @@
 
 #include "tow/copy.h"
 
-/* False, reported in the context: the model, or something to which one of its layers points, lies on the stack below `frame`, where
- * the public function that got it was called (__builtin_dwarf_cfa: what is above belongs to its callers). Functions that had objects there have returned. Layers whose classes have no layout are not looked
- * into. caller: that function, for the message. */
+/* In a public function: where it was called; what is above belongs to its callers. The function has TOW__OWN_FRAME in
+ * front: inlined into its caller, as link-time optimisation may do, it would refuse the caller's own layers. */
+#define TOW__CALLERS_FRAME __builtin_dwarf_cfa()
+
+/* False, reported in the context: the model, or something to which one of its layers points, lies on the stack below
+ * `frame`, where the public function that got it was called (TOW__CALLERS_FRAME). Functions that had objects there have
+ * returned. Layers whose classes have no layout are not looked into. model NULL: true. caller: that function, for the
+ * message. */
 bool tow__check_stack(tow_context *ctx, const char *caller, const tow_module *module, const void *frame);
 
 /* True if p lies between the end of this thread's stack and `frame`. */

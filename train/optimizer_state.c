@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "layers/tree.h"
 #include "src/base/arithmetic.h"
 #include "src/base/cancel.h"
 #include "src/graph/graph.h"
@@ -244,7 +245,8 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
     TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
     TRY(one_by_one ? make_row_updates(o) : make_program(o));
-    if (options->every > 1) TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, options->weighted, &o->gathering));
+    if (options->every > 1)
+        TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, options->weighted, &o->gathering));
     o->skip_not_finite = options->skip_not_finite;
     if (o->skip_not_finite) TRY(tow__norm_create(o->ctx, o->params, &o->norm));
 done:
@@ -261,13 +263,14 @@ static tow_status list_trainable(tow_context *ctx, const tow_params *params, tow
     return status;
 }
 
-tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform, tow_params *params,
-                                const tow_optimizer_options *options, tow_optimizer_state **state)
+TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
+                                               tow_params *params, const tow_optimizer_options *options,
+                                               tow_optimizer_state **state)
 {
     if (state) *state = NULL;
     if (!context || !transform || !params || !state)
         return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
-    if (!tow__check_transform_stack(context, __func__, transform, __builtin_dwarf_cfa()))
+    if (!tow__check_transform_stack(context, __func__, transform, TOW__CALLERS_FRAME))
         return tow_context_status(context);
     TOW__ARITHMETIC(false);
     tow_params *trainable = NULL;

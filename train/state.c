@@ -99,9 +99,10 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
             "in UTF-8");
     if (options->weighted && options->n_aux == 0)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "tow_train_create: expected .n_aux of 1 or more with .weighted, found 0; the loss function writes "
-                         "the weight to aux value 0");
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected .n_aux of 1 or more with .weighted, found 0; the loss function writes "
+            "the weight to aux value 0");
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(
@@ -203,14 +204,14 @@ done:
     return status;
 }
 
-tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
-                            tow_train_state **state)
+TOW__OWN_FRAME tow_status tow_train_create(tow_context *context, const tow_module *model,
+                                           const tow_train_options *options, tow_train_state **state)
 {
     if (state) *state = NULL;
     if (!context || !state) return tow__missing(context, __func__, "a context and a place for the train state");
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
-    const void *frame = __builtin_dwarf_cfa();
+    const void *frame = TOW__CALLERS_FRAME;
     if (!tow__check_stack(context, __func__, model, frame) ||
         !tow__check_transform_stack(context, __func__, options->transform, frame))
         return tow_context_status(context);

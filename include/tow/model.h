@@ -45,7 +45,8 @@ typedef struct tow_model_options {
  * empty, and neither "{}" nor "__metadata__"; and no two layers may have one path on disk, as iteration 0 of a scan "f" and
  * a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths.
  * The model, and what its layers point to, lives while it is traced: a layer or a list that a function which has returned left on the
- * stack is TOW_INVALID_ARGUMENT, here and in tow_forward and tow_loss (docs/where-layers-live.md). */
+ * stack is TOW_INVALID_ARGUMENT, here and in all
+ * functions that take a model (docs/where-layers-live.md). */
 TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                             const tow_type *input_types, tow_params **params);
 /* The same for models with several outputs or with variables in other collections than "params": these go to *state

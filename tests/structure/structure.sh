@@ -1,11 +1,12 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|tests: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|tests|frames: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
 # tests:  every src/plan/FOLDER/NAME.c has the test tests/unit/plan/FOLDER/test_NAME.c, or the head comment of a test there
 #         names it in a line such as "Tests fuse.c, row_program.c.", with its folder if that is another one; unit tests are
 #         where the build looks for them.
+# frames: functions that look at the frame of their caller are not inlined into it.
 set -u
 root=$1
 cd "$root" || exit 1
@@ -80,6 +81,17 @@ $compares"
         [ -z "$stray" ] || fail "unit tests that are not built; they belong in a folder of tests/unit:
 $stray"
         ;;
-    *) fail "expected arrows, names or tests, found '$2'" ;;
+    frames)
+        # A function begins in column 1, and ends with the brace there.
+        inlined=$(sources | xargs grep -l TOW__CALLERS_FRAME | grep '\.c$' | xargs awk '
+            /^[A-Za-z].*\(/ { head = FILENAME ": " $0; kept = /^TOW__OWN_FRAME / }
+            /TOW__CALLERS_FRAME/ && !kept { print head }')
+        [ -z "$inlined" ] || fail "functions that look at TOW__CALLERS_FRAME without TOW__OWN_FRAME in front (layers/tree.h):
+$inlined"
+        raw=$(sources | xargs grep -l __builtin_dwarf_cfa | grep -vx layers/tree.h)
+        [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
+$raw"
+        ;;
+    *) fail "expected arrows, names, tests or frames, found '$2'" ;;
 esac
 exit "$failed"
