@@ -258,7 +258,7 @@ static tow_array *filled(int64_t n, float value)
 
 static tow_params *filled_list(size_t n, const char *const *paths, const int64_t *sizes, float value)
 {
-    tow_array *arrays[8];
+    tow_array *arrays[8] = {NULL};
     tow_params *list = NULL;
     for (size_t i = 0; i < n; i++) arrays[i] = filled(sizes[i], value);
     OK(tow_params_from_arrays(ctx, n, paths, arrays, &list));
