@@ -28,6 +28,8 @@ static tow_status check_options(tow_context *ctx, const tow_generator_options *o
         {o->beams > 0, "beams", (double)o->beams, "a positive number, or 0 for the default"},
         {o->beams == 1 || o->sequences <= o->beams, "sequences", (double)o->sequences, "at most as many as .beams"},
         {o->beams == 1 || o->sampling.temperature == 0, "beams", (double)o->beams, "no temperature beside it"},
+        {o->sampling.temperature >= 0 && isfinite(o->sampling.temperature), "sampling.temperature",
+         o->sampling.temperature, "a number that is not negative"},
         {o->min_tokens >= 0, "min_tokens", (double)o->min_tokens, "no negative number"},
         {o->repetition_penalty >= 0 && isfinite(o->repetition_penalty), "repetition_penalty", o->repetition_penalty,
          "a positive number, or 0 for the default"},

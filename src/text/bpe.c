@@ -107,13 +107,15 @@ static uint32_t byte_width(char byte) { return tow__byte_character((unsigned cha
 static size_t byte_symbols(tow__bpe *b, const char *word, size_t length)
 {
     size_t n = 0;
+    bool unknown = false; /* the last symbol: its id alone does not tell, the unknown token may be a byte's, too */
     for (size_t i = 0; i < length; i++) {
         const uint32_t bytes = byte_width(word[i]);
         const int32_t id = b->bytes[(unsigned char)word[i]];
+        const bool fuses = b->fuse_unk && unknown;
+        unknown = id == TOW__NO_ID && b->unk != TOW__NO_ID;
         if (id != TOW__NO_ID) {
             b->symbols[n++] = (tow__symbol){.id = id, .length = bytes};
         } else if (b->unk != TOW__NO_ID) {
-            const bool fuses = b->fuse_unk && n > 0 && b->symbols[n - 1].id == b->unk;
             if (fuses)
                 b->symbols[n - 1].length += bytes;
             else

@@ -463,6 +463,12 @@ static void test_errors(void **unused)
                          TOW_INVALID_ARGUMENT);
         assert_null(g);
     }
+    const double temperatures[] = {-1, NAN, INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        const tow_generator_options cold = {.sampling = {.temperature = temperatures[i]}};
+        assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &cold, &g), TOW_INVALID_ARGUMENT);
+        assert_non_null(strstr(tow_context_error(ctx), ".sampling.temperature"));
+    }
     OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &(tow_generator_options){.batch = 2}, &g));
     const tow_generation good = {.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 32, .tokens = tokens};
     tow_generation bad[6] = {good, good, good, good, good, good};

@@ -315,6 +315,13 @@ static void equal_to_the_package_in_corners(void **state)
          "a  b",
          3,
          {{5, 0, 1}, {7, 3, 3}, {6, 3, 4}}},
+        /* unknown bytes are one token, without the byte before them that the unknown token stands for */
+        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},\"model\":{\"type\":"
+         "\"BPE\",\"unk_token\":\"a\",\"fuse_unk\":true,\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
+         "a\xd9\x90"
+         "b",
+         3,
+         {{0, 0, 1}, {0, 1, 3}, {1, 3, 4}}},
     };
     tow_encoding *e;
     OK(tow_encoding_create(f->ctx, &e));
