@@ -8,6 +8,12 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
 
+case ${1:-} in
+    -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exit
+        ;;
+esac
 everything=""
 if [ "${1:-}" = all ]; then
     everything=yes

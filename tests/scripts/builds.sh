@@ -58,6 +58,8 @@ cmake --build --preset release"
 expect 0 "$configured
 ctest --preset release -j $jobs --progress -LE long" scripts/test.sh
 grep -q "scripts/test.sh all release" err || fail "test.sh does not say how to run the rest: $(cat err)"
+expect 0 "" scripts/test.sh --help
+grep -q "scripts/test.sh all" out || fail "test.sh --help does not say how to run the rest: $(cat out)"
 export CTEST_STATUS=8
 expect 8 "$configured
 ctest --preset release -j $jobs --progress -LE long" scripts/test.sh release
