@@ -267,7 +267,7 @@ static void run_case(size_t k, results *r)
     tow_array_release(in[n]);
     for (size_t i = 0; i < n_params; i++)
         add_result(r, "param/", tow_params_path(r->params, i), tow_array_retain(tow_params_array(r->params, i)));
-    char number[8];
+    char number[24];
     for (size_t i = 0; i < n_out; i++) {
         snprintf(number, sizeof number, "%zu", i);
         add_result(r, "output/", number, out[whole + i]);

@@ -103,7 +103,7 @@ static void steps_are_bounded(void **state)
     for (int i = 0; i < COUNT; i++) {
         char *token = tokens + 128 * i;
         memset(token, 'a', 2 * COMMON + 5);
-        snprintf(token + COMMON, 6, "%05d", i);
+        snprintf(token + COMMON, 12, "%05d", i);
         token[COMMON + 5] = 'a';
         OK(tow__added_push(ctx, &set, (tow__added){.content = token, .length = 2 * COMMON + 5, .id = i}));
     }
