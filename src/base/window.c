@@ -65,6 +65,13 @@ tow__taps tow__window_first_tap(const tow__window_axis *a, int64_t p)
     tow__taps t = {.step = 1, .element = start, .element_step = a->window_dilation};
     if (a->base_dilation == 1) return t;
     /* start + k * window_dilation is to be a multiple of base_dilation */
+    if (a->window_dilation == 1) { /* of a gradient */
+        const int64_t rest = start % a->base_dilation;
+        t.step = a->base_dilation;
+        t.first = rest > 0 ? t.step - rest : -rest;
+        t.element = (t.first + start) / a->base_dilation;
+        return t;
+    }
     const int64_t common = divisor(a->base_dilation, a->window_dilation);
     if (start % common != 0) return (tow__taps){.step = 0};
     t.step = a->base_dilation / common;

@@ -1,5 +1,6 @@
-/* Fast kernels of reductions over windows and of what windows select against the plain ones, bit for bit: features last, first and
- * none, strides, dilations, padding that cuts, in all layouts of operands, with one and two threads.
+/* Fast kernels of reductions over windows and of what windows select against the plain ones, bit for bit: features
+ * last, first and none, strides, dilations, padding that cuts, tiles of rows and of runs, in all layouts of operands,
+ * with one and two threads.
  *
  * Tests pooling.c. */
 #include "tests/unit/support/kernels.h"
@@ -34,6 +35,44 @@ static const window_case cases[] = {
      {.window = LIST(2, 2, 4), .strides = LIST(1, 2, 3), .low = LIST(1, 0, 7), .base_dilation = LIST(1, 3, 1)}},
     {1, {50}, {.window = LIST(60), .low = LIST(30), .high = LIST(40)}},
     {2, {3, 4}, {.window = LIST(1, 3), .low = LIST(0, 10), .high = LIST(0, 10)}},
+    /* Windows that do not overlap, and the sums that are their gradients: features last, features first. */
+    {4, {2, 8, 6, 32}, {.window = LIST(1, 2, 2, 1), .strides = LIST(1, 2, 2, 1)}},
+    {4,
+     {2, 4, 3, 32},
+     {.window = LIST(1, 2, 2, 1),
+      .low = LIST(0, 1, 1, 0),
+      .high = LIST(0, 1, 1, 0),
+      .base_dilation = LIST(1, 2, 2, 1)}},
+    {4, {2, 3, 8, 14}, {.window = LIST(1, 1, 2, 2), .strides = LIST(1, 1, 2, 2)}},
+    {4,
+     {2, 3, 4, 7},
+     {.window = LIST(1, 1, 3, 3),
+      .low = LIST(0, 0, 1, 2),
+      .high = LIST(0, 0, 2, 1),
+      .base_dilation = LIST(1, 1, 2, 2)}},
+    /* Rows of several tiles, and steps between lanes in lowest terms: stride 4 over a dilation of 6. */
+    {3,
+     {2, 90, 17},
+     {.window = LIST(1, 5, 1), .strides = LIST(1, 4, 1), .low = LIST(0, 3, 0), .base_dilation = LIST(1, 6, 1)}},
+    {2,
+     {2, 700},
+     {.window = LIST(1, 4),
+      .strides = LIST(1, 4),
+      .low = LIST(0, -5),
+      .high = LIST(0, 9),
+      .base_dilation = LIST(1, 6),
+      .window_dilation = LIST(1, 2)}},
+    /* More taps of a row than are found once, with and without holes; runs of more elements than a tile has. */
+    {3,
+     {2, 80, 20},
+     {.window = LIST(1, 40, 1), .strides = LIST(1, 3, 1), .low = LIST(0, 20, 0), .high = LIST(0, 31, 0)}},
+    {3,
+     {1, 9, 70},
+     {.window = LIST(1, 33, 1), .low = LIST(0, 32, 0), .high = LIST(0, 32, 0), .base_dilation = LIST(1, 4, 1)}},
+    {3,
+     {1, 3, 1100},
+     {.window = LIST(1, 2, 1), .low = LIST(0, 1, 0), .high = LIST(0, 1, 0), .base_dilation = LIST(1, 2, 1)}},
+    {3, {2, 0, 5}, {.window = LIST(1, 2, 1), .low = LIST(0, 2, 0), .high = LIST(0, 2, 0)}},
 };
 
 static tow__buffer result_of(tow_dtype dtype, const window_case *c)
@@ -81,8 +120,33 @@ static void kernels_agree(void **state)
             }
 }
 
+/* Operands of few values, so that windows have ties, and of NaN, infinities and zeros of both signs. */
+static void special_values_agree(void **state)
+{
+    static const double values[] = {0.0, -0.0, 1, -1, (double)INFINITY, -(double)INFINITY, (double)NAN, 2};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int t = 0; t < 2; t++) {
+            const window_case *c = &cases[k];
+            const tow_dtype dtype = t == 0 ? TOW_F32 : TOW_F64;
+            tow__buffer x = make(dtype, c->rank, c->dims, ROW_MAJOR), y = result_of(dtype, c);
+            for (int64_t i = 0; i < count_of(&x); i++) set(&x, i, values[random_bits() % 8]);
+            tow__buffer of_x = random_operand(dtype, c->rank, c->dims, ROW_MAJOR);
+            tow__buffer of_y = random_operand(dtype, c->rank, y.dims, ROW_MAJOR);
+            expect_same("reduce_window_max", 1, &x, &y, c);
+            expect_same("reduce_window_min", 1, &x, &y, c);
+            for (int minimum = 0; minimum < 2; minimum++) {
+                window_case selects = *c;
+                selects.p.minimum = minimum;
+                expect_same("select_and_gather_add", 2, (tow__buffer[]){of_x, x}, &y, &selects);
+                expect_same("select_and_scatter_add", 2, (tow__buffer[]){of_y, x}, &x, &selects);
+            }
+            release_all();
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree), cmocka_unit_test(special_values_agree)};
     return cmocka_run_group_tests_name("kernels_pooling", tests, NULL, NULL);
 }
