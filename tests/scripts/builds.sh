@@ -2,6 +2,7 @@
 # builds.sh ROOT: scripts build what they run and no more, and say how far a build is where there is no terminal. cmake, ctest and
 # programs are stand-ins.
 set -u
+unset TOW_WERROR TOW_TEST_TARGETS # the scripts read them, and who runs the tests may have set them
 root=$1
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
