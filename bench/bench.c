@@ -251,7 +251,9 @@ void bench_fill(tow_array *array, uint64_t seed, double scale)
         uint32_t bits = (uint32_t)(state >> 40); /* 24 good bits */
         if (type.dtype == TOW_I32)
             ((int32_t *)tow_array_data(array))[i] = (int32_t)(bits % (uint32_t)scale);
-        else
+        else if (type.dtype == TOW_U8)
+            ((uint8_t *)tow_array_data(array))[i] = (uint8_t)(bits % (uint32_t)scale);
+        else if (type.dtype == TOW_F32)
             ((float *)tow_array_data(array))[i] = (float)(scale * (2.0 * bits / (1 << 24) - 1.0));
     }
 }
@@ -272,11 +274,13 @@ static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph *
 {
     tow_graph *loss = NULL;
     tow_program *program = NULL;
-    bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1, &loss));
+    bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1 + g->n_aux, &loss));
     if (g->n_wrt == 0)
         *gradient = loss;
+    else if (g->without_value)
+        bench_check(b, tow_grad(loss, g->n_wrt, g->wrt, g->n_aux > 0, gradient));
     else
-        bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, false, gradient));
+        bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, g->n_aux > 0, gradient));
     const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
     bench_check(b, tow_compile(b->context, *gradient, &options, &program));
     if (g->n_wrt > 0) tow_graph_release(loss);
@@ -303,7 +307,8 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
     if (!g->only_compile) {
         bench_repeat(b, run_once, &r, r.calls);
         bench_trace_program(b, r.program, r.inputs, r.outputs);
-        bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
+        if (!g->without_value && tow_graph_output_type(gradient, 0).dtype == TOW_F32)
+            bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
     }
     for (size_t i = 0; i < g->n_inputs; i++) tow_array_release(r.inputs[i]);
     for (size_t i = 0; i < n_out; i++) tow_array_release(r.outputs[i]);

@@ -63,10 +63,11 @@ void bench_set(bench *b, const char *key, json_t *value); /* takes the reference
 /* Planned bytes by kind; "temporary" is what comes beside inputs and outputs. */
 void bench_set_program_bytes(bench *b, const tow_program *program);
 
-/* Uniform numbers from [-scale, scale), the same in every run. i32: from {0, ..., scale - 1}. */
+/* Uniform numbers from [-scale, scale), the same in every run. i32 and u8: from {0, ..., scale - 1}. Other types: zeros. */
 void bench_fill(tow_array *array, uint64_t seed, double scale);
 
-/* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed. Input i is filled with bench_fill(scales[i]). */
+/* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed. Input
+ * i is filled with bench_fill(scales[i]). */
 typedef struct bench_gradient {
     tow_function loss;
     void *user;
@@ -75,6 +76,8 @@ typedef struct bench_gradient {
     const double *scales;
     size_t n_wrt;
     const size_t *wrt;
+    bool without_value; /* the gradients, and the n_aux results that the function writes behind the scalar */
+    size_t n_aux;
     int64_t calls;      /* per timing; 0: 1 */
     bool only_compile;  /* time tracing and compiling only */
     size_t keep_within; /* tow_compile_options */

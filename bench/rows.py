@@ -60,11 +60,41 @@ def ffn_rows(number, batch, bars, budget):
 
 
 def conv_rows(number, name, options, share=0.75):
-    """Seconds beside the peers', and for dense convolutions the share of the peak."""
+    """Seconds beside the peers', for dense convolutions the share of the peak, and the three convolutions apart."""
     command = "conv " + options
-    rows = [Row(number, name, "conv " + name, command, both("conv", " " + options), 1.1)]
-    return rows + ([Row(number, "the same, share of the measured FMA peak", "conv " + name, command, both("conv", " " + options), share,
-                        "share")] if share else [])
+    rows = [Row(number, name, "conv " + name, command, both("conv", " " + options), 0.95)]
+    if share:
+        rows.append(Row(number, "the same, share of the measured FMA peak", "conv " + name, command, both("conv", " " + options), share,
+                        "share"))
+    return rows + [Row(number, f"the same: {what}", "conv " + name, f"{command} --part {part}", eager("conv", f" {options} --part {part}"), 0.95)
+                   for part, what in (("forward", "forward"), ("input", "gradient of the input"), ("kernel", "gradient of the kernel"))]
+
+
+def eager(name, options):
+    """Peers of a single operation, which has nothing that torch.compile could fuse."""
+    return {"JAX": [f"{name}_jax{options}"], "PyTorch": [f"{name}_torch{options}"]}
+
+
+def pooling_rows(number):
+    """Windows that do not overlap, windows that do, whole images."""
+    sizes = ((" --batch 64 --height 28 --width 28 --features 32", "2x2, [64,28,28,32]", ""),
+             (" --batch 32 --height 56 --width 56 --features 64", "3x3, stride 2, [32,56,56,64]", " --window 3"),
+             (" --batch 32 --height 14 --width 14 --features 512", "whole images, [32,14,14,512]", " --window 0"))
+    return [Row(number, f"{long} pooling {name}{what}", f"pooling {name}", f"pooling{options}",
+                eager("pooling", options), 0.95)
+            for size, name, window in sizes for kind, long in (("max", "max"), ("avg", "average"))
+            for gradient, what in (("", ": forward"), (" --gradient", ": forward and gradient"))
+            for options in (f"{size}{window} --kind {kind}{gradient}",)]
+
+
+def norm_rows(number):
+    """Images beyond the caches and in them."""
+    sizes = ((" --batch 32 --height 56 --width 56 --features 256", "[32,56,56,256]"),
+             (" --batch 8 --height 28 --width 28 --features 256", "[8,28,28,256]"))
+    return [Row(number, f"{long} of {name}{what}", f"norm {name}", f"norm_images{options}", both("norm_images", options), 0.95)
+            for size, name in sizes for kind, long in (("batch", "BatchNorm"), ("group", "GroupNorm, 32 groups,"))
+            for gradient, what in (("", ": forward"), (" --gradient", ": forward and gradient"))
+            for options in (f"{size} --kind {kind}{gradient}",)]
 
 
 ROWS = [
@@ -124,7 +154,7 @@ ROWS = [
                "--batch 8 --height 56 --width 56 --features 256 --out 256 --depthwise", None),
     *conv_rows(21, "causal depthwise convolution 4, [16,1024,256]",
                "--batch 16 --height 0 --width 1024 --features 256 --out 256 --kernel 4 --depthwise", None),
-    Row(22, "ResNet-18, [8,64,64,3]", "resnet", "resnet", both("resnet", ""), 1.1),
+    Row(22, "ResNet-18, [8,64,64,3]", "resnet", "resnet", both("resnet", ""), 0.95),
     Row(23, "while, 1000 iterations of [8,32] x [32,32] and tanh", "while", "while", both("while", ""), 1.0),
     *[Row(number, f"sort {name}{': gradient' if gradient else ': values'}", "sort " + name, "sort" + options + gradient,
           both("sort", options + gradient), 1.0)
@@ -136,4 +166,8 @@ ROWS = [
       for number, cell, length, batch, width, bar in ((26, "lstm", 128, 32, 256, 0.75), (27, "lstm", 512, 16, 128, 0.75),
                                                       (28, "gru", 128, 32, 256, 0.5), (29, "gru", 512, 16, 128, 0.5))
       for sizes in (f" --length {length} --batch {batch} --width {width}",)],
+    *pooling_rows(30),
+    *norm_rows(31),
+    Row(32, "a step of Flax's MNIST example, B 128", "mnist", "mnist", both("mnist", ""), 0.95),
+    Row(32, "the same, strides in place of pooling", "mnist", "mnist --no-pooling", both("mnist", " --no-pooling"), 0.95),
 ]

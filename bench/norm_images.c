@@ -1,0 +1,103 @@
+/* Normalisation of images, channels last, as in training: BatchNorm by statistics of the batch, or GroupNorm. The results, or
+ * with --gradient the results and the gradients of x, scale and bias for given cotangents.
+ *
+ *     norm_images --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient]
+ *
+ * "share_of_copy": passes over memory that the work needs at least, beside the bandwidth of a copy of as many bytes in the
+ * same process. Forward reads x for the statistics, reads it again and writes y; the gradient reads x and the cotangents for
+ * the sums, reads both again and writes the gradient of x. Where all of that stays in a cache the share is that of a copy in
+ * the cache. */
+#include "bench.h"
+
+#include <string.h>
+
+#include "limits.h"
+#include "tow/numpy.h"
+
+enum {
+    INPUTS = 4 /* x, scale, bias, cotangents */
+};
+
+typedef struct norm {
+    int64_t batch, height, width, features, groups;
+    bool batch_norm;
+} norm;
+
+/* (x - mean) / sqrt(variance + epsilon) * scale + bias. x: [n, h, w, c], or [n, h, w, groups, c / groups]. */
+static tow_value normalise(const tow_value *in, const norm *m)
+{
+    const int of_batch[] = {0, 1, 2}, of_groups[] = {1, 2, 4};
+    const int64_t grouped[] = {m->batch, m->height, m->width, m->groups, m->features / m->groups};
+    const int *axes = m->batch_norm ? of_batch : of_groups;
+    tow_value x = in[0], scale = in[1], bias = in[2];
+    if (!m->batch_norm) {
+        x = tow_reshape(x, 5, grouped);
+        scale = tow_reshape(scale, 2, grouped + 3);
+        bias = tow_reshape(bias, 2, grouped + 3);
+    }
+    tow_value centred = tow_sub(x, tow_mean_keepdims(x, 3, axes)),
+              variance = tow_mean_keepdims(tow_square(centred), 3, axes);
+    tow_value y = tow_add(tow_mul(centred, tow_mul(tow_rsqrt(tow_add_scalar(variance, 1e-5)), scale)), bias);
+    return m->batch_norm ? y : tow_reshape(y, 4, (int64_t[]){m->batch, m->height, m->width, m->features});
+}
+
+static void forward(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[0] = normalise(in, user);
+}
+
+/* Its gradients are those of the results, out[1], for the cotangents in[3]. */
+static void pulled_back(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[1] = normalise(in, user);
+    out[0] = tow_reduce_sum(tow_mul(out[1], in[3]), 0, NULL);
+}
+
+/* Of a copy between arrays of the size of x, cut among the threads; bytes read plus bytes written. */
+static void set_share(bench *b, double elements, bool gradient)
+{
+    size_t bytes = (size_t)(elements * sizeof(float) / (double)b->threads) / 64 * 64;
+    double copy = bench_copy_bandwidth((int)b->threads, bytes < 64 ? 64 : bytes);
+    double moved = (gradient ? 8 : 3) * elements * sizeof(float) * 1e-9;
+    bench_set(b, "copy_gbytes_per_second", json_real(copy));
+    bench_set(b, "gbytes_per_second", json_real(moved / b->fastest));
+    bench_set(b, "share_of_copy", json_real(moved / b->fastest / copy));
+}
+
+int main(int argc, char **argv)
+{
+    bench b;
+    norm m = {.batch = 32, .height = 56, .width = 56, .features = 256, .groups = 32};
+    const char *kind = "batch";
+    bool gradient = false;
+    const bench_option options[] = {{"batch", .number = &m.batch, .least = 1},
+                                    {"height", .number = &m.height, .least = 1},
+                                    {"width", .number = &m.width, .least = 1},
+                                    {"features", .number = &m.features, .least = 1},
+                                    {"groups", .number = &m.groups, .least = 1},
+                                    {"kind", .text = &kind},
+                                    {"gradient", .flag = &gradient},
+                                    {0}};
+    bench_start(&b, "norm_images", argc, argv, options);
+    m.batch_norm = strcmp(kind, "batch") == 0;
+    if (!m.batch_norm && strcmp(kind, "group") != 0)
+        bench_fail("norm_images: --kind: expected batch or group, found '%s'", kind);
+    if (m.features % m.groups != 0)
+        bench_fail("norm_images: --groups: expected a divisor of %lld, found %lld", (long long)m.features,
+                   (long long)m.groups);
+    const tow_type x = tow_make_type(TOW_F32, 4, (int64_t[]){m.batch, m.height, m.width, m.features});
+    const tow_type features = tow_make_type(TOW_F32, 1, &m.features);
+    bench_run_gradient(&b, &(bench_gradient){.loss = gradient ? pulled_back : forward,
+                                             .user = &m,
+                                             .n_inputs = gradient ? INPUTS : 3,
+                                             .types = (const tow_type[INPUTS]){x, features, features, x},
+                                             .scales = (const double[INPUTS]){1, 1, 1, 1},
+                                             .n_wrt = gradient ? 3 : 0,
+                                             .wrt = (const size_t[]){0, 1, 2},
+                                             .without_value = gradient,
+                                             .n_aux = gradient});
+    set_share(&b, (double)tow_type_count(x), gradient);
+    return bench_finish(&b, 0);
+}
