@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "limits.h"
+#include "watch.h"
 
 enum {
     LEAST_STEPS = 5,
@@ -159,12 +160,14 @@ void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t 
     double *seconds = malloc((size_t)most * sizeof *seconds), start = bench_now();
     if (!seconds) bench_fail("%s: out of memory", b->workload);
     for (int i = 0; i < 2; i++) bench_check(b, step(user));
+    const bench_watch watch = bench_watch_start();
     for (double end = bench_now() + (double)b->seconds; n < most; n++) {
         start = bench_now();
         if (b->steps == 0 && n >= LEAST_STEPS && start > end) break;
         bench_check(b, step(user));
         seconds[n] = (bench_now() - start) / (double)calls;
     }
+    bench_watch_stop(&watch, &b->others, &b->steal);
     qsort(seconds, (size_t)n, sizeof *seconds, compare);
     b->fastest = seconds[0];
     b->median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
@@ -201,6 +204,16 @@ void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow
     bench_trace(b, run_traced, &(run){program, inputs, outputs, 1});
 }
 
+/* What the work moves, and the bandwidth of copying arrays as large as its inputs and outputs: what work that memory limits
+ * is held against. */
+static void set_traffic(bench *b)
+{
+    const size_t arrays = 2 * (size_t)b->threads, bytes = (b->footprint / arrays + 63) / 64 * 64;
+    if (bytes == 0) return;
+    bench_set(b, "gbyte", json_real((b->moved > 0 ? b->moved : (double)b->footprint) * 1e-9));
+    bench_set(b, "copy_gbytes", json_real(bench_copy_bandwidth((int)b->threads, bytes)));
+}
+
 int bench_finish(bench *b, double flops)
 {
     char describe[1024];
@@ -214,6 +227,9 @@ int bench_finish(bench *b, double flops)
         bench_set(b, "steps", json_integer(b->repeated));
         bench_set(b, "median_seconds", json_real(b->median));
         bench_set(b, "min_seconds", json_real(b->fastest));
+        bench_set(b, "others", json_real(b->others));
+        bench_set(b, "steal", json_real(b->steal));
+        set_traffic(b);
     }
     if (b->repeated > 0 && flops > 0) {
         bench_set(b, "gflop", json_real(flops * 1e-9));
@@ -306,6 +322,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &r.outputs[i]));
     if (!g->only_compile) {
         bench_repeat(b, run_once, &r, r.calls);
+        b->footprint = tow_program_get_bytes(r.program).inputs + tow_program_get_bytes(r.program).outputs;
         bench_trace_program(b, r.program, r.inputs, r.outputs);
         if (!g->without_value && tow_graph_output_type(gradient, 0).dtype == TOW_F32)
             bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));

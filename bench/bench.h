@@ -35,7 +35,10 @@ typedef struct bench {
     tow_context *context;
     double peak;            /* GFLOP/s, measured before and after the workload: the better one */
     size_t rss_before;      /* resident bytes before the workload is built */
+    size_t footprint;       /* bytes of inputs and outputs; 0: the bandwidth of copying so many is not measured */
+    double moved;           /* bytes that the work reads and writes at least; by default footprint */
     double median, fastest; /* seconds per step */
+    double others, steal;   /* shares of the CPUs that others and the hypervisor took during the timed steps */
     int64_t repeated;
     json_t *json; /* what bench_finish prints; programs add to it */
 } bench;
@@ -82,7 +85,8 @@ typedef struct bench_gradient {
     bool only_compile;  /* time tracing and compiling only */
     size_t keep_within; /* tow_compile_options */
 } bench_gradient;
-/* Adds compile_seconds (tracing and compiling), planned bytes and the times of a step. */
+/* Adds compile_seconds (tracing and compiling), planned bytes, the times of a step, the bytes that it moves and the bandwidth
+ * of copying arrays as large as all inputs and outputs together. */
 void bench_run_gradient(bench *b, const bench_gradient *g);
 
 #endif

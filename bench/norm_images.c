@@ -3,15 +3,12 @@
  *
  *     norm_images --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient]
  *
- * "share_of_copy": passes over memory that the work needs at least, beside the bandwidth of a copy of as many bytes in the
- * same process. Forward reads x for the statistics, reads it again and writes y; the gradient reads x and the cotangents for
- * the sums, reads both again and writes the gradient of x. Where all of that stays in a cache the share is that of a copy in
- * the cache. */
+ * "gbyte" counts the passes over memory that the work needs at least. Forward reads x for the statistics, reads it again and writes y; the gradient reads x and the cotangents for
+ * the sums, reads both again and writes the gradient of x. */
 #include "bench.h"
 
 #include <string.h>
 
-#include "limits.h"
 #include "tow/numpy.h"
 
 enum {
@@ -55,17 +52,6 @@ static void pulled_back(tow_trace *trace, const tow_value *in, tow_value *out, v
     out[0] = tow_reduce_sum(tow_mul(out[1], in[3]), 0, NULL);
 }
 
-/* Of a copy between arrays of the size of x, cut among the threads; bytes read plus bytes written. */
-static void set_share(bench *b, double elements, bool gradient)
-{
-    size_t bytes = (size_t)(elements * sizeof(float) / (double)b->threads) / 64 * 64;
-    double copy = bench_copy_bandwidth((int)b->threads, bytes < 64 ? 64 : bytes);
-    double moved = (gradient ? 8 : 3) * elements * sizeof(float) * 1e-9;
-    bench_set(b, "copy_gbytes_per_second", json_real(copy));
-    bench_set(b, "gbytes_per_second", json_real(moved / b->fastest));
-    bench_set(b, "share_of_copy", json_real(moved / b->fastest / copy));
-}
-
 int main(int argc, char **argv)
 {
     bench b;
@@ -98,6 +84,6 @@ int main(int argc, char **argv)
                                              .wrt = (const size_t[]){0, 1, 2},
                                              .without_value = gradient,
                                              .n_aux = gradient});
-    set_share(&b, (double)tow_type_count(x), gradient);
+    b.moved = (gradient ? 8 : 3) * (double)tow_type_count(x) * sizeof(float);
     return bench_finish(&b, 0);
 }

@@ -6,8 +6,11 @@ Import this before jax or torch: both count the CPUs that they may use when they
 import argparse
 import json
 import os
+import re
 import statistics
 import time
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def arguments(**defaults):
@@ -34,10 +37,48 @@ def resident(key):
     return 0
 
 
+def cpu_ticks(text, cpus):
+    """Ticks that these CPUs were busy, and ticks stolen from them, by the text of /proc/stat."""
+    busy = stolen = 0
+    for line in text.splitlines():
+        name, *fields = line.split() or [""]
+        if not re.fullmatch(r"cpu\d+", name) or int(name[3:]) not in cpus:
+            continue
+        user, nice, system, _, _, irq, softirq, steal = map(int, (fields + ["0"] * 8)[:8])
+        busy, stolen = busy + user + nice + system + irq + softirq, stolen + steal
+    return busy, stolen
+
+
+def shares(before, after, own, seconds, cpus):
+    """Shares of the CPUs that others and the hypervisor took, as in bench/watch.c: by ticks before and after, and seconds."""
+    busy, stolen = ((b - a) * TICK for a, b in zip(before, after))
+    total, error = max(seconds, TICK) * cpus, 2 * TICK * cpus
+    return {"others": max(busy - own - error, 0) / total, "steal": max(stolen - error, 0) / total}
+
+
+def watch():
+    """A function that says what others did on the CPUs of this process since now."""
+    def read():
+        try:
+            with open("/proc/stat") as file:
+                return cpu_ticks(file.read(), cpus), time.process_time(), time.perf_counter()
+        except OSError:
+            return (0, 0), time.process_time(), time.perf_counter()
+
+    def stop():
+        now, own, seconds = read()
+        return shares(start[0], now, own - start[1], seconds - start[2], len(cpus))
+
+    cpus = os.sched_getaffinity(0)
+    start = read()
+    return stop
+
+
 def measure(step, args, calls=1):
     """Two calls to warm up, then timed ones: --steps of them, else as many as fit --seconds, at least 5."""
     for _ in range(2):
         step()
+    others = watch()
     seconds, end = [], time.perf_counter() + args.seconds
     while len(seconds) < (args.steps or 100000):
         start = time.perf_counter()
@@ -45,7 +86,7 @@ def measure(step, args, calls=1):
             break
         step()
         seconds.append((time.perf_counter() - start) / calls)
-    return {"steps": len(seconds), "median_seconds": statistics.median(seconds), "min_seconds": min(seconds)}
+    return {"steps": len(seconds), "median_seconds": statistics.median(seconds), "min_seconds": min(seconds)} | others()
 
 
 def report(workload, library, args, **figures):
