@@ -46,7 +46,7 @@ static void batch_key(const tow_loader *l, uint64_t epoch, uint64_t index, uint3
     tow_random_host_fold_in(key, (uint32_t)index, key);
 }
 
-static void run_transform(tow_loader *l, uint64_t position, tow__slot *slot)
+static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slot)
 {
     char text[512] = "";
     tow_batch batch = {.inputs = slot->is_last ? slot->last : slot->fields,
@@ -62,7 +62,7 @@ static void run_transform(tow_loader *l, uint64_t position, tow__slot *slot)
         tow__row_fail(&slot->error, status, "the transform: %s", text[0] != '\0' ? text : tow_status_text(status));
 }
 
-void tow__loader_fill(tow_loader *l, uint64_t position, tow__slot *slot)
+void tow__loader_fill(tow_loader *l, uint64_t position, tow__batch_slot *slot)
 {
     TOW__ARITHMETIC(false);
     const uint64_t epoch = l->batches > 0 ? position / (uint64_t)l->batches : 0;
@@ -86,7 +86,7 @@ tow_status tow_loader_next(tow_loader *loader, tow_array *const **batch)
     if (batch) *batch = NULL;
     if (!loader || !batch)
         return tow__missing(loader ? loader->ctx : NULL, __func__, "a loader and a place for the batch");
-    tow__slot *slot = tow__loader_take(loader);
+    tow__batch_slot *slot = tow__loader_take(loader);
     if (slot->error.status != TOW_OK)
         return tow__fail(loader->ctx, slot->error.status, "batch %llu: %s", (unsigned long long)loader->position,
                          slot->error.text);

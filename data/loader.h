@@ -8,7 +8,7 @@
 #include "data/order.h"
 
 /* A batch and what it is made in. */
-typedef struct tow__slot {
+typedef struct tow__batch_slot {
     tow_array **fields;  /* [n_fields] of whole batches */
     tow_array **outputs; /* [n_outputs] of the transform */
     tow_array **last;    /* [n_fields] views of the rows of the last batch of an epoch; NULL if it is a whole one */
@@ -16,7 +16,7 @@ typedef struct tow__slot {
     bool end; /* behind the last batch: there is none */
     bool is_last;
     tow__row_error error;
-} tow__slot;
+} tow__batch_slot;
 
 struct tow_loader {
     tow_context *ctx;
@@ -39,7 +39,7 @@ struct tow_loader {
     size_t scratch_bytes;
 
     uint64_t position; /* batches given out */
-    tow__slot *slots;  /* a ring: batch p is made in slot p mod n_slots */
+    tow__batch_slot *slots; /* a ring: batch p is made in slot p mod n_slots */
     size_t n_slots;
     bool synchronous;
 
@@ -53,10 +53,10 @@ struct tow_loader {
 };
 
 /* Makes batch `position` in `slot`, on any thread, one at a time. */
-void tow__loader_fill(tow_loader *loader, uint64_t position, tow__slot *slot);
+void tow__loader_fill(tow_loader *loader, uint64_t position, tow__batch_slot *slot);
 
 /* The next batch's slot, full: made here or waited for. */
-tow__slot *tow__loader_take(tow_loader *loader);
+tow__batch_slot *tow__loader_take(tow_loader *loader);
 /* Ends the thread; batches that were made ahead are forgotten. */
 void tow__loader_stop(tow_loader *loader);
 /* Mutex and condition. */

@@ -82,7 +82,7 @@ static tow_status count_rows(tow_loader *l, const tow_loader_options *o)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static tow_status make_slot(tow_loader *l, tow__slot *slot)
+static tow_status make_slot(tow_loader *l, tow__batch_slot *slot)
 {
     tow_status status = TOW_OK;
     slot->fields = tow__arena_alloc(&l->memory, l->n_fields, sizeof *slot->fields);
@@ -173,7 +173,7 @@ void tow_loader_free(tow_loader *l)
     if (!l) return;
     tow__loader_end(l);
     for (size_t i = 0; l->slots && i < l->n_slots; i++) {
-        const tow__slot *slot = &l->slots[i];
+        const tow__batch_slot *slot = &l->slots[i];
         for (size_t f = 0; slot->fields && f < l->n_fields; f++) tow_array_release(slot->fields[f]);
         for (size_t f = 0; slot->last && f < l->n_fields; f++) tow_array_release(slot->last[f]);
         for (size_t f = 0; slot->outputs && f < l->n_outputs; f++) tow_array_release(slot->outputs[f]);

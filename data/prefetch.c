@@ -46,7 +46,7 @@ static void *work(void *loader)
     tow_loader *l = loader;
     uint64_t position;
     for (bool goes_on = true; goes_on && wait_for_room(l, &position);) {
-        tow__slot *slot = &l->slots[position % l->n_slots];
+        tow__batch_slot *slot = &l->slots[position % l->n_slots];
         tow__loader_fill(l, position, slot);
         goes_on = !slot->end && slot->error.status == TOW_OK;
         pthread_mutex_lock(&l->mutex);
@@ -83,9 +83,9 @@ void tow__loader_stop(tow_loader *l)
     l->started = false;
 }
 
-tow__slot *tow__loader_take(tow_loader *l)
+tow__batch_slot *tow__loader_take(tow_loader *l)
 {
-    tow__slot *slot = &l->slots[l->position % l->n_slots];
+    tow__batch_slot *slot = &l->slots[l->position % l->n_slots];
     if (!l->synchronous && !l->started) start(l);
     if (l->synchronous) {
         tow__loader_fill(l, l->position, slot);

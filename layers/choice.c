@@ -30,7 +30,7 @@ int64_t tow__candidates(const tow_generator_options *o, int64_t V)
     return wanted < o->beams * V ? wanted : o->beams * V;
 }
 
-size_t tow__choice_inputs(const tow__choice *c, int64_t V, tow_type *types)
+size_t tow__choice_inputs(const tow__token_choice *c, int64_t V, tow_type *types)
 {
     const int64_t R = c->rows * c->repeats;
     size_t n = 0;
@@ -46,7 +46,7 @@ typedef struct choice_values {
     tow_value keys, history, early, scores;
 } choice_values;
 
-static choice_values read_inputs(const tow__choice *c, const tow_value *in)
+static choice_values read_inputs(const tow__token_choice *c, const tow_value *in)
 {
     choice_values v = {0};
     if (draws(c->options)) v.keys = *in++;
@@ -135,7 +135,8 @@ static tow_value choose(tow_trace *t, const tow_generator_options *o, tow_value 
 
 /* Log-probabilities l [R, V] and those of the beams so far, [R] -> the best candidates of each prompt, in descending
  * order: totals f32 [prompts, K], chosen i32 [prompts, K], beam * V + token. */
-static void choose_candidates(const tow__choice *c, tow_value l, tow_value scores, tow_value *chosen, tow_value *totals)
+static void choose_candidates(const tow__token_choice *c, tow_value l, tow_value scores, tow_value *chosen,
+                              tow_value *totals)
 {
     const int64_t beams = c->options->beams, R = c->rows * c->repeats, V = tow_value_type(l).dims[1];
     if (tow_is_null(l)) return;
@@ -145,7 +146,7 @@ static void choose_candidates(const tow__choice *c, tow_value l, tow_value score
 }
 
 /* The logits of the last position, f32 [rows, V]; null: an error, reported. */
-static tow_value last_logits(tow_scope *scope, const tow__choice *c, tow_value logits)
+static tow_value last_logits(tow_scope *scope, const tow__token_choice *c, tow_value logits)
 {
     const tow_type type = tow_value_type(logits);
     if (tow__scope_failed(scope)) return (tow_value){0};
@@ -164,7 +165,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow__chooser *m = (const tow__chooser *)module;
-    const tow__choice *c = m->choice;
+    const tow__token_choice *c = m->choice;
     const tow_generator_options *o = c->options;
     const bool beams = o->beams > 1;
     const int axis = 1;

@@ -228,7 +228,7 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
 /* ---- bodies of remat and scan ------------------------------------------------------------------------------------ */
 
 /* The function's outputs, then what its frame wrote and sowed; NULL: out of memory. */
-static tow_value *collect(tow__model *m, tow__body *b, size_t n_out, const tow_value *out)
+static tow_value *collect(tow__model *m, tow__recorded_body *b, size_t n_out, const tow_value *out)
 {
     uint32_t n_state = m->state.list->names.count;
     size_t n_sown = 0;
@@ -250,10 +250,10 @@ static tow_value *collect(tow__model *m, tow__body *b, size_t n_out, const tow_v
 }
 
 bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n_in, const tow_type *types,
-                      size_t n_out, tow__body *b)
+                      size_t n_out, tow__recorded_body *b)
 {
     tow_trace *t = m->trace;
-    *b = (tow__body){0};
+    *b = (tow__recorded_body){0};
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out), *all = NULL;
     if (!in || !out || !tow__may_nest(t, 1)) return false;
     tow__frame_open(m, &b->frame);
@@ -269,7 +269,7 @@ bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n
 
 void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *body)
 {
-    const tow__body *b = body;
+    const tow__recorded_body *b = body;
     size_t n_in = tow_graph_inputs(b->graph) - b->n_captures;
     tow_value *all = tow__trace_alloc(t, b->n_captures + n_in, sizeof *all);
     if (!all) return;
@@ -278,13 +278,13 @@ void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *b
     tow__inline(t, b->graph, all, out);
 }
 
-void tow__body_commit(tow__model *m, const tow__body *b, const tow_value *values)
+void tow__body_commit(tow__model *m, const tow__recorded_body *b, const tow_value *values)
 {
     for (size_t i = 0; i < b->n_written; i++) tow__variable_write(m, b->written[i], *values++);
     for (const tow__sown *s = b->frame.sown; s; s = s->next) tow__add_sown(m, s, *values++);
 }
 
-void tow__body_free(tow__body *b)
+void tow__body_free(tow__recorded_body *b)
 {
     tow_graph_release(b->graph);
     b->graph = NULL;

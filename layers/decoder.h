@@ -16,11 +16,11 @@
  *   scores f32 [R]       log-probability of each beam so far        beams
  *
  * R = rows * repeats sequences; of a program over prompts each row of logits is that of `repeats` sequences. */
-typedef struct tow__choice {
+typedef struct tow__token_choice {
     const tow_generator_options *options;
     int64_t rows, repeats;
     size_t n_inputs; /* of the model, behind the tokens */
-} tow__choice;
+} tow__token_choice;
 
 enum {
     TOW__CHOICE_OUTPUTS = 4, /* in front of the variables: tokens or beams, beams' scores, logits, statistics */
@@ -28,7 +28,7 @@ enum {
 };
 
 /* The inputs' types for V tokens; how many. V is not read where no input has it. */
-size_t tow__choice_inputs(const tow__choice *c, int64_t V, tow_type *types);
+size_t tow__choice_inputs(const tow__token_choice *c, int64_t V, tow_type *types);
 bool tow__has_history(const tow_generator_options *o);
 bool tow__has_early(const tow_generator_options *o);
 /* How many candidates a step of beam search looks at, at most, for each prompt. */
@@ -45,7 +45,7 @@ int32_t tow__end(const tow_generator_options *o, size_t i);
 typedef struct tow__chooser {
     tow_module module;
     const tow_module *inner;
-    const tow__choice *choice;
+    const tow__token_choice *choice;
 } tow__chooser;
 extern const tow_module_class tow__chooser_class;
 
@@ -61,7 +61,7 @@ typedef struct tow__decoder {
     const tow_module *model, *further; /* further: of calls behind the first; may be the same */
     const tow_params *params;
     const tow_generator_options *options;
-    tow__choice choice;
+    tow__token_choice choice;
     int64_t classes;    /* tokens, where penalties need to know */
     tow_params *state;  /* its own: the arrays are the cache */
     int64_t length;     /* positions of the shortest cache */

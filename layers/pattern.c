@@ -14,14 +14,14 @@ typedef struct star {
 } star;
 
 /* Star `number` has taken text up to `end`. */
-static void capture(tow__captures *captures, int number, const char *begin, const char *end)
+static void capture(tow__path_captures *captures, int number, const char *begin, const char *end)
 {
     if (!captures || number >= TOW__MAX_CAPTURES) return;
     if (begin) captures->begin[number] = begin;
     captures->end[number] = end;
 }
 
-bool tow__path_capture(const char *pattern, const char *path, tow__captures *captures)
+bool tow__path_capture(const char *pattern, const char *path, tow__path_captures *captures)
 {
     star single = {0}, twice = {0};
     int stars = 0;
@@ -64,7 +64,7 @@ static const char *behind_kind(const char *pattern, tow_param_kind kind)
     return *end ? end + 1 : end;
 }
 
-bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__captures *captures)
+bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__path_captures *captures)
 {
     if (!pattern || !path) return false;
     const char *rest = behind_kind(pattern, kind);
@@ -99,7 +99,7 @@ int tow__replacement_captures(const char *replacement)
 bool tow__path_rewrite(const char *pattern, const char *replacement, const char *path, tow_param_kind kind,
                        tow__string *text)
 {
-    tow__captures captures = {0};
+    tow__path_captures captures = {0};
     if (!tow__param_capture(pattern, path, kind, &captures)) return false;
     for (const char *r = replacement; *r; r++) {
         if (*r != '$') {

@@ -10,15 +10,15 @@ enum {
 };
 
 /* Star i stands for the text from begin[i] up to end[i] in the path. */
-typedef struct tow__captures {
+typedef struct tow__path_captures {
     int count;
     const char *begin[TOW__MAX_CAPTURES], *end[TOW__MAX_CAPTURES];
-} tow__captures;
+} tow__path_captures;
 
 /* As tow_path_matches. captures may be NULL; it is filled if the path matches. */
-bool tow__path_capture(const char *pattern, const char *path, tow__captures *captures);
+bool tow__path_capture(const char *pattern, const char *path, tow__path_captures *captures);
 /* The same of a parameter of this kind: the pattern may begin with "//" and the name of a kind. */
-bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__captures *captures);
+bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__path_captures *captures);
 bool tow__param_matches(const char *pattern, const char *path, tow_param_kind kind);
 /* How many stars a pattern has; two side by side are one. */
 int tow__pattern_stars(const char *pattern);

@@ -60,12 +60,12 @@ typedef struct tow__frame {
 typedef struct tow__model tow__model;
 typedef struct tow__layer_call tow__layer_call; /* layers/calls.h */
 typedef struct tow__call_log tow__call_log;
-typedef struct tow__capture {
+typedef struct tow__capture_state {
     bool done;          /* an output was handed out */
     const char *hidden; /* the path of a layer that matches in a body without a frame, or NULL */
-} tow__capture;
+} tow__capture_state;
 
-typedef struct tow__view tow__view; /* layers/views.h */
+typedef struct tow__scope_view tow__scope_view; /* layers/views.h */
 
 /* What a transform says of what the layer in it asks for (layers/lift.c). */
 typedef struct tow__lift {
@@ -99,7 +99,7 @@ struct tow_scope {
     tow__repetition *repeated; /* of a transparent scope: it is within this while; else NULL */
     bool lifted;               /* here or above is a lift, or a while */
     const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
-    tow__view *view;           /* of parameters and variables here and below; NULL: as they are stored */
+    tow__scope_view *view;     /* of parameters and variables here and below; NULL: as they are stored */
     bool kept;                 /* of what a view keeps beside a parameter (tow__open_beside) */
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
@@ -139,7 +139,7 @@ struct tow__model {
     tow__layer_call *open_call; /* the innermost of them */
     tow__call_log *log;         /* NULL: calls are not listed */
     const char *const *capture; /* patterns of layers whose outputs are sown; may be NULL */
-    tow__capture *captured;     /* per pattern */
+    tow__capture_state *captured; /* per pattern */
     size_t n_streams;
     const char *const *streams;
     tow_value *stream_keys;
@@ -278,7 +278,7 @@ const tow__sown *tow__find_sown(const tow__model *model, const char *path);
 void tow__add_sown(tow__model *model, const tow__sown *like, tow_value value);
 
 /* A body recorded aside, so that it is known what it writes and sows before its equation is bound. */
-typedef struct tow__body {
+typedef struct tow__recorded_body {
     tow_graph *graph; /* captures, explicit inputs -> outputs of the function, variables written, values sown */
     size_t n_captures;
     tow_value *captures;
@@ -286,14 +286,14 @@ typedef struct tow__body {
     tow__frame frame;
     size_t n_written;
     uint32_t *written;
-} tow__body;
+} tow__recorded_body;
 /* Records `function` in a frame of its own. False: an error sticks. */
 bool tow__body_record(tow__model *model, tow_function function, void *user, size_t n_in, const tow_type *types,
-                      size_t n_out, tow__body *body);
+                      size_t n_out, tow__recorded_body *body);
 /* A tow_function with the body as `user`: records it again where an equation is being made of it. */
 void tow__body_replay(tow_trace *trace, const tow_value *in, tow_value *out, void *body);
 /* What the body wrote and sowed becomes written and sown here. values: the last outputs of the equation. */
-void tow__body_commit(tow__model *model, const tow__body *body, const tow_value *values);
-void tow__body_free(tow__body *body);
+void tow__body_commit(tow__model *model, const tow__recorded_body *body, const tow_value *values);
+void tow__body_free(tow__recorded_body *body);
 
 #endif

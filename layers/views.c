@@ -17,14 +17,14 @@ tow_param_kind tow__request_kind(const tow_variable_request *request)
 /* ---- which view answers ------------------------------------------------------------------------------------------ */
 
 /* The innermost view that takes the request; NULL: the store answers. */
-static tow__view *view_of(const tow_scope *scope, const tow_variable_request *request)
+static tow__scope_view *view_of(const tow_scope *scope, const tow_variable_request *request)
 {
-    tow__view *view = scope->view;
+    tow__scope_view *view = scope->view;
     while (view && ((scope->kept && !view->of_kept) || !view->takes(view, scope, request))) view = view->outer;
     return view;
 }
 
-static tow_scope *outside_of(tow_scope *scope, const tow__view *view)
+static tow_scope *outside_of(tow_scope *scope, const tow__scope_view *view)
 {
     tow_scope *outside = tow__trace_alloc(scope->model->trace, 1, sizeof *outside);
     if (!outside) return NULL;
@@ -35,13 +35,13 @@ static tow_scope *outside_of(tow_scope *scope, const tow__view *view)
 
 /* Length of the path of a view's layer as an entry has it. resolved: the scope of the entry, or a copy without iterations that
  * share it; copies keep their depths. */
-static size_t length_of(const tow__view *view, const tow_scope *resolved)
+static size_t length_of(const tow__scope_view *view, const tow_scope *resolved)
 {
     while (resolved->depth > view->at->depth && resolved->parent) resolved = resolved->parent;
     return strlen(resolved->path);
 }
 
-const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     tow__resolved resolved;
     if (!tow__resolve(scope, request->collection, request->name, &resolved)) return NULL;
@@ -70,7 +70,8 @@ static bool is_same(const tow__viewed *v, const tow_scope *scope, const tow_vari
            strcmp(v->asked.collection, request->collection) == 0;
 }
 
-static void remember(tow__view *view, const tow_scope *scope, const tow_variable_request *request, tow_value value)
+static void remember(tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request,
+                     tow_value value)
 {
     tow__model *m = scope->model;
     size_t n = strlen(request->name) + 1, size = n + strlen(request->collection) + 1;
@@ -83,7 +84,8 @@ static void remember(tow__view *view, const tow_scope *scope, const tow_variable
     view->seen = v;
 }
 
-static tow_value read_param(tow__view *view, tow_scope *scope, tow_scope *outside, const tow_variable_request *request)
+static tow_value read_param(tow__scope_view *view, tow_scope *scope, tow_scope *outside,
+                            const tow_variable_request *request)
 {
     const uint32_t frame = scope->model->frame->serial, body = tow__innermost_serial(scope->model->trace);
     for (const tow__viewed *v = view->seen; v; v = v->next)
@@ -96,7 +98,7 @@ static tow_value read_param(tow__view *view, tow_scope *scope, tow_scope *outsid
 }
 
 /* A request without a type has that of the request which declared the variable, if it came through this view. */
-static tow_value read_variable(tow__view *view, tow_scope *scope, tow_scope *outside,
+static tow_value read_variable(tow__scope_view *view, tow_scope *scope, tow_scope *outside,
                                const tow_variable_request *request)
 {
     const tow__viewed *v = view->seen;
@@ -109,7 +111,7 @@ static tow_value read_variable(tow__view *view, tow_scope *scope, tow_scope *out
 tow_value tow__request(tow_scope *scope, const tow_variable_request *request)
 {
     if (tow__scope_failed(scope)) return (tow_value){0};
-    tow__view *view = view_of(scope, request);
+    tow__scope_view *view = view_of(scope, request);
     if (!view) return tow__is_param(request) ? tow__stored_param(scope, request) : tow__stored_variable(scope, request);
     tow_scope *outside = outside_of(scope, view);
     if (!outside) return (tow_value){0};
@@ -140,7 +142,7 @@ tow_value tow__request_product(tow_scope *scope, const tow_variable_request *req
                                tow_value x)
 {
     if (tow__scope_failed(scope)) return (tow_value){0};
-    tow__view *view = view_of(scope, request);
+    tow__scope_view *view = view_of(scope, request);
     if (!view || !view->product) return multiply(product, x, tow__as(tow__request(scope, request), product->compute));
     tow_scope *outside = outside_of(scope, view);
     return outside ? view->product(view, outside, request, product, x) : (tow_value){0};
@@ -151,7 +153,7 @@ tow_value tow__request_product(tow_scope *scope, const tow_variable_request *req
 void tow__request_write(tow_scope *scope, const tow_variable_request *request, tow_value value)
 {
     if (tow__scope_failed(scope)) return;
-    tow__view *view = view_of(scope, request);
+    tow__scope_view *view = view_of(scope, request);
     if (!view) {
         tow__store_variable(scope, request, value);
         return;

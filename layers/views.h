@@ -22,15 +22,16 @@ typedef struct tow__product {
 } tow__product;
 
 /* outside: the scope of the request as the views around this one see it, for requests of the view's own. */
-struct tow__view {
-    tow__view *outer;
-    bool (*takes)(const tow__view *view, const tow_scope *scope, const tow_variable_request *request);
-    tow_value (*read)(const tow__view *view, tow_scope *outside, const tow_variable_request *request);
+struct tow__scope_view {
+    tow__scope_view *outer;
+    bool (*takes)(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request);
+    tow_value (*read)(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request);
     /* What a product of x with the parameter becomes; NULL: that with what `read` gives. */
-    tow_value (*product)(const tow__view *view, tow_scope *outside, const tow_variable_request *request,
+    tow_value (*product)(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request,
                          const tow__product *product, tow_value x);
     /* A new value of a variable, as the layer sees it; NULL: the view takes parameters only. */
-    void (*write)(const tow__view *view, tow_scope *outside, const tow_variable_request *request, tow_value value);
+    void (*write)(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request,
+                  tow_value value);
     bool of_kept; /* it also takes what views within it keep beside parameters (tow__open_beside) */
     const void *user;
     const tow_scope *at;      /* of the layer with the view */
@@ -47,7 +48,7 @@ tow_value tow__request_product(tow_scope *scope, const tow_variable_request *req
 void tow__request_write(tow_scope *scope, const tow_variable_request *request, tow_value value);
 /* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view; a scan in it is "{}",
  * whatever the axis of its layers. NULL: out of memory, reported. */
-const char *tow__viewed_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request);
+const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request);
 /* The request is for a parameter. */
 bool tow__is_param(const tow_variable_request *request);
 /* The kind that it says, or else its name and rank. */

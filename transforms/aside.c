@@ -25,7 +25,7 @@ static void call_layer(tow_trace *t, const tow_value *in, tow_value *out, void *
 }
 
 bool tow__aside_record(const tow__aside *a, const tow_module *layer, size_t n_in, const tow_value *in, size_t n_out,
-                       tow__body *body)
+                       tow__recorded_body *body)
 {
     tow__model *model = a->scope->model;
     layer_call c = {a->inner, layer, n_in, n_out};

@@ -16,7 +16,7 @@ bool tow__aside_begin(tow__aside *aside, tow_scope *scope, const char *transform
                       const tow_lift_rule *streams);
 /* Records the layer for inputs of the types of `in`. False: an error sticks. */
 bool tow__aside_record(const tow__aside *aside, const tow_module *layer, size_t n_in, const tow_value *in, size_t n_out,
-                       tow__body *body);
+                       tow__recorded_body *body);
 /* After all layers were recorded: an error for a rule that nothing matched. */
 void tow__aside_end(const tow__aside *aside);
 

@@ -23,8 +23,8 @@ typedef struct choice {
     const tow_module *const *layers; /* [n] */
     size_t n_in, n_out;
     const tow_value *in; /* what the branches get */
-    tow__body *bodies;   /* [n] */
-    tow__body all;       /* what any of them writes and sows; without a graph */
+    tow__recorded_body *bodies; /* [n] */
+    tow__recorded_body all;     /* what any of them writes and sows; without a graph */
     size_t n_sown;
     tow_type *sown_types;
 } choice;
@@ -88,7 +88,7 @@ static bool record(choice *c)
 /* *output: that of branch k which is the new value of a variable. False: it does not write it. */
 static bool find_written(const choice *c, size_t k, uint32_t variable, size_t *output)
 {
-    const tow__body *b = &c->bodies[k];
+    const tow__recorded_body *b = &c->bodies[k];
     *output = c->n_out;
     for (size_t i = 0; i < b->n_written; i++, ++*output)
         if (b->written[i] == variable) return true;
@@ -98,7 +98,7 @@ static bool find_written(const choice *c, size_t k, uint32_t variable, size_t *o
 /* *output: that of branch k which is sown at this path. False: it sows nothing there. */
 static bool find_sown(const choice *c, size_t k, const char *path, size_t *output)
 {
-    const tow__body *b = &c->bodies[k];
+    const tow__recorded_body *b = &c->bodies[k];
     *output = c->n_out + b->n_written;
     for (const tow__sown *s = b->frame.sown; s; s = s->next, ++*output)
         if (strcmp(s->path, path) == 0) return true;
@@ -149,7 +149,7 @@ static bool unite(choice *c)
     if (!c->all.written || !c->sown_types) return false;
     tow__sown **end = &c->all.frame.sown;
     for (size_t k = 0; k < c->n; k++) {
-        const tow__body *b = &c->bodies[k];
+        const tow__recorded_body *b = &c->bodies[k];
         size_t output = c->n_out + b->n_written;
         for (size_t i = 0; i < b->n_written; i++) add_written(c, b->written[i]);
         for (const tow__sown *s = b->frame.sown; s; s = s->next)

@@ -17,7 +17,7 @@ typedef struct custom_call {
     tow_scope *scope;
     tow__aside aside;
     size_t n_in, n_out; /* of the layer */
-    tow__body body;
+    tow__recorded_body body;
     const char **parameters; /* [n_captures] their paths below the layer; NULL: no parameter */
     tow_graph *forward, *backward;
 } custom_call;
@@ -141,7 +141,7 @@ static void backward(tow_trace *t, const tow_value *in, tow_value *out, void *us
 static void bind(custom_call *c, const tow_value *in, tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
-    const tow__body *b = &c->body;
+    const tow__recorded_body *b = &c->body;
     const size_t n = b->n_captures + c->n_in;
     const tow_custom_options options = {.name = c->m->inner->cls->name};
     tow_value *operands = tow__trace_alloc(t, n, sizeof *operands), *all = tow__trace_alloc(t, b->n_out, sizeof *all);

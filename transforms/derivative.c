@@ -21,7 +21,7 @@ typedef struct derivative {
     size_t n_wrt;    /* what the body is differentiated by: n_read parameters that it captures, then its float inputs */
     size_t n_read;
     size_t *wrt; /* [n_wrt], inputs of the body, increasing */
-    tow__body body;
+    tow__recorded_body body;
 } derivative;
 
 #define NOT_READ SIZE_MAX

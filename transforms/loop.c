@@ -19,7 +19,7 @@ static void set_stale(tow__store *store, uint32_t first, const tow_scope *iterat
 
 /* Flax traces the body of a scan twice and keeps the draws of the second time: a call of which nothing but the counters
  * of its streams remains. */
-static void call_for_counters(const tow__loop *c, const tow_module *body, tow_scope *iteration, size_t n_in,
+static void call_for_counters(const tow__layer_loop *c, const tow_module *body, tow_scope *iteration, size_t n_in,
                               const tow_value *in, tow_value *out)
 {
     tow__model *model = c->scope->model;
@@ -38,7 +38,7 @@ static void call_for_counters(const tow__loop *c, const tow_module *body, tow_sc
     set_stale(&model->state, state, iteration, true);
 }
 
-static void call_body(const tow__loop *c, const tow_module *body, tow_scope *iteration, const tow_value *carry,
+static void call_body(const tow__layer_loop *c, const tow_module *body, tow_scope *iteration, const tow_value *carry,
                       const tow_value *xs, tow_value *out)
 {
     size_t n_in = c->n_carry + c->n_broadcast + c->n_xs;
@@ -60,7 +60,7 @@ static void call_body(const tow__loop *c, const tow_module *body, tow_scope *ite
     }
 }
 
-void tow__loop_turn(const tow__loop *c, tow__turn turn, tow_value *carry, const tow_value *xs, tow_value *ys)
+void tow__loop_turn(const tow__layer_loop *c, tow__turn turn, tow_value *carry, const tow_value *xs, tow_value *ys)
 {
     tow_trace *t = c->scope->model->trace;
     tow_value *out = tow__trace_alloc(t, c->n_carry + c->n_ys + 1, sizeof *out),
@@ -112,7 +112,7 @@ static bool is_shared(const tow_scope *iterations, size_t n, const char *collect
 }
 
 /* False: out of memory, which sticks. */
-static bool find_shared(const tow__loop *c, shared_variables *s)
+static bool find_shared(const tow__layer_loop *c, shared_variables *s)
 {
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
@@ -154,7 +154,7 @@ static void write_shared(tow__model *model, const shared_variables *s)
 }
 
 /* Reports unless so many layers may be written out, of which the first one recorded so many equations. */
-static bool may_unroll(const tow__loop *c, size_t layers, uint32_t equations)
+static bool may_unroll(const tow__layer_loop *c, size_t layers, uint32_t equations)
 {
     const size_t most = TOW__MOST_UNROLLED / (equations > 0 ? equations : 1);
     if (layers <= most || layers == 1 || tow__scope_failed(c->scope)) return true;
@@ -166,7 +166,7 @@ static bool may_unroll(const tow__loop *c, size_t layers, uint32_t equations)
     return false;
 }
 
-void tow__loop_unroll(const tow__loop *c, tow_value *out)
+void tow__loop_unroll(const tow__layer_loop *c, tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
     size_t turns = (size_t)c->turns, layers = turns * c->n_bodies;
@@ -183,7 +183,7 @@ void tow__loop_unroll(const tow__loop *c, tow_value *out)
     shared_variables shared;
     if (!carry || !xs || !ys || !rows || !find_shared(c, &shared)) return;
     if (c->n_carry) memcpy(carry, c->carry, c->n_carry * sizeof *carry);
-    tow__loop one = *c;
+    tow__layer_loop one = *c;
     one.n_bodies = 1;
     for (size_t step = 0; step < layers && !tow__failed(t); step++) {
         size_t layer = c->reverse ? layers - 1 - step : step, j = layer % c->n_bodies;

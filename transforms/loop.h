@@ -12,7 +12,7 @@
 
 #include "layers/scope.h"
 
-typedef struct tow__loop {
+typedef struct tow__layer_loop {
     const char *transform; /* "scan", for messages */
     tow_scope *scope;
     int64_t turns;
@@ -29,23 +29,23 @@ typedef struct tow__loop {
     const tow_value *xs; /* [turns * n_bodies, ...] */
     const bool *whole;   /* per xs: every layer sees all of it; NULL: none */
     const bool *once;    /* per ys: the same for all layers, given once; NULL: none */
-} tow__loop;
+} tow__layer_loop;
 
 /* Records the loop: out[n_carry + n_ys]. Errors stick to the trace. */
-void tow__loop_record(const tow__loop *loop, tow_value *out);
+void tow__loop_record(const tow__layer_loop *loop, tow_value *out);
 /* The same, every layer by itself. */
-void tow__loop_unroll(const tow__loop *loop, tow_value *out);
+void tow__loop_unroll(const tow__layer_loop *loop, tow_value *out);
 
 /* ---- shared by both ---------------------------------------------------------------------------------------------- */
 
 /* Calls the bodies of one turn. turn: in the scope of `loop`, without .first, .stride and .unit. carry[n_carry] is changed;
  * ys[j * n_ys + k]: of body j. */
-void tow__loop_turn(const tow__loop *loop, tow__turn turn, tow_value *carry, const tow_value *xs, tow_value *ys);
+void tow__loop_turn(const tow__layer_loop *loop, tow__turn turn, tow_value *carry, const tow_value *xs, tow_value *ys);
 /* Row i of x [n, ...]. */
 tow_value tow__loop_row(tow_value x, int64_t i);
 /* rows[0..n), at least one -> [n, ...]; rows are changed. */
 tow_value tow__loop_stack(tow_trace *trace, int64_t n, tow_value *rows);
 /* A scope as an iteration of the loop has it that calls body j, for asking what it says of entries. */
-tow_scope tow__loop_iteration(const tow__loop *loop, size_t j);
+tow_scope tow__loop_iteration(const tow__layer_loop *loop, size_t j);
 
 #endif

@@ -8,23 +8,23 @@
 
 /* What is known of a loop while it is recorded. */
 typedef struct recording {
-    const tow__loop *loop;
+    const tow__layer_loop *loop;
     size_t n_xs;                         /* that enter by rows */
     size_t n_params, n_state, n_carried; /* parameters and variables that enter by rows, variables that are carried */
     uint32_t *params, *state, *carried;
     int *axes;             /* [n_state] of the rows in what the variables are outside of the loop */
     tow_scope *iterations; /* one for each body */
-    tow__body body;
+    tow__recorded_body body;
     bool *results; /* per output of the body: it is a result of the loop */
 } recording;
 
-static bool is_whole(const tow__loop *c, size_t k) { return c->whole && c->whole[k]; }
-static bool is_once(const tow__loop *c, size_t k) { return c->once && c->once[k]; }
+static bool is_whole(const tow__layer_loop *c, size_t k) { return c->whole && c->whole[k]; }
+static bool is_once(const tow__layer_loop *c, size_t k) { return c->once && c->once[k]; }
 
 /* ---- the body ---------------------------------------------------------------------------------------------------- */
 
 /* ys[j * n_ys + k] of the bodies -> out[k]: rows of all bodies in one array. */
-static void join_rows(const tow__loop *c, const tow_value *ys, tow_value *out)
+static void join_rows(const tow__layer_loop *c, const tow_value *ys, tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
     tow_value *rows = tow__trace_alloc(t, c->n_bodies, sizeof *rows);
@@ -38,7 +38,7 @@ static void join_rows(const tow__loop *c, const tow_value *ys, tow_value *out)
 static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const recording *r = user;
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     tow__frame *f = model->frame;
     const tow_value *carried = in + c->n_carry, *rows = carried + r->n_carried, *params = rows + r->n_xs;
@@ -71,7 +71,8 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
 /* ---- what enters ------------------------------------------------------------------------------------------------- */
 
 /* The value `stack` of the entry `name`, with the rows along `axis`, becomes an xs. False: an error. */
-static bool add_row(const tow__loop *c, const char *kind, const char *name, tow_value stack, int axis, tow_value **xs)
+static bool add_row(const tow__layer_loop *c, const char *kind, const char *name, tow_value stack, int axis,
+                    tow_value **xs)
 {
     tow_type type = tow_value_type(stack);
     const int at = tow__axis_at(axis, type.rank);
@@ -88,7 +89,7 @@ static bool add_row(const tow__loop *c, const char *kind, const char *name, tow_
     return true;
 }
 
-tow_scope tow__loop_iteration(const tow__loop *c, size_t j)
+tow_scope tow__loop_iteration(const tow__layer_loop *c, size_t j)
 {
     tow_scope iteration = *c->scope;
     iteration.parent = c->scope;
@@ -118,7 +119,7 @@ static bool has_entry(const tow_scope *iterations, size_t n, const char *collect
 /* Parameters of which every iteration has its own become xs. */
 static bool collect_params(recording *r, tow_value **xs)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     const tow__names *names = &model->params.list->names;
     for (uint32_t i = 0; i < names->count; i++) {
@@ -134,7 +135,7 @@ static bool collect_params(recording *r, tow_value **xs)
 /* Variables of which every iteration has its own become xs, carried ones that are mutable carries. */
 static bool collect_state(recording *r, tow_value **xs, tow_value *carry)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     const tow__names *names = &model->state.list->names;
     for (uint32_t i = 0; i < names->count; i++) {
@@ -157,7 +158,7 @@ static bool collect_state(recording *r, tow_value **xs, tow_value *carry)
 
 static bool collect(recording *r, tow_value **xs, tow_value *carry)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
     r->iterations = tow__trace_alloc(t, c->n_bodies, sizeof *r->iterations);
@@ -173,7 +174,7 @@ static bool collect(recording *r, tow_value **xs, tow_value *carry)
 /* The caller's xs that enter by rows: [turns * n_bodies, ...] as [turns, n_bodies, ...]. */
 static void add_xs(recording *r, tow_value **end)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     for (size_t k = 0; k < c->n_xs; k++) {
         if (is_whole(c, k)) continue;
         tow_value x = c->xs[k];
@@ -200,7 +201,7 @@ static bool is_row(const recording *r, uint32_t variable)
 /* A variable that the body wrote must be declared in it: one of its rows, or one that all share. */
 static bool check_written(const recording *r)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     for (size_t i = 0; i < r->body.n_written; i++) {
         const char *path = model->state.list->names.names[r->body.written[i]], *below;
@@ -223,8 +224,8 @@ static bool check_written(const recording *r)
  * body that it has. variable: which one it is the new value of, or NULL: output y of the layer. */
 static tow_graph *invariant_part(const recording *r, size_t index, size_t y, const char *variable, bool *kept)
 {
-    const tow__loop *c = r->loop;
-    const tow__body *b = &r->body;
+    const tow__layer_loop *c = r->loop;
+    const tow__recorded_body *b = &r->body;
     tow_trace *t = c->scope->model->trace;
     bool *used = tow__trace_alloc(t, b->n_out + 1, sizeof *used), depends = false;
     tow_graph *alone = NULL;
@@ -256,7 +257,7 @@ static tow_graph *invariant_part(const recording *r, size_t index, size_t y, con
 /* The same as a value outside of the loop. */
 static tow_value outside(const recording *r, size_t index, size_t y, const char *variable)
 {
-    const tow__body *b = &r->body;
+    const tow__recorded_body *b = &r->body;
     tow_trace *t = r->loop->scope->model->trace;
     const size_t n_in = tow_graph_inputs(b->graph);
     bool *kept = tow__trace_alloc(t, n_in + 1, sizeof *kept);
@@ -282,7 +283,7 @@ static void replay(tow_trace *t, const tow_value *in, tow_value *out, void *user
 }
 
 /* Rows of all bodies [turns, n_bodies, ...] -> [turns * n_bodies, ...]. */
-static tow_value merge_rows(const tow__loop *c, tow_value y)
+static tow_value merge_rows(const tow__layer_loop *c, tow_value y)
 {
     tow_type type = tow_value_type(y);
     if (c->n_bodies == 1 || tow_is_null(y)) return y;
@@ -320,7 +321,7 @@ static bool sown_axis(const recording *r, const tow__sown *sown, int rank, int *
 /* values: what is written and sown, with rows in front; those that have rows get them where their rules say. */
 static void place_rows(const recording *r, tow_value *values)
 {
-    const tow__body *b = &r->body;
+    const tow__recorded_body *b = &r->body;
     const tow__sown *sown = b->frame.sown;
     for (size_t i = 0; i < b->n_written; i++)
         for (size_t k = 0; k < r->n_state; k++)
@@ -335,8 +336,8 @@ static void place_rows(const recording *r, tow_value *values)
 /* Hands out what is written and sown; next: the results of the loop behind those of the layer. */
 static void commit(const recording *r, size_t n_carry, const tow_value *next)
 {
-    const tow__loop *c = r->loop;
-    const tow__body *b = &r->body;
+    const tow__layer_loop *c = r->loop;
+    const tow__recorded_body *b = &r->body;
     tow__model *model = c->scope->model;
     tow_value *values = tow__trace_alloc(model->trace, b->n_out + 1, sizeof *values);
     const size_t first = n_carry + c->n_ys;
@@ -351,7 +352,7 @@ static void commit(const recording *r, size_t n_carry, const tow_value *next)
 /* What rows of a vmap write to variables that they share must not depend on the row. */
 static bool check_shared(const recording *r)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     const tow__names *names = &c->scope->model->state.list->names;
     for (size_t i = c->n_ys; i < r->body.n_out; i++) {
         if (!is_invariant(r, 0, i)) continue;
@@ -366,7 +367,7 @@ static bool check_shared(const recording *r)
 /* All turns at once. */
 static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value *out)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow_trace *t = c->scope->model->trace;
     tow_value *all = tow__trace_alloc(t, r->body.n_out + 1, sizeof *all);
     int *axes = tow__trace_alloc(t, r->body.n_out + 1, sizeof *axes);
@@ -390,7 +391,7 @@ static const char *iteration_scope(tow_trace *t, const char *scope, const char *
 
 static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const tow_value *xs, tow_value *out)
 {
-    const tow__loop *c = r->loop;
+    const tow__layer_loop *c = r->loop;
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
     const size_t n_carry = c->n_carry + r->n_carried;
@@ -427,7 +428,7 @@ static tow_type *body_types(tow_trace *t, size_t n_carry, const tow_value *carry
     return types;
 }
 
-void tow__loop_record(const tow__loop *c, tow_value *out)
+void tow__loop_record(const tow__layer_loop *c, tow_value *out)
 {
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;

@@ -21,7 +21,7 @@ typedef struct lora_call {
 } lora_call;
 
 /* One of the patterns stands for the path of the parameter below the layer. */
-static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static bool is_listed(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     const char *const *filter = ((const lora_call *)view->user)->m->filter;
     if (!tow__is_param(request)) return false;
@@ -36,7 +36,7 @@ static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_v
 static double factor_of(const tow_lora *m) { return m->alpha != 0 ? m->alpha / (double)m->rank : 1; }
 
 /* a and b of a parameter, in the type of computation. */
-static void factors(const tow__view *view, tow_scope *scope, const tow_variable_request *request, int batch,
+static void factors(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request, int batch,
                     int contracted, tow_dtype compute, tow_value *a, tow_value *b)
 {
     *a = *b = (tow_value){0};
@@ -68,7 +68,7 @@ static char free_letter(const tow__product *p)
 }
 
 /* y + alpha/rank (x a) b */
-static tow_value add_product(const tow__view *view, tow_scope *scope, const tow_variable_request *request,
+static tow_value add_product(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request,
                              const tow__product *p, tow_value x)
 {
     const tow_lora *m = ((const lora_call *)view->user)->m;
@@ -88,7 +88,7 @@ static tow_value add_product(const tow__view *view, tow_scope *scope, const tow_
 }
 
 /* w + alpha/rank a b, `in` all axes but the last one */
-static tow_value add_update(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
+static tow_value add_update(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_lora *m = ((const lora_call *)view->user)->m;
     const tow_type type = request->type;
@@ -112,7 +112,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                            "a positive number") ||
         !tow__check_option(scope, "LoRA", isfinite(c.m->alpha), "alpha", c.m->alpha, "a finite number"))
         return;
-    const tow__view view = {.takes = is_listed, .read = add_update, .product = add_product, .user = &c};
+    const tow__scope_view view = {.takes = is_listed, .read = add_update, .product = add_product, .user = &c};
     tow__call_viewed(scope, c.m->inner, &view, n_in, in, n_out, out);
     if (c.matched > 0 || tow__scope_failed(scope)) return;
     tow_scope_fail(scope, TOW_NOT_FOUND,

@@ -22,7 +22,7 @@ static const char *const params_alone[] = {"params", NULL};
 static const char *const *patterns_of(const tow_map_variables *m) { return m->variables ? m->variables : params_alone; }
 
 /* "collection/path" */
-static const char *full_path(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static const char *full_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     const char *path = tow__viewed_path(view, scope, request);
     if (!path) return NULL;
@@ -32,7 +32,7 @@ static const char *full_path(const tow__view *view, const tow_scope *scope, cons
     return text;
 }
 
-static bool takes(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static bool takes(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     const map_call *c = view->user;
     const char *path = full_path(view, scope, request), *const *patterns = patterns_of(c->m);
@@ -63,7 +63,7 @@ static void record_inverse(tow_trace *trace, const tow_value *in, tow_value *out
 }
 
 /* The request as the functions get it, with texts that live as long as the trace. */
-static bool copy_request(const tow__view *view, const tow_scope *scope, const tow_variable_request *request,
+static bool copy_request(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request,
                          tow_variable_request *copy)
 {
     const char *path = tow__viewed_path(view, scope, request);
@@ -143,7 +143,7 @@ static tow_value checked(tow_scope *scope, const tow_map_variables *m, const tow
     return (tow_value){0};
 }
 
-static tow_value read_mapped(const tow__view *view, tow_scope *outside, const tow_variable_request *request)
+static tow_value read_mapped(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request)
 {
     const tow_map_variables *m = ((const map_call *)view->user)->m;
     tow_variable_request asked, stored;
@@ -167,7 +167,7 @@ static tow_value read_mapped(const tow__view *view, tow_scope *outside, const to
     return checked(outside, m, &asked, m->trans_in ? m->trans_in(value, &seen, m->user) : value);
 }
 
-static void write_mapped(const tow__view *view, tow_scope *outside, const tow_variable_request *request,
+static void write_mapped(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request,
                          tow_value value)
 {
     const tow_map_variables *m = ((const map_call *)view->user)->m;
@@ -224,7 +224,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     bool *used = tow__trace_alloc(scope->model->trace, n + 1, sizeof *used);
     if (!c || !used) return;
     *c = (map_call){m, used};
-    const tow__view view = {.takes = takes, .read = read_mapped, .write = write_mapped, .of_kept = true, .user = c};
+    const tow__scope_view view = {
+        .takes = takes, .read = read_mapped, .write = write_mapped, .of_kept = true, .user = c};
     tow__call_viewed(scope, m->inner, &view, n_in, in, n_out, out);
     check_used(scope, c);
 }

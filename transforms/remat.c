@@ -11,7 +11,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_remat *m = (const tow_remat *)module;
     tow_trace *t = scope->model->trace;
     tow__aside aside;
-    tow__body body;
+    tow__recorded_body body;
     if (!tow__aside_begin(&aside, scope, "remat", m->variables, m->streams)) return;
     if (!tow__aside_record(&aside, m->inner, n_in, in, n_out, &body)) return;
     tow_value *all = tow__trace_alloc(t, body.n_out, sizeof *all);

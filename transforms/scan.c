@@ -8,7 +8,7 @@
 
 /* One call of a scan. */
 typedef struct call_info {
-    tow__loop loop;
+    tow__layer_loop loop;
     const tow_scan *m;
     tow_value *xs;
     bool *whole, *once;
@@ -78,21 +78,21 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
         return false;
     }
     *c = (call_info){.m = m};
-    c->loop = (tow__loop){.transform = "scan",
-                          .scope = scope,
-                          .n_bodies = 1,
-                          .bodies = &m->inner,
-                          .stride = 1,
-                          .reverse = m->reverse,
-                          .flax_keys = tow__flax_keys(scope, m->keys),
-                          .unroll = m->unroll,
-                          .n_carry = n_carry,
-                          .n_broadcast = m->n_broadcast,
-                          .n_xs = n_in - n_carry - m->n_broadcast,
-                          .n_ys = n_out - n_carry,
-                          .carry = in,
-                          .broadcast = in + n_carry,
-                          .xs = in + n_carry + m->n_broadcast};
+    c->loop = (tow__layer_loop){.transform = "scan",
+                                .scope = scope,
+                                .n_bodies = 1,
+                                .bodies = &m->inner,
+                                .stride = 1,
+                                .reverse = m->reverse,
+                                .flax_keys = tow__flax_keys(scope, m->keys),
+                                .unroll = m->unroll,
+                                .n_carry = n_carry,
+                                .n_broadcast = m->n_broadcast,
+                                .n_xs = n_in - n_carry - m->n_broadcast,
+                                .n_ys = n_out - n_carry,
+                                .carry = in,
+                                .broadcast = in + n_carry,
+                                .xs = in + n_carry + m->n_broadcast};
     c->xs = tow__trace_alloc(t, c->loop.n_xs + 1, sizeof *c->xs);
     c->whole = tow__trace_alloc(t, c->loop.n_xs + 1, sizeof *c->whole);
     c->once = tow__trace_alloc(t, c->loop.n_ys + 1, sizeof *c->once);
@@ -112,7 +112,7 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 /* ---- after the call ---------------------------------------------------------------------------------------------- */
 
 /* Whether some entry below the scan is in the collection. */
-static bool has_below(const tow__loop *c, const tow_scope *iteration, const char *collection)
+static bool has_below(const tow__layer_loop *c, const tow_scope *iteration, const char *collection)
 {
     const tow__model *model = c->scope->model;
     tow_lift_rule rule;

@@ -56,19 +56,19 @@ static void call_rest(tow_scope *scope, const tow_module *module, size_t n_in, c
     const tow_module *body = innermost ? r->m->inner : &remat.module;
     int64_t stride = 1;
     for (int i = r->depth + 1; i < r->levels; i++) stride *= r->m->lengths[i];
-    tow__loop loop = {.transform = "remat_scan",
-                      .scope = scope,
-                      .turns = r->m->lengths[r->depth],
-                      .n_bodies = 1,
-                      .bodies = &body,
-                      .stride = stride,
-                      .covered = !innermost,
-                      .flax_keys = r->flax_keys,
-                      .lift = r->lift,
-                      .n_carry = n_out,
-                      .n_broadcast = r->m->n_broadcast,
-                      .carry = in,
-                      .broadcast = in + n_out};
+    tow__layer_loop loop = {.transform = "remat_scan",
+                            .scope = scope,
+                            .turns = r->m->lengths[r->depth],
+                            .n_bodies = 1,
+                            .bodies = &body,
+                            .stride = stride,
+                            .covered = !innermost,
+                            .flax_keys = r->flax_keys,
+                            .lift = r->lift,
+                            .n_carry = n_out,
+                            .n_broadcast = r->m->n_broadcast,
+                            .carry = in,
+                            .broadcast = in + n_out};
     tow__loop_record(&loop, out);
 }
 
@@ -112,7 +112,7 @@ static size_t count_layers(const tow_module *const *layers)
 
 /* What the layers from `first` on get and give. */
 typedef struct run {
-    tow__loop loop; /* of the whole stack; its carry is that so far */
+    tow__layer_loop loop; /* of the whole stack; its carry is that so far */
     tow_value *ys;  /* [pieces * n_ys] */
     size_t pieces;
 } run;
@@ -122,7 +122,7 @@ static void run_layers(run *r, const tow_module *const *bodies, size_t n_bodies,
 {
     tow_trace *t = r->loop.scope->model->trace;
     if (n_bodies == 0 || turns == 0 || tow__failed(t)) return;
-    tow__loop part = r->loop;
+    tow__layer_loop part = r->loop;
     const int64_t layers = (int64_t)n_bodies * turns;
     tow_value *xs = tow__trace_alloc(t, part.n_xs + 1, sizeof *xs);
     tow_value *out = tow__trace_alloc(t, part.n_carry + part.n_ys, sizeof *out);

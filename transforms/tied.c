@@ -9,7 +9,7 @@ typedef struct tied_call {
     bool found; /* the layer asked for the parameter */
 } tied_call;
 
-static bool takes(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static bool takes(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     const tow_tied *m = ((const tied_call *)view->user)->m;
     const char *path = tow__is_param(request) ? tow__viewed_path(view, scope, request) : NULL;
@@ -35,7 +35,7 @@ static void fail_path(tow_scope *scope, const tow_tied *m)
         m->to ? m->to : "NULL");
 }
 
-static tow_value read_tied(const tow__view *view, tow_scope *outside, const tow_variable_request *request)
+static tow_value read_tied(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request)
 {
     tied_call *c = (tied_call *)view->user;
     const tow_tied *m = c->m;
@@ -63,8 +63,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         fail_path(scope, c.m);
         return;
     }
-    tow__call_viewed(scope, c.m->inner, &(tow__view){.takes = takes, .read = read_tied, .user = &c}, n_in, in, n_out,
-                     out);
+    tow__call_viewed(scope, c.m->inner, &(tow__scope_view){.takes = takes, .read = read_tied, .user = &c}, n_in, in,
+                     n_out, out);
     if (!c.found && !tow__scope_failed(scope))
         tow_scope_fail(scope, TOW_NOT_FOUND,
                        "tied: the layer asks for no parameter \"%s\"; set .parameter to its path below it",

@@ -1,11 +1,11 @@
 /* See view.h. */
 #include "transforms/view.h"
 
-void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__view *view, size_t n_in,
+void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__scope_view *view, size_t n_in,
                       const tow_value *in, size_t n_out, tow_value *out)
 {
     tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
-    tow__view *own = tow__trace_alloc(scope->model->trace, 1, sizeof *own);
+    tow__scope_view *own = tow__trace_alloc(scope->model->trace, 1, sizeof *own);
     if (!here || !own) return;
     *own = *view;
     own->outer = scope->view;
@@ -28,10 +28,10 @@ void tow__close_beside(tow_scope *beside)
     tow_scope_end(beside);
 }
 
-bool tow__check_kept_once(const tow__view *view, tow_scope *scope, const tow_variable_request *request,
+bool tow__check_kept_once(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request,
                           const char *kind)
 {
-    for (const tow__view *v = view->outer; v; v = v->outer) {
+    for (const tow__scope_view *v = view->outer; v; v = v->outer) {
         if (v->read != view->read || !v->takes(v, scope, request)) continue;
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "%s: another %s around this one takes \"%s\" too, and both would keep theirs under one name; "
@@ -42,7 +42,7 @@ bool tow__check_kept_once(const tow__view *view, tow_scope *scope, const tow_var
     return true;
 }
 
-bool tow__takes_params(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+bool tow__takes_params(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     (void)view, (void)scope;
     return tow__is_param(request);

@@ -78,7 +78,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_trace *t = scope->model->trace;
     tow_value *xs = tow__trace_alloc(t, n_in + 1, sizeof *xs);
     bool *whole = tow__trace_alloc(t, n_in + 1, sizeof *whole), *once = tow__trace_alloc(t, n_out + 1, sizeof *once);
-    tow__loop loop = {
+    tow__layer_loop loop = {
         .transform = "vmap", .scope = scope, .n_bodies = 1, .bodies = &m->inner, .stride = 1, .mapped = true};
     if (!xs || !whole || !once) return;
     if (scope->level && scope->level->depth + 1 >= TOW_MAX_RANK) {

@@ -12,7 +12,7 @@
 #include "transforms/view.h"
 
 /* Some of the filter's strings is in "layer/kernel", the path of the parameter below the norm. */
-static bool is_listed(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static bool is_listed(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     static const char *const kernels[] = {"kernel", NULL};
     const tow_weight_norm *m = view->user;
@@ -52,7 +52,7 @@ static bool read_shape(tow_scope *scope, const tow_weight_norm *m, tow_type type
     return true;
 }
 
-static tow_value weight_normed(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
+static tow_value weight_normed(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_weight_norm *m = view->user;
     tow_value value = tow__request(scope, request);
@@ -75,8 +75,8 @@ static void call_weight_norm(tow_scope *scope, const tow_module *module, size_t 
 {
     const tow_weight_norm *m = (const tow_weight_norm *)module;
     if (!tow__check_option(scope, "WeightNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number")) return;
-    tow__call_viewed(scope, m->inner, &(tow__view){.takes = is_listed, .read = weight_normed, .user = m}, n_in, in,
-                     n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__scope_view){.takes = is_listed, .read = weight_normed, .user = m}, n_in,
+                     in, n_out, out);
 }
 
 /* ---- SpectralNorm ------------------------------------------------------------------------------------------------ */
@@ -95,12 +95,12 @@ static tow_value largest_singular_value(tow_value w, int64_t steps, double epsil
     return tow_reshape(tow_dot_general(tow_dot(tow_stop_gradient(v), w), *u, with_transpose), 0, NULL);
 }
 
-static bool is_matrix(const tow__view *view, const tow_scope *scope, const tow_variable_request *request)
+static bool is_matrix(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
     return tow__takes_params(view, scope, request) && request->type.rank >= 2;
 }
 
-static tow_value spectral_normed(const tow__view *view, tow_scope *scope, const tow_variable_request *request)
+static tow_value spectral_normed(const tow__scope_view *view, tow_scope *scope, const tow_variable_request *request)
 {
     const tow_spectral_norm *m = view->user;
     tow_value value = tow__request(scope, request);
@@ -138,8 +138,8 @@ static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_
     if (!tow__check_option(scope, "SpectralNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number") ||
         !tow__check_option(scope, "SpectralNorm", m->n_steps >= 0, "n_steps", (double)m->n_steps, "a positive number"))
         return;
-    tow__call_viewed(scope, m->inner, &(tow__view){.takes = is_matrix, .read = spectral_normed, .user = m}, n_in, in,
-                     n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__scope_view){.takes = is_matrix, .read = spectral_normed, .user = m}, n_in,
+                     in, n_out, out);
 }
 
 const tow_module_class tow_weight_norm_class = {

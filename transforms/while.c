@@ -18,7 +18,7 @@ typedef struct loop_call {
     size_t n_carry, n_broadcast, n_carried, n_sown;
     const tow_value *in; /* carry..., broadcast... */
     uint32_t *carried;   /* variables */
-    tow__body condition, body;
+    tow__recorded_body condition, body;
     bool counted; /* the index is a carry */
 } loop_call;
 
@@ -83,7 +83,7 @@ static bool check_types(const loop_call *c)
 static bool check_written(const loop_call *c)
 {
     tow__model *model = c->scope->model;
-    const tow__body *b = c->condition.n_written ? &c->condition : &c->body;
+    const tow__recorded_body *b = c->condition.n_written ? &c->condition : &c->body;
     if (b->n_written == 0) return true;
     const char *path = model->state.list->names.names[b->written[0]];
     const char *here = c->scope->path[0] ? c->scope->path : "around the model";
@@ -166,7 +166,7 @@ static bool record(loop_call *c, bool is_condition)
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* The results of the condition or the body, from the carries of the loop. */
-static tow_value *replay(tow_trace *t, const loop_call *c, const tow__body *body, const tow_value *carry)
+static tow_value *replay(tow_trace *t, const loop_call *c, const tow__recorded_body *body, const tow_value *carry)
 {
     const size_t n = c->n_carry + c->n_carried;
     tow_value *in = tow__trace_alloc(t, 1 + n, sizeof *in), *out = tow__trace_alloc(t, body->n_out, sizeof *out);

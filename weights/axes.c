@@ -191,8 +191,8 @@ done:
     return status;
 }
 
-tow_status tow__axes_solve(tow_context *ctx, const tow__rule *rule, size_t n_known, const tow_mapping_axis *known,
-                           tow_type *theirs, tow_type *ours, tow__layout *layouts)
+tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
+                           const tow_mapping_axis *known, tow_type *theirs, tow_type *ours, tow__layout *layouts)
 {
     solver s = {.ctx = ctx, .axes = rule->axes, .n_parts = rule->n_ours};
     tow_status status = TOW_OK;

@@ -16,7 +16,7 @@ tow_status tow__links_fail(const tow__links *l, tow_status status, const char *n
 }
 
 /* A status of tow__axes_solve with the names that its message does not have. */
-static tow_status blame(const tow__links *l, const tow__rule *rule, const char *name, tow_status status)
+static tow_status blame(const tow__links *l, const tow__tensor_rule *rule, const char *name, tow_status status)
 {
     char why[512];
     if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
@@ -61,8 +61,8 @@ static tow_status add_path(const tow__links *l, const char *pattern, const tow__
 /* ---- both sides are there ---------------------------------------------------------------------------------------- */
 
 /* Finds the parameters of a tensor. *found: how many there are. */
-static tow_status find_parts(const tow__links *l, const tow__rule *rule, const tow__numbers *numbers, size_t *ours,
-                             int *found)
+static tow_status find_parts(const tow__links *l, const tow__tensor_rule *rule, const tow__numbers *numbers,
+                             size_t *ours, int *found)
 {
     tow_status status = TOW_OK;
     tow__string path;
@@ -79,7 +79,7 @@ done:
     return status;
 }
 
-static tow_status check_dtypes(const tow__links *l, const tow__rule *rule, const char *name, tow_dtype from,
+static tow_status check_dtypes(const tow__links *l, const tow__tensor_rule *rule, const char *name, tow_dtype from,
                                tow_dtype to)
 {
     if (from == to) return TOW_OK;
@@ -92,7 +92,7 @@ static tow_status check_dtypes(const tow__links *l, const tow__rule *rule, const
 }
 
 /* Tensor `theirs` is the parameters `ours`. */
-static tow_status join(tow__links *l, const tow__rule *rule, size_t theirs, const size_t *ours)
+static tow_status join(tow__links *l, const tow__tensor_rule *rule, size_t theirs, const size_t *ours)
 {
     const tow__tensor *tensor = &l->theirs->items[theirs];
     tow_type their_type = tensor->type, types[TOW__MAX_PARTS];
@@ -123,7 +123,7 @@ done:
 }
 
 /* The other tensor of a rule "tied", by one of its names. */
-static ptrdiff_t find_tied(const tow__links *l, const tow__rule *rule, const tow__numbers *numbers)
+static ptrdiff_t find_tied(const tow__links *l, const tow__tensor_rule *rule, const tow__numbers *numbers)
 {
     tow__string name;
     ptrdiff_t index = -1;
@@ -139,7 +139,7 @@ static ptrdiff_t find_tied(const tow__links *l, const tow__rule *rule, const tow
     return index;
 }
 
-static tow_status check_tied(tow__links *l, const tow__rule *rule, const tow__numbers *numbers, size_t theirs)
+static tow_status check_tied(tow__links *l, const tow__tensor_rule *rule, const tow__numbers *numbers, size_t theirs)
 {
     const tow__tensor *tensor = &l->theirs->items[theirs];
     const ptrdiff_t other = find_tied(l, rule, numbers);
@@ -165,7 +165,7 @@ static tow_status match_tensor(tow__links *l, size_t theirs)
 {
     const char *name = l->theirs->items[theirs].name;
     tow__numbers numbers;
-    const tow__rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
+    const tow__tensor_rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
     size_t ours[TOW__MAX_PARTS];
     tow_status status = TOW_OK;
     int found;
@@ -174,7 +174,7 @@ static tow_status match_tensor(tow__links *l, size_t theirs)
     if (rule->kind == TOW__RULE_TIED) return check_tied(l, rule, &numbers, theirs);
     TRY(find_parts(l, rule, &numbers, ours, &found));
     if (found == 0) {
-        const tow__rule *copy = tow__mapping_tied(l->mapping, name, &numbers);
+        const tow__tensor_rule *copy = tow__mapping_tied(l->mapping, name, &numbers);
         if (copy) return check_tied(l, copy, &numbers, theirs);
         return tow__report_add(l->report, rule->optional ? TOW_OPTIONAL : TOW_UNUSED, name);
     }
@@ -198,7 +198,7 @@ static tow_status report_missing(tow__links *l)
         tow__numbers numbers;
         int part;
         if (l->by_ours[i] || strncmp(path, prefix_of(l), length) != 0) continue;
-        const tow__rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
+        const tow__tensor_rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
         TRY(tow__report_add(l->report, rule && rule->optional ? TOW_OPTIONAL : TOW_MISSING, path));
     }
 done:
@@ -238,7 +238,7 @@ static tow_status append(tow__links *l, tow_tensors *set, const char *name, tow_
     return tow__links_fail(l, TOW_INVALID_ARGUMENT, name, "two tensors get this name; leave one out");
 }
 
-static tow_status make_parts(tow__links *l, size_t theirs, const tow__rule *rule, const tow__numbers *numbers)
+static tow_status make_parts(tow__links *l, size_t theirs, const tow__tensor_rule *rule, const tow__numbers *numbers)
 {
     tow_type their_type = l->theirs->items[theirs].type, types[TOW__MAX_PARTS];
     tow_status status = TOW_OK;
@@ -271,7 +271,7 @@ tow_status tow__links_make_ours(tow__links *l)
     for (size_t i = 0; i < l->theirs->count; i++) {
         const char *name = l->theirs->items[i].name;
         tow__numbers numbers;
-        const tow__rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
+        const tow__tensor_rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
         if (!rule || rule->kind == TOW__RULE_IGNORE)
             TRY(tow__report_add(l->report, rule ? TOW_IGNORED : TOW_UNUSED, name));
         else if (rule->kind == TOW__RULE_TIED)
@@ -287,7 +287,7 @@ done:
 }
 
 /* The tensor of a rule whose first parameter is `first`. */
-static tow_status make_tensor(tow__links *l, size_t first, const tow__rule *rule, const tow__numbers *numbers)
+static tow_status make_tensor(tow__links *l, size_t first, const tow__tensor_rule *rule, const tow__numbers *numbers)
 {
     size_t ours[TOW__MAX_PARTS];
     tow_type type = tow_make_type(l->ours->items[first].type.dtype, -1, NULL), types[TOW__MAX_PARTS];
@@ -340,7 +340,7 @@ tow_status tow__links_make_theirs(tow__links *l)
         tow__numbers numbers;
         int part;
         if (strncmp(path, prefix_of(l), length) != 0 || l->by_ours[i]) continue;
-        const tow__rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
+        const tow__tensor_rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
         if (!rule)
             TRY(tow__report_add(l->report, TOW_MISSING, path));
         else

@@ -36,7 +36,7 @@ typedef enum tow__rule_kind {
 } tow__rule_kind;
 
 /* Rules and what they point to take a few times the bytes of their lines. */
-typedef struct tow__rule {
+typedef struct tow__tensor_rule {
     uint8_t kind; /* tow__rule_kind */
     bool optional;
     int8_t n_theirs, n_ours;
@@ -44,13 +44,13 @@ typedef struct tow__rule {
     const char *const *theirs; /* [n_theirs] patterns of names */
     const char *const *ours;   /* [n_ours] patterns of paths; of TOW__RULE_TIED, ours[0] is the other tensor's name */
     const tow__axes *axes;     /* NULL: the shapes are equal */
-} tow__rule;
+} tow__tensor_rule;
 
 struct tow_mapping {
     tow_context *ctx;
     tow__arena memory;
     const char *name; /* of the text */
-    tow__rule *rules;
+    tow__tensor_rule *rules;
     size_t n_rules, capacity;
     const char **prefixes;
     size_t n_prefixes, prefixes_capacity;
@@ -71,12 +71,12 @@ bool tow__pattern_matches(const char *pattern, const char *name, bool stars, tow
 /* Adds the pattern with its {i} replaced. */
 void tow__pattern_expand(const char *pattern, const tow__numbers *numbers, tow__string *name);
 /* The rule that decides about a tensor's name, or NULL. */
-const tow__rule *tow__mapping_rule(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
+const tow__tensor_rule *tow__mapping_rule(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
 /* The first rule "tied" of a tensor, which may have another rule before it, or NULL. */
-const tow__rule *tow__mapping_tied(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
+const tow__tensor_rule *tow__mapping_tied(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
 /* The first rule with a part of this path, or NULL. */
-const tow__rule *tow__mapping_rule_of_path(const tow_mapping *mapping, const char *path, int *part,
-                                           tow__numbers *numbers);
+const tow__tensor_rule *tow__mapping_rule_of_path(const tow_mapping *mapping, const char *path, int *part,
+                                                  tow__numbers *numbers);
 
 /* ---- shapes (axes.c) --------------------------------------------------------------------------------------------- */
 
@@ -92,13 +92,13 @@ typedef struct tow__layout {
 /* A pair of shapes, what is not known of them has rank -1. Fills in what is not known, and the layout of each part.
  * known, n_known: sizes of axes by name. Errors: TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT with a text that has no
  * names. */
-tow_status tow__axes_solve(tow_context *ctx, const tow__rule *rule, size_t n_known, const tow_mapping_axis *known,
-                           tow_type *theirs, tow_type *ours, tow__layout *layouts);
+tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
+                           const tow_mapping_axis *known, tow_type *theirs, tow_type *ours, tow__layout *layouts);
 
 /* ---- links (link.c) ---------------------------------------------------------------------------------------------- */
 
 typedef struct tow__link {
-    const tow__rule *rule;
+    const tow__tensor_rule *rule;
     size_t theirs;
     size_t ours[TOW__MAX_PARTS];
     tow__layout layouts[TOW__MAX_PARTS];

@@ -349,7 +349,7 @@ done:
 }
 
 /* Gives a rule what was read, in no more memory than it takes. */
-static tow_status keep_draft(parser *p, tow__rule *rule)
+static tow_status keep_draft(parser *p, tow__tensor_rule *rule)
 {
     const draft *d = &p->draft;
     tow__arena *memory = &p->m->memory;
@@ -375,12 +375,12 @@ static tow_status read_rule(parser *p)
     tow_status status = TOW_OK;
     if (m->n_rules == m->capacity) {
         const size_t capacity = m->capacity ? 2 * m->capacity : 16;
-        tow__rule *rules = tow__grow(m->ctx, m->rules, m->capacity, capacity, sizeof *rules);
+        tow__tensor_rule *rules = tow__grow(m->ctx, m->rules, m->capacity, capacity, sizeof *rules);
         if (!rules) return TOW_OUT_OF_MEMORY;
         m->rules = rules;
         m->capacity = capacity;
     }
-    tow__rule rule = {.line = p->line};
+    tow__tensor_rule rule = {.line = p->line};
     p->draft = (draft){.axes.joined = -1};
     p->draft.axes.names = p->draft.names;
     p->draft.axes.theirs = p->draft.their_axes;

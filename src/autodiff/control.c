@@ -12,7 +12,7 @@ typedef struct closure {
     tow_trace *t;
     size_t n, n_explicit;
     tow__captures outer;
-    tow__body *bodies;   /* [n] (outer, explicit) -> outputs */
+    tow__traced_body *bodies; /* [n] (outer, explicit) -> outputs */
     tow_value *operands; /* outer values, then the explicit ones */
 } closure;
 

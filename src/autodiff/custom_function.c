@@ -221,14 +221,14 @@ static size_t count_tangents(size_t n, const tow_type *types)
     return count;
 }
 
-static bool trace_value(call *c, tow__body *body)
+static bool trace_value(call *c, tow__traced_body *body)
 {
     size_t n;
     tow_type *types = operand_types(c, false, &n);
     return types && tow__trace_body(c->t, value_body, c, n, types, c->n_out, body);
 }
 
-static bool trace_rule(call *c, tow__body *body)
+static bool trace_rule(call *c, tow__traced_body *body)
 {
     size_t n;
     tow_type *types = operand_types(c, true, &n);
@@ -236,14 +236,14 @@ static bool trace_rule(call *c, tow__body *body)
            tow__trace_body(c->t, rule_body, c, n, types, c->n_out + count_tangents(c->n_out, c->out_types), body);
 }
 
-static bool trace_forward(call *c, tow__body *body)
+static bool trace_forward(call *c, tow__traced_body *body)
 {
     size_t n;
     tow_type *types = operand_types(c, false, &n);
     return types && tow__trace_body(c->t, forward_body, c, n, types, c->n_out + c->n_residuals, body);
 }
 
-static bool trace_backward(call *c, tow__body *body)
+static bool trace_backward(call *c, tow__traced_body *body)
 {
     size_t n = c->n_residuals, n_results = 0;
     tow_type *types = tow__trace_alloc(c->t, n + c->n_out, sizeof *types);
@@ -255,16 +255,16 @@ static bool trace_backward(call *c, tow__body *body)
     return tow__trace_body(c->t, backward_body, c, n, types, n_results, body);
 }
 
-static void release_bodies(tow__body *bodies)
+static void release_bodies(tow__traced_body *bodies)
 {
     for (size_t k = 0; k < MOST_FUNCTIONS; k++) {
         tow_graph_release(bodies[k].graph);
-        bodies[k] = (tow__body){0};
+        bodies[k] = (tow__traced_body){0};
     }
 }
 
 /* Traces all functions. c->outer: what any of them captures. */
-static bool trace_functions(call *c, tow__body *bodies)
+static bool trace_functions(call *c, tow__traced_body *bodies)
 {
     c->stage = VALUE;
     if (!trace_value(c, &bodies[0])) return false;
@@ -276,7 +276,7 @@ static bool trace_functions(call *c, tow__body *bodies)
 
 /* Rules that call the function again hand it all captured values, also those that only rules use. Such values are known
  * after the rules have been traced, which are then traced once more. */
-static bool trace_call(call *c, tow__body *bodies)
+static bool trace_call(call *c, tow__traced_body *bodies)
 {
     bool fine = trace_functions(c, bodies);
     if (fine && c->is_recursive && c->outer.n > bodies[0].n_captures) {
@@ -325,7 +325,7 @@ static void bind_call(const call *c, const tow_primitive *p, const void *params,
 /* outputs = custom_self of the function of `target`, whose rule is being traced. */
 static void bind_self(call *c, call *target, int64_t level, tow_value *outputs)
 {
-    tow__body body = {0};
+    tow__traced_body body = {0};
     tow__captures captured = {0};
     tow_value *outer = tow__trace_alloc(c->t, target->outer.n, sizeof *outer);
     if (!outer) return;
@@ -363,7 +363,7 @@ static bool is_shallow(const call *c)
 
 static void record(call *c, const tow_custom_options *options, const tow_value *inputs, tow_value *outputs)
 {
-    tow__body bodies[MOST_FUNCTIONS] = {{0}};
+    tow__traced_body bodies[MOST_FUNCTIONS] = {{0}};
     int64_t level;
     bool fine = c->n_residuals <= TOW__MOST_VALUES;
     if (!fine)

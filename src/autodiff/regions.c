@@ -36,7 +36,7 @@ bool tow__run_function(tow_trace *t, tow_function function, void *user, const to
 }
 
 bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
-                     tow__body *b)
+                     tow__traced_body *b)
 {
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__guarded_alloc(t, n_out);
     if (!in || !out || !tow__may_nest(t, 1)) return false;
@@ -79,7 +79,7 @@ size_t tow__find_capture(const tow__captures *all, tow_value v)
     return i;
 }
 
-bool tow__unite_captures(tow_trace *t, size_t n, const tow__body *bodies, tow__captures *all)
+bool tow__unite_captures(tow_trace *t, size_t n, const tow__traced_body *bodies, tow__captures *all)
 {
     size_t most = all->n;
     for (size_t k = 0; k < n; k++) most += bodies[k].n_captures;
@@ -94,7 +94,7 @@ bool tow__unite_captures(tow_trace *t, size_t n, const tow__body *bodies, tow__c
 }
 
 /* The graph of b over the inputs (all captured values, explicit ones). */
-static tow_status widen(const tow__captures *all, const tow__body *b, tow_graph **result)
+static tow_status widen(const tow__captures *all, const tow__traced_body *b, tow_graph **result)
 {
     const tow_graph *g = b->graph;
     tow_value *in, *out;
@@ -112,7 +112,7 @@ static tow_status widen(const tow__captures *all, const tow__body *b, tow_graph 
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }
 
-bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b)
+bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__traced_body *b)
 {
     tow_graph *whole = NULL;
     bool as_they_are = b->n_captures == all->n;
@@ -123,7 +123,7 @@ bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b)
         return false;
     }
     tow_graph_release(b->graph);
-    *b = (tow__body){.graph = whole, .n_captures = all->n, .captures = all->values};
+    *b = (tow__traced_body){.graph = whole, .n_captures = all->n, .captures = all->values};
     return true;
 }
 
@@ -131,7 +131,7 @@ bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b)
 
 /* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
  * returned, so that a region changes neither the residuals nor the order in which cotangents are added. */
-static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__body *b,
+static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__traced_body *b,
                         size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
 {
     tow_graph *g = b->graph;
@@ -199,7 +199,7 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
                                                  (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     tow__clear(n_outputs, outputs);
     if (!operands) return;
-    tow__body b = {0};
+    tow__traced_body b = {0};
     tow_type *types = tow__types_of(trace, n_inputs, operands);
     if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
@@ -216,7 +216,7 @@ void tow_call(tow_trace *trace, tow_function function, void *user, const char *n
                                                  (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     tow__clear(n_outputs, outputs);
     if (!operands) return;
-    tow__body b = {0};
+    tow__traced_body b = {0};
     tow_type *types = tow__types_of(trace, n_inputs, operands);
     if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__call_params params = {.name = name ? name : "function"};
@@ -297,14 +297,14 @@ bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t
 }
 
 /* True if the body forwards the carry: returns it as it is. Such a carry never changes. */
-static bool is_forwarded(const tow__body *b, size_t carry)
+static bool is_forwarded(const tow__traced_body *b, size_t carry)
 {
     return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
 }
 
 /* The body with the carries that it forwards as further constants: (captures, forwarded, carry, xs) -> (carry, ys), so
  * that residuals among them are kept once, not for every iteration. order: the new order of its inputs. */
-static tow_status without_forwarded(const tow__body *b, size_t n_carry, size_t *order, tow_graph **result)
+static tow_status without_forwarded(const tow__traced_body *b, size_t n_carry, size_t *order, tow_graph **result)
 {
     const tow_graph *g = b->graph;
     tow_value *in, *out;
@@ -325,7 +325,7 @@ static tow_status without_forwarded(const tow__body *b, size_t n_carry, size_t *
 }
 
 /* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
-static void bind_scan(tow_trace *t, const tow__body *b, int64_t length, bool reverse, size_t n_carry,
+static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, size_t n_carry,
                       const tow_value *operands, size_t n_out, tow_value *out)
 {
     size_t n_in = b->graph->n_inputs, n_forwarded = 0;
@@ -354,7 +354,7 @@ static void bind_scan(tow_trace *t, const tow__body *b, int64_t length, bool rev
 
 /* A body of k iterations over the body b: in: carry, xs [k, ...]; out: carry, ys [k, ...]. */
 typedef struct unrolled {
-    const tow__body *b;
+    const tow__traced_body *b;
     int64_t k, first;     /* its iterations begin with iteration `first` of the loop that was asked for */
     bool reverse, looped; /* looped: and are one turn of a loop, whose turn i begins with first + k i */
     size_t n_carry, n_xs, n_ys;
@@ -475,7 +475,7 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
         memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
         types[i].dims[types[i].rank] = 0;
     }
-    tow__body b = {0};
+    tow__traced_body b = {0};
     if (!tow__trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
     tow_value *operands = tow__join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
@@ -569,7 +569,7 @@ void tow_vmap_function(tow_trace *trace, tow_function function, void *user, cons
     const tow_value *operands = tow__operands_of(trace, "vmap", function != NULL, (tow__listed){n_inputs, inputs},
                                                  (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     mapped_inputs in;
-    tow__body b = {0};
+    tow__traced_body b = {0};
     tow__clear(n_outputs, outputs);
     if (!operands || !map_inputs(trace, options, n_inputs, operands, &in)) return;
     if (!tow__trace_body(trace, function, user, n_inputs, in.rows, n_outputs, &b)) return;

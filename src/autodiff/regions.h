@@ -5,11 +5,11 @@
 #include "src/autodiff/autodiff.h"
 
 /* A body under construction: (captures, explicit inputs) -> outputs. */
-typedef struct tow__body {
+typedef struct tow__traced_body {
     tow_graph *graph;
     size_t n_captures;
     tow_value *captures;
-} tow__body;
+} tow__traced_body;
 
 /* Outer values that any of several bodies captures, each once, in order of first use. */
 typedef struct tow__captures {
@@ -31,13 +31,13 @@ bool tow__run_function(tow_trace *t, tow_function function, void *user, const to
                        tow_value *out);
 /* Traces function on placeholders of the given types. False on a sticky error. */
 bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
-                     tow__body *b);
+                     tow__traced_body *b);
 /* Adds the captured values of n bodies, which one builder surrounds, to *all. False: no memory. */
-bool tow__unite_captures(tow_trace *t, size_t n, const tow__body *bodies, tow__captures *all);
+bool tow__unite_captures(tow_trace *t, size_t n, const tow__traced_body *bodies, tow__captures *all);
 /* Where v is among the captured values, or their number. */
 size_t tow__find_capture(const tow__captures *all, tow_value v);
 /* The body with all of these, its own among them, as first inputs. False on a sticky error. */
-bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b);
+bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__traced_body *b);
 /* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
  * trace is or failed, or if the caller of `op` forgot the function or a list. */
 tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,

@@ -108,8 +108,8 @@ static tow_status add_array(tow__zip_writer *w, tow__arena *memory, const tow__t
     char prefix[TOW__NPY_PREFIX];
     if (!name) return TOW_OUT_OF_MEMORY;
     snprintf(name, size, "%s%s", tensor->name, suffix);
-    const tow__bytes parts[] = {{prefix, tow__npy_prefix(tensor->type, prefix)},
-                                {tow_array_data(tensor->array), tow_type_bytes(tensor->type)}};
+    const tow__zip_part parts[] = {{prefix, tow__npy_prefix(tensor->type, prefix)},
+                                   {tow_array_data(tensor->array), tow_type_bytes(tensor->type)}};
     return tow__zip_add(w, name, 2, parts);
 }
 

@@ -51,12 +51,12 @@ typedef struct tow__zip_writer {
     struct tow__deflater *deflater; /* NULL: members are stored */
 } tow__zip_writer;
 /* A member of `n` parts. Its name is kept, not copied. */
-typedef struct tow__bytes {
+typedef struct tow__zip_part {
     const void *data;
     size_t size;
-} tow__bytes;
+} tow__zip_part;
 tow_status tow__zip_begin(tow__zip_writer *writer, tow__output_file *file, tow__zip_member *members, bool compress);
-tow_status tow__zip_add(tow__zip_writer *writer, const char *name, size_t n, const tow__bytes *parts);
+tow_status tow__zip_add(tow__zip_writer *writer, const char *name, size_t n, const tow__zip_part *parts);
 /* Writes the directory. */
 tow_status tow__zip_finish(tow__zip_writer *writer);
 /* Frees what the writer holds. Accepts a struct of zeros. */

@@ -82,7 +82,7 @@ done:
     return status;
 }
 
-static tow_status write_deflated(tow__zip_writer *w, tow__zip_member *m, size_t n, const tow__bytes *parts)
+static tow_status write_deflated(tow__zip_writer *w, tow__zip_member *m, size_t n, const tow__zip_part *parts)
 {
     unsigned char descriptor[24], *at = descriptor;
     tow_status status = TOW_OK;
@@ -99,7 +99,7 @@ done:
     return status;
 }
 
-tow_status tow__zip_add(tow__zip_writer *w, const char *name, size_t n, const tow__bytes *parts)
+tow_status tow__zip_add(tow__zip_writer *w, const char *name, size_t n, const tow__zip_part *parts)
 {
     tow_status status = TOW_OK;
     tow__zip_member *m = &w->members[w->count++];

@@ -121,7 +121,7 @@ static bool word_at(const char *text, size_t at, size_t length)
 
 /* A match with the white space that belongs to it; if it takes what is in front of it, from `limit` on, where the token
  * before it ends. */
-static tow__range widen(const tow__added *a, const char *text, size_t length, size_t at, size_t limit)
+static tow__text_range widen(const tow__added *a, const char *text, size_t length, size_t at, size_t limit)
 {
     size_t begin = at, end = at + a->length;
     uint32_t c;
@@ -137,7 +137,7 @@ static tow__range widen(const tow__added *a, const char *text, size_t length, si
         if (!(tow__classes(c) & TOW__SPACE)) break;
         end = next;
     }
-    return (tow__range){(uint32_t)begin, (uint32_t)end};
+    return (tow__text_range){(uint32_t)begin, (uint32_t)end};
 }
 
 tow_status tow__added_split(tow__added_set *set, const char *text, size_t length, tow__added_visitor visit, void *user)
@@ -151,7 +151,7 @@ tow_status tow__added_split(tow__added_set *set, const char *text, size_t length
         if (at < next) continue;
         next = at + a->length;
         if (a->single_word && (word_before(text, at) || word_at(text, next, length))) continue;
-        const tow__range range = widen(a, text, length, at, done);
+        const tow__text_range range = widen(a, text, length, at, done);
         if (range.begin >= range.end) continue; /* white space that the token before it took */
         if (range.begin > done) TRY(visit(user, done, range.begin, TOW__NO_ID));
         TRY(visit(user, range.begin, range.end, a->id));

@@ -16,11 +16,11 @@ typedef struct tow__symbol {
     int32_t previous, next; /* -1: none */
 } tow__symbol;
 
-typedef struct tow__candidate {
+typedef struct tow__merge_candidate {
     uint32_t rank;
     int32_t at; /* the left symbol */
     int32_t left, right, id;
-} tow__candidate;
+} tow__merge_candidate;
 
 /* ---- merges ------------------------------------------------------------------------------------------------------ */
 
@@ -195,22 +195,22 @@ static size_t merge_short(const tow__bpe *b, size_t n)
     return n;
 }
 
-static bool before(const tow__candidate *a, const tow__candidate *b)
+static bool before(const tow__merge_candidate *a, const tow__merge_candidate *b)
 {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
 /* A heap; its root is the next merge. */
-static void push(tow__candidate *queue, size_t *n, tow__candidate c)
+static void push(tow__merge_candidate *queue, size_t *n, tow__merge_candidate c)
 {
     size_t i = (*n)++;
     for (; i > 0 && before(&c, &queue[(i - 1) / 2]); i = (i - 1) / 2) queue[i] = queue[(i - 1) / 2];
     queue[i] = c;
 }
 
-static tow__candidate pop(tow__candidate *queue, size_t *n)
+static tow__merge_candidate pop(tow__merge_candidate *queue, size_t *n)
 {
-    const tow__candidate top = queue[0], last = queue[--*n];
+    const tow__merge_candidate top = queue[0], last = queue[--*n];
     size_t i = 0;
     for (;;) {
         size_t child = 2 * i + 1;
@@ -231,7 +231,8 @@ static void consider(tow__bpe *b, size_t *n, int32_t at)
     const int32_t right = b->symbols[left->next].id;
     const tow__merge m = find_merge(b, left->id, right);
     if (m.rank != UINT32_MAX)
-        push(b->queue, n, (tow__candidate){.rank = m.rank, .at = at, .left = left->id, .right = right, .id = m.id});
+        push(b->queue, n,
+             (tow__merge_candidate){.rank = m.rank, .at = at, .left = left->id, .right = right, .id = m.id});
 }
 
 static size_t merge_long(tow__bpe *b, size_t n, tow__pieces *pieces)
@@ -240,7 +241,7 @@ static size_t merge_long(tow__bpe *b, size_t n, tow__pieces *pieces)
     size_t queued = 0, kept = 0;
     /* each merge takes one candidate out and puts two in at most */
     if (b->n_queue < 2 * n) {
-        tow__candidate *queue = tow__grow(pieces->ctx, b->queue, b->n_queue, 2 * n, sizeof *queue);
+        tow__merge_candidate *queue = tow__grow(pieces->ctx, b->queue, b->n_queue, 2 * n, sizeof *queue);
         if (!queue) {
             pieces->failed = true;
             return 0;
@@ -254,7 +255,7 @@ static size_t merge_long(tow__bpe *b, size_t n, tow__pieces *pieces)
     }
     for (size_t i = 0; i < n; i++) consider(b, &queued, (int32_t)i);
     while (queued > 0) {
-        const tow__candidate c = pop(b->queue, &queued);
+        const tow__merge_candidate c = pop(b->queue, &queued);
         tow__symbol *left = &s[c.at];
         if (left->id != c.left || left->next < 0 || s[left->next].id != c.right) continue; /* it changed since */
         tow__symbol *right = &s[left->next];

@@ -23,7 +23,7 @@ static void free_strings(strings *s)
 
 static void add(strings *s, const char *text, size_t length)
 {
-    tow__text_add(&s->text, text, length, (tow__span){0, 0});
+    tow__text_add(&s->text, text, length, (tow__source_span){0, 0});
 }
 
 /* Ends a string that began at byte `begin`; empty ones count, too. */
@@ -34,7 +34,7 @@ static void end(strings *s, size_t begin)
 
 static const char *get(const strings *s, size_t i, size_t *length)
 {
-    const tow__range r = s->items.items[i];
+    const tow__text_range r = s->items.items[i];
     *length = r.end - 1 - r.begin;
     return s->text.bytes + r.begin;
 }
@@ -205,7 +205,7 @@ static void add_clean(strings *to, const char *token, size_t length)
     free_strings(&b);
 }
 
-static void add_wordpiece(const tow__decoder *d, strings *to, size_t i, const char *token, size_t length)
+static void add_wordpiece(const tow__text_decoder *d, strings *to, size_t i, const char *token, size_t length)
 {
     const size_t prefix = strlen(d->from);
     strings word;
@@ -222,7 +222,7 @@ static void add_wordpiece(const tow__decoder *d, strings *to, size_t i, const ch
     free_strings(&word);
 }
 
-static void each(const tow__decoder *d, const strings *from, strings *to)
+static void each(const tow__text_decoder *d, const strings *from, strings *to)
 {
     for (size_t i = 0; i < from->items.count; i++) {
         size_t length;
@@ -258,7 +258,7 @@ static void fuse(const strings *from, strings *to, const char *between)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static void run(const tow__decoder *d, const strings *from, strings *to)
+static void run(const tow__text_decoder *d, const strings *from, strings *to)
 {
     switch (d->kind) {
     case TOW__DECODE_BYTE_LEVEL:

@@ -100,12 +100,12 @@ typedef struct encoder {
 } encoder;
 
 /* What the bytes begin to end of a text come from. */
-static tow__span span_of(const encoder *x, const tow__text *text, size_t begin, size_t end)
+static tow__source_span span_of(const encoder *x, const tow__text *text, size_t begin, size_t end)
 {
-    if (text->spans) return (tow__span){text->spans[begin].begin, text->spans[end - 1].end};
+    if (text->spans) return (tow__source_span){text->spans[begin].begin, text->spans[end - 1].end};
     while (tow__utf8_continues(x->original[begin])) begin--;
     while (end < x->length && tow__utf8_continues(x->original[end])) end++;
-    return (tow__span){(uint32_t)begin, (uint32_t)end};
+    return (tow__source_span){(uint32_t)begin, (uint32_t)end};
 }
 
 /* The tokens of a word: remembered, or made and remembered. */
@@ -148,7 +148,7 @@ static void cut_word(tow_tokenizer *t, const char *word, size_t length)
     }
 }
 
-static tow_status encode_word(encoder *x, const tow__text *text, tow__range word)
+static tow_status encode_word(encoder *x, const tow__text *text, tow__text_range word)
 {
     tow_tokenizer *t = x->t;
     tow_encoding *e = x->encoding;
@@ -161,7 +161,7 @@ static tow_status encode_word(encoder *x, const tow__text *text, tow__range word
     tow_status status = t->pieces.failed ? TOW_OUT_OF_MEMORY : reserve(e, t->pieces.count);
     for (size_t i = 0; i < t->pieces.count && status == TOW_OK; i++) {
         const tow__piece *p = &t->pieces.items[i];
-        const tow__span span = span_of(x, text, word.begin + p->begin, word.begin + p->end);
+        const tow__source_span span = span_of(x, text, word.begin + p->begin, word.begin + p->end);
         const tow__entry *entry = &t->vocabulary.entries[p->id];
         e->ids[e->count] = p->id;
         /* an unknown token of Unigram is called what it stands for */
@@ -180,17 +180,17 @@ static bool begins_with(const tow__text *text, size_t begin, size_t end, const c
 }
 
 /* A copy of a piece with the replacement for spaces, and one before it. */
-static void replace_spaces(const encoder *x, const tow__split *split, const tow__text *from, size_t begin, size_t end,
-                           tow__text *to)
+static void replace_spaces(const encoder *x, const tow__splitter *split, const tow__text *from, size_t begin,
+                           size_t end, tow__text *to)
 {
-    const tow__span first = span_of(x, from, begin, begin + 1);
+    const tow__source_span first = span_of(x, from, begin, begin + 1);
     const bool wanted =
         split->prepend == TOW__PREPEND_ALWAYS || (split->prepend == TOW__PREPEND_FIRST && first.begin == 0);
     const bool there = from->bytes[begin] == ' ' || begins_with(from, begin, end, split->pattern);
     const size_t length = strlen(split->pattern);
     if (wanted && !there) tow__text_add(to, split->pattern, length, first);
     for (size_t i = begin; i < end; i++) {
-        const tow__span span = span_of(x, from, i, i + 1);
+        const tow__source_span span = span_of(x, from, i, i + 1);
         if (from->bytes[i] == ' ')
             tow__text_add(to, split->pattern, length, span);
         else
@@ -206,14 +206,14 @@ static void add_space(const encoder *x, const tow__text *from, size_t begin, siz
 }
 
 /* Writes all words anew, into another text than they are in. */
-static const tow__text *write_words(encoder *x, const tow__split *split, const tow__text *from)
+static const tow__text *write_words(encoder *x, const tow__splitter *split, const tow__text *from)
 {
     tow_tokenizer *t = x->t;
     tow__text *to = from == &t->other ? &t->third : &t->other;
     to->length = 0;
     t->more_words.count = 0;
     for (size_t i = 0; i < t->words.count; i++) {
-        const tow__range word = t->words.items[i];
+        const tow__text_range word = t->words.items[i];
         const size_t begin = to->length;
         if (split->kind == TOW__SPLIT_METASPACE)
             replace_spaces(x, split, from, word.begin, word.end, to);
@@ -240,7 +240,7 @@ static tow_status encode_piece(encoder *x, size_t begin, size_t end)
     t->words.count = 0;
     tow__ranges_add(&t->words, begin, end);
     for (int i = 0; i < t->n_splits; i++) {
-        const tow__split *split = &t->splits[i];
+        const tow__splitter *split = &t->splits[i];
         const bool writes = split->kind == TOW__SPLIT_METASPACE || split->kind == TOW__SPLIT_ADD_SPACE;
         if (writes) {
             text = write_words(x, split, text);
@@ -259,7 +259,7 @@ done:
 
 static tow_status push_added(encoder *x, size_t begin, size_t end, int32_t id)
 {
-    const tow__span span = span_of(x, x->text, begin, end);
+    const tow__source_span span = span_of(x, x->text, begin, end);
     const tow__margins margins = margins_of(x->t, x->text->bytes + begin, end - begin);
     return tow__encoding_push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end}, &margins);
 }

@@ -6,7 +6,7 @@ typedef struct reader {
     const tow__text *text;
     size_t at;
     uint32_t c;
-    tow__span span;
+    tow__source_span span;
 } reader;
 
 static bool next(reader *r)

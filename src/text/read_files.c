@@ -118,8 +118,8 @@ tow_status tow_tokenizer_read_bpe(tow_context *context, const char *vocab_json, 
     TRY(tow__dom_parse(context, vocab_json, vocabulary.text, vocabulary.length, &r.dom));
     TRY(tow__tokenizer_create(context, &r.t));
     r.t->byte_level = r.t->bpe.byte_level = true;
-    r.t->splits[r.t->n_splits++] = (tow__split){.kind = TOW__SPLIT_GPT2};
-    r.t->decoders[r.t->n_decoders++] = (tow__decoder){.kind = TOW__DECODE_BYTE_LEVEL};
+    r.t->splits[r.t->n_splits++] = (tow__splitter){.kind = TOW__SPLIT_GPT2};
+    r.t->decoders[r.t->n_decoders++] = (tow__text_decoder){.kind = TOW__DECODE_BYTE_LEVEL};
     TRY(read_vocabulary(&r));
     tow__find_bytes(&r);
     TRY(read_merges(&r, merges_txt, &merges));
@@ -193,9 +193,9 @@ tow_status tow_tokenizer_read_wordpiece(tow_context *context, const char *vocab_
     t->wordpiece.max_characters = 100;
     t->normals[t->n_normals++] = (tow__normal){
         .kind = TOW__BERT_NORMAL, .clean = true, .chinese = true, .accents = lowercase, .lower = lowercase};
-    t->splits[t->n_splits++] = (tow__split){.kind = TOW__SPLIT_BERT};
+    t->splits[t->n_splits++] = (tow__splitter){.kind = TOW__SPLIT_BERT};
     t->decoders[t->n_decoders++] =
-        (tow__decoder){.kind = TOW__DECODE_WORDPIECE, .from = "##", .to = "", .cleanup = true};
+        (tow__text_decoder){.kind = TOW__DECODE_WORDPIECE, .from = "##", .to = "", .cleanup = true};
     TRY(read_lines(&r, &file));
     t->wordpiece.unk = tow_tokenizer_id(t, "[UNK]");
     if (t->wordpiece.unk < 0)

@@ -241,20 +241,20 @@ static tow__behaviour behaviour_of(tow__token_reader *r, const tow__node *node)
     return (tow__behaviour)tow__take_choice(r, node, "behavior", names, TOW__ISOLATED);
 }
 
-static tow_status new_split(tow__token_reader *r, int kind, tow__split **split)
+static tow_status new_split(tow__token_reader *r, int kind, tow__splitter **split)
 {
     tow_tokenizer *t = r->t;
     const tow_status status = tow__count_step(r, t->n_splits, "pre_tokenizer");
     if (status != TOW_OK) return status;
     if (t->byte_level) return tow__refuse(r, TOW_UNSUPPORTED, "pre_tokenizers behind ByteLevel are not known here");
     *split = &t->splits[t->n_splits++];
-    **split = (tow__split){.kind = (tow__split_kind)kind};
+    **split = (tow__splitter){.kind = (tow__split_kind)kind};
     return TOW_OK;
 }
 
 static tow_status split_simple(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    tow__split *s = NULL;
+    tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
     s->each = tow__take_bool(r, node, "individual_digits", false);
@@ -269,7 +269,7 @@ static tow_status split_pattern(tow__token_reader *r, const tow__node *node, con
 {
     const char *regex = tow__take_string(r, tow__take_object(r, node, "pattern"), "Regex", NULL);
     const bool invert = tow__take_bool(r, node, "invert", false);
-    tow__split *s = NULL;
+    tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
     s->behaviour = behaviour_of(r, node);
@@ -295,7 +295,7 @@ done:
 
 static tow_status split_bytes(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    tow__split *s = NULL;
+    tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     const bool prefix = tow__take_bool(r, node, "add_prefix_space", true);
     if (r->t->byte_level)
@@ -310,7 +310,7 @@ done:
 /* A character that is between words and in none. */
 static tow_status split_delimiter(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    tow__split *s = NULL;
+    tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     const char *delimiter = tow__take_string(r, node, "delimiter", "");
     TRY(r->wrong);
@@ -328,7 +328,7 @@ done:
 
 static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    tow__split *s = NULL;
+    tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
     s->behaviour = TOW__MERGED_WITH_NEXT;
@@ -362,7 +362,7 @@ tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node)
 static tow_status decoder(tow__token_reader *r, const tow__node *node, const part *p)
 {
     tow_tokenizer *t = r->t;
-    tow__decoder step = {.kind = (tow__decode_kind)p->kind, .from = "", .to = ""};
+    tow__text_decoder step = {.kind = (tow__decode_kind)p->kind, .from = "", .to = ""};
     tow_status status = read_fields(r, node, p, t->n_decoders, "decoder", &step);
     if (status == TOW_OK && step.kind == TOW__DECODE_REPLACE && !step.from)
         status = regex_of(r, node, "decoder Replace", &step.regex);
@@ -372,7 +372,7 @@ static tow_status decoder(tow__token_reader *r, const tow__node *node, const par
 
 tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node)
 {
-#define AT(member) offsetof(tow__decoder, member)
+#define AT(member) offsetof(tow__text_decoder, member)
     static const field wordpiece[] = {
         {"prefix", TEXT, AT(from), .text = "##"}, {"cleanup", FLAG, AT(cleanup), true}, {0}};
     static const field metaspace[] = {

@@ -2,12 +2,12 @@
 #include "src/text/tokenizer.h"
 
 /* The next match at or behind `at` in a word that begins at `begin`; false if there is none. */
-typedef bool (*matcher)(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
-                        tow__range *match);
+typedef bool (*matcher)(const tow__splitter *split, const char *text, size_t begin, size_t at, size_t end,
+                        tow__text_range *match);
 
 /* ---- matches ----------------------------------------------------------------------------------------------------- */
 
-static bool match_classes(const char *text, size_t at, size_t end, unsigned classes, bool many, tow__range *match)
+static bool match_classes(const char *text, size_t at, size_t end, unsigned classes, bool many, tow__text_range *match)
 {
     size_t next;
     for (; at < end; at = next) {
@@ -26,37 +26,37 @@ static bool match_classes(const char *text, size_t at, size_t end, unsigned clas
     return false;
 }
 
-static bool match_string(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
-                         tow__range *match)
+static bool match_string(const tow__splitter *split, const char *text, size_t begin, size_t at, size_t end,
+                         tow__text_range *match)
 {
     (void)begin;
     const size_t length = strlen(split->pattern);
     for (; length > 0 && end - at >= length; at++)
         if (memcmp(text + at, split->pattern, length) == 0) {
-            *match = (tow__range){(uint32_t)at, (uint32_t)(at + length)};
+            *match = (tow__text_range){(uint32_t)at, (uint32_t)(at + length)};
             return true;
         }
     return false;
 }
 
-static bool match_regex(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
-                        tow__range *match)
+static bool match_regex(const tow__splitter *split, const char *text, size_t begin, size_t at, size_t end,
+                        tow__text_range *match)
 {
     size_t first, last;
     if (!tow__regex_find(split->regex, text, begin, at, end, &first, &last)) return false;
-    *match = (tow__range){(uint32_t)first, (uint32_t)last};
+    *match = (tow__text_range){(uint32_t)first, (uint32_t)last};
     return true;
 }
 
-static bool match_digits(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
-                         tow__range *match)
+static bool match_digits(const tow__splitter *split, const char *text, size_t begin, size_t at, size_t end,
+                         tow__text_range *match)
 {
     (void)begin;
     return match_classes(text, at, end, TOW__NUMBER, !split->each, match);
 }
 
-static bool match_punctuation(const tow__split *split, const char *text, size_t begin, size_t at, size_t end,
-                              tow__range *match)
+static bool match_punctuation(const tow__splitter *split, const char *text, size_t begin, size_t at, size_t end,
+                              tow__text_range *match)
 {
     (void)begin;
     (void)split;
@@ -66,7 +66,8 @@ static bool match_punctuation(const tow__split *split, const char *text, size_t 
 /* ---- behaviours -------------------------------------------------------------------------------------------------- */
 
 /* Joins a match with its neighbours, or not. `open` is the word that is not written yet. */
-static void take_match(tow__behaviour behaviour, tow__range match, tow__ranges *to, tow__range *open, bool *after_match)
+static void take_match(tow__behaviour behaviour, tow__text_range match, tow__ranges *to, tow__text_range *open,
+                       bool *after_match)
 {
     const bool joins = open->begin < open->end && (behaviour == TOW__MERGED_WITH_PREVIOUS ? !*after_match
                                                    : behaviour == TOW__CONTIGUOUS         ? *after_match
@@ -75,17 +76,19 @@ static void take_match(tow__behaviour behaviour, tow__range match, tow__ranges *
         open->end = match.end;
     } else {
         tow__ranges_add(to, open->begin, open->end);
-        *open = behaviour == TOW__REMOVED ? (tow__range){match.end, match.end} : match;
+        *open = behaviour == TOW__REMOVED ? (tow__text_range){match.end, match.end} : match;
     }
     *after_match = true;
 }
 
-static void take(const tow__split *split, tow__range match, tow__ranges *to, tow__range *open, bool *after_match)
+static void take(const tow__splitter *split, tow__text_range match, tow__ranges *to, tow__text_range *open,
+                 bool *after_match)
 {
     if (match.begin < match.end) take_match(split->behaviour, match, to, open, after_match);
 }
 
-static void take_rest(tow__behaviour behaviour, tow__range rest, tow__ranges *to, tow__range *open, bool *after_match)
+static void take_rest(tow__behaviour behaviour, tow__text_range rest, tow__ranges *to, tow__text_range *open,
+                      bool *after_match)
 {
     if (rest.begin >= rest.end) return;
     const bool joins =
@@ -99,28 +102,29 @@ static void take_rest(tow__behaviour behaviour, tow__range rest, tow__ranges *to
     *after_match = false;
 }
 
-static void split_matches(const tow__split *split, matcher find, const char *text, tow__range word, tow__ranges *to)
+static void split_matches(const tow__splitter *split, matcher find, const char *text, tow__text_range word,
+                          tow__ranges *to)
 {
-    tow__range open = {word.begin, word.begin}, match;
+    tow__text_range open = {word.begin, word.begin}, match;
     bool after_match = false;
     size_t at = word.begin;
     while (at < word.end && find(split, text, word.begin, at, word.end, &match)) {
-        const tow__range rest = {(uint32_t)at, match.begin};
-        take(split, split->invert ? rest : (tow__range){0}, to, &open, &after_match);
+        const tow__text_range rest = {(uint32_t)at, match.begin};
+        take(split, split->invert ? rest : (tow__text_range){0}, to, &open, &after_match);
         take_rest(split->behaviour, split->invert ? match : rest, to, &open, &after_match);
-        take(split, split->invert ? (tow__range){0} : match, to, &open, &after_match);
+        take(split, split->invert ? (tow__text_range){0} : match, to, &open, &after_match);
         at = match.end;
     }
-    const tow__range rest = {(uint32_t)at, word.end};
-    take(split, split->invert ? rest : (tow__range){0}, to, &open, &after_match);
-    take_rest(split->behaviour, split->invert ? (tow__range){0} : rest, to, &open, &after_match);
+    const tow__text_range rest = {(uint32_t)at, word.end};
+    take(split, split->invert ? rest : (tow__text_range){0}, to, &open, &after_match);
+    take_rest(split->behaviour, split->invert ? (tow__text_range){0} : rest, to, &open, &after_match);
     tow__ranges_add(to, open.begin, open.end);
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* \w+|[^\w\s]+ */
-static void split_words(const char *text, tow__range word, tow__ranges *to)
+static void split_words(const char *text, tow__text_range word, tow__ranges *to)
 {
     size_t begin = word.begin, next;
     unsigned before = TOW__SPACE;
@@ -139,7 +143,7 @@ static void split_words(const char *text, tow__range word, tow__ranges *to)
 }
 
 /* Words between white space, of BERT also every character of punctuation. */
-static void split_spaces(const char *text, tow__range word, bool punctuation, tow__ranges *to)
+static void split_spaces(const char *text, tow__text_range word, bool punctuation, tow__ranges *to)
 {
     size_t begin = word.begin, next;
     for (size_t at = word.begin; at < word.end; at = next) {
@@ -155,7 +159,7 @@ static void split_spaces(const char *text, tow__range word, bool punctuation, to
     tow__ranges_add(to, begin, word.end);
 }
 
-static void split_word(const tow__split *split, const char *text, tow__range word, tow__ranges *to)
+static void split_word(const tow__splitter *split, const char *text, tow__text_range word, tow__ranges *to)
 {
     switch (split->kind) {
     case TOW__SPLIT_GPT2:
@@ -197,7 +201,7 @@ static void split_word(const tow__split *split, const char *text, tow__range wor
     }
 }
 
-void tow__split_words(const tow__split *split, const tow__text *text, const tow__ranges *from, tow__ranges *to)
+void tow__split_words(const tow__splitter *split, const tow__text *text, const tow__ranges *from, tow__ranges *to)
 {
     to->count = 0;
     if (split->regex) tow__regex_allow(split->regex, text->length);

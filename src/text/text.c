@@ -23,7 +23,7 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
     if (capacity < 2 * text->capacity) capacity = 2 * text->capacity;
     if (capacity < 256) capacity = 256;
     char *bytes = tow__alloc(text->ctx, capacity, 1);
-    tow__span *spans = bytes ? tow__alloc(text->ctx, capacity, sizeof *spans) : NULL;
+    tow__source_span *spans = bytes ? tow__alloc(text->ctx, capacity, sizeof *spans) : NULL;
     if (!spans) {
         if (bytes) tow__free(text->ctx, bytes, capacity, 1);
         text->failed = true;
@@ -44,7 +44,7 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
     return true;
 }
 
-void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span span)
+void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__source_span span)
 {
     if (length == 0 || !tow__text_reserve(text, text->length + length)) return;
     memcpy(text->bytes + text->length, bytes, length);
@@ -61,7 +61,7 @@ void tow__text_copy(tow__text *text, const tow__text *from, size_t begin, size_t
     text->length += length;
 }
 
-void tow__text_add_char(tow__text *text, uint32_t c, tow__span span)
+void tow__text_add_char(tow__text *text, uint32_t c, tow__source_span span)
 {
     char bytes[4];
     tow__text_add(text, bytes, (size_t)tow__utf8_put(c, bytes), span);
@@ -71,11 +71,11 @@ void tow__text_add_original(tow__text *text, const char *original, size_t begin,
 {
     if (begin == end || !tow__text_reserve(text, text->length + (end - begin))) return;
     memcpy(text->bytes + text->length, original + begin, end - begin);
-    tow__span *spans = text->spans + text->length;
+    tow__source_span *spans = text->spans + text->length;
     for (size_t i = begin; i < end;) {
         uint32_t c;
         const size_t length = (size_t)tow__utf8_get(original + i, &c);
-        for (size_t j = 0; j < length; j++) *spans++ = (tow__span){(uint32_t)i, (uint32_t)(i + length)};
+        for (size_t j = 0; j < length; j++) *spans++ = (tow__source_span){(uint32_t)i, (uint32_t)(i + length)};
         i += length;
     }
     text->length += end - begin;
@@ -99,7 +99,7 @@ void tow__changer_put(tow__changer *x, uint32_t c, int64_t change)
     const tow__text *from = x->from;
     const size_t at = change <= 0 && x->at < from->length ? x->at : x->at - (x->at > 0);
     const bool nothing = from->length == 0 || (change > 0 && x->at == 0);
-    tow__text_add_char(x->to, c, nothing ? (tow__span){from->origin, from->origin} : from->spans[at]);
+    tow__text_add_char(x->to, c, nothing ? (tow__source_span){from->origin, from->origin} : from->spans[at]);
     if (change > 0) return;
     skip_character(x);
     for (; change < 0 && x->at < from->length; change++) skip_character(x);
@@ -112,7 +112,7 @@ void tow__ranges_add(tow__ranges *r, size_t begin, size_t end)
     if (begin >= end || r->failed) return;
     if (r->count == r->capacity) {
         const size_t capacity = r->capacity ? 2 * r->capacity : 64;
-        tow__range *items = tow__grow(r->ctx, r->items, r->capacity, capacity, sizeof *items);
+        tow__text_range *items = tow__grow(r->ctx, r->items, r->capacity, capacity, sizeof *items);
         if (!items) {
             r->failed = true;
             return;
@@ -120,7 +120,7 @@ void tow__ranges_add(tow__ranges *r, size_t begin, size_t end)
         r->items = items;
         r->capacity = capacity;
     }
-    r->items[r->count++] = (tow__range){(uint32_t)begin, (uint32_t)end};
+    r->items[r->count++] = (tow__text_range){(uint32_t)begin, (uint32_t)end};
 }
 
 void tow__ranges_free(tow__ranges *r)

@@ -15,15 +15,15 @@ enum {
 
 /* ---- texts (text.c) ---------------------------------------------------------------------------------------------- */
 
-typedef struct tow__span {
+typedef struct tow__source_span {
     uint32_t begin, end;
-} tow__span;
+} tow__source_span;
 
 /* A text, and of each byte which bytes of the original it comes from. */
 typedef struct tow__text {
     tow_context *ctx;
     char *bytes;
-    tow__span *spans;
+    tow__source_span *spans;
     size_t length, capacity;
     uint32_t origin; /* where its part of the original begins */
     bool failed;     /* memory was missing */
@@ -32,10 +32,10 @@ typedef struct tow__text {
 void tow__text_init(tow__text *text, tow_context *ctx);
 void tow__text_free(tow__text *text);
 bool tow__text_reserve(tow__text *text, size_t capacity);
-void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span span);
+void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__source_span span);
 /* Adds a part of another text, with its places. */
 void tow__text_copy(tow__text *text, const tow__text *from, size_t begin, size_t end);
-void tow__text_add_char(tow__text *text, uint32_t c, tow__span span);
+void tow__text_add_char(tow__text *text, uint32_t c, tow__source_span span);
 /* Adds a piece of an original text, character by character. */
 void tow__text_add_original(tow__text *text, const char *original, size_t begin, size_t end);
 
@@ -180,7 +180,7 @@ typedef enum tow__prepend_scheme {
     TOW__PREPEND_NEVER
 } tow__prepend_scheme;
 
-typedef struct tow__split {
+typedef struct tow__splitter {
     tow__split_kind kind;
     tow__behaviour behaviour;
     const char *pattern; /* of TOW__SPLIT_STRING, and the replacement of TOW__SPLIT_METASPACE */
@@ -190,15 +190,15 @@ typedef struct tow__split {
     bool each;           /* of TOW__SPLIT_DIGITS: every digit is a word */
     bool splits;         /* of TOW__SPLIT_METASPACE */
     tow__prepend_scheme prepend;
-} tow__split;
+} tow__splitter;
 
 /* Words as ranges of a text. */
-typedef struct tow__range {
+typedef struct tow__text_range {
     uint32_t begin, end;
-} tow__range;
+} tow__text_range;
 typedef struct tow__ranges {
     tow_context *ctx;
-    tow__range *items;
+    tow__text_range *items;
     size_t count, capacity;
     bool failed;
 } tow__ranges;
@@ -206,10 +206,10 @@ typedef struct tow__ranges {
 void tow__ranges_add(tow__ranges *ranges, size_t begin, size_t end);
 void tow__ranges_free(tow__ranges *ranges);
 /* Splits all of `from`, whose words these become, by one step. */
-void tow__split_words(const tow__split *split, const tow__text *text, const tow__ranges *from, tow__ranges *to);
+void tow__split_words(const tow__splitter *split, const tow__text *text, const tow__ranges *from, tow__ranges *to);
 /* The end of the word of GPT-2's, or of tiktoken's, regular expression that begins at text[at]; at < end. */
 size_t tow__word_gpt2(const char *text, size_t at, size_t end);
-size_t tow__word_tiktoken(const tow__split *split, const char *text, size_t at, size_t end);
+size_t tow__word_tiktoken(const tow__splitter *split, const char *text, size_t at, size_t end);
 
 /* ---- models (bpe.c, wordpiece.c, wordlevel.c, unigram.c)
  * --------------------------------------------------------------------------------- */
@@ -243,7 +243,7 @@ typedef struct tow__bpe {
     const char *prefix, *suffix; /* of characters inside and at the end of a word; "": none */
     struct tow__symbol *symbols;
     size_t n_symbols; /* capacity */
-    struct tow__candidate *queue;
+    struct tow__merge_candidate *queue;
     size_t n_queue; /* capacity */
 } tow__bpe;
 
@@ -327,14 +327,14 @@ typedef enum tow__decode_kind {
     TOW__DECODE_FUSE,
     TOW__DECODE_STRIP
 } tow__decode_kind;
-typedef struct tow__decoder {
+typedef struct tow__text_decoder {
     tow__decode_kind kind;
     const char *from, *to; /* from: also the prefix, the replacement, and what is stripped */
     tow__regex *regex;     /* of TOW__DECODE_REPLACE, in place of `from`; NULL: none */
     bool cleanup;
     int64_t start, stop;
     tow__prepend_scheme prepend;
-} tow__decoder;
+} tow__text_decoder;
 
 typedef enum tow__model_kind {
     TOW__BPE,
@@ -362,7 +362,7 @@ struct tow_tokenizer {
     tow__added_set raw, normalized; /* cut out before and after normalisation */
     int n_normals, n_splits, n_decoders;
     tow__normal normals[TOW__MAX_STEPS];
-    tow__split splits[TOW__MAX_STEPS];
+    tow__splitter splits[TOW__MAX_STEPS];
     bool byte_level; /* words are bytes */
     tow__model_kind model;
     tow__bpe bpe;
@@ -373,7 +373,7 @@ struct tow_tokenizer {
     tow__template single, pair;
     tow_encode_options options;            /* truncation and padding of the file */
     bool trim_offsets, trims_prefix_space; /* spaces are not in the offsets of tokens, but for one that was added */
-    tow__decoder decoders[TOW__MAX_STEPS];
+    tow__text_decoder decoders[TOW__MAX_STEPS];
     /* to work in */
     tow__text text, other, third;
     tow__ranges words, more_words;

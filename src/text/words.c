@@ -85,7 +85,7 @@ static size_t spaces(const char *text, size_t at, size_t end)
     return all_but_one(text, at, run, end);
 }
 
-size_t tow__word_tiktoken(const tow__split *split, const char *text, size_t at, size_t end)
+size_t tow__word_tiktoken(const tow__splitter *split, const char *text, size_t at, size_t end)
 {
     size_t next = contraction(text, at, end, true), after;
     if (next > at) return next;

@@ -1,8 +1,9 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|tests|frames: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|types|tests|frames: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
+# types:  no two files define a type of one tow__ name.
 # tests:  every src/plan/FOLDER/NAME.c has the test tests/unit/plan/FOLDER/test_NAME.c, or the head comment of a test there
 #         names it in a line such as "Tests fuse.c, row_program.c.", with its folder if that is another one; unit tests are
 #         where the build looks for them.
@@ -36,6 +37,18 @@ arrows() {
     done | sort -u
 }
 
+# Lines "name file" for every struct, union, enum and typedef that a file of the library defines with a name tow__...; an
+# announcement of a struct ("struct tow__x;", "typedef struct tow__x tow__x;") defines nothing.
+types() {
+    sources | xargs awk '
+        function define(rest) { if (match(rest, /tow__[a-z0-9_]+/)) print substr(rest, RSTART, RLENGTH), FILENAME }
+        /^typedef (struct|union|enum) (tow__[a-z0-9_]+) tow__[a-z0-9_]+;/ { if ($3 ";" != $4) define($4); next }
+        /^(typedef )?(struct|union|enum) tow__[a-z0-9_]+ \{/ || /^\} tow__[a-z0-9_]+;/ { define($0); next }
+        /^typedef .*\(\*?tow__[a-z0-9_]+\)\(/ { sub(/^[^(]*\(/, ""); define($0); next }
+        /^typedef .*[ *]tow__[a-z0-9_]+(\[.*\])?;/ { sub(/.*[ *]tow__/, "tow__"); define($0); next }
+        /^typedef .*[ *]tow__[a-z0-9_]+\(/ { sub(/\(.*/, ""); sub(/.*[ *]tow__/, "tow__"); define($0) }' | sort -u
+}
+
 # The files that the head comments of the tests in tests/unit/plan name, one a line, relative to src/plan. An end of a comment
 # ends the head.
 named() {
@@ -66,6 +79,14 @@ $unused"
         [ -z "$compares" ] || fail "comparisons of names; compare descriptors or ask for traits (src/graph/primitive.h):
 $compares"
         ;;
+    types)
+        found=$(types)
+        [ -n "$found" ] || fail "no types found: is $root the checkout?"
+        twice=$(echo "$found" | awk '{ files[$1] = files[$1] " " $2; n[$1]++ }
+            END { for (name in n) if (n[name] > 1) print name ":" files[name] }' | sort)
+        [ -z "$twice" ] || fail "types of one name; give each its own:
+$twice"
+        ;;
     tests)
         named=$(named)
         for file in $(find src/plan -name '*.c'); do
@@ -92,6 +113,6 @@ $inlined"
         [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
 $raw"
         ;;
-    *) fail "expected arrows, names, tests or frames, found '$2'" ;;
+    *) fail "expected arrows, names, types, tests or frames, found '$2'" ;;
 esac
 exit "$failed"
