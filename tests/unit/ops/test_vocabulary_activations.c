@@ -45,22 +45,7 @@
     X(standardize, 1, tow_standardize(X0, AXES(-1), 1e-5))                                                             \
     X(standardize_axes, 1, tow_standardize(X0, AXES(0, 2), 0.1))                                                       \
     X(standardize_all, 1, tow_standardize(X0, 0, NULL, 1e-3))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_activations.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_activations.txt")
 
 #define OF(dtype, ...)                                                                                                 \
     tow_full(trace,                                                                                                    \
@@ -73,14 +58,7 @@ static void failing_allocations(void **state)
     X(standardize_ints, tow_standardize(OF(TOW_I32, 2, 4), AXES(-1), 0), "i32[2,4]")                                   \
     X(softplus_ints, tow_softplus(OF(TOW_I32, 4)), "i32[4]")                                                           \
     X(leaky_relu_ints, tow_leaky_relu(OF(TOW_I32, 4)), "the constant 0.01 is not a number of type i32")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
-}
+REFUSAL_TEST(REFUSALS, 0, NULL)
 
 /* Branches meet at 0 with all derivatives: the second one of softplus is logistic(x) (1 - logistic(x)). */
 static void softplus_of_one(tow_trace *trace, const tow_value *in, tow_value *out, void *user)

@@ -45,22 +45,7 @@
     X(cube, 1, tow_integer_pow(in[0], 3))                                                                              \
     X(select_n3, 1, tow_select_n(in[0], 3, in + 1))                                                                    \
     X(select_n2, 1, tow_select_n(in[0], 2, in + 1))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_elementwise.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_elementwise.txt")
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -81,14 +66,7 @@ static void failing_allocations(void **state)
     X(cases_of_two_types, tow_select_n(I32, 2, (tow_value[]){F32, I32}), "select_n: all cases must have one type")     \
     X(choice_of_another_shape, tow_select_n(tow_reshape(I32, 2, (int64_t[]){3, 1}), 2, (tow_value[]){F32, F32}),       \
       "must be a scalar or have the shape of the cases")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
-}
+REFUSAL_TEST(REFUSALS, 0, NULL)
 
 GOLDEN_FUNCTION(next, 1, tow_reduce_sum(tow_nextafter(in[0], in[0]), 0, NULL))
 

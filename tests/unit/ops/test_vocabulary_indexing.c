@@ -68,22 +68,7 @@
     X(scatter_cells_add, 1, SCATTER(TOW_SCATTER_ADD, TOW_INDEX_FILL, false, TO_CELLS))                                 \
     X(scatter_cells_min, 1, SCATTER(TOW_SCATTER_MIN, TOW_INDEX_FILL, false, TO_CELLS))                                 \
     X(scatter_cells_max, 1, SCATTER(TOW_SCATTER_MAX, TOW_INDEX_FILL, false, TO_CELLS))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_indexing.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_indexing.txt")
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -136,14 +121,7 @@ static void failing_allocations(void **state)
       PUT(OF(TOW_F32, 4, 6), .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1, .n_batching = 0, \
           .scatter_dims_to_operand_dims = {2}),                                                                        \
       "axis 2 is outside [0, 2)")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
-}
+REFUSAL_TEST(REFUSALS, 0, NULL)
 
 static void shared_product(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {

@@ -72,22 +72,7 @@
     X(take_last, 1, tow_take(in[0], in[1], -1))                                                                        \
     X(take_along, 1, tow_take_along_axis(in[0], in[1], -1))                                                            \
     X(take_along0, 1, tow_take_along_axis(in[0], in[1], 0))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_numpy.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_numpy.txt")
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -126,14 +111,7 @@ static void failing_allocations(void **state)
     X(take_floats, tow_take(M34, M34, 0), "indices must be integers")                                                  \
     X(take_shapes, tow_take_along_axis(M34, OF(TOW_I32, 2, 4), 1), "must have one rank")                               \
     X(half, tow_sub_scalar(OF(TOW_I32, 3), 0.5), "the constant 0.5 is not a number of type i32")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
-}
+REFUSAL_TEST(REFUSALS, 0, NULL)
 
 /* A matrix times a matrix times a vector: from the right, n^2 twice instead of n^3. */
 static void products_from_the_right(tow_trace *trace, const tow_value *in, tow_value *out, void *user)

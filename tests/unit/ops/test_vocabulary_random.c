@@ -72,22 +72,7 @@
     X(choice_once, 1, tow_random_choice(KEY, 10, 2, DIMS(2, 3), false, NO_WEIGHTS))                                    \
     X(choice_by, 1, tow_random_choice(KEY, 4, 2, SHAPE, true, in[1]))                                                  \
     X(choice_by_once, 1, tow_random_choice(KEY, 4, 1, DIMS(3), false, in[1]))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_random.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_random.txt")
 
 /* jax.random.split(PRNGKey(0)) and fold_in(PRNGKey(0), 7). */
 static void keys_on_the_host(void **state)
@@ -124,15 +109,8 @@ static void keys_on_the_host(void **state)
     X(weights, tow_random_choice(KEY, 5, 2, SHAPE, true, in[1]), "expected the probabilities of 5 places")             \
     X(prefix, tow_random_categorical(KEY, in[1], 0, 1, NULL), "expected axes in front")                                \
     X(axis, tow_random_categorical(KEY, in[1], 1, 0, NULL), "axis 1 is outside [-1, 1)")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    const tow_type types[] = {tow_make_type(TOW_U32, 1, DIMS(2)), tow_make_type(TOW_F32, 1, DIMS(4))};
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, sizeof types / sizeof *types, types);
-}
+static const tow_type refused_types[] = {{TOW_U32, 1, {2}}, {TOW_F32, 1, {4}}};
+REFUSAL_TEST(REFUSALS, sizeof refused_types / sizeof *refused_types, refused_types)
 
 int main(void)
 {

@@ -31,22 +31,7 @@ static const double betas_a[] = {0.5, 2, 1.5, 3, 5, 0.75}, betas_b[] = {0.5, 3, 
     X(betainc, 1, tow_betainc(in[0], in[1], in[2]))                                                                    \
     X(betainc_of_x, 1, tow_betainc(matrix(in[0], betas_a), matrix(in[0], betas_b), in[0]))                             \
     X(zeta, 1, tow_zeta(in[0], in[1]))
-FUNCTIONS(GOLDEN_FUNCTION)
-
-static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
-static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_special.txt";
-
-static void golden(void **state)
-{
-    (void)state;
-    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
-
-static void failing_allocations(void **state)
-{
-    (void)state;
-    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
-}
+GOLDEN_TESTS(FUNCTIONS, "vocabulary_special.txt")
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -63,14 +48,7 @@ static void failing_allocations(void **state)
     X(sizes_of_other_groups, tow_ragged_dot(F32(4, 3), F32(2, 3, 5), I32(3)), "and g sizes, found")                    \
     X(other_rows, tow_ragged_dot_contract(F32(4, 3), F32(5, 3), I32(2)), "with equal rows")                            \
     X(no_matrix, tow_ragged_dot(F32(4), F32(2, 3, 5), I32(2)), "operand 0 must have rank 2")
-REFUSALS(REFUSED_FUNCTION)
-
-static void refusals(void **state)
-{
-    (void)state;
-    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
-    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
-}
+REFUSAL_TEST(REFUSALS, 0, NULL)
 
 #define SUM(...) tow_reduce_sum(__VA_ARGS__, 0, NULL)
 #define UNKNOWN(X)                                                                                                     \

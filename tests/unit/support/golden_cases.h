@@ -1,12 +1,13 @@
-/* Cases in a golden file: a function, its inputs, and what JAX gives for its value and gradient. A test program includes
- * this once, after cmocka, lists functions and what they refuse, and calls the three checks at the end of this file:
+/* Cases in a golden file: a function, its inputs, and what JAX gives for its value and gradient. A test program
+ * includes this once, after cmocka, with plain_context.h, lists functions and the messages of calls that are refused,
+ * and runs the tests golden, failing_allocations and refusals:
  *
  *     #define FUNCTIONS(X) X(sums, 2, tow_add(in[0], in[1]), tow_sub(in[0], in[1]))
- *     FUNCTIONS(GOLDEN_FUNCTION)
- *     static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
+ *     GOLDEN_TESTS(FUNCTIONS, "sums.txt")
  *     #define REFUSALS(X) X(sum_of_null, tow_add(in[0], in[1]), "what the message says")
- *     REFUSALS(REFUSED_FUNCTION)
- *     static const refusal refusals[] = {REFUSALS(REFUSAL_ROW)};
+ *     REFUSAL_TEST(REFUSALS, 0, NULL)
+ *
+ * Programs whose functions are written by hand call the checks at the end of this file with a table of them.
  *
  * The file:
  *
@@ -40,6 +41,32 @@
 #define GOLDEN_ROW(name, n, ...)                 {#name, record_##name, n},
 #define REFUSED_FUNCTION(name, expression, says) GOLDEN_FUNCTION(refuse_##name, 1, expression)
 #define REFUSAL_ROW(name, expression, says)      {#name, record_refuse_##name, says},
+
+/* The tests of a list of functions: `golden` compares them with the cases of the golden file, `failing_allocations`
+ * records each with every allocation failing in turn. */
+#define GOLDEN_TESTS(FUNCTIONS, file)                                                                                  \
+    FUNCTIONS(GOLDEN_FUNCTION)                                                                                         \
+    static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};                                                \
+    static const char cases[] = TOW_TEST_DATA "/oracle/golden/" file;                                                  \
+    static void golden(void **state)                                                                                   \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);                               \
+    }                                                                                                                  \
+    static void failing_allocations(void **state)                                                                      \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);                             \
+    }
+/* The test `refusals` of a list of calls that cannot be traced with inputs of these types. */
+#define REFUSAL_TEST(REFUSALS, n_in, types)                                                                            \
+    REFUSALS(REFUSED_FUNCTION)                                                                                         \
+    static void refusals(void **state)                                                                                 \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        static const refusal table[] = {REFUSALS(REFUSAL_ROW)};                                                        \
+        check_refusals(ctx, table, sizeof table / sizeof *table, n_in, types);                                         \
+    }
 
 typedef struct golden_function {
     const char *name;
