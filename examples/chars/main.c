@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/common.h"
-#include "common/options.h"
 #include "common/progress.h"
+#include "common/run.h"
 #include "common/text.h"
 #include "evaluate.h"
 #include "model.h"
@@ -19,36 +18,29 @@ typedef struct curve {
     size_t n, capacity;
 } curve;
 
-typedef struct run {
-    common_options options;
+typedef struct chars_run {
+    run base;
     int64_t batch, time, width, layers, sample;
     const char *text_path, *resume;
-    tow_context *context;
     text text;
     chars model;
     tow_train_state *state;
     tow_array *tokens, *labels; /* of a step */
     reader held_out;
     curve losses, validation;
-} run;
+} chars_run;
 
-static int complain(const run *r)
+static void read_options(int argc, char **argv, chars_run *r)
 {
-    fprintf(stderr, "chars: %s\n", tow_context_error(r->context));
-    return FAILURE;
-}
-
-static void read_run_options(int argc, char **argv, run *r)
-{
-    common_options *o = &r->options;
-    *o = (common_options){.steps = 2000, .learning_rate = 4e-3, .out = "out/chars"};
-    r->batch = 32;
-    r->time = 64;
-    r->width = 256;
-    r->layers = 1;
-    r->sample = 500;
-    const example_option table[] = {
-        COMMON_OPTIONS(o),
+    *r = (chars_run){.base = {.program = "chars",
+                              .purpose = "Trains a GRU on the characters of a text, and lets it write.",
+                              .options = {.steps = 2000, .learning_rate = 4e-3, .out = "out/chars"}},
+                     .batch = 32,
+                     .time = 64,
+                     .width = 256,
+                     .layers = 1,
+                     .sample = 500};
+    const example_option own[] = {
         {"text", "FILE", "A text (Tow's own)", OPTION_PATH, (void *)&r->text_path, 0, 0},
         {"batch", "N", "Streams that are read side by side", OPTION_WHOLE, &r->batch, 1, 4096},
         {"time", "N", "Characters per step, through which gradients go", OPTION_WHOLE, &r->time, 1, 65536},
@@ -57,15 +49,15 @@ static void read_run_options(int argc, char **argv, run *r)
         {"sample", "N", "Characters to write at the end", OPTION_WHOLE, &r->sample, 0, INT32_MAX},
         {"resume", "FILE", "Go on from these weights", OPTION_PATH, (void *)&r->resume, 0, 0},
         {0}};
-    read_command_line(argc, argv, "chars", "Trains a GRU on the characters of a text, and lets it write.", table);
+    read_run_options(&r->base, argc, argv, own);
 }
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 /* Tokens of each stream. */
-static int64_t stream_length(const run *r) { return (int64_t)r->text.train / r->batch; }
+static int64_t stream_length(const chars_run *r) { return (int64_t)r->text.train / r->batch; }
 
-static bool read_text(run *r)
+static bool read_text(chars_run *r)
 {
     char path[4096];
     find_shared("tow.txt", path, sizeof path);
@@ -86,7 +78,7 @@ static bool read_text(run *r)
 
 /* Fills the arrays with the next `time` characters of each stream, and moves on. At its end a stream begins again, without a
  * carry. */
-static void next_piece(run *r)
+static void next_piece(chars_run *r)
 {
     int64_t from = (int64_t)tow_train_data_position(r->state);
     int32_t *tokens = tow_array_data(r->tokens), *labels = tow_array_data(r->labels);
@@ -108,9 +100,9 @@ static void next_piece(run *r)
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-static tow_status make_state(run *r)
+static tow_status make_state(chars_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     const tow_type types[] = {tow_make_type(TOW_I32, 2, (int64_t[]){r->batch, r->time}),
                               tow_make_type(TOW_I32, 2, (int64_t[]){r->batch, r->time})};
     char description[64];
@@ -125,20 +117,19 @@ static tow_status make_state(run *r)
         .input_types = types,
         .loss = chars_loss,
         .description = description};
-    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (!status && r->resume) status = tow_train_load(r->state, r->resume);
-    if (!status) status = tow_array_create(r->context, types[0], &r->tokens);
-    if (!status) status = tow_array_create(r->context, types[1], &r->labels);
+    if (!status) status = tow_array_create(r->base.context, types[0], &r->tokens);
+    if (!status) status = tow_array_create(r->base.context, types[1], &r->labels);
     if (status) return status;
-    return reader_create(r->context, &r->model, tow_train_params(r->state), r->batch, r->time, true, &r->held_out);
+    return reader_create(r->base.context, &r->model, tow_train_params(r->state), r->batch, r->time, true, &r->held_out);
 }
 
-static int prepare(run *r)
+static int prepare(chars_run *r)
 {
-    const tow_context_options context = {.threads = (int)r->options.threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    if (!read_text(r) || !make_directory("chars", r->options.out)) return FAILURE;
-    if (make_state(r) != TOW_OK) return complain(r);
+    if (open_run(&r->base) != SUCCESS) return FAILURE;
+    if (!read_text(r) || !make_directory("chars", r->base.options.out)) return FAILURE;
+    if (make_state(r) != TOW_OK) return complain(&r->base);
     const tow_train_bytes bytes = tow_train_get_bytes(r->state);
     printf("%lld characters of %d kinds; %lld parameters; %.1f MiB for training, of which %.1f MiB are residuals\n",
            (long long)r->text.size, r->text.vocabulary, (long long)tow_params_elements(tow_train_params(r->state)),
@@ -166,24 +157,24 @@ static bool note(curve *c, int64_t step, double y)
 }
 
 /* One update; twenty times in a run, and at its end, the loss of some of the held-out text. */
-static int step(run *r, progress *p)
+static int step(chars_run *r, progress *p)
 {
-    const int64_t number = tow_train_step_number(r->state) + 1, every = (r->options.steps + 19) / 20;
+    const int64_t number = tow_train_step_number(r->state) + 1, every = (r->base.options.steps + 19) / 20;
     tow_array *const inputs[] = {r->tokens, r->labels};
     double loss, validation = NAN;
     next_piece(r);
-    if (tow_train_step(r->state, inputs, &loss) != TOW_OK) return complain(r);
-    if (number % every == 0 || number == r->options.steps) {
-        if (validate(&r->held_out, &r->text, 20, false, &validation) != TOW_OK) return complain(r);
+    if (tow_train_step(r->state, inputs, &loss) != TOW_OK) return complain(&r->base);
+    if (number % every == 0 || number == r->base.options.steps) {
+        if (validate(&r->held_out, &r->text, 20, false, &validation) != TOW_OK) return complain(&r->base);
         if (!note(&r->validation, number, validation)) return FAILURE;
     }
     if (!note(&r->losses, number, loss)) return FAILURE;
     return progress_step(p, number, loss, validation) ? SUCCESS : FAILURE;
 }
 
-static int train(run *r)
+static int train(chars_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     progress p;
     const progress_options shown = {.program = "chars",
                                     .first = tow_train_step_number(r->state),
@@ -207,7 +198,7 @@ static int train(run *r)
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
 
-static tow_status draw_losses(const run *r)
+static tow_status draw_losses(const chars_run *r)
 {
     const tow_series series[] = {
         {.name = "training", .n = r->losses.n, .x = r->losses.x, .y = r->losses.y},
@@ -217,14 +208,14 @@ static tow_status draw_losses(const run *r)
                              .y_label = "nats per character",
                              .n_series = 2,
                              .series = series};
-    char *path = path_in("chars", r->options.out, "loss.svg");
-    tow_status status = path ? tow_chart_write(path, &chart, r->context) : TOW_OUT_OF_MEMORY;
+    char *path = path_in("chars", r->base.options.out, "loss.svg");
+    tow_status status = path ? tow_chart_write(path, &chart, r->base.context) : TOW_OUT_OF_MEMORY;
     free(path);
     return status;
 }
 
 /* The loss of the whole held-out text, with the carry and without, and some text. */
-static tow_status report(run *r)
+static tow_status report(chars_run *r)
 {
     double kept, forgotten;
     reader single = {0};
@@ -234,17 +225,17 @@ static tow_status report(run *r)
     printf("\nheld-out text: %.4f nats (%.3f bits) per character; %.4f without the carry from piece to piece\n\n", kept,
            kept / log(2), forgotten);
     if (r->sample > 0) {
-        status = reader_create(r->context, &r->model, tow_train_params(r->state), 1, 1, false, &single);
-        if (!status) status = sample(&single, &r->text, r->options.seed, r->sample);
+        status = reader_create(r->base.context, &r->model, tow_train_params(r->state), 1, 1, false, &single);
+        if (!status) status = sample(&single, &r->text, r->base.options.seed, r->sample);
         reader_free(&single);
     }
     return status;
 }
 
-static tow_status finish(run *r, bool whole)
+static tow_status finish(chars_run *r, bool whole)
 {
     tow_status status = draw_losses(r);
-    char *path = status ? NULL : path_in("chars", r->options.out, "chars.safetensors");
+    char *path = status ? NULL : path_in("chars", r->base.options.out, "chars.safetensors");
     if (path) status = tow_train_save(r->state, path);
     if (path && !status) printf("weights: %s\n", path);
     free(path);
@@ -253,18 +244,19 @@ static tow_status finish(run *r, bool whole)
 
 int main(int argc, char **argv)
 {
-    static run r;
-    read_run_options(argc, argv, &r);
+    static chars_run r;
+    read_options(argc, argv, &r);
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
-    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r, status == SUCCESS) != TOW_OK) status = complain(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r, status == SUCCESS) != TOW_OK)
+        status = complain(&r.base);
     status = finish_output("chars", status);
     reader_free(&r.held_out);
     tow_array_release(r.tokens);
     tow_array_release(r.labels);
     tow_train_free(r.state);
     text_free(&r.text);
-    tow_context_destroy(r.context);
+    tow_context_destroy(r.base.context);
     free(r.losses.x);
     free(r.losses.y);
     free(r.validation.x);

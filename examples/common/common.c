@@ -1,4 +1,4 @@
-/* Clock, files, interrupts, random numbers. */
+/* Messages, clock, files, interrupts, random numbers. */
 #include "common.h"
 
 #include <errno.h>
@@ -10,6 +10,12 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+int report_error(const char *program, const tow_context *context)
+{
+    fprintf(stderr, "%s: %s\n", program, tow_context_error(context));
+    return FAILURE;
+}
 
 double seconds_now(void)
 {

@@ -1,4 +1,4 @@
-/* What the examples share besides options and progress: clock, files, interrupts, random numbers. */
+/* What the examples share besides options and progress: messages, clock, files, interrupts, random numbers. */
 #ifndef EXAMPLE_COMMON_H
 #define EXAMPLE_COMMON_H
 
@@ -14,6 +14,9 @@ enum {
     BAD_OPTION = 2,
     INTERRUPTED = 130
 };
+
+/* Prints the message of the context as one of `program`; a context that could not be made may be NULL. Gives FAILURE. */
+int report_error(const char *program, const tow_context *context);
 
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);

@@ -9,7 +9,6 @@
 #include <tow/version.h>
 
 enum {
-    MOST_OPTIONS = 32,
     FIRST_KEY = 256,
     HELP_BYTES = 256
 };

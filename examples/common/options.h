@@ -15,6 +15,10 @@ typedef enum option_kind {
     OPTION_TEXT   /* const char * */
 } option_kind;
 
+enum {
+    MOST_OPTIONS = 32 /* of a table */
+};
+
 /* What the value was before is the default. A table ends with a row of zeros. */
 typedef struct example_option {
     const char *name, *argument, *help;

@@ -21,7 +21,7 @@ enum {
 
 static bool log_failed(const progress *p)
 {
-    fprintf(stderr, "%s: %s\n", p->options.program, tow_context_error(p->context));
+    report_error(p->options.program, p->context);
     return false;
 }
 

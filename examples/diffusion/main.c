@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/common.h"
-#include "common/options.h"
 #include "common/progress.h"
+#include "common/run.h"
 #include "digits.h"
 #include "sample.h"
 
@@ -16,37 +15,29 @@ enum {
     POINTS = 2000 /* of the curve, at most */
 };
 
-typedef struct run {
-    common_options options;
+typedef struct diffusion_run {
+    run base;
     int64_t batch;
     const char *tensorboard; /* directory, or NULL */
-    tow_context *context;
     tow_loader *loader;
     diffusion_model model;
     tow_train_state *state;
     sampler sampler;
     double steps[POINTS], losses[POINTS];
     size_t n_points;
-} run;
+} diffusion_run;
 
-static int complain(const run *r)
+static void read_options(int argc, char **argv, diffusion_run *r)
 {
-    fprintf(stderr, "diffusion: %s\n", tow_context_error(r->context));
-    return FAILURE;
-}
-
-static void read_run_options(int argc, char **argv, run *r)
-{
-    common_options *o = &r->options;
-    *o = (common_options){.steps = 2500, .learning_rate = 4e-3, .out = "out/diffusion"};
-    r->batch = 64;
-    const example_option table[] = {COMMON_OPTIONS(o),
-                                    {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
-                                    {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                     OPTION_PATH, (void *)&r->tensorboard, 0, 0},
-                                    {0}};
-    read_command_line(argc, argv, "diffusion", "Trains a diffusion model on handwritten digits and draws new ones.",
-                      table);
+    *r = (diffusion_run){.base = {.program = "diffusion",
+                                  .purpose = "Trains a diffusion model on handwritten digits and draws new ones.",
+                                  .options = {.steps = 2500, .learning_rate = 4e-3, .out = "out/diffusion"}},
+                         .batch = 64};
+    const example_option own[] = {{"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
+                                  {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
+                                   OPTION_PATH, (void *)&r->tensorboard, 0, 0},
+                                  {0}};
+    read_run_options(&r->base, argc, argv, own);
 }
 
 /* The mean of the squared errors: a tow_loss_function. */
@@ -57,9 +48,9 @@ static void mean_error(tow_trace *trace, const tow_value *errors, const tow_valu
     *loss = tow_mean(errors[0], 0, NULL);
 }
 
-static tow_status make_state(run *r)
+static tow_status make_state(diffusion_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     static const char *const streams[] = {"noise", NULL};
     const tow_model_options model = {.streams = streams};
     const tow_type types[] = {tow_loader_type(r->loader, 0), tow_loader_type(r->loader, 1)};
@@ -76,41 +67,41 @@ static tow_status make_state(run *r)
         .model = &model,
         .average = {.decay = o->steps < 1000 ? 0.98 : 0.995}, /* samples are drawn with the averages */
         .description = description};
-    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (status) return status;
-    return sampler_create(r->context, TOW_MODULE(&r->model), tow_train_averages(r->state), &r->sampler);
+    return sampler_create(r->base.context, TOW_MODULE(&r->model), tow_train_averages(r->state), &r->sampler);
 }
 
-static int prepare(run *r)
+static int prepare(diffusion_run *r)
 {
-    const tow_context_options context = {.threads = (int)r->options.threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    r->loader = digits_open(r->context, r->batch, r->options.seed);
-    if (!r->loader || !make_directory("diffusion", r->options.out)) return FAILURE;
-    return make_state(r) == TOW_OK ? SUCCESS : complain(r);
+    if (open_run(&r->base) != SUCCESS) return FAILURE;
+    r->loader = digits_open(r->base.context, r->batch, r->base.options.seed);
+    if (!r->loader || !make_directory("diffusion", r->base.options.out)) return FAILURE;
+    return make_state(r) == TOW_OK ? SUCCESS : complain(&r->base);
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-static int step(run *r, progress *p, double *mean)
+static int step(diffusion_run *r, progress *p, double *mean)
 {
-    const int64_t done = tow_train_step_number(r->state) + 1, every = (r->options.steps - 1) / POINTS + 1;
+    const int64_t done = tow_train_step_number(r->state) + 1, every = (r->base.options.steps - 1) / POINTS + 1;
     double loss;
     tow_array *const *batch;
     if (tow_loader_next(r->loader, &batch) != TOW_OK || tow_train_step(r->state, batch, &loss) != TOW_OK)
-        return complain(r);
+        return complain(&r->base);
     tow_train_set_data_position(r->state, tow_loader_position(r->loader));
     *mean = done == 1 ? loss : 0.98 * *mean + 0.02 * loss; /* single losses jump with the steps that are drawn */
     if (done % every == 0 && r->n_points < POINTS) {
         r->steps[r->n_points] = (double)done;
         r->losses[r->n_points++] = loss;
     }
-    return progress_step(p, done, loss, done % 200 == 0 || done == r->options.steps ? *mean : NAN) ? SUCCESS : FAILURE;
+    return progress_step(p, done, loss, done % 200 == 0 || done == r->base.options.steps ? *mean : NAN) ? SUCCESS
+                                                                                                        : FAILURE;
 }
 
-static int train(run *r)
+static int train(diffusion_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     progress p;
     const progress_options shown = {.program = "diffusion",
                                     .steps = o->steps,
@@ -136,19 +127,19 @@ static int train(run *r)
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
 
-static tow_status write_grid(const run *r, tow_array *images, int64_t columns, const char *name)
+static tow_status write_grid(const diffusion_run *r, tow_array *images, int64_t columns, const char *name)
 {
     const tow_grid_options grid = {.columns = columns, .zoom = ZOOM, .gap = 2, .low = -1, .high = 1, .ground = 96};
     tow_array *pixels = NULL;
-    char *path = path_in("diffusion", r->options.out, name);
-    tow_status status = path ? tow_image_grid(r->context, images, &grid, &pixels) : TOW_OUT_OF_MEMORY;
-    if (!status) status = tow_png_write(path, pixels, r->context);
+    char *path = path_in("diffusion", r->base.options.out, name);
+    tow_status status = path ? tow_image_grid(r->base.context, images, &grid, &pixels) : TOW_OUT_OF_MEMORY;
+    if (!status) status = tow_png_write(path, pixels, r->base.context);
     tow_array_release(pixels);
     free(path);
     return status;
 }
 
-static tow_status write_curve(const run *r)
+static tow_status write_curve(const diffusion_run *r)
 {
     const tow_series curve = {.n = r->n_points, .x = r->steps, .y = r->losses};
     const tow_chart chart = {.title = "Squared error of the predicted noise",
@@ -157,40 +148,40 @@ static tow_status write_curve(const run *r)
                              .series = &curve,
                              .log_y = true,
                              .smoothing = 0.95};
-    char *path = path_in("diffusion", r->options.out, "loss.svg");
-    tow_status status = path ? tow_chart_write(path, &chart, r->context) : TOW_OUT_OF_MEMORY;
+    char *path = path_in("diffusion", r->base.options.out, "loss.svg");
+    tow_status status = path ? tow_chart_write(path, &chart, r->base.context) : TOW_OUT_OF_MEMORY;
     free(path);
     return status;
 }
 
-static tow_status save(const run *r)
+static tow_status save(const diffusion_run *r)
 {
-    char *path = path_in("diffusion", r->options.out, "diffusion.safetensors");
+    char *path = path_in("diffusion", r->base.options.out, "diffusion.safetensors");
     tow_status status = path ? tow_train_save(r->state, path) : TOW_OUT_OF_MEMORY;
     if (path && !status) printf("weights: %s\n", path);
     free(path);
     return status;
 }
 
-static int finish(run *r, int status)
+static int finish(diffusion_run *r, int status)
 {
-    if (save(r) != TOW_OK || write_curve(r) != TOW_OK) return complain(r);
+    if (save(r) != TOW_OK || write_curve(r) != TOW_OK) return complain(&r->base);
     if (status == INTERRUPTED) return status;
     double start = seconds_now();
-    if (sample(&r->sampler, r->options.seed) != TOW_OK) return complain(r);
+    if (sample(&r->sampler, r->base.options.seed) != TOW_OK) return complain(&r->base);
     if (interrupted()) return INTERRUPTED;
     printf("drew %d digits in %.1f s\n", SAMPLES, seconds_now() - start);
-    if (!digits_compare(r->context, r->sampler.images, r->options.seed)) return FAILURE;
+    if (!digits_compare(r->base.context, r->sampler.images, r->base.options.seed)) return FAILURE;
     if (write_grid(r, r->sampler.images, EACH, "samples.png") != TOW_OK ||
         write_grid(r, r->sampler.film, FILM, "film.png") != TOW_OK)
-        return complain(r);
+        return complain(&r->base);
     return SUCCESS;
 }
 
 int main(int argc, char **argv)
 {
-    static run r;
-    read_run_options(argc, argv, &r);
+    static diffusion_run r;
+    read_options(argc, argv, &r);
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
     if (status == SUCCESS || status == INTERRUPTED) status = finish(&r, status);
@@ -198,6 +189,6 @@ int main(int argc, char **argv)
     sampler_free(&r.sampler);
     tow_train_free(r.state);
     tow_loader_free(r.loader);
-    tow_context_destroy(r.context);
+    tow_context_destroy(r.base.context);
     return status;
 }

@@ -6,49 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/common.h"
-#include "common/options.h"
 #include "common/progress.h"
+#include "common/run.h"
 #include "data.h"
 #include "evaluate.h"
 #include "model.h"
 
-typedef struct run {
-    common_options options;
+typedef struct digits_run {
+    run base;
     int64_t batch;
     const char *tensorboard; /* directory, or NULL */
-    tow_context *context;
     tow_loader *loader, *held_out;
     digits_model model;
     tow_train_state *state;
     evaluation evaluation;
-} run;
+} digits_run;
 
-static int complain(const run *r)
+static void read_options(int argc, char **argv, digits_run *r)
 {
-    fprintf(stderr, "digits: %s\n", tow_context_error(r->context));
-    return FAILURE;
+    *r = (digits_run){.base = {.program = "digits",
+                               .purpose = "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
+                               .options = {.steps = 1100, .learning_rate = 3e-3, .out = "out/digits"}},
+                      .batch = 64};
+    const example_option own[] = {{"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
+                                  {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
+                                   OPTION_PATH, (void *)&r->tensorboard, 0, 0},
+                                  {0}};
+    read_run_options(&r->base, argc, argv, own);
 }
 
-static void read_run_options(int argc, char **argv, run *r)
-{
-    common_options *o = &r->options;
-    *o = (common_options){.steps = 1100, .learning_rate = 3e-3, .out = "out/digits"};
-    r->batch = 64;
-    const example_option table[] = {COMMON_OPTIONS(o),
-                                    {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
-                                    {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                     OPTION_PATH, (void *)&r->tensorboard, 0, 0},
-                                    {0}};
-    read_command_line(argc, argv, "digits", "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
-                      table);
-}
-
-static tow_status make_state(run *r)
+static tow_status make_state(digits_run *r)
 {
     char description[256]; /* of the batches, so that a checkpoint refuses to go on with others */
     tow_loader_describe(r->loader, description, sizeof description);
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     static const char *const streams[] = {"dropout", NULL};
     const tow_model_options model = {.streams = streams};
     const tow_type images = tow_loader_type(r->loader, 0), labels = tow_loader_type(r->loader, 1);
@@ -64,42 +55,41 @@ static tow_status make_state(run *r)
         .loss = digits_loss,
         .model = &model,
         .description = description};
-    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     return status ? status
-                  : evaluation_create(r->context, r->held_out, TOW_MODULE(&r->model), r->state, &r->evaluation);
+                  : evaluation_create(r->base.context, r->held_out, TOW_MODULE(&r->model), r->state, &r->evaluation);
 }
 
-static int prepare(run *r)
+static int prepare(digits_run *r)
 {
-    const tow_context_options context = {.threads = (int)r->options.threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    r->loader = digits_open(r->context, true, r->batch, r->options.seed);
-    if (!r->loader) return tow_context_status(r->context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
-    r->held_out = digits_open(r->context, false, 0, 0);
-    if (!r->held_out || !make_directory("digits", r->options.out)) return FAILURE;
-    return make_state(r) == TOW_OK ? SUCCESS : complain(r);
+    if (open_run(&r->base) != SUCCESS) return FAILURE;
+    r->loader = digits_open(r->base.context, true, r->batch, r->base.options.seed);
+    if (!r->loader) return tow_context_status(r->base.context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
+    r->held_out = digits_open(r->base.context, false, 0, 0);
+    if (!r->held_out || !make_directory("digits", r->base.options.out)) return FAILURE;
+    return make_state(r) == TOW_OK ? SUCCESS : complain(&r->base);
 }
 
 /* One update; after each epoch, and the last update, the accuracy on what is held out. */
-static int step(run *r, progress *p)
+static int step(digits_run *r, progress *p)
 {
     const int64_t done = tow_train_step_number(r->state), per_epoch = tow_loader_batches(r->loader);
     double loss, accuracy = NAN;
     tow_array *const *batch;
     if (tow_loader_next(r->loader, &batch) != TOW_OK || tow_train_step(r->state, batch, &loss) != TOW_OK)
-        return complain(r);
+        return complain(&r->base);
     tow_train_set_data_position(r->state, tow_loader_position(r->loader));
-    if ((done + 1) % per_epoch == 0 || done + 1 == r->options.steps) {
-        if (evaluate(&r->evaluation) != TOW_OK) return complain(r);
+    if ((done + 1) % per_epoch == 0 || done + 1 == r->base.options.steps) {
+        if (evaluate(&r->evaluation) != TOW_OK) return complain(&r->base);
         accuracy = r->evaluation.accuracy;
         if (!evaluation_note(&r->evaluation, done + 1)) return FAILURE;
     }
     return progress_step(p, done + 1, loss, accuracy) ? SUCCESS : FAILURE;
 }
 
-static int train(run *r)
+static int train(digits_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     progress p;
     const progress_options shown = {.program = "digits",
                                     .steps = o->steps,
@@ -122,9 +112,9 @@ static int train(run *r)
 }
 
 /* What a run leaves, also one that was stopped. */
-static tow_status finish(run *r)
+static tow_status finish(digits_run *r)
 {
-    const char *out = r->options.out;
+    const char *out = r->base.options.out;
     tow_status status = evaluate(&r->evaluation);
     if (!status) evaluation_print(&r->evaluation);
     if (!status) status = evaluation_draw(&r->evaluation, r->state, out);
@@ -137,16 +127,16 @@ static tow_status finish(run *r)
 
 int main(int argc, char **argv)
 {
-    static run r;
-    read_run_options(argc, argv, &r);
+    static digits_run r;
+    read_options(argc, argv, &r);
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
-    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r.base);
     status = finish_output("digits", status);
     evaluation_free(&r.evaluation);
     tow_train_free(r.state);
     tow_loader_free(r.loader);
     tow_loader_free(r.held_out);
-    tow_context_destroy(r.context);
+    tow_context_destroy(r.base.context);
     return status;
 }

@@ -1,8 +1,9 @@
 /* All digits of a part as one batch. */
 #include "data.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "common/common.h"
 
 static bool read_part(tow_context *context, double low, double high, digits_part *part)
 {
@@ -11,7 +12,7 @@ static bool read_part(tow_context *context, double low, double high, digits_part
                                  (tow_loader_options){.split = {.low = low, .high = high}, .no_thread = true});
     if (!part->loader) return false;
     if (tow_loader_next(part->loader, &batch) != TOW_OK) {
-        fprintf(stderr, "dpsgd: %s\n", tow_context_error(context));
+        report_error("dpsgd", context);
         return false;
     }
     part->images = batch[0];

@@ -36,12 +36,6 @@ typedef struct run {
     bool untraced;       /* that failed */
 } run;
 
-static int complain(const run *r, int exit_status)
-{
-    fprintf(stderr, "gpt: %s\n", tow_context_error(r->context));
-    return exit_status;
-}
-
 /* ---- preparing --------------------------------------------------------------------------------------------------- */
 
 static int make_checkpoint_path(run *r)
@@ -103,7 +97,8 @@ static int make_state(run *r)
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
     if (status == TOW_OK) return SUCCESS;
-    return complain(r, status == TOW_OUT_OF_MEMORY ? FAILURE : BAD_OPTION);
+    report_error("gpt", r->context);
+    return status == TOW_OUT_OF_MEMORY ? FAILURE : BAD_OPTION;
 }
 
 static int resume(run *r)
@@ -114,7 +109,7 @@ static int resume(run *r)
         printf("%s: no checkpoint yet; starting at step 0\n", r->checkpoint);
         return SUCCESS;
     }
-    if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
+    if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return report_error("gpt", r->context);
     const int64_t done = tow_train_step_number(r->state);
     printf("%s: going on after step %lld\n", r->checkpoint, (long long)done);
     if (done >= r->options.steps)
@@ -126,7 +121,7 @@ static int prepare(run *r)
 {
     const options *o = &r->options;
     const tow_context_options context = {.threads = o->threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r, FAILURE);
+    if (tow_context_create(&context, &r->context) != TOW_OK) return report_error("gpt", r->context);
     if (o->policy && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
         return BAD_OPTION;
@@ -202,7 +197,7 @@ static tow_status traced_step(run *r, double *loss)
 static int save(run *r, bool last)
 {
     double loss;
-    if (tow_train_evaluate(r->state, r->batch, &loss) != TOW_OK) return complain(r, FAILURE);
+    if (tow_train_evaluate(r->state, r->batch, &loss) != TOW_OK) return report_error("gpt", r->context);
     if (!isfinite(loss)) {
         fprintf(stderr,
                 "gpt: the parameters after step %lld give a loss that is not finite; %s was left as it was; go on from "
@@ -212,7 +207,7 @@ static int save(run *r, bool last)
     }
     if (tow_train_save(r->state, r->checkpoint) == TOW_OK) return SUCCESS;
     if (!last && isatty(STDOUT_FILENO)) puts(""); /* ends the line of the bar */
-    complain(r, FAILURE);
+    report_error("gpt", r->context);
     if (last) return FAILURE;
     fprintf(stderr, "gpt: nothing was saved after step %lld; training goes on, and the next save tries again\n",
             (long long)tow_train_step_number(r->state));
@@ -228,7 +223,7 @@ static int step(run *r, progress *p)
     fill_batch(r, TRAIN, position);
     bool traced = r->trace != NULL && tow_train_step_number(r->state) == p->options.first + 1;
     if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
-        return complain(r, FAILURE);
+        return report_error("gpt", r->context);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
     if (!isfinite(loss)) {
         fprintf(stderr,
@@ -240,7 +235,7 @@ static int step(run *r, progress *p)
     int64_t done = tow_train_step_number(r->state);
     if (due(done, o->eval_every, o->steps) || (o->eval_every > 0 && done == 1)) {
         val_loss = validation_loss(r);
-        if (isnan(val_loss) && tow_context_status(r->context) != TOW_OK) return complain(r, FAILURE);
+        if (isnan(val_loss) && tow_context_status(r->context) != TOW_OK) return report_error("gpt", r->context);
     }
     if (!progress_step(p, done, loss, val_loss)) return FAILURE;
     bool saves = r->checkpoint != NULL && (due(done, o->save_every, o->steps) || done == o->steps);
@@ -283,7 +278,7 @@ static int report(run *r)
     report_parameters(r->state);
     report_plan(r->state);
     putchar('\n');
-    if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return complain(r, FAILURE);
+    if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return report_error("gpt", r->context);
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
     fflush(stdout);
@@ -297,7 +292,7 @@ static int finish(run *r)
     printf("\ntext from the model:\n\n");
     tow_status status =
         sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
-    return status == TOW_OK ? SUCCESS : complain(r, FAILURE);
+    return status == TOW_OK ? SUCCESS : report_error("gpt", r->context);
 }
 
 static void run_free(run *r)

@@ -22,7 +22,7 @@ static int compare(const tow_array *found, const tow_array *want)
     return largest <= 1e-5 * size ? SUCCESS : (fprintf(stderr, "gpt2: expected at most %.1e\n", 1e-5 * size), FAILURE);
 }
 
-int check_logits(run *r)
+int check_logits(gpt2_run *r)
 {
     tow_tensors *golden = NULL;
     tow_model_function *function = NULL;
@@ -30,13 +30,13 @@ int check_logits(run *r)
     const tow_model_function_options options = {.n_inputs = 1};
     int status = FAILURE;
     tow_array *ids = NULL, *logits = NULL;
-    if (tow_safetensors_read(r->context, r->check, &golden) == TOW_OK &&
+    if (tow_safetensors_read(r->base.context, r->check, &golden) == TOW_OK &&
         tow_tensors_get(golden, "input_ids", &ids) == TOW_OK && tow_tensors_get(golden, "logits", &logits) == TOW_OK &&
         tow_model_forward(TOW_MODULE(&r->model), r->params, &options, &function) == TOW_OK &&
         tow_model_call(function, &(tow_model_arguments){.inputs = &ids}, &results) == TOW_OK)
         status = compare(results.outputs[0], logits);
     else
-        complain(r);
+        complain(&r->base);
     tow_model_function_free(function);
     tow_array_release(ids);
     tow_array_release(logits);

@@ -7,26 +7,21 @@
 
 #include "run.h"
 
-int complain(const run *r)
+static void read_options(int argc, char **argv, gpt2_run *r)
 {
-    fprintf(stderr, "gpt2: %s\n", tow_context_error(r->context));
-    return FAILURE;
-}
-
-static void read_run_options(int argc, char **argv, run *r)
-{
-    common_options *o = &r->options;
-    *o = (common_options){.steps = 300, .learning_rate = 1e-2, .out = "out/gpt2"};
-    r->prompt = "A layer is a struct. ";
-    r->tokens = 60;
-    r->temperature = 0.7;
-    r->top_p = 1;
-    r->repetition_penalty = 1;
-    r->beams = 1;
-    r->batch = 8;
-    r->context_length = 64;
-    r->rank = 8;
-    const example_option table[] = {
+    *r = (gpt2_run){.base = {.program = "gpt2",
+                             .purpose = "Runs and fine-tunes a GPT-2 of Hugging Face.",
+                             .options = {.steps = 300, .learning_rate = 1e-2, .out = "out/gpt2"}},
+                    .prompt = "A layer is a struct. ",
+                    .tokens = 60,
+                    .temperature = 0.7,
+                    .top_p = 1,
+                    .repetition_penalty = 1,
+                    .beams = 1,
+                    .batch = 8,
+                    .context_length = 64,
+                    .rank = 8};
+    const example_option own[] = {
         {"model", "DIR", "config.json, model.safetensors and a tokenizer (the tiny model)", OPTION_PATH,
          (void *)&r->directory, 0, 0},
         {"check", "FILE", "Compare logits with those of this file (expected.safetensors of the model, if it is there)",
@@ -48,13 +43,12 @@ static void read_run_options(int argc, char **argv, run *r)
         {"rank", "N", "Of the adapters", OPTION_WHOLE, &r->rank, 1, 1024},
         {"batch", "N", "Sequences per step", OPTION_WHOLE, &r->batch, 1, 1024},
         {"context", "N", "Tokens of a sequence", OPTION_WHOLE, &r->context_length, 1, 1 << 20},
-        COMMON_OPTIONS(o),
         {0}};
-    read_command_line(argc, argv, "gpt2", "Runs and fine-tunes a GPT-2 of Hugging Face.", table);
+    read_run_options(&r->base, argc, argv, own);
 }
 
 /* What was not given, of what comes with Tow. */
-static int find_files(run *r)
+static int find_files(gpt2_run *r)
 {
     static char model[4096], text[4096], check[4200];
     if (!r->directory) {
@@ -79,7 +73,7 @@ static int find_files(run *r)
     return SUCCESS;
 }
 
-static int load(run *r)
+static int load(gpt2_run *r)
 {
     const int64_t dims[] = {1, 1};
     const tow_type tokens = tow_make_type(TOW_I32, 2, dims);
@@ -88,12 +82,12 @@ static int load(run *r)
     gpt2_make(&r->model, &r->config, false);
     gpt2_make(&r->decoder, &r->config, true);
     if (r->context_length > r->config.positions) r->context_length = r->config.positions;
-    if (tow_tokenizer_read(r->context, r->directory, &r->tokenizer) != TOW_OK ||
-        tow_mapping_read(r->context, "gpt2", &r->mapping) != TOW_OK ||
-        tow_init(r->context, TOW_MODULE(&r->model), 0, 1, &tokens, &r->params) != TOW_OK ||
+    if (tow_tokenizer_read(r->base.context, r->directory, &r->tokenizer) != TOW_OK ||
+        tow_mapping_read(r->base.context, "gpt2", &r->mapping) != TOW_OK ||
+        tow_init(r->base.context, TOW_MODULE(&r->model), 0, 1, &tokens, &r->params) != TOW_OK ||
         tow_mapping_load_file(r->mapping, r->params, r->directory, &(tow_mapping_options){.convert = true}, &report) !=
             TOW_OK)
-        return complain(r);
+        return complain(&r->base);
     printf("%s: %lld layers of %lld features, %lld parameters from %zu tensors\n", r->directory,
            (long long)r->config.layers, (long long)r->config.width, (long long)tow_params_elements(r->params),
            tow_mapping_report_count(report, TOW_MAPPED_TENSOR));
@@ -104,12 +98,11 @@ static int load(run *r)
     return FAILURE;
 }
 
-static int work(run *r)
+static int work(gpt2_run *r)
 {
-    const tow_context_options context = {.threads = (int)r->options.threads};
     int status = find_files(r);
     if (status != SUCCESS) return status;
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
+    if (open_run(&r->base) != SUCCESS) return FAILURE;
     catch_interrupts();
     status = load(r);
     if (status == SUCCESS && r->check) status = check_logits(r);
@@ -121,13 +114,13 @@ static int work(run *r)
 
 int main(int argc, char **argv)
 {
-    static run r;
-    read_run_options(argc, argv, &r);
+    static gpt2_run r;
+    read_options(argc, argv, &r);
     int status = work(&r);
     status = finish_output("gpt2", status);
     tow_params_free(r.params);
     tow_mapping_free(r.mapping);
     tow_tokenizer_free(r.tokenizer);
-    tow_context_destroy(r.context);
+    tow_context_destroy(r.base.context);
     return status;
 }

@@ -2,32 +2,27 @@
 #ifndef GPT2_RUN_H
 #define GPT2_RUN_H
 
-#include "common/common.h"
-#include "common/options.h"
+#include "common/run.h"
 #include "model.h"
 
-typedef struct run {
-    common_options options;
+typedef struct gpt2_run {
+    run base;
     const char *directory, *prompt, *text, *check, *until;
     int64_t tokens, top_k, beams, batch, context_length, rank;
     double temperature, top_p, repetition_penalty;
     bool greedy, no_training, full, bf16;
-    tow_context *context;
     tow_tokenizer *tokenizer;
     tow_mapping *mapping;
     gpt2_config config;
     gpt2 model, decoder;
     tow_params *params;
-} run;
-
-/* The message of the context; FAILURE. */
-int complain(const run *r);
+} gpt2_run;
 
 /* check.c: the largest difference of the logits from those of a golden file, which has input_ids and logits. */
-int check_logits(run *r);
+int check_logits(gpt2_run *r);
 /* generate.c: goes on with the prompt, and says how fast. */
-int generate(run *r);
+int generate(gpt2_run *r);
 /* tune.c: trains on a text, adapters that are merged then, or all parameters, and writes the model for other programs. */
-int tune(run *r);
+int tune(gpt2_run *r);
 
 #endif

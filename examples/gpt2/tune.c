@@ -7,7 +7,7 @@
 #include "run.h"
 
 typedef struct tuning {
-    run *r;
+    gpt2_run *r;
     tow_lora lora;      /* around the model */
     tow_params *params; /* those of the file, whose arrays they are, and the updates of LoRA */
     tow_loader *loader;
@@ -42,21 +42,21 @@ static char *read_file(const char *path, size_t *length)
 }
 
 /* All tokens of the text, i32 [n]. */
-static tow_array *read_tokens(run *r)
+static tow_array *read_tokens(gpt2_run *r)
 {
     size_t length = 0;
     char *text = read_file(r->text, &length);
     tow_encoding *encoding = NULL;
     tow_array *array = NULL;
     if (!text) return NULL;
-    if (tow_encoding_create(r->context, &encoding) == TOW_OK &&
+    if (tow_encoding_create(r->base.context, &encoding) == TOW_OK &&
         tow_tokenizer_encode(r->tokenizer, text, length, NULL, encoding) == TOW_OK) {
         const int64_t count = (int64_t)tow_encoding_count(encoding);
         const int32_t none = 0;
         const tow_type type = tow_make_type(TOW_I32, 1, &count);
-        tow_array_from_data(r->context, type, count > 0 ? tow_encoding_ids(encoding) : &none, &array);
+        tow_array_from_data(r->base.context, type, count > 0 ? tow_encoding_ids(encoding) : &none, &array);
     }
-    if (!array) complain(r);
+    if (!array) complain(&r->base);
     tow_encoding_free(encoding);
     free(text);
     return array;
@@ -65,20 +65,20 @@ static tow_array *read_tokens(run *r)
 /* Windows at random places; labels are the tokens one place later. */
 static int make_loader(tuning *t)
 {
-    run *r = t->r;
+    gpt2_run *r = t->r;
     tow_array *tokens = read_tokens(r);
     tow_source *stream = NULL, *windows = NULL;
     int status = FAILURE;
     if (!tokens) return FAILURE;
-    if (tow_source_array(r->context, tokens, &stream) == TOW_OK &&
+    if (tow_source_array(r->base.context, tokens, &stream) == TOW_OK &&
         tow_source_windows(stream, r->context_length, 1, 1, &windows) == TOW_OK) {
         const tow_field fields[] = {{.source = windows, .keep_type = true},
                                     {.source = windows, .keep_type = true, .ahead = 1}};
         const tow_loader_options options = {
-            .n_fields = 2, .fields = fields, .batch = r->batch, .seed = r->options.seed, .shuffle = true};
-        if (tow_loader_create(r->context, &options, &t->loader) == TOW_OK) status = SUCCESS;
+            .n_fields = 2, .fields = fields, .batch = r->batch, .seed = r->base.options.seed, .shuffle = true};
+        if (tow_loader_create(r->base.context, &options, &t->loader) == TOW_OK) status = SUCCESS;
     }
-    if (status != SUCCESS) complain(r);
+    if (status != SUCCESS) complain(&r->base);
     tow_source_release(windows);
     tow_source_release(stream);
     tow_array_release(tokens);
@@ -97,12 +97,12 @@ static void mean_loss(tow_trace *trace, const tow_value *losses, const tow_value
 /* With LoRA the parameters of the file are frozen, and an update of low rank beside each kernel is trained. */
 static tow_status make_params(tuning *t)
 {
-    run *r = t->r;
+    gpt2_run *r = t->r;
     const tow_type tokens = tow_loader_type(t->loader, 0);
     tow_params *drawn = NULL;
     t->lora = TOW_LORA(&r->model, .rank = r->rank, .alpha = 2 * (double)r->rank);
     const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
-    tow_status status = tow_init(r->context, model, r->options.seed, 1, &tokens, &drawn);
+    tow_status status = tow_init(r->base.context, model, r->base.options.seed, 1, &tokens, &drawn);
     if (!status) status = tow_params_merge(r->params, drawn, TOW_MERGE_FIRST, &t->params);
     tow_params_free(drawn);
     if (status || r->full) return status;
@@ -112,7 +112,7 @@ static tow_status make_params(tuning *t)
 
 static tow_status make_optimizer(tuning *t)
 {
-    const common_options *o = &t->r->options;
+    const common_options *o = &t->r->base.options;
     t->clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 1);
     t->adam = TOW_SCALE_BY_ADAM();
     t->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10,
@@ -121,29 +121,29 @@ static tow_status make_optimizer(tuning *t)
     t->transforms[1] = TOW_TRANSFORM(&t->adam);
     t->transforms[2] = TOW_TRANSFORM(&t->rate);
     t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 3};
-    return tow_optimizer_create(t->r->context, TOW_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
+    return tow_optimizer_create(t->r->base.context, TOW_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
 }
 
 static int prepare(tuning *t)
 {
-    const run *r = t->r;
+    const gpt2_run *r = t->r;
     const tow_model_function_options options = {.n_inputs = 2, .loss = mean_loss};
     const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
     tow_status status = make_params(t);
     if (!status) status = tow_model_value_and_grad(model, t->params, &options, &t->losses);
     if (!status) status = make_optimizer(t);
-    return status ? complain(r) : SUCCESS;
+    return status ? complain(&r->base) : SUCCESS;
 }
 
 static int step(tuning *t, progress *p)
 {
-    const run *r = t->r;
+    const gpt2_run *r = t->r;
     tow_array *const *batch;
     tow_model_results results;
     tow_status status = tow_loader_next(t->loader, &batch);
     if (!status) status = tow_model_call(t->losses, &(tow_model_arguments){.inputs = batch}, &results);
     if (!status) status = tow_optimizer_update_params(t->optimizer, results.gradients);
-    if (status) return complain(r);
+    if (status) return complain(&r->base);
     t->loss[t->done++] = results.loss;
     t->steps[t->done - 1] = (double)t->done;
     return progress_step(p, t->done, results.loss, NAN) ? SUCCESS : FAILURE;
@@ -151,18 +151,18 @@ static int step(tuning *t, progress *p)
 
 static int train(tuning *t)
 {
-    const run *r = t->r;
+    const gpt2_run *r = t->r;
     const progress_options shown = {.program = "gpt2",
-                                    .steps = r->options.steps,
+                                    .steps = r->base.options.steps,
                                     .unit = "tokens",
                                     .units_per_step = r->batch * r->context_length,
-                                    .log = r->options.log};
+                                    .log = r->base.options.log};
     progress p;
     int status = SUCCESS;
     printf("training %lld parameters%s\n", (long long)tow_params_elements_of(t->params, r->full ? NULL : of_lora),
            r->full ? "" : " of adapters; those of the model are frozen");
     if (!progress_start(&p, &shown)) return FAILURE;
-    while (status == SUCCESS && !interrupted() && t->done < r->options.steps) status = step(t, &p);
+    while (status == SUCCESS && !interrupted() && t->done < r->base.options.steps) status = step(t, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     if (status == SUCCESS && interrupted()) printf("stopped after step %lld\n", (long long)t->done);
     return status;
@@ -187,7 +187,7 @@ static int copy_file(const char *from_directory, const char *to_directory, const
 
 static int draw(const tuning *t)
 {
-    char *path = path_in("gpt2", t->r->options.out, "loss.svg");
+    char *path = path_in("gpt2", t->r->base.options.out, "loss.svg");
     const tow_series series = {.name = NULL, .n = (size_t)t->done, .x = t->steps, .y = t->loss};
     const tow_chart chart = {.title = t->r->full ? "Training GPT-2" : "Fine-tuning GPT-2 with LoRA",
                              .x_label = "step",
@@ -195,16 +195,16 @@ static int draw(const tuning *t)
                              .n_series = 1,
                              .series = &series,
                              .smoothing = 0.8};
-    const bool good = path && tow_chart_write(path, &chart, t->r->context) == TOW_OK;
+    const bool good = path && tow_chart_write(path, &chart, t->r->base.context) == TOW_OK;
     free(path);
-    return good ? SUCCESS : complain(t->r);
+    return good ? SUCCESS : complain(&t->r->base);
 }
 
 /* The model: weights under Hugging Face's names, config.json and tokenizer.json. */
 static int export(tuning *t)
 {
-    run *r = t->r;
-    char *directory = path_in("gpt2", r->options.out, "model");
+    gpt2_run *r = t->r;
+    char *directory = path_in("gpt2", r->base.options.out, "model");
     char *path =
         directory && make_directory("gpt2", directory) ? path_in("gpt2", directory, "model.safetensors") : NULL;
     const tow_mapping_options type = {.convert = true, .dtype = r->bf16 ? TOW_BF16 : TOW_F32};
@@ -216,19 +216,19 @@ static int export(tuning *t)
         if (status == SUCCESS) status = copy_file(r->directory, directory, "tokenizer.json");
         if (status == SUCCESS) printf("model for transformers: %s\n", directory);
     } else if (path) {
-        complain(r);
+        complain(&r->base);
     }
     free(path);
     free(directory);
     return status;
 }
 
-int tune(run *r)
+int tune(gpt2_run *r)
 {
     tuning t = {.r = r,
-                .steps = calloc((size_t)r->options.steps, sizeof(double)),
-                .loss = calloc((size_t)r->options.steps, sizeof(double))};
-    int status = t.steps && t.loss && make_directory("gpt2", r->options.out) ? make_loader(&t) : FAILURE;
+                .steps = calloc((size_t)r->base.options.steps, sizeof(double)),
+                .loss = calloc((size_t)r->base.options.steps, sizeof(double))};
+    int status = t.steps && t.loss && make_directory("gpt2", r->base.options.out) ? make_loader(&t) : FAILURE;
     if (status == SUCCESS) status = prepare(&t);
     if (status == SUCCESS) status = train(&t);
     if (status == SUCCESS) status = draw(&t);

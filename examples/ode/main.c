@@ -247,7 +247,7 @@ int main(int argc, char **argv)
     tow_status status = tow_context_create(&(tow_context_options){.threads = (int)f.options.threads}, &context);
     if (!status) status = make_arrays(context, &a);
     if (!status) status = f.compare ? compare(context, &a) : fit_and_show(context, &f, &a, &failed);
-    if (status) fprintf(stderr, "ode: %s\n", tow_context_error(context));
+    if (status) report_error("ode", context);
     const int result = finish_output("ode", status || failed ? FAILURE : SUCCESS);
     release_arrays(&a);
     tow_context_destroy(context);

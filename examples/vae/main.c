@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/common.h"
-#include "common/options.h"
 #include "common/progress.h"
+#include "common/run.h"
 #include "digits/data.h"
 #include "model.h"
 
@@ -28,11 +27,10 @@ typedef struct half {
     tow_optimizer_state *optimizer;
 } half;
 
-typedef struct run {
-    common_options options;
+typedef struct vae_run {
+    run base;
     int64_t batch;
     double decoder_rate;
-    tow_context *context;
     tow_loader *loader, *held_out;
     vae model;
     tow_params *params;
@@ -41,78 +39,69 @@ typedef struct run {
     int64_t done;
     size_t points;
     double steps[KEPT], losses[KEPT];
-} run;
+} vae_run;
 
-static int complain(const run *r)
+static void read_options(int argc, char **argv, vae_run *r)
 {
-    fprintf(stderr, "vae: %s\n", tow_context_error(r->context));
-    return FAILURE;
-}
-
-static void read_run_options(int argc, char **argv, run *r)
-{
-    common_options *o = &r->options;
-    *o = (common_options){.steps = 10000, .learning_rate = 1e-3, .out = "out/vae"};
-    r->batch = 64;
-    r->decoder_rate = 2e-3;
-    const example_option table[] = {
-        COMMON_OPTIONS(o),
-        {"decoder-rate", "X", "The same of the decoder", OPTION_REAL, &r->decoder_rate, 0, 0},
-        {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
-        {0}};
-    read_command_line(argc, argv, "vae", "Trains a variational autoencoder on handwritten digits of 8 x 8 pixels.",
-                      table);
+    *r = (vae_run){.base = {.program = "vae",
+                            .purpose = "Trains a variational autoencoder on handwritten digits of 8 x 8 pixels.",
+                            .options = {.steps = 10000, .learning_rate = 1e-3, .out = "out/vae"}},
+                   .batch = 64,
+                   .decoder_rate = 2e-3};
+    const example_option own[] = {{"decoder-rate", "X", "The same of the decoder", OPTION_REAL, &r->decoder_rate, 0, 0},
+                                  {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
+                                  {0}};
+    read_run_options(&r->base, argc, argv, own);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Adam, with half a cosine from `peak` down to 0. */
-static tow_status make_half(run *r, const char *const *patterns, double peak, half *h)
+static tow_status make_half(vae_run *r, const char *const *patterns, double peak, half *h)
 {
     h->adam = TOW_SCALE_BY_ADAM();
-    h->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(peak, r->options.steps, 0, 0));
+    h->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(peak, r->base.options.steps, 0, 0));
     h->transforms[0] = TOW_TRANSFORM(&h->adam);
     h->transforms[1] = TOW_TRANSFORM(&h->rate);
     h->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = h->transforms, .n = 2};
     tow_status status = tow_params_select(r->params, patterns, &h->params);
     if (status) return status;
-    return tow_optimizer_create(r->context, TOW_TRANSFORM(&h->chain), h->params, NULL, &h->optimizer);
+    return tow_optimizer_create(r->base.context, TOW_TRANSFORM(&h->chain), h->params, NULL, &h->optimizer);
 }
 
-static tow_status make_functions(run *r)
+static tow_status make_functions(vae_run *r)
 {
     static const char *const streams[] = {"noise", NULL};
     static const tow_model_options noisy = {.streams = streams, .n_outputs = 3},
                                    plain = {.n_outputs = 3, .deterministic = true};
     const tow_type images = tow_loader_type(r->loader, 0);
     tow_model_function_options options = {.n_inputs = 1, .n_extra = 1, .loss = vae_loss, .n_aux = 2, .model = &noisy};
-    tow_status status =
-        tow_init_with_options(r->context, TOW_MODULE(&r->model), r->options.seed, 1, &images, &noisy, &r->params, NULL);
+    tow_status status = tow_init_with_options(r->base.context, TOW_MODULE(&r->model), r->base.options.seed, 1, &images,
+                                              &noisy, &r->params, NULL);
     if (!status) status = tow_model_value_and_grad(TOW_MODULE(&r->model), r->params, &options, &r->step);
     options = (tow_model_function_options){.n_inputs = 1, .model = &plain};
     if (!status) status = tow_model_forward(TOW_MODULE(&r->model), r->params, &options, &r->evaluation);
     return status;
 }
 
-static tow_status make(run *r)
+static tow_status make(vae_run *r)
 {
     static const char *const of_encoder[] = {"encoder/**", NULL}, *const of_decoder[] = {"decoder/**", NULL};
     vae_make(&r->model);
     tow_status status = make_functions(r);
-    if (!status) status = make_half(r, of_encoder, r->options.learning_rate, &r->encoder);
+    if (!status) status = make_half(r, of_encoder, r->base.options.learning_rate, &r->encoder);
     if (!status) status = make_half(r, of_decoder, r->decoder_rate, &r->decoder);
     return status;
 }
 
-static int prepare(run *r)
+static int prepare(vae_run *r)
 {
-    const tow_context_options context = {.threads = (int)r->options.threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    r->loader = digits_open(r->context, true, r->batch, r->options.seed);
-    if (!r->loader) return tow_context_status(r->context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
-    r->held_out = digits_open(r->context, false, 0, 0);
-    if (!r->held_out || !make_directory("vae", r->options.out)) return FAILURE;
-    return make(r) == TOW_OK ? SUCCESS : complain(r);
+    if (open_run(&r->base) != SUCCESS) return FAILURE;
+    r->loader = digits_open(r->base.context, true, r->batch, r->base.options.seed);
+    if (!r->loader) return tow_context_status(r->base.context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
+    r->held_out = digits_open(r->base.context, false, 0, 0);
+    if (!r->held_out || !make_directory("vae", r->base.options.out)) return FAILURE;
+    return make(r) == TOW_OK ? SUCCESS : complain(&r->base);
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
@@ -125,7 +114,7 @@ static tow_status update(half *h, const tow_params *gradients, const char *const
 }
 
 /* One backward pass, two updates. */
-static tow_status take_step(run *r, double *loss)
+static tow_status take_step(vae_run *r, double *loss)
 {
     static const char *const of_encoder[] = {"encoder/**", NULL}, *const of_decoder[] = {"decoder/**", NULL};
     tow_array *const *batch;
@@ -133,7 +122,7 @@ static tow_status take_step(run *r, double *loss)
     tow_status status = tow_loader_next(r->loader, &batch);
     if (status) return status;
     const tow_model_arguments arguments = {
-        .inputs = batch, .extra = batch, .seed = r->options.seed, .step = (uint32_t)r->done};
+        .inputs = batch, .extra = batch, .seed = r->base.options.seed, .step = (uint32_t)r->done};
     status = tow_model_call(r->step, &arguments, &results);
     if (!status) status = update(&r->encoder, results.gradients, of_encoder);
     if (!status) status = update(&r->decoder, results.gradients, of_decoder);
@@ -142,17 +131,17 @@ static tow_status take_step(run *r, double *loss)
     return status;
 }
 
-static void note(run *r, double loss)
+static void note(vae_run *r, double loss)
 {
-    const int64_t every = (r->options.steps + KEPT - 1) / KEPT;
+    const int64_t every = (r->base.options.steps + KEPT - 1) / KEPT;
     if (r->done % every != 0 || r->points == KEPT) return;
     r->steps[r->points] = (double)r->done;
     r->losses[r->points++] = loss;
 }
 
-static int train(run *r)
+static int train(vae_run *r)
 {
-    const common_options *o = &r->options;
+    const common_options *o = &r->base.options;
     progress p;
     const progress_options shown = {
         .program = "vae", .steps = o->steps, .unit = "images", .units_per_step = r->batch, .log = o->log};
@@ -161,7 +150,7 @@ static int train(run *r)
     catch_interrupts();
     while (status == SUCCESS && !interrupted() && r->done < o->steps) {
         double loss = NAN;
-        if (take_step(r, &loss) != TOW_OK) status = complain(r);
+        if (take_step(r, &loss) != TOW_OK) status = complain(&r->base);
         note(r, loss);
         if (status == SUCCESS && !progress_step(&p, r->done, loss, NAN)) status = FAILURE;
     }
@@ -176,18 +165,19 @@ static int train(run *r)
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
 
 /* Writes n images of logits [n, 64]. */
-static tow_status draw(run *r, const float *logits, int64_t n, int64_t columns, const char *name)
+static tow_status draw(vae_run *r, const float *logits, int64_t n, int64_t columns, const char *name)
 {
     tow_array *images = NULL, *pixels = NULL;
-    char *path = path_in("vae", r->options.out, name);
+    char *path = path_in("vae", r->base.options.out, name);
     if (!path) return TOW_OUT_OF_MEMORY;
-    tow_status status = tow_array_create(r->context, tow_make_type(TOW_F32, 3, (int64_t[]){n, SIDE, SIDE}), &images);
+    tow_status status =
+        tow_array_create(r->base.context, tow_make_type(TOW_F32, 3, (int64_t[]){n, SIDE, SIDE}), &images);
     if (!status) {
         float *data = tow_array_data(images);
         for (int64_t i = 0; i < n * PIXELS; i++) data[i] = 1 / (1 + expf(-logits[i]));
-        status = tow_image_grid(r->context, images, &(tow_grid_options){.columns = columns, .zoom = 6}, &pixels);
+        status = tow_image_grid(r->base.context, images, &(tow_grid_options){.columns = columns, .zoom = 6}, &pixels);
     }
-    if (!status) status = tow_png_write(path, pixels, r->context);
+    if (!status) status = tow_png_write(path, pixels, r->base.context);
     tow_array_release(images);
     tow_array_release(pixels);
     free(path);
@@ -195,7 +185,7 @@ static tow_status draw(run *r, const float *logits, int64_t n, int64_t columns, 
 }
 
 /* Digits that nobody wrote: the decoder alone, a part of the model with the whole's parameters, of random codes. */
-static tow_status draw_samples(run *r)
+static tow_status draw_samples(vae_run *r)
 {
     tow_params *part = NULL;
     tow_model_function *decode = NULL;
@@ -204,10 +194,11 @@ static tow_status draw_samples(run *r)
     const tow_model_function_options options = {.n_inputs = 1};
     tow_status status = tow_params_subtree(r->params, "decoder", &part);
     if (!status) status = tow_model_forward(TOW_MODULE(&r->model.decoder), part, &options, &decode);
-    if (!status) status = tow_array_create(r->context, tow_make_type(TOW_F32, 2, (int64_t[]){SAMPLES, CODE}), &codes);
+    if (!status)
+        status = tow_array_create(r->base.context, tow_make_type(TOW_F32, 2, (int64_t[]){SAMPLES, CODE}), &codes);
     if (!status) {
         float *code = tow_array_data(codes);
-        for (int i = 0; i < SAMPLES * CODE; i++) code[i] = (float)random_normal(r->options.seed + 1, (uint64_t)i);
+        for (int i = 0; i < SAMPLES * CODE; i++) code[i] = (float)random_normal(r->base.options.seed + 1, (uint64_t)i);
         status = tow_model_call(decode, &(tow_model_arguments){.inputs = &codes}, &results);
     }
     if (!status) status = draw(r, tow_array_data(results.outputs[0]), SAMPLES, 10, "samples.png");
@@ -224,7 +215,7 @@ static void pixels_to_logits(const float *pixels, float *logits)
 }
 
 /* The error per image of all held-out ones, and a picture of some above what comes back of them. */
-static tow_status test(run *r)
+static tow_status test(vae_run *r)
 {
     tow_array *const *batch;
     tow_model_results results;
@@ -246,7 +237,7 @@ static tow_status test(run *r)
     return draw(r, both, 2L * SHOWN, SHOWN, "held-out.png");
 }
 
-static tow_status draw_curve(run *r)
+static tow_status draw_curve(vae_run *r)
 {
     const tow_series series = {.n = r->points, .x = r->steps, .y = r->losses};
     const tow_chart chart = {.title = "Loss per image",
@@ -255,18 +246,18 @@ static tow_status draw_curve(run *r)
                              .n_series = 1,
                              .series = &series,
                              .smoothing = 0.95};
-    char *path = path_in("vae", r->options.out, "loss.svg");
+    char *path = path_in("vae", r->base.options.out, "loss.svg");
     if (!path) return TOW_OUT_OF_MEMORY;
-    tow_status status = tow_chart_write(path, &chart, r->context);
+    tow_status status = tow_chart_write(path, &chart, r->base.context);
     free(path);
     return status;
 }
 
-static tow_status save(run *r)
+static tow_status save(vae_run *r)
 {
     tow_tensors *tensors = NULL;
-    char *path = path_in("vae", r->options.out, "vae.safetensors");
-    tow_status status = path ? tow_tensors_create(r->context, &tensors) : TOW_OUT_OF_MEMORY;
+    char *path = path_in("vae", r->base.options.out, "vae.safetensors");
+    tow_status status = path ? tow_tensors_create(r->base.context, &tensors) : TOW_OUT_OF_MEMORY;
     if (!status) status = tow_params_to_tensors(r->params, "params/", tensors);
     if (!status) status = tow_safetensors_write(path, tensors);
     if (!status) printf("weights: %s\n", path);
@@ -275,7 +266,7 @@ static tow_status save(run *r)
     return status;
 }
 
-static tow_status finish(run *r)
+static tow_status finish(vae_run *r)
 {
     tow_status status = test(r);
     if (!status) status = draw_samples(r);
@@ -292,11 +283,11 @@ static void free_half(half *h)
 
 int main(int argc, char **argv)
 {
-    static run r;
-    read_run_options(argc, argv, &r);
+    static vae_run r;
+    read_options(argc, argv, &r);
     int status = prepare(&r);
     if (status == SUCCESS) status = train(&r);
-    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r.base);
     status = finish_output("vae", status);
     free_half(&r.encoder);
     free_half(&r.decoder);
@@ -305,6 +296,6 @@ int main(int argc, char **argv)
     tow_params_free(r.params);
     tow_loader_free(r.loader);
     tow_loader_free(r.held_out);
-    tow_context_destroy(r.context);
+    tow_context_destroy(r.base.context);
     return status;
 }
