@@ -100,11 +100,12 @@ static void batch_call(tow__batch *r)
 
 /* Which operands of the loop are batched inside, and what the body makes batched. in: [n_in], starts from what the
  * operands say. */
-TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_params *p, bool *in)
+TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__equation *e, bool *in)
 {
-    tow__reach_walk walk = {.ctx = p->body->ctx, .arena = arena};
-    const tow__loop_form form = {p->body, 0, (uint32_t)p->consts, (uint32_t)p->carry};
-    tow__reach *reach = tow__reach_begin(&walk, p->body);
+    tow__reach_walk walk = {.ctx = arena->ctx, .arena = arena};
+    tow__region_form form;
+    tow__region_of(e, &form);
+    tow__reach *reach = tow__reach_begin(&walk, form.body);
     return reach && tow__reach_loop(&walk, reach, &form, in) == TOW_OK ? reach : NULL;
 }
 
@@ -154,7 +155,7 @@ static void batch_scan(tow__batch *r)
     tow__arena_init(&arena, p->body->ctx);
     for (uint32_t i = 0; i < r->e->n_in; i++)
         batched[i] = reach ? reach->var[p->body->inputs[i]] : tow__is_batched(r->x[i]);
-    if (!reach) reach = batched_fixpoint(&arena, p, batched);
+    if (!reach) reach = batched_fixpoint(&arena, r->e, batched);
     if (reach)
         bind_loop(r, reach, batched);
     else

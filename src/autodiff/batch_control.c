@@ -13,6 +13,7 @@
  * A carry is batched if it starts so or the body makes it so, a fixpoint over the body. */
 #include "src/autodiff/batch.h"
 #include "src/autodiff/reach.h"
+#include "src/graph/builder.h"
 #include "src/ops/batching.h"
 #include "tow/ops.h"
 
@@ -126,7 +127,7 @@ void tow__batch_cond(tow__batch *r)
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 /* Operands of a loop where they are, carries with their batch axis in front; and the axes of the inputs of its bodies. */
-static void loop_operands(const tow__batch *r, const tow__loop_form *form, const bool *carry_batched, tow_value *in,
+static void loop_operands(const tow__batch *r, const tow__region_form *form, const bool *carry_batched, tow_value *in,
                           int *axes)
 {
     uint32_t first = form->lead + form->consts;
@@ -145,32 +146,38 @@ static void set_results(tow__batch *r, const bool *batched, const tow_value *out
         r->y[i] = (tow__mapped){.value = out[i], .axis = batched[i] ? 0 : TOW__UNBATCHED};
 }
 
-/* All rows run the same iterations. */
-static void repeat_together(tow__batch *r, const tow__loop_form *form, const bool *batched)
+/* The graphs of a loop for all rows, in params; those that were made are to be released. axes: of their inputs. */
+static tow_status batch_bodies(const tow__batch *r, const tow__region_form *form, const int *axes, int *out_axes,
+                               const bool *batched, void *params)
 {
     const tow__equation *e = r->e;
-    int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + 1 + e->n_out, sizeof *axes), *out_axes = axes + e->n_in + 1;
+    tow_status status = TOW_OK;
+    for (uint32_t k = 0; k <= form->conditions; k++) tow__set_nested(e->primitive, params, k, NULL);
+    for (uint32_t k = 0; k <= form->conditions && status == TOW_OK; k++) {
+        tow_graph *graph = NULL;
+        for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = batched[i] ? 0 : TOW__UNBATCHED;
+        if (k < form->conditions) out_axes[0] = TOW__UNBATCHED;
+        status = tow__batch_graph(tow__nested(e->primitive, e->params, k), NULL, r->size, axes, out_axes, &graph);
+        tow__set_nested(e->primitive, params, k, graph);
+    }
+    return status;
+}
+
+/* All rows run the same iterations. */
+static void repeat_together(tow__batch *r, const tow__region_form *form, const bool *batched)
+{
+    const tow__equation *e = r->e;
+    int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + 2 + e->n_out, sizeof *axes), *out_axes = axes + e->n_in + 1;
     tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
-    tow_graph *body = NULL, *condition = NULL;
-    if (!axes || !in || !out) return;
+    void *params;
+    if (!axes || !in || !out || !tow__params_own(r->t, e->primitive, e->params, &params)) return;
     if (form->lead) in[0] = r->x[0].value;
     loop_operands(r, form, batched, in, axes);
-    for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = batched[i] ? 0 : TOW__UNBATCHED;
-    tow_status status = tow__batch_graph(form->body, NULL, r->size, axes, out_axes, &body);
-    if (e->primitive == &tow__while_p && status == TOW_OK) {
-        tow__while_params params = *(const tow__while_params *)e->params;
-        out_axes[0] = TOW__UNBATCHED;
-        status = tow__batch_graph(params.condition, NULL, r->size, axes, out_axes, &condition);
-        params.body = body, params.condition = condition;
-        if (status == TOW_OK) tow__bind(r->t, e->primitive, &params, e->n_in, in, e->n_out, out);
-    } else if (status == TOW_OK) {
-        tow__fori_params params = *(const tow__fori_params *)e->params;
-        params.body = body;
-        tow__bind(r->t, e->primitive, &params, e->n_in, in, e->n_out, out);
-    }
-    if (status != TOW_OK) tow__adopt_error(r->t);
-    tow_graph_release(body);
-    tow_graph_release(condition);
+    if (batch_bodies(r, form, axes, out_axes, batched, params) == TOW_OK)
+        tow__bind(r->t, e->primitive, params, e->n_in, in, e->n_out, out);
+    else
+        tow__adopt_error(r->t);
+    tow__release_owned(e->primitive, params);
     set_results(r, batched, out);
 }
 
@@ -178,7 +185,7 @@ static void repeat_together(tow__batch *r, const tow__loop_form *form, const boo
  * in: [consts + carry + 1] */
 typedef struct row_body {
     tow__batch *r;
-    const tow__loop_form *form;
+    const tow__region_form *form;
     tow__mapped *in;
 } row_body;
 
@@ -196,7 +203,7 @@ static void add_inputs(const row_body *b, tow_trace *t, uint32_t from, uint32_t 
 /* The body for all rows; rows where the mask does not hold keep their carries. */
 static void step_rows(const row_body *b, tow_trace *t, tow_value mask, tow_value *next)
 {
-    const tow__loop_form *form = b->form;
+    const tow__region_form *form = b->form;
     size_t n_in = form->body->n_inputs;
     tow__mapped *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, form->carry, sizeof *out);
     if (!in || !out) return;
@@ -224,7 +231,7 @@ static tow_status any_left(const row_body *b, tow_graph **result)
 /* (consts, p, carry) -> (condition(carry'), carry') */
 static tow_status while_rows(const row_body *b, const tow_graph *condition, tow_graph **result)
 {
-    const tow__loop_form *form = b->form;
+    const tow__region_form *form = b->form;
     tow_trace *t = tow__trace_begin(form->body->ctx);
     tow_value *out = t ? tow__trace_alloc(t, (size_t)form->carry + 1, sizeof *out) : NULL;
     if (!out) {
@@ -246,7 +253,7 @@ static tow_status while_rows(const row_body *b, const tow_graph *condition, tow_
 static void while_row_by_row(tow__batch *r, const row_body *b)
 {
     const tow__equation *e = r->e;
-    const tow__loop_form *form = b->form;
+    const tow__region_form *form = b->form;
     tow__while_params params = *(const tow__while_params *)e->params;
     const tow_graph *condition = params.condition;
     tow_value *in = tow__trace_alloc(r->t, (size_t)e->n_in + 1, sizeof *in),
@@ -275,7 +282,7 @@ static void while_row_by_row(tow__batch *r, const row_body *b)
 
 void tow__batch_while(tow__batch *r)
 {
-    tow__loop_form form;
+    tow__region_form form;
     spreading s;
     tow__loop_of(r->e, &form);
     row_body b = {.r = r, .form = &form, .in = tow__trace_alloc(r->t, (size_t)r->e->n_in + 1, sizeof *b.in)};
@@ -293,7 +300,7 @@ void tow__batch_while(tow__batch *r)
 /* (count [rows], consts, carry, i): rows take part in iterations below their count, in either direction */
 static tow_status fori_rows(const row_body *b, tow_graph **result)
 {
-    const tow__loop_form *form = b->form;
+    const tow__region_form *form = b->form;
     tow_trace *t = tow__trace_begin(form->body->ctx);
     tow_value *out = t ? tow__trace_alloc(t, form->carry, sizeof *out) : NULL;
     if (!out) {
@@ -311,7 +318,7 @@ static tow_status fori_rows(const row_body *b, tow_graph **result)
 static void fori_row_by_row(tow__batch *r, const row_body *b)
 {
     const tow__equation *e = r->e;
-    const tow__loop_form *form = b->form;
+    const tow__region_form *form = b->form;
     tow__fori_params params = *(const tow__fori_params *)e->params;
     tow_value *in = tow__trace_alloc(r->t, (size_t)e->n_in + 1, sizeof *in),
               *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
@@ -337,7 +344,7 @@ static void fori_row_by_row(tow__batch *r, const row_body *b)
 
 void tow__batch_fori(tow__batch *r)
 {
-    tow__loop_form form;
+    tow__region_form form;
     spreading s;
     tow__loop_of(r->e, &form);
     row_body b = {.r = r, .form = &form, .in = tow__trace_alloc(r->t, (size_t)r->e->n_in + 1, sizeof *b.in)};

@@ -348,9 +348,14 @@ static void custom_tangents_decompose(tow_trace *t, const tow__equation *e, cons
     fail_forward(t, e, ((const tow__custom_tangents_params *)e->params)->name);
 }
 
+/* The first graph gives the value. */
+static void value_form(const tow__equation *e, tow__region_form *form) { (void)e, (void)form; }
+
+const tow__region tow__value_region = {.form = value_form};
+
 TOW__PRIMITIVE(custom_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1,
-               .type = custom_jvp_type, .jvp = custom_jvp_jvp, .batch = tow__batch_custom_jvp,
-               .decompose = custom_jvp_decompose,
+               .type = custom_jvp_type, .region = &tow__value_region, .jvp = custom_jvp_jvp,
+               .batch = tow__batch_custom_jvp, .decompose = custom_jvp_decompose,
                TOW__PARAMS(tow__custom_jvp_params, TOW__PARAM(tow__custom_jvp_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__custom_jvp_params, captured, TOW__P_COUNT),
                            TOW__PARAM(tow__custom_jvp_params, fixed, TOW__P_COUNT),
@@ -358,8 +363,8 @@ TOW__PRIMITIVE(custom_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .i
                            TOW__PARAM(tow__custom_jvp_params, rule, TOW__P_GRAPH)));
 
 TOW__PRIMITIVE(custom_vjp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1,
-               .type = custom_vjp_type, .jvp = custom_vjp_jvp, .batch = tow__batch_custom_vjp,
-               .decompose = custom_vjp_decompose,
+               .type = custom_vjp_type, .region = &tow__value_region, .jvp = custom_vjp_jvp,
+               .batch = tow__batch_custom_vjp, .decompose = custom_vjp_decompose,
                TOW__PARAMS(tow__custom_vjp_params, TOW__PARAM(tow__custom_vjp_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__custom_vjp_params, captured, TOW__P_COUNT),
                            TOW__PARAM(tow__custom_vjp_params, fixed, TOW__P_COUNT),
@@ -369,8 +374,7 @@ TOW__PRIMITIVE(custom_vjp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .i
 
 TOW__PRIMITIVE(custom_tangents, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1,
                .type = custom_tangents_type, .jvp = custom_tangents_jvp, .transpose = custom_tangents_transpose,
-               .linear_in = custom_tangents_linear_in,
-               .decompose = custom_tangents_decompose,
+               .linear_in = custom_tangents_linear_in, .decompose = custom_tangents_decompose,
                TOW__PARAMS(tow__custom_tangents_params, TOW__PARAM(tow__custom_tangents_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__custom_tangents_params, residuals, TOW__P_COUNT),
                            TOW__PARAM(tow__custom_tangents_params, backward, TOW__P_GRAPH)));

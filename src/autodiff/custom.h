@@ -2,10 +2,13 @@
 #ifndef TOW_SRC_AUTODIFF_CUSTOM_H
 #define TOW_SRC_AUTODIFF_CUSTOM_H
 
-#include "src/graph/primitive.h"
+#include "src/graph/region.h"
 
 /* What stands for the derivative of a custom_vjp until reverse mode transposes it. Nobody can write it. */
 extern const tow_primitive tow__custom_tangents_p;
+
+/* Calls whose first graph is their value, and further ones rules. */
+extern const tow__region tow__value_region;
 
 /* Does the input or result of this type have a tangent? */
 static inline bool tow__has_tangent(tow_type type) { return tow_dtype_is_float(type.dtype); }

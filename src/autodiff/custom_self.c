@@ -9,6 +9,7 @@
  * all rows share, so no tangent reaches them. So does one that stands outside of all rules. */
 #include "src/autodiff/custom.h"
 #include "src/graph/builder.h"
+#include "src/graph/region.h"
 #include "src/ops/rules.h"
 
 static tow_status custom_self_type(const tow__typing *ty)
@@ -31,7 +32,8 @@ static tow_status custom_self_type(const tow__typing *ty)
 /* Is nested graph `index` of e a rule? */
 static bool is_rule(const tow__equation *e, uint32_t index)
 {
-    return index > 0 && (e->primitive == &tow__custom_jvp_p || e->primitive == &tow__custom_vjp_p);
+    tow__region_form form;
+    return tow__region_of(e, &form) && index >= form.conditions + form.branches;
 }
 
 static bool is_self(const tow__equation *e, int64_t level)
@@ -138,7 +140,8 @@ static void custom_self_decompose(tow_trace *t, const tow__equation *e, const to
 }
 
 TOW__PRIMITIVE(custom_self, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1,
-               .type = custom_self_type, .batch = tow__batch_custom_self, .decompose = custom_self_decompose,
+               .type = custom_self_type, .region = &tow__value_region, .batch = tow__batch_custom_self,
+               .decompose = custom_self_decompose,
                TOW__PARAMS(tow__custom_self_params, TOW__PARAM(tow__custom_self_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__custom_self_params, level, TOW__P_COUNT),
                            TOW__PARAM(tow__custom_self_params, body, TOW__P_GRAPH)));

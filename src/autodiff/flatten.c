@@ -114,13 +114,13 @@ typedef enum fate {
 /* A loop of which equations leave. */
 typedef struct loop {
     const tow__equation *e;
-    tow__loop_form form; /* of the flat body */
-    fate *fates;         /* [n_vars] */
-    uint32_t *root;      /* [n_vars] the value behind names */
-    bool *crosses;       /* [n_vars] of roots that leave: read in the loop */
-    bool *outside;       /* [n_equations] recorded before the loop */
-    bool *inside;        /* [n_equations] recorded in it */
-    uint32_t n_crossing; /* constants that the loop gets */
+    tow__region_form form; /* of the flat body */
+    fate *fates;           /* [n_vars] */
+    uint32_t *root;        /* [n_vars] the value behind names */
+    bool *crosses;         /* [n_vars] of roots that leave: read in the loop */
+    bool *outside;         /* [n_equations] recorded before the loop */
+    bool *inside;          /* [n_equations] recorded in it */
+    uint32_t n_crossing;   /* constants that the loop gets */
 } loop;
 
 static fate fate_of(const loop *l, const tow__equation *e)
@@ -304,7 +304,7 @@ static bool flatten_loop(copy *c, const tow__equation *e, const tow__reach *unkn
 
 static bool is_loop(const tow__equation *e)
 {
-    tow__loop_form form;
+    tow__region_form form;
     return tow__loop_of(e, &form);
 }
 

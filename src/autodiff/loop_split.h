@@ -8,7 +8,7 @@
 typedef struct tow__loop_split {
     tow__split *s;
     const tow__equation *e;
-    tow__loop_form form;
+    tow__region_form form;
     uint32_t n_in, n_out, consts, carry; /* of the body, (consts, carry, rest) -> (carry, ys) */
     bool *unknown, *available, *force;   /* [n_in], [n_in], [n_out] */
     bool *carry_unknown;                 /* [carry] */

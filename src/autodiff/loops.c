@@ -1,21 +1,8 @@
 /* The common form of loops (loops.h). */
 #include "src/autodiff/loops.h"
+#include "src/graph/builder.h"
 
-bool tow__loop_of(const tow__equation *e, tow__loop_form *form)
-{
-    const tow__scan_params *scan = e->params;
-    const tow__while_params *loop = e->params;
-    const tow__fori_params *fori = e->params;
-    if (e->primitive == &tow__scan_p)
-        *form = (tow__loop_form){scan->body, 0, (uint32_t)scan->consts, (uint32_t)scan->carry};
-    else if (e->primitive == &tow__while_p)
-        *form = (tow__loop_form){loop->body, 0, (uint32_t)loop->consts, e->n_out};
-    else if (e->primitive == &tow__fori_p)
-        *form = (tow__loop_form){fori->body, 1, (uint32_t)fori->consts, e->n_out};
-    else
-        return false;
-    return true;
-}
+bool tow__loop_of(const tow__equation *e, tow__region_form *form) { return tow__region_of(e, form) && form->repeats; }
 
 /* The condition over the inputs of the new body. Inputs that it does not need may have vanished. */
 static tow_status move_condition(const tow_graph *condition, const tow_graph *body, const uint32_t *place,
@@ -44,23 +31,23 @@ static tow_status move_condition(const tow_graph *condition, const tow_graph *bo
 void tow__loop_bind(tow_trace *t, const tow__equation *e, tow_graph *body, uint32_t consts, uint32_t carry,
                     const uint32_t *place, size_t n_in, const tow_value *in, tow_value *out)
 {
-    if (e->primitive == &tow__scan_p) {
-        tow__scan_params params = *(const tow__scan_params *)e->params;
-        params.body = body, params.consts = consts, params.carry = carry;
-        tow__bind(t, e->primitive, &params, n_in, in, body->n_outputs, out);
-    } else if (e->primitive == &tow__fori_p) {
-        tow__fori_params params = *(const tow__fori_params *)e->params;
-        params.body = body, params.consts = consts;
-        tow__bind(t, e->primitive, &params, n_in, in, body->n_outputs, out);
-    } else {
-        tow__while_params params = *(const tow__while_params *)e->params;
+    const tow_primitive *p = e->primitive;
+    tow__region_form form;
+    void *params;
+    tow_status status = TOW_OK;
+    tow__region_of(e, &form);
+    if (!tow__params_own(t, p, e->params, &params)) return;
+    for (uint32_t i = 0; i < form.conditions; i++) tow__set_nested(p, params, i, NULL);
+    tow__set_nested(p, params, form.conditions, body);
+    p->region->resize(params, consts, carry);
+    for (uint32_t i = 0; i < form.conditions && status == TOW_OK; i++) {
         tow_graph *condition = NULL;
-        if (move_condition(params.condition, body, place, &condition) != TOW_OK) {
-            tow__adopt_error(t);
-            return;
-        }
-        params.condition = condition, params.body = body, params.consts = consts;
-        tow__bind(t, e->primitive, &params, n_in, in, body->n_outputs, out);
-        tow_graph_release(condition);
+        status = move_condition(tow__nested(p, e->params, i), body, place, &condition);
+        tow__set_nested(p, params, i, condition);
     }
+    if (status == TOW_OK)
+        tow__bind(t, p, params, n_in, in, body->n_outputs, out);
+    else
+        tow__adopt_error(t);
+    for (uint32_t i = 0; i < form.conditions; i++) tow_graph_release(tow__nested(p, params, i));
 }

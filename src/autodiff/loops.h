@@ -6,15 +6,11 @@
 #define TOW_SRC_LOOPS_H
 
 #include "src/autodiff/autodiff.h"
+#include "src/graph/region.h"
 #include "src/ops/control.h"
 
-typedef struct tow__loop_form {
-    const tow_graph *body;
-    uint32_t lead, consts, carry;
-} tow__loop_form;
-
 /* False if the equation is no loop. */
-bool tow__loop_of(const tow__equation *e, tow__loop_form *form);
+bool tow__loop_of(const tow__equation *e, tow__region_form *form);
 /* Binds a loop like e with another body, numbers and operands. place[i]: the input of the new body that input i of the
  * old one has become, or TOW__INPUT if there is none; the condition of a while then depends on input place[i]. */
 void tow__loop_bind(tow_trace *t, const tow__equation *e, tow_graph *body, uint32_t consts, uint32_t carry,

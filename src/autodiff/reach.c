@@ -17,13 +17,12 @@ tow__reach *tow__reach_begin(const tow__reach_walk *w, const tow_graph *g)
 
 static bool has_body(const tow__equation *e)
 {
-    return e->primitive->kind == TOW__REGION && tow__nested_count(e->primitive, e->params) > 0;
+    return tow__is_region(e) && tow__nested_count(e->primitive, e->params) > 0;
 }
 
-static bool mark_all(const tow__equation *e, bool *out)
+static void mark_all(const tow__equation *e, bool *out)
 {
     for (uint32_t j = 0; j < e->n_out; j++) out[j] = true;
-    return true;
 }
 
 /* The state of a body, made when it is reached first. */
@@ -48,32 +47,35 @@ static tow_status reach_branches(const tow__reach_walk *w, const tow__equation *
     return TOW_OK;
 }
 
-/* A loop. If the condition of a while depends on what is reached, so does everything. */
-static tow_status reach_repeated(const tow__reach_walk *w, const tow__equation *e, const tow__loop_form *form,
+/* A loop. If a condition depends on what is reached, so does everything. */
+static tow_status reach_repeated(const tow__reach_walk *w, const tow__equation *e, const tow__region_form *form,
                                  tow__reach **states, bool *in, bool *out)
 {
     if (!state_of(w, states, form->body)) return TOW_OUT_OF_MEMORY;
     tow_status status = tow__reach_loop(w, *states, form, in);
     for (uint32_t j = 0; j < e->n_out; j++)
         out[j] |= (*states)->var[form->body->outputs[j]] || (j < form->carry && in[form->consts + j]);
-    if (status != TOW_OK || e->primitive != &tow__while_p || w->rules) return status;
-    const tow_graph *condition = ((const tow__while_params *)e->params)->condition;
-    if (!state_of(w, &(*states)->next, condition)) return TOW_OUT_OF_MEMORY;
-    status = tow__reach_spread(w, (*states)->next, in);
-    if ((*states)->next->var[condition->outputs[0]]) mark_all(e, out);
+    tow__reach **at = &(*states)->next;
+    for (uint32_t k = 0; k < form->conditions && !w->rules && status == TOW_OK; k++, at = &(*at)->next) {
+        const tow_graph *condition = tow__nested(e->primitive, e->params, k);
+        if (!state_of(w, at, condition)) return TOW_OUT_OF_MEMORY;
+        status = tow__reach_spread(w, *at, in);
+        if ((*at)->var[condition->outputs[0]]) mark_all(e, out);
+    }
     return status;
 }
 
 tow_status tow__reach_region(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, bool *in, bool *out)
 {
-    tow__loop_form form;
-    bool loop = tow__loop_of(e, &form);
-    uint32_t lead = loop ? form.lead : e->primitive == &tow__cond_p;
-    if (lead && in[0] && !w->rules) {
+    tow__region_form form;
+    tow__region_of(e, &form);
+    for (uint32_t i = 0; i < form.lead && !w->rules; i++) {
+        if (!in[i]) continue;
         mark_all(e, out);
         return TOW_OK;
     }
-    return loop ? reach_repeated(w, e, &form, states, in + lead, out) : reach_branches(w, e, states, in + lead, out);
+    in += form.lead;
+    return form.repeats ? reach_repeated(w, e, &form, states, in, out) : reach_branches(w, e, states, in, out);
 }
 
 /* Marks the results of equation i, which has bodies. */
@@ -132,7 +134,7 @@ tow_status tow__reach_spread(const tow__reach_walk *w, tow__reach *r, const bool
     return status;
 }
 
-tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__loop_form *form, bool *in)
+tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__region_form *form, bool *in)
 {
     for (bool changed = true; changed;) {
         changed = false;

@@ -39,7 +39,7 @@ tow__reach *tow__reach_begin(const tow__reach_walk *w, const tow_graph *g);
 tow_status tow__reach_spread(const tow__reach_walk *w, tow__reach *r, const bool *in);
 /* The same for a loop over the graph: a carry that the body reaches is reached from the next iteration on. in: of the
  * inputs of the body; carries that are reached inside are set. */
-tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__loop_form *form, bool *in);
+tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__region_form *form, bool *in);
 /* The same for an equation with bodies, whose states *states becomes. in: [n_in + 1] of its operands, and one that is
  * free for the body of a fori; out: [n_out] what is reached is set. */
 tow_status tow__reach_region(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, bool *in,

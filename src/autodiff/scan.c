@@ -11,7 +11,7 @@
 #include "tow/ops.h"
 
 /* Which inputs of the body carry tangents, and what gets them in it. in: starts from what the operands say. */
-static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__loop_form *form, bool reverse, bool *in)
+static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__region_form *form, bool reverse, bool *in)
 {
     tow_context *ctx = form->body->ctx;
     tow__reach_walk walk = {.ctx = ctx, .arena = arena, .rules = tow__trace_begin(ctx), .reverse = reverse};
@@ -22,7 +22,7 @@ static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__loop_form *for
 }
 
 /* The body of the jvp in the order of loops: each group of operands and results as primals, then tangents. */
-static tow_status jvp_body(const tow__loop_form *form, const tow__reach *reach, bool reverse, const bool *in,
+static tow_status jvp_body(const tow__region_form *form, const tow__reach *reach, bool reverse, const bool *in,
                            const bool *out, tow_graph **result)
 {
     const tow_graph *body = form->body;
@@ -55,7 +55,7 @@ static tow_status jvp_body(const tow__loop_form *form, const tow__reach *reach, 
 }
 
 /* Operands of the jvp, group by group; returns how many. place[i]: where input i of the body has gone; counts: [3] */
-static size_t list_operands(tow__jvp *r, const tow__loop_form *form, const bool *in, tow_value *operands,
+static size_t list_operands(tow__jvp *r, const tow__region_form *form, const bool *in, tow_value *operands,
                             uint32_t *place, uint32_t *counts)
 {
     uint32_t n = form->lead, n_in = r->e->n_in - form->lead;
@@ -77,7 +77,7 @@ static size_t list_operands(tow__jvp *r, const tow__loop_form *form, const bool 
 }
 
 /* What gets tangents in the body: as a loop around this one has found out, or by a fixpoint. */
-static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow__loop_form *form, bool *in)
+static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow__region_form *form, bool *in)
 {
     for (uint32_t i = 0; i + form->lead < r->e->n_in; i++) {
         bool given = !tow_is_null(r->dx[i + form->lead]);
@@ -92,7 +92,7 @@ static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow
 void tow__loop_jvp(tow__jvp *r)
 {
     const tow__equation *e = r->e;
-    tow__loop_form form;
+    tow__region_form form;
     tow__loop_of(e, &form);
     uint32_t n_in = form.body->n_inputs, n_out = e->n_out, counts[3];
     bool *in = tow__trace_alloc(r->t, n_in, sizeof *in), *out = tow__trace_alloc(r->t, n_out, sizeof *out);

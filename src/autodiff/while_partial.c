@@ -13,12 +13,6 @@
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
-static int64_t bound_of(const tow__equation *e)
-{
-    return e->primitive == &tow__while_p ? ((const tow__while_params *)e->params)->max_iterations
-                                         : ((const tow__fori_params *)e->params)->max_iterations;
-}
-
 static tow_type stack_type(tow_type residual, int64_t n)
 {
     tow_type type = tow__stack_row(residual);
@@ -87,7 +81,7 @@ static bool plan_known(known_loop *k, tow__loop_split *l, const tow_graph *g, ui
         if (tow__source_of(g, g->outputs[n_known + r])) continue;
         while (first < r && g->outputs[n_known + first] != g->outputs[n_known + r]) first++;
         k->stack[r] = first < r ? k->stack[first] : k->n_stacks;
-        if (first == r) k->types[k->n_stacks++] = stack_type(tow_graph_output_type(g, n_known + r), bound_of(l->e));
+        if (first == r) k->types[k->n_stacks++] = stack_type(tow_graph_output_type(g, n_known + r), l->form.most);
     }
     return !tow__failed(t);
 }
@@ -206,8 +200,7 @@ static bool bind_unknown(const known_loop *k, const tow_value *rows, tow_value c
     uint32_t n_out = l->part.unknown->n_outputs, n = 1;
     tow_value *in = tow__trace_alloc(s->u, (size_t)l->n_in + k->n_stacks + 1, sizeof *in),
               *out = tow__trace_alloc(s->u, n_out, sizeof *out);
-    tow__fori_params params = {.reverse = is_fori(l) && ((const tow__fori_params *)l->e->params)->reverse,
-                               .max_iterations = bound_of(l->e)};
+    tow__fori_params params = {.reverse = l->form.reverse, .max_iterations = l->form.most};
     if (!in || !out) return false;
     if (n_out == 0) return true;
     if (unknown_body(k, &params.body) != TOW_OK) {
@@ -320,11 +313,10 @@ void tow__while_partial(tow__split *s, const tow__equation *e)
     bool all = true;
     if (tow__loop_split_begin(&l, s, e)) {
         for (uint32_t i = 0; i < l.carry; i++) all &= l.carry_unknown[i];
-        if (e->primitive == &tow__fori_p && s->vars[e->in[0]].unknown) {
+        const bool count_unknown = l.form.lead > 0 && s->vars[e->in[0]].unknown;
+        if (count_unknown || (all && l.form.conditions > 0)) {
             tow__split_record_unknown(s, e);
-        } else if (all && e->primitive == &tow__while_p) {
-            tow__split_record_unknown(s, e);
-        } else if (bound_of(e) == 0) {
+        } else if (l.form.most == 0) {
             split_unbounded(&l);
         } else {
             split_bounded(&l);

@@ -1,7 +1,7 @@
 /* Dead code elimination.
  *
- * One backward walk per graph marks live vars. Regions are walked through: of call, remat and cond the operands that
- * live outputs need are live; of loops, a carry is live if its final value is, or if a live output of the body depends on it.
+ * One backward walk per graph marks live vars. Regions are walked through: operands that live outputs of their bodies
+ * need are live; of loops, a carry is live if its final value is, or if a live output of the body depends on it.
  * Marks only ever grow, and the marks of nested graphs are kept in a tree beside the graphs:
  *
  *   marks of g ── var[v]            live vars of g
@@ -9,9 +9,10 @@
  *                           ── marks of its bodies
  *
  * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded
- * anew. What has effects is live, whoever reads its results. Branches of a cond, and the condition and the body of a
- * while, have the same inputs: what is live in one of them stays an input of all. */
+ * anew. What has effects is live, whoever reads its results. All bodies of a region have the same inputs: what is live in
+ * one of them stays an input of all. */
 #include "src/graph/builder.h"
+#include "src/graph/region.h"
 
 typedef struct marks marks;
 
@@ -28,71 +29,33 @@ struct marks {
     region *regions; /* [n_equations] */
 };
 
-typedef enum region_kind {
-    PLAIN,
-    CALL,
-    REMAT,
-    SCAN,
-    COND,
-    WHILE,
-    FORI,
-    KINDS
-} region_kind;
-
-typedef struct walk {
-    tow__arena *arena;
-    const tow_primitive *kinds[KINDS];
-} walk;
-
-static region_kind kind_of(const walk *w, const tow__equation *e)
+static marks *new_marks(tow__arena *arena, const tow_graph *g)
 {
-    if (e->primitive->kind != TOW__REGION) return PLAIN;
-    for (int kind = CALL; kind < KINDS; kind++)
-        if (e->primitive == w->kinds[kind]) return (region_kind)kind;
-    return PLAIN;
-}
-
-/* Operands that stand before those of the bodies: the index of cond, the count of fori. */
-static uint32_t lead_of(region_kind kind) { return kind == COND || kind == FORI; }
-
-/* How many of the bodies' inputs are constants, and carries. */
-static void count_carries(const walk *w, const tow__equation *e, size_t *consts, size_t *carry)
-{
-    const tow__scan_params *scan = e->params;
-    const tow__while_params *loop = e->params;
-    const tow__fori_params *fori = e->params;
-    region_kind kind = kind_of(w, e);
-    *consts = (size_t)(kind == SCAN ? scan->consts : kind == WHILE ? loop->consts : fori->consts);
-    *carry = kind == SCAN ? (size_t)scan->carry : e->n_out;
-}
-
-static marks *new_marks(walk *w, const tow_graph *g)
-{
-    marks *m = tow__arena_alloc(w->arena, 1, sizeof *m);
+    marks *m = tow__arena_alloc(arena, 1, sizeof *m);
     if (!m) return NULL;
     m->g = g;
-    m->var = tow__arena_alloc(w->arena, g->n_vars, sizeof *m->var);
-    m->regions = tow__arena_alloc(w->arena, g->n_equations, sizeof *m->regions);
+    m->var = tow__arena_alloc(arena, g->n_vars, sizeof *m->var);
+    m->regions = tow__arena_alloc(arena, g->n_equations, sizeof *m->regions);
     return m->var && m->regions ? m : NULL;
 }
 
 /* Fills in the marks of an equation with bodies; false: out of memory. */
-static bool start_region(walk *w, const tow__equation *e, region *r)
+static bool start_region(tow__arena *arena, const tow__equation *e, region *r)
 {
     if (r->bodies) return true;
     uint32_t n = tow__nested_count(e->primitive, e->params);
-    r->out = tow__arena_alloc(w->arena, e->n_out, sizeof *r->out);
-    r->in = tow__arena_alloc(w->arena, (size_t)e->n_in + 1, sizeof *r->in);
-    marks **bodies = tow__arena_alloc(w->arena, n, sizeof *r->bodies);
+    r->out = tow__arena_alloc(arena, e->n_out, sizeof *r->out);
+    r->in = tow__arena_alloc(arena, (size_t)e->n_in + 1, sizeof *r->in);
+    marks **bodies = tow__arena_alloc(arena, n, sizeof *r->bodies);
     if (!r->out || !r->in || !bodies) return false;
     for (uint32_t i = 0; i < n; i++)
-        if (!(bodies[i] = new_marks(w, tow__nested(e->primitive, e->params, i)))) return false;
+        if (!(bodies[i] = new_marks(arena, tow__nested(e->primitive, e->params, i)))) return false;
     r->bodies = bodies;
     r->n_bodies = n;
     return true;
 }
 
-static bool mark(walk *w, marks *m, const bool *used);
+static bool mark(tow__arena *arena, marks *m, const bool *used);
 
 /* Input i of a body that is live in one of them. */
 static bool lives_inside(const region *r, size_t i)
@@ -102,54 +65,47 @@ static bool lives_inside(const region *r, size_t i)
     return false;
 }
 
-/* The last body gives the results of a loop; a condition before it is needed whole. */
-static bool mark_bodies(walk *w, region *r, region_kind kind)
+/* Conditions, which stand in front, are needed whole. */
+static bool mark_bodies(tow__arena *arena, region *r, const tow__region_form *form)
 {
     for (uint32_t b = 0; b < r->n_bodies; b++)
-        if (!mark(w, r->bodies[b], kind == WHILE && b == 0 ? NULL : r->out)) return false;
+        if (!mark(arena, r->bodies[b], b < form->conditions ? NULL : r->out)) return false;
     return true;
 }
 
 /* Carries until nothing changes: a live carry makes its init and its new value in the body live. */
-static bool mark_loop(walk *w, const tow__equation *e, region *r)
+static bool mark_loop(tow__arena *arena, region *r, const tow__region_form *form)
 {
-    region_kind kind = kind_of(w, e);
-    size_t consts, carry;
-    bool *in = r->in + lead_of(kind);
-    count_carries(w, e, &consts, &carry);
-    if (kind == SCAN && ((const tow__scan_params *)e->params)->stops) r->out[0] = true;
+    bool *in = r->in + form->lead;
+    if (form->stops) r->out[0] = true;
     for (bool grown = true; grown;) {
         grown = false;
-        if (!mark_bodies(w, r, kind)) return false;
-        for (size_t i = 0; i < carry; i++)
-            if (!r->out[i] && lives_inside(r, consts + i)) grown = r->out[i] = true;
+        if (!mark_bodies(arena, r, form)) return false;
+        for (uint32_t i = 0; i < form->carry; i++)
+            if (!r->out[i] && lives_inside(r, form->consts + i)) grown = r->out[i] = true;
     }
-    for (size_t i = 0; i < r->bodies[0]->g->n_inputs; i++) {
-        bool is_carry = i >= consts && i < consts + carry;
-        in[i] = is_carry ? r->out[i - consts] : lives_inside(r, i);
+    for (uint32_t i = 0; i < form->body->n_inputs; i++) {
+        bool is_carry = i >= form->consts && i < form->consts + form->carry;
+        in[i] = is_carry ? r->out[i - form->consts] : lives_inside(r, i);
     }
     return true;
 }
 
-static bool mark_region(walk *w, const tow__equation *e, region *r, const bool *live)
+/* Operands in front of those of the bodies, and the number of the iteration, stay. */
+static bool mark_region(tow__arena *arena, const tow__equation *e, region *r, const bool *live)
 {
     bool grown = !r->walked;
-    region_kind kind = kind_of(w, e);
-    uint32_t lead = lead_of(kind);
-    if (!start_region(w, e, r)) return false;
+    tow__region_form form;
+    tow__region_of(e, &form);
+    if (!start_region(arena, e, r)) return false;
     for (uint32_t i = 0; i < e->n_out; i++)
         if (live[e->out[i]] && !r->out[i]) grown = r->out[i] = true;
     if (!grown) return true;
     r->walked = true;
-    if (lead) r->in[0] = true;
-    if (kind == FORI) r->in[e->n_in] = true; /* the body's i */
-    if (kind == SCAN || kind == WHILE || kind == FORI) {
-        if (!mark_loop(w, e, r)) return false;
-        if (kind == FORI) r->in[e->n_in] = true;
-        return true;
-    }
-    if (!mark_bodies(w, r, kind)) return false;
-    for (uint32_t i = lead; i < e->n_in; i++) r->in[i] = lives_inside(r, i - lead);
+    if (!(form.repeats ? mark_loop(arena, r, &form) : mark_bodies(arena, r, &form))) return false;
+    for (uint32_t i = form.lead; i < e->n_in && !form.repeats; i++) r->in[i] = lives_inside(r, i - form.lead);
+    for (uint32_t i = 0; i < form.lead; i++) r->in[i] = true;
+    if (form.counts) r->in[e->n_in] = true;
     return true;
 }
 
@@ -162,7 +118,7 @@ static bool is_kept(const tow__equation *e, const bool *live)
 }
 
 /* used: [outputs], NULL: all. False: out of memory. */
-static bool mark(walk *w, marks *m, const bool *used)
+static bool mark(tow__arena *arena, marks *m, const bool *used)
 {
     const tow_graph *g = m->g;
     for (uint32_t i = 0; i < g->n_outputs; i++)
@@ -170,8 +126,8 @@ static bool mark(walk *w, marks *m, const bool *used)
     for (uint32_t i = g->n_equations; i-- > 0;) {
         const tow__equation *e = &g->equations[i];
         if (!is_kept(e, m->var)) continue;
-        region *r = kind_of(w, e) == PLAIN ? NULL : &m->regions[i];
-        if (r && !mark_region(w, e, r, m->var)) return false;
+        region *r = tow__is_region(e) ? &m->regions[i] : NULL;
+        if (r && !mark_region(arena, e, r, m->var)) return false;
         for (uint32_t j = 0; j < e->n_in; j++)
             if (!r || r->in[j]) m->var[e->in[j]] = true;
     }
@@ -194,36 +150,35 @@ static int64_t count(const bool *flags, size_t n)
     return k;
 }
 
-static bool whole(const walk *w, const marks *m);
+static bool whole(const marks *m);
 
 /* Nothing of the equation and its bodies is dead. */
-static bool region_is_whole(const walk *w, const tow__equation *e, const region *r)
+static bool region_is_whole(const tow__equation *e, const region *r)
 {
     if (!all(r->out, e->n_out) || !all(r->in, e->n_in)) return false;
     for (uint32_t i = 0; i < r->n_bodies; i++)
-        if (!whole(w, r->bodies[i])) return false;
+        if (!whole(r->bodies[i])) return false;
     return true;
 }
 
 /* Nothing in the graph is dead, so that it can stay as it is. */
-static bool whole(const walk *w, const marks *m)
+static bool whole(const marks *m)
 {
     for (uint32_t i = 0; i < m->g->n_equations; i++) {
         const tow__equation *e = &m->g->equations[i];
         if (!is_kept(e, m->var)) return false;
-        if (kind_of(w, e) != PLAIN && !region_is_whole(w, e, &m->regions[i])) return false;
+        if (tow__is_region(e) && !region_is_whole(e, &m->regions[i])) return false;
     }
     return true;
 }
 
 /* keep_in, keep_out: NULL: all. */
-static tow_status record(walk *w, const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result);
+static tow_status record(const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result);
 
 /* The bodies without what is dead, in params; those that were made are to be released. */
-static tow_status record_bodies(walk *w, const tow__equation *e, const region *r, void *params)
+static tow_status record_bodies(const tow__equation *e, const tow__region_form *form, const region *r, void *params)
 {
-    region_kind kind = kind_of(w, e);
-    bool same = region_is_whole(w, e, r);
+    bool same = region_is_whole(e, r);
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < r->n_bodies; i++) tow__set_nested(e->primitive, params, i, NULL);
     for (uint32_t i = 0; i < r->n_bodies && status == TOW_OK; i++) {
@@ -231,36 +186,32 @@ static tow_status record_bodies(walk *w, const tow__equation *e, const region *r
         if (same)
             body = tow__graph_share(r->bodies[i]->g);
         else
-            status = record(w, r->bodies[i], r->in + lead_of(kind), kind == WHILE && i == 0 ? NULL : r->out, &body);
+            status = record(r->bodies[i], r->in + form->lead, i < form->conditions ? NULL : r->out, &body);
         tow__set_nested(e->primitive, params, i, body);
     }
     return status;
 }
 
 /* The numbers of constants and carries that are left. */
-static void set_counts(const walk *w, const tow__equation *e, const region *r, void *params)
+static void set_counts(const tow__equation *e, const tow__region_form *form, const region *r, void *params)
 {
-    tow__scan_params *scan = params;
-    size_t consts, carry;
-    region_kind kind = kind_of(w, e);
-    if (kind != SCAN && kind != WHILE && kind != FORI) return;
-    count_carries(w, e, &consts, &carry);
-    int64_t left = count(r->in + lead_of(kind), consts);
-    if (kind == SCAN) scan->consts = left, scan->carry = count(r->in + consts, carry);
-    if (kind == WHILE) ((tow__while_params *)params)->consts = left;
-    if (kind == FORI) ((tow__fori_params *)params)->consts = left;
+    const bool *in = r->in + form->lead;
+    if (form->repeats)
+        e->primitive->region->resize(params, count(in, form->consts), count(in + form->consts, form->carry));
 }
 
 /* The region with its dead outputs and operands dropped, on values[] of the old graph. */
-static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, const region *r, tow_value *operands,
+static tow_status record_region(tow_trace *t, const tow__equation *e, const region *r, tow_value *operands,
                                 tow_value *results)
 {
     void *params;
+    tow__region_form form;
+    tow__region_of(e, &form);
     if (!tow__params_own(t, e->primitive, e->params, &params)) return TOW_OUT_OF_MEMORY;
-    tow_status status = record_bodies(w, e, r, params);
+    tow_status status = record_bodies(e, &form, r, params);
     size_t n_in = 0, n_out = (size_t)count(r->out, e->n_out);
     if (status == TOW_OK) {
-        set_counts(w, e, r, params);
+        set_counts(e, &form, r, params);
         for (uint32_t i = 0; i < e->n_in; i++)
             if (r->in[i]) operands[n_in++] = operands[i];
         tow__bind(t, e->primitive, params, n_in, operands, n_out, results);
@@ -271,7 +222,7 @@ static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, c
     return TOW_OK;
 }
 
-static tow_status record_equations(walk *w, tow_trace *t, const marks *m, tow_value *values, uint32_t *n_forward)
+static tow_status record_equations(tow_trace *t, const marks *m, tow_value *values, uint32_t *n_forward)
 {
     const tow_graph *g = m->g;
     tow_status status = TOW_OK;
@@ -284,10 +235,10 @@ static tow_status record_equations(walk *w, tow_trace *t, const marks *m, tow_va
         tow_value *results = operands + e->n_in;
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
-        if (kind_of(w, e) == PLAIN)
-            tow__rebind(t, e, operands, results);
+        if (tow__is_region(e))
+            status = record_region(t, e, &m->regions[i], operands, results);
         else
-            status = record_region(w, t, e, &m->regions[i], operands, results);
+            tow__rebind(t, e, operands, results);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
         tow__free(g->ctx, operands, (size_t)e->n_in + e->n_out, sizeof *operands);
     }
@@ -295,7 +246,7 @@ static tow_status record_equations(walk *w, tow_trace *t, const marks *m, tow_va
     return status;
 }
 
-static tow_status record(walk *w, const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result)
+static tow_status record(const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result)
 {
     const tow_graph *g = m->g;
     uint32_t n_forward = 0, n_outputs = 0;
@@ -305,7 +256,7 @@ static tow_status record(walk *w, const marks *m, const bool *keep_in, const boo
     if (!t) goto done;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (!keep_in || keep_in[i]) values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    TRY(record_equations(w, t, m, values, &n_forward));
+    TRY(record_equations(t, m, values, &n_forward));
     tow_value *outputs = values + g->n_vars;
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (!keep_out || keep_out[i]) outputs[n_outputs++] = values[g->outputs[i]];
@@ -325,16 +276,12 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
     *result = NULL;
     tow__arena arena;
     tow__arena_init(&arena, g->ctx);
-    walk w = {.arena = &arena};
-    static const char *const names[KINDS] = {
-        [CALL] = "call", [REMAT] = "remat", [SCAN] = "scan", [COND] = "cond", [WHILE] = "while", [FORI] = "fori"};
-    for (int kind = CALL; kind < KINDS; kind++) w.kinds[kind] = tow__primitive_find(names[kind], strlen(names[kind]));
-    marks *m = new_marks(&w, g);
-    bool *needed = m && mark(&w, m, used) ? tow__arena_alloc(&arena, g->n_inputs, sizeof *needed) : NULL;
+    marks *m = new_marks(&arena, g);
+    bool *needed = m && mark(&arena, m, used) ? tow__arena_alloc(&arena, g->n_inputs, sizeof *needed) : NULL;
     tow_status status = TOW_OUT_OF_MEMORY;
     if (needed) {
         for (uint32_t i = 0; i < g->n_inputs; i++) needed[i] = m->var[g->inputs[i]];
-        status = record(&w, m, drop_inputs ? needed : NULL, used, result);
+        status = record(m, drop_inputs ? needed : NULL, used, result);
     }
     if (status == TOW_OK && kept_inputs && g->n_inputs > 0) memcpy(kept_inputs, needed, g->n_inputs * sizeof *needed);
     tow__arena_free(&arena);

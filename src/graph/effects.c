@@ -1,12 +1,13 @@
 /* Effects: what happens besides results. An equation with one is kept, once, in its place. */
 #include "src/graph/builder.h"
+#include "src/graph/region.h"
 
-/* Of a call with a rule of its own the value counts, which is its first graph: the rule takes the value's place. */
+/* Rules take the place of what gives the value, so the value alone counts. */
 static bool has_effect_inside(const tow__equation *e)
 {
-    uint32_t n = tow__nested_count(e->primitive, e->params);
-    if (e->primitive->kind != TOW__REGION) n = n > 0 && !e->primitive->transpose;
-    for (uint32_t i = 0; i < n; i++)
+    tow__region_form form;
+    if (!tow__region_of(e, &form)) return false;
+    for (uint32_t i = 0; i < form.conditions + form.branches; i++)
         if (tow__nested(e->primitive, e->params, i)->has_effects) return true;
     return false;
 }

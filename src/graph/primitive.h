@@ -34,7 +34,7 @@ typedef enum tow__kind {
     TOW__SOURCE, /* no operands: const, iota */
     TOW__RANDOM,
     TOW__NAME,
-    TOW__REGION,   /* has nested graphs: call, remat, scan, cond, while, fori */
+    TOW__REGION,   /* has nested graphs that passes walk through (src/graph/region.h): call, scan, ... */
     TOW__COMPOSITE /* decomposes; counts as dots for policies if .batched_dot or .plain_dot */
 } tow__kind;
 
@@ -79,6 +79,7 @@ typedef struct tow__typing {
 typedef tow_status (*tow__type_rule)(const tow__typing *ty);
 
 typedef struct tow__reach tow__reach;
+typedef struct tow__region tow__region;
 
 /* What a jvp rule gets. x: primal operands; dx: their tangents, null value = zero. It records and fills y (all n_out
  * primal outputs) and dy (null value = zero). */
@@ -201,7 +202,8 @@ struct tow_primitive {
     void (*transpose)(tow__transpose *r);
     void (*batch)(tow__batch *r);
     void (*decompose)(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y);
-    const char *const *output_names;            /* composites: names of all outputs, NULL-terminated; NULL: none */
+    const tow__region *region;       /* of a primitive with nested graphs: how it uses them (src/graph/region.h) */
+    const char *const *output_names; /* composites: names of all outputs, NULL-terminated; NULL: none */
     const tow_primitive_definition *definition; /* by a user of the library, whose functions the rules call; or NULL */
 };
 

@@ -13,6 +13,7 @@
  *            a branch that does not run costs a comparison, and the memory of one branch serves all
  */
 #include "src/ops/control.h"
+#include "src/graph/region.h"
 #include "src/ops/region.h"
 #include "src/ops/rules.h"
 
@@ -344,19 +345,64 @@ static void fori_decompose(tow_trace *t, const tow__equation *e, const tow_value
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
+static void cond_form(const tow__equation *e, tow__region_form *form)
+{
+    form->lead = 1;
+    form->branches = ((const tow__cond_params *)e->params)->branches.n;
+}
+
+static void while_form(const tow__equation *e, tow__region_form *form)
+{
+    const tow__while_params *p = e->params;
+    form->repeats = true;
+    form->conditions = 1;
+    form->consts = (uint32_t)p->consts;
+    form->carry = e->n_out;
+    form->length = TOW__DATA_DECIDE;
+    form->most = p->max_iterations;
+}
+
+static void while_resize(void *params, int64_t consts, int64_t carry)
+{
+    (void)carry;
+    ((tow__while_params *)params)->consts = consts;
+}
+
+static void fori_form(const tow__equation *e, tow__region_form *form)
+{
+    const tow__fori_params *p = e->params;
+    form->lead = 1;
+    form->repeats = form->counts = true;
+    form->consts = (uint32_t)p->consts;
+    form->carry = e->n_out;
+    form->reverse = p->reverse;
+    form->length = TOW__DATA_DECIDE;
+    form->most = p->max_iterations;
+}
+
+static void fori_resize(void *params, int64_t consts, int64_t carry)
+{
+    (void)carry;
+    ((tow__fori_params *)params)->consts = consts;
+}
+
+static const tow__region cond_region = {.form = cond_form};
+static const tow__region while_region = {.form = while_form, .resize = while_resize};
+static const tow__region fori_region = {.form = fori_form, .resize = fori_resize};
+
 TOW__PRIMITIVE(cond, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "choice, x...", .inputs = -1,
-               .outputs = -1, .type = cond_type, .decompose = cond_decompose,
+               .outputs = -1, .type = cond_type, .region = &cond_region, .decompose = cond_decompose,
                TOW__PARAMS(tow__cond_params, TOW__PARAM(tow__cond_params, branches, TOW__P_GRAPHS)));
 
 TOW__PRIMITIVE(while, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry...", .inputs = -1,
-               .outputs = -1, .type = while_type, .decompose = while_decompose,
+               .outputs = -1, .type = while_type, .region = &while_region, .decompose = while_decompose,
                TOW__PARAMS(tow__while_params, TOW__PARAM(tow__while_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__while_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__while_params, condition, TOW__P_GRAPH),
                            TOW__PARAM(tow__while_params, body, TOW__P_GRAPH)));
 
 TOW__PRIMITIVE(fori, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "count, consts..., carry...",
-               .inputs = -1, .outputs = -1, .type = fori_type, .decompose = fori_decompose,
+               .inputs = -1, .outputs = -1, .type = fori_type, .region = &fori_region, .decompose = fori_decompose,
                TOW__PARAMS(tow__fori_params, TOW__PARAM(tow__fori_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__fori_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__fori_params, consts, TOW__P_INT),

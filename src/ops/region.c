@@ -1,6 +1,7 @@
 /* Type rules of the primitives that hold nested graphs, and of the name tag. Differentiation knows these four by their
  * address (src/autodiff): they have no rules of their own here. */
 #include "src/ops/region.h"
+#include "src/graph/region.h"
 #include "src/ops/rules.h"
 
 static tow_status name_type(const tow__typing *ty)
@@ -118,17 +119,44 @@ TOW__PRIMITIVE(name, TOW__NAME, tow__no_tiling, tow__element_cost, .inputs = 1, 
                .batch = tow__batch_elementwise,
                TOW__PARAMS(tow__name_params, TOW__PARAM(tow__name_params, name, TOW__P_STRING)));
 
+/* One body, which runs once. */
+static void body_form(const tow__equation *e, tow__region_form *form) { (void)e, (void)form; }
+
+static const tow__region body_region = {.form = body_form};
+
+static void scan_form(const tow__equation *e, tow__region_form *form)
+{
+    const tow__scan_params *p = e->params;
+    form->repeats = true;
+    form->consts = (uint32_t)p->consts;
+    form->carry = (uint32_t)p->carry;
+    form->reverse = p->reverse;
+    form->stops = p->stops;
+    form->length = p->length;
+}
+
+static void scan_resize(void *params, int64_t consts, int64_t carry)
+{
+    tow__scan_params *p = params;
+    p->consts = consts;
+    p->carry = carry;
+}
+
+static const tow__region scan_region = {.form = scan_form, .resize = scan_resize};
+
 TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = call_type,
+               .region = &body_region,
                TOW__PARAMS(tow__call_params, TOW__PARAM(tow__call_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__call_params, body, TOW__P_GRAPH)));
 
 TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = remat_type,
+               .region = &body_region,
                TOW__PARAMS(tow__remat_params, TOW__PARAM(tow__remat_params, policy, TOW__P_POLICY),
                            TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                            TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
 TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry..., xs...",
-               .inputs = -1, .outputs = -1, .type = scan_type,
+               .inputs = -1, .outputs = -1, .type = scan_type, .region = &scan_region,
                TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
                            TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
