@@ -10,7 +10,7 @@
 
 #include "src/graph/policy.h"
 #include "src/graph/primitive.h"
-#include "src/ops/region.h"
+#include "src/ops/table.h"
 
 /* ---- jvp.c ------------------------------------------------------------------------------------------------------- */
 
@@ -98,15 +98,5 @@ void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, c
 
 /* linear[v]: value v of g depends on a linear input. NULL: no memory. */
 bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs);
-
-/* ---- rules of loops and choices: scan.c, scan_transpose.c, fori_transpose.c, cond.c, cond_transpose.c ------------ */
-void tow__loop_jvp(tow__jvp *r);
-void tow__cond_jvp(tow__jvp *r);
-/* Where r->dx[i] holds what has been accumulated, as below. */
-void tow__cond_transpose(tow__transpose *r);
-void tow__fori_transpose(tow__transpose *r);
-/* r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand is the same
- * value) and the new sum on exit. */
-void tow__scan_transpose(tow__transpose *r);
 
 #endif

@@ -1,14 +1,11 @@
 /* Batching (vmap): records a graph once for all rows, equation by equation. A value whose rows differ has one more axis,
  * which the rules of the primitives leave where it falls; all rows share any other value.
  *
- *   remat, call   the same region around the batched body: policies and names stay
- *   scan          one loop over the batched body: a carry is batched if it starts so or the body makes it so, a fixpoint
- *                 over the body; elements of xs keep the loop's axis in front: [length, ..., rows, ...]
- *
  * A primitive without a rule has its decomposition batched, or becomes the body of a scan over the rows. */
 #include "src/autodiff/batch.h"
 
 #include "src/autodiff/reach.h"
+#include "src/graph/builder.h"
 #include "src/ops/batching.h"
 #include "src/ops/table.h"
 #include "tow/ops.h"
@@ -61,106 +58,27 @@ static void batch_looped(tow__batch *r)
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
-/* remat and call: the body batched where the operands are. body: the field of params that holds it. */
-static void batch_region(tow__batch *r, void *params, tow_graph **body)
+void tow__batch_region(tow__batch *r)
 {
     const tow__equation *e = r->e;
     int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *axes), *out_axes = axes + e->n_in;
     tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
     tow_graph *batched = NULL;
-    if (!axes || !in || !out) return;
+    void *params;
+    if (!axes || !in || !out || !tow__params_own(r->t, e->primitive, e->params, &params)) return;
     for (uint32_t i = 0; i < e->n_in; i++) {
         in[i] = r->x[i].value;
         axes[i] = r->x[i].axis;
     }
     for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = TOW__AS_IT_FALLS;
-    if (tow__batch_graph(*body, r->reach, r->size, axes, out_axes, &batched) != TOW_OK) {
+    if (tow__batch_graph(tow__nested(e->primitive, params, 0), r->reach, r->size, axes, out_axes, &batched) != TOW_OK) {
         tow__adopt_error(r->t);
         return;
     }
-    *body = batched;
+    tow__set_nested(e->primitive, params, 0, batched);
     tow__bind(r->t, e->primitive, params, e->n_in, in, e->n_out, out);
     tow_graph_release(batched);
     for (uint32_t i = 0; i < e->n_out; i++) r->y[i] = (tow__mapped){.value = out[i], .axis = out_axes[i]};
-}
-
-static void batch_remat(tow__batch *r)
-{
-    tow__remat_params params = *(const tow__remat_params *)r->e->params;
-    batch_region(r, &params, &params.body);
-}
-
-static void batch_call(tow__batch *r)
-{
-    tow__call_params params = *(const tow__call_params *)r->e->params;
-    batch_region(r, &params, &params.body);
-}
-
-/* ---- scan -------------------------------------------------------------------------------------------------------- */
-
-/* Which operands of the loop are batched inside, and what the body makes batched. in: [n_in], starts from what the
- * operands say. */
-TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__equation *e, bool *in)
-{
-    tow__reach_walk walk = {.ctx = arena->ctx, .arena = arena};
-    tow__region_form form;
-    tow__region_of(e, &form);
-    tow__reach *reach = tow__reach_begin(&walk, form.body);
-    return reach && tow__reach_loop(&walk, reach, &form, in) == TOW_OK ? reach : NULL;
-}
-
-/* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value, an
- * element of xs loses the axis in front. */
-TOW__OWN_FRAME static void loop_operands(const tow__batch *r, const bool *batched, tow_value *in, int *axes)
-{
-    const tow__scan_params *p = r->e->params;
-    for (uint32_t i = 0; i < r->e->n_in; i++) {
-        bool is_row = i >= p->consts + p->carry;
-        int axis = tow__is_batched(r->x[i]) ? r->x[i].axis : 0;
-        if (is_row && axis == 0) axis = 1;
-        in[i] = batched[i] ? tow__batch_operand(r, i, axis) : r->x[i].value;
-        axes[i] = !batched[i] ? TOW__UNBATCHED : is_row ? axis - 1 : axis;
-    }
-}
-
-static void bind_loop(tow__batch *r, const tow__reach *reach, const bool *batched)
-{
-    const tow__equation *e = r->e;
-    tow__scan_params params = *(const tow__scan_params *)e->params;
-    const tow_graph *body = params.body;
-    int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *axes), *out_axes = axes + e->n_in;
-    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
-    if (!axes || !in || !out) return;
-    loop_operands(r, batched, in, axes);
-    for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = i < params.carry ? axes[params.consts + i] : TOW__AS_IT_FALLS;
-    if (tow__batch_graph(body, reach, r->size, axes, out_axes, &params.body) != TOW_OK) {
-        tow__adopt_error(r->t);
-        return;
-    }
-    tow__bind(r->t, &tow__scan_p, &params, e->n_in, in, e->n_out, out);
-    tow_graph_release(params.body);
-    for (uint32_t i = 0; i < e->n_out; i++) {
-        bool stacked = i >= params.carry && out_axes[i] != TOW__UNBATCHED;
-        r->y[i] = (tow__mapped){.value = out[i], .axis = stacked ? out_axes[i] + 1 : out_axes[i]};
-    }
-}
-
-static void batch_scan(tow__batch *r)
-{
-    const tow__scan_params *p = r->e->params;
-    const tow__reach *reach = r->reach;
-    bool *batched = tow__trace_alloc(r->t, r->e->n_in, sizeof *batched);
-    tow__arena arena;
-    if (!batched) return;
-    tow__arena_init(&arena, p->body->ctx);
-    for (uint32_t i = 0; i < r->e->n_in; i++)
-        batched[i] = reach ? reach->var[p->body->inputs[i]] : tow__is_batched(r->x[i]);
-    if (!reach) reach = batched_fixpoint(&arena, r->e, batched);
-    if (reach)
-        bind_loop(r, reach, batched);
-    else
-        tow__adopt_error(r->t);
-    tow__arena_free(&arena);
 }
 
 /* ---- equations --------------------------------------------------------------------------------------------------- */
@@ -186,19 +104,7 @@ static void batch_equation(tow__batch *r)
 {
     const tow_primitive *p = r->e->primitive;
     if (!ranks_fit(r)) return;
-    if (p == &tow__remat_p)
-        batch_remat(r);
-    else if (p == &tow__call_p)
-        batch_call(r);
-    else if (p == &tow__scan_p)
-        batch_scan(r);
-    else if (p == &tow__cond_p)
-        tow__batch_cond(r);
-    else if (p == &tow__while_p)
-        tow__batch_while(r);
-    else if (p == &tow__fori_p)
-        tow__batch_fori(r);
-    else if (p->batch)
+    if (p->batch)
         p->batch(r);
     else if (p->decompose)
         batch_decomposed(r);

@@ -21,10 +21,9 @@ void tow__batch_whole(tow_trace *t, const tow_graph *g, int64_t size, const tow_
 tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
                             int *out_axes, tow_graph **result);
 
-/* batch_control.c: the rules of cond, while and fori. */
-void tow__batch_cond(tow__batch *r);
-void tow__batch_while(tow__batch *r);
-void tow__batch_fori(tow__batch *r);
+/* The rule of regions with one body that runs once: the same region around the batched body, so that policies and names
+ * stay. */
+void tow__batch_region(tow__batch *r);
 
 /* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap.
  * whole: as in tow__batch_whole. */

@@ -11,30 +11,14 @@
  * the order of the iterations. */
 #include "src/autodiff/partial.h"
 #include "src/autodiff/reach.h"
-#include "src/ops/control.h"
 #include "src/ops/table.h"
 
 /* ---- regions that repeat nothing --------------------------------------------------------------------------------- */
 
-static bool has_remat(const tow_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        if (e->primitive == &tow__remat_p) return true;
-        for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n; k++)
-            if (has_remat(tow__nested(e->primitive, e->params, k))) return true;
-    }
-    return false;
-}
-
-/* The body of such a region, or NULL. A region that keeps everything stays around other ones, for which it decides. */
 static const tow_graph *transparent_body(const tow__equation *e)
 {
-    if (e->primitive == &tow__call_p) return ((const tow__call_params *)e->params)->body;
-    if (e->primitive != &tow__remat_p) return NULL;
-    const tow__remat_params *p = e->params;
-    const bool keeps_all = p->policy && p->policy->kind == TOW_POLICY_EVERYTHING;
-    return keeps_all && !has_remat(p->body) ? p->body : NULL;
+    const tow__region *region = e->primitive->region;
+    return region && region->transparent ? region->transparent(e) : NULL;
 }
 
 /* Records the body of a region among the values of the graph around it. False: no memory. */
@@ -131,7 +115,7 @@ static fate fate_of(const loop *l, const tow__equation *e)
         if (f == STAYS) return STAYS;
         numbers &= f == NUMBER;
     }
-    if (e->primitive->kind == TOW__REGION || tow__has_effect(e)) return STAYS;
+    if (tow__is_region(e) || tow__has_effect(e)) return STAYS;
     if (e->primitive == &tow__name_p) return l->fates[e->in[0]];
     if (e->primitive->kind == TOW__SOURCE) return NUMBER;
     if (numbers && e->primitive->kind == TOW__MOVE && e->n_in == 1) return NUMBER;

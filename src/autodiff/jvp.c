@@ -1,7 +1,6 @@
 /* Forward mode: records primal values and tangents of a graph, equation by equation. A null tangent is a zero.
  * Equations without nonzero tangents are recorded as they are, so jvp recomputes nothing. */
 #include "src/autodiff/reach.h"
-#include "src/ops/control.h"
 #include "src/ops/wide.h"
 #include "tow/ops.h"
 
@@ -56,80 +55,14 @@ static void jvp_decomposed(tow__jvp *r)
     tow_graph_release(g);
 }
 
-/* The tangent that output `at` of the body forwards: an operand, or a result that stands before it; else the
- * result itself. The caller then knows both as one value, whose cotangents add up in one order. */
-static tow_value same_tangent(const tow_graph *body, uint32_t first, uint32_t at, const tow_value *in,
-                              const tow_value *out)
-{
-    for (uint32_t i = 0; i < body->n_inputs; i++)
-        if (body->inputs[i] == body->outputs[at]) return in[i];
-    for (uint32_t i = first; i < at; i++)
-        if (body->outputs[i] == body->outputs[at]) return out[i];
-    return out[at];
-}
-
-/* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero
- * dy.... */
-static void remat_jvp(tow__jvp *r)
-{
-    const tow__equation *e = r->e;
-    tow__remat_params params = *(const tow__remat_params *)e->params;
-    bool *in_nonzero = tow__trace_alloc(r->t, e->n_in, sizeof *in_nonzero);
-    bool *out_nonzero = tow__trace_alloc(r->t, e->n_out, sizeof *out_nonzero);
-    tow_value *in = tow__trace_alloc(r->t, 2 * (size_t)e->n_in, sizeof *in);
-    tow_value *out = tow__trace_alloc(r->t, 2 * (size_t)e->n_out, sizeof *out);
-    if (!in_nonzero || !out_nonzero || !in || !out) return;
-    size_t n_in = e->n_in;
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        in[i] = r->x[i];
-        in_nonzero[i] = !tow_is_null(r->dx[i]);
-        if (in_nonzero[i]) in[n_in++] = r->dx[i];
-    }
-    tow_graph *body = NULL;
-    if (tow__jvp_graph(params.body, r->reach, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
-        tow__adopt_error(r->t);
-        return;
-    }
-    params.body = body;
-    tow__bind(r->t, &tow__remat_p, &params, n_in, in, body->n_outputs, out);
-    uint32_t next = e->n_out;
-    for (uint32_t i = 0; i < e->n_out; i++) {
-        r->y[i] = out[i];
-        r->dy[i] = out_nonzero[i] ? same_tangent(body, e->n_out, next++, in, out) : (tow_value){0};
-    }
-    tow_graph_release(body);
-}
-
-static void call_jvp(tow__jvp *r)
-{
-    const tow__call_params *params = r->e->params;
-    tow__jvp_inline(r->t, params->body, r->reach, r->reverse, r->x, r->dx, r->y, r->dy);
-}
-
-static void name_jvp(tow__jvp *r)
-{
-    tow__rebind(r->t, r->e, r->x, r->y);
-    r->dy[0] = r->dx[0];
-}
-
 void tow__equation_jvp(tow__jvp *r)
 {
     const tow_primitive *p = r->e->primitive;
     bool nonzero = false;
     r->decomposed = jvp_decomposed;
     for (uint32_t i = 0; i < r->e->n_in; i++) nonzero |= !tow_is_null(r->dx[i]);
-    if (p == &tow__call_p)
-        call_jvp(r);
-    else if (!nonzero)
+    if (!nonzero)
         tow__rebind(r->t, r->e, r->x, r->y);
-    else if (p == &tow__remat_p)
-        remat_jvp(r);
-    else if (p == &tow__cond_p)
-        tow__cond_jvp(r);
-    else if (p == &tow__scan_p || p == &tow__while_p || p == &tow__fori_p)
-        tow__loop_jvp(r);
-    else if (p == &tow__name_p)
-        name_jvp(r);
     else if (p->jvp)
         p->jvp(r);
     else if (p->transpose && (p->linear || !p->decompose))

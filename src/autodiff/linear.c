@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "src/autodiff/reach.h"
-#include "src/ops/control.h"
 
 __attribute__((format(printf, 3, 4))) static bool refuse(tow__nonlinear *found, const tow__equation *e,
                                                          const char *format, ...)
@@ -61,7 +60,6 @@ bool tow__is_linear(const tow_graph *g, const tow__equation *e, const bool *depe
     const tow_primitive *p = e->primitive;
     char text[64];
     if (discrete_operand(g, e, depends) != TOW__INPUT) return refuse_discrete(g, e, depends, found);
-    if (p->kind == TOW__REGION || p->kind == TOW__NAME) return true;
     if (!p->transpose) return refuse(found, e, "%s is applied to a tangent and is not linear", p->name);
     if (p->linear_in && !p->linear_in(e, depends))
         return refuse(found, e, "%s is not linear in %s on tangents", p->name,

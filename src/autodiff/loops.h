@@ -7,7 +7,6 @@
 
 #include "src/autodiff/autodiff.h"
 #include "src/graph/region.h"
-#include "src/ops/control.h"
 
 /* False if the equation is no loop. */
 bool tow__loop_of(const tow__equation *e, tow__region_form *form);

@@ -13,7 +13,7 @@
  * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's
  * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
-#include "src/ops/control.h"
+#include "src/graph/region.h"
 #include "src/ops/table.h"
 
 /* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
@@ -185,79 +185,14 @@ void tow__split_record_unknown(tow__split *s, const tow__equation *e)
     }
 }
 
-/* remat: the known half is recorded inline; the unknown half stays one region, which repeats what its policy (or the
- * policy of the region around it) does not keep. */
-static void split_remat(tow__split *s, const tow__equation *e)
-{
-    static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
-    tow__remat_params params = *(const tow__remat_params *)e->params;
-    const tow_policy *policy = s->policy ? s->policy : params.policy ? params.policy : &nothing;
-    const tow__manner manner = {.policy = policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
-    bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown),
-         *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
-    if (!unknown || !available) return;
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        unknown[i] = s->vars[e->in[i]].unknown;
-        available[i] = true;
-    }
-    tow__split_region own = {0}, *split = s->memo ? tow__split_remembered(s, e) : &own;
-    if (!split->done &&
-        tow__partial_eval(params.body, unknown, available, manner, NULL, NULL, &split->part) != TOW_OK) {
-        tow__adopt_error(s->u);
-        return;
-    }
-    split->done = true;
-    const tow__partial p = split->part;
-    size_t n_in = 0, n_known_out = p.known->n_outputs;
-    tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in),
-              *out = tow__trace_alloc(s->k, n_known_out, sizeof *out);
-    tow_value *u_in = tow__trace_alloc(s->u, p.unknown->n_inputs, sizeof *u_in);
-    tow_value *u_out = tow__trace_alloc(s->u, p.unknown->n_outputs, sizeof *u_out);
-    if (!in || !out || !u_in || !u_out) goto done;
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (!unknown[i]) in[n_in++] = s->vars[e->in[i]].known;
-    tow__inline(s->k, p.known, in, out);
-
-    n_in = 0;
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (p.input_used[i]) u_in[n_in++] = tow__split_staged(s, e->in[i]);
-    for (uint32_t i = 0; i < p.n_residuals; i++)
-        u_in[n_in++] = tow__split_residual(s, out[n_known_out - p.n_residuals + i], TOW__INPUT, p.pinned[i]);
-    bool linear = false;
-    for (uint32_t i = 0; i < e->n_out; i++) linear |= p.out_unknown[i];
-    params.body = p.unknown;
-    params.differentiated |= linear;
-    tow__set_source(s->u, &e->source);
-    if (p.unknown->n_outputs) tow__bind(s->u, &tow__remat_p, &params, n_in, u_in, p.unknown->n_outputs, u_out);
-
-    size_t known_next = 0, staged_next = 0;
-    for (uint32_t i = 0; i < e->n_out; i++) {
-        tow__pvar *v = &s->vars[e->out[i]];
-        v->unknown = p.out_unknown[i];
-        if (!v->unknown) v->known = out[known_next++];
-        tow_value staged = p.out_staged[i] ? u_out[staged_next++] : (tow_value){0};
-        bool kept = !v->unknown && v->named != TOW__INPUT && is_save(v->tags);
-        if (!kept) v->staged = staged;
-        v->available = !tow_is_null(v->staged);
-    }
-done:
-    if (split == &own) tow__partial_free(&own.part);
-}
-
 static void split_equation(tow__split *s, const tow__equation *e)
 {
     const tow_primitive *p = e->primitive;
-    bool unknown = any_unknown(s, e), region = p->kind == TOW__REGION && p != &tow__call_p;
+    const tow__region *region = p->region && p->region->split ? p->region : NULL;
+    bool unknown = any_unknown(s, e);
     tow__set_source(s->k, &e->source);
     if (region && (unknown || s->policy)) {
-        if (p == &tow__remat_p)
-            split_remat(s, e);
-        else if (p == &tow__scan_p)
-            tow__scan_partial(s, e);
-        else if (p == &tow__cond_p)
-            tow__cond_partial(s, e);
-        else
-            tow__while_partial(s, e);
+        region->split(s, e);
     } else if (unknown) {
         tow__split_record_unknown(s, e);
     } else {

@@ -69,9 +69,4 @@ static inline const tow__equation *tow__source_of(const tow_graph *g, uint32_t v
     return e && e->n_in == 0 && e->n_out == 1 ? e : NULL;
 }
 
-/* The rules of scan, of while and fori, and of cond, for at least one unknown operand or a policy. */
-void tow__scan_partial(tow__split *s, const tow__equation *e);
-void tow__while_partial(tow__split *s, const tow__equation *e);
-void tow__cond_partial(tow__split *s, const tow__equation *e);
-
 #endif

@@ -5,7 +5,6 @@
 
 #include "src/autodiff/differentiate.h"
 #include "src/base/arithmetic.h"
-#include "src/ops/control.h"
 #include "src/ops/table.h"
 
 /* A residual while the report is made: its place in the order of the report. */

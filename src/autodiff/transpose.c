@@ -2,7 +2,6 @@
  * one addition per reader. A nested region continues the sums of its caller (they enter as operands), so the order of
  * additions, and with it every bit, is the same with and without regions. */
 #include "src/autodiff/linear.h"
-#include "src/ops/control.h"
 #include "tow/ops.h"
 
 static bool has_linear_operand(const tow__equation *e, const bool *linear)
@@ -70,104 +69,6 @@ void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, c
     tow__partial_free(&p);
 }
 
-/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new
- * sums. No linear operand stands twice. */
-static void transpose_region(tow__transpose *r)
-{
-    const tow__equation *e = r->e;
-    tow__remat_params params = *(const tow__remat_params *)e->params;
-    size_t most = 2 * (size_t)e->n_in + e->n_out;
-    tow_value *operands = tow__trace_alloc(r->t, most, sizeof *operands),
-              *results = tow__trace_alloc(r->t, e->n_in, sizeof *results);
-    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *dx = tow__trace_alloc(r->t, e->n_in, sizeof *dx);
-    tow_value *ct = tow__trace_alloc(r->t, e->n_out, sizeof *ct),
-              *start = tow__trace_alloc(r->t, e->n_in, sizeof *start);
-    bool *changed = tow__trace_alloc(r->t, e->n_in, sizeof *changed);
-    if (!operands || !results || !in || !dx || !ct || !start || !changed) return;
-
-    size_t n = 0, n_changed = 0, n_captures;
-    tow_value *captures;
-    tow__push(r->t);
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (!r->linear[i]) in[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->x[i];
-    for (uint32_t i = 0; i < e->n_out; i++)
-        if (!tow_is_null(r->ct[i])) ct[i] = tow__input(r->t, tow_value_type(r->ct[i]), NULL), operands[n++] = r->ct[i];
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (r->linear[i] && !tow_is_null(r->dx[i]))
-            dx[i] = start[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->dx[i];
-    tow__transpose_body(r->t, params.body, r->linear, in, ct, dx);
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        changed[i] = r->linear[i] && !tow_is_null(dx[i]) && (tow_is_null(start[i]) || dx[i].id != start[i].id);
-        if (changed[i]) results[n_changed++] = dx[i];
-    }
-    params.body = tow__pop(r->t, n_changed, results, &n_captures, &captures);
-    if (!params.body) return;
-    params.differentiated = true;
-    tow__set_source(r->t, &e->source);
-    if (n_captures)
-        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "the transpose of a remat region captured %zu outer values",
-                       n_captures);
-    else if (n_changed || params.body->has_effects)
-        tow__bind(r->t, &tow__remat_p, &params, n, operands, n_changed, results);
-    tow_graph_release(params.body);
-    n = 0;
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (changed[i]) r->dx[i] = results[n++];
-}
-
-/* The body with input i replaced by input first[i] <= i where they differ. */
-static tow_status merge_inputs(const tow_graph *body, const uint32_t *first, tow_graph **result)
-{
-    tow_value *in, *out;
-    tow_trace *t = tow__trace_begin_over(body, &in, &out);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < body->n_inputs; i++)
-        in[i] = first[i] == i ? tow__input(t, body->vars[body->inputs[i]].type, body->input_names[i]) : in[first[i]];
-    tow__inline(t, body, in, out);
-    return tow__trace_end(t, body->n_outputs, out, false, result);
-}
-
-/* remat. A linear operand that stands twice becomes one input of the region, so that what comes from either place is
- * added in the order of the equations inside. */
-static void remat_transpose(tow__transpose *r)
-{
-    const tow__equation *e = r->e;
-    uint32_t *first = tow__trace_alloc(r->t, e->n_in, sizeof *first), n = 0;
-    if (!first) return;
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        first[i] = r->linear[i] ? r->first[i] : i;
-        n += first[i] == i;
-    }
-    if (n == e->n_in) {
-        transpose_region(r);
-        return;
-    }
-    tow__remat_params params = *(const tow__remat_params *)e->params;
-    tow__equation merged = {.primitive = e->primitive, .params = &params, .n_in = n, .n_out = e->n_out, .out = e->out};
-    tow__transpose inner = {.t = r->t, .e = &merged, .ct = r->ct};
-    merged.source = e->source;
-    merged.in = tow__trace_alloc(r->t, n, sizeof *merged.in);
-    tow_value *x = tow__trace_alloc(r->t, n, sizeof *x), *dx = tow__trace_alloc(r->t, n, sizeof *dx);
-    bool *linear = tow__trace_alloc(r->t, n, sizeof *linear);
-    tow_type *types = tow__trace_alloc(r->t, n, sizeof *types);
-    if (!merged.in || !x || !dx || !linear || !types) return;
-    n = 0;
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        if (first[i] != i) continue;
-        merged.in[n] = e->in[i], x[n] = r->x[i], dx[n] = r->dx[i], linear[n] = r->linear[i];
-        types[n++] = r->in_types[i];
-    }
-    inner.x = x, inner.dx = dx, inner.linear = linear, inner.in_types = types;
-    if (merge_inputs(params.body, first, &params.body) != TOW_OK) {
-        tow__adopt_error(r->t);
-        return;
-    }
-    transpose_region(&inner);
-    tow_graph_release(params.body);
-    n = 0;
-    for (uint32_t i = 0; i < e->n_in; i++) r->dx[i] = first[i] == i ? dx[n++] : (tow_value){0};
-}
-
 /* Adds the contribution of one reader. */
 static void accumulate(tow_value *sum, tow_value contribution)
 {
@@ -188,35 +89,13 @@ static void transpose_equation(tow__transpose *r, const tow_graph *g, const bool
                        found.text);
         return;
     }
-    bool continues_all =
-        p == &tow__remat_p || p == &tow__scan_p || p == &tow__cond_p || p == &tow__fori_p || p->continues;
     for (uint32_t i = 0; i < e->n_in; i++) {
         /* an operand that stands twice has one running sum: only its first place continues it */
-        bool continues = r->linear[i] && r->first[i] == i && continues_all;
+        bool continues = r->linear[i] && r->first[i] == i && p->continues;
         r->dx[i] = continues ? sums[e->in[i]] : (tow_value){0};
         if (continues) sums[e->in[i]] = (tow_value){0};
     }
-    if (p == &tow__remat_p) {
-        remat_transpose(r);
-    } else if (p == &tow__scan_p) {
-        tow__scan_transpose(r);
-    } else if (p == &tow__cond_p) {
-        tow__cond_transpose(r);
-    } else if (p == &tow__fori_p) {
-        tow__fori_transpose(r);
-    } else if (p == &tow__while_p) {
-        tow_trace_fail(
-            r->t, TOW_UNSUPPORTED,
-            "%s%swhile: reverse mode does not work for a loop without a bound on its iterations; give it "
-            "max_iterations, use a scan or a fori whose bounds are numbers, or stop the derivative with "
-            "tow_stop_gradient",
-            e->source.scope ? e->source.scope : "", e->source.scope ? ": " : "");
-        return;
-    } else if (p == &tow__name_p) {
-        r->dx[0] = r->ct[0];
-    } else {
-        p->transpose(r);
-    }
+    p->transpose(r);
     for (uint32_t i = 0; i < e->n_in; i++)
         if (r->linear[i]) accumulate(&sums[e->in[i]], r->dx[i]);
 }

@@ -1,6 +1,6 @@
 /* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
  * transpose. */
-#include "src/autodiff/custom.h"
+#include "src/autodiff/regions/custom.h"
 #include "src/autodiff/differentiate.h"
 #include "src/autodiff/linear.h"
 #include "src/base/arithmetic.h"

@@ -1,7 +1,8 @@
 /* tow_vmap: the public function over batching (batch.c), with its checks of axes. */
 #include "src/autodiff/batch.h"
+#include "src/autodiff/regions/record.h"
 #include "src/base/arithmetic.h"
-#include "src/ops/batching.h"
+#include "src/ops/rules.h"
 
 bool tow__mapped_axis(int axis, int rank, int *result)
 {
@@ -100,4 +101,84 @@ tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, co
     tow_graph_release(*result);
     *result = NULL;
     return status;
+}
+
+/* ---- of a C function -------------------------------------------------------------------------------------------------------- */
+
+/* Inputs with their batch axes, and the types of their rows. */
+typedef struct mapped_inputs {
+    tow__mapped *x;
+    tow_type *rows;
+    int64_t size; /* of the batch axes; -1: no input has one */
+    size_t sized; /* the input that says so */
+} mapped_inputs;
+
+static bool read_input(tow_trace *t, const tow_vmap_options *options, size_t i, tow_value value, mapped_inputs *in)
+{
+    tow_type type = tow_value_type(value);
+    int axis = options && options->in_axes ? options->in_axes[i] : 0, at;
+    if (!tow__mapped_axis(axis, type.rank, &at)) {
+        tow_trace_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "vmap: input %zu is %s, which has no axis %d to map over; give one in [%d, %d), or TOW_NOT_MAPPED", i,
+            tow__type_name(type).text, axis, -type.rank, type.rank);
+        return false;
+    }
+    in->x[i] = (tow__mapped){.value = value, .axis = at};
+    in->rows[i] = type;
+    if (at == TOW__UNBATCHED) return true;
+    int64_t size = type.dims[at];
+    if (in->size >= 0 && size != in->size) {
+        bool given = in->sized == SIZE_MAX;
+        tow_trace_fail(t, TOW_SHAPE_MISMATCH,
+                       "vmap: input %zu is %s, so axis %d has %lld rows, but %s %lld; mapped axes have one size: make "
+                       "them equal, or give TOW_NOT_MAPPED for an input that all rows share",
+                       i, tow__type_name(type).text, at, (long long)size,
+                       given ? "the size in the options is" : "an earlier input has", (long long)in->size);
+        return false;
+    }
+    if (in->size < 0) in->sized = i;
+    in->size = size;
+    in->rows[i] = tow__without_axes(type, &(tow__ints){.n = 1, .v = {at}});
+    return true;
+}
+
+/* False on a sticky error. */
+static bool read_inputs(tow_trace *t, const tow_vmap_options *options, size_t n, const tow_value *values,
+                        mapped_inputs *in)
+{
+    const bool given = options && (options->has_size || (options->size != 0 && options->size != -1));
+    *in = (mapped_inputs){.x = tow__trace_alloc(t, n, sizeof *in->x),
+                          .rows = tow__trace_alloc(t, n, sizeof *in->rows),
+                          .size = given ? options->size : -1,
+                          .sized = SIZE_MAX};
+    if (!in->x || !in->rows) return false;
+    if (given && options->size < 0) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more", (long long)options->size);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!read_input(t, options, i, values[i], in)) return false;
+    if (in->size < 0)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "vmap: no input is mapped, so the number of rows is unknown; map one, or give a size");
+    return in->size >= 0;
+}
+
+void tow_vmap_function(tow_trace *trace, tow_function function, void *user, const tow_vmap_options *options,
+                       size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    const tow_value *operands = tow__operands_of(trace, "vmap", function != NULL, (tow__listed){n_inputs, inputs},
+                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    mapped_inputs in;
+    tow__traced_body b = {0};
+    tow__clear(n_outputs, outputs);
+    if (!operands || !read_inputs(trace, options, n_inputs, operands, &in)) return;
+    if (!tow__trace_body(trace, function, user, n_inputs, in.rows, n_outputs, &b)) return;
+    tow__mapped *all = tow__trace_alloc(trace, b.graph->n_inputs, sizeof *all);
+    for (size_t i = 0; all && i < b.n_captures; i++)
+        all[i] = (tow__mapped){.value = b.captures[i], .axis = TOW__UNBATCHED};
+    if (all && n_inputs) memcpy(all + b.n_captures, in.x, n_inputs * sizeof *in.x);
+    if (all) tow__vmap_inline(trace, b.graph, in.size, false, all, options ? options->out_axes : NULL, outputs);
+    tow_graph_release(b.graph);
 }

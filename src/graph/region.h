@@ -32,11 +32,19 @@ typedef struct tow__region_form {
     int64_t most;           /* iterations at most where data decide; 0: no bound */
 } tow__region_form;
 
+struct tow__split;
+
 struct tow__region {
     /* Fills in how the equation uses its graphs, but for `body`. The form is one body that runs once at first. */
     void (*form)(const tow__equation *e, tow__region_form *form);
     /* Of a loop: sets the numbers of constants and carries in its parameters. */
     void (*resize)(void *params, int64_t consts, int64_t carry);
+    /* The body, where the region repeats and keeps nothing by itself, so that partial evaluation puts the body in its place;
+     * else NULL. NULL: it never does. */
+    const tow_graph *(*transparent)(const tow__equation *e);
+    /* Partial evaluation (autodiff/partial.h), where an operand is unknown or a policy decides. NULL: the equation is known
+     * or unknown as a whole. */
+    void (*split)(struct tow__split *s, const tow__equation *e);
 };
 
 /* False if the equation has no nested graphs. */

@@ -1,4 +1,4 @@
-/* Sources: const and iota, and the public functions that make constants. A constant is one scalar that is broadcast
+/* Sources: const, iota and empty, and the public functions that make constants. A constant is one scalar that is broadcast
  * wherever possible: constants cost nothing to keep and are made anew where they are read. */
 #include <math.h>
 
@@ -31,6 +31,18 @@ TOW__PRIMITIVE(iota, TOW__SOURCE, tow__no_tiling, tow__element_cost, .inputs = 0
                TOW__PARAMS(tow__iota_params, TOW__PARAM(tow__iota_params, dtype, TOW__P_DTYPE),
                            TOW__PARAM(tow__iota_params, shape, TOW__P_INTS),
                            TOW__PARAM(tow__iota_params, axis, TOW__P_INT)));
+
+static tow_status empty_type(const tow__typing *ty)
+{
+    const tow__empty_params *p = ty->params;
+    ty->out[0] = tow_make_type(p->dtype, p->shape.n, p->shape.v);
+    return tow__require_valid(ty, ty->out[0]);
+}
+
+/* An array whose elements are never read before something is written over them. */
+TOW__PRIMITIVE(empty, TOW__SOURCE, tow__no_tiling, tow__element_cost, .inputs = 0, .outputs = 1, .type = empty_type,
+               TOW__PARAMS(tow__empty_params, TOW__PARAM(tow__empty_params, dtype, TOW__P_DTYPE),
+                           TOW__PARAM(tow__empty_params, shape, TOW__P_INTS)));
 
 tow_value tow_constant(tow_trace *trace, tow_array *value)
 {

@@ -54,9 +54,10 @@ static void print_parameters(const tow_primitive *p)
 
 static const char *derivative_of(const tow_primitive *p)
 {
+    if (p->kind == TOW__REGION) return "of its graph";
     if (p->jvp) return "rule";
     if (p->transpose) return "linear";
-    return p->decompose ? "of its decomposition" : p->kind == TOW__REGION ? "of its graph" : "zero";
+    return p->decompose ? "of its decomposition" : "zero";
 }
 
 void tool_print_primitives(void)

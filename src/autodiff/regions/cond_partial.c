@@ -6,8 +6,9 @@
  * A result is unknown if it is so in any branch. Slots hold the residuals of the branches, which exclude each other
  * (cond_slots.c). A known result that some branches save, because a policy says so, and others make again is a residual of
  * the former, so that the unknown choice has it: else it would be kept whole, besides what the others keep. */
-#include "src/autodiff/cond_partial.h"
+#include "src/autodiff/regions/cond_partial.h"
 #include "src/autodiff/reach.h"
+#include "src/autodiff/regions/control.h"
 #include "src/ops/rules.h"
 
 /* ---- what is unknown ----------------------------------------------------------------------------------------------- */
@@ -315,7 +316,7 @@ static bool begin(tow__choice *c)
     return true;
 }
 
-void tow__cond_partial(tow__split *s, const tow__equation *e)
+void tow__cond_split(tow__split *s, const tow__equation *e)
 {
     tow__choice c = {.s = s, .e = e, .n_in = e->n_in - 1, .n_out = e->n_out};
     c.branches = &((const tow__cond_params *)e->params)->branches;

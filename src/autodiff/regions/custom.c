@@ -7,7 +7,7 @@
  *
  * The rule and the forward function are recorded among the equations around the call, so their values are residuals like
  * any others, and policies and names see them one by one. A call that is not differentiated is one equation. */
-#include "src/autodiff/custom.h"
+#include "src/autodiff/regions/custom.h"
 
 #include <stdarg.h>
 #include <stdio.h>

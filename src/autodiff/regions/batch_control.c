@@ -11,7 +11,7 @@
  * Loops and choices of rows that differ, with effects inside, run row after row.
  *
  * A carry is batched if it starts so or the body makes it so, a fixpoint over the body. */
-#include "src/autodiff/batch.h"
+#include "src/autodiff/regions/control.h"
 #include "src/autodiff/reach.h"
 #include "src/graph/builder.h"
 #include "src/ops/batching.h"

@@ -1,6 +1,7 @@
-/* What the operations that record nested graphs from C functions share (regions.c, control.c, custom_function.c). */
-#ifndef TOW_SRC_REGIONS_H
-#define TOW_SRC_REGIONS_H
+/* What the operations that record nested graphs from C functions share (remat.c, call.c,
+ * scan_record.c, control_record.c, custom_function.c, vmap.c). */
+#ifndef TOW_SRC_AUTODIFF_RECORD_H
+#define TOW_SRC_AUTODIFF_RECORD_H
 
 #include "src/autodiff/autodiff.h"
 
@@ -38,6 +39,11 @@ bool tow__unite_captures(tow_trace *t, size_t n, const tow__traced_body *bodies,
 size_t tow__find_capture(const tow__captures *all, tow_value v);
 /* The body with all of these, its own among them, as first inputs. False on a sticky error. */
 bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__traced_body *b);
+/* Binds a region around the body b. Outputs of it that are its inputs, or equal to an earlier output, bypass the region: the
+ * caller's own value is returned, so that a region changes neither the residuals nor the order in which cotangents are
+ * added. body_offset: of the body in params. */
+void tow__bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__traced_body *b,
+                      size_t n_in, const tow_value *in, size_t n_out, tow_value *out);
 /* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
  * trace is or failed, or if the caller of `op` forgot the function or a list. */
 tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,

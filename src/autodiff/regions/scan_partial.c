@@ -10,8 +10,9 @@
  *     the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
  *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
-#include "src/autodiff/loop_split.h"
+#include "src/autodiff/regions/loop_split.h"
 #include "src/autodiff/reach.h"
+#include "src/autodiff/regions/scan_transpose.h"
 
 /* ---- 1: unknown carries ------------------------------------------------------------------------------------------ */
 
@@ -300,7 +301,7 @@ void tow__loop_split_end(tow__loop_split *l)
     if (!known || !known->done) tow__partial_free(&l->part);
 }
 
-void tow__scan_partial(tow__split *s, const tow__equation *e)
+void tow__scan_split(tow__split *s, const tow__equation *e)
 {
     tow__loop_split l;
     if (tow__loop_split_begin(&l, s, e) && tow__loop_split_body(&l)) {

@@ -7,7 +7,7 @@
  * it so: a fixpoint over the body. Final tangents of a scan that are one value in the iterations written out, or an
  * operand's, are one value here: its cotangents add up in one order. */
 #include "src/autodiff/reach.h"
-#include "src/autodiff/scan_flow.h"
+#include "src/autodiff/regions/control.h"
 #include "tow/ops.h"
 
 /* Which inputs of the body carry tangents, and what gets them in it. in: starts from what the operands say. */
@@ -89,7 +89,7 @@ static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow
     return r->reach ? r->reach : tangent_fixpoint(arena, form, r->reverse, in);
 }
 
-void tow__loop_jvp(tow__jvp *r)
+void tow__loop_jvp_forwarding(tow__jvp *r, tow__forwarding forward)
 {
     const tow__equation *e = r->e;
     tow__region_form form;
@@ -111,11 +111,7 @@ void tow__loop_jvp(tow__jvp *r)
     if (!body) return;
     size_t n = list_operands(r, &form, in, operands, place, counts);
     tow__loop_bind(r->t, e, body, counts[0], counts[1], place, n, operands, results);
-    if (e->primitive == &tow__scan_p) {
-        tow__scan_params params = *(const tow__scan_params *)e->params;
-        params.body = body, params.consts = counts[0], params.carry = counts[1];
-        tow__forward_carries(r->t, &params, form.carry, operands, results);
-    }
+    if (forward) forward(r->t, e, body, counts[0], counts[1], operands, results);
     tow_graph_release(body);
     n = 0;
     for (uint32_t i = 0, end = form.carry; i < n_out; end = n_out) {
@@ -124,3 +120,5 @@ void tow__loop_jvp(tow__jvp *r)
         for (uint32_t j = start; j < i; j++) r->dy[j] = out[j] ? results[n++] : (tow_value){0};
     }
 }
+
+void tow__loop_jvp(tow__jvp *r) { tow__loop_jvp_forwarding(r, NULL); }

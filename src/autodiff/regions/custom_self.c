@@ -7,7 +7,7 @@
  * Its value is that of its body. Where differentiation records a rule, the call is put in its place, so the second derivative
  * meets the call again. A custom_self of other types than its call is its body and no more: batching leaves such ones, which
  * all rows share, so no tangent reaches them. So does one that stands outside of all rules. */
-#include "src/autodiff/custom.h"
+#include "src/autodiff/regions/custom.h"
 #include "src/graph/builder.h"
 #include "src/graph/region.h"
 #include "src/ops/rules.h"

@@ -5,6 +5,7 @@
  *   transpose    (index, x, ct, sums)    -> sums     each branch goes on with the caller's sums, so what does not
  *                                                    contribute in a branch costs no addition there */
 #include "src/autodiff/reach.h"
+#include "src/autodiff/regions/control.h"
 #include "src/ops/rules.h"
 
 /* ---- forward mode ------------------------------------------------------------------------------------------------ */

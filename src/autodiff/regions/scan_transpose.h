@@ -3,7 +3,8 @@
 #ifndef TOW_SRC_SCAN_TRANSPOSE_H
 #define TOW_SRC_SCAN_TRANSPOSE_H
 
-#include "src/autodiff/scan_flow.h"
+#include "src/autodiff/partial.h"
+#include "src/autodiff/regions/scan_flow.h"
 
 /* How the loop accumulates the cotangents of the values of a chain. */
 typedef enum tow__accumulation {
@@ -49,6 +50,11 @@ static inline int64_t tow__loop_row(const tow__scan_loop *l, int64_t t)
 {
     return l->p->reverse ? l->p->length - 1 - t : t;
 }
+
+/* The rules, of which r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand
+ * is the same value) and the new sum on exit; and the split (scan_partial.c). */
+void tow__scan_transpose(tow__transpose *r);
+void tow__scan_split(tow__split *s, const tow__equation *e);
 
 /* Finds the chains, then the start of each sum; takes those ys out of l->ct whose rows are added before the loop. */
 void tow__scan_start_sums(tow__scan_loop *l);

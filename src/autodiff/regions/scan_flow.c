@@ -1,8 +1,7 @@
 /* Where the carries of a scan come from, and how many contributions the cotangent of a value has. */
 #include <stdlib.h>
 
-#include "src/autodiff/scan_flow.h"
-#include "src/ops/control.h"
+#include "src/autodiff/regions/scan_flow.h"
 #include "src/ops/rules.h"
 
 void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow)

@@ -8,8 +8,8 @@
 #include "src/base/counts.h"
 #include "tow/custom.h"
 
-#include "src/autodiff/custom.h"
-#include "src/autodiff/regions.h"
+#include "src/autodiff/regions/custom.h"
+#include "src/autodiff/regions/record.h"
 #include "src/ops/rules.h"
 
 enum {

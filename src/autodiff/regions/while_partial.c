@@ -9,7 +9,8 @@
  *
  * Without a bound nothing can be stacked: the unknown loop is the whole loop once more. So it is under a policy that lets
  * all of the body be repeated. If the condition of a while is unknown, so is everything. */
-#include "src/autodiff/loop_split.h"
+#include "src/autodiff/regions/control.h"
+#include "src/autodiff/regions/loop_split.h"
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
@@ -307,7 +308,7 @@ static void split_bounded(tow__loop_split *l)
     }
 }
 
-void tow__while_partial(tow__split *s, const tow__equation *e)
+void tow__while_split(tow__split *s, const tow__equation *e)
 {
     tow__loop_split l;
     bool all = true;

@@ -14,7 +14,7 @@
  * and gets a body in which all results are different values: the sums are right, but for the order of their terms. */
 #include <stdlib.h>
 
-#include "src/autodiff/scan_flow.h"
+#include "src/autodiff/regions/scan_flow.h"
 #include "src/ops/rules.h"
 
 enum {

@@ -10,7 +10,7 @@
  *
  * so slots take no more bytes than the residuals of one branch do, if they are of one element type. A branch leaves slots
  * that are not its own empty, which costs nothing. */
-#include "src/autodiff/cond_partial.h"
+#include "src/autodiff/regions/cond_partial.h"
 #include "src/ops/rules.h"
 
 static uint32_t residual_var(const tow__partial *p, uint32_t r)

@@ -14,7 +14,7 @@
  *   constants   all rows of ys that hold a constant come before the loop
  *
  * Sums that have no start begin with -0, the neutral element of floating-point addition. */
-#include "src/autodiff/scan_transpose.h"
+#include "src/autodiff/regions/scan_transpose.h"
 #include "src/ops/rules.h"
 
 /* n rows of -0. */

@@ -7,7 +7,7 @@
  *   add, sub                        the operand that is not zero
  *   others with a transpose rule    zero if all operands that are floats are
  *   anything else                   gets an array of zeros */
-#include "src/autodiff/custom.h"
+#include "src/autodiff/regions/custom.h"
 #include "src/ops/rules.h"
 
 static bool is_product(const tow_primitive *p)
@@ -20,7 +20,7 @@ static bool is_zero(const tow_graph *g, const tow__equation *e, const tow_value 
 {
     if (is_product(e->primitive)) return true;
     if (e->primitive == &tow__div_p) return tow_is_null(x[0]);
-    if (!e->primitive->transpose) return false;
+    if (!e->primitive->transpose || tow__is_region(e)) return false;
     for (uint32_t i = 0; i < e->n_in; i++)
         if (!tow_is_null(x[i]) && tow__has_tangent(g->vars[e->in[i]].type)) return false;
     return true;

@@ -2,9 +2,8 @@
  *
  * Each function is traced by itself, then recorded again over the outer values that any of them captures, so that all
  * branches, and the condition and the body of a loop, have the same inputs. */
+#include "src/autodiff/regions/record.h"
 #include "tow/control.h"
-#include "src/autodiff/regions.h"
-#include "src/ops/control.h"
 #include "tow/ops.h"
 
 /* Functions that share their inputs: captured values, then explicit ones. */
@@ -13,7 +12,7 @@ typedef struct closure {
     size_t n, n_explicit;
     tow__captures outer;
     tow__traced_body *bodies; /* [n] (outer, explicit) -> outputs */
-    tow_value *operands; /* outer values, then the explicit ones */
+    tow_value *operands;      /* outer values, then the explicit ones */
 } closure;
 
 static void free_closure(closure *c)

@@ -2,7 +2,7 @@
  * that the body and the rule agree about it whatever each of them makes of an unbatched operand. If a rule calls its own
  * function, which must stay the same function, then all operands have their batch axis in front, too. */
 #include "src/autodiff/batch.h"
-#include "src/autodiff/custom.h"
+#include "src/autodiff/regions/custom.h"
 #include "src/ops/batching.h"
 #include "src/ops/rules.h"
 

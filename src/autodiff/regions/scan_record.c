@@ -1,0 +1,242 @@
+/* scan as an operation that a C function records. */
+#include "src/autodiff/regions/record.h"
+#include "src/ops/rules.h"
+
+/* The length from options and xs, or -1 after an error. */
+static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t n_xs, const tow_value *xs)
+{
+    int64_t length = -1;
+    const bool given = options && (options->has_length || (options->length != 0 && options->length != -1));
+    if (given) {
+        length = options->length;
+        if (length < 0) {
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: length is %lld, expected 0 or more", (long long)length);
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < n_xs; i++) {
+        tow_type type = tow_value_type(xs[i]);
+        if (type.rank == 0) {
+            tow_trace_fail(t, TOW_SHAPE_MISMATCH,
+                           "scan: xs[%zu] is the scalar %s, expected an array with a leading axis to loop over", i,
+                           tow__type_name(type).text);
+            return -1;
+        }
+        if (length >= 0 && type.dims[0] != length) {
+            tow_trace_fail(t, TOW_SHAPE_MISMATCH,
+                           "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal",
+                           i, tow__type_name(type).text, (long long)type.dims[0],
+                           i == 0 || given ? "the length is" : "xs[0] has", (long long)length);
+            return -1;
+        }
+        length = type.dims[0];
+    }
+    if (length < 0)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: there are no xs to loop over, so options must give a length");
+    return length;
+}
+
+/* True if the body forwards the carry: returns it as it is. Such a carry never changes. */
+static bool is_forwarded(const tow__traced_body *b, size_t carry)
+{
+    return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
+}
+
+/* The body with the carries that it forwards as further constants: (captures, forwarded, carry, xs) -> (carry, ys), so
+ * that residuals among them are kept once, not for every iteration. order: the new order of its inputs. */
+static tow_status without_forwarded(const tow__traced_body *b, size_t n_carry, size_t *order, tow_graph **result)
+{
+    const tow_graph *g = b->graph;
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    size_t n = 0, n_out = 0, end = b->n_captures + n_carry;
+    for (size_t i = 0; i < b->n_captures; i++) order[n++] = i;
+    for (size_t i = b->n_captures; i < end; i++)
+        if (is_forwarded(b, i - b->n_captures)) order[n++] = i;
+    for (size_t i = b->n_captures; i < g->n_inputs; i++)
+        if (i >= end || !is_forwarded(b, i - b->n_captures)) order[n++] = i;
+    for (size_t i = 0; i < n; i++)
+        in[order[i]] = tow__input(t, g->vars[g->inputs[order[i]]].type, g->input_names[order[i]]);
+    tow__inline(t, g, in, out);
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (i >= n_carry || !is_forwarded(b, i)) out[n_out++] = out[i];
+    return tow__trace_end(t, n_out, out, false, result);
+}
+
+/* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
+static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, size_t n_carry,
+                      const tow_value *operands, size_t n_out, tow_value *out)
+{
+    size_t n_in = b->graph->n_inputs, n_forwarded = 0;
+    size_t *order = tow__trace_alloc(t, n_in, sizeof *order);
+    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *results = tow__trace_alloc(t, n_out, sizeof *results);
+    if (!order || !in || !results) return;
+    for (size_t i = 0; i < n_carry; i++) n_forwarded += is_forwarded(b, i);
+    tow_graph *graph = b->graph;
+    if (n_forwarded > 0 && without_forwarded(b, n_carry, order, &graph) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    for (size_t i = 0; i < n_in; i++) in[i] = operands[n_forwarded > 0 ? order[i] : i];
+    tow__scan_params params = {.body = graph,
+                               .length = length,
+                               .reverse = reverse,
+                               .consts = (int64_t)(b->n_captures + n_forwarded),
+                               .carry = (int64_t)(n_carry - n_forwarded)};
+    if (n_out > n_forwarded) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_forwarded, results);
+    for (size_t i = 0, next = 0; i < n_out; i++)
+        out[i] = i < n_carry && is_forwarded(b, i) ? operands[b->n_captures + i] : results[next++];
+    if (graph != b->graph) tow_graph_release(graph);
+}
+
+/* ---- several iterations in one body ------------------------------------------------------------------------------ */
+
+/* A body of k iterations over the body b: in: carry, xs [k, ...]; out: carry, ys [k, ...]. */
+typedef struct unrolled {
+    const tow__traced_body *b;
+    int64_t k, first;     /* its iterations begin with iteration `first` of the loop that was asked for */
+    bool reverse, looped; /* looped: and are one turn of a loop, whose turn i begins with first + k i */
+    size_t n_carry, n_xs, n_ys;
+} unrolled;
+
+static tow_value row_of(tow_value x, int64_t i)
+{
+    tow_type type = tow_value_type(x);
+    return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
+}
+
+static void several_iterations(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const unrolled *u = user;
+    const size_t n_captures = u->b->n_captures, n = n_captures + u->n_carry + u->n_xs, k = (size_t)u->k;
+    tow_value *x = tow__trace_alloc(t, n + 1, sizeof *x), *y = tow__trace_alloc(t, u->n_carry + u->n_ys + 1, sizeof *y);
+    tow_value *rows = tow__trace_alloc(t, k * (u->n_ys + 1), sizeof *rows);
+    if (!x || !y || !rows) return;
+    for (size_t i = 0; i < n_captures; i++) x[i] = tow__import(t, u->b->captures[i]);
+    for (size_t i = 0; i < u->n_carry; i++) y[i] = in[i];
+    for (size_t step = 0; step < k && !tow__failed(t); step++) {
+        const size_t row = u->reverse ? k - 1 - step : step;
+        for (size_t i = 0; i < u->n_carry; i++) x[n_captures + i] = y[i];
+        for (size_t i = 0; i < u->n_xs; i++) x[n_captures + u->n_carry + i] = row_of(in[u->n_carry + i], (int64_t)row);
+        tow__inline_iteration(t, u->b->graph, u->first + (int64_t)row, u->looped ? u->k : 0, x, y);
+        for (size_t i = 0; i < u->n_ys; i++) rows[i * k + row] = tow_expand_dims(y[u->n_carry + i], 0);
+    }
+    if (tow__failed(t)) return;
+    for (size_t i = 0; i < u->n_carry; i++) out[i] = y[i];
+    for (size_t i = 0; i < u->n_ys; i++) out[u->n_carry + i] = tow_concatenate(k, rows + i * k, 0);
+}
+
+/* x [a b, ...] -> [a, b, ...]; the other way about with join. */
+static tow_value split_axis(tow_value x, int64_t a, int64_t b)
+{
+    tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK + 1] = {a, b};
+    if (type.rank == 0) return x; /* after an error */
+    memcpy(dims + 2, type.dims + 1, (size_t)(type.rank - 1) * sizeof *dims);
+    return tow_reshape(x, type.rank + 1, dims);
+}
+
+static tow_value join_axes(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    type.dims[1] *= type.dims[0];
+    return tow_reshape(x, type.rank - 1, type.dims + 1);
+}
+
+/* Reports unless so many equations may be written out. What an iteration takes besides its body is counted in. */
+static bool may_unroll(tow_trace *t, const unrolled *u)
+{
+    const int64_t each = (int64_t)u->b->graph->n_equations + 2 * (int64_t)u->n_xs + (int64_t)u->n_ys,
+                  most = TOW__MOST_UNROLLED / (each > 0 ? each : 1);
+    if (u->k <= most || u->k == 1) return true;
+    tow_trace_fail(
+        t, TOW_INVALID_ARGUMENT,
+        "scan: unroll writes out %lld iterations of %lld equations, more than %d equations in all; expected at "
+        "most %lld iterations, or 0: a loop without it gives the same bits",
+        (long long)u->k, (long long)each, (int)TOW__MOST_UNROLLED, (long long)(most > 0 ? most : 1));
+    return false;
+}
+
+/* The loop over bodies of u.k iterations, and behind it those that are left over. in: carry, xs; out: carry, ys. */
+static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_value *in, tow_value *out)
+{
+    const int64_t turns = length / u.k, rest = length % u.k, from = u.reverse ? rest : 0, looped = turns * u.k;
+    const size_t n_in = u.n_carry + u.n_xs;
+    tow_value *xs = tow__trace_alloc(t, n_in + 1, sizeof *xs),
+              *ys = tow__trace_alloc(t, u.n_carry + u.n_ys + 1, sizeof *ys);
+    if (!xs || !ys) return;
+    for (size_t i = 0; i < u.n_xs; i++)
+        xs[i] = split_axis(tow_slice_axis(in[u.n_carry + i], 0, from, from + looped), turns, u.k);
+    const tow_scan_options options = {.length = turns, .has_length = true, .reverse = u.reverse};
+    u.first = from;
+    u.looped = true;
+    if (tow__failed(t)) return;
+    tow_scan_function(t, several_iterations, &u, &options, u.n_carry, in, u.n_xs, xs, u.n_ys, out, out + u.n_carry);
+    for (size_t i = 0; i < u.n_ys && !tow__failed(t); i++) out[u.n_carry + i] = join_axes(out[u.n_carry + i]);
+    if (rest == 0 || tow__failed(t)) return;
+    u.k = rest;
+    u.first = u.reverse ? 0 : looped;
+    u.looped = false;
+    for (size_t i = 0; i < u.n_carry; i++) xs[i] = out[i];
+    for (size_t i = 0; i < u.n_xs; i++)
+        xs[u.n_carry + i] = tow_slice_axis(in[u.n_carry + i], 0, u.reverse ? 0 : looped, u.reverse ? rest : length);
+    several_iterations(t, xs, ys, &u);
+    for (size_t i = 0; i < u.n_carry; i++) out[i] = ys[i];
+    for (size_t i = u.n_carry; i < u.n_carry + u.n_ys && !tow__failed(t); i++) {
+        const tow_value parts[] = {u.reverse ? ys[i] : out[i], u.reverse ? out[i] : ys[i]};
+        out[i] = tow_concatenate(2, parts, 0);
+    }
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
+                       size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
+                       tow_value *carry_out, tow_value *ys)
+{
+    tow_value *explicit_in =
+        tow__operands_of(trace, "scan", function != NULL, (tow__listed){n_carry, carry}, (tow__listed){n_xs, xs},
+                         (tow__listed){n_carry, carry_out}, (tow__listed){n_ys, ys});
+    tow__clear(n_carry, carry_out);
+    tow__clear(n_ys, ys);
+    if (!explicit_in) return;
+    int64_t length = scan_length(trace, options, n_xs, explicit_in + n_carry);
+    tow_type *types = tow__types_of(trace, n_carry + n_xs, explicit_in);
+    if (length < 0 || !types) return;
+    const int64_t unroll = options ? options->unroll : 0;
+    if (unroll < 0) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "scan: unroll is %lld, expected a positive number, or 0 for one",
+                       (long long)unroll);
+        return;
+    }
+    for (size_t i = n_carry; i < n_carry + n_xs; i++) {
+        types[i].rank--;
+        memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
+        types[i].dims[types[i].rank] = 0;
+    }
+    tow__traced_body b = {0};
+    if (!tow__trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
+    tow_value *operands = tow__join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
+    tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
+    if (operands && results && tow__carries_agree(trace, "scan", b.graph, n_carry, explicit_in)) {
+        const bool reverse = options && options->reverse;
+        const unrolled u = {.b = &b,
+                            .k = unroll < length ? unroll : length,
+                            .reverse = reverse,
+                            .n_carry = n_carry,
+                            .n_xs = n_xs,
+                            .n_ys = n_ys};
+        if (!may_unroll(trace, &u)) {
+            tow_graph_release(b.graph);
+            return;
+        }
+        if (u.k > 1)
+            bind_unrolled(trace, u, length, explicit_in, results);
+        else
+            bind_scan(trace, &b, length, reverse, n_carry, operands, n_carry + n_ys, results);
+        if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
+        if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
+    }
+    tow_graph_release(b.graph);
+}
