@@ -1,7 +1,7 @@
 /* See flops.h. */
 #include "layers/flops.h"
 
-#include "src/graph/graph_params.h"
+#include "src/graph/region.h"
 #include "src/ops/table.h"
 #include "src/ops/tiling.h"
 
@@ -28,50 +28,35 @@ static tow_status sum_graph(const counter *c, const tow_graph *g, double *sum)
 }
 
 /* The branch that does most. */
-static tow_status count_cond(const counter *c, const tow__equation *e, double times, const char *scope)
+static tow_status find_dearest(const counter *c, const tow__equation *e, const tow__region_form *form,
+                               const tow_graph **dearest)
 {
-    const tow__cond_params *p = e->params;
     double most = -1;
-    const tow_graph *dearest = NULL;
-    for (uint32_t i = 0; i < p->branches.n; i++) {
+    for (uint32_t k = form->conditions; k < form->conditions + form->branches; k++) {
+        const tow_graph *branch = tow__nested(e->primitive, e->params, k);
         double flops;
-        tow_status status = sum_graph(c, p->branches.v[i], &flops);
+        tow_status status = sum_graph(c, branch, &flops);
         if (status) return status;
         if (flops > most) {
             most = flops;
-            dearest = p->branches.v[i];
+            *dearest = branch;
         }
     }
-    return dearest ? count_graph(c, dearest, times, scope) : TOW_OK;
+    return TOW_OK;
 }
 
-static tow_status count_while(const counter *c, const tow__equation *e, double times, const char *scope)
+/* The graphs of a region, or what gives the value of a call with a rule of its own, as often as they run. */
+static tow_status count_region(const counter *c, const tow__equation *e, const tow__region_form *form, double times,
+                               const char *scope)
 {
-    const tow__while_params *p = e->params;
-    const double iterations = p->max_iterations > 0 ? (double)p->max_iterations : 1;
-    tow_status status = count_graph(c, p->condition, times * iterations, scope);
-    return status ? status : count_graph(c, p->body, times * iterations, scope);
-}
-
-/* The body that runs forward of a region or of a function with a rule of its own, and how often; NULL: neither. */
-static const tow_graph *body_of(const tow__equation *e, double *iterations)
-{
-    const tow_primitive *p = e->primitive;
-    *iterations = 1;
-    if (p == &tow__call_p) return ((const tow__call_params *)e->params)->body;
-    if (p == &tow__remat_p) return ((const tow__remat_params *)e->params)->body;
-    if (p == &tow__custom_jvp_p) return ((const tow__custom_jvp_params *)e->params)->body;
-    if (p == &tow__custom_vjp_p) return ((const tow__custom_vjp_params *)e->params)->body;
-    if (p == &tow__custom_self_p) return ((const tow__custom_self_params *)e->params)->body;
-    if (p == &tow__scan_p) {
-        *iterations = (double)((const tow__scan_params *)e->params)->length;
-        return ((const tow__scan_params *)e->params)->body;
-    }
-    if (p == &tow__fori_p) {
-        *iterations = (double)((const tow__fori_params *)e->params)->max_iterations;
-        return ((const tow__fori_params *)e->params)->body;
-    }
-    return NULL;
+    const int64_t bound = form->most > 0 ? form->most : 1;
+    const double runs = times * (double)(form->length == TOW__DATA_DECIDE ? bound : form->length);
+    const tow_graph *body = form->body;
+    tow_status status = form->branches > 1 ? find_dearest(c, e, form, &body) : TOW_OK;
+    if (runs == 0) return status;
+    for (uint32_t k = 0; k < form->conditions && !status; k++)
+        status = count_graph(c, tow__nested(e->primitive, e->params, k), runs, scope);
+    return status ? status : count_graph(c, body, runs, scope);
 }
 
 /* What a composite is made of. */
@@ -144,11 +129,8 @@ static tow_status count_equation(const counter *c, const tow_graph *g, const tow
                                  const char *outer)
 {
     const char *scope = e->source.scope ? e->source.scope : outer;
-    double iterations;
-    const tow_graph *body = body_of(e, &iterations);
-    if (body) return iterations > 0 ? count_graph(c, body, times * iterations, scope) : TOW_OK;
-    if (e->primitive == &tow__cond_p) return count_cond(c, e, times, scope);
-    if (e->primitive == &tow__while_p) return count_while(c, e, times, scope);
+    tow__region_form form;
+    if (tow__region_of(e, &form)) return count_region(c, e, &form, times, scope);
     const bool exact = has_exact_rule(e->primitive);
     if (!exact && e->primitive->kind == TOW__COMPOSITE && e->primitive->decompose)
         return count_parts(c, g, e, times, scope);

@@ -14,7 +14,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/dtypes.h"
-#include "src/graph/primitive.h"
+#include "src/graph/region.h"
 #include "tow/program.h"
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
@@ -157,14 +157,6 @@ static void release(tow_context *ctx, tow_array **list, size_t n)
     if (list) tow__free(ctx, list, n + 1, sizeof *list);
 }
 
-/* A list with references of its own. */
-static tow_array **copy_list(tow_context *ctx, tow_array *const *from, size_t n)
-{
-    tow_array **list = tow__alloc(ctx, n + 1, sizeof *list);
-    for (size_t i = 0; list && from && i < n; i++) list[i] = tow_array_retain(from[i]);
-    return list;
-}
-
 static void put(tow_array **place, tow_array *x)
 {
     tow_array_retain(x);
@@ -227,81 +219,80 @@ static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
     return status;
 }
 
-static tow_status search_scan(finder *f, const tow__equation *e, tow_array *const *in)
+/* How often the body runs, unless a condition ends it before: the operand in front of a loop is its count. */
+static int64_t count_iterations(const tow__region_form *form, tow_array *const *in)
 {
-    const tow__scan_params *p = e->params;
-    loop l = {e, p->body, (size_t)p->consts, (size_t)p->carry, copy_list(f->ctx, in, e->n_in)};
-    tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
-    bool done = false;
-    for (int64_t k = 0; k < p->length && status == TOW_OK && !done; k++) {
-        const int64_t row = p->reverse ? p->length - 1 - k : k;
-        for (size_t i = l.consts + l.carries; i < e->n_in && status == TOW_OK; i++) {
-            tow_array_release(l.state[i]);
-            l.state[i] = NULL;
-            status = tow__array_row(f->ctx, in[i], row, &l.state[i]);
-        }
-        if (status == TOW_OK) status = iterate(f, &l, row, &done);
+    if (form->length != TOW__DATA_DECIDE) return form->length;
+    if (form->lead > 0) return *(const int32_t *)tow_array_data(in[0]);
+    return form->most > 0 ? form->most : INT64_MAX;
+}
+
+/* Puts the rows of iteration `number` and the number itself into the state. operands: those of the body. */
+static tow_status set_rows(finder *f, loop *l, const tow__region_form *form, tow_array *const *operands, size_t n,
+                           int64_t number)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = l->consts + l->carries; i < n && status == TOW_OK; i++) {
+        tow_array_release(l->state[i]);
+        l->state[i] = NULL;
+        status = tow__array_row(f->ctx, operands[i], number, &l->state[i]);
     }
-    release(f->ctx, l.state, e->n_in);
+    if (form->counts && status == TOW_OK) *(int32_t *)tow_array_data(l->state[n]) = (int32_t)number;
     return status;
 }
 
-static tow_status search_while(finder *f, const tow__equation *e, tow_array *const *in)
+/* Does one more iteration begin? */
+static tow_status evaluate_conditions(const loop *l, const tow__region_form *form, bool *begins)
 {
-    const tow__while_params *p = e->params;
-    loop l = {e, p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in, e->n_in)};
-    tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
-    bool done = false;
-    for (int64_t k = 0; status == TOW_OK && !done && (p->max_iterations == 0 || k < p->max_iterations); k++) {
+    tow_status status = TOW_OK;
+    *begins = true;
+    for (uint32_t k = 0; k < form->conditions && status == TOW_OK; k++) {
         tow_array *holds = NULL;
-        status = tow_evaluate(p->condition, l.state, &holds);
-        const bool more = status == TOW_OK && *(const bool *)tow_array_data(holds);
+        status = tow_evaluate(tow__nested(l->e->primitive, l->e->params, k), l->state, &holds);
+        *begins &= status == TOW_OK && *(const bool *)tow_array_data(holds);
         tow_array_release(holds);
-        if (!more) break;
-        status = iterate(f, &l, k, &done);
     }
-    release(f->ctx, l.state, e->n_in);
     return status;
 }
 
-static tow_status search_fori(finder *f, const tow__equation *e, tow_array *const *in)
+static tow_status search_loop(finder *f, const tow__equation *e, const tow__region_form *form, tow_array *const *in)
 {
-    const tow__fori_params *p = e->params;
-    const int64_t n = *(const int32_t *)tow_array_data(in[0]);
-    tow_array *index = NULL;
-    loop l = {e, p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in + 1, e->n_in - 1)};
-    tow_status status = l.state ? tow_array_create(f->ctx, tow_make_type(TOW_I32, 0, NULL), &index) : TOW_OUT_OF_MEMORY;
-    bool done = false;
-    if (status == TOW_OK) l.state[e->n_in - 1] = index; /* there is a place behind the list */
-    for (int64_t k = 0; k < n && status == TOW_OK && !done; k++) {
-        const int64_t i = p->reverse ? n - 1 - k : k;
-        *(int32_t *)tow_array_data(index) = (int32_t)i;
-        status = iterate(f, &l, i, &done);
+    const size_t n = e->n_in - form->lead, room = n + form->counts;
+    const int64_t iterations = count_iterations(form, in);
+    loop l = {e, form->body, form->consts, form->carry, tow__alloc(f->ctx, room + 1, sizeof(tow_array *))};
+    tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
+    bool done = false, begins = true;
+    for (size_t i = 0; i < n && l.state; i++) l.state[i] = tow_array_retain(in[form->lead + i]);
+    if (status == TOW_OK && form->counts)
+        status = tow_array_create(f->ctx, tow_make_type(TOW_I32, 0, NULL), &l.state[n]);
+    for (int64_t k = 0; k < iterations && status == TOW_OK && begins && !done; k++) {
+        const int64_t number = form->reverse ? iterations - 1 - k : k;
+        status = set_rows(f, &l, form, in + form->lead, n, number);
+        if (status == TOW_OK) status = evaluate_conditions(&l, form, &begins);
+        if (status == TOW_OK && begins) status = iterate(f, &l, number, &done);
     }
-    tow_array_release(index);
-    release(f->ctx, l.state, e->n_in - 1);
+    release(f->ctx, l.state, room);
     return status;
 }
 
-static tow_status search_cond(finder *f, const tow__equation *e, tow_array *const *in)
+/* The branch that runs: an index outside of them is clamped. */
+static const tow_graph *find_branch(const tow__equation *e, const tow__region_form *form, tow_array *const *in)
 {
-    const int64_t last = (int64_t)tow__nested_count(e->primitive, e->params) - 1;
+    if (form->branches == 1) return form->body;
+    const int64_t last = (int64_t)form->branches - 1;
     const bool two = tow_array_type(in[0]).dtype == TOW_BOOL;
     const int64_t index = two ? *(const bool *)tow_array_data(in[0]) : *(const int32_t *)tow_array_data(in[0]);
     const int64_t branch = index < 0 ? 0 : index > last ? last : index;
-    return enter(f, e, -1, tow__nested(e->primitive, e->params, (uint32_t)branch), in + 1);
+    return tow__nested(e->primitive, e->params, form->conditions + (uint32_t)branch);
 }
 
-static tow_status search_body(finder *f, const tow__equation *e, tow_array *const *in)
+static tow_status search_region(finder *f, const tow__equation *e, tow_array *const *in)
 {
-    return enter(f, e, -1, tow__nested(e->primitive, e->params, 0), in);
+    tow__region_form form;
+    if (!tow__region_of(e, &form)) return TOW_OK;
+    if (form.repeats) return search_loop(f, e, &form, in);
+    return enter(f, e, -1, find_branch(e, &form, in), in + form.lead);
 }
-
-static const struct {
-    const char *name;
-    tow_status (*search)(finder *f, const tow__equation *e, tow_array *const *in);
-} regions[] = {{"call", search_body}, {"remat", search_body}, {"custom_jvp", search_body}, {"custom_vjp", search_body},
-               {"cond", search_cond}, {"scan", search_scan},  {"while", search_while},     {"fori", search_fori}};
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
@@ -312,8 +303,7 @@ static tow_status run_equation(finder *f, const tow_graph *g, const tow__equatio
     if (status != TOW_OK) return status;
     const counts operands = count_all(in, e->n_in);
     if (!is_to_blame(f, operands, count_all(out, e->n_out))) return TOW_OK;
-    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
-        if (strcmp(regions[i].name, e->primitive->name) == 0) status = regions[i].search(f, e, in);
+    status = search_region(f, e, in);
     if (e->n_in > 0) blame(f, g, e, operands, in, out);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "src/autodiff/differentiate.h"
 #include "src/base/arithmetic.h"
+#include "src/graph/region.h"
 #include "src/ops/table.h"
 
 /* A residual while the report is made: its place in the order of the report. */
@@ -21,20 +22,20 @@ static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t
     return text;
 }
 
-/* "the argument x" of the whole graph (`whole`); in the body of a scan, what its input is. */
-static const char *input_text(tow__arena *arena, const tow_graph *whole, const tow__scan_params *scan, uint32_t index)
+/* "the argument x" of the whole graph (`whole`); in the body of a loop, what its input is. */
+static const char *input_text(tow__arena *arena, const tow_graph *whole, const tow__region_form *loop, uint32_t index)
 {
     enum {
         ROOM = 64
     };
-    if (!scan) {
+    if (!loop) {
         const char *name = argument_name(arena, whole, index);
         char *text = name ? tow__arena_alloc(arena, strlen(name) + ROOM, 1) : NULL;
         if (text) snprintf(text, strlen(name) + ROOM, "the argument %s", name);
         return text;
     }
     char *text = tow__arena_alloc(arena, ROOM, 1);
-    const int64_t carry = (int64_t)index - scan->consts, x = carry - scan->carry;
+    const int64_t carry = (int64_t)index - loop->consts, x = carry - loop->carry;
     if (!text) return NULL;
     if (carry < 0)
         snprintf(text, ROOM, "a constant of the loop");
@@ -60,7 +61,7 @@ static const char *equation_text(tow__arena *arena, const tow__equation *e)
 
 /* The input behind a value and moves of it, or the first equation that is no move. */
 static const char *value_text(tow__arena *arena, const tow_graph *whole, const tow_graph *g,
-                              const tow__scan_params *scan, uint32_t v)
+                              const tow__region_form *loop, uint32_t v)
 {
     while (g->vars[v].equation != TOW__INPUT) {
         const tow__equation *e = &g->equations[g->vars[v].equation];
@@ -69,42 +70,57 @@ static const char *value_text(tow__arena *arena, const tow_graph *whole, const t
     }
     uint32_t index = 0;
     while (g->inputs[index] != v) index++;
-    return input_text(arena, whole, scan, index);
+    return input_text(arena, whole, loop, index);
 }
 
-/* The value of a body behind result `output` of e: what a scan or a while stacks, or what the first branch puts into a
- * slot of a cond. False: e has no bodies, or the value is made of several. loop: becomes the numbers of a loop's
- * constants and carries. */
-static bool look_inside(const tow__equation *e, uint32_t output, const tow_graph **g, uint32_t *var,
-                        tow__scan_params *loop)
+/* The equation that makes value v of g, or NULL. */
+static const tow__equation *maker_of(const tow_graph *g, uint32_t v)
 {
-    *loop = (tow__scan_params){.body = NULL};
-    if (e->primitive == &tow__scan_p) {
-        *loop = *(const tow__scan_params *)e->params;
-        *g = loop->body;
+    return g->vars[v].equation == TOW__INPUT ? NULL : &g->equations[g->vars[v].equation];
+}
+
+/* The value of which a loop writes one row into a carry (while_partial.c), in *var. False: it does not. */
+static bool find_row(const tow_graph *body, uint32_t *var)
+{
+    const tow__equation *write = maker_of(body, *var);
+    const bool writes = write && write->primitive == &tow__dynamic_update_slice_p;
+    const tow__equation *reshape = writes ? maker_of(body, write->in[1]) : NULL;
+    if (!reshape || reshape->n_in != 1) return false;
+    *var = reshape->in[0];
+    return true;
+}
+
+/* The value of the first branch that puts something into result `output`. False: it is made of several. */
+static bool find_choice(const tow__equation *e, const tow__region_form *form, uint32_t output, const tow_graph **g,
+                        uint32_t *var)
+{
+    for (uint32_t k = form->conditions; k < form->conditions + form->branches; k++) {
+        *g = tow__nested(e->primitive, e->params, k);
         *var = (*g)->outputs[output];
-        return true;
-    }
-    if (e->primitive == &tow__while_p) {
-        const tow__while_params *p = e->params;
-        *loop = (tow__scan_params){.body = p->body, .consts = p->consts, .carry = e->n_out};
-        *g = p->body;
-        *var = (*g)->outputs[output];
-        const tow__equation *row =
-            (*g)->vars[*var].equation == TOW__INPUT ? NULL : &(*g)->equations[(*g)->vars[*var].equation];
-        bool stacks = row && row->primitive == &tow__dynamic_update_slice_p;
-        if (stacks) *var = (*g)->equations[(*g)->vars[row->in[1]].equation].in[0]; /* of the reshape that makes a row */
-        return stacks;
-    }
-    const tow__graphs *branches = &((const tow__cond_params *)e->params)->branches;
-    for (uint32_t k = 0; e->primitive == &tow__cond_p && k < branches->n; k++) {
-        *g = branches->v[k];
-        *var = (*g)->outputs[output];
-        if ((*g)->vars[*var].equation == TOW__INPUT) return false;
-        const tow_primitive *p = (*g)->equations[(*g)->vars[*var].equation].primitive;
-        if (p != &tow__empty_p) return p != &tow__concatenate_p;
+        const tow__equation *made = maker_of(*g, *var);
+        if (!made) return false;
+        if (made->primitive != &tow__empty_p) return made->primitive != &tow__concatenate_p;
     }
     return false;
+}
+
+/* The value of a body behind result `output` of e: what a loop stacks, or what the first branch puts into a slot of a
+ * choice. False: e has no bodies, or the value is made of several. form: becomes that of e. */
+static bool look_inside(const tow__equation *e, uint32_t output, const tow_graph **g, uint32_t *var,
+                        tow__region_form *form)
+{
+    if (!tow__region_of(e, form)) return false;
+    if (form->branches > 1) return find_choice(e, form, output, g, var);
+    *g = form->body;
+    *var = (*g)->outputs[output];
+    return !form->repeats || form->length != TOW__DATA_DECIDE || find_row(*g, var);
+}
+
+/* A region of which each branch has an answer of its own. */
+static bool is_choice(const tow__equation *e)
+{
+    tow__region_form form;
+    return tow__region_of(e, &form) && form.branches > 1;
 }
 
 /* Where the elements come from of what a move or a region makes: of a region, the value of its body, of the innermost
@@ -113,16 +129,16 @@ static const char *origin_of(tow__arena *arena, const tow_graph *whole, const to
                              bool *failed)
 {
     const tow__equation *e = &known->equations[known->vars[var].equation];
-    tow__scan_params loop, *around = NULL;
-    if (e->primitive->kind != TOW__REGION) {
+    tow__region_form form, *around = NULL;
+    if (!tow__is_region(e)) {
         const char *text = value_text(arena, whole, known, NULL, e->in[0]);
         *failed |= !text;
         return text;
     }
-    if (e->primitive == &tow__cond_p) return NULL; /* each branch has its own answer */
-    while (e->primitive->kind == TOW__REGION && e->primitive != &tow__cond_p) {
-        if (!look_inside(e, known->vars[var].index, &known, &var, &loop)) return NULL;
-        around = loop.body ? &loop : NULL;
+    if (is_choice(e)) return NULL;
+    while (tow__is_region(e) && !is_choice(e)) {
+        if (!look_inside(e, known->vars[var].index, &known, &var, &form)) return NULL;
+        around = form.repeats ? &form : NULL;
         if (known->vars[var].equation == TOW__INPUT) break;
         e = &known->equations[known->vars[var].equation];
     }
@@ -138,12 +154,12 @@ static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
 {
     const tow__equation *e = &g->equations[g->vars[var].equation];
     const tow_graph *inside = g;
-    tow__scan_params loop;
+    tow__region_form form;
     item->kind = TOW_RESIDUAL_OUTPUT;
     item->what = e->primitive->name;
     item->here = e->source.here;
     item->scope = e->source.scope;
-    while (e->primitive->kind == TOW__REGION && look_inside(e, inside->vars[var].index, &inside, &var, &loop)) {
+    while (tow__is_region(e) && look_inside(e, inside->vars[var].index, &inside, &var, &form)) {
         if (inside->vars[var].equation == TOW__INPUT) break;
         e = &inside->equations[inside->vars[var].equation];
     }
@@ -205,7 +221,7 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
             const tow__equation *made = &k->equations[k->vars[var].equation];
             explain(k, var, &e->item);
             const bool moves = made->primitive->kind == TOW__MOVE && made->n_in > 0;
-            const bool stacks = made->primitive->kind == TOW__REGION && e->item.kind == TOW_RESIDUAL_OUTPUT;
+            const bool stacks = tow__is_region(made) && e->item.kind == TOW_RESIDUAL_OUTPUT;
             bool failed = false;
             if (moves || stacks) e->item.of = origin_of(arena, g, k, var, &failed);
             if (failed) return TOW_OUT_OF_MEMORY;

@@ -20,7 +20,7 @@ enum {
 /* How the nested graphs of one equation are used. */
 typedef struct tow__region_form {
     const tow_graph *body;  /* the first graph that computes results */
-    uint32_t lead;          /* operands in front of those of the bodies, which decide what runs: an index, a count */
+    uint32_t lead;          /* operands in front of those of the bodies: the index of a choice, the count of a loop */
     uint32_t conditions;    /* graphs before `body`, with its inputs, that say whether one more iteration begins */
     uint32_t branches;      /* graphs from `body` on, of which one runs; further ones are rules */
     bool repeats;           /* a loop: an iteration hands its carries to the next one */

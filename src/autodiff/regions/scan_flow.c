@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "src/autodiff/regions/scan_flow.h"
+#include "src/graph/region.h"
 #include "src/ops/rules.h"
 
 void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow)
@@ -82,26 +83,20 @@ tow_value tow__scan_row(tow_value x, int64_t i)
     return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
 }
 
-static const tow_graph *body_of(const tow__equation *e)
-{
-    if (e->primitive == &tow__scan_p) return ((const tow__scan_params *)e->params)->body;
-    if (e->primitive == &tow__remat_p) return ((const tow__remat_params *)e->params)->body;
-    return NULL;
-}
-
 /* Contributions of operand i of equation e to the cotangent of its value. A region contributes what its body does,
- * and a loop contributes to a constant in every iteration. */
+ * and a loop contributes to a constant in every iteration. Of choices, and of loops whose iterations data decide, two are
+ * assumed. */
 static int operand_contributions(const tow__equation *e, uint32_t i)
 {
-    const tow_graph *body = body_of(e);
-    if (e->primitive == &tow__cond_p || e->primitive == &tow__fori_p) return 2; /* at most */
-    if (!body) return 1;
-    const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
-    if (p && i >= p->consts + p->carry) return 1;
-    int n = tow__contributions(body, body->inputs[i]);
-    for (uint32_t j = 0; j < body->n_outputs; j++)
-        if (body->outputs[j] == body->inputs[i]) n = 2;
-    return p && i < p->consts && p->length > 1 ? 2 * n : n;
+    tow__region_form form;
+    if (!tow__is_region(e) || !tow__region_of(e, &form)) return 1;
+    if (form.branches > 1 || form.length == TOW__DATA_DECIDE) return 2;
+    if (form.repeats && i >= form.lead + form.consts + form.carry) return 1;
+    const uint32_t input = form.body->inputs[i - form.lead];
+    int n = tow__contributions(form.body, input);
+    for (uint32_t j = 0; j < form.body->n_outputs; j++)
+        if (form.body->outputs[j] == input) n = 2;
+    return form.repeats && i < form.lead + form.consts && form.length > 1 ? 2 * n : n;
 }
 
 int tow__contributions(const tow_graph *g, uint32_t var)

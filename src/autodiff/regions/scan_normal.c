@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "src/autodiff/regions/scan_flow.h"
+#include "src/graph/region.h"
 #include "src/ops/rules.h"
 
 enum {
@@ -350,18 +351,23 @@ static void transpose_program(rewriting *w, const tow_graph *g)
     for (uint32_t i = 0; i < w->n_in; i++) r->dx[i] = w->first[i] == i ? dx[n++] : (tow_value){0};
 }
 
+/* How many copies of its bodies a region has once it is rewritten, at most: of a loop the first iterations, and one. */
+static double copies_of(const tow__equation *e)
+{
+    tow__region_form form;
+    if (!tow__region_of(e, &form) || !form.repeats || form.length == TOW__DATA_DECIDE) return 1;
+    const int64_t most = (int64_t)form.carry + 2;
+    return (double)(form.length < most ? form.length : most) + 1;
+}
+
 /* Equations of a graph once the loops in it are rewritten, at most. */
 static double rewritten_size(const tow_graph *g)
 {
     double size = g->n_equations;
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
-        const tow_graph *body = p                               ? p->body
-                                : e->primitive == &tow__remat_p ? ((const tow__remat_params *)e->params)->body
-                                                                : NULL;
-        double copies = p ? (double)(p->length < p->carry + 2 ? p->length : p->carry + 2) + 1 : 1;
-        if (body) size += copies * rewritten_size(body);
+        for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n; k++)
+            size += copies_of(e) * rewritten_size(tow__nested(e->primitive, e->params, k));
     }
     return size;
 }
