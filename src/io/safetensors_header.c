@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
-#include "src/io/file_calls.h"
 #include "src/io/json.h"
 #include "src/io/tensors.h"
 
@@ -484,42 +483,5 @@ tow_status tow__safetensors_read_header(tow_tensors *t)
 done:
     if (r.text) tow__free(t->ctx, r.text, r.length + 1, 1);
     if (r.checksums) tow__free(t->ctx, r.checksums, r.capacity, sizeof *r.checksums);
-    return status;
-}
-
-/* The index beside a path where there is no file, "PATH.index.json", if that is there: left in *index. */
-static tow_status find_index(tow_context *ctx, const char *path, tow__string *index)
-{
-    const tow__file_calls *calls = tow__calls(ctx);
-    struct stat info;
-    int result;
-    if (!path) return TOW_OK;
-    TOW__RETRY(result, calls->stat(path, &info));
-    if (result == 0) return TOW_OK;
-    if (errno != ENOENT) return tow__fail(ctx, TOW_IO_ERROR, "%s: cannot open for reading: %s", path, strerror(errno));
-    tow__string_add(index, "%s.index.json", path);
-    if (index->failed) return TOW_OUT_OF_MEMORY;
-    TOW__RETRY(result, calls->stat(index->text, &info));
-    if (result != 0) tow__string_free(index);
-    return TOW_OK;
-}
-
-tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors)
-{
-    tow_status status = tow_tensors_create(ctx, tensors);
-    bool is_index;
-    tow__string index;
-    if (status != TOW_OK) return status;
-    tow__string_init(&index, ctx);
-    TRY(find_index(ctx, path, &index));
-    TRY(tow__tensors_open_file(*tensors, index.text ? index.text : path));
-    TRY(tow__safetensors_is_index(&(*tensors)->files[0].input, &is_index));
-    TRY(is_index ? tow__safetensors_read_index(*tensors) : tow__safetensors_read_header(*tensors));
-done:
-    tow__string_free(&index);
-    if (status != TOW_OK) {
-        tow_tensors_free(*tensors);
-        *tensors = NULL;
-    }
     return status;
 }

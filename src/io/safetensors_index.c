@@ -26,17 +26,6 @@ typedef struct reader {
     bool seen_map;
 } reader;
 
-tow_status tow__safetensors_is_index(const tow__input_file *file, bool *is_index)
-{
-    uint64_t length = 0;
-    const size_t have = file->size < sizeof length ? (size_t)file->size : sizeof length;
-    *is_index = false;
-    tow_status status = tow__input_read(file, 0, &length, have);
-    /* A file of tensors begins with the length of its header, whose upper bytes are zeros. */
-    if (status == TOW_OK) *is_index = (length & 0xff) == '{' && (have < sizeof length || length >> 32 != 0);
-    return status;
-}
-
 /* The file of that name beside the index, opened if it is new. */
 static tow_status find_file(reader *r, const char *name, uint32_t *file)
 {

@@ -98,8 +98,6 @@ uint64_t tow__metadata_sum(const char *key, const char *value);
 tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors);
 /* Adds what the header of the one open file of a set, which is empty, says. */
 tow_status tow__safetensors_read_header(tow_tensors *tensors);
-/* True if the file begins as an index does, whose text then is all of it, and not as a safetensors file. */
-tow_status tow__safetensors_is_index(const tow__input_file *file, bool *is_index);
 /* Opens the files that the index, which is file 0 of the set, names, and adds what their headers say. */
 tow_status tow__safetensors_read_index(tow_tensors *tensors);
 /* Copies one tensor to `data` as `dtype`, to which its own converts, from its array or from the file, and compares it with

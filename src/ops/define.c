@@ -6,7 +6,6 @@
 #include <stdarg.h>
 
 #include "src/ops/rules.h"
-#include "tow/autodiff.h"
 
 typedef struct tow__definition {
     tow_primitive primitive;

@@ -227,7 +227,12 @@ static inline bool tow__in_arena(const tow_program *p, uint32_t s)
     return x->kind == TOW__S_ARENA && x->representative == s && x->first != TOW__NONE;
 }
 
-uint32_t tow__representative(const tow_program *p, uint32_t storage);
+/* The storage whose memory it is. */
+static inline uint32_t tow__representative(const tow_program *p, uint32_t storage)
+{
+    while (p->storages[storage].representative != storage) storage = p->storages[storage].representative;
+    return storage;
+}
 
 static inline size_t tow__round_up(size_t bytes)
 {
@@ -235,6 +240,15 @@ static inline size_t tow__round_up(size_t bytes)
 }
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
-void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
+static inline void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
+{
+    if (n < *capacity) return items;
+    uint32_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = tow__arena_alloc(arena, more, size);
+    if (!grown) return NULL;
+    if (n) memcpy(grown, items, n * size);
+    *capacity = more;
+    return grown;
+}
 
 #endif

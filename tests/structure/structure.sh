@@ -1,9 +1,12 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|types|tests|frames: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|types|homes|tests|frames: what no compiler checks about the sources.
 #
-# arrows: every include between folders of the library is in arrows.txt, and every entry there is used.
+# arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
+#         counts as a header of the folder that arrows.txt names first for it.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
 # types:  no two files define a type of one tow__ name.
+# homes:  functions are defined in the folder of the header that declares them, those of a public header in one of the
+#         folders that arrows.txt names for it.
 # tests:  every src/plan/FOLDER/NAME.c has the test tests/unit/plan/FOLDER/test_NAME.c, or the head comment of a test there
 #         names it in a line such as "Tests fuse.c, row_program.c.", with its folder if that is another one; unit tests are
 #         where the build looks for them.
@@ -22,23 +25,46 @@ sources() {
     find src data layers log transforms train weights -name '*.[ch]' -o -name '*.inc' | sort
 }
 
-# Lines "folder other", once each, for every include of a header of another folder.
+# Lines "folder other", once each, for every include of a header of another folder. The folder of src/plan/ir.h is plan,
+# that of layers/dense.c layers; arrows.txt says which folders a public header belongs to. tow.h, which includes all,
+# counts as none.
 includes() {
-    sources | while read -r file; do
-        from=$(echo "$file" | sed -E 's#^src/([a-z]+)/.*#\1#; s#^(data|layers|log|transforms|train|weights)/.*#\1#')
-        sed -n -E -e 's#^ *\# *include "src/([a-z]+)/.*#\1#p' -e 's#^ *\# *include "(data|layers|log|transforms|train|weights)/.*#\1#p' "$file" |
-            sed "s/^/$from /"
-    done | sort -u | awk '$1 != $2'
+    { sources; find include/tow -name '*.h' ! -name tow.h; } | sort | xargs awk '
+        function folder(path,   parts) {
+            split(path, parts, "/")
+            return parts[1] == "src" ? parts[2] : parts[1]
+        }
+        FILENAME ~ /arrows\.txt$/ {
+            if ($1 !~ /^tow\//) next
+            sub(/:/, "", $1)
+            first[$1] = $2
+            for (i = 2; i <= NF; i++) owns[$i, $1] = 1
+            next
+        }
+        FNR == 1 {
+            header = FILENAME
+            public = sub(/^include\//, "", header)
+            from = public ? first[header] : folder(FILENAME)
+        }
+        /^ *# *include "/ {
+            split($0, quoted, "\"")
+            to = quoted[2]
+            if (to == "tow/tow.h") next
+            if (to ~ /^tow\//) to = (from, to) in owns ? from : first[to]
+            else if (to ~ /^(src|data|layers|log|transforms|train|weights)\//) to = folder(to)
+            else next
+            if (to != from) print from, to
+        }' tests/structure/arrows.txt | sort -u
 }
 
 arrows() {
-    grep -v '^#' tests/structure/arrows.txt | sed 's/://' | while read -r from rest; do
+    grep -v -e '^#' -e '^tow/' tests/structure/arrows.txt | sed 's/://' | while read -r from rest; do
         for to in $rest; do echo "$from $to"; done
     done | sort -u
 }
 
-# Lines "name file" for every struct, union, enum and typedef that a file of the library defines with a name tow__...; an
-# announcement of a struct ("struct tow__x;", "typedef struct tow__x tow__x;") defines nothing.
+# Lines "name file" for every struct, union, enum and typedef that a file of the library defines with a name tow__...;
+# an announcement of a struct ("struct tow__x;", "typedef struct tow__x tow__x;") defines nothing.
 types() {
     sources | xargs awk '
         function define(rest) { if (match(rest, /tow__[a-z0-9_]+/)) print substr(rest, RSTART, RLENGTH), FILENAME }
@@ -47,6 +73,50 @@ types() {
         /^typedef .*\(\*?tow__[a-z0-9_]+\)\(/ { sub(/^[^(]*\(/, ""); define($0); next }
         /^typedef .*[ *]tow__[a-z0-9_]+(\[.*\])?;/ { sub(/.*[ *]tow__/, "tow__"); define($0); next }
         /^typedef .*[ *]tow__[a-z0-9_]+\(/ { sub(/\(.*/, ""); sub(/.*[ *]tow__/, "tow__"); define($0) }' | sort -u
+}
+
+# Lines "name folder" for every function with a name tow_... that is defined and not static.
+defined() {
+    sources | grep '\.c$' | xargs awk '
+        FNR == 1 { name = "" }
+        /^(static|typedef|#)/ { name = ""; next }
+        /^[a-z_].*[ *]tow_[a-z0-9_]+\(/ && !/=/ {
+            name = $0
+            sub(/\(.*/, "", name)
+            sub(/.*[ *]/, "", name)
+        }
+        name != "" && /;/ { name = "" }
+        name != "" && /^\{/ {
+            folder = FILENAME
+            sub("/[^/]*$", "", folder)
+            print name, folder
+            name = ""
+        }' | sort -u
+}
+
+# The same for every function that a header of the library declares, with the header behind it.
+declared() {
+    { sources | grep '\.h$'; find include/tow -name '*.h'; } | xargs awk '
+        FNR == 1 { name = "" }
+        /^(static|typedef|#)/ { name = ""; next }
+        /^([a-z_]|TOW_API).*[ *]tow_[a-z0-9_]+\(/ && !/=/ {
+            name = $0
+            match(name, /[ *]tow_[a-z0-9_]+\(/)
+            name = substr(name, RSTART + 1, RLENGTH - 2)
+        }
+        name != "" && /;/ {
+            folder = FILENAME
+            sub("/[^/]*$", "", folder)
+            print name, folder, FILENAME
+            name = ""
+        }' | sort -u
+}
+
+# Lines "folder header": public headers belong to these folders.
+owners() {
+    sed -n 's#^tow/#include/tow/#p' tests/structure/arrows.txt | sed 's/://' | while read -r header rest; do
+        for folder in $rest; do echo "$folder $header"; done
+    done
 }
 
 # The files that the head comments of the tests in tests/unit/plan name, one a line, relative to src/plan. An end of a comment
@@ -72,6 +142,15 @@ $new"
         unused=$(comm -13 "$found" "$allowed")
         [ -z "$unused" ] || fail "entries of tests/structure/arrows.txt that nothing uses any more; remove them:
 $unused"
+        arrows | tsort >/dev/null 2>&1 || fail "the entries of tests/structure/arrows.txt go round in a circle:
+$(arrows | tsort 2>&1 >/dev/null)"
+        for header in include/tow/*.h; do
+            [ "$header" = include/tow/tow.h ] || owners | grep -q " $header\$" ||
+                fail "tests/structure/arrows.txt does not say which folder $header belongs to"
+        done
+        for header in $(owners | sed 's/.* //' | sort -u); do
+            [ -f "$header" ] || fail "tests/structure/arrows.txt names $header, which is not there"
+        done
         ;;
     names)
         compares=$(sources | grep -E '^src/(plan|run|kernels)/' | xargs grep -n 'strn*cmp(' |
@@ -86,6 +165,30 @@ $compares"
             END { for (name in n) if (n[name] > 1) print name ":" files[name] }' | sort)
         [ -z "$twice" ] || fail "types of one name; give each its own:
 $twice"
+        ;;
+    homes)
+        # What inverts that on purpose: tables of primitives, which operations fill and graphs ask; kernels of fused
+        # expressions, which have one header for two folders; the search for a budget, which compiles; the text of
+        # functions, which passes ask for.
+        turned='host_find|primitive_find|primitive_defined|fused_reduce_pieces|kernel_tile|compile_with_budget'
+        turned="$turned|string_add_function"
+        found=$(mktemp) where=$(mktemp) owned=$(mktemp)
+        trap 'rm -f "$found" "$where" "$owned"' EXIT
+        declared >"$found"
+        defined >"$where"
+        owners >"$owned"
+        [ -s "$found" ] && [ -s "$where" ] || fail "no functions found: is $root the checkout?"
+        away=$(awk '
+            FILENAME == ARGV[1] { owns[$1, $2] = 1; next }
+            FILENAME == ARGV[2] { home[$1] = $2; next }
+            $1 in home && home[$1] != $2 {
+                folder = home[$1]
+                sub(/^src\//, "", folder)
+                sub(/\/.*/, "", folder)
+                if (!((folder, $3) in owns)) print $1 ": declared in " $3 ", defined in " home[$1]
+            }' "$owned" "$where" "$found" | grep -v -E "^tow__($turned):")
+        [ -z "$away" ] || fail "functions that are not defined in the folder of their header:
+$away"
         ;;
     tests)
         named=$(named)
@@ -113,6 +216,6 @@ $inlined"
         [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
 $raw"
         ;;
-    *) fail "expected arrows, names, types, tests or frames, found '$2'" ;;
+    *) fail "expected arrows, names, types, homes, tests or frames, found '$2'" ;;
 esac
 exit "$failed"

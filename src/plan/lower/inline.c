@@ -12,17 +12,6 @@
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
 
-void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
-{
-    if (n < *capacity) return items;
-    uint32_t more = *capacity ? 2 * *capacity : 16;
-    void *grown = tow__arena_alloc(arena, more, size);
-    if (!grown) return NULL;
-    if (n) memcpy(grown, items, n * size);
-    *capacity = more;
-    return grown;
-}
-
 /* A float type of 16 bits among operands and results; TOW_DTYPE_COUNT: there is none. */
 static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
 {

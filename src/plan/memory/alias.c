@@ -6,12 +6,6 @@
 #include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
 
-uint32_t tow__representative(const tow_program *p, uint32_t storage)
-{
-    while (p->storages[storage].representative != storage) storage = p->storages[storage].representative;
-    return storage;
-}
-
 static void set_lifetimes(tow_program *p, const tow__liveness *l)
 {
     for (uint32_t i = 0; i < l->n; i++) {
