@@ -10,13 +10,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "limits.h"
 #include "watch.h"
 
 enum {
     LEAST_STEPS = 5,
     MOST_STEPS = 100000
 };
+
+#define PROBED         0.05 /* share of the time in which the sustained peak is measured */
+#define BETWEEN_PROBES 0.1  /* seconds */
 
 double bench_now(void)
 {
@@ -154,18 +156,29 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Measures the sustained peak for a part of the time since `last`; returns when that ended. */
+static double probe_between(bench *b, double last)
+{
+    const double elapsed = bench_now() - last;
+    if (elapsed < BETWEEN_PROBES) return last;
+    bench_sustained_add(&b->sustained, (int)b->threads, bench_best_isa(), false, PROBED * elapsed);
+    return bench_now();
+}
+
 void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls)
 {
     int64_t most = b->steps > 0 ? b->steps : MOST_STEPS, n = 0;
-    double *seconds = malloc((size_t)most * sizeof *seconds), start = bench_now();
+    double *seconds = malloc((size_t)most * sizeof *seconds), start = bench_now(), probed;
     if (!seconds) bench_fail("%s: out of memory", b->workload);
     for (int i = 0; i < 2; i++) bench_check(b, step(user));
     const bench_watch watch = bench_watch_start();
+    probed = bench_now();
     for (double end = bench_now() + (double)b->seconds; n < most; n++) {
         start = bench_now();
         if (b->steps == 0 && n >= LEAST_STEPS && start > end) break;
         bench_check(b, step(user));
         seconds[n] = (bench_now() - start) / (double)calls;
+        probed = probe_between(b, probed);
     }
     bench_watch_stop(&watch, &b->others, &b->steal);
     qsort(seconds, (size_t)n, sizeof *seconds, compare);
@@ -223,6 +236,9 @@ int bench_finish(bench *b, double flops)
     bench_set(b, "rss_before", json_integer((json_int_t)b->rss_before));
     double again = bench_peak_gflops((int)b->threads, bench_best_isa());
     if (again > b->peak) b->peak = again;
+    if (b->sustained.seconds == 0)
+        bench_sustained_add(&b->sustained, (int)b->threads, bench_best_isa(), false, PROBED * BETWEEN_PROBES);
+    const double sustained = b->sustained.seconds > 0 ? b->sustained.gflop / b->sustained.seconds : 0;
     if (b->repeated > 0) {
         bench_set(b, "steps", json_integer(b->repeated));
         bench_set(b, "median_seconds", json_real(b->median));
@@ -234,8 +250,9 @@ int bench_finish(bench *b, double flops)
     if (b->repeated > 0 && flops > 0) {
         bench_set(b, "gflop", json_real(flops * 1e-9));
         bench_set(b, "gflops", json_real(flops * 1e-9 / b->fastest));
-        if (b->peak > 0) bench_set(b, "share_of_peak", json_real(flops * 1e-9 / b->fastest / b->peak));
+        if (sustained > 0) bench_set(b, "share_of_peak", json_real(flops * 1e-9 / b->median / sustained));
     }
+    if (sustained > 0) bench_set(b, "sustained_gflops", json_real(sustained));
     bench_set(b, "peak_gflops", json_real(b->peak));
     bench_set(b, "peak_isa", json_string(bench_isa_name(bench_best_isa())));
     bench_set(b, "describe", json_string(describe));

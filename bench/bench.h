@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "limits.h"
 #include "tow/tow.h"
 
 /* One option "--name": exactly one of number (takes a whole number), text (takes a word) and flag is set. */
@@ -33,12 +34,13 @@ typedef struct bench {
     int64_t seconds;   /* --seconds, default 3 */
     const char *trace; /* --trace: file for the trace of one more step; NULL: none, or it has been written */
     tow_context *context;
-    double peak;            /* GFLOP/s, measured before and after the workload: the better one */
-    size_t rss_before;      /* resident bytes before the workload is built */
-    size_t footprint;       /* bytes of inputs and outputs; 0: the bandwidth of copying so many is not measured */
-    double moved;           /* bytes that the work reads and writes at least; by default footprint */
-    double median, fastest; /* seconds per step */
-    double others, steal;   /* shares of the CPUs that others and the hypervisor took during the timed steps */
+    double peak;               /* GFLOP/s, measured before and after the workload: the better one */
+    bench_sustained sustained; /* the same between timed steps, a twentieth of their time */
+    size_t rss_before;         /* resident bytes before the workload is built */
+    size_t footprint;          /* bytes of inputs and outputs; 0: the bandwidth of copying so many is not measured */
+    double moved;              /* bytes that the work reads and writes at least; by default footprint */
+    double median, fastest;    /* seconds per step */
+    double others, steal;      /* shares of the CPUs that others and the hypervisor took during the timed steps */
     int64_t repeated;
     json_t *json; /* what bench_finish prints; programs add to it */
 } bench;
@@ -48,13 +50,15 @@ double bench_now(void); /* seconds */
 /* options ends with a NULL name; --threads, --steps, --seconds and --trace are understood by all programs. Without a
  * step there is no trace: asking for one is an error then. */
 void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options);
-/* Two calls to warm up, then timed ones. `calls`: steps that one call of `step` makes (small ones are timed in groups). */
+/* Two calls to warm up, then timed ones, between which the sustained peak is measured. `calls`: steps that one call of `step`
+ * makes (small ones are timed in groups). */
 void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls);
 /* With --trace, runs `step`, which records one more step and writes its trace to the file. */
 void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *user);
 /* The same for one more run of a program. */
 void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow_array **outputs);
-/* flops 0: no rates. Returns the exit status. */
+/* flops: of one step; 0: no rates. Prints them as a share of the sustained peak, both as medians or means: a machine that
+ * others use is as slow for one as for the other. Returns the exit status. */
 int bench_finish(bench *b, double flops);
 
 /* Ends the program with the context's error if status is not TOW_OK. */

@@ -7,6 +7,7 @@ text of the error that it ended with.
 import statistics
 
 DISTURBED = 0.05  # share of the CPUs taken by others and the hypervisor, or loss of the calibration loop, that counts
+SLOWED = 0.1  # loss of the calibration loop against its best millisecond up to which the machine was quiet
 QUIET = 0.05  # share of disturbed runs up to which the machine was quiet
 CONTENDER = 1.25  # a command of a peer that takes longer than this times the best peer's is not repeated
 
@@ -40,13 +41,14 @@ def summary(runs, kind):
 def share(runs, limit):
     """The median over processes of the share of the limit that the same process measured; None where it measured none.
 
-    peak: useful flops of the best step over the peak of multiply-adds. memory: bytes that the work moves at least in the best
+    peak: useful flops of the median step over the peak of multiply-adds that the threads sustained between steps, because a
+    machine with neighbours reaches its best for an instant, but not for a step. memory: bytes that the work moves at least in the best
     step, over the bandwidth of copying arrays of that size.
     """
     shares = []
     for run in runs:
-        if limit == "peak" and run.get("gflop") and run.get("peak_gflops"):
-            shares.append(run["gflop"] / run["min_seconds"] / run["peak_gflops"])
+        if limit == "peak" and run.get("gflop") and run.get("sustained_gflops"):
+            shares.append(run["gflop"] / run["median_seconds"] / run["sustained_gflops"])
         elif limit == "memory" and run.get("gbyte") and run.get("copy_gbytes"):
             shares.append(run["gbyte"] / run["min_seconds"] / run["copy_gbytes"])
     return statistics.median(shares) if shares else None
@@ -76,9 +78,12 @@ def conditions(results):
     disturbed = sum(is_disturbed(run, best) for run in runs)
     kinds = {kind: [run[kind] for run in runs if kind in run] for kind in ("load", "others", "steal")}
     figures = {kind: {"mean": statistics.fmean(found), "most": max(found)} for kind, found in kinds.items() if found}
+    quiet = disturbed <= QUIET * len(runs)
     if speeds:
-        figures["calibration"] = {"least": min(speeds), "median": statistics.median(speeds), "most": best}
-    return figures | {"runs": len(runs), "disturbed": disturbed, "quiet": disturbed <= QUIET * len(runs)}
+        burst = max([best] + [run["calibration_best"] for run in runs if run.get("calibration_best")])
+        figures["calibration"] = {"least": min(speeds), "median": statistics.median(speeds), "most": best, "burst": burst}
+        quiet = quiet and figures["calibration"]["median"] >= (1 - SLOWED) * burst
+    return figures | {"runs": len(runs), "disturbed": disturbed, "quiet": quiet}
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@
 enum {
     MOST_THREADS = 1024,
     BURSTS = 24,
-    CHAINS = 14 /* independent sums: more than latency times units of any CPU so far */
+    PEAK_ROUNDS = 250000,    /* of one burst: about a millisecond */
+    CACHED_BYTES = 24 << 10, /* three quarters of the smallest first-level cache */
+    CHAINS = 14              /* independent sums: more than latency times units of any CPU so far */
 };
 
 #define REPEAT14(X)                                                                                                    \
@@ -50,55 +52,44 @@ enum {
 #endif
 #define DECLARE(j) lanes s##j = start;
 #define KEEP(j)    IN_REGISTER(s##j);
-
-static int plain_rounds(int64_t rounds)
-{
-    typedef float lanes __attribute__((vector_size(16)));
-    lanes start = {0}, a = {1.0f, 1.0f, 1.0f, 1.0f}, b = {1e-30f, 1e-30f, 1e-30f, 1e-30f};
-    REPEAT14(DECLARE)
-    for (int64_t i = 0; i < rounds; i++) {
-#define X(j)                                                                                                           \
-    s##j = s##j * a + b;                                                                                               \
+#define IN_REGISTERS(j)                                                                                                \
+    s##j = MULTIPLY_ADD(s##j, a, b);                                                                                   \
     KEEP(j)
-        REPEAT14(X)
-#undef X
+#define IN_CACHE(j) x[j] = MULTIPLY_ADD(x[j], a, b);
+
+/* `rounds` on vectors of n floats, in registers or in the first-level cache, from which each is read and to which it is
+ * written. */
+#define DEFINE_ROUNDS(name, target, lanes_type, n)                                                                     \
+    target static int name(int64_t rounds, bool cached)                                                                \
+    {                                                                                                                  \
+        typedef lanes_type lanes;                                                                                      \
+        enum {                                                                                                         \
+            VECTORS = CACHED_BYTES / (4 * (n)) / CHAINS * CHAINS                                                       \
+        };                                                                                                             \
+        lanes start = {0}, a = start + 1.0f, b = start + 1e-30f, all[VECTORS] = {start};                               \
+        REPEAT14(DECLARE)                                                                                              \
+        for (int64_t i = 0; i < rounds && !cached; i++) { REPEAT14(IN_REGISTERS) }                                     \
+        for (int64_t i = 0; i < rounds && cached;)                                                                     \
+            for (lanes *x = all; x < all + VECTORS && i < rounds; x += CHAINS, i++) {                                  \
+                REPEAT14(IN_CACHE)                                                                                     \
+                __asm__ volatile("" : : "r"(x) : "memory"); /* nothing is left out */                                  \
+            }                                                                                                          \
+        REPEAT14(KEEP)                                                                                                 \
+        return CHAINS * (n)*2;                                                                                         \
     }
-    REPEAT14(KEEP)
-    return CHAINS * 4 * 2;
-}
+
+typedef float plain_lanes __attribute__((vector_size(16)));
+#define MULTIPLY_ADD(s, a, b) ((s) * (a) + (b))
+DEFINE_ROUNDS(plain_rounds, , plain_lanes, 4)
+#undef MULTIPLY_ADD
 
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static int avx2_rounds(int64_t rounds)
-{
-    typedef __m256 lanes;
-    lanes start = _mm256_setzero_ps(), a = _mm256_set1_ps(1.0f), b = _mm256_set1_ps(1e-30f);
-    REPEAT14(DECLARE)
-    for (int64_t i = 0; i < rounds; i++) {
-#define X(j)                                                                                                           \
-    s##j = _mm256_fmadd_ps(s##j, a, b);                                                                                \
-    KEEP(j)
-        REPEAT14(X)
-#undef X
-    }
-    REPEAT14(KEEP)
-    return CHAINS * 8 * 2;
-}
-
-__attribute__((target("avx512f"))) static int avx512_rounds(int64_t rounds)
-{
-    typedef __m512 lanes;
-    lanes start = _mm512_setzero_ps(), a = _mm512_set1_ps(1.0f), b = _mm512_set1_ps(1e-30f);
-    REPEAT14(DECLARE)
-    for (int64_t i = 0; i < rounds; i++) {
-#define X(j)                                                                                                           \
-    s##j = _mm512_fmadd_ps(s##j, a, b);                                                                                \
-    KEEP(j)
-        REPEAT14(X)
-#undef X
-    }
-    REPEAT14(KEEP)
-    return CHAINS * 16 * 2;
-}
+#define MULTIPLY_ADD _mm256_fmadd_ps
+DEFINE_ROUNDS(avx2_rounds, __attribute__((target("avx2,fma"))), __m256, 8)
+#undef MULTIPLY_ADD
+#define MULTIPLY_ADD _mm512_fmadd_ps
+DEFINE_ROUNDS(avx512_rounds, __attribute__((target("avx512f"))), __m512, 16)
+#undef MULTIPLY_ADD
 
 bench_isa bench_best_isa(void)
 {
@@ -107,18 +98,18 @@ bench_isa bench_best_isa(void)
     return tow__has_avx2() ? BENCH_AVX2 : BENCH_PLAIN;
 }
 
-static int rounds_of(bench_isa isa, int64_t rounds)
+static int rounds_of(bench_isa isa, int64_t rounds, bool cached)
 {
-    if (isa == BENCH_AVX512) return avx512_rounds(rounds);
-    return isa == BENCH_AVX2 ? avx2_rounds(rounds) : plain_rounds(rounds);
+    if (isa == BENCH_AVX512) return avx512_rounds(rounds, cached);
+    return isa == BENCH_AVX2 ? avx2_rounds(rounds, cached) : plain_rounds(rounds, cached);
 }
 #else
 bench_isa bench_best_isa(void) { return BENCH_PLAIN; }
 
-static int rounds_of(bench_isa isa, int64_t rounds)
+static int rounds_of(bench_isa isa, int64_t rounds, bool cached)
 {
     (void)isa;
-    return plain_rounds(rounds);
+    return plain_rounds(rounds, cached);
 }
 #endif
 
@@ -131,10 +122,14 @@ const char *bench_isa_name(bench_isa isa)
 
 typedef struct probe {
     pthread_barrier_t barrier;
-    double work;    /* of one thread in one burst: flops or bytes */
+    double work; /* of one thread in one burst: flops or bytes */
+    int bursts;
     double fastest; /* seconds of the best burst */
+    double rate;    /* the rates of all threads in all bursts together, waiting for each other left out */
+    double seconds; /* of the slowest thread in all bursts */
     bench_isa isa;
     int64_t rounds;
+    bool cached;  /* arithmetic: in the first-level cache, not in registers */
     size_t bytes; /* per thread; 0: arithmetic */
     bool copies;
 } probe;
@@ -142,6 +137,7 @@ typedef struct probe {
 typedef struct worker {
     probe *p;
     bool leads;
+    double busy; /* seconds in bursts, without waiting for others */
     char *source, *target;
 } worker;
 
@@ -158,7 +154,7 @@ static void read_all(const char *source, size_t bytes)
 static void burst(const worker *w)
 {
     const probe *p = w->p;
-    if (p->bytes == 0) rounds_of(p->isa, p->rounds);
+    if (p->bytes == 0) rounds_of(p->isa, p->rounds, p->cached);
     for (int64_t i = 0; p->bytes > 0 && i < p->rounds; i++) {
         if (p->copies)
             memcpy(w->target, w->source, p->bytes);
@@ -170,11 +166,12 @@ static void burst(const worker *w)
 
 static void *work(void *argument)
 {
-    const worker *w = argument;
-    for (int i = 0; i < BURSTS; i++) {
+    worker *w = argument;
+    for (int i = 0; i < w->p->bursts; i++) {
         pthread_barrier_wait(&w->p->barrier);
         double start = bench_now();
         burst(w);
+        w->busy += bench_now() - start;
         pthread_barrier_wait(&w->p->barrier);
         double seconds = bench_now() - start;
         if (w->leads && seconds < w->p->fastest) w->p->fastest = seconds;
@@ -205,6 +202,10 @@ static double measure(probe *p, int threads)
         if (pthread_create(&others[made], NULL, work, &workers[made]) != 0) abort(); /* the rest would wait for ever */
     if (fine) work(&workers[0]);
     for (int i = 1; fine && i < made; i++) pthread_join(others[i], NULL);
+    for (int i = 0; fine && i < threads; i++) {
+        p->rate += p->work * p->bursts / workers[i].busy;
+        if (workers[i].busy > p->seconds) p->seconds = workers[i].busy;
+    }
     for (int i = 0; workers && i < threads; i++) {
         free(workers[i].source);
         free(workers[i].target);
@@ -217,16 +218,33 @@ static double measure(probe *p, int threads)
 
 double bench_peak_gflops(int threads, bench_isa isa)
 {
-    const int64_t rounds = 250000;
-    probe p = {.isa = isa, .rounds = rounds};
-    p.work = (double)rounds * rounds_of(isa, 1);
+    probe p = {.isa = isa, .rounds = PEAK_ROUNDS, .bursts = BURSTS};
+    p.work = (double)PEAK_ROUNDS * rounds_of(isa, 1, false);
     return measure(&p, threads) * 1e-9;
+}
+
+void bench_sustained_add(bench_sustained *sum, int threads, bench_isa isa, bool cached, double seconds)
+{
+    const double start = bench_now();
+    probe p = {.isa = isa, .rounds = PEAK_ROUNDS, .cached = cached, .bursts = 1};
+    p.work = (double)PEAK_ROUNDS * rounds_of(isa, 1, false);
+    /* The first burst does not count: idle threads of a pool may not have gone to sleep yet. */
+    if (measure(&p, threads) == 0) return;
+    const double left = seconds - (bench_now() - start);
+    probe rest = {.isa = isa, .rounds = PEAK_ROUNDS, .cached = cached, .work = p.work};
+    rest.bursts = 1 + (int)(left > 0 ? left / p.fastest : 0);
+    const double best = 1e-9 * measure(&rest, threads);
+    if (best == 0) return;
+    if (best > sum->best) sum->best = best;
+    sum->seconds += rest.seconds;
+    sum->gflop += 1e-9 * rest.rate * rest.seconds;
 }
 
 static double bandwidth(int threads, size_t bytes, bool copies)
 {
     const size_t least = (size_t)32 << 20; /* per burst, so that the barriers do not count */
-    probe p = {.bytes = bytes, .copies = copies, .rounds = bytes < least ? (int64_t)(least / bytes) : 1};
+    probe p = {
+        .bytes = bytes, .copies = copies, .bursts = BURSTS, .rounds = bytes < least ? (int64_t)(least / bytes) : 1};
     p.work = (copies ? 2.0 : 1.0) * (double)bytes * (double)p.rounds;
     return bytes >= 64 && bytes % 64 == 0 ? measure(&p, threads) * 1e-9 : 0;
 }

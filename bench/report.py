@@ -77,7 +77,7 @@ def quiet_sentence(quiet):
     speeds = quiet.get("calibration")
     if speeds:
         parts.append(f"the calibration loop ran at {speeds['least']:.0f} to {speeds['most']:.0f} GFLOP/s, in the median at "
-                     f"{speeds['median']:.0f}")
+                     f"{speeds['median']:.0f}, and in its best millisecond at {speeds['burst']:.0f}")
     if "load" in quiet:
         parts.append(f"the load was {quiet['load']['mean']:.1f} (at most {quiet['load']['most']:.1f})")
     return f"{verdict}: {'; '.join(parts)}."

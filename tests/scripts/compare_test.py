@@ -44,7 +44,7 @@ class Summary(unittest.TestCase):
 
 class Share(unittest.TestCase):
     def test_peak_is_that_of_the_same_process(self):
-        slow, fast = runs(2.0, gflop=60.0, peak_gflops=50.0), runs(1.0, gflop=60.0, peak_gflops=100.0)
+        slow, fast = runs(1.5, median=2.0, gflop=60.0, sustained_gflops=50.0), runs(1.0, gflop=60.0, sustained_gflops=100.0)
         self.assertAlmostEqual(figures.share(slow + fast, "peak"), 0.6)  # in each of them, whatever the clock
 
     def test_bandwidth_is_that_of_the_same_process(self):
@@ -53,7 +53,7 @@ class Share(unittest.TestCase):
 
     def test_nothing_known(self):
         self.assertIsNone(figures.share(runs(1.0), "peak"))
-        self.assertIsNone(figures.share(runs(1.0, gflop=1.0, peak_gflops=1.0), "none"))
+        self.assertIsNone(figures.share(runs(1.0, gflop=1.0, sustained_gflops=1.0), "none"))
 
 
 class Settled(unittest.TestCase):
@@ -97,6 +97,12 @@ class Quiet(unittest.TestCase):
             self.assertEqual((found["quiet"], found["disturbed"]), (False, 1), trouble)
             self.assertIn("**The machine was not quiet**: 1 of 2 processes", report.quiet_sentence(found))
 
+    def test_a_neighbour_on_the_same_cores(self):
+        slowed = {"own": runs(1.0, calibration=62.0, calibration_best=100.0), "torch": runs(2.0, calibration=63.0)}
+        found = figures.conditions(slowed)
+        self.assertEqual((found["quiet"], found["disturbed"]), (False, 0))
+        self.assertIn("62 to 63 GFLOP/s, in the median at 62, and in its best millisecond at 100", report.quiet_sentence(found))
+
     def test_ticks_of_the_allowed_cpus(self):
         stat = "cpu 1 2 3 4\ncpu0 100 10 20 500 9 1 2 7 0 0\ncpu1 1 1 1 1 1 1 1 1 1 1\ncpu10 5 0 0 0\nintr 12 0\n"
         self.assertEqual(common.cpu_ticks(stat, {0}), (133, 7))
@@ -113,7 +119,7 @@ class Quiet(unittest.TestCase):
 
 class Evaluate(unittest.TestCase):
     def test_ratio_to_the_best_peer(self):
-        results = {"own": runs(1.0, median=1.2, gflop=50.0, peak_gflops=100.0), "jax a": runs(4.0),
+        results = {"own": runs(1.0, median=1.2, gflop=60.0, sustained_gflops=100.0), "jax a": runs(4.0),
                    "jax b": runs(2.0, median=2.5), "torch": runs(2.2, median=2.4)}
         found = figures.evaluate(row(), results)
         self.assertAlmostEqual(found["ratio"], 0.5)
@@ -131,7 +137,7 @@ class Evaluate(unittest.TestCase):
         self.assertIn("| 1 | work | 1000 ms | not measured | not measured |  |  |  | 10 % |  |", report.table([found]))
 
     def test_bytes_have_neither_spread_nor_share(self):
-        own = [{"planned": {"temporary": 2**20}, "gflop": 1.0, "peak_gflops": 1.0, "min_seconds": 1.0}]
+        own = [{"planned": {"temporary": 2**20}, "gflop": 1.0, "sustained_gflops": 1.0, "median_seconds": 1.0}]
         found = figures.evaluate(row(value="temporary", peers={"JAX": ["jax"]}), {"own": own, "jax": own})
         self.assertIn("| 1 | work | 1.0 MiB | 1.0 MiB |  |  | 1 | 1 |  |  |", report.table([found]))
 
