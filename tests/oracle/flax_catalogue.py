@@ -1,4 +1,4 @@
-"""Writes golden/flax_catalogue.txt: the layers of include/tow/layers.h from Conv on as Flax computes them, one line each:
+"""Writes golden/flax_catalogue.txt: the layers of include/tow/layers.h as Flax computes them, one line each:
 
     case dtype what shape values...
 
@@ -144,6 +144,16 @@ def depth_to_space(x, b, c):
 
 
 CASES = {
+    "dense": (layer(lambda name: nn.Dense(6, name=name)), (3, 5)),
+    "general": (layer(lambda name: nn.DenseGeneral((3, 2), axis=(-1,), batch_dims=(0,), name=name)), (2, 4, 5)),
+    "general_order": (layer(lambda name: nn.DenseGeneral((3, 2), axis=(-1, 1), name=name)), (2, 4, 4)),
+    "general_batch_order": (layer(lambda name: nn.DenseGeneral(5, axis=(-1, 2), batch_dims=(0,), name=name)), (2, 3, 4, 4)),
+    "mlp": (layer(lambda name: MLP((7, 6, 4), name=name)), (3, 5)),
+    "layer_norm": (layer(lambda name: nn.LayerNorm(use_fast_variance=False, name=name)), (3, 9)),
+    "rms_norm": (layer(lambda name: nn.RMSNorm(name=name)), (3, 9)),
+    "attention": (layer(lambda name: nn.MultiHeadDotProductAttention(2, name=name)), (2, 5, 8)),
+    "block": (layer(lambda name: Block(2, 16, name=name)), (2, 5, 8)),
+    "block_open": (layer(lambda name: Block(4, 12, causal=False, name=name)), (1, 4, 8)),
     "conv": (conv(5, (3, 3)), (2, 6, 5, 3)),
     "conv_1d": (conv(4, (3,), use_bias=False), (2, 7, 3)),
     "conv_3d": (conv(2, (2, 3, 2), strides=(1, 2, 1)), (1, 3, 4, 3, 2)),
@@ -238,18 +248,7 @@ TORCH = {
     "adaptive_max": (torch.nn.functional.adaptive_max_pool2d, (2, 3), (2, 5, 4, 2)),
     "adaptive_max_3d": (torch.nn.functional.adaptive_max_pool3d, (2, 1, 2), (1, 3, 2, 5, 2)),
 }
-
-# Cases whose f32 is in flax_forward.py.
-DOUBLE_ONLY = {
-    "dense": (layer(lambda name: nn.Dense(6, name=name)), (3, 5)),
-    "general": (layer(lambda name: nn.DenseGeneral((3, 2), axis=(-1,), batch_dims=(0,), name=name)), (2, 4, 5)),
-    "mlp": (layer(lambda name: MLP((7, 6, 4), name=name)), (3, 5)),
-    "layer_norm": (layer(lambda name: nn.LayerNorm(use_fast_variance=False, name=name)), (3, 9)),
-    "rms_norm": (layer(lambda name: nn.RMSNorm(name=name)), (3, 9)),
-    "attention": (layer(lambda name: nn.MultiHeadDotProductAttention(2, name=name)), (2, 5, 8)),
-    "block": (layer(lambda name: Block(2, 16, name=name)), (2, 5, 8)),
-}
-DOUBLE = """layer_norm_axes conv_local layer_norm_fast rms_norm_axes group_norm_axes batch_norm_fast conv conv_circular conv_explicit conv_mask conv_transpose conv_transpose_circular pool_max pool_avg space_to_depth
+DOUBLE = """dense general mlp layer_norm rms_norm attention block layer_norm_axes conv_local layer_norm_fast rms_norm_axes group_norm_axes batch_norm_fast conv conv_circular conv_explicit conv_mask conv_transpose conv_transpose_circular pool_max pool_avg space_to_depth
 batch_norm batch_norm_mask group_norm group_norm_mask instance_norm instance_norm_rows prelu weight_norm spectral_norm einsum adaptive_avg adaptive_max""".split()
 
 
@@ -319,8 +318,8 @@ def write_torch(file, name, function, size, shape, dtype):
 def main():
     file = File("flax_catalogue.txt")
     for dtype in ("f32", "f64"):
-        for name, (model, shape) in (CASES | (DOUBLE_ONLY if dtype == "f64" else {})).items():
-            if dtype == "f64" and name not in DOUBLE and name not in DOUBLE_ONLY:
+        for name, (model, shape) in CASES.items():
+            if dtype == "f64" and name not in DOUBLE:
                 continue
             write_flax(file, name, model, shape, dtype)
         for name, (f, size, shape) in TORCH.items():

@@ -1,5 +1,7 @@
 /* The layers: initial values, outputs, gradients and running statistics against Flax and PyTorch
- * (tests/oracle/flax_catalogue.py), and the same bits under remat, vmap and scan. */
+ * (tests/oracle/flax_catalogue.py), and the same bits under remat, vmap and scan.
+ * Tests batch_norm.c, conv.c, conv_local.c, conv_transpose.c, convolution.c, dense.c, dense_general.c, einsum.c,
+ * group_norm.c, layer.c, mlp.c, norm.c, pool.c, prelu.c, space_to_depth.c, statistics.c, transforms/weight_norm.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,11 +53,15 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
 #define CASE(text, layer, ...) MASKED(text, layer, 0, LIST(0), __VA_ARGS__)
     CASE("dense", TOW_DENSE(.features = 6), 3, 5)
     CASE("general", TOW_DENSE_GENERAL(.features = {3, 2}, .n_batch_dims = 1), 2, 4, 5)
+    CASE("general_order", TOW_DENSE_GENERAL(.features = {3, 2}, .n_axes = 2, .axes = {-1, 1}), 2, 4, 4)
+    CASE("general_batch_order", TOW_DENSE_GENERAL(.features = {5}, .n_axes = 2, .axes = {-1, 2}, .n_batch_dims = 1), 2,
+         3, 4, 4)
     CASE("mlp", TOW_MLP(.features = {7, 6, 4}), 3, 5)
     CASE("layer_norm", TOW_LAYER_NORM(), 3, 9)
     CASE("rms_norm", TOW_RMS_NORM(), 3, 9)
     CASE("attention", TOW_MULTI_HEAD_ATTENTION(.heads = 2), 2, 5, 8)
     CASE("block", TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 16, .causal = true), 2, 5, 8)
+    CASE("block_open", TOW_TRANSFORMER_BLOCK(.heads = 4, .mlp_features = 12), 1, 4, 8)
     CASE("conv", TOW_CONV(.features = 5, .kernel_size = {3, 3}), 2, 6, 5, 3)
     CASE("conv_1d", TOW_CONV(.features = 4, .kernel_size = {3}, .no_bias = true), 2, 7, 3)
     CASE("conv_3d", TOW_CONV(.features = 2, .kernel_size = {2, 3, 2}, .strides = {1, 2, 1}), 1, 3, 4, 3, 2)

@@ -1,6 +1,5 @@
-/* Equality with Flax: parameters drawn from a seed bit for bit, outputs and gradients to float rounding. The golden
- * files are written by tests/oracle/flax_init.py and flax_forward.py with the real Flax. */
-#include <math.h>
+/* Parameters drawn from seeds, by paths, shapes and initialisers, bit for bit those of Flax (tests/oracle/flax_draws.py).
+ * Tests draws.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +10,6 @@
 
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/shape_text.h"
-#include "tow/autodiff.h"
 #include "tow/layers.h"
 #include "tow/model.h"
 #include "tow/transforms.h"
@@ -46,24 +44,6 @@ static void call_first(tow_scope *s, const tow_module *module, size_t n_in, cons
     out[0] = tow_apply(s, "after", &after, tow_add(tow_matmul(in[0], gain), shift));
 }
 static const tow_module_class first_class = {"first", call_first};
-
-/* Cross attention to fixed keys with a mask, as in flax_forward.py. */
-static float fraction(int64_t i) { return (float)((i * 7919) % 257 - 128) / 64; }
-static void call_masked(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                        tow_value *out)
-{
-    (void)module, (void)n_in, (void)n_out;
-    float kv[48];
-    bool mask[12];
-    for (int i = 0; i < 48; i++) kv[i] = fraction(i);
-    for (int i = 0; i < 12; i++) mask[i] = (i % 4 + i / 4) % 3 != 0;
-    tow_trace *t = tow_scope_trace(s);
-    tow_value x[] = {in[0], tow_constant_data(t, tow_make_type(TOW_F32, 3, (int64_t[]){2, 4, 6}), kv),
-                     tow_constant_data(t, tow_make_type(TOW_BOOL, 4, (int64_t[]){1, 1, 3, 4}), mask)};
-    tow_multi_head_attention attention = TOW_MULTI_HEAD_ATTENTION(.heads = 2);
-    tow_apply_n(s, "attn", &attention, 3, x, 1, out);
-}
-static const tow_module_class masked_class = {"masked", call_masked};
 
 /* x plus a row of a table, whose name begins with a digit. */
 static void call_lookup(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -268,7 +248,7 @@ static void compare_init(void *user, const tow_module *model, tow_type input)
 static void test_initial_values(void **state)
 {
     (void)state;
-    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/flax_init.txt", "r");
+    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/flax_draws.txt", "r");
     assert_non_null(file);
     golden g;
     int lines = 0;
@@ -282,132 +262,10 @@ static void test_initial_values(void **state)
     assert_true(lines > 300);
 }
 
-/* ---- outputs and gradients --------------------------------------------------------------------------------------- */
-
-static bool with_forward_model(const char *name, model_use use, void *user)
-{
-#define CASE(text, layer, ...)                                                                                         \
-    if (strcmp(name, text) == 0) {                                                                                     \
-        int64_t dims[] = {__VA_ARGS__};                                                                                \
-        use(user, TOW_MODULE(&(layer)), tow_make_type(TOW_F32, (int)(sizeof dims / sizeof *dims), dims));              \
-        return true;                                                                                                   \
-    }
-    CASE("dense", TOW_DENSE(.features = 6), 3, 5)
-    CASE("general", TOW_DENSE_GENERAL(.features = {3, 2}, .n_batch_dims = 1), 2, 4, 5)
-    CASE("general_order", TOW_DENSE_GENERAL(.features = {3, 2}, .n_axes = 2, .axes = {-1, 1}), 2, 4, 4)
-    CASE("general_batch_order", TOW_DENSE_GENERAL(.features = {5}, .n_axes = 2, .axes = {-1, 2}, .n_batch_dims = 1), 2,
-         3, 4, 4)
-    CASE("mlp", TOW_MLP(.features = {7, 6, 4}), 3, 5)
-    CASE("layer_norm", TOW_LAYER_NORM(), 3, 9)
-    CASE("rms_norm", TOW_RMS_NORM(), 3, 9)
-    CASE("attention", TOW_MULTI_HEAD_ATTENTION(.heads = 2), 2, 5, 8)
-    CASE("cross", ((struct { tow_module module; }){{&masked_class}}), 2, 3, 8)
-    CASE("block", TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 16, .causal = true), 2, 5, 8)
-    CASE("block_open", TOW_TRANSFORMER_BLOCK(.heads = 4, .mlp_features = 12), 1, 4, 8)
-    return false;
-#undef CASE
-}
-
-/* sum(output * fractions), and the output */
-static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                         tow_value *aux, void *user)
-{
-    (void)extra, (void)user;
-    tow_type type = tow_value_type(outputs[0]);
-    float weights[256];
-    assert_true(tow_type_count(type) <= 256);
-    for (int64_t i = 0; i < tow_type_count(type); i++) weights[i] = fraction(i);
-    *loss = tow_reduce_sum(tow_mul(outputs[0], tow_constant_data(t, type, weights)), 0, NULL);
-    aux[0] = outputs[0];
-}
-
-/* Values of one case: output, gradients of parameters, gradient of the input. */
-typedef struct results {
-    tow_params *params;
-    size_t n;
-    tow_array *arrays[64]; /* loss, output, then gradients of parameters and of the input */
-} results;
-
-static void compute(void *user, const tow_module *model, tow_type input)
-{
-    results *r = user;
-    OK(tow_init(ctx, model, 3, 1, &input, &r->params));
-    tow_graph *loss, *gradient;
-    OK(tow_loss(model, r->params, 1, &input, 0, NULL, weighted_sum, NULL, 1, NULL, &loss));
-    size_t n = tow_params_count(r->params), wrt[64];
-    for (size_t i = 0; i <= n; i++) wrt[i] = i;
-    OK(tow_value_and_grad(loss, n + 1, wrt, true, &gradient));
-    tow_array *x, *in[64];
-    OK(tow_array_create(ctx, input, &x));
-    for (int64_t i = 0; i < tow_type_count(input); i++) ((float *)tow_array_data(x))[i] = fraction(i);
-    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
-    in[n] = x;
-    OK(tow_evaluate(gradient, in, r->arrays));
-    r->n = n + 3;
-    tow_array_release(x);
-    tow_graph_release(loss);
-    tow_graph_release(gradient);
-}
-
-static tow_array *result_called(const results *r, const char *what)
-{
-    if (strcmp(what, "output") == 0) return r->arrays[1];
-    if (strcmp(what, "input") == 0) return r->arrays[r->n - 1];
-    for (size_t i = 0; i < tow_params_count(r->params); i++)
-        if (strcmp(tow_params_path(r->params, i), what) == 0) return r->arrays[2 + i];
-    fail_msg("nothing is called %s", what);
-    return NULL;
-}
-
-static void release(results *r)
-{
-    for (size_t i = 0; i < r->n; i++) tow_array_release(r->arrays[i]);
-    tow_params_free(r->params);
-    r->params = NULL;
-    r->n = 0;
-}
-
-/* Both sides compute in float32 with sums in different orders: 2e-5 of the largest element of the array. */
-static void test_outputs_and_gradients(void **state)
-{
-    (void)state;
-    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/flax_forward.txt", "r");
-    assert_non_null(file);
-    char name[64], what[128], shape[128], found[128], last[64] = "";
-    int lines = 0;
-    results r = {0};
-    while (fscanf(file, "%63s %127s %127s", name, what, shape) == 3) {
-        if (strcmp(name, last) != 0) {
-            release(&r);
-            if (!with_forward_model(name, compute, &r)) fail_msg("no model for case %s", name);
-            strcpy(last, name);
-        }
-        tow_array *array = result_called(&r, what);
-        int64_t count = tow_type_count(tow_array_type(array));
-        if (strcmp(shape_text(tow_array_type(array), found), shape) != 0)
-            fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
-        double expected[1024], largest = 0, error = 0;
-        assert_true(count <= 1024);
-        for (int64_t i = 0; i < count; i++) {
-            assert_int_equal(fscanf(file, "%lf", &expected[i]), 1);
-            largest = fmax(largest, fabs(expected[i]));
-            error = fmax(error, fabs(expected[i] - (double)((float *)tow_array_data(array))[i]));
-        }
-        if (!(error <= 2e-5 * fmax(largest, 1)))
-            fail_msg("%s %s: differs by %g, largest element %g", name, what, error, largest);
-        ++lines;
-    }
-    assert_true(feof(file));
-    fclose(file);
-    assert_true(lines > 50);
-    release(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_outputs_and_gradients),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

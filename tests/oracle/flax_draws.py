@@ -1,10 +1,10 @@
-"""Writes golden/flax_init.txt: parameters that Flax draws, one line each:
+"""Writes golden/flax_draws.txt: parameters that Flax draws from seeds, by paths, shapes and initialisers, one line each:
 
     case seed path shape fnv1a64-of-the-bytes first-words-in-hexadecimal...
 
 A shape is written 4x8. Cases scan_... draw inside of nn.scan, whose body XLA compiles.
 
-Run: python tests/oracle/flax_init.py
+Run: python tests/oracle/flax_draws.py
 """
 
 import os
@@ -79,7 +79,7 @@ def fnv1a(data):
 
 
 def main():
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "flax_init.txt")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "flax_draws.txt")
     with open(path, "w", encoding="utf-8") as file:
         for name, (model, x) in CASES.items():
             for seed in (0, 42, 123456789) if "init_" not in name else (7,):
