@@ -1,4 +1,5 @@
-/* Composites: softmax and its relatives, norms, attention, cross-entropy. References are the textbook formulas. */
+/* Composites: softmax and its relatives, norms, attention, cross-entropy. References are the textbook formulas.
+ * Tests ops/attention.c, ops/cross_entropy.c, ops/dropout.c, ops/linear_cross_entropy.c, ops/norm.c, ops/softmax.c. */
 #include <float.h>
 #include <math.h>
 

@@ -1,4 +1,5 @@
-/* Elementwise primitives of floats. Ranges keep clear of kinks and poles where derivatives are compared. */
+/* Elementwise primitives of floats. Ranges keep clear of kinks and poles where derivatives are compared.
+ * Tests kernels/reference/elementwise.c, kernels/reference/convert.c. */
 #include <math.h>
 
 #include "tests/property/property.h"

@@ -1,4 +1,5 @@
-/* Sorting, searching, and gather and scatter in general form. */
+/* Sorting, searching, and gather and scatter in general form.
+ * Tests kernels/reference/sort.c, kernels/sorting/sort.c. */
 #include <math.h>
 #include <string.h>
 

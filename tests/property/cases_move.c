@@ -1,4 +1,5 @@
-/* Primitives that rearrange elements. Most references say where each result element comes from. */
+/* Primitives that rearrange elements. Most references say where each result element comes from.
+ * Tests kernels/reference/move.c. */
 #include "tests/property/property.h"
 
 /* out[i] = in[0][source(i)]; the result's shape is `shape`. The source is found per coordinate by `from`. */

@@ -1,5 +1,6 @@
 /* Threefry 2x32 with 20 rounds, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011, and what is
- * drawn from it. Exact. */
+ * drawn from it. Exact.
+ * Tests kernels/random/random.c. */
 #include "tests/property/property.h"
 
 static uint32_t rotated(uint32_t x, int by) { return x << by | x >> (32 - by); }

@@ -1,4 +1,5 @@
-/* Reductions and argmax. */
+/* Reductions and argmax.
+ * Tests kernels/reference/reduce.c. */
 #include <math.h>
 
 #include "tests/property/property.h"

@@ -7,9 +7,10 @@
 # types:  no two files define a type of one tow__ name.
 # homes:  functions are defined in the folder of the header that declares them, those of a public header in one of the
 #         folders that arrows.txt names for it.
-# tests:  every src/plan/FOLDER/NAME.c has the test tests/unit/plan/FOLDER/test_NAME.c, or the head comment of a test there
-#         names it in a line such as "Tests fuse.c, row_program.c.", with its folder if that is another one; unit tests are
-#         where the build looks for them.
+# tests:  every FOLDER/PART/NAME.c of the library has the test tests/unit/FOLDER/PART/test_NAME.c, or the head comment of
+#         a test names it: "Tests fuse.c, row_program.c, gemm*.c." means files of the test's own folder, "Tests
+#         tile/tiles.c" those below its first folder, or below src or the root. Unit tests are where the build looks for
+#         them, in folders that are named after those of the library.
 # frames: functions that look at the frame of their caller are not inlined into it.
 set -u
 root=$1
@@ -119,13 +120,44 @@ owners() {
     done
 }
 
-# The files that the head comments of the tests in tests/unit/plan name, one a line, relative to src/plan. An end of a comment
-# ends the head.
-named() {
-    find tests/unit/plan -name 'test_*.c' | while read -r file; do
-        folder=$(dirname "${file#tests/unit/plan/}")
-        sed -n -e 's#^ \* Tests \(.*\.c\)\..*#\1#p' -e '/\*\//q' "$file" | tr -d ' ' | tr ',' '\n' |
-            sed -e "\#/#!s#^#$folder/#" -e 's#^\./##'
+# The files that tests name or are named after, one a line: "src/plan/fuse/fuse.c tests/unit/plan/fuse/test_fuse.c". A
+# name for which there is no file has "-" before it.
+tested() {
+    {
+        find tests/unit -name 'test_*.c' | sed -E 's#^tests/unit/(.*)test_([^/]*)$#& \1\2 .#'
+        find tests/unit tests/property tests/tool -name 'test_*.c' -o -name 'cases_*.c' -o -name '*.sh' | xargs awk '
+            FNR == 1 { text = ""; head = 1 }
+            FILENAME ~ /\.sh$/ && !/^#/ { head = 0 }
+            head {
+                line = $0
+                sub(/^ *[*#]+/, "", line)
+                text = text " " line
+                if (/\*\// || FILENAME ~ /\.sh$/) {
+                    while (match(text, /Tests [a-z0-9_*\/]+\.c(, +[a-z0-9_*\/]+\.c)*/)) {
+                        n = split(substr(text, RSTART + 6, RLENGTH - 6), names, /, +/)
+                        text = substr(text, RSTART + RLENGTH)
+                        for (i = 1; i <= n; i++) print FILENAME, names[i], "named"
+                    }
+                }
+                if (/\*\//) head = 0
+            }'
+    } | while read -r test name how; do
+        own=$(dirname "${test#tests/*/}") first=${test#tests/*/}
+        first=${first%%/*}
+        found=
+        set -f
+        case $how:$name in
+            .:*) places="src/$name $name" ;;
+            *:*/*) places="src/$first/$name src/$name $name" ;;
+            *) places="src/$own/$name $own/$name" ;;
+        esac
+        set +f
+        for place in $places; do
+            [ -f "$place" ] || continue
+            found=$place
+            echo "$place $test"
+        done
+        [ -n "$found" ] || [ "$how" = . ] || echo "- $test $name"
     done
 }
 
@@ -191,15 +223,18 @@ $twice"
 $away"
         ;;
     tests)
-        named=$(named)
-        for file in $(find src/plan -name '*.c'); do
-            path=${file#src/plan/} name=$(basename "$file")
-            test=tests/unit/plan/${path%"$name"}test_$name
-            [ -f "$test" ] || echo "$named" | grep -qx "$path" ||
-                fail "$file has no test; write $test, or name $path in the head of the test that has it"
+        found=$(tested)
+        for file in $(sources | grep '\.c$'); do
+            echo "$found" | grep -q "^$file " ||
+                fail "$file has no test; write one of its name, or name it in the head of the test that has it"
         done
-        for name in $named; do
-            [ -f "src/plan/$name" ] || fail "a test in tests/unit/plan says that it tests $name, but there is no src/plan/$name"
+        nothing=$(echo "$found" | sed -n 's/^- //p')
+        [ -z "$nothing" ] || fail "tests whose heads say that they test what is not there (test, name):
+$nothing"
+        for folder in tests/unit/*/; do
+            name=$(basename "$folder")
+            [ -d "src/$name" ] || { [ -d "$name" ] && sources | grep -q "^$name/"; } || [ "$name" = support ] ||
+                [ "$name" = include ] || fail "$folder is named after no folder of the library"
         done
         stray=$(find tests/unit -name 'test_*.c' ! -path 'tests/unit/*/test_*.c' -o -path 'tests/unit/*/*/*/test_*.c')
         [ -z "$stray" ] || fail "unit tests that are not built; they belong in a folder of tests/unit:

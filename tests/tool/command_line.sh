@@ -1,5 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
+# Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
+# Tests tool/vmap.c, tool/weights.c.
 set -u
 tow=$1 completion=$2
 scratch=$(mktemp -d) || exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # primitives.sh [--write] FILE TOW...: FILE, docs/primitives.md, is what `tow primitives` prints. With --write, as the build
-# calls it, it is written if it differs.
+# calls it, it is written if it differs. Tests tool/primitives.c.
 write=false
 if [ "$1" = --write ]; then write=true && shift; fi
 file=$1

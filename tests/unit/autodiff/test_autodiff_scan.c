@@ -1,5 +1,6 @@
 /* What reverse mode keeps and repeats of loops: counts of primitives and residual lists. The expectations are those of
- * JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less. */
+ * JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less.
+ * Tests regions/scan*.c. */
 #include "tests/unit/support/residual_texts.h"
 
 /* ---- scan -------------------------------------------------------------------------------------------------------- */

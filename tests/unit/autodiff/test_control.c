@@ -1,4 +1,5 @@
-/* Choices and loops that the data decide against JAX (tests/oracle/control.py): values, and gradients under each policy. */
+/* Choices and loops that the data decide against JAX (tests/oracle/control.py): values, and gradients under each policy.
+ * Tests regions/cond*.c, regions/control*.c, regions/fori*.c, regions/loop*.c, regions/while*.c, loops.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

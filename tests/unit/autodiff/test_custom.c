@@ -1,5 +1,6 @@
 /* Calls with rules of their own: what JAX does with the same functions (jax.custom_jvp, jax.custom_vjp), and errors. Values of
- * right rules in all transformations are in tests/property/cases_custom.c, residuals under policies in tests/graphs. */
+ * right rules in all transformations are in tests/property/cases_custom.c, residuals under policies in tests/graphs.
+ * Tests regions/custom*.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

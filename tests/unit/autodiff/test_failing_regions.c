@@ -1,5 +1,6 @@
 /* Regions with bodies so large that what analyses them asks for memory several times, transformed with every allocation
- * failing in turn: each failure is reported and leaves nothing behind. */
+ * failing in turn: each failure is reported and leaves nothing behind.
+ * Tests regions/record.c, regions/remat.c, regions/types.c, regions/call.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

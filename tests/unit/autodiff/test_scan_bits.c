@@ -1,5 +1,6 @@
 /* Gradients of loops have the bits of their iterations written out, whatever the body hands on unchanged: one value to
- * two carries, a carry, an element or a constant to another carry or to results, from one starting value or several. */
+ * two carries, a carry, an element or a constant to another carry or to results, from one starting value or several.
+ * Tests regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Contexts, allocation, arenas, strings, types and arrays. */
+/* Contexts, allocation, arenas, strings, types and arrays.
+ * Tests alloc.c, arena.c, array.c, context.c, status.c, string.c, type.c, version.c. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>

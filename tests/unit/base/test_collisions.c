@@ -1,5 +1,6 @@
 /* Tables of names and of values: keys that somebody prepared, or that differ late, take no longer than others. Each case
- * is timed against the same amount of harmless keys: where all keys meet in one slot, it takes a hundred times as long. */
+ * is timed against the same amount of harmless keys: where all keys meet in one slot, it takes a hundred times as long.
+ * Tests hash.c, names.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

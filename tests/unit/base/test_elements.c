@@ -1,5 +1,6 @@
 /* Single elements of every type, arrays that are converted, and what convert does with them: floats of 16 bits against
- * their definition, integers against their ranges. */
+ * their definition, integers against their ranges.
+ * Tests element.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* tow_primitive_check: primitives that are right pass, and of every check one that is wrong does not: it is found by that
- * check, with a message that says where. */
+ * check, with a message that says where.
+ * Tests batching.c, derivatives.c, failing.c, kernel.c, round_trip.c, sizes.c, tiling.c, value.c, values.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

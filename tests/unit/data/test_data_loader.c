@@ -1,4 +1,5 @@
-/* Batches: which rows they hold, in which order, converted and scaled; epochs, splits, shards, resuming; the thread; transforms. */
+/* Batches: which rows they hold, in which order, converted and scaled; epochs, splits, shards, resuming; the thread; transforms.
+ * Tests loader.c, loader_create.c, order.c, prefetch.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* Rows of arrays, .npy, IDX, raw and CSV files, of functions and windows: values that are written out here byte by byte, and what
- * damaged files and wrong options give. */
+ * damaged files and wrong options give.
+ * Tests csv.c, field.c, files.c, source.c, windows.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
 /* Tracing with closure conversion, errors while tracing, dead code, common subexpressions, the checker, and the textual
- * form: round trips, hostile text, and every allocation failing in turn. */
+ * form: round trips, hostile text, and every allocation failing in turn.
+ * Tests builder.c, check.c, cse.c, dce.c, effects.c, function.c, graph.c, iteration.c, params.c, parse.c, print.c,
+ * read_params.c, reader.c, scalar_text.c, trace.c. */
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>

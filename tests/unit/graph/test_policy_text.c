@@ -1,5 +1,6 @@
 /* The textual form of policies: what is printed reads back as the same policy and prints the same text, whatever the
- * checkpoint names are; in graphs and in messages as well. */
+ * checkpoint names are; in graphs and in messages as well.
+ * Tests policy.c, policy_text.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

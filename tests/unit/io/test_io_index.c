@@ -1,4 +1,5 @@
-/* Several safetensors files with an index, mapped files whose data are left alone, and conversion on request. */
+/* Several safetensors files with an index, mapped files whose data are left alone, and conversion on request.
+ * Tests safetensors_index.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* safetensors: round trips, files of other writers, hostile headers, checksums, files damaged at every byte. What the file
- * system does to them is tested in test_io_system.c. */
+ * system does to them is tested in test_io_system.c.
+ * Tests json.c, safetensors_header.c, safetensors_open.c, safetensors_read.c, safetensors_write.c, tensors.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

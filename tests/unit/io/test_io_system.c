@@ -1,5 +1,6 @@
 /* .npy and safetensors among what surrounds them: paths that cannot be read or written, full disks, replacement as a
- * whole beside other writers, and every allocation failing in turn. */
+ * whole beside other writers, and every allocation failing in turn.
+ * Tests atomic_file.c, input_file.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

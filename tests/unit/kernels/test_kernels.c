@@ -1,5 +1,6 @@
 /* Elementwise kernels on all types against functions in double precision; random bits; the registry. In all layouts,
- * with empty operands, with equal bits for 1 and 2 threads and for the vector kernels and their twins. */
+ * with empty operands, with equal bits for 1 and 2 threads and for the vector kernels and their twins.
+ * Tests context.c, registry.c. */
 #include "tests/unit/support/kernels.h"
 
 /* ---- elementwise ------------------------------------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
-/* Kernels that move elements, against loops over coordinates. */
+/* Kernels that move elements, against loops over coordinates.
+ * Tests strided.c. */
 #include "tests/unit/support/kernels.h"
 
 static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {2, 260, 33}, {0, 3, 2}, {5, 1, 600}};

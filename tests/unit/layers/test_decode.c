@@ -1,5 +1,6 @@
 /* Attention with a cache: against Flax, position by position and past the end (tests/oracle/flax_decode.py); prompts of several
- * positions; the cache in place. */
+ * positions; the cache in place.
+ * Tests attention_cache.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* dtype and param_dtype of the layers against Flax (tests/oracle/flax_dtypes.py); the defaults that TOW_PRECISION sets; layers of
- * one's own; errors. Tests dtypes.c. */
+ * one's own; errors.
+ * Tests dtypes.c, transforms/precision.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Generation: tokens that JAX draws (tests/oracle/sampling_golden.py), and a generator against a model without a cache. */
+/* Generation: tokens that JAX draws (tests/oracle/sampling_golden.py), and a generator against a model without a cache.
+ * Tests choice.c, decoder.c, generate.c, sample.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

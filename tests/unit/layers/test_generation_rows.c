@@ -1,5 +1,6 @@
 /* Sequences behind prompts of different lengths, each beside what it is alone, and what calls allocate, tell and
- * refuse. Their values are in test_generation.c. */
+ * refuse. Their values are in test_generation.c.
+ * Tests beams.c, generate_sequences.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Models as functions of arrays: loss, aux values, gradients by path, new variables, programs by shapes. */
+/* Models as functions of arrays: loss, aux values, gradients by path, new variables, programs by shapes.
+ * Tests model_function.c, program_cache.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

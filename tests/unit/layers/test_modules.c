@@ -1,6 +1,7 @@
 /* Scopes, parameters and lifted transforms: wrapping a layer in remat and scan, in any order, changes neither names nor
  * values nor random streams nor a bit of loss and gradients; files of scanned and unrolled models are the same; errors
- * name the path. */
+ * name the path.
+ * Tests dropout.c, embed.c, model.c, transforms/remat.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

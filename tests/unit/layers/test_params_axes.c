@@ -1,4 +1,5 @@
-/* Lists whose layers are stacked on other axes than 0: single layers, stacks apart and together, files, parts, errors. */
+/* Lists whose layers are stacked on other axes than 0: single layers, stacks apart and together, files, parts, errors.
+ * Tests params_axes.c, params_stack.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

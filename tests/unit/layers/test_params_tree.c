@@ -1,4 +1,5 @@
-/* Lists of parameters as trees: patterns, parts and wholes, other paths, stacks, frozen entries, values of whole lists. */
+/* Lists of parameters as trees: patterns, parts and wholes, other paths, stacks, frozen entries, values of whole lists.
+ * Tests params.c, params_tree.c, params_values.c, pattern.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Recurrent cells, RNN and Bidirectional against Flax (tests/oracle/flax_recurrent.py). */
+/* Recurrent cells, RNN and Bidirectional against Flax (tests/oracle/flax_recurrent.py).
+ * Tests cell.c, conv_lstm.c, gru.c, lstm.c, simple_cell.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

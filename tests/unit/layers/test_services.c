@@ -1,5 +1,6 @@
 /* What layers do inside of themselves: calls in their own scope, sums that are sown, perturbations, derivatives with respect to parameters,
- * captured methods; against Flax (tests/oracle/flax_services.py). Tests sow.c, derivative.c, scope.c. */
+ * captured methods; against Flax (tests/oracle/flax_services.py).
+ * Tests scope.c, sow.c, transforms/derivative.c, transforms/method.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

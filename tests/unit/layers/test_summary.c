@@ -1,5 +1,6 @@
 /* Summaries of models against Flax's tabulate, captured outputs against its capture_intermediates
- * (tests/oracle/flax_tabulate.py). */
+ * (tests/oracle/flax_tabulate.py).
+ * Tests flops.c, summary.c, summary_text.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

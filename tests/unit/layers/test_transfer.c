@@ -1,4 +1,5 @@
-/* Parts of models with the whole's parameters, partial loading, models that share parameters. */
+/* Parts of models with the whole's parameters, partial loading, models that share parameters.
+ * Tests disk_names.c, params_load.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

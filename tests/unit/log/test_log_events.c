@@ -1,4 +1,5 @@
-/* Logs: the bytes of events against the specification, JSON lines, resuming, reading back, damaged files. */
+/* Logs: the bytes of events against the specification, JSON lines, resuming, reading back, damaged files.
+ * Tests bytes.c, events.c, events_read.c, log.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* PNG, grids of images, charts. PNG is read back by zlib and the specification: signature, CRC of each chunk, filters. */
+/* PNG, grids of images, charts. PNG is read back by zlib and the specification: signature, CRC of each chunk, filters.
+ * Tests chart.c, grid.c, png.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

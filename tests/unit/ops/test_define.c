@@ -1,5 +1,6 @@
 /* Primitives that a user defines: a rotary embedding with its gradient in one kernel, and a sparse matrix (CSR) times a dense one,
- * against values worked out here; text, policies, batching, and errors of definitions. */
+ * against values worked out here; text, policies, batching, and errors of definitions.
+ * Tests define.c, kernels/defined.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* Calls of host functions: how often and in which order they happen under every transformation and on every kind of plan,
- * what fails, what is printed, and the textual form. */
+ * what fails, what is printed, and the textual form.
+ * Tests host.c, kernels/host.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* Primitives: the table, the messages of type rules and of public operations. Decompositions and derivatives are tested
- * in test_ops_derivatives.c; what primitives compute is the business of tests/property. */
+ * in test_ops_derivatives.c; what primitives compute is the business of tests/property.
+ * Tests names.c, rules.c, source.c, table.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

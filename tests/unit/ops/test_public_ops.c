@@ -1,6 +1,7 @@
 /* Public operations that the tests of primitives go past, because those take equations: that each is the primitive that
  * its name says, with its operands in order. Values are worked out by hand; random numbers come from threefry on the
- * host, which Flax's parameters are compared with. */
+ * host, which Flax's parameters are compared with.
+ * Tests broadcast.c, dynamic_slice.c, index.c, move.c, reduce.c, select.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* Elementwise functions against JAX, on ordinary and on special numbers (tests/oracle/vocabulary_elementwise.py), and
- * what they refuse. */
+ * what they refuse.
+ * Tests binary.c, compare.c, representation.c, special.c, trigonometry.c, unary.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Sorting, searching, gather and scatter against JAX (tests/oracle/vocabulary_indexing.py), and what is refused. */
+/* Sorting, searching, gather and scatter against JAX (tests/oracle/vocabulary_indexing.py), and what is refused.
+ * Tests gather_general.c, scatter_general.c, sort.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* tow/numpy.h against jax.numpy (tests/oracle/vocabulary_numpy.py), the order of products of einsum, and what is refused. */
+/* tow/numpy.h against jax.numpy (tests/oracle/vocabulary_numpy.py), the order of products of einsum, and what is refused.
+ * Tests einsum.c, numpy.c, numpy_shapes.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* tow/random.h against jax.random (tests/oracle/vocabulary_random.py), keys on the host, and what is refused. */
+/* tow/random.h against jax.random (tests/oracle/vocabulary_random.py), keys on the host, and what is refused.
+ * Tests random.c, random_draws.c, random_host.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

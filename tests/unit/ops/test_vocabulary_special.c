@@ -1,5 +1,6 @@
 /* Special functions of the families of Bessel, gamma, beta and zeta against JAX and SciPy
- * (tests/oracle/vocabulary_special.py), and the derivatives that they do not have. */
+ * (tests/oracle/vocabulary_special.py), and the derivatives that they do not have.
+ * Tests incomplete.c, ragged_dot.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

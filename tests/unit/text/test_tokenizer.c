@@ -1,5 +1,7 @@
 /* Tokenizers: files that are refused, arguments, memory that is missing. Equality with another implementation is tested by
- * test_tokenizer_golden.c. */
+ * test_tokenizer_golden.c.
+ * Tests around.c, dom.c, grapheme.c, read.c, read_files.c, read_model.c, read_parts.c, read_template.c,
+ * read_values.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,7 @@
 /* Tokenizers against the package `tokenizers` (tests/oracle/tokenizers_golden.py): ids, offsets and decoded text of 1 MB of many
- * languages and kinds, and of small texts; and random tokenizers. */
+ * languages and kinds, and of small texts; and random tokenizers.
+ * Tests bpe.c, charsmap.c, decode.c, encode.c, normal_forms.c, normalize.c, split.c, text.c, trie.c, unicode.c,
+ * unigram.c, vocabulary.c, wordlevel.c, wordpiece.c, words.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

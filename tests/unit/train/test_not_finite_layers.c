@@ -1,6 +1,6 @@
 /* The layer in which the first NaN comes up has its exact name, whatever repeats the layer; and so has the first parameter of the
- * backward pass whose gradient is not finite. Every layer of every structure is made to fail once. Tests not_finite.c,
- * layer_path.c, not_finite_report.c. */
+ * backward pass whose gradient is not finite. Every layer of every structure is made to fail once.
+ * Tests not_finite.c, layer_path.c, not_finite_report.c, not_finite_index.c. */
 #include "tests/unit/support/training.h"
 
 typedef struct plain {

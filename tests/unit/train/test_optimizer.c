@@ -1,5 +1,6 @@
 /* Optimisers of gradient transforms: those of one's own, stacks of layers, rules by path, numbers that are set, updates
- * piece by piece. Expectations are computed with plain loops. */
+ * piece by piece. Expectations are computed with plain loops.
+ * Tests optimizer.c, optimizer_params.c, optimizer_state.c, options.c, update.c, update_graph.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

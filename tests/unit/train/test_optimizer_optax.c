@@ -1,5 +1,6 @@
 /* The optimisers that there are, beside Optax: parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests
- * scaling_transforms.c. */
+ * scaling_transforms.c.
+ * Tests gradient_transforms.c, scaling_transforms.c, schedule.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* What options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values, the learning
- * rate. Tests step.c, programs.c, checkpoint.c. */
+ * rate.
+ * Tests step.c, programs.c, checkpoint.c, state.c, step*.c. */
 #include "tests/unit/support/training.h"
 
 enum {

@@ -1,4 +1,5 @@
-/* Mappings: their text, shapes, what is missing and unused, element types. test_mapping_files.c has their files. */
+/* Mappings: their text, shapes, what is missing and unused, element types. test_mapping_files.c has their files.
+ * Tests axes.c, link.c, names.c, parse.c, report.c, tables.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Files by mappings: damaged and rewritten ones, large arrays, missing arguments, failing allocations. */
+/* Files by mappings: damaged and rewritten ones, large arrays, missing arguments, failing allocations.
+ * Tests copy.c, load_save.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* How steps compute rows, asked of steps made by hand: what splits and what its operands must give, how much work it
- * is, which views lie in blocks, and how evenly blocks go to threads. */
+ * is, which views lie in blocks, and how evenly blocks go to threads.
+ * Tests ops/tiling.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

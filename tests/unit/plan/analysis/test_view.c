@@ -1,5 +1,6 @@
 /* Views of plans: what instructions make of a view without a copy, which views are all of their storage, and what a
- * kernel gets of them. */
+ * kernel gets of them.
+ * Tests base/view.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Fusion: random programs give the same bits fused and instruction by instruction, on one thread and on two, in no more
  * memory; worked examples become the steps that they should.
  *
- * Tests fuse.c, row_program.c. */
+ * Tests fuse.c, row_program.c, kernels/elementwise/fused.c, kernels/products/fused_product.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

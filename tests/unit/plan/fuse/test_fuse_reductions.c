@@ -1,6 +1,6 @@
 /* Reductions and products over one element in row programs: the bits of separate steps, and plans as they should be.
  *
- * Tests fuse_reductions.c, tile/profitability.c. */
+ * Tests fuse_reductions.c, tile/profitability.c, kernels/reductions/fused_reduce.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

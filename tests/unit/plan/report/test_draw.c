@@ -1,7 +1,7 @@
 /* Pictures of memory and traces of runs: what they say agrees with the plan, SVG and JSON are well-formed whatever the
  * names in them, recording changes no result, and every allocation may fail.
  *
- * Tests draw.c, timeline.c, trace.c. */
+ * Tests draw.c, timeline.c, trace.c, run/record.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* The vector functions of one variable against libm in double precision, in units in the last place, on inputs spread
- * over all exponents and on special values; and compiled for each instruction set, whose bits must agree. */
+ * over all exponents and on special values; and compiled for each instruction set, whose bits must agree.
+ * Tests elementwise.c. */
 #include "tests/unit/support/vector_math.h"
 
 #include "src/kernels/math_f32.h"

@@ -1,6 +1,7 @@
 /* linear_cross_entropy and its derivative against double precision: one and several tiles of classes and rows, one and
  * several panels, both orientations of the weights, in all layouts; and that no program has the logits of many rows at
- * once. */
+ * once.
+ * Tests linear_cross_entropy.c. */
 #include "tests/unit/support/kernels.h"
 
 #include <float.h>

@@ -1,5 +1,6 @@
 /* Layers that see their variables through functions, and tied layers: against Flax (tests/oracle/flax_views.py), within each other and
- * LoRA, WeightNorm, SpectralNorm, Precision, in all transforms, in lists, files and summaries; errors. */
+ * LoRA, WeightNorm, SpectralNorm, Precision, in all transforms, in lists, files and summaries; errors.
+ * Tests map_variables.c, tied.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

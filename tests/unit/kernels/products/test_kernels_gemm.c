@@ -1,5 +1,6 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
- * splits of rows and columns, and for all instruction sets of the own kernel. */
+ * splits of rows and columns, and for all instruction sets of the own kernel.
+ * Tests dot.c, gemm*.c, ragged.c, sum_dots*.c. */
 #include "src/kernels/products/gemm_own.h"
 #include "tests/unit/support/gemm_products.h"
 

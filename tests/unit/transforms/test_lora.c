@@ -1,5 +1,6 @@
 /* LoRA: outputs and gradients are those of the layer with w + alpha/rank a b, whatever computes the product; names and initial values
- * are the layer's own; folding in and out. */
+ * are the layer's own; folding in and out.
+ * Tests lora.c, lora_merge.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Methods of layers, and what a remat hides. */
+/* Methods of layers, and what a remat hides.
+ * Tests view.c, layers/views.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* The fused kernels against their definitions in double precision: softmax and its relatives, norms, cross-entropy,
- * attention, forward and backward, in all layouts. */
+ * attention, forward and backward, in all layouts.
+ * Tests norm.c, softmax.c. */
 #include "tests/unit/support/kernels.h"
 
 #include <float.h>

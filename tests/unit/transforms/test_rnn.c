@@ -1,5 +1,6 @@
 /* RNN: order and lengths, variables of cells, memory of long sequences, element types, and what goes wrong. Values against Flax are in
- * test_recurrent.c, equal bits in test_rnn_bits.c. */
+ * test_recurrent.c, equal bits in test_rnn_bits.c.
+ * Tests bidirectional.c, rnn.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

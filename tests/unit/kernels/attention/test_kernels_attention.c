@@ -1,5 +1,6 @@
 /* Single-precision attention: every instruction set that this CPU has gives the same bits, forward and backward, and
- * the bits of a sequence do not depend on the others in the batch. Double precision: products as the context says. */
+ * the bits of a sequence do not depend on the others in the batch. Double precision: products as the context says.
+ * Tests attention*.c. */
 #include "tests/unit/support/kernels.h"
 
 #include "src/kernels/attention/attention.h"

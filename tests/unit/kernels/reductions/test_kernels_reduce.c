@@ -1,5 +1,6 @@
 /* Reductions and argmax against loops in double precision, over all sets of axes and in all layouts; the vector
- * kernels have the bits of their twins. */
+ * kernels have the bits of their twins.
+ * Tests argmax.c, reduce.c, reduce_part.c. */
 #include "tests/unit/support/kernels.h"
 
 #include "src/kernels/reductions/reduce.h"
