@@ -303,28 +303,54 @@ static tow_status run_once(void *user)
     return TOW_OK;
 }
 
-static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph **gradient)
+/* Forward and backward graph of a function, for pull_back. */
+typedef struct pullback {
+    const bench_gradient *g;
+    tow_graph *forward, *backward;
+} pullback;
+
+/* x... ct -> y, gradients */
+static void pull_back(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
-    tow_graph *loss = NULL;
-    tow_program *program = NULL;
-    bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1 + g->n_aux, &loss));
-    if (g->n_wrt == 0)
-        *gradient = loss;
-    else if (g->without_value)
-        bench_check(b, tow_grad(loss, g->n_wrt, g->wrt, g->n_aux > 0, gradient));
-    else
-        bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, g->n_aux > 0, gradient));
-    const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
-    bench_check(b, tow_compile(b->context, *gradient, &options, &program));
-    if (g->n_wrt > 0) tow_graph_release(loss);
-    return program;
+    enum {
+        MOST = 16
+    };
+    const pullback *p = user;
+    const size_t n = tow_graph_outputs(p->forward), first = p->g->without_y ? 0 : 1;
+    tow_value values[MOST];
+    if (n >= MOST) bench_fail("more residuals than a benchmark has room for");
+    tow_inline(trace, p->forward, in, values);
+    if (first == 1) out[0] = values[0];
+    values[n] = in[p->g->n_inputs - 1];
+    tow_inline(trace, p->backward, values + 1, out + first);
+}
+
+static tow_graph *trace(const bench *b, const bench_gradient *g)
+{
+    const size_t n_inputs = g->n_inputs - (g->pulls_back ? 1 : 0);
+    tow_graph *graph = NULL, *gradient = NULL;
+    bench_check(b, tow_trace_function(b->context, g->loss, g->user, n_inputs, g->types, NULL, 1, &graph));
+    if (g->n_wrt == 0) return graph;
+    if (g->pulls_back) {
+        pullback p = {.g = g};
+        bench_check(b, tow_vjp(graph, g->n_wrt, g->wrt, &p.forward, &p.backward));
+        const size_t n = g->n_wrt + (g->without_y ? 0 : 1);
+        bench_check(b, tow_trace_function(b->context, pull_back, &p, g->n_inputs, g->types, NULL, n, &gradient));
+        tow_graph_release(p.forward);
+        tow_graph_release(p.backward);
+    } else
+        bench_check(b, tow_value_and_grad(graph, g->n_wrt, g->wrt, false, &gradient));
+    tow_graph_release(graph);
+    return gradient;
 }
 
 void bench_run_gradient(bench *b, const bench_gradient *g)
 {
-    tow_graph *gradient = NULL;
+    const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
+    run r = {.calls = g->calls > 0 ? g->calls : 1};
     double start = bench_now();
-    run r = {.program = compile(b, g, &gradient), .calls = g->calls > 0 ? g->calls : 1};
+    tow_graph *gradient = trace(b, g);
+    bench_check(b, tow_compile(b->context, gradient, &options, &r.program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
     bench_set_program_bytes(b, r.program);
     size_t n_out = tow_graph_outputs(gradient);
@@ -341,7 +367,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
         bench_repeat(b, run_once, &r, r.calls);
         b->footprint = tow_program_get_bytes(r.program).inputs + tow_program_get_bytes(r.program).outputs;
         bench_trace_program(b, r.program, r.inputs, r.outputs);
-        if (!g->without_value && tow_graph_output_type(gradient, 0).dtype == TOW_F32)
+        if (!g->pulls_back && tow_graph_output_type(gradient, 0).dtype == TOW_F32)
             bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
     }
     for (size_t i = 0; i < g->n_inputs; i++) tow_array_release(r.inputs[i]);

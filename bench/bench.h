@@ -83,8 +83,10 @@ typedef struct bench_gradient {
     const double *scales;
     size_t n_wrt;
     const size_t *wrt;
-    bool without_value; /* the gradients, and the n_aux results that the function writes behind the scalar */
-    size_t n_aux;
+    bool
+        pulls_back; /* instead, for the one result y of any function: y and the gradients for given cotangents of y, which are the
+                      * last input; .n_inputs counts them */
+    bool without_y;     /* those gradients alone */
     int64_t calls;      /* per timing; 0: 1 */
     bool only_compile;  /* time tracing and compiling only */
     size_t keep_within; /* tow_compile_options */

@@ -38,13 +38,6 @@ static void forward(tow_trace *trace, const tow_value *in, tow_value *out, void 
     out[0] = convolve(in, user);
 }
 
-/* Its gradients are those of y for the cotangents in[2]. */
-static void pulled_back(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
-{
-    (void)trace;
-    out[0] = tow_reduce_sum(tow_mul(convolve(in, user), in[2]), 0, NULL);
-}
-
 typedef struct part {
     const char *name;
     tow_function function;
@@ -56,8 +49,8 @@ static const part *find_part(const char *name)
 {
     static const part parts[] = {{"all", all, 2, 2, {0, 1}, 3},
                                  {"forward", forward, 2, 0, {0}, 1},
-                                 {"input", pulled_back, INPUTS, 1, {0}, 1},
-                                 {"kernel", pulled_back, INPUTS, 1, {1}, 1}};
+                                 {"input", forward, INPUTS, 1, {0}, 1},
+                                 {"kernel", forward, INPUTS, 1, {1}, 1}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(parts[i].name, name) == 0) return &parts[i];
     bench_fail("conv: --part: expected all, forward, input or kernel, found '%s'", name);
@@ -102,7 +95,8 @@ int main(int argc, char **argv)
                                              .scales = (const double[INPUTS]){1, 0.05, 1},
                                              .n_wrt = p->n_wrt,
                                              .wrt = p->wrt,
-                                             .without_value = p->n_inputs == INPUTS});
+                                             .pulls_back = p->n_inputs == INPUTS,
+                                             .without_y = true});
     return bench_finish(&b, 2.0 * p->convolutions * (double)c.batch * (double)high * (double)wide *
                                 (double)(taps * in) * (double)c.out);
 }

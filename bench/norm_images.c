@@ -44,14 +44,6 @@ static void forward(tow_trace *trace, const tow_value *in, tow_value *out, void 
     out[0] = normalise(in, user);
 }
 
-/* Its gradients are those of the results, out[1], for the cotangents in[3]. */
-static void pulled_back(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
-{
-    (void)trace;
-    out[1] = normalise(in, user);
-    out[0] = tow_reduce_sum(tow_mul(out[1], in[3]), 0, NULL);
-}
-
 int main(int argc, char **argv)
 {
     bench b;
@@ -75,15 +67,14 @@ int main(int argc, char **argv)
                    (long long)m.groups);
     const tow_type x = tow_make_type(TOW_F32, 4, (int64_t[]){m.batch, m.height, m.width, m.features});
     const tow_type features = tow_make_type(TOW_F32, 1, &m.features);
-    bench_run_gradient(&b, &(bench_gradient){.loss = gradient ? pulled_back : forward,
+    bench_run_gradient(&b, &(bench_gradient){.loss = forward,
                                              .user = &m,
                                              .n_inputs = gradient ? INPUTS : 3,
                                              .types = (const tow_type[INPUTS]){x, features, features, x},
                                              .scales = (const double[INPUTS]){1, 1, 1, 1},
                                              .n_wrt = gradient ? 3 : 0,
                                              .wrt = (const size_t[]){0, 1, 2},
-                                             .without_value = gradient,
-                                             .n_aux = gradient});
+                                             .pulls_back = gradient});
     b.moved = (gradient ? 8 : 3) * (double)tow_type_count(x) * sizeof(float);
     return bench_finish(&b, 0);
 }

@@ -29,14 +29,6 @@ static void forward(tow_trace *trace, const tow_value *in, tow_value *out, void 
     out[0] = pool(in[0], user);
 }
 
-/* Its gradient is that of the results, out[1], for the cotangents in[1]. */
-static void pulled_back(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
-{
-    (void)trace;
-    out[1] = pool(in[0], user);
-    out[0] = tow_reduce_sum(tow_mul(out[1], in[1]), 0, NULL);
-}
-
 static tow_dtype read_type(const char *name)
 {
     static const struct {
@@ -78,14 +70,13 @@ int main(int argc, char **argv)
     const tow_type types[] = {
         tow_make_type(dtype, 4, (int64_t[]){p.batch, p.height, p.width, p.features}),
         tow_make_type(dtype, 4, (int64_t[]){p.batch, windows(&p, p.height), windows(&p, p.width), p.features})};
-    bench_run_gradient(&b, &(bench_gradient){.loss = gradient ? pulled_back : forward,
+    bench_run_gradient(&b, &(bench_gradient){.loss = forward,
                                              .user = &p,
                                              .n_inputs = gradient ? 2 : 1,
                                              .types = types,
                                              .scales = (const double[]){dtype == TOW_F32 ? 1 : 250, 1},
                                              .n_wrt = gradient,
                                              .wrt = (const size_t[]){0},
-                                             .without_value = gradient,
-                                             .n_aux = gradient});
+                                             .pulls_back = gradient});
     return bench_finish(&b, 0);
 }

@@ -2,7 +2,7 @@
  * last, first and none, strides, dilations, padding that cuts, tiles of rows and of runs, in all layouts of operands,
  * with one and two threads.
  *
- * Tests pooling.c. */
+ * Tests pooling.c, reduce_windows.c, select_windows.c. */
 #include "tests/unit/support/kernels.h"
 
 #include "src/base/window.h"
@@ -72,6 +72,15 @@ static const window_case cases[] = {
     {3,
      {1, 3, 1100},
      {.window = LIST(1, 2, 1), .low = LIST(0, 1, 0), .high = LIST(0, 1, 0), .base_dilation = LIST(1, 2, 1)}},
+    /* Runs of whole and partial vectors: windows that overlap, that partition their axes, whole images; and more taps of the outer
+     * axes than are listed. */
+    {4,
+     {2, 9, 7, 45},
+     {.window = LIST(1, 3, 3, 1), .strides = LIST(1, 2, 2, 1), .low = LIST(0, 1, 1, 0), .high = LIST(0, 1, 1, 0)}},
+    {4, {2, 6, 8, 45}, {.window = LIST(1, 2, 2, 1), .strides = LIST(1, 2, 2, 1)}},
+    {4, {2, 5, 70, 13}, {.window = LIST(1, 3, 5, 1), .window_dilation = LIST(1, 2, 3, 1)}},
+    {4, {2, 6, 6, 150}, {.window = LIST(1, 6, 6, 1)}},
+    {4, {17, 17, 3, 9}, {.window = LIST(17, 17, 2, 1)}},
     {3, {2, 0, 5}, {.window = LIST(1, 2, 1), .low = LIST(0, 2, 0), .high = LIST(0, 2, 0)}},
 };
 
@@ -99,18 +108,21 @@ static void expect_same(const char *name, size_t n_in, const tow__buffer *in, co
 
 static void kernels_agree(void **state)
 {
-    static const tow_dtype types[] = {TOW_F32, TOW_F64, TOW_I32};
+    enum {
+        IN_ALL_LAYOUTS = 3
+    };
+    static const tow_dtype types[] = {TOW_F32, TOW_F64, TOW_I32, TOW_I8, TOW_U8, TOW_U32, TOW_I64, TOW_U64};
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int how = 0; how < LAYOUTS; how++)
-            for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            for (size_t t = 0; t < (how == ROW_MAJOR ? sizeof types / sizeof *types : IN_ALL_LAYOUTS); t++) {
                 const window_case *c = &cases[k];
                 const tow_dtype dtype = types[t];
                 tow__buffer x = random_operand(dtype, c->rank, c->dims, (layout)how), y = result_of(dtype, c);
                 expect_same("reduce_window_max", 1, &x, &y, c);
                 expect_same("reduce_window_min", 1, &x, &y, c);
                 expect_same("reduce_window_sum", 1, &x, &y, c);
-                if (dtype != TOW_I32) {
+                if (dtype == TOW_F32 || dtype == TOW_F64) {
                     tow__buffer of_x = random_operand(dtype, c->rank, c->dims, (layout)((how + 3) % LAYOUTS));
                     tow__buffer of_y = random_operand(dtype, c->rank, y.dims, (layout)((how + 1) % LAYOUTS));
                     expect_same("select_and_gather_add", 2, (tow__buffer[]){of_x, x}, &y, c);
