@@ -326,7 +326,7 @@ static tow_status search_in(finder *f, const tow_graph *g, tow_array **values, c
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !f->nan.found; i++) {
         const tow__equation *e = &g->equations[i];
         if (e->n_out == 0) continue; /* what prints and checks has done so */
-        if (outermost && g->forward_equations > 0) f->backward = i >= g->forward_equations;
+        if (outermost && e->source.phase != TOW__FORWARD) f->backward = true;
         tow_array **in = tow__alloc(f->ctx, (size_t)e->n_in + 1, sizeof *in);
         tow_array **out = tow__alloc(f->ctx, (size_t)e->n_out + 1, sizeof *out);
         for (uint32_t k = 0; in && k < e->n_in; k++) in[k] = tow_array_retain(values[e->in[k]]);

@@ -27,8 +27,7 @@ tow_graph *tow__decomposition(tow_trace *t, const tow__equation *e, const tow_ty
 void tow__used_values(const tow_graph *g, bool *used);
 
 /* jvp of a whole graph: inputs (x..., dx of those with in_nonzero), outputs (y..., dy of those with out_nonzero).
- * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. Of a gradient, what comes
- * of its forward pass is marked as such. */
+ * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. */
 tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reverse, const bool *in_nonzero,
                           bool *out_nonzero, tow_graph **result);
 

@@ -155,8 +155,8 @@ TOW__OWN_FRAME static bool make_room(tow_trace *t, const tow_graph *g, widest *r
     return room->x && room->y && room->in && room->out;
 }
 
-static void inline_batch(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, bool whole,
-                         const tow__mapped *in, tow__mapped *out)
+void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
+                       tow__mapped *out)
 {
     widest room;
     tow__mapped *values = tow__trace_alloc(t, g->n_vars, sizeof *values);
@@ -164,7 +164,6 @@ static void inline_batch(tow_trace *t, const tow_graph *g, const tow__reach *rea
     for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
         const tow__equation *e = &g->equations[i];
-        if (whole) tow__keep_mark(t, g, i);
         tow__batch r = {.t = t,
                         .e = e,
                         .size = size,
@@ -196,17 +195,6 @@ static void inline_batch(tow_trace *t, const tow_graph *g, const tow__reach *rea
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = room.y[j];
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
-}
-
-void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
-                       tow__mapped *out)
-{
-    inline_batch(t, g, reach, size, false, in, out);
-}
-
-void tow__batch_whole(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, tow__mapped *out)
-{
-    inline_batch(t, g, NULL, size, true, in, out);
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */

@@ -13,8 +13,6 @@ enum {
  * else NULL. */
 void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
                        tow__mapped *out);
-/* The same, of a trace that makes another graph of g: of a gradient, what comes of its forward pass is marked as such. */
-void tow__batch_whole(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, tow__mapped *out);
 /* A graph for `size` rows: in_axes[i] says where input i has its batch axis, or TOW__UNBATCHED. out_axes[j] comes in as
  * where output j must have it (an unbatched output is repeated), TOW__UNBATCHED for an output that is, or
  * TOW__AS_IT_FALLS, and goes out as what is. */
@@ -25,10 +23,9 @@ tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t
  * stay. */
 void tow__batch_region(tow__batch *r);
 
-/* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap.
- * whole: as in tow__batch_whole. */
-void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, bool whole, const tow__mapped *in,
-                      const int *out_axes, tow_value *out);
+/* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap. */
+void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
+                      tow_value *out);
 /* axis of an array of `rank` axes made non-negative, or TOW__UNBATCHED for TOW_NOT_MAPPED; false if it has no such axis. */
 bool tow__mapped_axis(int axis, int rank, int *result);
 

@@ -129,7 +129,7 @@ static void record_columns(tow_trace *t, const tow_graph *g, const tow_graph *jv
     for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = (tow__mapped){.value = x[i], .axis = TOW__UNBATCHED};
     in[g->n_inputs] = (tow__mapped){.value = basis, .axis = 0};
     if (alone)
-        tow__batch_whole(t, jvp, size, in, y);
+        tow__batch_inline(t, jvp, NULL, size, in, y);
     else
         tow__batch_inline(t, jvp, NULL, size, in, y);
     for (uint32_t i = 0, j = g->n_outputs; i < g->n_outputs; i++) {

@@ -73,9 +73,8 @@ void tow__equation_jvp(tow__jvp *r)
         tow__rebind(r->t, r->e, r->x, r->y); /* all derivatives are zero */
 }
 
-/* whole: the trace is that of g alone, and knows where the backward pass begins if g does. */
-static void inline_jvp(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, bool whole,
-                       const tow_value *x, const tow_value *dx, tow_value *y, tow_value *dy)
+void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, const tow_value *x,
+                     const tow_value *dx, tow_value *y, tow_value *dy)
 {
     tow_value *primal = tow__trace_alloc(t, g->n_vars, sizeof *primal);
     tow_value *tangent = tow__trace_alloc(t, g->n_vars, sizeof *tangent);
@@ -96,7 +95,6 @@ static void inline_jvp(tow_trace *t, const tow_graph *g, const tow__reach *reach
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
         const tow__equation *e = &g->equations[i];
-        if (whole) tow__keep_mark(t, g, i);
         tow__jvp r = {.t = t,
                       .e = e,
                       .x = buffer,
@@ -127,12 +125,6 @@ static void inline_jvp(tow_trace *t, const tow_graph *g, const tow__reach *reach
     }
 }
 
-void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, const tow_value *x,
-                     const tow_value *dx, tow_value *y, tow_value *dy)
-{
-    inline_jvp(t, g, reach, reverse, false, x, dx, y, dy);
-}
-
 tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reverse, const bool *in_nonzero,
                           bool *out_nonzero, tow_graph **result)
 {
@@ -149,7 +141,7 @@ tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reve
     for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (in_nonzero[i]) dx[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
-    inline_jvp(t, g, reach, reverse, true, x, dx, y, dy);
+    tow__jvp_inline(t, g, reach, reverse, x, dx, y, dy);
     size_t n = g->n_outputs;
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         if (out_nonzero[i] && tow_is_null(dy[i])) dy[i] = tow_zeros_like(y[i]);

@@ -19,8 +19,7 @@ bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_in
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         bool any = has_linear_operand(e, linear);
-        for (uint32_t j = 0; j < e->n_out; j++)
-            linear[e->out[j]] = any;
+        for (uint32_t j = 0; j < e->n_out; j++) linear[e->out[j]] = any;
     }
     return linear;
 }
@@ -46,7 +45,9 @@ void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, c
         uint32_t n = 0;
         for (uint32_t i = 0; i < g->n_inputs; i++)
             if (!linear[i]) known_in[n++] = in[i];
+        const tow__phase phase = tow__set_phase(t, TOW__RECOMPUTED);
         tow__inline(t, p.known, known_in, known_out);
+        tow__set_phase(t, phase);
         n = 0;
         for (uint32_t i = 0; i < g->n_inputs; i++) {
             if (!p.input_used[i]) continue;
@@ -176,6 +177,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
         else
             values[g->inputs[i]] = in[i];
     }
+    const tow__phase phase = tow__set_phase(t, TOW__BACKWARD);
     due d;
     if (!find_due(t, g, linear, &d) || !record_due(t, g, &d, g->n_equations, values)) return;
     for (uint32_t i = 0; i < g->n_outputs; i++)
@@ -209,6 +211,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
         transpose_equation(&r, g, linear, sums);
         tow__set_source(t, NULL);
     }
+    tow__set_phase(t, phase);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (linear_inputs[i]) dx[i] = sums[g->inputs[i]];
 }

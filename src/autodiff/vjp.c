@@ -1,8 +1,8 @@
 /* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
  * transpose. */
-#include "src/autodiff/regions/custom.h"
 #include "src/autodiff/differentiate.h"
 #include "src/autodiff/linear.h"
+#include "src/autodiff/regions/custom.h"
 #include "src/base/arithmetic.h"
 #include "tow/ops.h"
 
@@ -358,7 +358,8 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     tow_value *primals = x + n_in, *gradients = x + 2 * n_in;
     add_inputs(t, g, x);
     tow__inline(t, k, x, y);
-    tow__mark_forward(t);
+    if (!tow__failed(t)) tow__mark_forward(t);
+    tow__set_phase(t, TOW__BACKWARD);
     copy_used(&parts, x, primals);
     ct[0] = tow_scalar(t, g->vars[g->outputs[0]].type.dtype, 1);
     backward(t, &parts, primals, y + k->n_outputs - parts.split.n_residuals, ct, gradients);

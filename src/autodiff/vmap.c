@@ -35,15 +35,12 @@ static tow_value place_output(tow_trace *t, int64_t size, uint32_t i, tow__mappe
     return (tow_value){0};
 }
 
-void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, bool whole, const tow__mapped *in,
-                      const int *out_axes, tow_value *out)
+void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
+                      tow_value *out)
 {
     tow__mapped *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
     if (!results) return;
-    if (whole)
-        tow__batch_whole(t, g, size, in, results);
-    else
-        tow__batch_inline(t, g, NULL, size, in, results);
+    tow__batch_inline(t, g, NULL, size, in, results);
     for (uint32_t i = 0; i < g->n_outputs && !tow__failed(t); i++)
         out[i] = place_output(t, size, i, results[i], out_axes ? out_axes[i] : 0);
 }
@@ -93,7 +90,7 @@ tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, co
     tow_value *out = tow__trace_alloc(t, graph->n_outputs, sizeof *out);
     for (uint32_t i = 0; in && out && i < graph->n_inputs && !tow__failed(t); i++)
         in[i] = map_input(t, graph, size, i, in_axes ? in_axes[i] : 0);
-    if (in && out && !tow__failed(t)) tow__vmap_inline(t, graph, size, true, in, out_axes, out);
+    if (in && out && !tow__failed(t)) tow__vmap_inline(t, graph, size, in, out_axes, out);
     tow_status status = tow__trace_end(t, out ? graph->n_outputs : 0, out, true, result);
     if (status == TOW_OK) status = tow__verify(*result, "vmap");
     if (status == TOW_OK) status = check_depth(*result);
@@ -179,6 +176,6 @@ void tow_vmap_function(tow_trace *trace, tow_function function, void *user, cons
     for (size_t i = 0; all && i < b.n_captures; i++)
         all[i] = (tow__mapped){.value = b.captures[i], .axis = TOW__UNBATCHED};
     if (all && n_inputs) memcpy(all + b.n_captures, in.x, n_inputs * sizeof *in.x);
-    if (all) tow__vmap_inline(trace, b.graph, in.size, false, all, options ? options->out_axes : NULL, outputs);
+    if (all) tow__vmap_inline(trace, b.graph, in.size, all, options ? options->out_axes : NULL, outputs);
     tow_graph_release(b.graph);
 }

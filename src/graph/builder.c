@@ -153,6 +153,7 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
     if (!copy_source_text(arena, source->scope, &b->last.scope)) return NULL;
     e.source = b->last;
     e.source.rows = source->rows;
+    e.source.phase = source->phase;
     e.in = tow__arena_copy(arena, in, n_in, sizeof *in);
     e.out = tow__arena_alloc(arena, n_out, sizeof *e.out);
     if (!e.in || !e.out) return NULL;

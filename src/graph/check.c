@@ -114,8 +114,6 @@ static tow_status check_graph(const tow_graph *g, const place *outer)
     for (uint32_t v = 0; v < g->n_vars; v++)
         if (!defined[v])
             TRY(wrong(g, outer, TOW_INTERNAL_ERROR, "value %u is defined nowhere: the graph is not closed", v));
-    if (g->forward_equations > g->n_equations)
-        TRY(wrong(g, outer, TOW_INTERNAL_ERROR, "%u forward equations of %u", g->forward_equations, g->n_equations));
 done:
     tow__free(g->ctx, defined, g->n_vars, sizeof *defined);
     return status;

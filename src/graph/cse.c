@@ -1,7 +1,7 @@
 /* Common subexpressions: an equation that equals an earlier one (primitive, parameters, operands) is replaced by it.
  *
  * Merging happens within one graph and, separately, within each nested graph; never across the border of a region, so
- * that what a remat recomputes stays recomputed. In the graph of a gradient the forward pass and the rest are also kept
+ * that what a remat recomputes stays recomputed. The forward and the backward pass of a gradient are also kept
  * apart: a value that is cheap to compute twice is not kept alive across them. */
 #include "src/base/hash.h"
 #include "src/graph/builder.h"
@@ -12,6 +12,7 @@ typedef struct entry {
     const void *params;
     uint32_t n_in, n_out;
     const tow_value *in, *out;
+    bool backward;
 } entry;
 
 typedef struct merge {
@@ -21,7 +22,6 @@ typedef struct merge {
     entry *table;      /* open addressing; primitive NULL: free */
     uint32_t n_table;
     uint32_t merged; /* equations that went, or whose nested graphs changed */
-    uint32_t recorded;
 } merge;
 
 static tow_status cse(const tow_graph *g, tow_graph **result);
@@ -31,6 +31,7 @@ static tow_status cse(const tow_graph *g, tow_graph **result);
 static bool entry_equal(const entry *a, const entry *b)
 {
     if (a->hash != b->hash || a->primitive != b->primitive || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    if (a->backward != b->backward) return false;
     for (uint32_t i = 0; i < a->n_in; i++)
         if (a->in[i].id != b->in[i].id) return false;
     return tow__params_equal(a->primitive, a->params, b->params);
@@ -89,7 +90,8 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
                  .n_in = e->n_in,
                  .n_out = e->n_out,
                  .in = in,
-                 .out = out};
+                 .out = out,
+                 .backward = e->source.phase != TOW__FORWARD};
     new.hash = hash_call(m->g->ctx->hash_seed, new.primitive, new.params, new.n_in, in);
     entry *slot = tow__has_effect(e) ? &new : find_slot(m, &new); /* effects happen as often as they stand there */
     if (slot->primitive && slot != &new) {
@@ -98,7 +100,6 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
         tow__set_source(m->t, &e->source);
         tow__bind(m->t, e->primitive, new.params, e->n_in, in, e->n_out, out);
         *slot = new;
-        m->recorded++;
     }
     for (uint32_t i = 0; i < e->n_out; i++) m->values[e->out[i]] = slot->out[i];
 done:
@@ -108,20 +109,14 @@ done:
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
-static tow_status merge_graph(merge *m, uint32_t *n_forward)
+static tow_status merge_graph(merge *m)
 {
     const tow_graph *g = m->g;
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         m->values[g->inputs[i]] = tow__input(m->t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !tow__failed(m->t); i++) {
-        if (i == g->forward_equations && i > 0) {
-            memset(m->table, 0, m->n_table * sizeof *m->table);
-            *n_forward = m->recorded;
-        }
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !tow__failed(m->t); i++)
         status = merge_equation(m, &g->equations[i]);
-    }
-    if (g->n_equations > 0 && g->forward_equations == g->n_equations) *n_forward = m->recorded;
     tow__set_source(m->t, NULL);
     return status;
 }
@@ -133,7 +128,6 @@ static tow_status cse(const tow_graph *g, tow_graph **result)
     merge m = {.g = g, .n_table = 16};
     tow_status status = TOW_OK;
     tow_value *outputs = NULL;
-    uint32_t n_forward = 0;
     *result = NULL;
     while (m.n_table / 2 <= g->n_equations) m.n_table *= 2;
     m.values = tow__alloc(ctx, g->n_vars, sizeof *m.values);
@@ -144,7 +138,7 @@ static tow_status cse(const tow_graph *g, tow_graph **result)
         status = TOW_OUT_OF_MEMORY;
         goto done;
     }
-    TRY(merge_graph(&m, &n_forward));
+    TRY(merge_graph(&m));
     if (m.merged == 0 && !tow__failed(m.t)) {
         *result = tow__graph_share(g);
         goto done;
@@ -152,7 +146,6 @@ static tow_status cse(const tow_graph *g, tow_graph **result)
     for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = m.values[g->outputs[i]];
     status = tow__trace_end(m.t, g->n_outputs, outputs, false, result);
     m.t = NULL;
-    if (status == TOW_OK) (*result)->forward_equations = n_forward;
 done:
     tow__trace_abandon(m.t);
     tow__free(ctx, m.table, m.n_table, sizeof *m.table);

@@ -222,14 +222,13 @@ static tow_status record_region(tow_trace *t, const tow__equation *e, const regi
     return TOW_OK;
 }
 
-static tow_status record_equations(tow_trace *t, const marks *m, tow_value *values, uint32_t *n_forward)
+static tow_status record_equations(tow_trace *t, const marks *m, tow_value *values)
 {
     const tow_graph *g = m->g;
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) {
         const tow__equation *e = &g->equations[i];
         if (!is_kept(e, m->var)) continue;
-        if (i < g->forward_equations) ++*n_forward;
         tow_value *operands = tow__alloc(g->ctx, (size_t)e->n_in + e->n_out, sizeof *operands);
         if (!operands) return TOW_OUT_OF_MEMORY;
         tow_value *results = operands + e->n_in;
@@ -249,20 +248,19 @@ static tow_status record_equations(tow_trace *t, const marks *m, tow_value *valu
 static tow_status record(const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result)
 {
     const tow_graph *g = m->g;
-    uint32_t n_forward = 0, n_outputs = 0;
+    uint32_t n_outputs = 0;
     tow_value *values = tow__alloc(g->ctx, (size_t)g->n_vars + g->n_outputs, sizeof *values);
     tow_trace *t = values ? tow__trace_begin(g->ctx) : NULL;
     tow_status status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
     if (!t) goto done;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (!keep_in || keep_in[i]) values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    TRY(record_equations(t, m, values, &n_forward));
+    TRY(record_equations(t, m, values));
     tow_value *outputs = values + g->n_vars;
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (!keep_out || keep_out[i]) outputs[n_outputs++] = values[g->outputs[i]];
     status = tow__trace_end(t, n_outputs, outputs, false, result);
     t = NULL;
-    if (status == TOW_OK) (*result)->forward_equations = n_forward;
 done:
     tow__trace_abandon(t);
     tow__free(g->ctx, values, (size_t)g->n_vars + g->n_outputs, sizeof *values);

@@ -67,7 +67,9 @@ tow_status tow_trace_function(tow_context *context, tow_function function, void 
 void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out)
 {
     const tow__source *source = t ? tow__get_source(t) : NULL;
-    if (t && !source) tow__set_source(t, &e->source);
+    tow__source own = e->source;
+    if (source && source->phase > own.phase) own.phase = source->phase;
+    if (t && !(source && (source->here || source->scope))) tow__set_source(t, &own);
     tow__bind(t, e->primitive, e->params, e->n_in, in, e->n_out, out);
     if (t) tow__set_source(t, source);
 }

@@ -27,10 +27,19 @@ enum {
     TOW__ROWS_UNKNOWN = -2
 };
 
+/* Which pass of a gradient an equation belongs to. Differentiation marks it, and what makes other graphs of a graph keeps it,
+ * with the source. The later one of two phases counts. */
+typedef enum tow__phase {
+    TOW__FORWARD,  /* the forward pass, or no gradient */
+    TOW__BACKWARD, /* the transpose */
+    TOW__RECOMPUTED  /* makes again in the backward pass what remat does not keep */
+} tow__phase;
+
 typedef struct tow__source {
     const char *here;  /* "file.c:12", or NULL */
     const char *scope; /* "blocks/attn", or NULL */
     tow__row_axes rows;
+    tow__phase phase;
 } tow__source;
 
 typedef struct tow__var {
@@ -60,9 +69,8 @@ struct tow_graph {
     uint32_t n_inputs;
     uint32_t *outputs;
     uint32_t n_outputs;
-    uint32_t forward_equations; /* equations [0, n) are the forward pass of a gradient; 0: unknown */
-    bool has_effects;           /* of an equation, here or in a nested graph (effects.c) */
-    uint32_t depth;             /* levels of nested graphs, this one counted */
+    bool has_effects; /* of an equation, here or in a nested graph (effects.c) */
+    uint32_t depth;   /* levels of nested graphs, this one counted */
 };
 
 /* Levels of a graph that somebody writes, in C or as text. Differentiation makes none deeper than what it is given, so
@@ -101,10 +109,10 @@ tow_status tow__report(tow_trace *t);
 void tow__adopt_error(tow_trace *t);
 /* Equations recorded so far in the innermost builder. */
 uint32_t tow__recorded(const tow_trace *t);
-/* What has been recorded so far is the forward pass of a gradient (tow_graph.forward_equations). */
+/* Equations belong to this phase from here on, or to that of their source. Returns the phase before. */
+tow__phase tow__set_phase(tow_trace *t, tow__phase phase);
+/* What has been recorded so far is the forward pass of a gradient, also what was the backward pass of another one. */
 void tow__mark_forward(tow_trace *t);
-/* The same, if equation i of g is the first one of its backward pass: for a trace that makes another graph of g. */
-void tow__keep_mark(tow_trace *t, const tow_graph *g, uint32_t i);
 /* Policies around the regions of the trace, for their checkpoint names (policy.h); and memory that lives as long as it. */
 struct tow__named_policies *tow__trace_policies(tow_trace *t);
 /* A checkpoint name that no region of its policy has is an error at the first of them. The end of a trace looks itself. */

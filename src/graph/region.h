@@ -32,9 +32,17 @@ typedef struct tow__region_form {
     int64_t most;           /* iterations at most where data decide; 0: no bound */
 } tow__region_form;
 
+/* What plans make of an equation. */
+typedef enum tow__planned {
+    TOW__AS_PARTS,  /* its decomposition */
+    TOW__IN_PLACE, /* the equations of its body, in its place */
+    TOW__AS_LOOP    /* an instruction with a body; parameters are tow__scan_params. All loops decompose into such */
+} tow__planned;
+
 struct tow__split;
 
 struct tow__region {
+    tow__planned planned;
     /* Fills in how the equation uses its graphs, but for `body`. The form is one body that runs once at first. */
     void (*form)(const tow__equation *e, tow__region_form *form);
     /* Of a loop: sets the numbers of constants and carries in its parameters. */
@@ -56,6 +64,8 @@ static inline bool tow__region_of(const tow__equation *e, tow__region_form *form
     form->body = tow__nested(e->primitive, e->params, form->conditions);
     return true;
 }
+
+static inline bool tow__is_loop(const tow_primitive *p) { return p->region && p->region->planned == TOW__AS_LOOP; }
 
 /* Do passes walk through the bodies of the equation? */
 static inline bool tow__is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION; }

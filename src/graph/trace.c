@@ -29,6 +29,7 @@ typedef struct recording {
     tow__string scope;    /* "blocks/attn" */
     tow__vector scopes;   /* size_t: length of `scope` before each push */
     const tow__source *source;
+    tow__phase phase;
     tow__iteration_scope iteration_scope;
     void *open_call;      /* of the custom calls whose functions are being traced, the innermost */
     tow__vector operands; /* uint32_t: vars of the operands being bound */
@@ -203,10 +204,10 @@ tow_trace *tow__trace_begin_over(const tow_graph *g, tow_value **in, tow_value *
 
 tow_context *tow_trace_context(tow_trace *trace) { return trace->ctx; }
 
-void tow__set_source(tow_trace *t, const tow__source *source)
-{
-    t->now->source = source && (source->here || source->scope) ? source : NULL;
-}
+void tow__set_source(tow_trace *t, const tow__source *source) { t->now->source = source; }
+
+/* Has a pass said where equations come from? Graphs that were read have no lines and scopes, but phases. */
+static bool has_source(const tow_trace *t) { return t->now->source && (t->now->source->here || t->now->source->scope); }
 
 const tow__source *tow__get_source(const tow_trace *t) { return t->now->source; }
 
@@ -229,14 +230,17 @@ uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial
 
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
-void tow__mark_forward(tow_trace *t)
+tow__phase tow__set_phase(tow_trace *t, tow__phase phase)
 {
-    if (!tow__failed(t)) innermost(t)->graph->forward_equations = tow__recorded(t);
+    const tow__phase before = t->now->phase;
+    t->now->phase = phase;
+    return before;
 }
 
-void tow__keep_mark(tow_trace *t, const tow_graph *g, uint32_t i)
+void tow__mark_forward(tow_trace *t)
 {
-    if (i > 0 && i == g->forward_equations) tow__mark_forward(t);
+    const tow__vector *equations = &innermost(t)->equations;
+    for (uint32_t i = 0; i < equations->count; i++) ((tow__equation *)equations->data)[i].source.phase = TOW__FORWARD;
 }
 
 void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis)
@@ -458,9 +462,11 @@ static void *scratch(tow_trace *t, tow__vector *v, size_t n, size_t size)
 
 static tow__source current_source(const tow_trace *t, size_t n_in, const tow_value *in)
 {
-    if (t->now->source) return *t->now->source;
     tow__source source = {.scope = scope_text(t)};
-    for (size_t i = 0; i < n_in && !source.here; i++) source.here = in[i].here;
+    if (has_source(t)) source = *t->now->source;
+    for (size_t i = 0; i < n_in && !source.here && !has_source(t); i++) source.here = in[i].here;
+    source.phase = t->now->source ? t->now->source->phase : TOW__FORWARD;
+    if (t->now->phase > source.phase) source.phase = t->now->phase;
     return source;
 }
 
@@ -506,7 +512,7 @@ void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params,
     }
     /* Results carry the line of their operation on, so that compound operations need not hand it around. A line that a
      * pass has set may belong to a graph that is freed before the value is used. */
-    const char *here = e && !t->now->source ? source.here : NULL;
+    const char *here = e && !has_source(t) ? source.here : NULL;
     uint32_t first = e && n_out > 0 ? e->out[0] : 0, depth = e ? t->now->builders.count - 1 : 0;
     for (size_t i = 0; i < n_out; i++) out[i] = e ? new_value(t, depth, first + (uint32_t)i, here) : null_value;
 }

@@ -159,9 +159,8 @@ struct tow__body {
     uint32_t n_inputs, n_outputs;
     tow_type *types;  /* [n_values] */
     uint32_t *makers; /* [n_values] the instruction that makes it, TOW__INPUT, or TOW__NONE if that is left out */
-    bool *carries;    /* [n_values] depends on a cotangent (as far as known) */
     bool *delivered;  /* [n_values] it, or a view of it, is an output; since it is ordered */
-    uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
+    uint32_t n_values, types_capacity, makers_capacity;
     /* since lowering */
     uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
     tow__team *team;                                  /* that its kernels run on */

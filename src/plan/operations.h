@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_PLAN_OPERATIONS_H
 #define TOW_SRC_PLAN_OPERATIONS_H
 
-#include "src/graph/primitive.h"
+#include "src/graph/region.h"
 #include "src/kernels/kernel.h"
 #include "src/ops/table.h"
 

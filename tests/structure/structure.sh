@@ -1,9 +1,11 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|types|homes|tests|frames: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|regions|types|homes|tests|frames: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
 #         counts as a header of the folder that arrows.txt names first for it.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
+# regions: no file compares an equation with a primitive that has nested graphs, but the one that defines it; nor does a
+#         table list them by name.
 # types:  no two files define a type of one tow__ name.
 # homes:  functions are defined in the folder of the header that declares them, those of a public header in one of the
 #         folders that arrows.txt names for it.
@@ -74,6 +76,11 @@ types() {
         /^typedef .*\(\*?tow__[a-z0-9_]+\)\(/ { sub(/^[^(]*\(/, ""); define($0); next }
         /^typedef .*[ *]tow__[a-z0-9_]+(\[.*\])?;/ { sub(/.*[ *]tow__/, "tow__"); define($0); next }
         /^typedef .*[ *]tow__[a-z0-9_]+\(/ { sub(/\(.*/, ""); sub(/.*[ *]tow__/, "tow__"); define($0) }' | sort -u
+}
+
+# The primitives with nested graphs, one a line.
+regions() {
+    grep -rhoE 'TOW__PRIMITIVE\([a-z_0-9]+, [^;]*' src/autodiff/regions | sed -E 's/TOW__PRIMITIVE\(([a-z_0-9]+),.*/\1/' | sort -u
 }
 
 # Lines "name folder" for every function with a name tow_... that is defined and not static.
@@ -190,6 +197,21 @@ $(arrows | tsort 2>&1 >/dev/null)"
         [ -z "$compares" ] || fail "comparisons of names; compare descriptors or ask for traits (src/graph/primitive.h):
 $compares"
         ;;
+    regions)
+        regions=$(regions | paste -sd '|')
+        for name in remat scan cond while fori call custom_jvp custom_vjp; do
+            echo "$regions" | tr '|' '\n' | grep -qx "$name" || fail "no descriptor of $name in src/autodiff/regions"
+        done
+        compares=$(sources | xargs grep -nE -e "[=!]= *&tow__($regions)_p\b" -e "TOW__(IS|COMPUTES)\([^()]*, *($regions)\)" \
+            -e "(strn*cmp|primitive_find)\(.*\"($regions)\"" -e "(\{|\] *=) *\"($regions)\"" |
+            while IFS= read -r line; do
+                file=${line%%:*}
+                own=$(grep -hoE 'TOW__PRIMITIVE\([a-z_0-9]+' "$file" | sed 's/.*(//' | paste -sd '|')
+                echo "$line" | grep -qE "&tow__(${own:-none})_p\b" || echo "$line"
+            done)
+        [ -z "$compares" ] || fail "comparisons with regions; ask the descriptor (src/graph/region.h):
+$compares"
+        ;;
     types)
         found=$(types)
         [ -n "$found" ] || fail "no types found: is $root the checkout?"
@@ -251,6 +273,6 @@ $inlined"
         [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
 $raw"
         ;;
-    *) fail "expected arrows, names, types, homes, tests or frames, found '$2'" ;;
+    *) fail "expected arrows, names, regions, types, homes, tests or frames, found '$2'" ;;
 esac
 exit "$failed"

@@ -18,7 +18,8 @@ static const tow_graph *call_transparent(const tow__equation *e) { return ((cons
 
 static void call_form(const tow__equation *e, tow__region_form *form) { (void)e, (void)form; }
 
-static const tow__region call_region = {.form = call_form, .transparent = call_transparent};
+static const tow__region call_region = {
+    .planned = TOW__IN_PLACE, .form = call_form, .transparent = call_transparent};
 
 TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = call_type,
                .region = &call_region, .jvp = call_jvp, .batch = tow__batch_region,

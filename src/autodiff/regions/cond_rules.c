@@ -95,6 +95,7 @@ static tow_status transpose_branch(choice *c, uint32_t k, tow_graph **result)
     const tow__transpose *r = c->r;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
+    tow__set_phase(t, TOW__BACKWARD);
     tow_value *in = tow__trace_alloc(t, 4 * (size_t)c->n_in, sizeof *in), *dx = in + c->n_in, *start = dx + c->n_in,
               *out = start + c->n_in, *ct = tow__trace_alloc(t, c->n_out, sizeof *ct);
     if (!in || !ct) {

@@ -105,6 +105,7 @@ static tow_status transposed_body(const loop *l, tow_graph **result)
     const tow_graph *g = l->p->body;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
+    tow__set_phase(t, TOW__BACKWARD);
     tow_value *in = tow__trace_alloc(t, 3 * ((size_t)l->n_in + 1), sizeof *in), *dx = in + l->n_in + 1,
               *out = dx + l->n_in + 1;
     tow_value *ct = tow__trace_alloc(t, g->n_outputs, sizeof *ct);

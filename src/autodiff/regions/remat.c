@@ -251,7 +251,8 @@ static const tow_graph *remat_transparent(const tow__equation *e)
 
 static void remat_form(const tow__equation *e, tow__region_form *form) { (void)e, (void)form; }
 
-static const tow__region remat_region = {.form = remat_form, .transparent = remat_transparent, .split = remat_split};
+static const tow__region remat_region = {
+    .planned = TOW__IN_PLACE, .form = remat_form, .transparent = remat_transparent, .split = remat_split};
 
 TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = remat_type,
                .region = &remat_region, .jvp = remat_jvp, .transpose = remat_transpose, .continues = true,

@@ -182,7 +182,8 @@ static void scan_resize(void *params, int64_t consts, int64_t carry)
     p->carry = carry;
 }
 
-static const tow__region scan_region = {.form = scan_form, .resize = scan_resize, .split = tow__scan_split};
+static const tow__region scan_region = {
+    .planned = TOW__AS_LOOP, .form = scan_form, .resize = scan_resize, .split = tow__scan_split};
 
 TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry..., xs...",
                .inputs = -1, .outputs = -1, .type = scan_type, .region = &scan_region, .jvp = scan_jvp,

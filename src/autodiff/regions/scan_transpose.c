@@ -114,6 +114,7 @@ static tow_status transposed_body(const tow__scan_loop *l, tow_graph **result)
 {
     tow_trace *t = tow__trace_begin(l->body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
+    tow__set_phase(t, TOW__BACKWARD);
     body_values b = {.in = tow__trace_alloc(t, 4 * (size_t)l->n_in, sizeof *b.in),
                      .ct = tow__trace_alloc(t, l->n_out, sizeof *b.ct)};
     if (!b.in || !b.ct) {

@@ -13,6 +13,8 @@
  * their terms in the order of the iterations. Shapes alone decide which equations move. Rows of all iterations take
  * memory, so a product moves only if it is slow in the loop: if it has few rows per iteration. */
 #include "src/plan/loop/distribute.h"
+#include "src/graph/builder.h"
+#include "src/graph/region.h"
 #include "src/plan/loop/loop.h"
 
 enum {
@@ -140,37 +142,45 @@ static tow_status analyse(tow__arena *arena, const tow__scan_params *params, con
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
+/* A scan is distributed, or split, after what is in its body. */
+static tow_status record_loop(tow__arena *arena, tow_trace *t, const tow__equation *e, const tow__scan_params *p,
+                              bool defers, const tow_value *operands, tow_value *results, bool *done)
+{
+    tow__distribution s = {0};
+    tow_status status = analyse(arena, p, p->body, &s);
+    if (status == TOW_OK && defers && !s.changes) status = tow__fission_loop(arena, t, e, p, operands, results, done);
+    if (status != TOW_OK || !s.changes) return status;
+    tow__record_distributed(t, &s, e, operands, results);
+    *done = true;
+    return TOW_OK;
+}
+
 static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, bool defers,
                                 const tow_value *operands, tow_value *results)
 {
-    union {
-        tow__scan_params scan;
-        tow__remat_params remat;
-        tow__call_params call;
-    } p;
-    memcpy(&p, e->params, e->primitive->params_size);
-    tow_graph **body = TOW__IS(e, scan) ? &p.scan.body : TOW__IS(e, remat) ? &p.remat.body : &p.call.body;
+    void *params;
     tow_graph *inner = NULL;
     bool done = false;
-    tow__distribution s = {0};
-    tow_status status = tow__distribute_loops(*body, defers, &inner);
+    tow_status status = tow__distribute_loops(tow__nested(e->primitive, e->params, 0), defers, &inner);
     if (status != TOW_OK) return status;
-    *body = inner;
-    if (TOW__IS(e, scan)) status = analyse(arena, &p.scan, inner, &s);
-    if (TOW__IS(e, scan) && status == TOW_OK && defers && !s.changes)
-        status = tow__fission_loop(arena, t, e, &p.scan, operands, results, &done);
-    if (status == TOW_OK && s.changes)
-        tow__record_distributed(t, &s, e, operands, results);
-    else if (status == TOW_OK && !done)
-        tow__bind(t, e->primitive, &p, e->n_in, operands, e->n_out, results);
+    if (!tow__params_own(t, e->primitive, e->params, &params)) {
+        tow_graph_release(inner);
+        return TOW_OUT_OF_MEMORY;
+    }
+    tow__set_nested(e->primitive, params, 0, inner);
+    if (tow__is_loop(e->primitive)) status = record_loop(arena, t, e, params, defers, operands, results, &done);
+    if (status == TOW_OK && !done) tow__bind(t, e->primitive, params, e->n_in, operands, e->n_out, results);
     tow_graph_release(inner);
     return status;
 }
 
-static bool is_region(const tow__equation *e) { return TOW__IS(e, scan) || TOW__IS(e, remat) || TOW__IS(e, call); }
+/* A region that plans run as it is, and not its decomposition. */
+static bool is_region(const tow__equation *e)
+{
+    return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
+}
 
-static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values,
-                               uint32_t *n_forward)
+static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values)
 {
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_inputs; i++)
@@ -186,7 +196,6 @@ static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace 
         else
             tow__rebind(t, e, operands, operands + e->n_in);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
-        if (i + 1 == g->forward_equations) *n_forward = tow__recorded(t);
     }
     tow__set_source(t, NULL);
     return status;
@@ -199,13 +208,12 @@ static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defer
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !*changes; i++) {
         const tow__equation *e = &g->equations[i];
         if (!is_region(e)) continue;
-        const tow_graph *body = TOW__IS(e, scan)    ? ((const tow__scan_params *)e->params)->body
-                                : TOW__IS(e, remat) ? ((const tow__remat_params *)e->params)->body
-                                                    : ((const tow__call_params *)e->params)->body;
+        const tow_graph *body = tow__nested(e->primitive, e->params, 0);
+        const bool loop = tow__is_loop(e->primitive);
         tow__distribution s = {0};
-        if (TOW__IS(e, scan)) status = analyse(arena, e->params, body, &s);
+        if (loop) status = analyse(arena, e->params, body, &s);
         *changes = s.changes;
-        if (status == TOW_OK && TOW__IS(e, scan) && defers && !*changes)
+        if (status == TOW_OK && loop && defers && !*changes)
             status = tow__fission_loop(arena, NULL, e, e->params, NULL, NULL, changes);
         if (status == TOW_OK && !*changes) status = find_changes(arena, body, defers, changes);
     }
@@ -220,7 +228,6 @@ tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **re
     tow_trace *t = NULL;
     tow_graph *all = NULL;
     tow_status status = TOW_OK;
-    uint32_t n_forward = 0;
     *result = NULL;
     TRY(find_changes(&arena, g, defers, &changes));
     if (!changes) {
@@ -231,12 +238,11 @@ tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **re
     t = values ? tow__trace_begin(g->ctx) : NULL;
     status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
-    TRY(record_graph(&arena, g, t, defers, values, &n_forward));
+    TRY(record_graph(&arena, g, t, defers, values));
     for (uint32_t i = 0; i < g->n_outputs; i++) values[g->n_vars + i] = values[g->outputs[i]];
     status = tow__trace_end(t, g->n_outputs, values + g->n_vars, false, &all);
     t = NULL;
     TRY(status);
-    all->forward_equations = n_forward;
     TRY(tow__dce(all, NULL, false, NULL, result)); /* drops xs that only products outside read */
     TRY(tow__verify(*result, "loop distribution"));
 done:

@@ -11,6 +11,7 @@
  * Each thread then takes its rows through all iterations of the first loop and its share of the iterations of the
  * second one (loop/parallelize.c): threads synchronise twice in a strip instead of several times in an iteration.
  * Strips are short, so the values that the second loop reads stay in L2. No bits change. */
+#include "src/graph/region.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
@@ -33,8 +34,6 @@ typedef struct parts {
     bool *stacked;      /* [n_vars] stacked by the first loop, since the second one reads it */
     int64_t iterations; /* of a strip; 0: the scan stays as it is */
 } parts;
-
-static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || TOW__IS(e, remat); }
 
 static tow_type type_of(const parts *s, uint32_t var) { return s->body->vars[var].type; }
 
@@ -99,7 +98,7 @@ static bool is_worth_it(const parts *s)
     bool first = false, second = false;
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
         const tow__equation *e = &s->body->equations[i];
-        if (is_region(e) || e->primitive->host || (s->first[i] && !keeps_rows(s, e))) return false;
+        if (tow__is_region(e) || e->primitive->host || (s->first[i] && !keeps_rows(s, e))) return false;
         if (!TOW__IS(e, dot_general)) continue;
         *(s->first[i] ? &first : &second) = true;
         work += work_of(s, e);

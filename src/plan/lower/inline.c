@@ -6,8 +6,7 @@
  * remat/eliminate_recomputation.c does.
  *
  * Instructions stand in the order of the graph, and lower/order.c decides in which order they run. Those that run late,
- * directly before their first reader, are marked here: sources, and inside a differentiated remat region whatever does
- * not depend on a cotangent, which is the recomputation. */
+ * directly before their first reader, are marked here: sources, and what remat makes again for the backward pass. */
 #include "src/plan/lower/inline.h"
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
@@ -39,62 +38,36 @@ typedef struct inliner {
     tow_program *p;
     tow__arena *scratch;
     tow__body *body;
-    bool differentiated; /* inside a differentiated remat region */
-    bool backward;
-    bool seeded; /* values that depend on a cotangent are marked from outside */
+    bool backward; /* in the backward pass, which is what follows its first equation */
 } inliner;
 
-static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top);
+static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs);
 
-uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32_t maker, bool carries)
+uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32_t maker)
 {
     tow_type *types = tow__extend(scratch, f->types, f->n_values, &f->types_capacity, sizeof *types);
     if (types) f->types = types;
     uint32_t *makers = tow__extend(scratch, f->makers, f->n_values, &f->makers_capacity, sizeof *makers);
     if (makers) f->makers = makers;
-    bool *flags = tow__extend(scratch, f->carries, f->n_values, &f->carries_capacity, sizeof *flags);
-    if (flags) f->carries = flags;
-    if (!types || !makers || !flags) return TOW__NONE;
+    if (!types || !makers) return TOW__NONE;
     types[f->n_values] = type;
     makers[f->n_values] = maker;
-    flags[f->n_values] = carries;
     return f->n_values++;
-}
-
-static uint32_t add_value(inliner *in, tow_type type, uint32_t maker, bool carries)
-{
-    return tow__add_value(in->scratch, in->body, type, maker, carries);
-}
-
-static bool any_carries(const tow__body *f, uint32_t n, const uint32_t *values)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (f->carries[values[i]]) return true;
-    return false;
-}
-
-/* True if the graph has a differentiated region: it is part of a backward pass. */
-static bool is_backward_graph(const tow_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++)
-        if (TOW__IS(&g->equations[i], remat) && ((const tow__remat_params *)g->equations[i].params)->differentiated)
-            return true;
-    return false;
 }
 
 /* ---- equations by kind ------------------------------------------------------------------------------------------- */
 
-/* operands: their values; results: receives those of the results. force: all results count as cotangents. */
+/* operands: their values; results: receives those of the results. */
 static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
-                           const uint32_t *operands, uint32_t *results, bool force)
+                           const uint32_t *operands, uint32_t *results)
 {
     tow__body *f = in->body;
     tow__instruction *insts = tow__extend(in->scratch, f->insts, f->n_insts, &f->insts_capacity, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
     f->insts = insts;
-    bool carries = force || any_carries(f, e->n_in, operands);
+    const bool repeated = e->source.phase == TOW__RECOMPUTED;
     for (uint32_t i = 0; i < e->n_out; i++) {
-        results[i] = add_value(in, g->vars[e->out[i]].type, f->n_insts, carries);
+        results[i] = tow__add_value(in->scratch, f, g->vars[e->out[i]].type, f->n_insts);
         if (results[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow__instruction inst = {
@@ -108,14 +81,13 @@ static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation 
         .operands = tow__arena_copy(in->scratch, operands, e->n_in, sizeof *operands),
         .results = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
         .effect = tow__has_effect(e),
-        .late = !tow__has_effect(e) && (e->n_in == 0 || (in->differentiated && !carries)),
+        .late = !tow__has_effect(e) && (e->n_in == 0 || repeated),
         .backward = in->backward,
         .scratch = TOW__NONE,
     };
     if (!inst.operands || !inst.results) return TOW_OUT_OF_MEMORY;
     if (e->primitive->kind == TOW__REGION) {
         const tow__scan_params *scan = e->params;
-        if (!in->seeded && is_backward_graph(scan->body)) inst.backward = in->backward = true;
         inst.body = tow__arena_alloc(&in->p->memory, 1, sizeof *inst.body);
         if (!inst.body) return TOW_OUT_OF_MEMORY;
         tow_status status = tow__inline_graph(in->p, in->scratch, scan->body, scan, inst.body);
@@ -129,21 +101,6 @@ static tow_status inline_alias(const uint32_t *operands, uint32_t *results)
 {
     results[0] = operands[0];
     return TOW_OK;
-}
-
-/* A differentiated region marks its cotangents: what depends on one outside or, where nothing is known, its last
- * operand. */
-static tow_status inline_remat(inliner *in, const tow__remat_params *params, uint32_t n_in, const uint32_t *operands,
-                               uint32_t *results)
-{
-    inliner region = *in;
-    region.differentiated |= params->differentiated;
-    uint32_t *inputs = tow__arena_copy(in->scratch, operands, n_in, sizeof *operands);
-    if (!inputs) return TOW_OUT_OF_MEMORY;
-    if (params->differentiated && !in->seeded && n_in && !any_carries(in->body, n_in, operands))
-        in->body->carries[operands[n_in - 1]] = true;
-    if (params->differentiated && !in->seeded) in->backward = region.backward = true;
-    return inline_graph(&region, params->body, inputs, results, false);
 }
 
 /* What the equation is made of, its decomposition or the equation in wider types, is a graph of its own, which the
@@ -170,23 +127,23 @@ static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equat
     tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
     if (status != TOW_OK) return status;
     kept[p->n_decompositions++] = parts;
-    return inline_graph(in, parts, operands, results, false);
+    return inline_graph(in, parts, operands, results);
 }
 
 static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
-                                  uint32_t *results, bool force)
+                                  uint32_t *results)
 {
+    const tow__region *region = e->primitive->region;
     if (e->primitive->kind == TOW__NAME || TOW__IS(e, stop_gradient)) return inline_alias(operands, results);
     if (TOW__IS(e, select) && operands[1] == operands[2]) return inline_alias(operands + 1, results);
-    if (TOW__IS(e, call))
-        return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
-    if (TOW__IS(e, remat)) return inline_remat(in, e->params, e->n_in, operands, results);
-    if (TOW__IS(e, const) || TOW__IS(e, scan) || e->primitive->view)
-        return add_inst(in, g, e, NULL, operands, results, force);
+    if (region && region->planned == TOW__IN_PLACE)
+        return inline_graph(in, tow__nested(e->primitive, e->params, 0), operands, results);
+    if (TOW__IS(e, const) || tow__is_loop(e->primitive) || e->primitive->view)
+        return add_inst(in, g, e, NULL, operands, results);
     tow_dtype dtype = kernel_dtype(g, e);
     const bool preferred = (int)tow__preferred(e->primitive, e->params) < TOW_DTYPE_COUNT;
     const tow__kernel *kernel = preferred ? NULL : tow__kernel_of(e->primitive, dtype);
-    if (kernel) return add_inst(in, g, e, kernel, operands, results, force);
+    if (kernel) return add_inst(in, g, e, kernel, operands, results);
     if ((preferred || tow__is_half(dtype)) && tow__may_be_widened(e))
         return inline_parts(in, g, e, true, operands, results);
     if (e->primitive->decompose) return inline_parts(in, g, e, false, operands, results);
@@ -194,7 +151,7 @@ static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__eq
                      e->primitive->name, tow_dtype_name(dtype));
 }
 
-static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top)
+static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs)
 {
     uint32_t *values = tow__arena_alloc(in->scratch, g->n_vars, sizeof *values);
     uint32_t widest = 1;
@@ -208,10 +165,9 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = inputs[i];
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        bool force = top && g->forward_equations && i >= g->forward_equations;
-        if (force) in->backward = true;
+        if (e->source.phase != TOW__FORWARD) in->backward = true;
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
-        tow_status status = inline_equation(in, g, e, operands, results, force);
+        tow_status status = inline_equation(in, g, e, operands, results);
         if (status != TOW_OK) return status;
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
     }
@@ -219,24 +175,20 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     return TOW_OK;
 }
 
-/* Inputs that carry cotangents, where no instruction outside tells: in the body of a scan the carries, else the last
- * input of a backward graph (residuals come first). A wrong guess costs memory, never a result. */
 tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                              tow__body *f)
 {
-    inliner in = {.p = p, .scratch = scratch, .body = f, .seeded = g->forward_equations != 0};
+    inliner in = {.p = p, .scratch = scratch, .body = f};
     f->n_inputs = g->n_inputs;
     f->n_outputs = g->n_outputs;
     f->inputs = tow__arena_alloc(scratch, g->n_inputs, sizeof *f->inputs);
     f->outputs = tow__arena_alloc(scratch, g->n_outputs, sizeof *f->outputs);
     if (!f->inputs || !f->outputs) return TOW_OUT_OF_MEMORY;
-    bool guess = !scan && !in.seeded && is_backward_graph(g);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
-        bool carries = scan ? i >= scan->consts && i < scan->consts + scan->carry : guess && i + 1 == g->n_inputs;
-        f->inputs[i] = add_value(&in, g->vars[g->inputs[i]].type, TOW__INPUT, carries);
+        f->inputs[i] = tow__add_value(scratch, f, g->vars[g->inputs[i]].type, TOW__INPUT);
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
-    tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
+    tow_status status = inline_graph(&in, g, f->inputs, f->outputs);
     if (status != TOW_OK || !scan) return status;
     tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .body = f};
     status = tow__end_pass(&s, TOW__PASS_inline);

@@ -9,7 +9,7 @@
 tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                              tow__body *f);
 /* A new value of the function, or TOW__NONE. */
-uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32_t maker, bool carries);
+uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32_t maker);
 /* Brings the instructions that outputs need into the order in which they run, and drops the others. Marks values that
  * end in arrays of somebody else (`delivered`). */
 tow_status tow__order(tow__body *f, tow__arena *scratch);

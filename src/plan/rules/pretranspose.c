@@ -11,8 +11,6 @@ enum {
     FEW_ITERATIONS = 4
 };
 
-static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
-
 /* Is the storage one of the loop's body, or of a loop inside it? `body` is the function that reads it. */
 static bool is_inside(const tow_program *p, const tow__loop *loop, const tow__body *body, uint32_t storage)
 {
@@ -110,4 +108,4 @@ done:
     return status;
 }
 
-const tow__rule tow__rule_pretranspose = {.is_root = is_scan, .matches = matches, .replace = replace};
+const tow__rule tow__rule_pretranspose = {.is_root = tow__is_loop, .matches = matches, .replace = replace};

@@ -58,20 +58,20 @@ static tow_status set_computation(tow__rewrite *r, tow__instruction *inst, const
     return TOW_OK;
 }
 
-static uint32_t new_value(tow__rewrite *r, tow_type type, bool carries)
+static uint32_t new_value(tow__rewrite *r, tow_type type)
 {
     uint32_t *uses = tow__extend(r->scratch, r->uses, r->f->n_values, &r->uses_capacity, sizeof *uses);
     if (!uses) return TOW__NONE;
     r->uses = uses;
     uses[r->f->n_values] = 0;
-    return tow__add_value(r->scratch, r->f, type, r->f->n_insts, carries);
+    return tow__add_value(r->scratch, r->f, type, r->f->n_insts);
 }
 
 uint32_t tow__new_instruction(tow__rewrite *r, const tow__instruction *like, const tow__computation *c, tow_type type)
 {
     tow__instruction inst = *like; /* instructions move when more are added */
     tow__body *f = r->f;
-    uint32_t value = new_value(r, type, f->carries[inst.results[0]]);
+    uint32_t value = new_value(r, type);
     tow__instruction *insts = tow__extend(r->scratch, f->insts, f->n_insts, &f->insts_capacity, sizeof *insts);
     if (value == TOW__NONE || !insts) return TOW__NONE;
     f->insts = insts;

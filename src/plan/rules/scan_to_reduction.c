@@ -7,8 +7,6 @@
 #include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
-static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
-
 /* Is x the row of xs that an iteration has at hand, all of it? */
 static bool is_row(const tow__rows *xs, const tow__view *x)
 {
@@ -75,4 +73,4 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
 }
 
 const tow__rule tow__rule_scan_to_reduction = {
-    .is_root = is_scan, .match_bytes = sizeof(tow__sum_dots_params), .matches = matches, .replace = replace};
+    .is_root = tow__is_loop, .match_bytes = sizeof(tow__sum_dots_params), .matches = matches, .replace = replace};

@@ -95,10 +95,10 @@ static void test_dce_of_chosen_outputs(void **state)
     assert_true(kept[1]);
     assert_text(h, "{ lambda ; a:f32[3]\"y\". let\n    b:f32[3] = cos a\n  in (b) }\n");
     tow_graph_release(h);
-    g->forward_equations = 1;
+    g->equations[0].source.phase = TOW__RECOMPUTED;
     assert_int_equal(tow__dce(g, (bool[]){true, false, true}, false, kept, &h), TOW_OK);
     assert_int_equal(tow_graph_inputs(h), 2);
-    assert_int_equal(h->forward_equations, 1);
+    assert_int_equal(h->equations[0].source.phase, TOW__RECOMPUTED);
     assert_true(kept[0] && kept[1]);
     tow_graph_release(h);
     tow_graph_release(g);
@@ -186,10 +186,11 @@ static void test_cse_keeps_phases_apart(void **state)
     tow_graph *g = parse("{ lambda ; a:f32[3]. let b:f32[3] = sin a c:f32[3] = sin a d:f32[3] = sin a e:f32[3] = sin a "
                          "in (b, c, d, e) }"),
               *h;
-    g->forward_equations = 2;
+    g->equations[2].source.phase = g->equations[3].source.phase = TOW__BACKWARD;
     assert_int_equal(tow_graph_cse(g, &h), TOW_OK);
     assert_int_equal(tow_graph_equations(h), 2);
-    assert_int_equal(h->forward_equations, 1);
+    assert_int_equal(h->equations[0].source.phase, TOW__FORWARD);
+    assert_int_equal(h->equations[1].source.phase, TOW__BACKWARD);
     tow_graph_release(h);
     tow_graph_release(g);
 }
