@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/progress.h"
 #include "common/run.h"
 #include "common/text.h"
 #include "evaluate.h"
@@ -188,12 +187,7 @@ static int train(chars_run *r)
     int status = SUCCESS;
     catch_interrupts();
     while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
-    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
-    if (status == SUCCESS && interrupted()) {
-        printf("stopped after step %lld\n", (long long)tow_train_step_number(r->state));
-        status = INTERRUPTED;
-    }
-    return status;
+    return end_training(&p, status, tow_train_step_number(r->state), "");
 }
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */

@@ -21,4 +21,12 @@ int open_run(run *r)
     return tow_context_create(&options, &r->context) == TOW_OK ? SUCCESS : complain(r);
 }
 
+int end_training(progress *p, int status, int64_t done, const char *consequence)
+{
+    if (!progress_end(p) && status == SUCCESS) status = FAILURE;
+    if (status != SUCCESS || !interrupted()) return status;
+    printf("stopped after step %lld%s\n", (long long)done, consequence);
+    return INTERRUPTED;
+}
+
 int complain(const run *r) { return report_error(r->program, r->context); }

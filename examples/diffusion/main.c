@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/progress.h"
 #include "common/run.h"
 #include "digits.h"
 #include "sample.h"
@@ -117,12 +116,7 @@ static int train(diffusion_run *r)
     catch_interrupts();
     while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps)
         status = step(r, &p, &mean);
-    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
-    if (status == SUCCESS && interrupted()) {
-        printf("stopped after step %lld; nothing is drawn\n", (long long)tow_train_step_number(r->state));
-        status = INTERRUPTED;
-    }
-    return status;
+    return end_training(&p, status, tow_train_step_number(r->state), "; nothing is drawn");
 }
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */

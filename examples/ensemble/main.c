@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/progress.h"
 #include "common/run.h"
 #include "evaluate.h"
 #include "model.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/progress.h"
 #include "common/run.h"
 #include "digits/data.h"
 #include "model.h"
@@ -154,12 +153,7 @@ static int train(vae_run *r)
         note(r, loss);
         if (status == SUCCESS && !progress_step(&p, r->done, loss, NAN)) status = FAILURE;
     }
-    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
-    if (status == SUCCESS && interrupted()) {
-        printf("stopped after step %lld\n", (long long)r->done);
-        status = INTERRUPTED;
-    }
-    return status;
+    return end_training(&p, status, r->done, "");
 }
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
