@@ -1,6 +1,6 @@
-/* The activations of jax.nn that are no primitives, as functions over the operations of ops.h. Those of one value can be the
- * .activation of a layer, as tow_relu, tow_silu, tow_tanh and tow_logistic (sigmoid) of ops.h can. All take floats. Derivatives
- * are those of JAX, also where a function has a corner. */
+/* The activations of jax.nn that are no primitives, as functions over the operations of ops.h. Those of one value can
+ * be the .activation of a layer, as tow_relu, tow_silu, tow_tanh and tow_logistic (sigmoid) of ops.h can. All take
+ * floats. Derivatives are those of JAX, also where a function has a corner. */
 #ifndef TOW_ACTIVATIONS_H
 #define TOW_ACTIVATIONS_H
 
@@ -34,8 +34,8 @@ TOW_API tow_value tow_celu_of(tow_value x, double alpha);       /* max(x, 0) + a
 TOW_API tow_value tow_squareplus_of(tow_value x, double b);     /* (x + sqrt(x^2 + b)) / 2 */
 /* a logistic(b) of the halves a and b of x along an axis, which must be of even size; axes may be negative. */
 TOW_API tow_value tow_glu(tow_value x, int axis);
-/* (x - mean) rsqrt(var + epsilon) over these axes; n_axes 0: all. The variance is mean((x - mean)^2), in two passes, and not
- * mean(x^2) - mean^2 as that of jax.nn is by default. */
+/* (x - mean) rsqrt(var + epsilon) over these axes; n_axes 0: all. The variance is mean((x - mean)^2), in two passes,
+ * and not mean(x^2) - mean^2 as that of jax.nn is by default. */
 TOW_API tow_value tow_standardize(tow_value x, int n_axes, const int *axes, double epsilon);
 
 /* ---- the macros that add the source line (ops_lines.h) ----------------------------------------------------------- */

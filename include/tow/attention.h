@@ -1,5 +1,6 @@
-/* Attention and what transformers are made of: attention with heads, positions, gated feed-forward layers, blocks, encoder and
- * decoder. docs/attention.md says which options GPT-2, Llama, BERT and others are. layers.h includes this header. */
+/* Attention and what transformers are made of: attention with heads, positions, gated feed-forward layers, blocks,
+ * encoder and decoder. docs/attention.md says which options GPT-2, Llama, BERT and others are. layers.h includes this
+ * header. */
 #ifndef TOW_ATTENTION_H
 #define TOW_ATTENTION_H
 
@@ -10,9 +11,9 @@ extern "C" {
 #endif
 
 /* ---- RoPE: rotates pairs of features by angles that grow with the position --------------------------------------- */
-/* x [..., T, H, D] -> likewise; with d features that are rotated, pair i of position p by the angle p f(i), f(i) = theta^(-2i/d)
- * before scaling (Su et al., "RoFormer", 2021). A second input, i32 [T] or [B, T], has the positions; without it they are 0 to T - 1.
- * No parameters. In C the function is tow_apply_rope. */
+/* x [..., T, H, D] -> likewise; with d features that are rotated, pair i of position p by the angle p f(i), f(i) =
+ * theta^(-2i/d) before scaling (Su et al., "RoFormer", 2021). A second input, i32 [T] or [B, T], has the positions;
+ * without it they are 0 to T - 1. No parameters. In C the function is tow_apply_rope. */
 typedef enum tow_rope_scaling {
     TOW_ROPE_PLAIN,
     TOW_ROPE_LINEAR, /* f / factor */
@@ -32,13 +33,13 @@ typedef struct tow_rope {
     double original_length;   /* 0: 8192 */
 } tow_rope;
 #define TOW_ROPE(...) TOW__LAYER(tow_rope, __VA_ARGS__)
-/* The same as a function of a float x. positions: i32 [T] or [B, T], or the null value; options may be NULL. Angles are computed in the
- * type of x, or in f32 if that is bf16 or f16: then the result alone is rounded. */
+/* The same as a function of a float x. positions: i32 [T] or [B, T], or the null value; options may be NULL. Angles are
+ * computed in the type of x, or in f32 if that is bf16 or f16: then the result alone is rounded. */
 TOW_API tow_value tow_apply_rope(tow_value x, tow_value positions, const tow_rope *options);
 
 /* ---- LearnedPositions: adds a row of a table to each position ---------------------------------------------------- */
-/* x [B, T, D] -> x + embedding[positions]. embedding [max_length, D]. A second input, i32 [T] or [B, T], has the positions; without it
- * they are 0 to T - 1. A position outside the table gives NaN. */
+/* x [B, T, D] -> x + embedding[positions]. embedding [max_length, D]. A second input, i32 [T] or [B, T], has the
+ * positions; without it they are 0 to T - 1. A position outside the table gives NaN. */
 typedef struct tow_learned_positions {
     tow_module module;
     int64_t max_length; /* 0: T of the input */
@@ -49,8 +50,9 @@ typedef struct tow_learned_positions {
 #define TOW_LEARNED_POSITIONS(...) TOW__LAYER(tow_learned_positions, __VA_ARGS__)
 
 /* ---- SinusoidalPositions: adds sines and cosines of the position ------------------------------------------------- */
-/* x [B, T, D] -> x + table[positions], table[p, 2i] = sin(p f(i)), table[p, 2i + 1] = cos(p f(i)), f(i) = max_timescale^(-2i/D)
- * (Vaswani et al., "Attention is all you need", 2017). Positions as in LearnedPositions; any number of them. No parameters. */
+/* x [B, T, D] -> x + table[positions], table[p, 2i] = sin(p f(i)), table[p, 2i + 1] = cos(p f(i)), f(i) =
+ * max_timescale^(-2i/D) (Vaswani et al., "Attention is all you need", 2017). Positions as in LearnedPositions; any
+ * number of them. No parameters. */
 typedef struct tow_sinusoidal_positions {
     tow_module module;
     double max_timescale; /* 0: 10000 */
@@ -60,8 +62,9 @@ typedef struct tow_sinusoidal_positions {
 #define TOW_SINUSOIDAL_POSITIONS(...) TOW__LAYER(tow_sinusoidal_positions, __VA_ARGS__)
 
 /* ---- GatedMLP: feed-forward layer whose hidden features are gated ------------------------------------------------ */
-/* x [..., D] -> down(activation(gate(x)) * up(x)) [..., out_features]: SwiGLU with tow_silu, GeGLU with tow_gelu_tanh or
- * tow_gelu_erf, GLU with tow_logistic (Shazeer, "GLU variants improve transformer", 2020). Children gate, up, down, all Dense.
+/* x [..., D] -> down(activation(gate(x)) * up(x)) [..., out_features]: SwiGLU with tow_silu, GeGLU with tow_gelu_tanh
+ * or tow_gelu_erf, GLU with tow_logistic (Shazeer, "GLU variants improve transformer", 2020). Children gate, up, down,
+ * all Dense.
  * Checkpoint names: "mlp_gate" (before the activation), "mlp_pre" (up), "mlp_act" (the product), "mlp_out". */
 typedef struct tow_gated_mlp {
     tow_module module;
@@ -77,23 +80,25 @@ typedef struct tow_gated_mlp {
 #define TOW_GATED_MLP(...) TOW__LAYER(tow_gated_mlp, __VA_ARGS__)
 
 /* ---- MultiHeadAttention: attention between the projections of its inputs ----------------------------------------- */
-/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross), or x_q, x_k [B, S, E], x_v [B, S, F]. After them, in any order,
- * each at most once: a mask, bool, that broadcasts to [B, H, T, S] (true: visible); a bias, float of rank 4, that broadcasts to
- * [B, H, T, S] and is added to the logits; positions for RoPE, i32 [T] or [B, T]. Result [B, T, out_features]. Without .decode, B may
- * be any number of axes, or none: of inputs, mask, bias and result alike.
+/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross), or x_q, x_k [B, S, E], x_v [B, S, F]. After
+ * them, in any order, each at most once: a mask, bool, that broadcasts to [B, H, T, S] (true: visible); a bias, float
+ * of rank 4, that broadcasts to [B, H, T, S] and is added to the logits; positions for RoPE, i32 [T] or [B, T]. Result
+ * [B, T, out_features]. Without .decode, B may be any number of axes, or none: of inputs, mask, bias and result alike.
  *     logits = cap(scale q.k) + bias, the lowest number where not visible; cap(l) = logit_cap tanh(l / logit_cap)
  *     out(gate * softmax(logits) v)
- * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; query_ln, key_ln: scale [Dh]; gate: kernel [D, H], bias [H]; out: kernel
- * [H, Dh, O], bias [O]. Position i + S - T of the keys is that of query i.
- * Decoding: the collection "cache", which must be mutable, has cached_key and cached_value [B, cache_length, G, Dh], after norms and
- * RoPE, and cache_index, i32 [], the number of positions so far. A caller may give it as i32 [B] instead: then each row counts its own
- * positions, and what stands at negative ones or behind the end is padding that leaves no trace. Each call puts its T positions behind them, so that a prompt may be
- * given at once; a query sees the positions up to its own. As in Flax, positions past the end overwrite the last ones while the index
- * goes on: stop before. More positions in one call than the cache has are an error. With the cache's outputs donated to its inputs
+ * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; query_ln, key_ln: scale [Dh]; gate: kernel [D, H], bias
+ * [H]; out: kernel [H, Dh, O], bias [O]. Position i + S - T of the keys is that of query i.
+ * Decoding: the collection "cache", which must be mutable, has cached_key and cached_value [B, cache_length, G, Dh],
+ * after norms and RoPE, and cache_index, i32 [], the number of positions so far. A caller may give it as i32 [B]
+ * instead: then each row counts its own positions, and what stands at negative ones or behind the end is padding that
+ * leaves no trace. Each call puts its T positions behind them, so that a prompt may be given at once; a query sees the
+ * positions up to its own. As in Flax, positions past the end overwrite the last ones while the index goes on: stop
+ * before. More positions in one call than the cache has are an error. With the cache's outputs donated to its inputs
  * (tow_compile_options.donations) it stays in place.
- * Decoding with a memory, x_kv or x_k and x_v: "cache" has memory_key and memory_value [B, S, G, Dh], after norms, and no index. A call
- * puts those of its memory there; with .recall it takes what an earlier call has put there, and its program does not project the
- * memory, of which only the type counts. Queries see all of the memory: .causal, .window and .rope are errors.
+ * Decoding with a memory, x_kv or x_k and x_v: "cache" has memory_key and memory_value [B, S, G, Dh], after norms, and
+ * no index. A call puts those of its memory there; with .recall it takes what an earlier call has put there, and its
+ * program does not project the memory, of which only the type counts. Queries see all of the memory: .causal, .window
+ * and .rope are errors.
  * Checkpoint names: "query", "key", "value" (projections), "attention" (before the output projection). */
 typedef enum tow_qk_norm {
     TOW_QK_NO_NORM,
@@ -121,8 +126,8 @@ typedef struct tow_multi_head_attention {
     bool decode;          /* one call after the other, see above; causal without a memory */
     bool recall;          /* of .decode with a memory: attend to that of an earlier call, from the cache */
     int64_t cache_length; /* positions that the cache has; 0: T of tow_init, as in Flax */
-    bool
-        sow_weights; /* sows the softmax as "attention_weights" [B, H, T, S], before dropout, if "intermediates" is mutable */
+    /* sows the softmax as "attention_weights" [B, H, T, S], before dropout, if "intermediates" is mutable */
+    bool sow_weights;
     double dropout_rate; /* of the attention weights; one mask [T, S] for all batches and heads, as in Flax */
     bool dropout_each;   /* a mask of their own for every batch and head instead */
     bool deterministic;
@@ -139,9 +144,10 @@ typedef struct tow_multi_head_attention {
  *     pre-norm   x = x + dropout1(attn(ln1(x)));  x = x + dropout2(mlp(ln2(x)))
  *     post_norm  x = ln1(x + dropout1(attn(x)));  x = ln2(x + dropout2(mlp(x)))
  *     parallel   x + dropout1(attn(ln1(x))) + dropout2(mlp(ln2(x))), with shared_norm ln1 in place of ln2
- * mlp is down(activation(up(x))), or a GatedMLP. Cross attention is a branch of its own between the two, ln_cross, cross, dropout3.
- * Children ln1, attn, ln2, mlp (up, down), dropout1, dropout2, and as options want them ln_cross, cross, dropout3, mlp/gate, and
- * norms of the branches' results post_ln1, post_ln2, post_ln_cross.
+ * mlp is down(activation(up(x))), or a GatedMLP. Cross attention is a branch of its own between the two, ln_cross,
+ * cross, dropout3.
+ * Children ln1, attn, ln2, mlp (up, down), dropout1, dropout2, and as options want them ln_cross, cross, dropout3,
+ * mlp/gate, and norms of the branches' results post_ln1, post_ln2, post_ln_cross.
  * Checkpoint names, besides those of attention: "ln1", "attn_out" (after the output projection), "attn_residual"
  * (after the first addition), "ln2", "mlp_pre" (before the activation), "mlp_act" (after it), "mlp_out",
  * "block_out", "ln_cross", "cross_out", "cross_residual". */
@@ -185,12 +191,13 @@ typedef struct tow_transformer_block {
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
 
 /* ---- EncoderDecoder: a stack of encoder blocks, and a stack of decoder blocks that look at its result ------------ */
-/* Inputs: source [B, S, D], target [B, T, E], then bool masks of positions that are there and no padding: source [B, S], target [B, T].
- * Result [B, T, E].
- *     memory = encoder_norm(blocks of the encoder(source)), result = decoder_norm(blocks of the decoder(target, memory))
- * Decoding: .decode of the decoder's block. The first call fills the caches of the cross attention; further calls, by a model whose
- * block has .recall besides, do not compute the encoder, nor keys and values of the memory. They are given a source of the same type,
- * which is not read.
+/* Inputs: source [B, S, D], target [B, T, E], then bool masks of positions that are there and no padding: source [B,
+ * S], target [B, T]. Result [B, T, E].
+ *     memory = encoder_norm(blocks of the encoder(source))
+ *     result = decoder_norm(blocks of the decoder(target, memory))
+ * Decoding: .decode of the decoder's block. The first call fills the caches of the cross attention; further calls, by a
+ * model whose block has .recall besides, do not compute the encoder, nor keys and values of the memory. They are given
+ * a source of the same type, which is not read.
  * Children encoder and decoder, scans ("encoder/{}/attn/query/kernel"), encoder_norm, decoder_norm.
  *     tow_transformer_block read = TOW_TRANSFORMER_BLOCK(.heads = 8),
  *                           write = TOW_TRANSFORMER_BLOCK(.heads = 8, .causal = true, .cross = true);

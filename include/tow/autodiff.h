@@ -10,8 +10,8 @@ extern "C" {
 
 /* ---- policies --------------------------------------------------------------------------------------------------- */
 
-/* What a policy answers about a value. A policy permits saving and never forces it: a value that the backward pass does
- * not read is not kept. Two answers meet where a value is named (one for the equation that makes it, one for each
+/* The answer of a policy about a value. A policy permits saving and never forces it: a value that the backward pass
+ * does not read is not kept. Two answers meet where a value is named (one for the equation that makes it, one for each
  * name): "must" beats "prefer", save beats recompute. */
 typedef enum tow_verdict {
     TOW_MUST_RECOMPUTE,
@@ -20,7 +20,8 @@ typedef enum tow_verdict {
     TOW_MUST_SAVE
 } tow_verdict;
 
-/* What a policy is asked about: one equation of the differentiated body that does not depend on a tangent. */
+/* The question that a policy is asked: it is about one equation of the differentiated body that does not depend on a
+ * tangent. */
 typedef struct tow_policy_query {
     const char *primitive; /* "dot_general", "sin", "name", ... */
     const char *name;      /* for "name": the checkpoint name; else NULL */
@@ -101,8 +102,8 @@ TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy
  * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. Any text can be
  * a name: an empty one, and one with blanks, control characters, quotes, backslashes or one of :,;() stands in quotes
  * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well.
- * Policies are nested at most 32 deep: a deeper one has no text (length 0), and neither has one of a kind that there is not.
- * Remat refuses both. */
+ * Policies are nested at most 32 deep: a deeper one has no text (length 0), and neither has one of a kind that there is
+ * not. Remat refuses both. */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
 /* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT,
  * TOW_UNSUPPORTED for policies nested more than 32 deep, with the column. */
@@ -120,8 +121,9 @@ TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
  * Layers may be called in it under a scope of the caller; they may read variables but not write or sow them, which the
  * layer TOW_REMAT allows.
  * One policy may stand around regions of different kinds, each of which has some of the names that it refers to.
- * Errors: a policy of a kind that there is not, or with fields that its kind does not read; when the trace ends, a policy
- * that refers to a checkpoint name which no value in any of its regions has; the message lists those there are. */
+ * Errors: a policy of a kind that there is not, or with fields that its kind does not read; when the trace ends, a
+ * policy that refers to a checkpoint name which no value in any of its regions has; the message lists those there
+ * are. */
 TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Calls `function` as a named nested graph without changing how it is differentiated. */
@@ -148,14 +150,16 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * first, ys in place. Outer values are constants of the loop.
  * The body is recorded once, whatever the length, and knows no iteration: a layer that it calls under a scope of the
  * caller has one set of parameters, which all iterations share, and draws the same random keys in each of them. Layers
- * may read variables but not write or sow them. TOW_SCAN gives every iteration parameters, keys and variables of its own.
+ * may read variables but not write or sow them. TOW_SCAN gives every iteration parameters, keys and variables of its
+ * own.
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 typedef struct tow_scan_options {
     int64_t length;  /* 0 or -1: that of xs, unless has_length */
     bool has_length; /* length 0 is meant: no iterations */
     bool reverse;
-    int64_t unroll; /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits; in
-                       gradients the terms of one value may be added in another order */
+    /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits; in gradients
+     * the terms of one value may be added in another order */
+    int64_t unroll;
 } tow_scan_options;
 TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                                size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
@@ -167,8 +171,8 @@ enum {
     TOW_NOT_MAPPED = INT32_MIN /* in place of an axis: all rows share the input, or the output */
 };
 
-/* Axes over which a function of one row is mapped. An axis is one of the whole array, and may be negative: counted from its
- * end. in_axes: [n_inputs], out_axes: [n_outputs], or NULL: 0 for all. */
+/* Axes over which a function of one row is mapped. An axis is one of the whole array, and may be negative: counted from
+ * its end. in_axes: [n_inputs], out_axes: [n_outputs], or NULL: 0 for all. */
 typedef struct tow_vmap_options {
     const int *in_axes; /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
     const int
@@ -177,22 +181,23 @@ typedef struct tow_vmap_options {
     bool has_size; /* size 0 is meant: no rows */
 } tow_vmap_options;
 
-/* Calls `function` once for all rows: its inputs are `inputs` without the mapped axes, its outputs get one. Outer values
- * that it uses are shared by all rows. Calls may be nested, and may stand in the bodies of remat, scan and call. What is
- * recorded computes all rows together: products stay single products, remat regions and checkpoint names stay, and a
- * policy answers as it would without vmap. An output that does not depend on a mapped input is repeated along its axis.
+/* Calls `function` once for all rows: its inputs are `inputs` without the mapped axes, its outputs get one. Outer
+ * values that it uses are shared by all rows. Calls may be nested, and may stand in the bodies of remat, scan and call.
+ * The recorded equations compute all rows together: products stay single products, remat regions and checkpoint names
+ * stay, and a policy answers as it would without vmap. An output that does not depend on a mapped input is repeated
+ * along its axis.
  * options NULL: axis 0 of all inputs and outputs.
- * Layers may be called in it under a scope of the caller, whose variables all rows share; they may read variables but not
- * write or sow them.
- * Errors: mapped axes of different sizes, or of another size than options give; an axis that an input or output does not
- * have; no mapped input and no size; TOW_NOT_MAPPED for an output that depends on a mapped input; values that would get
- * more than 8 axes. */
+ * Layers may be called in it under a scope of the caller, whose variables all rows share; they may read variables but
+ * not write or sow them.
+ * Errors: mapped axes of different sizes, or of another size than options give; an axis that an input or output does
+ * not have; no mapped input and no size; TOW_NOT_MAPPED for an output that depends on a mapped input; values that would
+ * get more than 8 axes. */
 TOW_API void tow_vmap_function(tow_trace *trace, tow_function function, void *user, const tow_vmap_options *options,
                                size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 
 /* ---- transformations: graph in, graph out ----------------------------------------------------------------------- */
 
-/* Which inputs to differentiate: wrt[0..n_wrt) are input indices in increasing order. n_wrt 0 means all float inputs, in
+/* wrt[0..n_wrt) are the indices of the inputs to differentiate, in increasing order. n_wrt 0 means all float inputs, in
  * every function here. */
 
 /* (x..., dx of wrt...) -> (y..., dy of the float outputs...). Recomputes nothing. */
@@ -212,8 +217,8 @@ TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *w
 TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
 TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                       tow_graph **result);
-/* The graph of one row as a graph of `size` rows: inputs get a mapped axis, outputs likewise. in_axes and out_axes as in
- * tow_vmap_options, which say where; NULL: 0 for all. Dead code is left out.
+/* The graph of one row as a graph of `size` rows: inputs get a mapped axis, outputs likewise. in_axes and out_axes as
+ * in tow_vmap_options, which say where; NULL: 0 for all. Dead code is left out.
  *
  *     tow_grad(loss, 0, NULL, false, &gradient);                      the gradient for one example
  *     tow_vmap(gradient, 32, in_axes, NULL, &gradients);              for each of 32: [32, ...]
@@ -222,17 +227,17 @@ TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, cons
  * Errors: as tow_vmap_function; TOW_INVALID_ARGUMENT for a negative size. */
 TOW_API tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, const int *out_axes,
                             tow_graph **result);
-/* Jacobians of all float outputs with respect to all of wrt: x... -> for each output y [o...] those for each input x [i...],
- * [o..., i...]. jacfwd makes a column for each element of an input, by forward mode; jacrev a row for each element of an
- * output, by reverse mode: take the one whose side is smaller. The function itself is computed once.
- * hessian: of a graph with one output, a float scalar: for each of wrt its second derivatives with each of wrt, forward mode
- * over reverse mode.
+/* Jacobians of all float outputs with respect to all of wrt: x... -> for each output y [o...] those for each input x
+ * [i...], [o..., i...]. jacfwd makes a column for each element of an input, by forward mode; jacrev a row for each
+ * element of an output, by reverse mode: take the one whose side is smaller. The function itself is computed once.
+ * hessian: of a graph with one output, a float scalar: for each of wrt its second derivatives with each of wrt, forward
+ * mode over reverse mode.
  * Errors: as tow_vjp and tow_grad; TOW_UNSUPPORTED for Jacobians of more than 8 axes. */
 TOW_API tow_status tow_jacfwd(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
 TOW_API tow_status tow_jacrev(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
 TOW_API tow_status tow_hessian(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
-/* Gradients of output 0 for each of `size` examples, each [size, ...] [, the other outputs if has_aux]: tow_vmap of tow_grad.
- * in_axes: which inputs are examples, and along which axis; TOW_NOT_MAPPED for parameters that all share. */
+/* Gradients of output 0 for each of `size` examples, each [size, ...] [, the other outputs if has_aux]: tow_vmap of
+ * tow_grad. in_axes: which inputs are examples, and along which axis; TOW_NOT_MAPPED for parameters that all share. */
 TOW_API tow_status tow_per_example_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                         int64_t size, const int *in_axes, tow_graph **result);
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */

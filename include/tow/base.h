@@ -49,10 +49,10 @@ TOW_API const char *tow_status_text(tow_status status);
 
 /* ---- context -------------------------------------------------------------------------------------------------- */
 
-/* Where memory comes from, how many threads run, and where error texts live. There are no globals: two contexts are
- * independent, one context belongs to one thread at a time, and so does what is made from it. Arrays alone may be used by
- * several: see tow_array, and tow_params_share for lists of them. (Contexts of one thread may use each other's graphs and
- * lists, too.)
+/* A context says where memory comes from and how many threads run, and it holds the text of the last error. There are
+ * no globals: two contexts are independent, one context belongs to one thread at a time, and so does what is made from
+ * it. Arrays alone may be used by several: see tow_array, and tow_params_share for lists of them. (Contexts of one
+ * thread may use each other's graphs and lists, too.)
  *
  * Results do not depend on the floating-point environment of the calling thread (rounding, exception traps, flushing of
  * subnormal numbers): Tow computes in its own and leaves the caller's as it was, flags included. */
@@ -70,15 +70,16 @@ typedef struct tow_allocator {
 typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
     int threads;             /* threads that run programs, at most; 0: as many as the affinity mask allows */
-    /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of
-     * three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm" (libxsmm) or
-     * "reference"; others are computed as if it were not set. Or what is not to compute them: names behind minus signs,
-     * for instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with xsmm, bits may depend on how
-     * work is cut. NULL: the environment variable TOW_ENGINE, else what is best for each product. */
+    /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors, f32
+     * as sums of three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm"
+     * (libxsmm) or "reference"; others are computed as if it were not set. Or the engines that must not compute them,
+     * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with
+     * xsmm, bits may depend on how work is cut. NULL: the environment variable TOW_ENGINE, else the best one for each
+     * product. */
     const char *engine;
-    /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere: without
-     * the matrix unit. What f64 takes from the C library (exp, log, tanh and the like) has the
-     * bits of that library. */
+    /* Products only by engines that give the same bits on all machines, so that a seed gives the same losses
+     * everywhere: without the matrix unit. Functions of f64 that the C library computes (exp, log, tanh and the like)
+     * have the bits of that library. */
     bool portable_bits;
 } tow_context_options;
 
@@ -98,9 +99,9 @@ TOW_API tow_status tow_context_create(const tow_context_options *options, tow_co
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size);
-/* Frees a context. Everything made from it must be freed before, but arrays and graphs, and lists of other contexts that
- * hold its arrays: these stay as they are, and what memory of the context they need, the allocator included, is in use until
- * the last of them is released. NULL is accepted. */
+/* Frees a context. Everything made from it must be freed before, but arrays and graphs, and lists of other contexts
+ * that hold its arrays: these stay as they are, and what memory of the context they need, the allocator included, is in
+ * use until the last of them is released. NULL is accepted. */
 TOW_API void tow_context_destroy(tow_context *context);
 /* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. NULL is
  * accepted, and stands for a context for which there was no memory. */
@@ -112,37 +113,39 @@ TOW_API void tow_context_clear_error(tow_context *context);
 /* Number of threads that programs of this context run on: no more than the affinity mask allows now. */
 TOW_API int tow_context_threads(const tow_context *context);
 /* Cancels what programs of this context compute now and from now on, until tow_cancel_reset: from any thread, or from a
- * signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an evaluation) ends within
- * 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything then, and its inputs are as
- * before, donated ones among them: a program that has begun to overwrite donated inputs, or to hand gradients to consumers, is
- * not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it goes to
- * its end once the optimiser has begun, which with .early_update is in the midst of the backward pass. Functions of the
- * caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long ones can ask tow_is_cancelled. Cancelling costs
- * programs nothing that can be measured. (Sorting and scatters look between pieces of about a million elements; libxsmm, where
- * it is chosen by name, only between products.) NULL is accepted. */
+ * signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an evaluation) ends
+ * within 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything then, and its
+ * inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs, or to hand
+ * gradients to consumers, is not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it
+ * has changed nothing; it goes to its end once the optimiser has begun, which with .early_update is in the midst of the
+ * backward pass. Functions of the caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long
+ * ones can ask tow_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and scatters look
+ * between pieces of about a million elements; libxsmm, where it is chosen by name, only between products.) NULL is
+ * accepted. */
 TOW_API void tow_cancel(tow_context *context);
 /* Programs run again. Only while none runs can the caller know what that means for it. */
 TOW_API void tow_cancel_reset(tow_context *context);
 /* Would a program end now: is the context cancelled, or the request at hand, or has that one's deadline passed? */
 TOW_API bool tow_is_cancelled(const tow_context *context);
-/* A request: all that the programs of a context compute for one question, for which a server has so much time. It begins and
- * ends on the context's thread; the next one ends it, too. Its number is never given out again by this context, and never
- * 0. While it lasts, its programs end within 10 milliseconds, as tow_cancel says and with the same promises about state, once
- * somebody has cancelled it or its deadline has passed, and programs that begin then end at once. Afterwards nothing of it
- * is left: whoever cancels a request that has ended, as a watchdog may that comes late, cancels nothing.
+/* A request: all that the programs of a context compute for one question, for which a server has so much time. It
+ * begins and ends on the context's thread; the next one ends it, too. Its number is never given out again by this
+ * context, and never 0. While it lasts, its programs end within 10 milliseconds, as tow_cancel says and with the same
+ * promises about state, once somebody has cancelled it or its deadline has passed, and programs that begin then end at
+ * once. Afterwards nothing of it is left: whoever cancels a request that has ended, as a watchdog may that comes late,
+ * cancels nothing.
  *
  *     tow_request request = tow_request_begin(context, 0.2);
  *     status = tow_model_call(function, &arguments, &results);      TOW_CANCELLED after 200 milliseconds
  *     tow_request_end(context);
  *
- * seconds: from now until the deadline; INFINITY: none; 0, less and NaN: it has passed. A deadline needs no second thread:
- * programs look at the clock (CLOCK_MONOTONIC) where they look whether somebody cancelled them, which costs some tens of
- * nanoseconds for each call of a kernel or block of work. A context of NULL is accepted: request 0. */
+ * seconds: from now until the deadline; INFINITY: none; 0, less and NaN: it has passed. A deadline needs no second
+ * thread: programs look at the clock (CLOCK_MONOTONIC) where they look whether somebody cancelled them, which costs
+ * some tens of nanoseconds for each call of a kernel or block of work. A context of NULL is accepted: request 0. */
 typedef uint64_t tow_request;
 TOW_API tow_request tow_request_begin(tow_context *context, double seconds);
 TOW_API void tow_request_end(tow_context *context);
-/* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel. NULL is
- * accepted. */
+/* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel.
+ * NULL is accepted. */
 TOW_API void tow_cancel_request(tow_context *context, tow_request request);
 /* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
  * like snprintf: returns the length that the whole text needs. */
@@ -150,8 +153,8 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */
 
-/* X(symbol, name in textual form, bytes per element). bf16 and f16 are floats of 16 bits: bf16 has the exponents of f32 and
- * 8 bits of precision, f16 is binary16 of IEEE 754, with 11 bits. Operations on them compute in f32 and round their
+/* X(symbol, name in textual form, bytes per element). bf16 and f16 are floats of 16 bits: bf16 has the exponents of f32
+ * and 8 bits of precision, f16 is binary16 of IEEE 754, with 11 bits. Operations on them compute in f32 and round their
  * results once, to nearest with ties to even; elements in memory are uint16_t (tow_array_convert makes them from
  * others). */
 #define TOW_DTYPE_LIST(X)                                                                                              \
@@ -211,10 +214,11 @@ TOW_API size_t tow_type_text(tow_type type, char *text, size_t size);
 
 /* A concrete array: row-major, 64-byte-aligned data. Reference counted; views share storage.
  *
- * Functions that take arrays take those of any context: lists, programs, training states, loaders. Any thread may retain and
- * release an array and read its type and data, whatever context it is of. What makes a new array from one, such as
- * tow_array_row, makes it in the array's context, with whose thread it must not run at once; tow_array_share makes it an
- * array of one's own context first. Writing is the callers' business: nobody else may read or write at that time. */
+ * Functions that take arrays take those of any context: lists, programs, training states, loaders. Any thread may
+ * retain and release an array and read its type and data, whatever context it is of. A function that makes a new array
+ * from one, such as tow_array_row, makes it in the array's context, with whose thread it must not run at once;
+ * tow_array_share makes it an array of one's own context first. Writing is the callers' business: nobody else may read
+ * or write at that time. */
 typedef struct tow_array tow_array;
 
 /* A new array, filled with zeros. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (bad rank, negative dimension, size
@@ -227,12 +231,12 @@ TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, cons
 TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
 /* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
 TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);
-/* An array of `context` that shares the storage of `array`, which may be of another context and of a thread that is at work
- * with it now, and keeps it alive. Errors: TOW_OUT_OF_MEMORY. tow_params_share does so for a whole list. */
+/* An array of `context` that shares the storage of `array`, which may be of another context and of a thread that is at
+ * work with it now, and keeps it alive. Errors: TOW_OUT_OF_MEMORY. tow_params_share does so for a whole list. */
 TOW_API tow_status tow_array_share(tow_context *context, tow_array *array, tow_array **shared);
 /* A new array with the elements of `array` as `dtype`, which are those that the operation convert gives: floats are
- * rounded once, to nearest with ties to even; from a float to an integer toward zero, what is beyond the range becomes its
- * end and NaN 0; integers wrap; a bool is what is not 0. Makes arrays of bf16 from floats, and back:
+ * rounded once, to nearest with ties to even; from a float to an integer toward zero, what is beyond the range becomes
+ * its end and NaN 0; integers wrap; a bool is what is not 0. Makes arrays of bf16 from floats, and back:
  *
  *     tow_array_from_data(context, tow_make_type(TOW_F32, 1, &n), numbers, &wide);
  *     tow_array_convert(wide, TOW_BF16, &array);

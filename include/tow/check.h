@@ -1,6 +1,7 @@
 /* Checks a primitive of one's own, as the library's tests check the built-in ones.
  *
- *     const tow_check_input inputs[] = {{.type = {TOW_F32, 2, {5, 8}}}, {.type = {TOW_F32, 2, {5, 4}}, .constant = true}};
+ *     const tow_check_input inputs[] = {{.type = {TOW_F32, 2, {5, 8}}},
+ *                                       {.type = {TOW_F32, 2, {5, 4}}, .constant = true}};
  *     const tow_check_case cases[] = {{.label = "5 rows", .inputs = inputs, .parameters = &parameters}};
  *     tow_check_summary summary;
  *     if (tow_primitive_check(context, primitive, 1, cases, NULL, &summary) != TOW_OK)
@@ -57,7 +58,7 @@ typedef struct tow_check_case {
     bool first_order;              /* derivatives of derivatives are not checked: the rules have none */
 } tow_check_case;
 
-/* What is wrong. Texts live until the function that gets it returns. */
+/* A failure that the check found. Texts live until the function that gets it returns. */
 typedef struct tow_check_failure {
     const char *primitive;
     size_t index;      /* of the case */
@@ -84,9 +85,9 @@ typedef struct tow_check_summary {
 
 /* Checks the primitive in n cases. options and summary may be NULL.
  *
- * Values are compared with a tolerance of 1e-5 (f64: 1e-12) of the largest element of a result. Tangents are compared with
- * central differences, in f64 if the type rule takes f64, else in f32 with the tolerance that differences in f32 have.
- * Everything else is compared bit by bit, except where the definition says `varies`.
+ * Values are compared with a tolerance of 1e-5 (f64: 1e-12) of the largest element of a result. Tangents are compared
+ * with central differences, in f64 if the type rule takes f64, else in f32 with the tolerance that differences in f32
+ * have. Everything else is compared bit by bit, except where the definition says `varies`.
  *
  * Errors: TOW_CHECK_FAILED if a check fails; the text is that of the first failure, and says how many there are.
  * TOW_INVALID_ARGUMENT for a primitive of another context or a case that its type rule refuses. TOW_OUT_OF_MEMORY. */

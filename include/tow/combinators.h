@@ -1,8 +1,9 @@
-/* Layers made of other layers, and of functions: Sequential, Parallel, Residual, names for children, functions as layers. They are
- * layers like all others: they nest, and take remat, scan and vmap around and inside. layers.h includes this header.
+/* Layers made of other layers, and of functions: Sequential, Parallel, Residual, names for children, functions as
+ * layers. They are layers like all others: they nest, and take remat, scan and vmap around and inside. layers.h
+ * includes this header.
  *
- * Children are called after their place (layers_0, branches_1), or by TOW_NAMED. A wrapper (TOW_REMAT, TOW_PRECISION, ...) around a
- * layer changes no name, so a name goes around the wrapper: TOW_NAMED("attn", &remat). */
+ * Children are called after their place (layers_0, branches_1), or by TOW_NAMED. A wrapper (TOW_REMAT, TOW_PRECISION,
+ * ...) around a layer changes no name, so a name goes around the wrapper: TOW_NAMED("attn", &remat). */
 #ifndef TOW_COMBINATORS_H
 #define TOW_COMBINATORS_H
 
@@ -13,10 +14,12 @@ extern "C" {
 #endif
 
 /* ---- Named: a layer under a name of its own ---------------------------------------------------------------------- */
-/* The layer `inner` as the child `name`, which needs no layer around it that calls it so: as a model, as the layer of a scan, or
- * among the layers of Sequential and Parallel, where the name stands in place of layers_i.
- *     tow_sequential block = TOW_SEQUENTIAL(TOW_MODULE(&TOW_NAMED("norm", &norm)), TOW_MODULE(&TOW_NAMED("attn", &attention)));
- * Error: two layers of one Sequential or Parallel with one name, unless they are the same layer, which then shares its parameters. */
+/* The layer `inner` as the child `name`, which needs no layer around it that calls it so: as a model, as the layer of a
+ * scan, or among the layers of Sequential and Parallel, where the name stands in place of layers_i.
+ *     tow_sequential block = TOW_SEQUENTIAL(TOW_MODULE(&TOW_NAMED("norm", &norm)),
+ *                                           TOW_MODULE(&TOW_NAMED("attn", &attention)));
+ * Error: two layers of one Sequential or Parallel with one name, unless they are the same layer, which then shares its
+ * parameters. */
 typedef struct tow_named {
     tow_module module;
     const char *name;
@@ -41,16 +44,16 @@ typedef void (*tow_layer_function_n)(tow_scope *scope, size_t n_in, const tow_va
                                      const void *user);
 
 /* ---- Function: a function as a layer, without a class ------------------------------------------------------------ */
-/* One of three kinds. Each gets the scope, so it may have parameters, children, variables and random keys as a layer's call has;
- * errors are reported with tow_scope_fail.
+/* One of three kinds. Each gets the scope, so it may have parameters, children, variables and random keys as a layer's
+ * call has; errors are reported with tow_scope_fail.
  *     static tow_value gated(tow_scope *scope, tow_value x)
  *     {
  *         tow_dense dense = TOW_DENSE(.features = 8);
  *         return tow_mul(tow_apply(scope, "value", &dense, x), tow_logistic(tow_apply(scope, "gate", &dense, x)));
  *     }
  *     tow_function_layer layer = TOW_FUNCTION(gated);
- * TOW_FUNCTION_WITH(function, user) calls function(scope, x, user), TOW_FUNCTION_N(function, user) one with any numbers of inputs and
- * outputs, which it checks. `user` is only read, and lives as long as the layer is used. */
+ * TOW_FUNCTION_WITH(function, user) calls function(scope, x, user), TOW_FUNCTION_N(function, user) one with any numbers
+ * of inputs and outputs, which it checks. `user` is only read, and lives as long as the layer is used. */
 typedef struct tow_function_layer {
     tow_module module;
     const char *name;                      /* for messages: that of the function */
@@ -83,10 +86,12 @@ typedef struct tow_function_layer {
 /* ---- Sequential: layers one after the other ---------------------------------------------------------------------- */
 /* Layer i is the child layers_i, or has the name that TOW_NAMED gives it.
  *     tow_sequential s = TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&b));
- * At least one layer; the list lives as long as the enclosing block (docs/where-layers-live.md, tow_module_copy). Or, in C++, too, of an array that lives as long as it is used:
+ * At least one layer; the list lives as long as the enclosing block (docs/where-layers-live.md, tow_module_copy). Or,
+ * in C++, too, of an array that lives as long as it is used:
  *     const tow_module *layers[] = {TOW_MODULE(&a), TOW_MODULE(&b)};
  *     tow_sequential s = TOW_SEQUENTIAL_OF(layers);
- * The first layer gets all inputs, each further one the result of the layer before it; the last one gives all outputs. */
+ * The first layer gets all inputs, each further one the result of the layer before it; the last one gives all
+ * outputs. */
 typedef struct tow_sequential {
     tow_module module;
     const tow_module *const *layers;
@@ -113,8 +118,8 @@ typedef struct tow_sequential {
 #endif
 
 /* ---- Parallel: layers side by side, their results combined ------------------------------------------------------- */
-/* Branch i is the child branches_i, or has the name that TOW_NAMED gives it. Each gets all inputs, or with .own_inputs input i alone,
- * and gives one result:
+/* Branch i is the child branches_i, or has the name that TOW_NAMED gives it. Each gets all inputs, or with .own_inputs
+ * input i alone, and gives one result:
  *     tow_parallel p = TOW_PARALLEL(TOW_CONCATENATE, TOW_MODULE(&narrow), TOW_MODULE(&wide));
  *     tow_parallel q = TOW_PARALLEL_OF(TOW_SUM, branches);                   of an array, in C++, too
  * Results of different float types are promoted. Error: sums of different shapes. */
@@ -163,9 +168,9 @@ typedef struct tow_parallel {
 #endif
 
 /* ---- Residual: a layer added to its input ------------------------------------------------------------------------ */
-/* x, more inputs -> x + scale f(x, more inputs), f the layer `inner`, whose names stay as they are: TOW_RESIDUAL(&mlp). With
- * .projection it is projection(x) + scale f(x, ...); the projection is the child "projection" unless TOW_NAMED says otherwise. Further
- * outputs are those of f. Different float types are promoted. Error: shapes differ. */
+/* x, more inputs -> x + scale f(x, more inputs), f the layer `inner`, whose names stay as they are: TOW_RESIDUAL(&mlp).
+ * With .projection it is projection(x) + scale f(x, ...); the projection is the child "projection" unless TOW_NAMED
+ * says otherwise. Further outputs are those of f. Different float types are promoted. Error: shapes differ. */
 typedef struct tow_residual_layer {
     tow_module module;
     const tow_module *inner;

@@ -1,10 +1,10 @@
 /* Control flow: functions of which one runs, and functions that run a number of times that the data decide.
  *
  * Everything here can be differentiated in forward mode, stands under remat, whose policies reach inside, and in scans,
- * and nests. What does not run costs nothing but memory that is shared: branches that exclude each other share theirs.
+ * and nests. A function that does not run costs memory only, and branches that exclude each other share theirs.
  * Functions may use any value of the trace from outside. Layers may be called in them under a scope of the caller: all
- * branches and iterations share its parameters and keys, and may read variables but not write or sow them; the layers TOW_COND,
- * TOW_SWITCH and TOW_WHILE (tow/transforms.h) may do that as well. */
+ * branches and iterations share its parameters and keys, and may read variables but not write or sow them; the layers
+ * TOW_COND, TOW_SWITCH and TOW_WHILE (tow/transforms.h) may do that as well. */
 #ifndef TOW_CONTROL_H
 #define TOW_CONTROL_H
 
@@ -28,32 +28,34 @@ TOW_API void tow_cond_function(tow_trace *trace, tow_value predicate, tow_functi
                                void *user, size_t n_inputs, const tow_value *inputs, size_t n_outputs,
                                tow_value *outputs);
 
-/* Runs branches[index], index being clamped: the first one for a negative index, the last one for one that is too large.
+/* Runs branches[index], index being clamped: the first one for a negative index, the last one for one that is too
+ * large.
  *   index: [] an integer (read as i32: from 2^31 on it is negative).
  * A single branch is recorded without a choice. Errors: as tow_cond_function, and no branch. */
 TOW_API void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, const tow_branch *branches,
                                  size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 
-/* max_iterations > 0: the loop ends after so many iterations, whatever the condition says. Reverse mode then keeps what the
- * policy around the loop permits in arrays with a row for each of them, of which only rows of iterations that ran are
- * written and read; a body inside a remat region keeps its inputs and is run again. Without it (0), reverse mode is an
- * error unless no derivative flows through the loop. */
+/* max_iterations > 0: the loop ends after so many iterations, whatever the condition says. Reverse mode then keeps what
+ * the policy around the loop permits in arrays with a row for each of them, of which only rows of iterations that ran
+ * are written and read; a body inside a remat region keeps its inputs and is run again. Without it (0), reverse mode is
+ * an error unless no derivative flows through the loop. */
 typedef struct tow_while_options {
     int64_t max_iterations;
 } tow_while_options;
 
 /* carry = body(carry) as long as condition(carry) holds.
  *   condition: reads carry[n_carry] and writes outputs[0], bool [].     body: reads and writes carry[n_carry].
- * carry_out is the last carry: the init values if the condition does not hold at first. Types of carries must not change.
- * What reverse mode keeps has a row for each of max_iterations; rows of iterations that did not run have no particular
- * values, which shows where tow_linearize hands them out, and are not read.
+ * carry_out is the last carry: the init values if the condition does not hold at first. Types of carries must not
+ * change.
+ * The residuals that reverse mode keeps have a row for each of max_iterations; rows of iterations that did not run have
+ * no particular values, which shows where tow_linearize hands them out, and are not read.
  * options may be NULL. Errors: a condition that is not a bool scalar, a carry whose type changes, a negative bound. */
 TOW_API void tow_while_function(tow_trace *trace, tow_function condition, tow_function body, void *user,
                                 const tow_while_options *options, size_t n_carry, const tow_value *carry,
                                 tow_value *carry_out);
 
-/* Bounds that are known only when the program runs, i32 [] or u32 []; a null value stands for the number that was given.
- * With one of them the loop is a while, with its max_iterations. */
+/* Bounds that are known only when the program runs, i32 [] or u32 []; a null value stands for the number that was
+ * given. With one of them the loop is a while, with its max_iterations. */
 typedef struct tow_fori_options {
     tow_value lower, upper;
     int64_t max_iterations;
@@ -67,8 +69,8 @@ TOW_API void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, t
                                const tow_fori_options *options, size_t n_carry, const tow_value *carry,
                                tow_value *carry_out);
 
-/* ys[i][t] = xs[i][0] combined with all elements up to t along `axis` (negative: from the end, of each operand), or from the
- * last one back to t with reverse: jax.lax.associative_scan.
+/* ys[i][t] = xs[i][0] combined with all elements up to t along `axis` (negative: from the end, of each operand), or
+ * from the last one back to t with reverse: jax.lax.associative_scan.
  *   function: reads a[n], then b[n], arrays of equal types with some of the elements along the axis; writes what each
  *             element of a combined with that of b gives, in the same types. It must be associative; a stands before b.
  * All xs have as many elements along the axis. The function is called about 2 log2(elements) times, with ever fewer
@@ -78,7 +80,8 @@ TOW_API void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, t
  *         out[0] = tow_mul(in[0], in[2]);                       a1 a2
  *         out[1] = tow_add(tow_mul(in[2], in[1]), in[3]);       a2 b1 + b2
  *     }
- * The order depends on the number of elements alone. Errors: operands that do not fit together, results of other types. */
+ * The order depends on the number of elements alone. Errors: operands that do not fit together, results of other
+ * types. */
 TOW_API void tow_associative_scan_function(tow_trace *trace, tow_function function, void *user, int axis, bool reverse,
                                            size_t n, const tow_value *xs, tow_value *ys);
 

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* How a token is chosen; zero: the likeliest. Cuts are made one after the other, as Hugging Face's generate does. */
+/* Options of the choice of a token; zero: the likeliest one. Cuts are made one after the other, as Hugging Face's
+ * generate does. */
 typedef struct tow_sampling {
     /* Logits are divided by it; 0: the likeliest token, without a draw. However small it is, the likeliest token is
      * drawn in the limit, and of equal ones each with the same probability. */
@@ -21,7 +22,7 @@ typedef struct tow_sampling {
 } tow_sampling;
 /* logits [..., V] of a float type, key u32[2] -> i32 [...]: argmax, or jax.random.categorical of the cut logits, those
  * of 16 bits in f32. The first of equal ones counts. key may be the null value if the temperature is 0; sampling may be
- * NULL. Where logits are NaN, or all are -infinity, the token means nothing; the generator says so. Error:
+ * NULL. If a logit is NaN, or all are -infinity, the token means nothing, and the generator reports it. Error:
  * TOW_INVALID_ARGUMENT for options out of range: top_p is in [0, 1]. */
 TOW_API tow_value tow_sample_logits(tow_value logits, tow_value key, const tow_sampling *sampling);
 
@@ -120,7 +121,7 @@ typedef enum tow_ending {
     TOW_STOP_SEQUENCE
 } tow_ending;
 
-/* What to generate, and where results go; pointers to results may be NULL but `tokens`. R = batch * sequences; the
+/* The prompts and the places for results, of which all but `tokens` may be NULL. R = batch * sequences; the
  * sequences of a prompt stand one after the other, with beams the best one first. */
 typedef struct tow_generation {
     int64_t n;

@@ -37,7 +37,7 @@ static inline bool tow_is_null(tow_value value) { return value.trace == NULL; }
 
 /* Type of a value; f32[] for the null value. */
 TOW_API tow_type tow_value_type(tow_value value);
-/* Where the value is recorded; NULL for the null value. */
+/* The trace that records the value; NULL for the null value. */
 TOW_API tow_trace *tow_value_trace(tow_value value);
 
 /* A C function that is traced: reads the inputs, writes the outputs. The counts are those that were given to whoever
@@ -59,8 +59,8 @@ TOW_API void
 tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
 /* The context that the trace was begun with. */
 TOW_API tow_context *tow_trace_context(tow_trace *trace);
-/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/', "" appends nothing.
- * Every push needs its pop. */
+/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/', "" appends
+ * nothing. Every push needs its pop. */
 TOW_API void tow_trace_push_scope(tow_trace *trace, const char *name);
 TOW_API void tow_trace_pop_scope(tow_trace *trace);
 
@@ -70,7 +70,7 @@ TOW_API void tow_trace_pop_scope(tow_trace *trace);
 TOW_API tow_graph *tow_graph_retain(tow_graph *graph);
 TOW_API void tow_graph_release(tow_graph *graph);
 TOW_API tow_context *tow_graph_context(const tow_graph *graph);
-/* How many there are. */
+/* The number of inputs, equations and outputs. */
 TOW_API size_t tow_graph_inputs(const tow_graph *graph);
 TOW_API size_t tow_graph_outputs(const tow_graph *graph);
 TOW_API size_t tow_graph_equations(const tow_graph *graph); /* at the top level, without nested graphs */

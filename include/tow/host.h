@@ -11,17 +11,17 @@
  *
  *     tow_debug_print("x = {}, y = {}", x, y);
  *
- * Calls with effects, which are all but those of pure functions, run once wherever the program reaches them, in the order in
- * which they were recorded: no pass removes, merges, repeats or swaps them. In a scan or while that is once in each
- * iteration; in a cond, in the branch that is taken; in a remat region, once in the forward pass: recomputation reads their
- * results, which are kept whatever the policy says, and does not call again. Under vmap a function is called for each row,
- * the rows of one call in order; a call whose operands all rows share is made once. A pure function may be left out if
- * nobody reads its results, merged with an equal call, and called again by recomputation.
+ * Calls with effects, which are all but those of pure functions, run once wherever the program reaches them, in the
+ * order in which they were recorded: no pass removes, merges, repeats or swaps them. In a scan or while that is once in
+ * each iteration; in a cond, in the branch that is taken; in a remat region, once in the forward pass: recomputation
+ * reads their results, which are kept whatever the policy says, and does not call again. Under vmap a function is
+ * called for each row, the rows of one call in order; a call whose operands all rows share is made once. A pure
+ * function may be left out if nobody reads its results, merged with an equal call, and called again by recomputation.
  *
- * Functions are called on the thread that runs the program, never side by side: loops and tiles with host calls are not run
- * in parallel. They are not differentiated. A call without float results is passed by: its tangents are dropped. One with
- * float results is an error where a tangent reaches it: wrap it in tow_custom_jvp_function or tow_custom_vjp_function, or
- * give it tow_stop_gradient of its operands.
+ * Functions are called on the thread that runs the program, never side by side: loops and tiles with host calls are not
+ * run in parallel. They are not differentiated. A call without float results is passed by: its tangents are dropped.
+ * One with float results is an error where a tangent reaches it: wrap it in tow_custom_jvp_function or
+ * tow_custom_vjp_function, or give it tow_stop_gradient of its operands.
  *
  * In the textual form a call names its function, call_host[name="log_loss" ...]. It is read by contexts that know the
  * function: tow_host_define. */
@@ -55,8 +55,8 @@ typedef struct tow_host_function {
     bool whole_batch; /* under vmap it is called once: every operand and result has one more axis in front, the rows */
 } tow_host_function;
 
-/* Makes the function known to the context by its name, which tow_call_host does as well. `user` and the function must live
- * as long as the context. Errors: TOW_INVALID_ARGUMENT if there is another function of the name. */
+/* Makes the function known to the context by its name, which tow_call_host does as well. `user` and the function must
+ * live as long as the context. Errors: TOW_INVALID_ARGUMENT if there is another function of the name. */
 TOW_API tow_status tow_host_define(tow_context *context, const tow_host_function *function);
 
 /* Records a call. x: [n_in]; types, y: [n_out] the types of the results, and the results. */
@@ -72,10 +72,10 @@ tow_host_fail(const tow_host_call *call, tow_status status, const char *format, 
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-/* Prints the values when the program reaches this point: a line of text with the i-th value in the place of the i-th "{}".
- * "{{" and "}}" are braces. Numbers are as short as they can be with the same bits; arrays are in brackets, [[1 2] [3 4]];
- * of an axis in an array of more than 1,000 elements only the first and the last three are shown. Tangents are dropped, and
- * under vmap there is a line for each row.
+/* Prints the values when the program reaches this point: a line of text with the i-th value in the place of the i-th
+ * "{}". "{{" and "}}" are braces. Numbers are as short as they can be with the same bits; arrays are in brackets, [[1
+ * 2] [3 4]]; of an axis in an array of more than 1,000 elements only the first and the last three are shown. Tangents
+ * are dropped, and under vmap there is a line for each row.
  *
  * trace NULL: that of the first value. Error: a format that has not n places. */
 TOW_API void tow_debug_print_values(tow_trace *trace, const char *format, size_t n, const tow_value *x);
@@ -87,7 +87,8 @@ TOW_API void tow_debug_print_values(tow_trace *trace, const char *format, size_t
                            (const tow_value[]){__VA_ARGS__})
 #endif
 
-/* Where the lines go, from the next run on: write gets each whole, with its newline. NULL: to the standard output. */
+/* Sets the function that gets the lines from the next run on, each whole, with its newline. NULL: the standard
+ * output. */
 TOW_API void tow_debug_output(tow_context *context, void (*write)(void *user, const char *text, size_t length),
                               void *user);
 

@@ -1,6 +1,6 @@
-/* Sorting, searching, and indexed access in general form: what jax.lax has under these names, with its semantics. Axes may
- * be negative. The simple forms, rows of a table, are tow_gather, tow_scatter_add and tow_index_add in ops.h; numpy.h has
- * tow_take and tow_take_along_axis. */
+/* Sorting, searching, and indexed access in general form: what jax.lax has under these names, with its semantics. Axes
+ * may be negative. The simple forms, rows of a table, are tow_gather, tow_scatter_add and tow_index_add in ops.h;
+ * numpy.h has tow_take and tow_take_along_axis. */
 #ifndef TOW_INDEXING_H
 #define TOW_INDEXING_H
 
@@ -17,9 +17,9 @@ extern "C" {
 
 /* x sorted along the axis. descending: the ascending order, reversed. */
 TOW_API tow_value tow_sort(tow_value x, int axis, bool descending);
-/* n operands of one shape (and any types), sorted together: by the first of them, where that is equal by the second, and
- * so on, by the first num_keys (1 to n). results: n values, for instance the operands' own array. Returns results[0], null on
- * errors. */
+/* n operands of one shape (and any types), sorted together: by the first of them, where that is equal by the second,
+ * and so on, by the first num_keys (1 to n). results: n values, for instance the operands' own array. Returns
+ * results[0], null on errors. */
 TOW_API tow_value tow_sort_together(size_t n, const tow_value *x, size_t num_keys, int axis, tow_value *results);
 /* i32: the indices that sort x. Equal elements keep their order, also when descending (NaNs then come first). */
 TOW_API tow_value tow_argsort(tow_value x, int axis, bool descending);
@@ -29,20 +29,22 @@ TOW_API tow_value tow_argsort(tow_value x, int axis, bool descending);
 TOW_API tow_value tow_top_k(tow_value x, int64_t k, int axis, tow_value *values, tow_value *indices);
 /* i32, the axis vanishes; the first of equal minima. The first NaN, if there is one. */
 TOW_API tow_value tow_argmin(tow_value x, int axis);
-/* i32 of v's shape: the place in sorted [n] before which each element of v belongs; among equal elements before the first
- * or, if `right`, behind the last. */
+/* i32 of v's shape: the place in sorted [n] before which each element of v belongs; among equal elements before the
+ * first or, if `right`, behind the last. */
 TOW_API tow_value tow_searchsorted(tow_value sorted, tow_value v, bool right);
 
 /* ---- gather and scatter in general form -------------------------------------------------------------------------- */
 
-/* What happens where an index names a place outside. Negative indices are outside: they do not count from the end. */
+/* The treatment of indices that name a place outside of the array. Negative indices are outside: they do not count from
+ * the end. */
 typedef enum tow_index_mode {
     TOW_INDEX_IN_BOUNDS, /* the caller promises that none does; else gather clips and scatter drops */
     TOW_INDEX_CLIP,      /* the window is moved so that it lies inside */
     TOW_INDEX_FILL       /* gather: the whole window has the fill value; scatter: it is dropped */
 } tow_index_mode;
 
-/* jax.lax.GatherDimensionNumbers. The last axis of the indices holds index vectors; its other axes are the batch axes. */
+/* jax.lax.GatherDimensionNumbers. The last axis of the indices holds index vectors; its other axes are the batch
+ * axes. */
 typedef struct tow_gather_dims {
     int n_offset, n_collapsed, n_batching, n_index;
     int offset_dims[TOW_MAX_RANK];                 /* [n_offset] axes of the result that run over the window, sorted */

@@ -1,15 +1,18 @@
-/* Initialisers: what fills a parameter from a key. An initialiser is a function and its options; a struct of zeros stands
- * for the default of whoever takes it, options without `fill` are an error.
+/* Initialisers: what fills a parameter from a key. An initialiser is a function and its options; a struct of zeros
+ * stands for the default of whoever takes it, options without `fill` are an error.
  *
- * Those of this header are jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA, in f32, f64, bf16 and f16:
- * eagerly, operation by operation, as module.init does. A draw of another type is one of its own and no rounded f32: bf16
- * takes other bits of the generator. f64 has JAX's bits where log and erf are those of glibc. Below a scan with TOW_KEYS_FLAX
- * f32 is drawn as in the body of flax.linen.scan, which XLA compiles: a normal draw (tow_init_normal, variance scaling with
- * TOW_NORMAL, the default of Embed) is multiplied by sqrt(2) * stddev once, not by one factor after the other, so that it
- * may differ in its last bits. Equal bits of whole models that are initialised under jax.jit are not promised.
+ * Those of this header are jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA, in f32, f64, bf16 and
+ * f16:
+ * eagerly, operation by operation, as module.init does. A draw of another type is one of its own and no rounded f32:
+ * bf16 takes other bits of the generator. f64 has JAX's bits where log and erf are those of glibc. Below a scan with
+ * TOW_KEYS_FLAX f32 is drawn as in the body of flax.linen.scan, which XLA compiles: a normal draw (tow_init_normal,
+ * variance scaling with TOW_NORMAL, the default of Embed) is multiplied by sqrt(2) * stddev once, not by one factor
+ * after the other, so that it may differ in its last bits. Equal bits of whole models that are initialised under
+ * jax.jit are not promised.
  *
- * Orthogonal matrices come from a QR decomposition. Tow computes it in f64 and rounds once; JAX's in f32 is off by the order of LAPACK's
- * sums. So they agree to 1e-5 in f32 (most to 1e-6), and the rows or columns of Tow's are orthonormal to 1e-6. */
+ * Orthogonal matrices come from a QR decomposition. Tow computes it in f64 and rounds once; JAX's in f32 is off by the
+ * order of LAPACK's sums. So they agree to 1e-5 in f32 (most to 1e-6), and the rows or columns of Tow's are orthonormal
+ * to 1e-6. */
 #ifndef TOW_INITIALIZERS_H
 #define TOW_INITIALIZERS_H
 
@@ -31,8 +34,8 @@ typedef enum tow_distribution {
     TOW_UNIFORM
 } tow_distribution;
 
-/* The axes that variance scaling takes for inputs and outputs, which may be negative, and those that count kernels side by
- * side. All others are a receptive field, which multiplies both fans. */
+/* The axes that variance scaling takes for inputs and outputs, which may be negative, and those that count kernels side
+ * by side. All others are a receptive field, which multiplies both fans. */
 typedef struct tow_fan_axes {
     int n_in, in[TOW_MAX_RANK];   /* n_in 0: one, -2 */
     int n_out, out[TOW_MAX_RANK]; /* n_out 0: one, -1 */
@@ -41,12 +44,13 @@ typedef struct tow_fan_axes {
 
 /* An initialiser of one's own is a `fill`, with `user` for what it needs:
  *
- *     static tow_status fill_eye(tow_context *context, const tow_initializer *self, tow_type type, const uint32_t key[2],
- *                                float *data)
+ *     static tow_status fill_eye(tow_context *context, const tow_initializer *self, tow_type type,
+ *                                const uint32_t key[2], float *data)
  *     {
  *         (void)self, (void)key;
  *         if (type.rank != 2)
- *             return tow_initializer_fail(context, TOW_SHAPE_MISMATCH, "eye: expected a matrix, found rank %d", type.rank);
+ *             return tow_initializer_fail(context, TOW_SHAPE_MISMATCH, "eye: expected a matrix, found rank %d",
+ *                                         type.rank);
  *         for (int64_t i = 0; i < type.dims[0] && i < type.dims[1]; i++) data[i * type.dims[1] + i] = 1;
  *         return TOW_OK;
  *     }
@@ -64,15 +68,15 @@ typedef struct tow_initializer {
      * (DenseGeneral). */
     int matrix_of;
     bool compiled; /* draw what JAX draws inside a function that XLA compiles; set by scopes, see above */
-    /* The same for parameters of f64, bf16 and f16, which type.dtype says: data has elements of that type. NULL: what `fill`
-     * writes is rounded. */
+    /* The same for parameters of f64, bf16 and f16, which type.dtype says: data has elements of that type. NULL: what
+     * `fill` writes is rounded. */
     tow_status (*fill_as)(tow_context *context, const struct tow_initializer *self, tow_type type,
                           const uint32_t key[2], void *data);
     const void *user; /* for a fill of one's own; lives as long as models are initialised with it */
 } tow_initializer;
 
-/* For a `fill` that cannot: keeps the message, before which tow_init puts the path of the parameter, and returns `status`
- * (TOW_INVALID_ARGUMENT for TOW_OK). printf format. */
+/* For a `fill` that cannot: keeps the message, before which tow_init puts the path of the parameter, and returns
+ * `status` (TOW_INVALID_ARGUMENT for TOW_OK). printf format. */
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -87,9 +91,9 @@ TOW_API tow_initializer tow_init_constant(double value);
 TOW_API tow_initializer tow_init_normal(double stddev);
 TOW_API tow_initializer tow_init_uniform(double scale);           /* [0, scale) */
 TOW_API tow_initializer tow_init_truncated_normal(double stddev); /* normal, of what lies within 2 stddev */
-/* stddev times normal numbers between `lower` and `upper`, which may be infinite: the bounds come before stddev. stddev is
- * that of the numbers before they are bounded; those between -2 and 2 have 0.8796 of it. Below a scan with TOW_KEYS_FLAX
- * last bits may differ from JAX's unless the bounds are -2 and 2. */
+/* stddev times normal numbers between `lower` and `upper`, which may be infinite: the bounds come before stddev. stddev
+ * is that of the numbers before they are bounded; those between -2 and 2 have 0.8796 of it. Below a scan with
+ * TOW_KEYS_FLAX last bits may differ from JAX's unless the bounds are -2 and 2. */
 TOW_API tow_initializer tow_init_truncated_normal_between(double stddev, double lower, double upper);
 
 /* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each
@@ -102,17 +106,18 @@ TOW_API tow_initializer tow_init_he_normal(void);
 TOW_API tow_initializer tow_init_he_uniform(void);
 TOW_API tow_initializer tow_init_glorot_normal(void);
 TOW_API tow_initializer tow_init_glorot_uniform(void);
-/* The same initialiser with other axes for its fans (in_axis, out_axis and batch_axis of JAX), with which parameters may be
- * of rank 1:
- *     tow_init_with_fan_axes(tow_init_lecun_normal(), &(tow_fan_axes){.n_in = 2, .in = {0, 1}, .n_out = 1, .out = {2}}) */
+/* The same initialiser with other axes for its fans (in_axis, out_axis and batch_axis of JAX), with which parameters
+ * may be of rank 1:
+ *     tow_init_with_fan_axes(tow_init_lecun_normal(), &(tow_fan_axes){.n_in = 2, .in = {0, 1}, .n_out = 1, .out =
+ * {2}}) */
 TOW_API tow_initializer tow_init_with_fan_axes(tow_initializer init, const tow_fan_axes *axes);
 
-/* scale times a matrix with orthonormal columns, or rows if there are fewer: the columns are the axis `column_axis` (-1: the
- * last), which may be negative, the rows all others in their order. All such matrices are equally likely. Computed in f64;
- * a parameter of 16 bits is rounded once, for which JAX has no initialiser. Error: a rank below 2. */
+/* scale times a matrix with orthonormal columns, or rows if there are fewer: the columns are the axis `column_axis`
+ * (-1: the last), which may be negative, the rows all others in their order. All such matrices are equally likely.
+ * Computed in f64; a parameter of 16 bits is rounded once, for which JAX has no initialiser. Error: a rank below 2. */
 TOW_API tow_initializer tow_init_orthogonal(double scale, int column_axis);
-/* For convolutions, kernels [spatial..., in, features] of rank 3 to 5: zeros, but the middle tap (k - 1) / 2 is an orthogonal
- * matrix [in, features] of the same key; column_axis is one of these two, -1 or -2. Error: in > features. */
+/* For convolutions, kernels [spatial..., in, features] of rank 3 to 5: zeros, but the middle tap (k - 1) / 2 is an
+ * orthogonal matrix [in, features] of the same key; column_axis is one of these two, -1 or -2. Error: in > features. */
 TOW_API tow_initializer tow_init_delta_orthogonal(double scale, int column_axis);
 
 #ifdef __cplusplus

@@ -176,7 +176,7 @@ struct group_norm_options {
     tow_initializer bias_init{};
     tow_layer_dtype dtype{}, param_dtype{};
     int n_reduction_axes{};
-    int reduction_axes [TOW_MAX_RANK]{};
+    int reduction_axes[TOW_MAX_RANK]{};
     bool fast_variance{};
 };
 TOW__CPP_LAYER(group_norm, group_norm)

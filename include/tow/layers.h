@@ -4,9 +4,9 @@
  * many places.
  *
  * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the
- * features. Parameters are f32 unless .param_dtype says otherwise. Inputs are of any float type; a layer computes in what inputs
- * and parameters promote to, or in .dtype; TOW_PRECISION sets both for all layers of a model. A wrong input is reported with the
- * scope's path, what was expected and what was found. */
+ * features. Parameters are f32 unless .param_dtype says otherwise. Inputs are of any float type; a layer computes in
+ * what inputs and parameters promote to, or in .dtype; TOW_PRECISION sets both for all layers of a model. A wrong input
+ * is reported with the scope's path, what was expected and what was found. */
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H
 
@@ -34,7 +34,8 @@ typedef struct tow_dense {
 /* ---- DenseGeneral: contracts several axes into several feature axes ---------------------------------------------- */
 /* x [batch..., ..., axes...] -> [batch..., ..., features...]. kernel [batch..., contracted..., features...],
  * bias [batch..., features...]. The contracted axes of the kernel are in the order that they have in x, whatever their
- * order in .axes, as in Flax. Examples: .features = {heads, 64}; or .features = {512}, .n_axes = 2, .axes = {-2, -1}. */
+ * order in .axes, as in Flax. Examples: .features = {heads, 64}; or .features = {512}, .n_axes = 2, .axes = {-2,
+ * -1}. */
 typedef struct tow_dense_general {
     tow_module module;
     int64_t features[TOW_MAX_RANK]; /* ends at the first zero */
@@ -76,17 +77,18 @@ typedef struct tow_embed {
 /* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
  * weights. */
 TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x);
-/* Cross-entropy of those logits and labels i32 [...]: [...]. The logits of large tables exist for some rows at a time. */
+/* Cross-entropy of those logits and labels i32 [...]: [...]. The logits of large tables exist for some rows at a
+ * time. */
 TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
                                           tow_value labels);
 
 /* ---- LayerNorm, RMSNorm: normalise each row ---------------------------------------------------------------------- */
-/* LayerNorm: (x - mean) * rsqrt(var + epsilon) * scale + bias with var = mean((x - mean)^2), in two passes: what Flax does
- * with use_fast_variance=False. Flax's default is mean(x^2) - mean^2, which agrees to rounding while the mean is not large
- * beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's are useless. It is
- * .fast_variance here and in the other norms. RMSNorm: x * rsqrt(mean(x^2) + epsilon) * scale.
- * Means are over the last axis, or those of .reduction_axes. scale, bias: [features...] of the last axis, or those of .feature_axes. A
- * second input, bool, broadcasts to x and says which elements the means are of (none: NaN). */
+/* LayerNorm: (x - mean) * rsqrt(var + epsilon) * scale + bias with var = mean((x - mean)^2), in two passes: what Flax
+ * does with use_fast_variance=False. Flax's default is mean(x^2) - mean^2, which agrees to rounding while the mean is
+ * not large beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's
+ * are useless. It is .fast_variance here and in the other norms. RMSNorm: x * rsqrt(mean(x^2) + epsilon) * scale.
+ * Means are over the last axis, or those of .reduction_axes. scale, bias: [features...] of the last axis, or those of
+ * .feature_axes. A second input, bool, broadcasts to x and says which elements the means are of (none: NaN). */
 typedef struct tow_layer_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
@@ -130,10 +132,10 @@ typedef struct tow_dropout {
 
 /* ---- Conv: correlates x with kernels along the axes before the last one ------------------------------------------ */
 /* x [batch..., spatial..., in] -> [batch..., spatial'..., features], any number of batch axes or none. kernel
- * [kernel_size..., in / groups, features], bias [features]. A second input, of the kernel's shape, is a mask that multiplies the kernel.
- * Lists have an entry for each spatial axis, as many as kernel_size has before its first zero (at most 6); one entry alone
- * stands for all axes. Results: floor((low + n + high - K) / stride) + 1 elements with K = (kernel_size - 1)
- * kernel_dilation + 1; none where the kernel exceeds the input. */
+ * [kernel_size..., in / groups, features], bias [features]. A second input, of the kernel's shape, is a mask that
+ * multiplies the kernel. Lists have an entry for each spatial axis, as many as kernel_size has before its first zero
+ * (at most 6); one entry alone stands for all axes. Results: floor((low + n + high - K) / stride) + 1 elements with K =
+ * (kernel_size - 1) kernel_dilation + 1; none where the kernel exceeds the input. */
 typedef enum tow_conv_padding {
     TOW_CONV_SAME,      /* ceil(n / stride) results; an odd zero goes behind the axis */
     TOW_CONV_VALID,     /* none */
@@ -162,10 +164,11 @@ typedef struct tow_conv {
 #define TOW_CONV(...) TOW__LAYER(tow_conv, __VA_ARGS__)
 
 /* ---- ConvLocal: a Conv with a kernel of its own at each place ---------------------------------------------------- */
-/* x [batch..., spatial..., in] -> [batch..., spatial'..., features]: options, padding and results are those of Conv, without groups.
- * kernel [spatial'..., in * kernel_size..., features], its middle axis in row-major order of the features and then of the place in the
- * window, bias [spatial'..., features]. The input's size is thus a part of the parameters. A second input, of the kernel's shape, is a
- * mask that multiplies it. kernel_size has at most 5 entries, and kernels at most 4096 places. */
+/* x [batch..., spatial..., in] -> [batch..., spatial'..., features]: options, padding and results are those of Conv,
+ * without groups. kernel [spatial'..., in * kernel_size..., features], its middle axis in row-major order of the
+ * features and then of the place in the window, bias [spatial'..., features]. The input's size is thus a part of the
+ * parameters. A second input, of the kernel's shape, is a mask that multiplies it. kernel_size has at most 5 entries,
+ * and kernels at most 4096 places. */
 typedef struct tow_conv_local {
     tow_module module;
     int64_t features;
@@ -185,9 +188,9 @@ typedef struct tow_conv_local {
 
 /* ---- ConvTranspose: stride - 1 zeros between elements, then a correlation ---------------------------------------- */
 /* x [batch..., spatial..., in] -> [batch..., spatial'..., features]. kernel [kernel_size..., in, features], with
- * .transpose_kernel [kernel_size..., features, in], bias [features]; mask and lists as in Conv. Results: n stride elements (SAME,
- * CIRCULAR), n stride + max(K - stride, 0) (VALID); with EXPLICIT, .low and .high are zeros around the elements and the zeros
- * between them. CIRCULAR adds what sticks out at one end to the other end. */
+ * .transpose_kernel [kernel_size..., features, in], bias [features]; mask and lists as in Conv. Results: n stride
+ * elements (SAME, CIRCULAR), n stride + max(K - stride, 0) (VALID); with EXPLICIT, .low and .high are zeros around the
+ * elements and the zeros between them. CIRCULAR adds what sticks out at one end to the other end. */
 typedef struct tow_conv_transpose {
     tow_module module;
     int64_t features;
@@ -206,7 +209,8 @@ typedef struct tow_conv_transpose {
 #define TOW_CONV_TRANSPOSE(...) TOW__LAYER(tow_conv_transpose, __VA_ARGS__)
 
 /* ---- Pool: the largest, mean or smallest element of each window -------------------------------------------------- */
-/* x [batch..., spatial..., features] -> [batch..., spatial'..., features]: tow_max_pool, tow_avg_pool, tow_min_pool as a layer. */
+/* x [batch..., spatial..., features] -> [batch..., spatial'..., features]: tow_max_pool, tow_avg_pool, tow_min_pool as
+ * a layer. */
 typedef enum tow_pool_kind {
     TOW_POOL_MAX,
     TOW_POOL_AVG,
@@ -225,8 +229,9 @@ typedef struct tow_pool {
 #define TOW_POOL(...) TOW__LAYER(tow_pool, __VA_ARGS__)
 
 /* ---- AdaptivePool: pools to a given size, whatever the size of x ------------------------------------------------- */
-/* x [batch..., spatial..., features] -> [batch..., size..., features]: element i of an axis pools the elements from floor(i n / size) to
- * ceil((i + 1) n / size), as PyTorch's. size {1, 1} pools everything. An axis without elements has none to pool: an error. */
+/* x [batch..., spatial..., features] -> [batch..., size..., features]: element i of an axis pools the elements from
+ * floor(i n / size) to ceil((i + 1) n / size), as PyTorch's. size {1, 1} pools everything. An axis without elements has
+ * none to pool: an error. */
 typedef struct tow_adaptive_pool {
     tow_module module;
     tow_pool_kind kind;         /* TOW_POOL_MAX */
@@ -235,8 +240,8 @@ typedef struct tow_adaptive_pool {
 #define TOW_ADAPTIVE_POOL(...) TOW__LAYER(tow_adaptive_pool, __VA_ARGS__)
 
 /* ---- SpaceToDepth: blocks of neighbours become features ---------------------------------------------------------- */
-/* x [batch..., n..., C] -> [batch..., n / block..., block... C]: features in row-major order of the place in the block, then of C.
- * inverse: the other way round (DepthToSpace). */
+/* x [batch..., n..., C] -> [batch..., n / block..., block... C]: features in row-major order of the place in the block,
+ * then of C. inverse: the other way round (DepthToSpace). */
 typedef struct tow_space_to_depth {
     tow_module module;
     int64_t block[TOW_MAX_RANK]; /* an entry for each spatial axis: {2, 2} */
@@ -245,13 +250,14 @@ typedef struct tow_space_to_depth {
 #define TOW_SPACE_TO_DEPTH(...) TOW__LAYER(tow_space_to_depth, __VA_ARGS__)
 
 /* ---- BatchNorm: normalises each feature over all other axes ------------------------------------------------------ */
-/* x -> (x - mean) * (rsqrt(var + epsilon) * scale) + bias, statistics in two passes as in LayerNorm, var without correction.
- * scale, bias: [features...] of the axes; variables "batch_stats" mean (zeros) and var (ones), f32 of the same shape. A second input, bool,
- * broadcasts to x and says which elements the statistics are of (none: NaN).
+/* x -> (x - mean) * (rsqrt(var + epsilon) * scale) + bias, statistics in two passes as in LayerNorm, var without
+ * correction.
+ * scale, bias: [features...] of the axes; variables "batch_stats" mean (zeros) and var (ones), f32 of the same shape. A
+ * second input, bool, broadcasts to x and says which elements the statistics are of (none: NaN).
  * In training (without tow_model_options.deterministic) statistics are those of the batch, and every call writes
  *     mean = momentum mean + (1 - momentum) batch mean, var likewise,
- * once, whatever remat makes again, and for each layer of a scan: "batch_stats" must be mutable then. Otherwise, and with
- * use_running_average, statistics are those variables. */
+ * once, whatever remat makes again, and for each layer of a scan: "batch_stats" must be mutable then. Otherwise, and
+ * with use_running_average, statistics are those variables. */
 typedef struct tow_batch_norm {
     tow_module module;
     int n_axes;             /* 0: one, the last */
@@ -268,8 +274,8 @@ typedef struct tow_batch_norm {
 #define TOW_BATCH_NORM(...) TOW__LAYER(tow_batch_norm, __VA_ARGS__)
 
 /* ---- GroupNorm: normalises groups of features of each example ---------------------------------------------------- */
-/* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one (.reduction_axes: others) and over the
- * C / groups features of a group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
+/* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one (.reduction_axes: others)
+ * and over the C / groups features of a group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
 typedef struct tow_group_norm {
     tow_module module;
     int64_t groups;     /* 0: 32, or C / group_size */
@@ -280,15 +286,15 @@ typedef struct tow_group_norm {
     tow_initializer bias_init;          /* zeros */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
     int n_reduction_axes;               /* 0: all but the first */
-    int reduction_axes
-        [TOW_MAX_RANK]; /* that statistics are over, n_reduction_axes of them, the last axis of x among them; may be negative */
+    /* that statistics are over, n_reduction_axes of them, the last axis of x among them; may be negative */
+    int reduction_axes[TOW_MAX_RANK];
     bool fast_variance; /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_group_norm;
 #define TOW_GROUP_NORM(...) TOW__LAYER(tow_group_norm, __VA_ARGS__)
 
 /* ---- InstanceNorm: normalises each feature of each example ------------------------------------------------------- */
-/* x [batch, ...] -> likewise, statistics over all axes but the first one and those of features. scale, bias: [features...]. A second
- * input is a mask as in BatchNorm. */
+/* x [batch, ...] -> likewise, statistics over all axes but the first one and those of features. scale, bias:
+ * [features...]. A second input is a mask as in BatchNorm. */
 typedef struct tow_instance_norm {
     tow_module module;
     int n_axes;             /* 0: one, the last */
@@ -312,7 +318,8 @@ typedef struct tow_prelu {
 #define TOW_PRELU(...) TOW__LAYER(tow_prelu, __VA_ARGS__)
 
 /* ---- Einsum: einsum of x and a kernel, plus a bias --------------------------------------------------------------- */
-/* kernel [shape...]; bias: the axes of the kernel that the result has, in the result's order. In C the name tow_einsum is that of the function. */
+/* kernel [shape...]; bias: the axes of the kernel that the result has, in the result's order. In C the name tow_einsum
+ * is that of the function. */
 typedef struct tow_einsum_layer {
     tow_module module;
     const char *spec;            /* "btd,dhk->bthk": x, kernel -> result; "..." in x and result only */

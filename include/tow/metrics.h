@@ -1,6 +1,6 @@
-/* Metrics over many batches: accuracy, top-k, means and deviations, perplexity, confusion counts. They run on the host, over
- * arrays that steps and evaluations hand out (tow_train_aux). What is counted is counted in integers, so a metric does not
- * depend on how examples are spread over batches.
+/* Metrics over many batches: accuracy, top-k, means and deviations, perplexity, confusion counts. They run on the host,
+ * over arrays that steps and evaluations hand out (tow_train_aux). Counts are integers, so a metric does not depend on
+ * how examples are spread over batches.
  *
  *     tow_accuracy accuracy = {0};
  *     for (each batch) {
@@ -20,8 +20,8 @@ extern "C" {
 
 /* ---- means ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers one after the other: how many, their mean, and the sum of the squares of their distances from it (Welford, 1962).
- * A struct of zeros is a beginning. */
+/* Numbers one after the other: how many, their mean, and the sum of the squares of their distances from it (Welford,
+ * 1962). A struct of zeros is a beginning. */
 typedef struct tow_statistics {
     int64_t count;
     double mean, squares;
@@ -38,8 +38,8 @@ TOW_API double tow_statistics_deviation(const tow_statistics *statistics);
 /* Of the mean: deviation / sqrt(count). */
 TOW_API double tow_statistics_error(const tow_statistics *statistics);
 
-/* sum(weight value) / sum(weight): losses of batches of several sizes, with the sizes as weights. A struct of zeros is a
- * beginning. */
+/* sum(weight value) / sum(weight): losses of batches of several sizes, with the sizes as weights. A struct of zeros is
+ * a beginning. */
 typedef struct tow_weighted_mean {
     double sum, weight;
 } tow_weighted_mean;
@@ -65,10 +65,10 @@ typedef struct tow_accuracy_options {
 } tow_accuracy_options;
 
 /* scores: float [..., classes], labels: integers [...]. The label's score counts as larger than equal ones behind it
- * (jax.numpy.argmax, jax.lax.top_k). A row with a NaN is never correct. scores of the labels' own shape: class 1 where the
- * score is above the threshold, else class 0. options may be NULL.
- * Errors: TOW_TYPE_MISMATCH and TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for a label that is no class, with its index. Then
- * nothing was added. */
+ * (jax.numpy.argmax, jax.lax.top_k). A row with a NaN is never correct. scores of the labels' own shape: class 1 where
+ * the score is above the threshold, else class 0. options may be NULL.
+ * Errors: TOW_TYPE_MISMATCH and TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for a label that is no class, with its index.
+ * Then nothing was added. */
 TOW_API tow_status tow_accuracy_add(tow_accuracy *accuracy, const tow_array *scores, const tow_array *labels,
                                     const tow_accuracy_options *options);
 /* correct / total; NAN without examples. */
@@ -82,8 +82,8 @@ typedef struct tow_confusion tow_confusion;
 TOW_API tow_status tow_confusion_create(tow_context *context, int64_t classes, tow_confusion **confusion);
 /* NULL is accepted. */
 TOW_API void tow_confusion_free(tow_confusion *confusion);
-/* predictions: scores, float [..., classes], of which the largest is predicted; or classes, integers [...] as the labels.
- * mask: as above, or NULL. Errors: as tow_accuracy_add; a row of scores with a NaN predicts nothing, which is
+/* predictions: scores, float [..., classes], of which the largest is predicted; or classes, integers [...] as the
+ * labels. mask: as above, or NULL. Errors: as tow_accuracy_add; a row of scores with a NaN predicts nothing, which is
  * TOW_INVALID_ARGUMENT. */
 TOW_API tow_status tow_confusion_add(tow_confusion *confusion, const tow_array *predictions, const tow_array *labels,
                                      const tow_array *mask);
@@ -95,7 +95,7 @@ TOW_API const int64_t *tow_confusion_counts(const tow_confusion *confusion);
 TOW_API double tow_confusion_accuracy(const tow_confusion *confusion);
 
 /* precision: of those that were predicted so, how many are; recall: of those that are, how many were predicted so; f1:
- * 2 precision recall / (precision + recall). What would be 0/0 is 0, as in scikit-learn. */
+ * 2 precision recall / (precision + recall). A ratio 0/0 is 0, as in scikit-learn. */
 typedef struct tow_precision_recall {
     double precision, recall, f1;
     int64_t support; /* examples */

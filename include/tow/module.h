@@ -17,7 +17,7 @@ typedef struct tow_module tow_module;
 struct tow_cell_methods;
 struct tow_module_layout;
 
-/* What all layers of one kind share. */
+/* The class of a layer: all layers of one kind share it. */
 typedef struct tow_module_class {
     const char *name; /* "Dense" */
     /* Records the layer: in[0..n_in) -> out[0..n_out). Wrong counts are reported with tow_scope_fail. */
@@ -36,8 +36,8 @@ struct tow_module {
 /* The module of a layer struct, for functions that take any. */
 #define TOW_MODULE(layer) (&(layer)->module)
 
-/* What the macros of layers.h and transforms.h are made of. In C++, which has no compound literals, they take no options:
- * options are assigned afterwards.
+/* TOW__LAYER and TOW__WRAPPER make the macros of layers.h and transforms.h. In C++, which has no compound literals,
+ * they take no options: options are assigned afterwards.
  *     tow_dense d = TOW_DENSE();  d.features = 128;
  *     tow_remat r = TOW_REMAT(&d);  r.policy = tow_dots_saveable(); */
 #ifndef __cplusplus
@@ -77,13 +77,14 @@ TOW_API tow_value tow_apply_module(tow_scope *scope, const char *name, const tow
 TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in,
                                 const tow_value *in, size_t n_out, tow_value *out);
 
-/* Calls a layer in this very scope: its parameters, variables and children have the paths that they would have if the caller itself
- * asked for them. So a choice or a loop adds no level, as in Flax, where nn.cond, nn.switch and nn.while_loop call functions of the
- * module that they are given:
- *     tow_cond step = TOW_COND(.yes = TOW_MODULE(&TOW_NAMED("deep", &mlp)), .no = TOW_MODULE(&TOW_NAMED("flat", &dense)));
+/* Calls a layer in this very scope: its parameters, variables and children have the paths that they would have if the
+ * caller itself asked for them. So a choice or a loop adds no level, as in Flax, where nn.cond, nn.switch and
+ * nn.while_loop call functions of the module that they are given:
+ *     tow_cond step = TOW_COND(.yes = TOW_MODULE(&TOW_NAMED("deep", &mlp)),
+ *                              .no = TOW_MODULE(&TOW_NAMED("flat", &dense)));
  *     tow_apply_here_n(scope, &step, 2, in, 1, &y);                                 params "deep/...", "flat/kernel"
- * Two layers that ask for one path share what is there, and their draws count on. What is captured at this path is the output of the
- * caller. */
+ * Two layers that ask for one path share what is there, and their draws count on. The output that is captured at this
+ * path is that of the caller. */
 #define tow_apply_here(scope, layer, x) tow_apply_module_here(scope, &(layer)->module, tow_at((x), TOW_HERE))
 #define tow_apply_here_n(scope, layer, n_in, in, n_out, out)                                                           \
     tow_apply_module_here_n(scope, &(layer)->module, n_in, in, n_out, out)
@@ -103,23 +104,23 @@ TOW_API void
 tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 
 /* The parameter `name` (collection "params") of this scope, shape [dims]: f32, or what a TOW_PRECISION around says of
- * parameters. Asked for twice with the same type in one scope path it is the same parameter (tied weights); another type is
- * an error with both types. */
+ * parameters. Asked for twice with the same type in one scope path it is the same parameter (tied weights); another
+ * type is an error with both types. */
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
 /* The same of a float type that the layer chooses. */
 TOW_API tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
-/* The same of a kind that the layer says, where the name alone does not: a bias "b" of shape [heads, head] is no weight. Who asks
- * for the parameter first says it. Error: TOW_INVALID_ARGUMENT for what is no kind. */
+/* The same of a kind that the layer says, where the name alone does not: a bias "b" of shape [heads, head] is no
+ * weight. Who asks for the parameter first says it. Error: TOW_INVALID_ARGUMENT for what is no kind. */
 TOW_API tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type,
                                tow_initializer init);
 
 /* ---- element types of layers ------------------------------------------------------------------------------------- */
 
-/* An option of layers: TOW_F64, TOW_BF16, TOW_F16, TOW_AS_F32, or zero for the default. (TOW_F32 is zero and stands for the
- * default, too: TOW_AS_F32 is f32 whatever is around.)
- * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs and the
- * parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and so are
- * statistics, of which norms round only their results.
+/* An option of layers: TOW_F64, TOW_BF16, TOW_F16, TOW_AS_F32, or zero for the default. (TOW_F32 is zero and stands for
+ * the default, too: TOW_AS_F32 is f32 whatever is around.)
+ * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs
+ * and the parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and
+ * so are statistics, of which norms round only their results.
  * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. */
 typedef int tow_layer_dtype;
 enum {
@@ -127,10 +128,11 @@ enum {
 };
 /* The type that `a` and `b` promote to, both floats. */
 TOW_API tow_dtype tow_promote_types(tow_dtype a, tow_dtype b);
-/* What a layer with this option .param_dtype stores parameters in. */
+/* The type in which a layer with this option .param_dtype stores its parameters. */
 TOW_API tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype);
-/* Converts n floats, such as inputs and parameters of a layer, to what it computes in, and returns that: its option .dtype, or
- * else the default. Values that are not floats, and null values, stay. What a layer of one's own calls before it computes:
+/* Converts n floats, such as inputs and parameters of a layer, to what it computes in, and returns that: its option
+ * .dtype, or else the default. Values that are not floats, and null values, stay. A layer of a program calls this
+ * before it computes:
  *
  *     tow_value v[2] = {in[0], tow_param(scope, "kernel", 2, dims, tow_init_lecun_normal())};
  *     tow_promote(scope, m->dtype, 2, v);
@@ -167,22 +169,23 @@ TOW_API bool tow_scope_initialising(const tow_scope *scope);
  * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
  * did. Error: TOW_UNSUPPORTED inside a function given to an operation such as tow_remat_function. */
 TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
-/* The same of one value "collection/path/name" that all calls in this scope make together, such as a sum of auxiliary losses: it begins
- * with `initial` in every element, and becomes reduce(what it was, value), tow_add for instance. (sow of Flax with init_fn and reduce_fn;
- * the value of an earlier call of the model does not come in, as if the collection were not passed to apply.) A call in a choice that is
- * not made leaves it as it was. Errors: as of tow_sow; TOW_TYPE_MISMATCH for values of different types; TOW_UNSUPPORTED in the body of a
- * TOW_WHILE, whose iterations hand on variables under a rule TOW_CARRIED only. */
+/* The same of one value "collection/path/name" that all calls in this scope make together, such as a sum of auxiliary
+ * losses: it begins with `initial` in every element, and becomes reduce(what it was, value), tow_add for instance. (sow
+ * of Flax with init_fn and reduce_fn; the value of an earlier call of the model does not come in, as if the collection
+ * were not passed to apply.) A call in a choice that is not made leaves it as it was. Errors: as of tow_sow;
+ * TOW_TYPE_MISMATCH for values of different types; TOW_UNSUPPORTED in the body of a TOW_WHILE, whose iterations hand on
+ * variables under a rule TOW_CARRIED only. */
 TOW_API bool tow_sow_reduced(tow_scope *scope, const char *collection, const char *name, tow_value value,
                              double initial, tow_value (*reduce)(tow_value before, tow_value value));
-/* value plus the variable `name` of the collection "perturbations", zeros of the type of `value`: the gradient with respect to the
- * variable is that with respect to the value, wherever it is inside of the model (perturb of Flax). A state without the collection, or
- * none, leaves the value alone. In a graph of tow_loss variable i is input tow_params_count(params) + i, of which
- * tow_value_and_grad takes gradients as of any other. Errors: TOW_NOT_FOUND if the state has other perturbations and not this one;
- * TOW_TYPE_MISMATCH if it is of another type. */
+/* value plus the variable `name` of the collection "perturbations", zeros of the type of `value`: the gradient with
+ * respect to the variable is that with respect to the value, wherever it is inside of the model (perturb of Flax). A
+ * state without the collection, or none, leaves the value alone. In a graph of tow_loss variable i is input
+ * tow_params_count(params) + i, of which tow_value_and_grad takes gradients as of any other. Errors: TOW_NOT_FOUND if
+ * the state has other perturbations and not this one; TOW_TYPE_MISMATCH if it is of another type. */
 TOW_API tow_value tow_perturb(tow_scope *scope, const char *name, tow_value value);
 
-/* What a layer asks its scope for. Functions of layers that change how others see their variables get one, and make others:
- * TOW_MAP_VARIABLES in tow/transforms.h. */
+/* A request of a layer to its scope. Functions of layers that change how others see their variables get one, and make
+ * others: TOW_MAP_VARIABLES in tow/transforms.h. */
 typedef struct tow_variable_request {
     const char *collection; /* "params" or that of a variable */
     const char *name;       /* "kernel" */
@@ -196,12 +199,12 @@ TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_requ
 
 /* ---- random keys, children --------------------------------------------------------------------------------------- */
 
-/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)), by which parameters are
- * drawn as well. Missing stream: error. SHA-1 gets the names of the path one after the other with nothing between them,
- * so that the children "block_1/3x3" and "block_13/x3" draw the same, as in Flax. Only the index of an iteration of a
- * scan, a loop's or an unrolled one's, is set off by a '/' from digits beside it (not with TOW_KEYS_FLAX, where it is not
- * in the path): iteration 3 of a scan `blocks` draws what a child "3" of a scope `blocks` draws, but not where `blocks`
- * ends with a digit or the names within begin with one. */
+/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)), by which parameters
+ * are drawn as well. Missing stream: error. SHA-1 gets the names of the path one after the other with nothing between
+ * them, so that the children "block_1/3x3" and "block_13/x3" draw the same, as in Flax. Only the index of an iteration
+ * of a scan, a loop's or an unrolled one's, is set off by a '/' from digits beside it (not with TOW_KEYS_FLAX, where it
+ * is not in the path): iteration 3 of a scan `blocks` draws what a child "3" of a scope `blocks` draws, but not where
+ * `blocks` ends with a digit or the names within begin with one. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
 /* True if there is a key for this stream: the caller gave one, or the model is being initialised. */
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);

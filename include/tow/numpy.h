@@ -1,5 +1,5 @@
-/* The vocabulary of jax.numpy that model code uses, as functions over the operations of ops.h and indexing.h: each records
- * what the function of that name records in JAX, and adds no primitives. Axes may be negative. */
+/* The vocabulary of jax.numpy that model code uses, as functions over the operations of ops.h and indexing.h: each
+ * records what the function of that name records in JAX, and adds no primitives. Axes may be negative. */
 #ifndef TOW_NUMPY_H
 #define TOW_NUMPY_H
 
@@ -11,11 +11,11 @@ extern "C" {
 
 /* ---- einsum ------------------------------------------------------------------------------------------------------ */
 
-/* Sums of products by NumPy's notation: tow_einsum("bthd,bshd->bhts", 2, (tow_value[]){q, k}). Labels are letters; those
- * that the result lacks are summed. Without "->" the result has the labels that occur once, in the order of the letters
- * (capitals first). A label twice in an operand is its diagonal. "..." are further axes, which broadcast. More than two
- * operands are multiplied pair by pair, in the order with the fewest multiplications (up to 6; else always the cheapest
- * pair next). n: number of operands, of one type of numbers. */
+/* Sums of products by NumPy's notation: tow_einsum("bthd,bshd->bhts", 2, (tow_value[]){q, k}). Labels are letters;
+ * those that the result lacks are summed. Without "->" the result has the labels that occur once, in the order of the
+ * letters (capitals first). A label twice in an operand is its diagonal. "..." are further axes, which broadcast. More
+ * than two operands are multiplied pair by pair, in the order with the fewest multiplications (up to 6; else always the
+ * cheapest pair next). n: number of operands, of one type of numbers. */
 TOW_API tow_value tow_einsum(const char *spec, size_t n, const tow_value *operands);
 
 /* ---- a scalar on either side: x op y, and y op x; a constant of x's dtype ---------------------------------------- */
@@ -42,10 +42,11 @@ TOW_API tow_value tow_rpow_scalar(tow_value x, double y); /* y^x */
 /* ---- elementwise ------------------------------------------------------------------------------------------------- */
 /* x where predicate, else y; all three broadcast. */
 TOW_API tow_value tow_where(tow_value predicate, tow_value x, tow_value y);
-/* min(max(x, low), high), with half a gradient at the bounds, as in jnp.clip (tow_clamp has none). NULL value: no bound. */
+/* min(max(x, low), high), with half a gradient at the bounds, as in jnp.clip (tow_clamp has none). NULL value: no
+ * bound. */
 TOW_API tow_value tow_clip(tow_value x, tow_value low, tow_value high);
-/* Quotient rounded down, and the remainder that goes with it, which has y's sign: Python's // and %. Integers divided by
- * zero as in JAX: x // 0 is -1, or -2 for positive x; x % 0 is 0. */
+/* Quotient rounded down, and the remainder that goes with it, which has y's sign: Python's // and %. Integers divided
+ * by zero as in JAX: x // 0 is -1, or -2 for positive x; x % 0 is 0. */
 TOW_API tow_value tow_floor_divide(tow_value x, tow_value y);
 TOW_API tow_value tow_mod(tow_value x, tow_value y);
 /* log(exp(x) + exp(y)) without overflow. */
@@ -84,7 +85,8 @@ TOW_API tow_value tow_moveaxis(tow_value x, int from, int to);
 TOW_API tow_value tow_ravel(tow_value x); /* one axis */
 
 /* ---- triangles and constants ------------------------------------------------------------------------------------- */
-/* x, in the last two axes with zeros above (tril) or below (triu) the diagonal k, which is above the main one if k > 0. */
+/* x, in the last two axes with zeros above (tril) or below (triu) the diagonal k, which is above the main one if k >
+ * 0. */
 TOW_API tow_value tow_tril(tow_value x, int64_t k);
 TOW_API tow_value tow_triu(tow_value x, int64_t k);
 /* 1 where an index (an integer) equals the place along the new axis of n places, else 0. axis: of the result. */

@@ -60,9 +60,9 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
     X(asinh)                                                                                                           \
     X(acosh)                                                                                                           \
     X(atanh)                                                                                                           \
-    X(lgamma)           /* log |gamma(x)| */                                                                           \
-    X(digamma)          /* its derivative; NaN at 0, -1, -2, ... */                                                    \
-    X(bessel_i0e)       /* e^-|x| I0(x), a modified Bessel function; i1e: I1 */                                        \
+    X(lgamma)     /* log |gamma(x)| */                                                                                 \
+    X(digamma)    /* its derivative; NaN at 0, -1, -2, ... */                                                          \
+    X(bessel_i0e) /* e^-|x| I0(x), a modified Bessel function; i1e: I1 */                                              \
     X(bessel_i1e)                                                                                                      \
     X(is_finite)        /* bool: neither infinite nor NaN */                                                           \
     X(population_count) /* integers: bits that are set */                                                              \
@@ -107,15 +107,15 @@ TOW_API tow_value tow_gelu(tow_value x, bool approximate);
     X(and)                                                                                                             \
     X(or)                                                                                                              \
     X(xor)                                                                                                             \
-    X(atan2)       /* the angle of the point (y, x): operands y, x */                                                  \
-    X(nextafter)   /* the number next to x towards y; no derivative */                                                 \
-    X(igamma)      /* P(a, x), the regularised lower incomplete gamma function: operands a, x */                       \
-    X(igammac)     /* 1 - P(a, x), the upper one, with all its digits */                                               \
+    X(atan2)             /* the angle of the point (y, x): operands y, x */                                            \
+    X(nextafter)         /* the number next to x towards y; no derivative */                                           \
+    X(igamma)            /* P(a, x), the regularised lower incomplete gamma function: operands a, x */                 \
+    X(igammac)           /* 1 - P(a, x), the upper one, with all its digits */                                         \
     X(igamma_grad_a)     /* dP(a, x)/da; no derivative with respect to a */                                            \
     X(random_gamma_grad) /* dx/da of a sample x of the gamma distribution of shape a; no derivative */                 \
-    X(zeta)        /* the Hurwitz zeta function sum_k (q + k)^-s, s > 1: operands s, q; no derivative by s */          \
-    X(shift_left)  /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */                  \
-    X(shift_right) /* logical */                                                                                       \
+    X(zeta)              /* the Hurwitz zeta function sum_k (q + k)^-s, s > 1: operands s, q; no derivative by s */    \
+    X(shift_left)        /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */            \
+    X(shift_right)       /* logical */                                                                                 \
     X(shift_right_arithmetic)
 #define X(name) TOW_API tow_value tow_##name(tow_value x, tow_value y);
 TOW_BINARY_LIST(X)
@@ -130,8 +130,8 @@ TOW_API tow_value tow_fma(tow_value x, tow_value y, tow_value z);
 TOW_API tow_value tow_betainc(tow_value a, tow_value b, tow_value x);
 /* on_true where predicate (bool), else on_false. All three broadcast. */
 TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
-/* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), an integer, of their shape
- * or a scalar; below 0 it counts as 0, from n on as n - 1. */
+/* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), an integer, of their
+ * shape or a scalar; below 0 it counts as 0, from n on as n - 1. */
 TOW_API tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases);
 /* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only. */
 TOW_API tow_value tow_clamp(tow_value low, tow_value x, tow_value high);
@@ -141,12 +141,12 @@ typedef struct tow_dot_dims {
     int n_contract, n_batch;
     int lhs_contract[TOW_MAX_RANK], rhs_contract[TOW_MAX_RANK], lhs_batch[TOW_MAX_RANK], rhs_batch[TOW_MAX_RANK];
 } tow_dot_dims;
-/* result: batch dimensions, free dimensions of x, free dimensions of y, each in order. Numbers of one type: integers wrap;
- * products of bf16 and f16 are summed in f32 and rounded once. */
+/* result: batch dimensions, free dimensions of x, free dimensions of y, each in order. Numbers of one type: integers
+ * wrap; products of bf16 and f16 are summed in f32 and rounded once. */
 TOW_API tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims);
-/* The same, summed in another type, which is that of the result (JAX's preferred_element_type): f32 of bf16 products, i32
- * of i8 products. A float, or an integer of the same sign; no narrower than the operands. Cotangents of the operands are
- * summed in it, too, and rounded to the operands' type. Error: another type. */
+/* The same, summed in another type, which is that of the result (JAX's preferred_element_type): f32 of bf16 products,
+ * i32 of i8 products. A float, or an integer of the same sign; no narrower than the operands. Cotangents of the
+ * operands are summed in it, too, and rounded to the operands' type. Error: another type. */
 TOW_API tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred);
 /* Last axis of x with the last but one (or only) axis of y: numpy.dot. x: [..., k], y: [..., k, n] or [k]. */
 TOW_API tow_value tow_dot(tow_value x, tow_value y);
@@ -161,7 +161,7 @@ TOW_API tow_value tow_ragged_dot(tow_value x, tow_value y, tow_value sizes);
  * sizes: [g]; result [g, k, n]: transpose(x of group i) times y of group i, 0 for an empty group. */
 TOW_API tow_value tow_ragged_dot_contract(tow_value x, tow_value y, tow_value sizes);
 
-/* How windows meet the ends of an axis. */
+/* The treatment of windows at the ends of an axis. */
 typedef enum tow_padding {
     TOW_PAD_VALID,      /* not at all: windows lie inside */
     TOW_PAD_SAME,       /* so that there are ceil(size / stride) results; an odd one goes behind the axis */
@@ -170,8 +170,8 @@ typedef enum tow_padding {
 } tow_padding;
 /* Lists have an entry for each spatial axis, in the order of the kernel's axes; all zero means 1 (padding: 0). */
 typedef struct tow_conv_options {
-    /* Which axis of the left operand, the kernel and the result is which: N batch, C features, O and I the kernel's features
-     * of the result and of the left operand, other letters or digits spatial axes. NULL: channels last,
+    /* The letters of the axes of the left operand, the kernel and the result: N batch, C features, O and I the kernel's
+     * features of the result and of the left operand, other letters or digits spatial axes. NULL: channels last,
      * "NHWC,HWIO->NHWC" and likewise for other numbers of spatial axes. JAX's default is "NCHW,OIHW->NCHW". */
     const char *dimensions;
     tow_padding padding;
@@ -185,8 +185,8 @@ typedef struct tow_conv_options {
  *   lhs: [N, H, W, groups I], rhs: [KH, KW, I, O] -> [N, H', W', O],
  *   H' = floor((low + high + dilated H - dilated KH) / stride) + 1, at least 0; dilated n = (n - 1) dilation + 1.
  * Any number of spatial axes up to 6; numbers of one type. options may be NULL. Policies take it for a dot with batch
- * dimensions: dots_saveable keeps it, dots_with_no_batch_dims_saveable does not. Errors: features that do not divide into
- * groups, strides and dilations below 1, sizes that overflow. */
+ * dimensions: dots_saveable keeps it, dots_with_no_batch_dims_saveable does not. Errors: features that do not divide
+ * into groups, strides and dilations below 1, sizes that overflow. */
 TOW_API tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options);
 /* The same, summed in another type, which is that of the result, as tow_dot_general_preferred does. */
 TOW_API tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rhs, const tow_conv_options *options,
@@ -210,9 +210,9 @@ TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes); /* of floa
 /* i32, the axis vanishes; the first of equal maxima. */
 TOW_API tow_value tow_argmax(tow_value x, int axis);
 /* Sums, products, extremes, and logarithms of sums of exponentials (floats) of all elements up to each one along the
- * axis; reverse: from each one on. Floats are combined in blocks of 16, whose totals are scanned in the same way, so that
- * the order depends on the length of the axis alone. Where equal elements compete, derivatives are those of jax.lax: shared equally in each
- * pair of a binary tree. */
+ * axis; reverse: from each one on. Floats are combined in blocks of 16, whose totals are scanned in the same way, so
+ * that the order depends on the length of the axis alone. If equal elements compete, derivatives are those of jax.lax,
+ * which each pair of a binary tree shares equally. */
 TOW_API tow_value tow_cumsum(tow_value x, int axis, bool reverse);
 TOW_API tow_value tow_cumprod(tow_value x, int axis, bool reverse);
 TOW_API tow_value tow_cummax(tow_value x, int axis, bool reverse);
@@ -270,8 +270,8 @@ TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, cons
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 /* Reverses the order along these axes; n_axes 0: along all. */
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
-/* Rows of table [V, ...] at indices (integers) [I...]: [I..., ...]. Indices -V to -1 are the rows 0 to V-1, counted from
- * the end; outside of [-V, V) a row is NaN (0 in tables of integers and booleans) and gets no gradient. */
+/* Rows of table [V, ...] at indices (integers) [I...]: [I..., ...]. Indices -V to -1 are the rows 0 to V-1, counted
+ * from the end; outside of [-V, V) a row is NaN (0 in tables of integers and booleans) and gets no gradient. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
 /* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Indices
  * -rows to -1 count from the end, updates at others outside of [0, rows) are dropped. */
@@ -302,20 +302,21 @@ typedef struct tow_attention_options {
     bool causal;
     double scale;   /* 0: 1/sqrt(D) */
     tow_value mask; /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
-    tow_value
-        bias; /* of the type of q, likewise; added to the logits. Its gradient needs all logits: then they are in memory */
+    /* of the type of q, likewise; added to the logits. Its gradient needs all logits: then they are in memory */
+    tow_value bias;
     tow_value offset; /* i32 [] or [B]: the position of query 0 among the keys; null value: S - T */
     int64_t window;   /* keys at this distance or farther are hidden; 0: none */
     double logit_cap; /* logits become cap tanh(logit / cap), before the bias; 0: they stay */
 } tow_attention_options;
-/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only, and computes
- * what causality and windows leave visible; no array [T, S] is made. Key j is visible to query i, whose position is p = i + S - T or
- * i + offset, if j <= p (causal), |p - j| < window, and the mask says so; a query that sees nothing sees all. options may be NULL. */
+/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only,
+ * and computes what causality and windows leave visible; no array [T, S] is made. Key j is visible to query i, whose
+ * position is p = i + S - T or i + offset, if j <= p (causal), |p - j| < window, and the mask says so; a query that
+ * sees nothing sees all. options may be NULL. */
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);
-/* The same for logits x w. With more than 1024 classes those of at most 256 rows, or 2^22 numbers, exist at a time, and if
- * they are more than 2^22 never all of them.
+/* The same for logits x w. With more than 1024 classes those of at most 256 rows, or 2^22 numbers, exist at a time, and
+ * if they are more than 2^22 never all of them.
  * x: [..., C]; w: [C, V], or [V, C] if `rows` (an embedding table); labels: i32 [...] -> [...]. */
 TOW_API tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels);
 /* x / (1-rate) where kept, else 0. rate in [0, 1]; axes in broadcast_axes share one draw. */

@@ -108,7 +108,7 @@ TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 typedef struct tow_update tow_update;
 typedef struct tow_gradient_transform tow_gradient_transform;
 
-/* What all transforms of one kind share. Exactly one of `each` and `all` is there. */
+/* The class of a transform: all transforms of one kind share it. Exactly one of `each` and `all` is there. */
 typedef struct tow_gradient_transform_class {
     const char *name; /* "adam": begins the names of its slots in checkpoints, "adam/mu/..." */
     /* The transform of one parameter: its gradient (or what a transform before it made of that) and its value -> the
@@ -150,8 +150,8 @@ TOW_API tow_trace *tow_update_trace(tow_update *update);
  * name is the same slot. Error: TOW_TYPE_MISMATCH if it was asked for with another type before. */
 TOW_API tow_value tow_slot(tow_update *update, const char *name);
 TOW_API tow_value tow_slot_of(tow_update *update, const char *name, tow_type type, double value);
-/* What the slot is in the next step: of the same type. Errors: TOW_NOT_FOUND for a slot that was not asked for,
- * TOW_TYPE_MISMATCH. */
+/* Sets the value of the slot in the next step: of the same type. Errors: TOW_NOT_FOUND for a slot that was not asked
+ * for, TOW_TYPE_MISMATCH. */
 TOW_API void tow_set_slot(tow_update *update, const char *name, tow_value value);
 /* A number that changes from step to step: computed by the schedule before the step runs, f64[], or of `dtype`. `name`
  * identifies it within the transform, and tow_optimizer_set_number can fix its value. */
@@ -171,7 +171,7 @@ TOW_API tow_value tow_update_loss(tow_update *update);
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
 /* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
 TOW_API const char *tow_update_path(const tow_update *update, size_t index);
-/* What the parameter is: its layer has said it, or the list that the optimiser was made of (tow_params_set_kind).
+/* The kind of the parameter: its layer has said it, or the list that the optimiser was made of (tow_params_set_kind).
  * TOW_PARAM_OTHER for an index out of range. */
 TOW_API tow_param_kind tow_update_kind(const tow_update *update, size_t index);
 /* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is
@@ -187,8 +187,8 @@ TOW_API void tow_update_run_on(tow_update *update, const tow_gradient_transform 
 
 /* ---- the transforms that there are ------------------------------------------------------------------------------- */
 
-/* Where 0 means a default (.b1, .eps, ...), TOW_ZERO stands for 0 itself: Adam without momentum has .b1 = TOW_ZERO. It
- * is so small that it changes no sum. */
+/* In options whose 0 means a default (.b1, .eps, ...) TOW_ZERO stands for 0 itself: Adam without momentum has .b1 =
+ * TOW_ZERO. It is so small that it changes no sum. */
 #define TOW_ZERO 1e-300
 
 /* One after the other. */
@@ -611,8 +611,8 @@ typedef struct tow_optimizer_options {
      * MultiSteps.) 0: every call updates. */
     size_t every;
     bool sum;
-    /* Calls have weights (tow_optimizer_set_weight): with gradients g of weights w, of means over w tokens for instance, the
-     * parameters are updated by sum(w g) / sum(w), or by sum(w g) with .sum. */
+    /* Calls have weights (tow_optimizer_set_weight): with gradients g of weights w, of means over w tokens for
+     * instance, the parameters are updated by sum(w g) / sum(w), or by sum(w g) with .sum. */
     bool weighted;
     /* An update whose gradients are not all finite is left out, and nothing changes; but so many in a row at most, and
      * then the next one is made as it is. One more pass over the gradients. (Optax: apply_if_finite.) 0: none is left
@@ -669,8 +669,8 @@ typedef struct tow_line_search_result {
     double loss, learning_rate; /* where the parameters are now */
     int calls;                  /* of the function */
     double decrease_error, curvature_error;
-    bool
-        failed; /* no rate meets both conditions; the parameters are where one with enough decrease, or none, led them */
+    /* no rate meets both conditions; the parameters are where one with enough decrease, or none, led them */
+    bool failed;
 } tow_line_search_result;
 /* One update along the direction that the transform makes of the gradients, at a rate that decreases the loss enough:
  * the function is called with the parameters at each trial. For a state with .line_search; options may be NULL, result
@@ -682,9 +682,9 @@ TOW_API tow_status tow_optimizer_line_search(tow_optimizer_state *state, const t
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
-/* With .weighted: the weight of the gradients of the calls that follow; 1 at first. A weight that is negative or not finite is
- * the error TOW_INVALID_ARGUMENT of the call, as is a last one where all are 0; gradients of weight 0 count for nothing, NaN
- * included. */
+/* With .weighted: the weight of the gradients of the calls that follow; 1 at first. A weight that is negative or not
+ * finite is the error TOW_INVALID_ARGUMENT of the call, as is a last one where all are 0; gradients of weight 0 count
+ * for nothing, NaN included. */
 TOW_API void tow_optimizer_set_weight(tow_optimizer_state *state, double weight);
 /* With .every: calls whose gradients wait for an update; these are forgotten by tow_optimizer_forget_gradients. */
 TOW_API size_t tow_optimizer_gathered(const tow_optimizer_state *state);
@@ -697,7 +697,8 @@ TOW_API int64_t tow_optimizer_skipped(const tow_optimizer_state *state, int64_t 
 TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const char *name, double value);
 /* The value that number `name` has in the next update; NAN if there is none of that name. */
 TOW_API double tow_optimizer_number(const tow_optimizer_state *state, const char *name);
-/* What a transform reported in the last update ("clip/norm"); 0 before the first one, NAN if nothing is called so. */
+/* The number that a transform reported in the last update ("clip/norm"); 0 before the first one, NAN if nothing is
+ * called so. */
 TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const char *name);
 /* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. Axes of
  * layers are in front, also of a parameter that has them elsewhere: "blocks/{}/kernel" is a slot of

@@ -1,4 +1,5 @@
-/* Primitives of one's own: operations with a kernel in C that graphs, differentiation and plans treat like built-in ones.
+/* Primitives of one's own: operations with a kernel in C that graphs, differentiation and plans treat like built-in
+ * ones.
  *
  *     static const tow_primitive_definition twice = {
  *         .name = "twice", .n_inputs = 1, .n_outputs = 1,
@@ -9,8 +10,8 @@
  *     ...
  *     tow_primitive_call(trace, primitive, NULL, &x, &y);        while tracing
  *
- * A defined primitive belongs to its context: graphs of the context are printed with it and read again, compiled, counted
- * and differentiated. Policies see it under its name. */
+ * A defined primitive belongs to its context: graphs of the context are printed with it and read again, compiled,
+ * counted and differentiated. Policies see it under its name. */
 #ifndef TOW_PRIMITIVE_H
 #define TOW_PRIMITIVE_H
 
@@ -41,28 +42,29 @@ typedef struct tow_parameter {
     size_t offset; /* offsetof the field */
 } tow_parameter;
 
-/* What rules get: the parameters of one equation and `user` of the definition. */
+/* The arguments of rules: the parameters of one equation and `user` of the definition. */
 typedef struct tow_primitive_rule {
     tow_context *context;
     const void *parameters; /* NULL: the primitive has none */
     void *user;
 } tow_primitive_rule;
 
-/* Which axes of the results a plan may compute block by block, with the bits of the whole. */
+/* The axes of the results that a plan may compute block by block, with the bits of the whole. */
 typedef enum tow_primitive_tiling {
     TOW_TILING_NONE,
     TOW_TILING_ELEMENTWISE, /* operands have the shape of the results, or are scalars: every axis */
     TOW_TILING_ROWS /* all operands and results have the same leading axes: all but the last axis of operand 0 */
 } tow_primitive_tiling;
 
-/* What policies of dots make of it. */
+/* The treatment by policies of dots. */
 typedef enum tow_primitive_dot {
     TOW_NO_DOT,
     TOW_PLAIN_DOT,  /* a product without batch dimensions */
     TOW_BATCHED_DOT /* with them */
 } tow_primitive_dot;
 
-/* Fields that are zero are left out. The definition is copied; `user` and functions must live as long as the context. */
+/* Fields that are zero are left out. The definition is copied; `user` and functions must live as long as the
+ * context. */
 typedef struct tow_primitive_definition {
     const char *name; /* letters, digits and _, beginning with a letter; no built-in or defined primitive has it */
     size_t n_inputs, n_outputs;
@@ -70,31 +72,31 @@ typedef struct tow_primitive_definition {
     size_t n_parameters, parameters_size; /* size of the struct */
     void *user;
 
-    /* Types of the results from those of the operands. It is asked about graphs that are read from files, too, and checks
-     * everything; a refusal is tow_primitive_fail. Needed. */
+    /* Types of the results from those of the operands. It is asked about graphs that are read from files, too, and
+     * checks everything; a refusal is tow_primitive_fail. Needed. */
     tow_status (*type)(const tow_primitive_rule *rule, const tow_type *inputs, tow_type *outputs);
     /* Computes it. */
     tow_kernel kernel;
-    /* Computes it, too, in C as plain as can be: what tow_primitive_check (tow/check.h) compares the kernel with, and what
-     * contexts with portable_bits run. Optional, with a kernel. */
+    /* Computes it, too, in C as plain as can be: what tow_primitive_check (tow/check.h) compares the kernel with, and
+     * what contexts with portable_bits run. Optional, with a kernel. */
     tow_kernel reference;
-    /* The kernel may give other bits in another call with the same operands (it sums in the order in which threads come,
-     * say). Without this, equality of bits is claimed: for any strides of the operands, for any number of threads and, where
-     * there is a tiling rule, for any block of rows. What varies is computed once: remat keeps its results whatever the
-     * policy says, and it is not tiled. */
+    /* The kernel may give other bits in another call with the same operands (it sums in the order in which threads
+     * come, say). Without this, equality of bits is claimed: for any strides of the operands, for any number of threads
+     * and, where there is a tiling rule, for any block of rows. Such an operation is computed once: remat keeps its
+     * results whatever the policy says, and it is not tiled. */
     bool varies;
-    /* The same function in operations of Tow; instead of a kernel, or for derivatives and batching where there are no rules
-     * for them. x: [n_inputs]; writes y: [n_outputs] with the types of the type rule. */
+    /* The same function in operations of Tow; instead of a kernel, or for derivatives and batching where there are no
+     * rules for them. x: [n_inputs]; writes y: [n_outputs] with the types of the type rule. */
     void (*decompose)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, tow_value *y);
 
     /* Derivatives: one of these, or a decomposition, or the promise that all derivatives are zero. Otherwise
      * differentiation is an error.
      * jvp: writes the results y and their tangents dy (left null: zero) from x and dx (null: zero).
      * linear: tangents of results are the primitive on tangents of all float operands, zeros where there is no tangent.
-     * What is linear in some of its float operands, such as a rotation of x by angles, has a jvp, which records the
-     * primitive on (dx, angles).
-     * transpose, with either of them: from cotangents ct of the results (null: zero) those of the operands with linear[i],
-     * in dx (left null: zero). x[i] is null where linear[i]: operand i depends on a tangent. */
+     * A primitive that is linear in some of its float operands, such as a rotation of x by angles, has a jvp, which
+     * records the primitive on (dx, angles).
+     * transpose, with either of them: from cotangents ct of the results (null: zero) those of the operands with
+     * linear[i], in dx (left null: zero). x[i] is null where linear[i]: operand i depends on a tangent. */
     void (*jvp)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
                 tow_value *dy);
     bool linear;
@@ -113,13 +115,14 @@ typedef struct tow_primitive_definition {
 } tow_primitive_definition;
 
 /* Makes the primitive known to the context, which keeps it to its end.
- * Errors: TOW_INVALID_ARGUMENT for a definition that lacks something, contradicts itself or takes a name that is taken. */
+ * Errors: TOW_INVALID_ARGUMENT for a definition that lacks something, contradicts itself or takes a name that is
+ * taken. */
 TOW_API tow_status tow_primitive_define(tow_context *context, const tow_primitive_definition *definition,
                                         const tow_primitive **primitive);
 /* The primitive of this name that was defined in the context, or NULL. */
 TOW_API const tow_primitive *tow_primitive_find(tow_context *context, const char *name);
-/* Records the primitive. parameters: the struct, which is copied, or NULL if it has none. x: [n_inputs]; y: [n_outputs],
- * null values after an error. */
+/* Records the primitive. parameters: the struct, which is copied, or NULL if it has none. x: [n_inputs]; y:
+ * [n_outputs], null values after an error. */
 TOW_API void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *parameters,
                                 const tow_value *x, tow_value *y);
 /* In a type rule: refuses with a message, and returns `status`. printf format. */

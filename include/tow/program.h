@@ -14,42 +14,44 @@ typedef struct tow_program tow_program;
  * updates a parameter while the backward pass of earlier layers is still to come, so that whole gradients never exist.
  * consume() gets elements [first, first + count) of `output`, row-major, each element once in a run. It may overwrite
  * the same elements of `input`, which has the same type and which no instruction reads afterwards, and it may use
- * the context's threads through no Tow function. It runs on the caller's thread. Consumers of one input are called in no
- * particular order. */
+ * the context's threads through no Tow function. It runs on the caller's thread. Consumers of one input are called in
+ * no particular order. */
 typedef struct tow_consumer {
     size_t output, input;
     void (*consume)(void *user, int64_t first, int64_t count, const void *data);
     void *user;
 } tow_consumer;
 
-/* Output `output` is written where input `input`, of the same type, lies: after a run the caller finds the new value in the
- * array that it passed in, and passes NULL, or the same array, as that output. What still needs the old value gets it: where
- * a plan cannot overwrite the input in place, it keeps the new value in the arena and copies it at the end. For state that
- * goes from run to run: parameters and slots of an optimiser, a cache of keys and values. (JAX: donate_argnums.) */
+/* Output `output` is written where input `input`, of the same type, lies: after a run the caller finds the new value in
+ * the array that it passed in, and passes NULL, or the same array, as that output. Instructions that still need the old
+ * value get it: where a plan cannot overwrite the input in place, it keeps the new value in the arena and copies it at
+ * the end. For state that goes from run to run: parameters and slots of an optimiser, a cache of keys and values. (JAX:
+ * donate_argnums.) */
 typedef struct tow_donation {
     size_t output, input;
 } tow_donation;
 
 /* One arena for programs that never run at once, in place of one for each: as large as the largest of them needs. The
  * programs of a model function, of a generator and of a training state share one; for caches of one's own
- * (tow_program_cache) it is made here. Programs of one context, whose thread runs them one after the other: a program that
- * is run while another of the arena runs, by a function of the caller's that this one calls, is refused. Between runs
- * nothing lives in an arena (constants, results and donated state are elsewhere), so programs may run in any order. */
+ * (tow_program_cache) it is made here. Programs of one context, whose thread runs them one after the other: a program
+ * that is run while another of the arena runs, by a function of the caller's that this one calls, is refused. Between
+ * runs nothing lives in an arena (constants, results and donated state are elsewhere), so programs may run in any
+ * order. */
 typedef struct tow_shared_arena tow_shared_arena;
 /* Takes no memory for an arena yet. Error: TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_shared_arena_create(tow_context *context, tow_shared_arena **arena);
 /* Programs keep it until the last of them is freed. NULL is accepted. */
 TOW_API void tow_shared_arena_free(tow_shared_arena *arena);
-/* Bytes of the arena: those of the largest program compiled with it so far (tow_program_bytes.arena, in units of 64). 0 for
- * NULL. */
+/* Bytes of the arena: those of the largest program compiled with it so far (tow_program_bytes.arena, in units of 64). 0
+ * for NULL. */
 TOW_API size_t tow_shared_arena_bytes(const tow_shared_arena *arena);
 
 typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
     const tow_consumer *consumers; /* copied; each names another output */
     size_t n_consumers;
-    const tow_donation *donations; /* copied; each names another output, which no consumer takes, and another input, which no
-                                    * consumer overwrites */
+    /* copied; each names another output, which no consumer takes, and another input, which no consumer overwrites */
+    const tow_donation *donations;
     size_t n_donations;
     /* Leaves out tile groups and parallel loops, that is the passes "fission-loops", "parallelize" and "tile": every
      * instruction runs over all rows before the next one begins, and scans run iteration by iteration, in each of which
@@ -63,18 +65,18 @@ typedef struct tow_compile_options {
     bool flush_subnormals;
     /* A budget of bytes for the arena. As far as it goes, remat keeps what differentiated regions would make again:
      * everything, or all products of the forward pass (attention, losses over products and whole scans among them), or
-     * those made last. Blocks of rows may go through the forward and the backward pass one after the other, so that only
-     * a block of what lies between them is ever there; without remat, too. The arena has no more than so many bytes
-     * then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not keep. The
-     * same bits; bodies of scans are left alone. Compiles the graph several times. */
+     * those made last. Blocks of rows may go through the forward and the backward pass one after the other, so that
+     * only a block of what lies between them is ever there; without remat, too. The arena has no more than so many
+     * bytes then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not
+     * keep. The same bits; bodies of scans are left alone. Compiles the graph several times. */
     size_t keep_within;
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
-    bool plan_only; /* no memory: the program can be asked, printed and checked, but not run */
-    /* Names of passes of the compiler that are left out (tow_pass_name), NULL behind the last; NULL: none. For measuring,
-     * and for finding the pass behind a wrong result: slower, the same bits. */
+    bool plan_only;                 /* no memory: the program can be asked, printed and checked, but not run */
+    /* Names of passes of the compiler that are left out (tow_pass_name), NULL behind the last; NULL: none. For
+     * measuring, and for finding the pass behind a wrong result: slower, the same bits. */
     const char *const *without;
-    /* Called after each pass with its name, what it has worked on ("the program", "the body of a scan", "a tile group") and
-     * that as text, which lives as long as the call. NULL: nobody is told. */
+    /* Called after each pass with its name, what it has worked on ("the program", "the body of a scan", "a tile group")
+     * and that as text, which lives as long as the call. NULL: nobody is told. */
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
     void *after_pass_user;
 } tow_compile_options;
@@ -109,21 +111,23 @@ TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
-/* How often operations of primitive `name` run in one run: each operation of a row program counts, and those of a scan
- * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies;
- * views, and small functions of constants, which are computed when the program is compiled, count nothing. */
+/* The number of operations of primitive `name` in one run: each operation of a row program counts, and those of a scan
+ * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one
+ * element as "mul", "copy" counts copies; views, and small functions of constants, which are computed when the program
+ * is compiled, count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
  * inputs + outputs + lower_bound of tow_program_get_bytes; of a training step less than tow_train_bytes.total, which
- * counts the optimiser's slots and the evaluation program, too). Scans of few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
+ * counts the optimiser's slots and the evaluation program, too). Scans of few iterations are drawn iteration by
+ * iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
- * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is donated
- * to it. Allocates nothing.
+ * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is
+ * donated to it. Allocates nothing.
  * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array, for a
  * program that was compiled with .plan_only, and while another program of its shared arena runs. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);

@@ -1,7 +1,7 @@
-/* Random numbers inside programs: pure functions of explicit keys u32[2], equal to jax.random with threefry 2x32 and its
- * partitionable layout. Bits, keys, integers, permutations and uniform numbers are equal bit for bit; what goes through
- * logarithms and the like agrees to the accuracy of those. One key draws at most 2^32 numbers and is used once: split it
- * (tow_random_split), or fold a number in (tow_random_fold_in). ops.h has the draws of f32 that layers use:
+/* Random numbers inside programs: pure functions of explicit keys u32[2], equal to jax.random with threefry 2x32 and
+ * its partitionable layout. Bits, keys, integers, permutations and uniform numbers are equal bit for bit; what goes
+ * through logarithms and the like agrees to the accuracy of those. One key draws at most 2^32 numbers and is used once:
+ * split it (tow_random_split), or fold a number in (tow_random_fold_in). ops.h has the draws of f32 that layers use:
  * tow_random_bits, tow_random_uniform, tow_random_normal, tow_random_bernoulli. */
 #ifndef TOW_RANDOM_H
 #define TOW_RANDOM_H
@@ -23,7 +23,8 @@ TOW_API void tow_random_host_split(const uint32_t key[2], uint32_t n, uint32_t *
 
 /* ---- bits -------------------------------------------------------------------------------------------------------- */
 
-/* width 8: u8[shape], 32: u32, 64: u64; 16: u32[shape] below 2^16, as there is no type of unsigned integers of 16 bits. */
+/* width 8: u8[shape], 32: u32, 64: u64; 16: u32[shape] below 2^16, as there is no type of unsigned integers of 16
+ * bits. */
 TOW_API tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *shape);
 
 /* ---- draws of `type`, of any float type unless said otherwise ---------------------------------------------------- */
@@ -38,11 +39,11 @@ TOW_API tow_value tow_random_bernoulli_of(tow_value key, tow_value p);
 TOW_API tow_value tow_random_gumbel(tow_value key, tow_type type);
 TOW_API tow_value tow_random_exponential(tow_value key, tow_type type);
 TOW_API tow_value tow_random_laplace(tow_value key, tow_type type);
-/* Whole numbers from [low, high) of any integer type; low everywhere if high <= low. Both bounds are numbers of the type,
- * and `high` may be one more (but no more than INT64_MAX). */
+/* Whole numbers from [low, high) of any integer type; low everywhere if high <= low. Both bounds are numbers of the
+ * type, and `high` may be one more (but no more than INT64_MAX). */
 TOW_API tow_value tow_random_randint(tow_value key, tow_type type, int64_t low, int64_t high);
-/* i32: places along the axis of the logits (floats), drawn with the probabilities softmax(logits). The axis vanishes; the
- * result has the axes `prefix` in front, over which draws are independent (rank 0: none). */
+/* i32: places along the axis of the logits (floats), drawn with the probabilities softmax(logits). The axis vanishes;
+ * the result has the axes `prefix` in front, over which draws are independent (rank 0: none). */
 TOW_API tow_value tow_random_categorical(tow_value key, tow_value logits, int axis, int prefix_rank,
                                          const int64_t *prefix);
 
@@ -52,8 +53,8 @@ TOW_API tow_value tow_random_categorical(tow_value key, tow_value logits, int ax
 TOW_API tow_value tow_random_permutation(tow_value key, int64_t n);
 /* x in random order along the axis: all rows in one order, or each in its own if `independent`. */
 TOW_API tow_value tow_random_shuffle(tow_value key, tow_value x, int axis, bool independent);
-/* i32[shape]: places of [0, n), drawn with the probabilities p (floats [n]; null value: equal ones), again and again or,
- * without `replace`, each at most once. */
+/* i32[shape]: places of [0, n), drawn with the probabilities p (floats [n]; null value: equal ones), again and again
+ * or, without `replace`, each at most once. */
 TOW_API tow_value tow_random_choice(tow_value key, int64_t n, int rank, const int64_t *shape, bool replace,
                                     tow_value p);
 

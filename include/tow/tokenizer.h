@@ -69,7 +69,7 @@ TOW_API size_t tow_encoding_count(const tow_encoding *encoding);
 TOW_API const int32_t *tow_encoding_ids(const tow_encoding *encoding);
 TOW_API const tow_token *tow_encoding_tokens(const tow_encoding *encoding);
 
-/* Which text loses tokens where there are too many. */
+/* The text that loses tokens if there are too many. */
 typedef enum tow_truncation {
     TOW_TRUNCATE_LONGEST, /* the longer one, then both */
     TOW_TRUNCATE_FIRST,
@@ -90,7 +90,7 @@ typedef struct tow_encode_options {
     int32_t pad_id, pad_type;
 } tow_encode_options;
 /* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are
- * zeros. What is encoded without them is not cut and not padded. */
+ * zeros. A text that is encoded without them is neither cut nor padded. */
 TOW_API tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer);
 
 /* Encodes a text of `length` bytes into `encoding`, in place of what it had. options: may be NULL. Errors:

@@ -1,5 +1,6 @@
-/* Tow for C++17 and later: objects that free what they hold, exceptions instead of statuses, layers with options. Everything of the C
- * interface (tow/tow.h) works beside it; what is here holds the same pointers, and .get() gives them.
+/* Tow for C++17 and later: objects that free what they hold, exceptions instead of statuses, layers with options.
+ * Everything of the C interface (tow/tow.h) works beside it; what is here holds the same pointers, and .get() gives
+ * them.
  *
  *     tow::context context;
  *     tow::sequential model;
@@ -9,15 +10,18 @@
  *     tow::train_state state(context, model, options);    // tow_train_options
  *     double loss = state.step({x, y});
  *
- * In C++17 options are assigned: tow::dense_options o; o.features = 32; model.add(tow::dense(o)); a layer is a plain struct of C, so
- * tow_dense d = tow::dense(); d.features = 32; does the same. Options that are left out are zero, which means the default.
+ * In C++17 options are assigned: tow::dense_options o; o.features = 32; model.add(tow::dense(o)); a layer is a plain
+ * struct of C, so tow_dense d = tow::dense(); d.features = 32; does the same. Options that are left out are zero, which
+ * means the default.
  *
- * Errors: what has a status in C throws tow::error, whose what() is the message of the context and whose status() is the status.
- * std::bad_alloc is thrown where C++ itself finds no memory. Nothing else throws. Exceptions must not leave functions that Tow calls
- * (losses, layers of one's own): C cannot pass them on. They report with tow_trace_fail and tow_scope_fail.
+ * Errors: what has a status in C throws tow::error, whose what() is the message of the context and whose status() is
+ * the status. std::bad_alloc is thrown where C++ itself finds no memory. Nothing else throws. Exceptions must not leave
+ * functions that Tow calls (losses, layers of one's own): C cannot pass them on. They report with tow_trace_fail and
+ * tow_scope_fail.
  *
- * Lifetimes: a context outlives what was made from it. A layer that holds others (tow::remat(inner), tow::sequential::add of a
- * pointer) does not own them; tow::sequential owns copies of the layers that it gets by value, at addresses that do not change. */
+ * Lifetimes: a context outlives what was made from it. A layer that holds others (tow::remat(inner),
+ * tow::sequential::add of a pointer) does not own them; tow::sequential owns copies of the layers that it gets by
+ * value, at addresses that do not change. */
 #ifndef TOW_HPP
 #define TOW_HPP
 
@@ -47,7 +51,8 @@ private:
     tow_status status_;
 };
 
-/* Throws tow::error if status is not TOW_OK. The message is that of the context, or the text of the status if it has none. */
+/* Throws tow::error if status is not TOW_OK. The message is that of the context, or the text of the status if it has
+ * none. */
 inline void check(tow_status status, const tow_context *context)
 {
     if (status == TOW_OK) return;
@@ -148,7 +153,8 @@ public:
     {
         check(tow_array_from_data(context, type, data, array_.put()), context);
     }
-    /* A copy of `values`, as many as the dimensions say: tow::array(context, {2, 3}, values). Error: TOW_SHAPE_MISMATCH. */
+    /* A copy of `values`, as many as the dimensions say: tow::array(context, {2, 3}, values). Error:
+     * TOW_SHAPE_MISMATCH. */
     template <typename T>
     array(tow_context *context, std::initializer_list<std::int64_t> dims, const std::vector<T> &values)
     {
@@ -195,7 +201,7 @@ private:
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
 
-/* What functions that take any layer get: a struct of C whose first member is `module`, or a tow::sequential. */
+/* The type of arguments that may be any layer: a struct of C whose first member is `module`, or a tow::sequential. */
 class module {
 public:
     module(const tow_module *object) noexcept : object_(object) {}
@@ -215,8 +221,8 @@ template <int pointers, typename Options> struct behind {
     Options options;
 };
 
-/* tow::NAME(options) is the struct tow_NAME with these options, for each layer of the headers, and tow::NAME(inner, options) for those
- * around another one. */
+/* tow::NAME(options) is the struct tow_NAME with these options, for each layer of the headers, and tow::NAME(inner,
+ * options) for those around another one. */
 #define TOW__CPP_LAYER(function, name)                                                                                 \
     inline tow_##name function(const name##_options &options = {})                                                     \
     {                                                                                                                  \
@@ -258,7 +264,8 @@ inline tow_named named(const char *name, module inner)
     return layer;
 }
 
-/* A vector of layers, called one after the other. It stays where it is made: the addresses of its layers do not change. */
+/* A vector of layers, called one after the other. It stays where it is made: the addresses of its layers do not
+ * change. */
 class sequential {
 public:
     sequential() { layer_.module.cls = &tow_sequential_class; }

@@ -7,7 +7,8 @@
  *
  *     tow_train_options options = {
  *         .optimizer = {.learning_rate = tow_schedule_constant(1e-3), .weight_decay = 0.1, .clip_norm = 1.0},
- *         .seed = 0, .n_inputs = 1, .input_types = &tokens, .n_extra = 1, .extra_types = &labels, .loss = mean_cross_entropy};
+ *         .seed = 0, .n_inputs = 1, .input_types = &tokens, .n_extra = 1, .extra_types = &labels,
+ *         .loss = mean_cross_entropy};
  *     tow_train_state *state;
  *     tow_train_create(context, TOW_MODULE(&model), &options, &state);
  *     while (tow_train_step_number(state) < 1000) tow_train_step(state, batch, &loss);
@@ -58,9 +59,9 @@ typedef struct tow_optimizer {
 
 /* ---- averages of parameters -------------------------------------------------------------------------------------- */
 
-/* An exponential average of parameters from update to update: a <- decay a + (1 - decay) p. It begins with the parameters as
- * they are; or, with debias, with nothing, and update t divides by 1 - decay^t, so that the average of the first t updates
- * has weights that add up to 1 (optax.ema). */
+/* An exponential average of parameters from update to update: a <- decay a + (1 - decay) p. It begins with the
+ * parameters as they are; or, with debias, with nothing, and update t divides by 1 - decay^t, so that the average of
+ * the first t updates has weights that add up to 1 (optax.ema). */
 typedef struct tow_average_options {
     double decay; /* between 0 and 1 */
     bool debias;
@@ -68,21 +69,21 @@ typedef struct tow_average_options {
 
 typedef struct tow_average tow_average;
 
-/* Of the caller's parameters, which live longer. Errors: TOW_INVALID_ARGUMENT for a decay out of range, TOW_TYPE_MISMATCH for
- * a parameter that is not of a float type. */
+/* Of the caller's parameters, which live longer. Errors: TOW_INVALID_ARGUMENT for a decay out of range,
+ * TOW_TYPE_MISMATCH for a parameter that is not of a float type. */
 TOW_API tow_status tow_average_create(tow_context *context, const tow_params *params,
                                       const tow_average_options *options, tow_average **average);
 /* NULL is accepted. */
 TOW_API void tow_average_free(tow_average *average);
 /* After an update of the parameters. Allocates nothing. */
 TOW_API tow_status tow_average_update(tow_average *average);
-/* The averages, with the parameters' paths and types; they change with every update and belong to `average`. (Of parameters
- * of 16 bits they are kept in f32 besides.) */
+/* The averages, with the parameters' paths and types; they change with every update and belong to `average`. (Of
+ * parameters of 16 bits they are kept in f32 besides.) */
 TOW_API tow_params *tow_average_params(const tow_average *average);
 
 /* ---- what is not finite ------------------------------------------------------------------------------------------ */
 
-/* Where the first NaN came up, or else the first infinity: the equation that made it of operands that had none. */
+/* The origin of the first NaN, or else of the first infinity: the equation that made it of operands that had none. */
 typedef struct tow_not_finite {
     bool found;
     bool backward;            /* in the backward pass of a gradient */
@@ -101,13 +102,15 @@ typedef struct tow_not_finite {
     int64_t outside_limit; /* ... and how many rows or classes there are: 0 to outside_limit - 1 is right */
 } tow_not_finite;
 
-/* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that
- * is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a vmap; and functions
- * of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is
- * not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
+/* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration
+ * that is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a
+ * vmap; and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and
+ * from which something came that is not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs;
+ * TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
-/* Of gradients (tow_model_value_and_grad), the first one in the order of the backward pass that is not finite: that of the last
- * layer, and in it of the parameter that was asked for last. found->found is false if all are finite. Errors: TOW_OUT_OF_MEMORY. */
+/* Of gradients (tow_model_value_and_grad), the first one in the order of the backward pass that is not finite: that of
+ * the last layer, and in it of the parameter that was asked for last. found->found is false if all are finite. Errors:
+ * TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite_gradient(const tow_params *gradients, tow_not_finite *found);
 /* A sentence; like snprintf. */
 TOW_API size_t tow_not_finite_text(const tow_not_finite *found, char *text, size_t size);
@@ -130,32 +133,34 @@ typedef struct tow_train_options {
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
                                      * .state, .mutable_collections, .updates and .capture are left NULL */
-    bool early_update; /* update each parameter inside the backward pass, as soon as its gradient is complete,
-                                     * so that whole gradients never exist; the same bits. Not with clip_norm, nor with any
-                              * other transform that needs all gradients */
-    /* Gradient accumulation: a batch is cut along axis 0 into so many parts of one size, which go through the model one after
-     * the other, and the parameters are updated once by the mean of their gradients. A step takes the memory of one part
-     * and of one more set of gradients. The loss is the mean of the parts' losses. See docs/training.md for when that is,
-     * bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. Not with .early_update. */
+    /* update each parameter inside the backward pass, as soon as its gradient is complete, so that whole gradients
+     * never exist; the same bits. Not with clip_norm, nor with any other transform that needs all gradients */
+    bool early_update;
+    /* Gradient accumulation: a batch is cut along axis 0 into so many parts of one size, which go through the model one
+     * after the other, and the parameters are updated once by the mean of their gradients. A step takes the memory of
+     * one part and of one more set of gradients. The loss is the mean of the parts' losses. See docs/training.md for
+     * when that is, bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. Not with
+     * .early_update. */
     size_t micro_batches;
-    const bool *whole_inputs;    /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
-    /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding for
-     * instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the weight of a
-     * part: the loss of a step is sum(w loss) / sum(w) over its parts, and the gradients are averaged likewise, which is
-     * the mean over all tokens and not the mean of means. tow_train_run weighs batches of an evaluation so, too. A part of
-     * weight 0 counts for nothing; a step of which all have weight 0 is TOW_INVALID_ARGUMENT, and nothing has changed. */
+    const bool *whole_inputs; /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
+    /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding
+     * for instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the
+     * weight of a part: the loss of a step is sum(w loss) / sum(w) over its parts, and the gradients are averaged
+     * likewise, which is the mean over all tokens and not the mean of means. tow_train_run weighs batches of an
+     * evaluation so, too. A part of weight 0 counts for nothing; a step of which all have weight 0 is
+     * TOW_INVALID_ARGUMENT, and nothing has changed. */
     bool weighted;
     tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
     /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
-     * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation and
-     * its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out first.
-     * Not with .early_update. */
+     * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation
+     * and its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out
+     * first. Not with .early_update. */
     bool check_finite;
     size_t skip_not_finite; /* leaves updates out whose gradients are not finite (tow_optimizer_options) */
-    /* How many programs for batches of other sizes than input_types and extra_types say may be kept besides the first one.
-     * They are compiled when a batch of such a size comes for the first time (that step allocates), that used longest ago
-     * goes first, and all share parameters and optimiser. Then model, loss_user and all that the options point to live as
-     * long as the state. 0: none, other sizes are errors. */
+    /* The number of programs, besides the first one, that are kept for batches of other sizes than those of the types.
+     * They are compiled when a batch of such a size comes for the first time (that step allocates), that used longest
+     * ago goes first, and all share parameters and optimiser. Then model, loss_user and all that the options point to
+     * live as long as the state. 0: none, other sizes are errors. */
     size_t other_shapes;
     size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
@@ -185,25 +190,25 @@ TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *cons
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* The same with the averages in place of the parameters, and the variables as they are. Error: TOW_INVALID_ARGUMENT without
- * .average. */
+/* The same with the averages in place of the parameters, and the variables as they are. Error: TOW_INVALID_ARGUMENT
+ * without .average. */
 TOW_API tow_status tow_train_evaluate_average(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* Aux value `index` of the last step or evaluation, written by it: belongs to the state, and is valid until the next one.
- * With micro-batches the values of all of them, [micro_batches, ...]. NULL before the first, and for an index that
+/* Aux value `index` of the last step or evaluation, written by it: belongs to the state, and is valid until the next
+ * one. With micro-batches the values of all of them, [micro_batches, ...]. NULL before the first, and for an index that
  * there is not. */
 TOW_API tow_array *tow_train_aux(const tow_train_state *state, size_t index);
 
 /* Finished updates. */
 TOW_API int64_t tow_train_step_number(const tow_train_state *state);
-/* Where the caller's data stand: any number that it wants back after loading. 0 at first. Set it when a step is done (in a loop, in
- * .on_step): the batch of a step that was cancelled comes again. */
+/* The position of the caller's data: any number that it wants back after loading. 0 at first. Set it when a step is
+ * done (in a loop, in .on_step): the batch of a step that was cancelled comes again. */
 TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
 TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t position);
-/* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or .check_finite
- * (then of the last micro-batch). */
+/* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or
+ * .check_finite (then of the last micro-batch). */
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
-/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs to
- * the state, which updates it. */
+/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs
+ * to the state, which updates it. */
 TOW_API tow_optimizer_state *tow_train_optimizer(const tow_train_state *state);
 /* Sets the learning rate of all steps from now on, in place of the schedule; NAN: the schedule again. Sets the number
  * "learning_rate/value" of every tow_scale_by_learning_rate of the optimiser. Error: TOW_NOT_FOUND if there is none. */
@@ -214,11 +219,12 @@ TOW_API double tow_train_learning_rate(const tow_train_state *state);
 TOW_API tow_params *tow_train_averages(const tow_train_state *state);
 /* The parameters; they change with every step and belong to the state. */
 TOW_API tow_params *tow_train_params(const tow_train_state *state);
-/* The variables of all other collections ("batch_stats/norm/mean"), in the same way; an empty list if there are none. */
+/* The variables of all other collections ("batch_stats/norm/mean"), in the same way; an empty list if there are
+ * none. */
 TOW_API tow_params *tow_train_variables(const tow_train_state *state);
-/* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, aux..., new variables...) before differentiation,
- * for tow_saved_residuals and printing, and the program that a step runs, of the batch size used last. Both belong to the
- * state. */
+/* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, aux..., new variables...) before
+ * differentiation, for tow_saved_residuals and printing, and the program that a step runs, of the batch size used last.
+ * Both belong to the state. */
 TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
@@ -241,8 +247,8 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 /* ---- early stopping ---------------------------------------------------------------------------------------------- */
 
 /* Watches a metric. It is better than the best so far if it is smaller by more than min_delta (flax.training's
- * EarlyStopping); the first one is. After `patience` values in a row that are not, the next such one says stop. NaN is never
- * better. */
+ * EarlyStopping); the first one is. After `patience` values in a row that are not, the next such one says stop. NaN is
+ * never better. */
 typedef struct tow_early_stopping_options {
     int64_t patience;
     double min_delta;
@@ -262,8 +268,8 @@ TOW_API void tow_early_stopping_free(tow_early_stopping *stopping);
 TOW_API tow_status tow_early_stopping_update(tow_early_stopping *stopping, double metric, bool *improved, bool *stop);
 /* Its best value, and the step after which it was reached; NAN and 0 before the first one. */
 TOW_API double tow_early_stopping_best(const tow_early_stopping *stopping, int64_t *step);
-/* Puts the copies back into the state: parameters, variables and averages. Slots of the optimiser and the step stay. Errors:
- * TOW_INVALID_ARGUMENT without .restore_best, and before the first value. */
+/* Puts the copies back into the state: parameters, variables and averages. Slots of the optimiser and the step stay.
+ * Errors: TOW_INVALID_ARGUMENT without .restore_best, and before the first value. */
 TOW_API tow_status tow_early_stopping_restore(tow_early_stopping *stopping);
 
 /* ---- a loop ------------------------------------------------------------------------------------------------------ */
@@ -283,20 +289,21 @@ typedef enum tow_metric_kind {
 typedef struct tow_metric {
     const char *name; /* any but "loss" */
     tow_metric_kind kind;
-    size_t aux;       /* which value of the loss function's */
-    size_t labels;    /* accuracy: which array of the batch, inputs first and then extra, has the labels, */
-    bool masked;      /* and whether */
-    size_t mask;      /* array `mask` says which of them count */
-    int64_t k;        /* accuracy: as in tow_accuracy_options */
+    size_t aux;    /* which value of the loss function's */
+    size_t labels; /* accuracy: which array of the batch, inputs first and then extra, has the labels, */
+    bool masked;   /* and whether */
+    size_t mask;   /* array `mask` says which of them count */
+    int64_t k;     /* accuracy: as in tow_accuracy_options */
     double threshold;
-    /* TOW_METRIC_FUNCTIONS: before the first batch; after the evaluation of each, with tow_train_aux; after the last. */
+    /* TOW_METRIC_FUNCTIONS: before the first batch; after the evaluation of each, with tow_train_aux; after the
+     * last. */
     void *user;
     void (*begin)(void *user);
     tow_status (*add)(void *user, tow_train_state *state, tow_array *const *inputs);
     double (*value)(void *user);
 } tow_metric;
 
-/* What a loop is about: handed to its functions. */
+/* The progress of a loop, which its functions get. */
 typedef struct tow_train_progress {
     tow_train_state *state;
     const struct tow_train_loop *loop;
@@ -306,13 +313,13 @@ typedef struct tow_train_progress {
     int64_t examples;  /* rows of the first input, of all steps of the loop */
     double evaluation; /* mean loss of the last evaluation, by rows or .weighted; NAN before the first one */
     double metrics[TOW_MAX_METRICS]; /* of the last evaluation, in the order of the loop's; see tow_train_metric */
-    double metric;     /* what .watch names; on_evaluation may write another one, which then decides */
-    bool improved;     /* the metric of the last evaluation was the best so far; in on_evaluation, that of this one */
-    bool stop;         /* set it to end the loop */
+    double metric;                   /* what .watch names; on_evaluation may write another one, which then decides */
+    bool improved; /* the metric of the last evaluation was the best so far; in on_evaluation, that of this one */
+    bool stop;     /* set it to end the loop */
 } tow_train_progress;
 
-/* Batches come from functions or from loaders (tow/data.h); other functions may be NULL. An error of one of them ends the loop
- * and is what tow_train_run returns. */
+/* Batches come from functions or from loaders (tow/data.h); other functions may be NULL. An error of one of them ends
+ * the loop and is what tow_train_run returns. */
 typedef struct tow_train_loop {
     void *user; /* what all functions get */
     /* The next batch for a step: writes inputs[n_inputs + n_extra], which stay valid until the next call, or *end. */
@@ -337,29 +344,31 @@ typedef struct tow_train_loop {
     const tow_metric *metrics;
     const char *watch;     /* the metric, or "loss", that early stopping and .best_path watch; NULL: "loss" */
     bool larger_is_better; /* of that metric; .early_stopping may say so as well */
-    /* tow_train_save here after every evaluation that is the best so far. A loop that goes on from a checkpoint takes the best
-     * value of the runs before it from this file (unless .early_stopping restores, which needs its own copy). */
+    /* tow_train_save here after every evaluation that is the best so far. A loop that goes on from a checkpoint takes
+     * the best value of the runs before it from this file (unless .early_stopping restores, which needs its own
+     * copy). */
     const char *best_path;
 } tow_train_loop;
 
-/* The value of a metric, or of "loss", in the last evaluation; NAN before the first one, and for a name that there is not. */
+/* The value of a metric, or of "loss", in the last evaluation; NAN before the first one, and for a name that there is
+ * not. */
 TOW_API double tow_train_metric(const tow_train_progress *progress, const char *name);
-/* Steps until one of the ends. last (may be NULL): the progress at the end, also after an error. After TOW_CANCELLED the
- * state is that after the last whole step. Errors: TOW_INVALID_ARGUMENT for a loop that misses what it needs; those of steps,
- * evaluation and saving. */
+/* Steps until one of the ends. last (may be NULL): the progress at the end, also after an error. After TOW_CANCELLED
+ * the state is that after the last whole step. Errors: TOW_INVALID_ARGUMENT for a loop that misses what it needs; those
+ * of steps, evaluation and saving. */
 TOW_API tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow_train_progress *last);
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
- * "adam/nu/..." or "sgd/trace/..."), averages ("average/..."; layers of a scan one by one, so scanned and unrolled models read each other's
- * files), the metadata format, optimizer, step, seed, data_position and description, and checksums (tow/io.h). Written
- * to a temporary file, synced and renamed: the file is the old one or the whole new one, whatever happens. After an
- * error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also where another process is
- * writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
+ * "adam/nu/..." or "sgd/trace/..."), averages ("average/..."; layers of a scan one by one, so scanned and unrolled
+ * models read each other's files), the metadata format, optimizer, step, seed, data_position and description, and
+ * checksums (tow/io.h). Written to a temporary file, synced and renamed: the file is the old one or the whole new one,
+ * whatever happens. After an error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also
+ * where another process is writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
-/* Reads it back. Everything is checked before anything changes: names and types first, then the checksums, for which the
- * data are read once; then they are read again into the arrays of the state. Only if that second reading fails
+/* Reads it back. Everything is checked before anything changes: names and types first, then the checksums, for which
+ * the data are read once; then they are read again into the arrays of the state. Only if that second reading fails
  * (TOW_IO_ERROR, or TOW_BAD_FORMAT because somebody just wrote to the file) is the state a mixture; then it is neither
  * trained nor saved until a load succeeds. The seed is taken from the file.
  * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_TYPE_MISMATCH with path, name, expected

@@ -1,8 +1,8 @@
 /* Weights that other programs trained, under their names and in their shapes.
  *
- * A mapping says which tensors of another program's files are which parameters of a model here. It is a text, of one rule
- * a line; tables of that kind for GPT-2, Llama, BERT, Qwen 3, Gemma 2 and Phi 3, as Hugging Face's transformers names their
- * tensors, are part of the library, and in share/tow/mappings to be read and changed:
+ * A mapping says which tensors of another program's files are which parameters of a model here. It is a text, of one
+ * rule a line; tables of that kind for GPT-2, Llama, BERT, Qwen 3, Gemma 2 and Phi 3, as Hugging Face's transformers
+ * names their tensors, are part of the library, and in share/tow/mappings to be read and changed:
  *
  *     # GPT-2
  *     prefix  transformer.
@@ -16,17 +16,18 @@
  *   {i}        on both sides: a number, the same on both. There may be several, with different names.
  *   {a,b,c}    on the right: the tensor is made of several parameters, in this order, as of query, key and value.
  *   a | b      on the left: two names that there are for one tensor. Files are written with the first one.
- *   [..]       behind a name: its axes, each with a name of its own, or several in parentheses where one axis of the shape is
- *              several axes of the other side, the first one outermost. The same names on both sides; so a transpose is
- *              [o i] -> [i o], and a reshape [d (h k)] -> [d h k]. A 1 is an axis of size 1. On the left, "*" is the axis
- *              along which parameters of equal sizes alternate, and "+" before an axis means that those of different sizes
- *              follow one another along it: [+(h k) d]. Without brackets the shapes are equal.
+ *   [..]       behind a name: its axes, each with a name of its own, or several in parentheses where one axis of the
+ *              shape is several axes of the other side, the first one outermost. The same names on both sides; so a
+ *              transpose is [o i] -> [i o], and a reshape [d (h k)] -> [d h k]. A 1 is an axis of size 1. On the left,
+ *              "*" is the axis along which parameters of equal sizes alternate, and "+" before an axis means that those
+ *              of different sizes follow one another along it: [+(h k) d]. Without brackets the shapes are equal.
  *   optional   at the end of the line: neither the parameter nor the tensor need be there.
  *
  *   prefix P           names that begin with P in this text are also found without it.
  *   ignore NAME        tensors that are no parameters, as masks that are stored. "*" in it stands for any text.
- *   tied NAME = OTHER  a second copy of another tensor: left out on writing. If it is there, it must be equal. NAME may also be
- *                      a tensor of a rule: then it is a copy where the model does not have the rule's parameters.
+ *   tied NAME = OTHER  a second copy of another tensor: left out on writing. If it is there, it must be equal. NAME may
+ *                      also be a tensor of a rule: then it is a copy where the model does not have the rule's
+ *                      parameters.
  *
  * Text behind "#" is a comment. For a name, the first rule of the text that fits decides. */
 #ifndef TOW_WEIGHTS_H
@@ -42,8 +43,9 @@ typedef struct tow_mapping tow_mapping;
 
 /* Reads the rules in `text`. name: of the text, for messages. Errors: TOW_BAD_FORMAT with "NAME:LINE: ...". */
 TOW_API tow_status tow_mapping_parse(tow_context *context, const char *name, const char *text, tow_mapping **mapping);
-/* Reads a file of rules, or the table of that name in the library: "bert", "gemma2", "gpt2", "llama", "phi3", "qwen3". A name with a '/' or a '.' is a
- * file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR, TOW_BAD_FORMAT. */
+/* Reads a file of rules, or the table of that name in the library: "bert", "gemma2", "gpt2", "llama", "phi3", "qwen3".
+ * A name with a '/' or a '.' is a file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR,
+ * TOW_BAD_FORMAT. */
 TOW_API tow_status tow_mapping_read(tow_context *context, const char *path, tow_mapping **mapping);
 /* NULL is accepted. */
 TOW_API void tow_mapping_free(tow_mapping *mapping);
@@ -61,8 +63,8 @@ typedef struct tow_mapping_options {
     /* Only parameters whose paths begin with this, which rules do not mention: "encoder/" for a model that is a part of
      * another one. NULL: all. */
     const char *prefix;
-    /* Parameters without a tensor keep their values, and tensors without a parameter are left alone: the report names them.
-     * Otherwise both are errors, and nothing is loaded or written. */
+    /* Parameters without a tensor keep their values, and tensors without a parameter are left alone: the report names
+     * them. Otherwise both are errors, and nothing is loaded or written. */
     bool partial;
     /* Loading: tensors of other element types become the parameters' (tow_load_options). Writing: floats are written as
      * .dtype, whose default is f32. */
@@ -70,13 +72,13 @@ typedef struct tow_mapping_options {
     tow_dtype dtype;
     /* Writing: of the data of one file; 0: no limit (tow_safetensors_write_sharded). */
     uint64_t max_file_bytes;
-    /* Sizes of axes that the shapes do not tell, n_axes of them: where a rule makes two axes of one and there is no model, or
-     * writes what was one axis as two. */
+    /* Sizes of axes that the shapes do not tell, n_axes of them: where a rule makes two axes of one and there is no
+     * model, or writes what was one axis as two. */
     size_t n_axes;
     const tow_mapping_axis *axes;
 } tow_mapping_options;
 
-/* What became of every tensor, and of every parameter. */
+/* The fates of tensors and of parameters. */
 typedef enum tow_mapping_fate {
     TOW_MAPPED_TENSOR,    /* loaded or written */
     TOW_MAPPED_PARAMETER, /* loaded or written */
@@ -95,10 +97,10 @@ TOW_API const char *tow_mapping_report_name(const tow_mapping_report *report, to
 /* Counts of all fates, and the names of what is missing, unused and optional, like snprintf. */
 TOW_API size_t tow_mapping_report_text(const tow_mapping_report *report, char *text, size_t size);
 
-/* Copies the tensors of a set into the arrays of `params`, whoever shares them, as the mapping says. First checks names,
- * shapes, element types, tied tensors and, where tensors have any, checksums; if something is wrong, nothing is copied.
- * Tensors that no rule asks for are not read. options, report: may be NULL; a report is made also if something is missing or
- * unused. Errors: TOW_NOT_FOUND for what is missing and unused, TOW_SHAPE_MISMATCH, TOW_TYPE_MISMATCH,
+/* Copies the tensors of a set into the arrays of `params`, whoever shares them, as the mapping says. First checks
+ * names, shapes, element types, tied tensors and, where tensors have any, checksums; if something is wrong, nothing is
+ * copied. Tensors that no rule asks for are not read. options, report: may be NULL; a report is made also if something
+ * is missing or unused. Errors: TOW_NOT_FOUND for what is missing and unused, TOW_SHAPE_MISMATCH, TOW_TYPE_MISMATCH,
  * TOW_INVALID_ARGUMENT. */
 TOW_API tow_status tow_mapping_load(const tow_mapping *mapping, tow_params *params, const tow_tensors *tensors,
                                     const tow_mapping_options *options, tow_mapping_report **report);
@@ -107,15 +109,15 @@ TOW_API tow_status tow_mapping_load(const tow_mapping *mapping, tow_params *para
  * tow_safetensors_read. */
 TOW_API tow_status tow_mapping_load_file(const tow_mapping *mapping, tow_params *params, const char *path,
                                          const tow_mapping_options *options, tow_mapping_report **report);
-/* Writes parameters as the tensors of the other program, with its names and shapes and the metadata "format": "pt", in one
- * file or several (.max_file_bytes). At most one tensor is in memory twice. Errors: TOW_NOT_FOUND for parameters that no rule
- * mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of tow_safetensors_write_sharded. */
+/* Writes parameters as the tensors of the other program, with its names and shapes and the metadata "format": "pt", in
+ * one file or several (.max_file_bytes). At most one tensor is in memory twice. Errors: TOW_NOT_FOUND for parameters
+ * that no rule mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of tow_safetensors_write_sharded. */
 TOW_API tow_status tow_mapping_save_file(const tow_mapping *mapping, const tow_params *params, const char *path,
                                          const tow_mapping_options *options, tow_mapping_report **report);
 
-/* Rewrites a file without a model: tensors of the other program become tensors named as parameters here, or, `reverse`, the
- * other way. Errors: those of both directions above; TOW_INVALID_ARGUMENT for an axis whose size is not known, with its name
- * (.axes). */
+/* Rewrites a file without a model: tensors of the other program become tensors named as parameters here, or, `reverse`,
+ * the other way. Errors: those of both directions above; TOW_INVALID_ARGUMENT for an axis whose size is not known, with
+ * its name (.axes). */
 TOW_API tow_status tow_mapping_convert_file(const tow_mapping *mapping, tow_context *context, const char *from,
                                             const char *to, bool reverse, const tow_mapping_options *options,
                                             tow_mapping_report **report);

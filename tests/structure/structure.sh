@@ -1,5 +1,5 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|regions|types|homes|tests|frames: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|regions|types|homes|tests|frames|comments: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
 #         counts as a header of the folder that arrows.txt names first for it.
@@ -14,6 +14,8 @@
 #         tile/tiles.c" those below its first folder, or below src or the root. Unit tests are where the build looks for
 #         them, in folders that are named after those of the library.
 # frames: functions that look at the frame of their caller are not inlined into it.
+# comments: no comment of a public header begins a sentence with a clause instead of a subject ("What is kept."), and no
+#         line has more than 120 columns, but for headers that are written by scripts (and train.h).
 set -u
 root=$1
 cd "$root" || exit 1
@@ -273,6 +275,29 @@ $inlined"
         [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
 $raw"
         ;;
-    *) fail "expected arrows, names, regions, types, homes, tests or frames, found '$2'" ;;
+    comments)
+        headless=$(find include/tow -name '*.h' | sort | xargs awk '
+            FNR == 1 { inside = 0 }
+            {
+                line = $0
+                if (!inside && match(line, /\/\*/)) {
+                    inside = 1
+                    line = substr(line, RSTART + 2)
+                } else if (!inside) next
+                else sub(/^ *\*? */, "", line)
+                begins = begins || /\/\*/
+                if ((begins && line ~ /^ *(What|Where|Which|Whether|How) /) || line ~ /[.] (What|Where|Which|Whether|How) /)
+                    print FILENAME ":" FNR ": " line
+                begins = line ~ /[.:]$/
+                if (line ~ /\*\//) inside = begins = 0
+            }')
+        [ -z "$headless" ] || fail "comments without a subject; write whole sentences:
+$headless"
+        long=$(find include/tow -name '*.h' ! -name ops_lines.h ! -name indexing_lines.h ! -name train.h | sort |
+            xargs awk 'length > 120 { print FILENAME ":" FNR }')
+        [ -z "$long" ] || fail "lines of more than 120 columns:
+$long"
+        ;;
+    *) fail "expected arrows, names, regions, types, homes, tests, frames or comments, found '$2'" ;;
 esac
 exit "$failed"

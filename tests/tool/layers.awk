@@ -29,7 +29,7 @@ BEGIN {
     next
 }
 
-# A member: one or more lines up to its comment's end.
+# A member: one or more lines up to its comment's end. A comment on lines of its own is that of the member below.
 inside && /^}/ {
     if (is_layer || inside == "enum") tables = tables table "\n"
     if (is_layer) finish(structure)
@@ -46,7 +46,9 @@ inside {
         meaning = uncomment(substr(line, RSTART, RLENGTH))
         line = trim(substr(line, 1, RSTART - 1))
     }
-    if (line == "") next
+    if (line == "") { above = meaning; next }
+    if (meaning == "") meaning = above
+    above = ""
     if (line ~ /^tow_module module;/) { is_layer = 1; next }
     if (inside == "enum") {
         sub(/,$/, "", line)
@@ -61,7 +63,7 @@ inside {
     inside = $2
     structure = $3
     is_layer = 0
-    pending = ""
+    pending = above = ""
     table = inside == "enum" ? "| `" structure "` | |\n|---|---|\n" : "| option | meaning, default |\n|---|---|\n"
     next
 }
