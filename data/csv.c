@@ -1,5 +1,5 @@
-/* CSV files (RFC 4180) as rows of numbers. The file is mapped and scanned once for where records begin; of one in EVERY the place
- * is remembered, so that row r is found by passing over fewer than EVERY records. */
+/* CSV files (RFC 4180) as rows of numbers. The file is mapped and scanned once for where records begin; of one in EVERY
+ * the place is remembered, so that row r is found by passing over fewer than EVERY records. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ typedef struct csv {
     const char **missing_words; /* NULL-terminated */
 } csv;
 
-/* What pandas.read_csv takes for a missing value by default, besides nothing. */
+/* The words that pandas.read_csv takes for a missing value by default, besides nothing. */
 static const char *const usual_missing_words[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
                                                   "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
                                                   "None",   "n/a",      "nan",  "null",    NULL};

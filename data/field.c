@@ -88,7 +88,7 @@ void tow__field_free(tow_context *ctx, tow__field *f)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* What is stored, and f64 if it is scaled. */
+/* The stored type, or f64 if the field is scaled. */
 size_t tow__field_scratch(const tow__field *f)
 {
     return f->plain ? 0 : (size_t)f->elements * (f->scaled ? 2 : 1) * sizeof(double);

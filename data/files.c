@@ -22,7 +22,7 @@ tow_status tow__source_map(tow_context *ctx, const char *path, tow_array **array
 
 /* ---- raw elements ------------------------------------------------------------------------------------------------ */
 
-/* How each kind is stored, and the element type of its rows. */
+/* The stored type of each kind, and the element type of its rows. */
 typedef struct kind {
     tow_dtype dtype;
     bool narrow, is_signed;
@@ -130,7 +130,8 @@ done:
     return status;
 }
 
-/* ---- IDX: 0 0 type axes, sizes u32, data, all in big-endian order ------------------------------------------------- */
+/* ---- IDX: 0 0 type axes, sizes u32, data, all in big-endian order
+ * ------------------------------------------------- */
 
 typedef struct idx_type {
     unsigned char code;

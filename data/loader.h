@@ -1,4 +1,4 @@
-/* What a loader is inside of the library. */
+/* The inside of a loader. */
 #ifndef TOW_DATA_LOADER_H
 #define TOW_DATA_LOADER_H
 
@@ -38,7 +38,7 @@ struct tow_loader {
     void *scratch; /* of whoever fills slots */
     size_t scratch_bytes;
 
-    uint64_t position; /* batches given out */
+    uint64_t position;      /* batches given out */
     tow__batch_slot *slots; /* a ring: batch p is made in slot p mod n_slots */
     size_t n_slots;
     bool synchronous;

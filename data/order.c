@@ -1,6 +1,7 @@
-/* Permutations by Feistel networks. A round (left, right) -> (right, left ^ f(right)) is a bijection whatever f is, so all
- * rounds together permute [0, 4^half). Walking along the cycle of a number below n until the next one below n permutes [0, n):
- * fewer than four steps on average, as 4^half < 4 n (Black and Rogaway, Ciphers with arbitrary finite domains, 2002). */
+/* Permutations by Feistel networks. A round (left, right) -> (right, left ^ f(right)) is a bijection whatever f is, so
+ * all rounds together permute [0, 4^half). Walking along the cycle of a number below n until the next one below n
+ * permutes [0, n): fewer than four steps on average, as 4^half < 4 n (Black and Rogaway, Ciphers with arbitrary finite
+ * domains, 2002). */
 #include "data/order.h"
 
 enum {

@@ -3,9 +3,10 @@
  *     slots   | held by the caller | full ... full | being made |
  *     batch     held                 held + 1        next
  *
- * The thread makes batch `next` while next < held + n_slots, in slot next mod n_slots; the caller waits until that of its
- * position is full. A batch that failed, and the end of the data, is the last one that it makes: the caller joins it then, and the
- * next call begins anew. A loader whose thread cannot start makes its batches on the caller's, with the same bits. */
+ * The thread makes batch `next` while next < held + n_slots, in slot next mod n_slots; the caller waits until that of
+ * its position is full. A batch that failed, and the end of the data, is the last one that it makes: the caller joins
+ * it then, and the next call begins anew. A loader whose thread cannot start makes its batches on the caller's, with
+ * the same bits. */
 #include <signal.h>
 
 #include "data/loader.h"

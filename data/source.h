@@ -1,4 +1,4 @@
-/* What a source is inside of the library. Rows are read on any thread, by one at a time for each source and buffer: reading
+/* The inside of a source. Rows are read on any thread, by one at a time for each source and buffer: reading
  * allocates nothing and touches neither context nor reference counts. */
 #ifndef TOW_DATA_SOURCE_H
 #define TOW_DATA_SOURCE_H
@@ -6,7 +6,7 @@
 #include "src/base/base.h"
 #include "tow/data.h"
 
-/* Where a failure on another thread is noted; the first one stays. */
+/* The place where a failure on another thread is noted; the first one stays. */
 typedef struct tow__row_error {
     tow_status status;
     char text[1024];
@@ -49,8 +49,8 @@ typedef struct tow__memory_source {
     tow_array *array;
     const unsigned char *data;
 } tow__memory_source;
-/* `array` is retained; rows begin at `offset` and are described by `like`, of which the class and what belongs to it are set
- * here. */
+/* `array` is retained; rows begin at `offset` and are described by `like`, of which the class and what belongs to it
+ * are set here. */
 tow_status tow__source_of_memory(tow_context *ctx, const char *name, tow_array *array, size_t offset,
                                  const tow_source *like, tow_source **source);
 

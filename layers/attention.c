@@ -1,7 +1,7 @@
 /* MultiHeadAttention: projections, attention by heads, output projection.
  *
- * The attention is the fused primitive, which keeps its output and log-sum-exp only. With dropout of the weights it is written out
- * (attention_weights.c), since the weights [B, H, T, S] must exist to be dropped. */
+ * The attention is the fused primitive, which keeps its output and log-sum-exp only. With dropout of the weights it is
+ * written out (attention_weights.c), since the weights [B, H, T, S] must exist to be dropped. */
 #include "layers/attention.h"
 #include "layers/tree.h"
 
@@ -34,7 +34,7 @@ static bool check_options(tow_scope *scope, const tow_multi_head_attention *m, i
            tow__check_option(scope, layer, isfinite(m->scale), "scale", m->scale, "a finite number");
 }
 
-/* Which of the values input i is, by its type; NULL: none of them. Those of the first one's rank are x_q, x_k and x_v. */
+/* The role of input i, by its type; NULL: none of them. Those of the first one's rank are x_q, x_k and x_v. */
 static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type)
 {
     if (type.dtype == TOW_BOOL && i > 0) return &c->mask;
@@ -82,7 +82,8 @@ static bool check_memory(tow_scope *scope, const tow__attention_call *c, size_t 
     return false;
 }
 
-/* What broadcasts to [batch..., rest], where the rest are the last `kept` axes, with one batch axis: [B or 1, rest]. A null value stays. */
+/* A value that broadcasts to [batch..., rest], where the rest are the last `kept` axes, with one batch axis: [B or 1,
+ * rest]. A null value stays. */
 static tow_value flatten(const tow__attention_call *c, tow_value v, int kept)
 {
     tow_type type = tow_value_type(v);
@@ -156,7 +157,7 @@ static void flatten_inputs(tow__attention_call *c)
     if (tow_value_type(c->positions).rank > 1) c->positions = flatten(c, c->positions, 1);
 }
 
-/* Whether the call decodes, and with a memory. */
+/* Finds out whether the call decodes, and with a memory. */
 static bool read_decoding(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c)
 {
     const bool memory = c->x_q.id != c->x_k.id || c->x_k.id != c->x_v.id;

@@ -78,7 +78,7 @@ static tow_value put_rows(tow_scope *scope, const char *name, tow_value rows, in
     return all;
 }
 
-/* How many positions the cache has; 0 after an error. */
+/* The number of positions of the cache; 0 after an error. */
 static int64_t length_of(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c)
 {
     int64_t length = m->cache_length ? m->cache_length : c->S;

@@ -1,4 +1,5 @@
-/* Attention written out: for what the primitive does not do, since the weights [B, H, T, S] must exist to be dropped or looked at. */
+/* Attention written out: for what the primitive does not do, since the weights [B, H, T, S] must exist to be dropped or
+ * looked at. */
 #include <float.h>
 
 #include "layers/attention.h"

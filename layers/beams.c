@@ -234,7 +234,7 @@ static tow_status step(search *s, int64_t n, bool *done)
     return status;
 }
 
-/* What the next choice reads of the beams. */
+/* The part of the beams that the next choice reads. */
 static void hand_over(search *s)
 {
     tow_generator *g = s->g;

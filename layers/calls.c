@@ -31,8 +31,8 @@ static bool add_layer(tow__call_log *log, const char *path, const char *name, si
     return l->path && l->name && l->in && tow__names_add(&log->paths, path) != TOW__NO_NAME;
 }
 
-/* "Remat" becomes "Remat(Dense)", and "Remat(Scan)" becomes "Remat(Scan(Dense))". A second call by one wrapper, as a choice has them,
- * makes "Cond(Dense, MLP)". around: calls in the same scope that have not returned. */
+/* "Remat" becomes "Remat(Dense)", and "Remat(Scan)" becomes "Remat(Scan(Dense))". A second call by one wrapper, as a
+ * choice has them, makes "Cond(Dense, MLP)". around: calls in the same scope that have not returned. */
 static bool add_wrapped(tow__call_log *log, tow__called *l, const char *name, size_t around, bool second)
 {
     const char *before = second ? ", " : "(", *behind = second ? "" : ")";
@@ -45,7 +45,8 @@ static bool add_wrapped(tow__call_log *log, tow__called *l, const char *name, si
     return true;
 }
 
-/* A call begins. around: calls in the same scope that have not returned; second: the innermost of them called another layer before. */
+/* A call begins. around: calls in the same scope that have not returned; second: the innermost of them called another
+ * layer before. */
 static bool log_call(tow__call_log *log, const char *path, const char *name, size_t around, bool second, size_t n_in,
                      const tow_value *in)
 {

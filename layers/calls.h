@@ -35,8 +35,8 @@ void tow__call_log_free(tow__call_log *log);
 void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
                      tow__layer_call *call);
 void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const tow_value *out, bool succeeded);
-/* Around a method with a name (TOW_METHOD): its outputs are captured under that name by patterns "path:name", and not as those of the
- * layer. */
+/* Around a method with a name (TOW_METHOD): its outputs are captured under that name by patterns "path:name", and not
+ * as those of the layer. */
 void tow__capture_method(tow_scope *scope, const char *name, size_t n_out, const tow_value *out);
 /* A pattern of captures that no call matched is an error, with the paths of layers. */
 void tow__check_captured(tow__model *model);

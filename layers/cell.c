@@ -4,7 +4,8 @@
 
 /* ---- checks and carries ------------------------------------------------------------------------------------------ */
 
-/* type: x with so many features in place of its last axis; false, reported: x has none, or the option is out of its range. */
+/* type: x with so many features in place of its last axis; false, reported: x has none, or the option is out of its
+ * range. */
 static bool carry_type(tow_scope *scope, const tow__gates *g, tow_type x, tow_type *type)
 {
     *type = x;
@@ -20,7 +21,7 @@ static bool carry_type(tow_scope *scope, const tow__gates *g, tow_type x, tow_ty
     return true;
 }
 
-/* What a cell computes in, for an x of this type. */
+/* The type in which a cell computes, for an x of this type. */
 static bool read_types(tow_scope *scope, const tow__gates *g, tow_dtype x, tow__dtypes *types)
 {
     if (!tow__param_dtype(scope, g->cell, g->param_dtype, &types->params) ||
@@ -167,8 +168,8 @@ static bool all_have_hidden_bias(const tow__gates *g)
     return true;
 }
 
-/* shared: [0] hidden kernel [features, n features]; then biases of the hidden side: one for all gates if all have one, else
- * those of the gates that have, in their order. */
+/* shared: [0] hidden kernel [features, n features]; then biases of the hidden side: one for all gates if all have one,
+ * else those of the gates that have, in their order. */
 void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared)
 {
     sides s = {0};

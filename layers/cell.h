@@ -1,9 +1,10 @@
-/* What recurrent cells share: gates that are products of x and of h with kernels of their own,
+/* Shared by recurrent cells: gates that are products of x and of h with kernels of their own,
  *
  *   input_k = x . W_k (+ b_k),   hidden_k = h . U_k (+ b_k),   k = 0, ..., n - 1,
  *
- * kernels and biases being those of Dense children. A cell that is called makes 2 n products. prepare puts the kernels side by
- * side, so that all inputs of all steps are one product, and each step makes one more. An element is the same sum in both. */
+ * kernels and biases being those of Dense children. A cell that is called makes 2 n products. prepare puts the kernels
+ * side by side, so that all inputs of all steps are one product, and each step makes one more. An element is the same
+ * sum in both. */
 #ifndef TOW_LAYERS_CELL_H
 #define TOW_LAYERS_CELL_H
 
@@ -62,15 +63,16 @@ bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const t
                      tow_value *x);
 /* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of the hidden side. */
 void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared);
-/* The hidden sides of all gates as one product, [batch..., n features], for a step with this carry, of which h is the last, and x
- * from prepared->xs. A null value after an error. */
+/* The hidden sides of all gates as one product, [batch..., n features], for a step with this carry, of which h is the
+ * last, and x from prepared->xs. A null value after an error. */
 tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cell_prepared *prepared,
                             const tow_value *carry, tow_value x);
 /* Features of gate k. */
 tow_value tow__gate_slice(tow_value gates, int64_t features, int k);
 
-/* As in Flax, a carry is stored as parameters are, or in the type of computation if that is wider: results that add to it, such as
- * z h, promote to it. So each step of a recurrence that computes in bf16 rounds what it adds, and not what it has. */
+/* As in Flax, a carry is stored as parameters are, or in the type of computation if that is wider: results that add to
+ * it, such as z h, promote to it. So each step of a recurrence that computes in bf16 rounds what it adds, and not what
+ * it has. */
 tow_dtype tow__carry_dtype(const tow__gates *g, const tow__dtypes *types);
 /* n carries for an x of this type, with so many features in place of its last axis. They are drawn as parameters
  * of these types are, several with keys split(key, n). */

@@ -4,7 +4,8 @@
 
 #include "layers/layer.h"
 
-/* Reports an empty list, a missing layer, or one name for two different layers. kind: "layers", names of children are kind_i. */
+/* Reports an empty list, a missing layer, or one name for two different layers. kind: "layers", names of children are
+ * kind_i. */
 bool tow__check_children(tow_scope *scope, const char *layer, const char *kind, size_t n,
                          const tow_module *const *children);
 /* Calls child i under its name. */

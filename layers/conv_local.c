@@ -2,8 +2,8 @@
  *
  *   y[i] = sum over c, k of x[stride i + dilation k - low, c] kernel[i, (c, k)] + bias[i].
  *
- * What a place sees, [features * kernel_size], is put together of one slice for each element of a kernel; all places are then one
- * product, of which they are the batch. */
+ * What a place sees, [features * kernel_size], is put together of one slice for each element of a kernel; all places
+ * are then one product, of which they are the batch. */
 #include "layers/convolution.h"
 #include "layers/tree.h"
 #include "tow/numpy.h"
@@ -13,7 +13,7 @@ enum {
     MOST_TAPS = 4096 /* of a kernel: each is an operation */
 };
 
-/* How many results an axis of n elements has, and the zeros that it is padded with. */
+/* The number of results of an axis of n elements, and the zeros that it is padded with. */
 static int64_t places(const tow__conv_call *c, int axis, int64_t n, int64_t size, int64_t *low, int64_t *high)
 {
     const tow_conv_options *o = &c->o;
@@ -30,7 +30,7 @@ static int64_t places(const tow__conv_call *c, int axis, int64_t n, int64_t size
     return length < reach ? 0 : (length - reach) / stride + 1;
 }
 
-/* What one call needs beside tow__conv_call. */
+/* The part of one call that tow__conv_call does not have. */
 typedef struct local {
     const tow__conv_call *c;
     const int64_t *kernel_size;
@@ -62,8 +62,8 @@ static tow_value slices_for(const local *l, int64_t first, int64_t count)
     return tow_is_null(halves[0]) || tow_is_null(halves[1]) ? (tow_value){0} : tow_concatenate(2, halves, -1);
 }
 
-/* The dimensions of the kernel, [places..., features * taps, .features], and the padded input. Returns the number of taps, the
- * elements of a kernel that a feature meets; 0 after an error. */
+/* The dimensions of the kernel, [places..., features * taps, .features], and the padded input. Returns the number of
+ * taps, the elements of a kernel that a feature meets; 0 after an error. */
 static int64_t find_places(tow_scope *scope, int64_t features, local *l, int64_t *dims)
 {
     const tow__conv_call *c = l->c;

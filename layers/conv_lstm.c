@@ -30,7 +30,7 @@ static tow_conv conv_of(const tow_conv_lstm_cell *m)
     return conv;
 }
 
-/* What it has in common with cells whose gates are products. */
+/* The part that it has in common with cells whose gates are products. */
 static tow__gates gates_of(const tow_conv_lstm_cell *m)
 {
     return (tow__gates){.cell = name,

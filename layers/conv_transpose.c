@@ -27,8 +27,8 @@ static void pad(const tow_conv_transpose *m, int axis, tow_conv_options *o)
     o->high[axis] = both - o->low[axis];
 }
 
-/* y [N, spatial..., features] folded to n stride elements along each axis: zeros around it fill whole periods, which are added up.
- * The zero more, if their number is odd, stands before y, and behind it for a transposed kernel. */
+/* y [N, spatial..., features] folded to n stride elements along each axis: zeros around it fill whole periods, which
+ * are added up. The zero more, if their number is odd, stands before y, and behind it for a transposed kernel. */
 static tow_value fold(tow_value y, tow_type x, int n, const int64_t *strides, bool transposed)
 {
     for (int axis = 1; axis <= n && !tow_is_null(y); axis++) {

@@ -1,4 +1,5 @@
-/* What the layers with windows over spatial axes share: x is [batch..., spatial..., features], with any number of batch axes. */
+/* Shared by the layers with windows over spatial axes: x is [batch..., spatial..., features], with any number of batch
+ * axes. */
 #ifndef TOW_LAYERS_CONVOLUTION_H
 #define TOW_LAYERS_CONVOLUTION_H
 

@@ -46,7 +46,7 @@ static bool has_rows(const tow_params *state, size_t i)
 
 static bool is_memory(const char *path) { return ends_with(path, "/memory_key") || ends_with(path, "/memory_value"); }
 
-/* How many positions the shortest cache has; 0 without one. */
+/* The number of positions of the shortest cache; 0 without one. */
 static int64_t find_length(const tow_params *state)
 {
     int64_t length = 0;
@@ -283,7 +283,7 @@ void tow__decoder_reset(tow__decoder *d)
 
 /* ---- moving rows ------------------------------------------------------------------------------------------------- */
 
-/* What a variable with rows consists of. */
+/* The parts of a variable with rows. */
 typedef struct row_layout {
     int64_t layers, rows;
     size_t bytes, used; /* of a row, and of these what counts */
@@ -316,7 +316,7 @@ enum {
 };
 
 /* Moves row from[i] to i, all at once: pairs (to, from) in an order in which nothing is overwritten that is still read.
- * A cycle goes by way of the scratch row. How many pairs; work: [6 rows], the pairs at first. */
+ * A cycle goes by way of the scratch row. Returns the number of pairs; work: [6 rows], the pairs at first. */
 static int64_t order_moves(const int64_t *from, int64_t rows, int64_t *work)
 {
     int64_t *readers = work + 4 * rows, *waits = work + 5 * rows, n = 0;

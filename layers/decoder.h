@@ -1,4 +1,4 @@
-/* What the files of the generator share: a model with a cache for so many rows (decoder.c), the choice of tokens behind
+/* Shared by the files of the generator: a model with a cache for so many rows (decoder.c), the choice of tokens behind
  * it (choice.c), and the generator over both (generate.c, generate_sequences.c, beams.c). */
 #ifndef TOW_LAYERS_DECODER_H
 #define TOW_LAYERS_DECODER_H
@@ -8,7 +8,7 @@
 
 /* ---- choice.c ---------------------------------------------------------------------------------------------------- */
 
-/* What stands behind the model in a program: which inputs a choice has depends on the options alone.
+/* The part of a program behind the model: which inputs a choice has depends on the options alone.
  *
  *   keys u32 [R, 2]      of the draws, one for each sequence        temperature above 0
  *   history i32 [R, V]   2 * (how often a token was generated) + (it stood in a prompt)      penalties
@@ -31,7 +31,7 @@ enum {
 size_t tow__choice_inputs(const tow__token_choice *c, int64_t V, tow_type *types);
 bool tow__has_history(const tow_generator_options *o);
 bool tow__has_early(const tow_generator_options *o);
-/* How many candidates a step of beam search looks at, at most, for each prompt. */
+/* The number of candidates that a step of beam search looks at, at most, for each prompt. */
 int64_t tow__candidates(const tow_generator_options *o, int64_t V);
 /* Tokens that end a sequence: .ends and .end. */
 size_t tow__n_ends(const tow_generator_options *o);
@@ -81,7 +81,7 @@ tow_status tow__decoder_open(tow__decoder *d, tow_context *ctx, const tow_module
                              const tow_generator_options *options, int64_t rows, int64_t repeats, tow_params *state);
 /* A struct of zeros is accepted. */
 void tow__decoder_close(tow__decoder *d);
-/* Where the tokens are in `in`; inputs and choice inputs stand behind them. */
+/* The place of the tokens in `in`; inputs and choice inputs stand behind them. */
 static inline tow_array **tow__decoder_tokens(const tow__decoder *d)
 {
     return d->in + tow_params_count(d->params) + tow_params_count(d->state);

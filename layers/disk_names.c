@@ -1,5 +1,6 @@
-/* Names on disk: every layer of a stack has one, and no two may be equal. A scan "f" stacks its layers under "f/{}", which
- * are "f/0", "f/1", ... in a file; so is a child "0" of the scope "f", and a model with both could not be saved. */
+/* Names on disk: every layer of a stack has one, and no two may be equal. A scan "f" stacks its layers under "f/{}",
+ * which are "f/0", "f/1", ... in a file; so is a child "0" of the scope "f", and a model with both could not be
+ * saved. */
 #include "layers/params.h"
 
 /* Writes `path` with every number in place of a component as "{}": paths of which names can be equal become equal. */

@@ -1,12 +1,12 @@
 /* Draws on the host, bit for bit those of jax.random on a CPU with FMA.
  *
- * f32: every step is rounded, in the order written; where XLA contracts a product and a sum, fmaf says so. In a body that XLA
- * compiles as a whole (Flax's scan) it multiplies the two constant factors of a normal draw, sqrt(2) and the scale, before
- * the draw: tow__draws.folded. f64: the same formulas with the coefficients of doubles; log and erf are the C library's. Floats of
- * 16 bits: f32 inside of functions, rounded behind each of them.
+ * f32: every step is rounded, in the order written; where XLA contracts a product and a sum, fmaf says so. In a body
+ * that XLA compiles as a whole (Flax's scan) it multiplies the two constant factors of a normal draw, sqrt(2) and the
+ * scale, before the draw: tow__draws.folded. f64: the same formulas with the coefficients of doubles; log and erf are
+ * the C library's. Floats of 16 bits: f32 inside of functions, rounded behind each of them.
  *
- * The loops have no branches, so that compilers make vectors of them, and are compiled again for CPUs with FMA instructions: the
- * same bits, without a call per fmaf. */
+ * The loops have no branches, so that compilers make vectors of them, and are compiled again for CPUs with FMA
+ * instructions: the same bits, without a call per fmaf. */
 #include "layers/draws.h"
 
 #include <float.h>
@@ -165,7 +165,7 @@ static double neighbour(tow_dtype dtype, double x, bool up)
 
 /* ---- drawing ----------------------------------------------------------------------------------------------------- */
 
-/* What the loops need, as numbers of the type. */
+/* The constants of the loops, as numbers of the type. */
 typedef struct job {
     tow__key key;
     double low, span;   /* of the uniform draw */

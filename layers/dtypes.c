@@ -1,5 +1,5 @@
-/* Element types of layers: what they compute in and store parameters in, from their options, the defaults around them and their
- * inputs. See tow_layer_dtype in tow/module.h, and layer.h. */
+/* Element types of layers: what they compute in and store parameters in, from their options, the defaults around them
+ * and their inputs. See tow_layer_dtype in tow/module.h, and layer.h. */
 #include "layers/layer.h"
 
 tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)

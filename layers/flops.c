@@ -5,7 +5,7 @@
 #include "src/ops/table.h"
 #include "src/ops/tiling.h"
 
-/* Where counts go: to the caller, or to a sum. */
+/* The receiver of counts: to the caller, or to a sum. */
 typedef struct counter {
     tow_context *ctx;
     tow__flops_visitor visit;
@@ -20,7 +20,7 @@ static void add_to_sum(void *sum, const char *scope, double flops)
     *(double *)sum += flops;
 }
 
-/* What one run of the graph does. */
+/* Counts the operations of one run of the graph. */
 static tow_status sum_graph(const counter *c, const tow_graph *g, double *sum)
 {
     *sum = 0;
@@ -59,7 +59,7 @@ static tow_status count_region(const counter *c, const tow__equation *e, const t
     return status ? status : count_graph(c, body, runs, scope);
 }
 
-/* What a composite is made of. */
+/* Counts the parts of a composite. */
 static tow_status count_parts(const counter *c, const tow_graph *g, const tow__equation *e, double times,
                               const char *scope)
 {

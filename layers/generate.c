@@ -1,4 +1,4 @@
-/* The generator: making it, and feeding tokens. Which sequences come of it is in generate_sequences.c and beams.c. */
+/* The generator: making it, and feeding tokens. generate_sequences.c and beams.c make the sequences. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -267,7 +267,7 @@ static int32_t token_of(const tow__prompts *p, int64_t b, int64_t i)
     return p->tokens[b * p->n + first + i];
 }
 
-/* Whether a row would stand elsewhere than the others. */
+/* True if a row would stand elsewhere than the others. */
 static bool differs(const tow_generator *g, const tow__prompts *p)
 {
     for (int64_t b = 1; b < g->batch; b++)
@@ -275,7 +275,7 @@ static bool differs(const tow_generator *g, const tow__prompts *p)
     return false;
 }
 
-/* What the history holds of a token: see choice.c. */
+/* The entry of a token in the history: see choice.c. */
 static float *history_of(const tow_generator *g, int64_t r, int32_t token)
 {
     const int64_t V = g->prompts.classes;

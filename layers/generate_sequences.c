@@ -119,7 +119,7 @@ tow_ending tow__ending_of(const tow_generator *g, const int32_t *tokens, int64_t
 
 /* ---- greedy, and draws ------------------------------------------------------------------------------------------- */
 
-/* What is generated so far. */
+/* The sequences that are generated so far. */
 typedef struct sequences {
     tow_generator *g;
     const tow_generation *call;

@@ -42,7 +42,7 @@ void tow__forget(tow_generator *g);
 tow_status tow__feed_prompts(tow_generator *g, const tow__prompts *p, int64_t index);
 /* Feeds one more token of each sequence and makes the next choice. */
 tow_status tow__feed_tokens(tow_generator *g, const int32_t *tokens, int64_t index);
-/* Which row of g->last sequence r has. */
+/* The row of g->last that sequence r has. */
 static inline int64_t tow__row_of(const tow_generator *g, int64_t r) { return r / g->last->choice.repeats; }
 /* TOW_CHECK_FAILED with sequence and position if the logits of sequence r cannot be chosen from. p: of a first choice,
  * or NULL. */
@@ -51,11 +51,11 @@ tow_status tow__check_logits(const tow_generator *g, int64_t r, const tow__promp
 float tow__log_probability(const tow_generator *g, int64_t r, int32_t token);
 /* Counts a token for the penalties. */
 void tow__note_generated(tow_generator *g, int64_t r, int32_t token);
-/* Whether tokens[0..n), of which the last one is new, end a sequence. */
+/* True if tokens[0..n), of which the last one is new, end a sequence. */
 tow_ending tow__ending_of(const tow_generator *g, const int32_t *tokens, int64_t n);
 /* Feeds the prompts, and makes programs and room for what follows, so that nothing is allocated then. */
 tow_status tow__begin_sequences(tow_generator *g, const tow__prompts *p);
-/* Whether the callback wants more. */
+/* True if the callback wants more. */
 bool tow__tell(const tow_generator *g, int64_t index, const int32_t *tokens);
 /* Beam search (beams.c). */
 tow_status tow__search_beams(tow_generator *g, const tow_generation *call, const tow__prompts *p);

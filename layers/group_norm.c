@@ -2,7 +2,7 @@
 #include "layers/statistics.h"
 #include "layers/tree.h"
 
-/* How many groups C features make; 0 after an error. */
+/* The number of groups that C features make; 0 after an error. */
 static int64_t count_groups(tow_scope *scope, const tow_group_norm *m, int64_t features)
 {
     if (!tow__check_option(scope, "GroupNorm", m->groups >= 0, "groups", (double)m->groups, "a positive number") ||

@@ -1,7 +1,8 @@
 /* GRUCell and MGUCell, of which each carries h alone.
  *
  *   GRU: r, z = sigma(W x + b + U h),  n = tanh(W x + b + r (U h + b_hn)),  h' = (1 - z) n + z h    (arXiv:1412.3555)
- *   MGU: f    = sigma(W x + b + U h),  n = tanh(W x + b + f (U h + b_hn)),  h' = (1 - f) n + f h    (arXiv:1603.09420) */
+ *   MGU: f    = sigma(W x + b + U h),  n = tanh(W x + b + f (U h + b_hn)),  h' = (1 - f) n + f h
+ * (arXiv:1603.09420) */
 #include "layers/cell.h"
 #include "layers/tree.h"
 

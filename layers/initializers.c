@@ -1,5 +1,5 @@
-/* Initialisers: constants, draws, variance scaling; and how they are called for parameters of every element type. The fill
- * of each takes all float types, f32 among them. */
+/* Initialisers: constants, draws, variance scaling; and how they are called for parameters of every element type. The
+ * fill of each takes all float types, f32 among them. */
 #include "layers/initializers.h"
 
 #include <math.h>

@@ -13,7 +13,7 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
 /* False: a constant, for which variables take no key. */
 bool tow__init_draws(const tow_initializer *init);
 
-/* What a graph of one input makes of a draw of another initialiser (mapped_draw.c). */
+/* The values that a graph of one input makes of a draw of another initialiser (mapped_draw.c). */
 typedef struct tow__mapped_draw {
     tow_type type; /* of the draw */
     tow_initializer init;

@@ -1,4 +1,4 @@
-/* What the layers share: checks of their inputs with one wording, and defaults. */
+/* Shared by the layers: checks of their inputs with one wording, and defaults. */
 #ifndef TOW_LAYERS_LAYER_H
 #define TOW_LAYERS_LAYER_H
 
@@ -17,11 +17,11 @@ bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char 
 
 /* Sizes in options are below this, so that sums of products of two of them do not overflow. */
 #define TOW__SIZE_LIMIT ((int64_t)1 << 30)
-/* How many sizes the option has before the first of the zeros that end the list; 0 after an error: none, a negative one,
- * or one behind a zero, which would be left out without a word. */
+/* The number of sizes that the option has before the first of the zeros that end the list; 0 after an error: none, a
+ * negative one, or one behind a zero, which would be left out without a word. */
 int tow__count_sizes(tow_scope *scope, const char *layer, const char *option, int limit, const int64_t *sizes);
-/* filled[0..n) of a list with an entry for each of n axes: one entry alone stands for all of them, none for `otherwise`.
- * False after an error: an entry below 1, a wrong number of them. */
+/* filled[0..n) of a list with an entry for each of n axes: one entry alone stands for all of them, none for
+ * `otherwise`. False after an error: an entry below 1, a wrong number of them. */
 bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, int n, const int64_t *sizes,
                      int64_t otherwise, int64_t *filled);
 /* The axes that an option names, n of them or else the last one, increasing, and *count how many. False after an error:
@@ -35,8 +35,8 @@ bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, in
 
 /* ---- element types (dtypes.c) ------------------------------------------------------------------------------------ */
 
-/* What one call of a layer computes in and stores its parameters in. A layer has the options .dtype and .param_dtype and
- * begins with
+/* The types in which one call of a layer computes and stores its parameters. A layer has the options .dtype and
+ * .param_dtype and begins with
  *
  *     tow__dtypes types;
  *     if (... || !tow__read_dtypes(scope, "Dense", m->dtype, m->param_dtype, n_in, in, &types)) return;
@@ -45,8 +45,8 @@ bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, in
 typedef struct tow__dtypes {
     tow_dtype compute, params;
 } tow__dtypes;
-/* From the options, or the defaults around, or else what floats among the inputs and the parameters promote to. False, reported:
- * an option that is no float type. */
+/* From the options, or the defaults around, or else what floats among the inputs and the parameters promote to. False,
+ * reported: an option that is no float type. */
 bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype, size_t n,
                       const tow_value *in, tow__dtypes *types);
 /* The type that the option `option` stands for, which is not zero. */
@@ -63,8 +63,8 @@ tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t
 /* The product of x with the parameter, and what views make of it; x and the result are of the type types->compute. */
 tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
                                   tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot);
-/* A layer made of layers: the scope with its two options as the defaults of all that is called under it; zero leaves what is around.
- * NULL after an error. */
+/* A layer made of layers: the scope with its two options as the defaults of all that is called under it; zero leaves
+ * what is around. NULL after an error. */
 tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,
                                   tow_layer_dtype param_dtype);
 /* values[0..n), floats of different types, as the type that they promote to; others, and null values, stay. */

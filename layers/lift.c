@@ -1,5 +1,5 @@
-/* Rules of lifted transforms: which parameters, variables and streams of keys the iterations of a scan (or the rows of a
- * vmap) have of their own, which are one for all, and which the layer inside does not have.
+/* Rules of lifted transforms: which parameters, variables and streams of keys the iterations of a scan (or the rows of
+ * a vmap) have of their own, which are one for all, and which the layer inside does not have.
  *
  * A resolved scope is a copy of a scope as one entry sees it: iterations that share the entry are left out, so that its
  * parents say what its path, its axes and its keys are made of.
@@ -19,8 +19,8 @@ static const tow_lift_rule stacked = {.how = TOW_STACKED};
 
 static bool is_one_for_all(tow_lifting how) { return how == TOW_SHARED || how == TOW_CARRIED; }
 
-/* What `lift` says of "collection/below", where the axes of scans below do not count. scratch: room for both with a '/' between
- * them. */
+/* The rule of `lift` for "collection/below", where the axes of scans below do not count. scratch: room for both with a
+ * '/' between them. */
 static tow_lift_rule find_rule(const tow__lift *lift, const char *collection, const char *below, char *scratch)
 {
     if (!lift) return stacked;
@@ -189,7 +189,7 @@ tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, co
     return scratch ? find_rule(scope->lift, collection, below, scratch) : stacked;
 }
 
-/* Whether the component of length n names the iteration, on whatever axis: *axis. */
+/* True if the component of length n names the iteration, on whatever axis: *axis. */
 static bool names_iteration(const tow_scope *iteration, const char *component, size_t n, int *axis)
 {
     tow__numbering found, own;
@@ -242,7 +242,7 @@ static bool is_of_params(const char *pattern)
     return strcmp(pattern, "params") == 0 || tow__path_in(pattern, "params");
 }
 
-/* What is sown: only calls in which the collection is mutable have it. */
+/* True for collections of sown values: only calls in which the collection is mutable have it. */
 static bool may_match_nothing(const char *pattern)
 {
     return strcmp(pattern, "intermediates") == 0 || tow__path_in(pattern, "intermediates");

@@ -353,7 +353,7 @@ static void call_loss(tow__model *m, const build *b, const tow_value *outputs, c
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
-/* What is captured is sown into "intermediates", which is therefore mutable. */
+/* Captured outputs are sown into "intermediates", which is therefore mutable. */
 static void set_capture(tow__model *m, const char *const *patterns)
 {
     size_t n = 0, n_mutable = 0;

@@ -3,8 +3,8 @@
  *   inputs of a program    parameters | state | inputs | extra | keys
  *   outputs                loss, aux or the model's outputs | updates | sown values | gradients
  *
- * A program for inputs of new types is made when they first come, and kept in a cache. Gradients and new variables have the
- * same types in all programs: there is one array for each. Outputs and sown values belong to their program. */
+ * A program for inputs of new types is made when they first come, and kept in a cache. Gradients and new variables have
+ * the same types in all programs: there is one array for each. Outputs and sown values belong to their program. */
 #include "layers/keys.h"
 #include "layers/params.h"
 #include "layers/tree.h"
@@ -31,7 +31,7 @@ struct tow_model_function {
     tow_type *types;                               /* [n_inputs] of the call */
 };
 
-/* What is kept beside a program. */
+/* The values that are kept beside a program. */
 typedef struct made {
     tow_graph *graph, *gradient;
     size_t n_outputs; /* of the program */
@@ -127,7 +127,7 @@ done:
 
 /* ---- making a function ------------------------------------------------------------------------------------------- */
 
-/* Which parameters are differentiated, and arrays for their gradients. */
+/* Finds the parameters that are differentiated, and makes arrays for their gradients. */
 static tow_status choose_parameters(tow_model_function *f, const char *caller)
 {
     const tow_params *p = f->params;

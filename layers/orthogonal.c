@@ -1,8 +1,9 @@
-/* Orthogonal initialisers: Q of a normal matrix A = Q R, columns multiplied by the signs of R's diagonal, which makes all
- * orthonormal Q equally likely (F. Mezzadri, How to generate random matrices from the classical compact groups, 2007).
+/* Orthogonal initialisers: Q of a normal matrix A = Q R, columns multiplied by the signs of R's diagonal, which makes
+ * all orthonormal Q equally likely (F. Mezzadri, How to generate random matrices from the classical compact groups,
+ * 2007).
  *
- * Householder's QR in f64. Columns of A are contiguous, so that a reflection is a dot product and an addition for each column.
- * Column k holds v_k (v_k[k] stored too) on and below the diagonal after its step:
+ * Householder's QR in f64. Columns of A are contiguous, so that a reflection is a dot product and an addition for each
+ * column. Column k holds v_k (v_k[k] stored too) on and below the diagonal after its step:
  *
  *   H_k = I - tau_k v_k v_k',   R = H_n .. H_1 A,   Q = H_1 .. H_n I. */
 #include <math.h>

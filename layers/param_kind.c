@@ -1,4 +1,4 @@
-/* What parameters are: kinds by name, and the kinds of entries of lists. A layer says the kind when it asks for a
+/* Kinds of parameters: kinds by name, and the kinds of entries of lists. A layer says the kind when it asks for a
  * parameter; lists keep it, and weight decay, LoRA, Muon, tables and patterns read it. */
 #include "layers/params.h"
 

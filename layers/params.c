@@ -1,5 +1,5 @@
-/* Lists of parameters and variables: walking, finding, counting, printing, and the way to sets of tensors, in which every
- * layer of a stack has a name of its own. */
+/* Lists of parameters and variables: walking, finding, counting, printing, and the way to sets of tensors, in which
+ * every layer of a stack has a name of its own. */
 #include "layers/params.h"
 
 #include <inttypes.h>

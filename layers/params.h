@@ -7,8 +7,8 @@
 #include "tow/graph.h"
 #include "tow/params.h"
 
-/* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan, of which the array has an
- * axis: the leading ones, outermost first, unless the path says others (layers/names.h). */
+/* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan, of which the
+ * array has an axis: the leading ones, outermost first, unless the path says others (layers/names.h). */
 struct tow_params {
     tow_context *ctx;
     tow__names names;
@@ -28,11 +28,11 @@ tow_status tow__params_add_like(tow_params *params, const char *path, tow_type t
 /* The same with an array, of which it takes a reference. like NULL: by its name, not frozen. */
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
                               uint32_t i);
-/* A list of `ctx` with the same arrays under the same paths; with arrays of `ctx` over them, if they are of a list of another
- * context, in whose memory nothing is made then. */
+/* A list of `ctx` with the same arrays under the same paths; with arrays of `ctx` over them, if they are of a list of
+ * another context, in whose memory nothing is made then. */
 tow_status tow__params_shared(tow_context *ctx, const tow_params *params, tow_params **shared);
-/* TOW_NOT_FOUND, with the paths that there are, if one of the patterns (NULL: none) matches no path. caller and what: for the
- * message. */
+/* TOW_NOT_FOUND, with the paths that there are, if one of the patterns (NULL: none) matches no path. caller and what:
+ * for the message. */
 tow_status tow__params_check_patterns(const tow_params *params, const char *caller, const char *what,
                                       const char *const *patterns);
 /* One of the patterns matches entry i, or there are none (NULL). */
@@ -41,15 +41,15 @@ bool tow__entry_wanted(const char *const *patterns, const tow_params *params, ui
 bool tow__path_below(const char *path, const char *at);
 /* Components joined by '/', none of them empty, in UTF-8. */
 bool tow__is_path(const char *path);
-/* Hands the text out as tow__string_export does, and frees it; after a failed allocation nothing of it, since a part would
- * mislead. */
+/* Hands the text out as tow__string_export does, and frees it; after a failed allocation nothing of it, since a part
+ * would mislead. */
 size_t tow__string_hand_out(tow__string *s, char *text, size_t size);
 /* Index of `path`, which is probably that of `guess`; TOW__NO_NAME if there is none. */
 uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess);
 
 /* ---- kinds (param_kind.c) ---------------------------------------------------------------------------------------- */
 
-/* What the name of a parameter (or its path) and the rank of one layer say. */
+/* The kind that the name of a parameter (or its path) and the rank of one layer say. */
 tow_param_kind tow__param_kind_of(const char *path, int rank);
 bool tow__is_param_kind(tow_param_kind kind);
 /* Weight decay acts on it. */
@@ -64,18 +64,19 @@ tow_type tow__type_from_front(const char *path, tow_type front);
 /* A value with these n axes brought to the front, in this order, and back. */
 tow_value tow__axes_to_front(tow_value x, int n, const int *axes);
 tow_value tow__axes_from_front(tow_value x, int n, const int *axes);
-/* The array with these axes in front, a new reference: itself, if they are there or if it does not have all of them, else a copy. */
+/* The array with these axes in front, a new reference: itself, if they are there or if it does not have all of them,
+ * else a copy. */
 tow_status tow__array_in_front(tow_context *ctx, const char *path, tow_array *array, tow_array **front);
 /* The view of an array at index[0..levels) of its leading axes, a new reference, made in `ctx`. */
 tow_status tow__array_layer(tow_context *ctx, tow_array *array, int levels, const int64_t *index, tow_array **view);
 /* Copies data in which these axes are in front to the array. */
 void tow__put_from_front(const char *path, tow_array *array, const void *front);
-/* What entry i has at index[0..levels) of its outermost axes of layers, a new reference: a view if these axes are the leading ones,
- * else a copy. Errors: TOW_INVALID_ARGUMENT for an index out of range, TOW_OUT_OF_MEMORY. */
+/* The part of entry i at index[0..levels) of its outermost axes of layers, a new reference: a view if these axes are
+ * the leading ones, else a copy. Errors: TOW_INVALID_ARGUMENT for an index out of range, TOW_OUT_OF_MEMORY. */
 tow_status tow__params_layer(const tow_params *params, uint32_t i, int levels, const int64_t *index, tow_array **layer);
 /* Copies the data of one layer to its place in entry i. */
 void tow__params_put_layer(const tow_params *params, uint32_t i, const int64_t *index, const void *layer);
-/* How many layers entry i stacks, and the indices of layer `row`, outermost scan first. */
+/* The number of layers that entry i stacks, and the indices of layer `row`, outermost scan first. */
 int64_t tow__params_rows(const tow_params *params, uint32_t i);
 void tow__params_row_index(const tow_params *params, uint32_t i, int64_t row, int64_t *index);
 /* Calls `visit` for every layer of every parameter. */
@@ -89,15 +90,15 @@ typedef struct tow__layer {
 } tow__layer;
 typedef tow_status (*tow__layer_visitor)(void *user, const tow__layer *layer);
 tow_status tow__params_visit(const tow_params *params, const char *prefix, tow__layer_visitor visit, void *user);
-/* As tow_params_to_tensors, but the set shares the arrays, except for layers that are copies: for a set that is written before
- * anything changes them. */
+/* As tow_params_to_tensors, but the set shares the arrays, except for layers that are copies: for a set that is written
+ * before anything changes them. */
 tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors);
 /* The data of these copies, which were changed, back to the entries: for a set that tow__params_share has begun. */
 void tow__params_put_copies(const tow_params *params, const tow_tensors *tensors);
 /* Adds `path` with its "{}" replaced by index[0], index[1], ... */
 void tow__params_add_layer_path(tow__string *text, const char *path, const int64_t *index);
 
-/* Which tensors of a set go where: made and checked as a whole before the first byte is copied. */
+/* The places to which the tensors of a set go: made and checked as a whole before the first byte is copied. */
 typedef struct tow__loading {
     tow_context *ctx; /* for memory and messages */
     const tow_tensors *tensors;
@@ -122,16 +123,16 @@ typedef struct tow__loading {
 tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading);
 /* Accepts a struct of zeros, too. */
 void tow__loading_free(tow__loading *loading);
-/* Finds the tensors of `params`, and reports what does not fit. path: of their file, for messages, which know only names of
- * tensors; NULL: none. Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH for the first of what the options do not allow; also for
- * names with that prefix that are of no parameter. */
+/* Finds the tensors of `params`, and reports what does not fit. path: of their file, for messages, which know only
+ * names of tensors; NULL: none. Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH for the first of what the options do not
+ * allow; also for names with that prefix that are of no parameter. */
 tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path);
 /* Reads what was found once, without a place for it: compares checksums, and finds integers that do not fit. */
 tow_status tow__loading_check(const tow__loading *loading);
 /* Copies it. Allocates nothing. Errors: those of reading the file that the tensors are in. */
 tow_status tow__loading_run(const tow__loading *loading);
 
-/* Every layer of a stack has a name of its own in files: TOW_INVALID_ARGUMENT with both paths if two entries have one in
- * common (a scan "f" and a child "0" of the scope "f"). kind: what stands before paths in the message. */
+/* Every layer of a stack has a name of its own in files: TOW_INVALID_ARGUMENT with both paths if two entries have one
+ * in common (a scan "f" and a child "0" of the scope "f"). kind: what stands before paths in the message. */
 tow_status tow__params_check_names(const tow_params *params, const char *kind);
 #endif

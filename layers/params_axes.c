@@ -1,4 +1,4 @@
-/* Where the axes of layers are in the arrays of stacks, and single layers: views where these axes are in front, else copies.
+/* The axes of layers in the arrays of stacks, and single layers: views where these axes are in front, else copies.
  *
  *   path "blocks/{@1}/kernel", array [2, n, 4]  ->  axes {1};  in front: [n, 2, 4];  layer i: [:, i, :] */
 #include "layers/params.h"
@@ -200,7 +200,7 @@ void tow__params_put_layer(const tow_params *p, uint32_t i, const int64_t *index
         move(&w, 0, layer_data(p, i, levels, axes, strides, index), &from, true);
 }
 
-/* How many layers an array has along each of its axes of layers; returns how many axes these are. */
+/* The number of layers of an array along each of its axes of layers; returns how many axes these are. */
 static int layer_dims(const tow_params *p, uint32_t i, int64_t *dims)
 {
     int axes[TOW_MAX_RANK];

@@ -1,5 +1,5 @@
-/* Parameters from sets of tensors and from files: all that does not fit is found first, and then, unless the options allow it,
- * nothing is copied. */
+/* Parameters from sets of tensors and from files: all that does not fit is found first, and then, unless the options
+ * allow it, nothing is copied. */
 #include "layers/params.h"
 #include "src/io/tensors.h"
 
@@ -64,7 +64,7 @@ static tow__type_text found_type(const tow_load_item *item)
     return item->found.rank < 0 ? text : tow__type_name(item->found);
 }
 
-/* What to do about an array of another type. */
+/* The treatment of an array of another type. */
 static const char *mismatch_advice(const tow_load_item *item)
 {
     tow_type converted = item->found;
@@ -89,15 +89,15 @@ static tow_status refuse(const tow__loading *l, const tow_load_item *item)
                          item->name, tow__type_name(item->expected).text, else_allow);
     if (item->problem == TOW_LOAD_MISMATCH)
         return tow__fail(l->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s%s", item->name,
-                         tow__type_name(item->expected).text, found_type(item).text, mismatch_advice(item),
-                         else_allow);
+                         tow__type_name(item->expected).text, found_type(item).text, mismatch_advice(item), else_allow);
     return tow__fail(l->ctx, TOW_NOT_FOUND,
                      "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
                      "layers and options%s",
                      item->name, found_type(item).text, else_allow);
 }
 
-/* What does not fit: into the report if the caller wants one, else an error unless the options allow it. */
+/* Puts a tensor or a parameter that does not fit into the report if the caller wants one, else an error unless the
+ * options allow it. */
 static tow_status note(tow__loading *l, tow_load_problem problem, const char *name, tow_type expected, tow_type found)
 {
     tow_load_report *r = &l->report;

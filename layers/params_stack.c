@@ -62,7 +62,7 @@ static int64_t layer_of(const stacking *s, uint32_t i, const char **rest)
     return layer;
 }
 
-/* How many layers the scan has: one more than the largest index. */
+/* The number of layers of the scan: one more than the largest index. */
 static int64_t count_layers(const stacking *s)
 {
     int64_t count = 0;
@@ -96,7 +96,8 @@ static tow_status find_layer(const stacking *s, int64_t layer, const char *rest,
     return status;
 }
 
-/* Copies the layers that an entry holds, which are all of number `layer` in the scan, to their places in the last entry of `made`. */
+/* Copies the layers that an entry holds, which are all of number `layer` in the scan, to their places in the last entry
+ * of `made`. */
 static tow_status copy_layers(const stacking *s, uint32_t entry, tow_params *made, int64_t layer)
 {
     const int levels = tow__path_levels(s->params->names.names[entry]);

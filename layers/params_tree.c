@@ -154,7 +154,7 @@ done:
 
 /* ---- subtrees ---------------------------------------------------------------------------------------------------- */
 
-/* The part of `entry` below `root`, or NULL. Where the entry has "{}" the root may have an index, which goes to
+/* The part of `entry` below `root`, or NULL. In place of a "{}" of the entry the root may have an index, which goes to
  * index[0..*levels). */
 static const char *below(const char *entry, const char *root, int64_t *index, int *levels)
 {

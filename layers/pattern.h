@@ -20,9 +20,10 @@ bool tow__path_capture(const char *pattern, const char *path, tow__path_captures
 /* The same of a parameter of this kind: the pattern may begin with "//" and the name of a kind. */
 bool tow__param_capture(const char *pattern, const char *path, tow_param_kind kind, tow__path_captures *captures);
 bool tow__param_matches(const char *pattern, const char *path, tow_param_kind kind);
-/* How many stars a pattern has; two side by side are one. */
+/* The number of stars of a pattern; two side by side are one. */
 int tow__pattern_stars(const char *pattern);
-/* The largest k of the "$k" in a replacement, 0 without any; -1 for a '$' before anything but a digit or another '$'. */
+/* The largest k of the "$k" in a replacement, 0 without any; -1 for a '$' before anything but a digit or another
+ * '$'. */
 int tow__replacement_captures(const char *replacement);
 /* Adds the replacement to `text`, with "$k" as the text of star k, "$0" as the whole path and "$$" as '$'. False, and
  * nothing is added, if the parameter does not match. */

@@ -1,5 +1,5 @@
-/* LearnedPositions and SinusoidalPositions: what is added to each position of a sequence. With .decode, the positions of one call
- * follow those of the call before: the variable "cache_index" counts them. */
+/* LearnedPositions and SinusoidalPositions: what is added to each position of a sequence. With .decode, the positions
+ * of one call follow those of the call before: the variable "cache_index" counts them. */
 #include <math.h>
 
 #include "layers/attention.h"

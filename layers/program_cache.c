@@ -1,5 +1,5 @@
-/* A cache of programs by the types of their inputs. Entries stand in the order of their last use, the latest first, so that
- * the last one is the one to free. There are few of them: a search walks the list. */
+/* A cache of programs by the types of their inputs. Entries stand in the order of their last use, the latest first, so
+ * that the last one is the one to free. There are few of them: a search walks the list. */
 #include "src/base/counts.h"
 #include "tow/model.h"
 

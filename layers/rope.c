@@ -3,8 +3,8 @@
  *   halves        (x[i], x[i + d/2])      interleaved   (x[2i], x[2i + 1])
  *   (a, b) -> (a cos - b sin, b cos + a sin)
  *
- * Frequencies are constants, computed here in double precision; angles, sines and cosines are part of the graph, since positions
- * may depend on what happens at run time. */
+ * Frequencies are constants, computed here in double precision; angles, sines and cosines are part of the graph, since
+ * positions may depend on what happens at run time. */
 #include <math.h>
 
 #include "layers/attention.h"
@@ -81,7 +81,7 @@ static tow_value put_pairs(tow_value a, tow_value b, bool interleaved)
     return tow_reshape(pairs, type.rank, type.dims);
 }
 
-/* What is wrong with the operands and options, or NULL. */
+/* The error in the operands and options, or NULL. */
 static const char *fault_of(tow_type x, tow_value positions, const tow_rope *o)
 {
     int64_t d = o->features ? o->features : x.dims[x.rank > 0 ? x.rank - 1 : 0];

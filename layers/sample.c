@@ -17,7 +17,7 @@ static tow_value cut_below(tow_value logits, tow_value least)
     return tow_select(tow_ge(logits, least), logits, tow_full_like(logits, -INFINITY));
 }
 
-/* logits / temperature. Where the largest quotient of a row is far from zero, so that it swallows the noise of the draw
+/* logits / temperature. If the largest quotient of a row is far from zero, so that it swallows the noise of the draw
  * or is no finite number, (logits - largest) / temperature, which has the same softmax. */
 static tow_value heat(tow_value logits, double temperature)
 {

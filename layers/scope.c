@@ -66,8 +66,8 @@ static tow_scope *make_child(tow_scope *scope, const char *name, size_t length)
     return child;
 }
 
-/* A copy of the scope with one more component. traced: what the trace adds to the scope of its equations, "" for nothing. If it is
- * too deep or there is no memory, the scope itself: the error sticks to the trace. */
+/* A copy of the scope with one more component. traced: what the trace adds to the scope of its equations, "" for
+ * nothing. If it is too deep or there is no memory, the scope itself: the error sticks to the trace. */
 static tow_scope *child_scope(tow_scope *scope, const char *name, const char *traced)
 {
     if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;

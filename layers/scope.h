@@ -9,8 +9,8 @@
  * A frame is one body being traced: the model's own, or that of a remat or a scan. Writing a variable changes its value
  * in the innermost frame; when the body closes, the new value becomes one more of its outputs and is written in the
  * frame around. So an update is an output of the forward pass like any other, and recomputing the body repeats none.
- * Bodies that a layer makes with tow_remat_function, tow_scan_function, tow_cond_function or the like have no frame: there
- * parameters, keys and variables are read as outer values, and nothing can be written or sown. */
+ * Bodies that a layer makes with tow_remat_function, tow_scan_function, tow_cond_function or the like have no frame:
+ * there parameters, keys and variables are read as outer values, and nothing can be written or sown. */
 #ifndef TOW_LAYERS_SCOPE_H
 #define TOW_LAYERS_SCOPE_H
 
@@ -27,8 +27,9 @@ typedef struct tow__level {
     tow_value index; /* i32[], the iteration */
 } tow__level;
 
-/* The condition or the body of a while around the code that is being traced. Nobody knows how many iterations there are, so they have
- * no place in paths; streams that are split fold the index into their root key, as Flax does: i in the body, -i in the condition. */
+/* The condition or the body of a while around the code that is being traced. Nobody knows how many iterations there
+ * are, so they have no place in paths; streams that are split fold the index into their root key, as Flax does: i in
+ * the body, -i in the condition. */
 typedef struct tow__repetition {
     tow_value index; /* i32[], the iteration */
     bool negative;   /* in the condition */
@@ -67,7 +68,7 @@ typedef struct tow__capture_state {
 
 typedef struct tow__scope_view tow__scope_view; /* layers/views.h */
 
-/* What a transform says of what the layer in it asks for (layers/lift.c). */
+/* The rules of a transform for the entries that the layer in it asks for (layers/lift.c). */
 typedef struct tow__lift {
     const tow_lift_rule *variables,
         *streams;               /* the first one that matches counts; end with .pattern NULL, may be NULL */
@@ -104,7 +105,7 @@ struct tow_scope {
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 
-/* How a parameter or the initial value of a variable is drawn. */
+/* The draw of a parameter or of the initial value of a variable. */
 typedef struct tow__recipe {
     const tow_scope *scope; /* resolved */
     const tow_scope *keys;  /* the one whose path its key is made of */
@@ -123,7 +124,7 @@ typedef struct tow__store {
     bool *used; /* else: the model asked for it */
 } tow__store;
 
-/* What one tracing of a model shares. */
+/* The state of one tracing of a model. */
 struct tow__model {
     tow_context *ctx;
     tow_trace *trace;
@@ -135,10 +136,10 @@ struct tow__model {
     const char *at;                         /* path of the scope in which the model is called, "" for the root */
     bool initialising, deterministic;
     tow_scan_keys keys;
-    int calls;                  /* of layers that have not returned */
-    tow__layer_call *open_call; /* the innermost of them */
-    tow__call_log *log;         /* NULL: calls are not listed */
-    const char *const *capture; /* patterns of layers whose outputs are sown; may be NULL */
+    int calls;                    /* of layers that have not returned */
+    tow__layer_call *open_call;   /* the innermost of them */
+    tow__call_log *log;           /* NULL: calls are not listed */
+    const char *const *capture;   /* patterns of layers whose outputs are sown; may be NULL */
     tow__capture_state *captured; /* per pattern */
     size_t n_streams;
     const char *const *streams;
@@ -152,7 +153,8 @@ struct tow__model {
 
 /* ---- scope.c ----------------------------------------------------------------------------------------------------- */
 
-/* An iteration of a scan: of a loop, which is traced once, if level is not NULL; else iteration `fixed` of an unrolled one. */
+/* An iteration of a scan: of a loop, which is traced once, if level is not NULL; else iteration `fixed` of an unrolled
+ * one. */
 typedef struct tow__turn {
     tow__level *level;
     int64_t fixed;
@@ -161,18 +163,19 @@ typedef struct tow__turn {
     const tow__lift *lift;
 } tow__turn;
 tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn);
-/* The scope of the parameter at a path that begins in `from`, "../embed/embedding", and its *name, "embedding". NULL: it is no such
- * path, or an error sticks. */
+/* The scope of the parameter at a path that begins in `from`, "../embed/embedding", and its *name, "embedding". NULL:
+ * it is no such path, or an error sticks. */
 tow_scope *tow__scope_at(const tow_scope *from, const char *path, const char **name);
-/* Whether a scan draws as Flax's. */
+/* True if a scan draws as Flax's. */
 static inline bool tow__flax_keys(const tow_scope *scope, tow_scan_keys keys)
 {
     return (keys == TOW_KEYS_DEFAULT ? scope->model->keys : keys) == TOW_KEYS_FLAX;
 }
-/* What stands for a resolved or plain iteration in the path, the covered ones above it included. Returns false and the number
- * where all are unrolled. */
+/* The component that stands for a resolved or plain iteration in the path, the covered ones above it included. Returns
+ * false and the number where all are unrolled. */
 bool tow__scope_numbering(const tow_scope *scope, tow__numbering *numbering);
-/* The same scope with a place for rules and for a while, both of which may be NULL. Out of memory, reported: the scope itself. */
+/* The same scope with a place for rules and for a while, both of which may be NULL. Out of memory, reported: the scope
+ * itself. */
 tow_scope *tow__scope_lifted(tow_scope *scope, const tow__lift *lift, tow__repetition *repeated);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -191,7 +194,7 @@ void tow__model_free(tow__model *model);
 
 /* ---- lift.c ------------------------------------------------------------------------------------------------------ */
 
-/* How an entry, or a stream of keys, is seen from a scope. */
+/* The view that a scope has of an entry or of a stream of keys. */
 typedef struct tow__resolved {
     const tow_scope *scope;  /* without the iterations that share it */
     tow_lifting how;         /* TOW_STACKED, or what an iteration that shares it says */
@@ -205,22 +208,23 @@ bool tow__resolve_stream(const tow_scope *scope, const char *stream, tow__resolv
 const tow_scope *tow__resolve_draw(const tow_scope *scope, const char *collection, const char *name);
 /* "collection/path/name", without the collection if it is NULL. NULL: out of memory, reported. */
 const char *tow__entry_path(const tow_scope *resolved, const char *collection, const char *name);
-/* What stands behind the path of `scope` in that of an entry; NULL: the entry is not below it. path: without the collection.
- * *rule: what the iteration `scope` says of the entry. */
+/* The part behind the path of `scope` in that of an entry; NULL: the entry is not below it. path: without the
+ * collection. *rule: what the iteration `scope` says of the entry. */
 const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule);
-/* What the rules of the transform at `scope` say of "collection/below"; out of memory: stacked, and the error sticks. */
+/* The rule of the transform at `scope` for "collection/below"; out of memory: stacked, and the error sticks. */
 tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below);
 /* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
 const char *tow__collection_of(tow__model *model, const char *path, const char **below);
-/* How a transform calls the layer in it, which says what rules mean something there. */
+/* The way in which a transform calls the layer in it; it decides which rules mean something there. */
 typedef enum tow__lift_kind {
-    TOW__LIFT_ONCE, /* as it stands: remat, a branch, a derivative. There are no iterations that could share or hand on */
+    /* as it stands: remat, a branch, a derivative. There are no iterations that could share or hand on */
+    TOW__LIFT_ONCE,
     TOW__LIFT_REPEATS, /* as often as a condition says: a while. Its iterations are not counted and so not stacked */
     TOW__LIFT_ROWS,    /* on all rows at once: a vmap. None comes after another one */
     TOW__LIFT_LAYERS   /* one after the other: a scan, a stack */
 } tow__lift_kind;
-/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks, such as that of a rule which means
- * nothing there. */
+/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks, such as that of a
+ * rule which means nothing there. */
 tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
                           const tow_lift_rule *streams, const char *const *carried);
 /* After the layer was called: an error for a rule that nothing matched. */
@@ -263,12 +267,13 @@ bool tow__path_in(const char *path, const char *collection);
 bool tow__collection_mutable(const tow__model *model, const char *collection);
 /* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
 const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved);
-/* False, reported: the scope is in a body out of which nothing written or sown gets. what: done to the variable or value at `path`. */
+/* False, reported: the scope is in a body out of which nothing written or sown gets. what: done to the variable or
+ * value at `path`. */
 bool tow__check_returned(tow_scope *scope, const char *path, const char *what);
 /* True inside a body that has no frame: what is written there would not get out. */
 bool tow__unreturned(const tow__model *model);
-/* Opens and closes a frame of the innermost body. What is written and sown in between is in *frame afterwards and nowhere
- * else. */
+/* Opens and closes a frame of the innermost body. Values that are written and sown in between are in *frame afterwards
+ * and nowhere else. */
 void tow__frame_open(tow__model *model, tow__frame *frame);
 void tow__frame_close(tow__model *model);
 
@@ -292,7 +297,7 @@ bool tow__body_record(tow__model *model, tow_function function, void *user, size
                       size_t n_out, tow__recorded_body *body);
 /* A tow_function with the body as `user`: records it again where an equation is being made of it. */
 void tow__body_replay(tow_trace *trace, const tow_value *in, tow_value *out, void *body);
-/* What the body wrote and sowed becomes written and sown here. values: the last outputs of the equation. */
+/* The values that the body wrote and sowed become written and sown here. values: the last outputs of the equation. */
 void tow__body_commit(tow__model *model, const tow__recorded_body *body, const tow_value *values);
 void tow__body_free(tow__recorded_body *body);
 

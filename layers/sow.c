@@ -1,4 +1,5 @@
-/* What is sown: values that a call hands out besides its outputs, each by itself or made together (see tow_sow). And perturbations. */
+/* Sown values, which a call hands out besides its outputs, each by itself or made together (see tow_sow). And
+ * perturbations. */
 #include <stdio.h>
 
 #include "layers/layer.h"
@@ -37,7 +38,8 @@ void tow__add_sown(tow__model *m, const tow__sown *like, tow_value value)
 
 /* ---- sowing ------------------------------------------------------------------------------------------------------ */
 
-/* How the scope sees the collection, if a value is sown there. False: nothing is to be done, or an error was reported. */
+/* The view that the scope has of the collection, if a value is sown there. False: nothing is to be done, or an error
+ * was reported. */
 static bool may_sow(tow_scope *scope, const char *collection, const char *name, tow_value value,
                     tow__resolved *resolved)
 {
@@ -65,7 +67,8 @@ static bool may_sow(tow_scope *scope, const char *collection, const char *name, 
     return false;
 }
 
-/* False, reported: there is a variable with this path, or, if `other` is true, a value that was sown in the other way. */
+/* False, reported: there is a variable with this path, or, if `other` is true, a value that was sown in the other
+ * way. */
 static bool check_free(tow__model *m, const char *path, bool other)
 {
     if (!other && tow__names_find(&m->state.list->names, path) == TOW__NO_NAME) return true;

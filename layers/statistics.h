@@ -1,4 +1,4 @@
-/* What norms share: mean and variance over some axes, and normalisation with them,
+/* Shared by norms: mean and variance over some axes, and normalisation with them,
  *
  *   y = (x - mean) * (rsqrt(var + epsilon) * scale) + bias.
  *
@@ -13,7 +13,8 @@
 void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *axes, tow_value *mean,
                      tow_value *variance);
 
-/* Element types of a norm, as in Flax: statistics are f32 at least, whatever the input, and only the result is rounded. */
+/* Element types of a norm, as in Flax: statistics are f32 at least, whatever the input, and only the result is
+ * rounded. */
 typedef struct tow__norm_dtypes {
     tow_dtype stats;  /* of x and its statistics: .dtype or that of x, f32 for floats of 16 bits */
     tow_dtype work;   /* of the normalisation: what x, statistics and parameters promote to */
@@ -33,14 +34,15 @@ typedef struct tow__affine {
 } tow__affine;
 /* Reports a negative epsilon, or one that is no number. */
 bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon);
-/* mean, variance: broadcast to x; a null mean is 0. scale and bias have n axes of sizes dims, and the shape `spread` beside x. The result is of
- * type types.out. */
+/* mean, variance: broadcast to x; a null mean is 0. scale and bias have n axes of sizes dims, and the shape `spread`
+ * beside x. The result is of type types.out. */
 tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, tow_value mean, tow_value variance, int n,
                          const int64_t *dims, int rank, const int64_t *spread);
-/* Where the features of x are: *n of the axes in `features`, which are sorted, with their sizes dims[*n], and the shape of a
- * parameter beside x, spread[rank], with 1 for other axes. */
+/* The axes of the features of x: *n of the axes in `features`, which are sorted, with their sizes dims[*n], and the
+ * shape of a parameter beside x, spread[rank], with 1 for other axes. */
 void tow__spread_features(tow_type x, int n, const int *features, int64_t *dims, int64_t *spread);
-/* The mask among the inputs of a norm, a null value if there is none. False, reported: not bool, or it does not broadcast to x. */
+/* The mask among the inputs of a norm, a null value if there is none. False, reported: not bool, or it does not
+ * broadcast to x. */
 bool tow__read_mask(tow_scope *scope, const char *layer, size_t n_in, const tow_value *in, tow_value *mask);
 
 #endif

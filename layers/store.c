@@ -1,6 +1,6 @@
-/* What layers ask for, as it is stored: parameters by their paths, variables of all other collections by "collection/path". Of layers in
- * loops an entry has the axes of all iterations. While a model is initialised entries are recorded with what they will be drawn by; else
- * they must be in the lists that are given. */
+/* The entries that layers ask for, as they are stored: parameters by their paths, variables of all other collections by
+ * "collection/path". Of layers in loops an entry has the axes of all iterations. While a model is initialised entries
+ * are recorded with what they will be drawn by; else they must be in the lists that are given. */
 #include <stdio.h>
 
 #include "layers/initializers.h"
@@ -85,8 +85,8 @@ static bool asks_first(tow_scope *scope, const char *path)
     return tow__scope_count(scope, asked) == 1;
 }
 
-/* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of "params" in
- * `scope`. */
+/* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
+ * "params" in `scope`. */
 static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
                          uint32_t index, tow_type stacked, tow_param_kind kind, tow__recipe recipe, bool draws)
 {
@@ -109,8 +109,9 @@ static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__s
     store->recipes[index] = recipe;
 }
 
-/* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`. False, reported:
- * the component that is the iteration of an unrolled scan in one is a child with a number for its name in the other. */
+/* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`.
+ * False, reported: the component that is the iteration of an unrolled scan in one is a child with a number for its name
+ * in the other. */
 static bool is_same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind)
 {
     const tow_scope *a = scope, *b = store->recipes[index].scope;

@@ -1,5 +1,5 @@
-/* Summaries of models: one tracing that lists the layers, whose equations carry the paths of their layers from the forward to
- * the backward pass. Flops and kept values are those of the whole model's graphs, found by these paths. */
+/* Summaries of models: one tracing that lists the layers, whose equations carry the paths of their layers from the
+ * forward to the backward pass. Flops and kept values are those of the whole model's graphs, found by these paths. */
 #include "layers/summary.h"
 
 #include <math.h>
@@ -53,8 +53,9 @@ static int components(const char *path)
     return n;
 }
 
-/* Does component a [n] of a layer's path stand for component b [m] of a scope? That of a loop, "{}", stands for iterations that have
- * a name of their own where its body is recorded more than once: "{1+2}", "7" (tow__iteration_scope). */
+/* Does component a [n] of a layer's path stand for component b [m] of a scope? That of a loop, "{}", stands for
+ * iterations that have a name of their own where its body is recorded more than once: "{1+2}", "7"
+ * (tow__iteration_scope). */
 static bool stands_for(const char *a, size_t n, const char *b, size_t m)
 {
     tow__numbering numbering;

@@ -1,4 +1,5 @@
-/* TransformerBlock: branches (self-attention, cross attention, feed-forward layer), each with a norm and added to its input.
+/* TransformerBlock: branches (self-attention, cross attention, feed-forward layer), each with a norm and added to its
+ * input.
  *
  *   pre-norm   x + dropout(branch(norm(x)))      post-norm   norm(x + dropout(branch(x)))
  *   parallel   x + dropout(attention(norm(x))) + dropout(mlp(norm(x))) */
@@ -6,7 +7,7 @@
 #include "layers/tree.h"
 #include "tow/autodiff.h"
 
-/* What one call works on. Null values: not given. */
+/* The operands of one call. Null values: not given. */
 typedef struct block_call {
     tow_scope *scope;
     const tow_transformer_block *m;
@@ -101,8 +102,8 @@ static tow_value normalise_in(const block_call *b, const char *name, tow_layer_d
 
 static tow_value normalise(const block_call *b, const char *name, tow_value x) { return normalise_in(b, name, 0, x); }
 
-/* A norm behind a sum, which is what the next branch is added to: it keeps the type of the sum, as sums without a norm keep that of the
- * block's input. So branches that compute in bf16 are added to what is f32, in f32. */
+/* A norm behind a sum, which is what the next branch is added to: it keeps the type of the sum, as sums without a norm
+ * keep that of the block's input. So branches that compute in bf16 are added to what is f32, in f32. */
 static tow_value normalise_sum(const block_call *b, const char *name, tow_value sum)
 {
     const tow_dtype dtype = tow_value_type(sum).dtype;
@@ -137,7 +138,7 @@ static tow_value apply_parallel(const block_call *b, tow_value x)
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-/* Where input i belongs, by its type; NULL: nowhere. */
+/* The role of input i, by its type; NULL: nowhere. */
 static tow_value *place_of(block_call *b, size_t i, tow_type type)
 {
     bool cross = b->m->cross;

@@ -1,8 +1,8 @@
 /* See tree.h and tow/copy.h.
  *
- * One walk serves both: it visits what a layer points to, member by member, and goes on into layers that it has not seen. The check
- * looks at each address before it reads what is there. A copy makes the same list of layers first, with a place for each in one arena,
- * then writes the structs and turns their pointers to the places. */
+ * One walk serves both: it visits what a layer points to, member by member, and goes on into layers that it has not
+ * seen. The check looks at each address before it reads what is there. A copy makes the same list of layers first, with
+ * a place for each in one arena, then writes the structs and turns their pointers to the places. */
 #include "layers/tree.h"
 
 #include <pthread.h>
@@ -68,10 +68,10 @@ static const tow_module *copy_of(const walk *w, const tow_module *module)
     return NULL;
 }
 
-/* Where the pointer of a member is read, and written if there is a copy. */
+/* The place where the pointer of a member is read, and written if there is a copy. */
 static void *member_of(const tow_module *layer, size_t offset) { return (char *)(uintptr_t)layer + offset; }
 
-/* What stands in front of each copied layer; of the model, the arena of everything, itself included. */
+/* The header in front of each copied layer; of the model, the arena of everything, itself included. */
 typedef union owner {
     tow__arena arena;
     max_align_t align;

@@ -1,5 +1,5 @@
-/* Walks over the structs of a model, by the layouts of their classes (tow/copy.h): tow_module_copy, and the check that nothing of it has
- * been left behind on the stack. */
+/* Walks over the structs of a model, by the layouts of their classes (tow/copy.h): tow_module_copy, and the check that
+ * nothing of it has been left behind on the stack. */
 #ifndef TOW_LAYERS_TREE_H
 #define TOW_LAYERS_TREE_H
 

@@ -1,4 +1,4 @@
-/* What a layer asks its scope for: parameters and random keys.
+/* The requests of a layer to its scope: parameters and random keys.
  *
  * A key is fold_in(root, d), d the first four bytes (big-endian) of SHA-1 over the names of the path one after the
  * other and the counter of the draw in minimal big-endian bytes: Flax's rule. The index of an iteration would run

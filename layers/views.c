@@ -33,8 +33,8 @@ static tow_scope *outside_of(tow_scope *scope, const tow__scope_view *view)
     return outside;
 }
 
-/* Length of the path of a view's layer as an entry has it. resolved: the scope of the entry, or a copy without iterations that
- * share it; copies keep their depths. */
+/* Length of the path of a view's layer as an entry has it. resolved: the scope of the entry, or a copy without
+ * iterations that share it; copies keep their depths. */
 static size_t length_of(const tow__scope_view *view, const tow_scope *resolved)
 {
     while (resolved->depth > view->at->depth && resolved->parent) resolved = resolved->parent;
@@ -54,8 +54,8 @@ const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* A request that a view took. Iterations of an unrolled scan that share a parameter ask in scopes of their own: each makes it anew,
- * as those of a loop do. */
+/* A request that a view took. Iterations of an unrolled scan that share a parameter ask in scopes of their own: each
+ * makes it anew, as those of a loop do. */
 typedef struct tow__viewed {
     struct tow__viewed *next;
     const char *path; /* of the scope that asked */

@@ -3,17 +3,19 @@
  *     layer --request--> view --request--> view around it --request--> store
  *       ^ as asked for     |  <-- value          |  <-- value            |  as stored
  *
- * A layer asks for a variable of a name and a type. The innermost view that takes the request answers it, by requests of its own in
- * the scope outside it: for what is stored, of whatever name and type. So views nest in any order, each sees what those around it
- * made, and what none takes goes to the store. Clients: LoRA, WeightNorm, SpectralNorm, tied, map_variables (transforms/).
+ * A layer asks for a variable of a name and a type. The innermost view that takes the request answers it, by requests
+ * of its own in the scope outside it: for what is stored, of whatever name and type. So views nest in any order, each
+ * sees what those around it made, and what none takes goes to the store. Clients: LoRA, WeightNorm, SpectralNorm, tied,
+ * map_variables (transforms/).
  * A parameter is made once in each body that is traced; variables, which calls change, at every request. */
 #ifndef TOW_LAYERS_VIEWS_H
 #define TOW_LAYERS_VIEWS_H
 
 #include "layers/scope.h"
 
-/* y [..., features], a product of x with a parameter: letters of x, the parameter and y as in einsum. The axes of the parameter
- * are those that all three have, those that are contracted, and those that only the parameter and y have, in this order. */
+/* y [..., features], a product of x with a parameter: letters of x, the parameter and y as in einsum. The axes of the
+ * parameter are those that all three have, those that are contracted, and those that only the parameter and y have, in
+ * this order. */
 typedef struct tow__product {
     const char *x, *param, *y;
     int batch, contracted;   /* axes of the parameter */
@@ -26,7 +28,7 @@ struct tow__scope_view {
     tow__scope_view *outer;
     bool (*takes)(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request);
     tow_value (*read)(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request);
-    /* What a product of x with the parameter becomes; NULL: that with what `read` gives. */
+    /* The value that a product of x with the parameter becomes; NULL: that with what `read` gives. */
     tow_value (*product)(const tow__scope_view *view, tow_scope *outside, const tow_variable_request *request,
                          const tow__product *product, tow_value x);
     /* A new value of a variable, as the layer sees it; NULL: the view takes parameters only. */
@@ -46,17 +48,18 @@ tow_value tow__request(tow_scope *scope, const tow_variable_request *request);
 tow_value tow__request_product(tow_scope *scope, const tow_variable_request *request, const tow__product *product,
                                tow_value x);
 void tow__request_write(tow_scope *scope, const tow_variable_request *request, tow_value value);
-/* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view; a scan in it is "{}",
- * whatever the axis of its layers. NULL: out of memory, reported. */
+/* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view; a scan in it is
+ * "{}", whatever the axis of its layers. NULL: out of memory, reported. */
 const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request);
 /* The request is for a parameter. */
 bool tow__is_param(const tow_variable_request *request);
 /* The kind that it says, or else its name and rank. */
 tow_param_kind tow__request_kind(const tow_variable_request *request);
 
-/* ---- the store (store.c, variables.c, collections.c) ---------------------------------------------------------------------- */
+/* ---- the store (store.c, variables.c, collections.c)
+ * ---------------------------------------------------------------------- */
 
-/* What a layer declares, at `path`, which `resolved` has led to. */
+/* The entry that a layer declares, at `path`, which `resolved` has led to. */
 tow_value tow__store_request(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
                              const char *path);
 tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request);

@@ -1,4 +1,5 @@
-/* Bytes that grow: what is encoded before it is written. After an allocation failure `failed` is set and nothing is added. */
+/* Bytes that grow: what is encoded before it is written. After an allocation failure `failed` is set and nothing is
+ * added. */
 #ifndef TOW_LOG_BYTES_H
 #define TOW_LOG_BYTES_H
 

@@ -140,7 +140,8 @@ static double tick_distance(double range)
     return times > 5 ? 10 * step : times > 2 ? 5 * step : times > 1 ? 2 * step : step;
 }
 
-/* Powers of ten, every one or every so many; below two decades also 2 and 5 times them, below a third of one linear ticks. */
+/* Powers of ten, every one or every so many; below two decades also 2 and 5 times them, below a third of one linear
+ * ticks. */
 static void add_log_ticks(picture *p, const axis *a)
 {
     const double decades = a->high - a->low;
@@ -180,8 +181,8 @@ static double smooth(double smoothing, double y, double *sum, double *weight)
     return *sum / *weight;
 }
 
-/* A run of points in one column of pixels is drawn from its first to its lowest, its highest and its last point, so that a
- * picture has no more points than its width calls for. */
+/* A run of points in one column of pixels is drawn from its first to its lowest, its highest and its last point, so
+ * that a picture has no more points than its width calls for. */
 typedef struct column {
     size_t n;     /* points in it */
     size_t drawn; /* of the columns before it */

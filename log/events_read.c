@@ -114,7 +114,7 @@ static bool read_tensor(message m, double *value, bool *bad)
     return true;
 }
 
-/* What a visitor is told of one value of a summary. */
+/* The description of one value of a summary that a visitor gets. */
 static tow_status read_value(message m, tow_log_entry *entry, tow_log_visitor visit, void *user, bool *bad)
 {
     char name[1024] = "";

@@ -45,8 +45,8 @@ static bool step_of_line(const char *line, long long *step)
     return sscanf(line, "{\"step\": %lld%n", step, &at) == 1 && at > 0;
 }
 
-/* Bytes of the file before the first line of a step after `first`, or of one that is not finished: a run that was killed may have
- * logged steps that its last checkpoint does not know. */
+/* Bytes of the file before the first line of a step after `first`, or of one that is not finished: a run that was
+ * killed may have logged steps that its last checkpoint does not know. */
 static tow_status bytes_to_keep(tow_logger *log, int64_t first, off_t *keep)
 {
     char head[64], *piece = tow__alloc(log->ctx, PIECE, 1);

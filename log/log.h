@@ -1,4 +1,4 @@
-/* What a log is inside of the library. */
+/* The inside of a log. */
 #ifndef TOW_LOG_LOG_H
 #define TOW_LOG_LOG_H
 

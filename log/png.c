@@ -1,5 +1,5 @@
-/* PNG (ISO/IEC 15948): a signature and chunks of length, type, data and CRC. The pixels are one zlib stream of rows, each
- * behind a byte that names its filter, here always "none". */
+/* PNG (ISO/IEC 15948): a signature and chunks of length, type, data and CRC. The pixels are one zlib stream of rows,
+ * each behind a byte that names its filter, here always "none". */
 #include "log/png.h"
 
 #include "src/io/inflate.h"

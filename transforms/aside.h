@@ -1,5 +1,6 @@
-/* Layers that a transform calls in its own scope and records aside, so that it knows what they write and sow before it binds what it
- * makes of them: remat, the branches of a choice, derivatives. Nothing about their parameters and random keys changes. */
+/* Layers that a transform calls in its own scope and records aside, so that it knows what they write and sow before it
+ * binds what it makes of them: remat, the branches of a choice, derivatives. Nothing about their parameters and random
+ * keys changes. */
 #ifndef TOW_TRANSFORMS_ASIDE_H
 #define TOW_TRANSFORMS_ASIDE_H
 

@@ -10,7 +10,8 @@ static size_t carries(const tow_rnn *rnn)
     return cell && cell->cls && cell->cls->cell ? cell->cls->cell->n_carry : 0;
 }
 
-/* How many carries each RNN has; of cells that do not say, what is left, in halves. False, reported: wrong counts. */
+/* The number of carries of each RNN; of cells that do not say, what is left, in halves. False, reported: wrong
+ * counts. */
 static bool read_counts(tow_scope *scope, const tow_bidirectional *m, const tow_rnn *const *rnn, size_t n_in,
                         size_t n_out, size_t *n, bool *given)
 {

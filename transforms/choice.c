@@ -1,10 +1,12 @@
-/* cond and switch as layers: one of several layers runs, in the scope of the choice itself, so that nothing about their parameters and
- * random keys depends on the choice. Each layer is recorded aside in a frame of its own, in order, and becomes a branch of the choice.
- * Branches must have the same results, so each hands out what any of them writes or sows:
+/* cond and switch as layers: one of several layers runs, in the scope of the choice itself, so that nothing about their
+ * parameters and random keys depends on the choice. Each layer is recorded aside in a frame of its own, in order, and
+ * becomes a branch of the choice. Branches must have the same results, so each hands out what any of them writes or
+ * sows:
  *
  *     branch:  outputs..., variables that some branch writes..., values that some branch sows...
  *
- * a branch that does not write a variable hands out the value that it had before, and zeros for what it does not sow. */
+ * a branch that does not write a variable hands out the value that it had before, and zeros for what it does not
+ * sow. */
 #include <stdio.h>
 
 #include "layers/tree.h"
@@ -22,7 +24,7 @@ typedef struct choice {
     size_t n;
     const tow_module *const *layers; /* [n] */
     size_t n_in, n_out;
-    const tow_value *in; /* what the branches get */
+    const tow_value *in;        /* what the branches get */
     tow__recorded_body *bodies; /* [n] */
     tow__recorded_body all;     /* what any of them writes and sows; without a graph */
     size_t n_sown;
@@ -160,7 +162,7 @@ static bool unite(choice *c)
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
 
-/* What a branch hands out for a value that it does not sow: zeros, or of a reduced one what it was. */
+/* The value that a branch hands out in place of one that it does not sow: zeros, or of a reduced one what it was. */
 static tow_value unsown(const choice *c, tow_trace *t, const tow__sown *sown, tow_type type)
 {
     const tow__sown *before = sown->reduced ? tow__find_sown(c->scope->model, sown->path) : NULL;

@@ -1,8 +1,10 @@
-/* custom_vjp as a layer: the layer in it is recorded aside, in the scope of the transform, and bound as a function with a rule of its
- * own, whose operands are all that the layer reads:
+/* custom_vjp as a layer: the layer in it is recorded aside, in the scope of the transform, and bound as a function with
+ * a rule of its own, whose operands are all that the layer reads:
  *
- *     forward:   captured values..., inputs...  ->  outputs, written, sown..., residuals...      the layer's own forward pass
- *     backward:  residuals..., cotangents...    ->  cotangents of captured values and inputs     its backward pass between two functions
+ *     forward:   captured values..., inputs...  ->  outputs, written, sown..., residuals...      the layer's own
+ *                                                                                                forward pass
+ *     backward:  residuals..., cotangents...    ->  cotangents of captured values and inputs     its backward pass
+ *                                                                                                between two functions
  *
  * Captured values that are parameters are known by being the values of those that the layer asked for. */
 #include "layers/tree.h"
@@ -31,8 +33,8 @@ static bool has_float(const tow_graph *g, size_t n, tow_type (*type_of)(const to
     return false;
 }
 
-/* The path of the parameter below the layer, with "{}" for scans whatever their axes; where an outer transform shares it, its whole
- * path. NULL: out of memory, reported. */
+/* The path of the parameter below the layer, with "{}" for scans whatever their axes; where an outer transform shares
+ * it, its whole path. NULL: out of memory, reported. */
 static const char *path_below(const custom_call *c, const char *path)
 {
     tow_lift_rule rule;

@@ -1,6 +1,7 @@
-/* jvp, vjp and value_and_grad as layers: derivatives of a layer with respect to its inputs and parameters, inside of a model. The layer is recorded
- * aside in the scope of the transform, its graph is differentiated, and what comes out is recorded in its place: ordinary operations,
- * which are differentiated again for the gradient of the model. What the layer writes and sows is that of its one call. */
+/* jvp, vjp and value_and_grad as layers: derivatives of a layer with respect to its inputs and parameters, inside of a
+ * model. The layer is recorded aside in the scope of the transform, its graph is differentiated, and what comes out is
+ * recorded in its place: ordinary operations, which are differentiated again for the gradient of the model. The values
+ * that the layer writes and sows are those of its one call. */
 #include "layers/tree.h"
 #include "tow/autodiff.h"
 #include "tow/transforms.h"
@@ -29,7 +30,7 @@ static size_t count_float_inputs(const derivative *d) { return d->n_wrt - d->n_r
 
 static bool is_float(tow_type type) { return tow_dtype_is_float(type.dtype); }
 
-/* How many of the outputs [first, first + n) of the body are floats. */
+/* The number of floats among the outputs [first, first + n) of the body. */
 static size_t count_float_outputs(const derivative *d, size_t first, size_t n)
 {
     size_t floats = 0;
@@ -50,7 +51,8 @@ static bool check_counts(const derivative *d, const char *inputs, size_t n_in, s
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-/* The parameter that .wrt calls `name`: its type here, and its value, a null value while initialising. False: an error. */
+/* The parameter that .wrt calls `name`: its type here, and its value, a null value while initialising. False: an
+ * error. */
 static bool find_parameter(const derivative *d, const char *name, tow_type *type, tow_value *value)
 {
     tow__model *m = d->scope->model;
@@ -75,7 +77,7 @@ static bool find_parameter(const derivative *d, const char *name, tow_type *type
     return !tow__scope_failed(d->scope);
 }
 
-/* Which capture of the body a value is. NOT_READ: none. */
+/* The index of a value among the captures of the body. NOT_READ: none. */
 static size_t capture_of(const derivative *d, tow_value value)
 {
     for (size_t i = 0; !tow_is_null(value) && i < d->body.n_captures; i++)
@@ -157,7 +159,7 @@ static tow_value *inline_graph(const derivative *d, const tow_graph *graph, size
     return tow__failed(t) ? NULL : out;
 }
 
-/* What a transform gets behind the inputs of the layer, and where its results go. */
+/* The operands of a transform behind the inputs of the layer, and the place of its results. */
 typedef struct places {
     size_t n_given, n_out;
     const tow_value *given;
@@ -271,7 +273,8 @@ static void call_jvp(tow_scope *scope, const tow_module *module, size_t n_in, co
 
 /* ---- vjp --------------------------------------------------------------------------------------------------------- */
 
-/* The cotangents of all float outputs of the body: those that are given, zeros of what it writes and sows. NULL: an error. */
+/* The cotangents of all float outputs of the body: those that are given, zeros of what it writes and sows. NULL: an
+ * error. */
 static tow_value *all_cotangents(const derivative *d, const places *p, size_t n, size_t n_residuals,
                                  const tow_value *residuals)
 {

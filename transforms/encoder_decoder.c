@@ -1,5 +1,5 @@
-/* EncoderDecoder: memory = norm(encoder(source)), result = norm(decoder(target, memory)). Both stacks are scans, to which masks and the
- * memory are broadcast. */
+/* EncoderDecoder: memory = norm(encoder(source)), result = norm(decoder(target, memory)). Both stacks are scans, to
+ * which masks and the memory are broadcast. */
 #include "layers/layer.h"
 #include "layers/tree.h"
 #include "tow/attention.h"

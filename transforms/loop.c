@@ -3,8 +3,8 @@
 #include "layers/calls.h"
 
 /* After a trace that does not count, entries below the iteration that it made, or drew anew after the trace of a scan
- * around this one, are drawn anew; but not those that the iterations share, which are of the first trace. first: how many had
- * been recorded before it. */
+ * around this one, are drawn anew; but not those that the iterations share, which are of the first trace. first: how
+ * many had been recorded before it. */
 static void set_stale(tow__store *store, uint32_t first, const tow_scope *iteration, bool collections)
 {
     for (uint32_t i = 0; i < store->list->names.count; i++) {
@@ -95,8 +95,8 @@ tow_value tow__loop_stack(tow_trace *t, int64_t n, tow_value *rows)
     return tow__failed(t) ? (tow_value){0} : tow_concatenate((size_t)n, rows, 0);
 }
 
-/* Variables that the turns share: each turn reads what was there before the loop, as in the loop, and what is written is there
- * behind it. */
+/* Variables that the turns share: each turn reads what was there before the loop, as in the loop, and what is written
+ * is there behind it. */
 typedef struct shared_variables {
     size_t n;
     uint32_t *index;

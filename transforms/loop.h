@@ -1,12 +1,14 @@
 /* Loops over layers: what TOW_SCAN, TOW_REMAT_SCAN and TOW_LAYER_STACK are made of.
  *
- * A loop has `turns` turns; in each, the layers bodies[0..n_bodies) are called one after the other. Turn i calls body j as layer
- * first + stride * (n_bodies * i + j) of the stack in whose scope the loop stands. The turn is traced once; stacked parameters and
- * variables enter as xs beside the caller's, together with the turn's index, from which random keys are made.
+ * A loop has `turns` turns; in each, the layers bodies[0..n_bodies) are called one after the other. Turn i calls body j
+ * as layer first + stride * (n_bodies * i + j) of the stack in whose scope the loop stands. The turn is traced once;
+ * stacked parameters and variables enter as xs beside the caller's, together with the turn's index, from which random
+ * keys are made.
  *
  *   operands:  carry..., carried variables...   xs: caller's..., rows of parameters..., rows of variables..., index i32
  *   results:   carry..., carried variables...   ys: caller's..., rows of variables written..., values sown...
- *   whole inputs are captured by the body like any outer value, and so are shared parameters and variables that no call changes. */
+ *   whole inputs are captured by the body like any outer value, and so are shared parameters and variables that no call
+ * changes. */
 #ifndef TOW_TRANSFORMS_LOOP_H
 #define TOW_TRANSFORMS_LOOP_H
 
@@ -38,8 +40,8 @@ void tow__loop_unroll(const tow__layer_loop *loop, tow_value *out);
 
 /* ---- shared by both ---------------------------------------------------------------------------------------------- */
 
-/* Calls the bodies of one turn. turn: in the scope of `loop`, without .first, .stride and .unit. carry[n_carry] is changed;
- * ys[j * n_ys + k]: of body j. */
+/* Calls the bodies of one turn. turn: in the scope of `loop`, without .first, .stride and .unit. carry[n_carry] is
+ * changed; ys[j * n_ys + k]: of body j. */
 void tow__loop_turn(const tow__layer_loop *loop, tow__turn turn, tow_value *carry, const tow_value *xs, tow_value *ys);
 /* Row i of x [n, ...]. */
 tow_value tow__loop_row(tow_value x, int64_t i);

@@ -6,7 +6,7 @@
 #include "tow/numpy.h"
 #include "transforms/loop.h"
 
-/* What is known of a loop while it is recorded. */
+/* The state of a loop while it is recorded. */
 typedef struct recording {
     const tow__layer_loop *loop;
     size_t n_xs;                         /* that enter by rows */
@@ -107,7 +107,7 @@ tow_scope tow__loop_iteration(const tow__layer_loop *c, size_t j)
     return iteration;
 }
 
-/* Whether a body has the entry, and how. path: without the collection. */
+/* Says whether a body has the entry, and how. path: without the collection. */
 static bool has_entry(const tow_scope *iterations, size_t n, const char *collection, const char *path,
                       tow_lift_rule *rule)
 {
@@ -220,8 +220,9 @@ static bool check_written(const recording *r)
     return true;
 }
 
-/* What computes output `index` of the body, which must not depend on the iteration; NULL: it does, reported. kept: the inputs of the
- * body that it has. variable: which one it is the new value of, or NULL: output y of the layer. */
+/* Finds the equation that computes output `index` of the body, which must not depend on the iteration; NULL: it does,
+ * reported. kept: the inputs of the body that it has. variable: which one it is the new value of, or NULL: output y of
+ * the layer. */
 static tow_graph *invariant_part(const recording *r, size_t index, size_t y, const char *variable, bool *kept)
 {
     const tow__layer_loop *c = r->loop;
@@ -291,7 +292,8 @@ static tow_value merge_rows(const tow__layer_loop *c, tow_value y)
     return tow_reshape(y, type.rank - 1, type.dims + 1);
 }
 
-/* Whether output i of the body is the same for all iterations: given once, or the value of a variable that they share. */
+/* True if output i of the body is the same for all iterations: given once, or the value of a variable that they
+ * share. */
 static bool is_invariant(const recording *r, size_t n_carry, size_t i)
 {
     if (i < n_carry) return false;
@@ -349,7 +351,7 @@ static void commit(const recording *r, size_t n_carry, const tow_value *next)
     if (!tow__failed(model->trace)) tow__body_commit(model, b, values);
 }
 
-/* What rows of a vmap write to variables that they share must not depend on the row. */
+/* The values that rows of a vmap write to variables that they share must not depend on the row. */
 static bool check_shared(const recording *r)
 {
     const tow__layer_loop *c = r->loop;

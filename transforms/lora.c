@@ -1,8 +1,10 @@
 /* LoRA: a layer around another one, whose kernels get updates of low rank: w + alpha/rank a b.
  *
- *   a [batch..., contracted..., rank]    b [batch..., rank, features...]    of a kernel [batch..., contracted..., features...]
+ *   a [batch..., contracted..., rank]    b [batch..., rank, features...]    of a kernel [batch..., contracted...,
+ *                                                                           features...]
  *
- * Layers that multiply with a kernel hand their product in, to which alpha/rank (x a) b is added. Others see the sum. */
+ * Layers that multiply with a kernel hand their product in, to which alpha/rank (x a) b is added. Others see the
+ * sum. */
 #include <math.h>
 #include <stdio.h>
 
@@ -14,7 +16,7 @@
 #include "tow/numpy.h"
 #include "transforms/view.h"
 
-/* What one call of the layer works on. */
+/* The operands of one call of the layer. */
 typedef struct lora_call {
     const tow_lora *m;
     size_t matched; /* parameters that have updates */

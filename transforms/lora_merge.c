@@ -6,8 +6,8 @@
 #include "tow/autodiff.h"
 #include "tow/lora.h"
 
-/* An update: w [batch..., contracted..., features...], a [batch..., contracted..., rank], b [batch..., rank, features...]; stacked
- * layers are axes of the batch, and brought to the front. */
+/* An update: w [batch..., contracted..., features...], a [batch..., contracted..., rank], b [batch..., rank,
+ * features...]; stacked layers are axes of the batch, and brought to the front. */
 typedef struct operand {
     tow_array *array; /* NULL: there is none */
     tow_type type;    /* with layers in front */
@@ -20,7 +20,8 @@ typedef struct update {
     double factor;
 } update;
 
-/* The paths of w and b for that of a, "layer/LoRA/kernel/a"; false if it is no such path. kernel, b: as large as path. */
+/* The paths of w and b for that of a, "layer/LoRA/kernel/a"; false if it is no such path. kernel, b: as large as
+ * path. */
 static bool read_path(const char *path, char *kernel, char *b)
 {
     size_t length = strlen(path);
@@ -106,8 +107,8 @@ static operand operand_of(const tow_params *params, size_t i)
     return o;
 }
 
-/* The entry at `path`, or else one whose path says other axes of layers, which rules may give to kernels and updates: then that path
- * replaces it. No array: there is none. */
+/* The entry at `path`, or else one whose path says other axes of layers, which rules may give to kernels and updates:
+ * then that path replaces it. No array: there is none. */
 static operand find_operand(const tow_params *params, char *path)
 {
     const size_t n = tow_params_count(params);

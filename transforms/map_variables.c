@@ -1,7 +1,8 @@
 /* map_variables: a layer around another one, which sees its parameters and variables through functions of the user.
  *
  *   trans_in       seen = trans_in(stored)
- *   trans_out      stored = trans_out(seen): the type that is stored, the initial value, and what is stored of a new value
+ *   trans_out      stored = trans_out(seen): the type that is stored, the initial value, and what is stored of a new
+ *                  value
  *   make           seen = make(scope), of other requests */
 #include <stdio.h>
 
@@ -11,7 +12,7 @@
 #include "tow/graph.h"
 #include "transforms/view.h"
 
-/* What one call of the layer works on. */
+/* The operands of one call of the layer. */
 typedef struct map_call {
     const tow_map_variables *m;
     bool *used; /* per pattern: it matched something */
@@ -109,7 +110,7 @@ static bool map_initial_value(tow__model *model, tow_graph *graph, tow_variable_
     return true;
 }
 
-/* What to ask for outside. */
+/* The request to make outside. */
 static bool stored_request(tow_scope *scope, const tow_map_variables *m, const tow_variable_request *asked,
                            tow_variable_request *stored)
 {
@@ -125,7 +126,7 @@ static bool stored_request(tow_scope *scope, const tow_map_variables *m, const t
 
 /* ---- the view ---------------------------------------------------------------------------------------------------- */
 
-/* What the layer sees must have the type that it asks for. */
+/* The value that the layer sees must have the type that it asks for. */
 static tow_value checked(tow_scope *scope, const tow_map_variables *m, const tow_variable_request *asked,
                          tow_value seen)
 {

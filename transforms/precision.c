@@ -1,5 +1,5 @@
-/* Precision: a layer around another one, which sets the default element types of the layers in it. It is called in the scope of
- * the wrapper itself, so nothing about names changes. */
+/* Precision: a layer around another one, which sets the default element types of the layers in it. It is called in the
+ * scope of the wrapper itself, so nothing about names changes. */
 #include "layers/layer.h"
 #include "layers/tree.h"
 #include "tow/transforms.h"

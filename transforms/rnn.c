@@ -1,6 +1,7 @@
 /* RNN as a layer: a loop over time whose iterations share the parameters of the cell.
  *
- *   x [batch..., T, in...]  ->  time first, perhaps reversed  ->  prepared: what does not wait for the carry, all steps at once
+ *   x [batch..., T, in...]  ->  time first, perhaps reversed  ->  prepared: what does not wait for the carry, all steps
+ *                                                                 at once
  *     ->  loop: (carry, element) -> (carry, y)  ->  y in its place; the carry of the last element that counts
  *
  * Reversal keeps what lies beyond a sequence's length behind it: element t comes from (T - 1 - t + length) mod T. */
@@ -102,7 +103,8 @@ static bool read_call(rnn_call *c, size_t n_in, const tow_value *in, size_t n_ou
 
 /* ---- lengths ----------------------------------------------------------------------------------------------------- */
 
-/* Rows [T, batch...] of x [T, batch..., ...]: result [at..., ...] with element x[at[i..., b], b], where `at` ends in the batch axes. */
+/* Rows [T, batch...] of x [T, batch..., ...]: result [at..., ...] with element x[at[i..., b], b], where `at` ends in
+ * the batch axes. */
 static tow_value rows_at(const rnn_call *c, tow_value x, tow_value at)
 {
     tow_type type = tow_value_type(x), batch = tow_value_type(c->lengths), found = tow_value_type(at);
@@ -150,7 +152,7 @@ static tow_value last_carry(const rnn_call *c, tow_value carries)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* What the loop makes its iterations of. */
+/* The parts of which the loop makes its iterations. */
 typedef struct step_module {
     tow_module module;
     const rnn_call *rnn;

@@ -1,4 +1,4 @@
-/* What RNN and Bidirectional share. */
+/* Shared by RNN and Bidirectional. */
 #ifndef TOW_TRANSFORMS_RNN_H
 #define TOW_TRANSFORMS_RNN_H
 

@@ -111,7 +111,7 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- after the call ---------------------------------------------------------------------------------------------- */
 
-/* Whether some entry below the scan is in the collection. */
+/* True if some entry below the scan is in the collection. */
 static bool has_below(const tow__layer_loop *c, const tow_scope *iteration, const char *collection)
 {
     const tow__model *model = c->scope->model;

@@ -1,5 +1,5 @@
-/* Stacks of layers made of several loops: remat_scan, loops inside each other, and layer_stack, loops one after the other. The loop
- * itself is in loop.c. */
+/* Stacks of layers made of several loops: remat_scan, loops inside each other, and layer_stack, loops one after the
+ * other. The loop itself is in loop.c. */
 #include <inttypes.h>
 
 #include "layers/tree.h"
@@ -15,7 +15,7 @@ static bool check_depth(tow_scope *scope, const char *transform, int levels)
     return depth <= TOW_MAX_RANK;
 }
 
-/* How many lengths there are; 0, reported: none, or a negative one. */
+/* The number of lengths; 0, reported: none, or a negative one. */
 static int count_lengths(tow_scope *scope, const int64_t *lengths)
 {
     int n = 0;
@@ -110,10 +110,10 @@ static size_t count_layers(const tow_module *const *layers)
     return n;
 }
 
-/* What the layers from `first` on get and give. */
+/* The inputs and outputs of the layers from `first` on. */
 typedef struct run {
     tow__layer_loop loop; /* of the whole stack; its carry is that so far */
-    tow_value *ys;  /* [pieces * n_ys] */
+    tow_value *ys;        /* [pieces * n_ys] */
     size_t pieces;
 } run;
 

@@ -3,7 +3,7 @@
 #include "layers/tree.h"
 #include "transforms/view.h"
 
-/* What one call of the layer works on. */
+/* The operands of one call of the layer. */
 typedef struct tied_call {
     const tow_tied *m;
     bool found; /* the layer asked for the parameter */

@@ -1,5 +1,5 @@
-/* vmap as a layer: the inner layer on every row of its inputs at once. What rows have of their own enters beside the inputs, as in a
- * loop (loop.h), but all rows are computed together. */
+/* vmap as a layer: the inner layer on every row of its inputs at once. Values that each row has of its own enter beside
+ * the inputs, as in a loop (loop.h), but all rows are computed together. */
 #include <inttypes.h>
 
 #include "layers/tree.h"

@@ -3,8 +3,9 @@
  *   WeightNorm     w' = w rsqrt(sum(w^2) + epsilon) scale, the sum over the axes that are not features
  *   SpectralNorm   w' = w / sigma, sigma = v w u'; v = normalised u w', u = normalised v w, n_steps times
  *
- * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes; what a norm
- * keeps of a parameter stands beside it, in a child of the scope that asked for it: "layer/WeightNorm/kernel/scale". */
+ * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes;
+ * what a norm keeps of a parameter stands beside it, in a child of the scope that asked for it:
+ * "layer/WeightNorm/kernel/scale". */
 #include "layers/layer.h"
 #include "layers/tree.h"
 #include "tow/numpy.h"
@@ -33,7 +34,8 @@ static tow_value normalised(tow_value x, int n, const int *axes, double epsilon)
 
 /* ---- WeightNorm -------------------------------------------------------------------------------------------------- */
 
-/* The axes of a parameter of this type that are reduced, the shape of the scale, and that shape beside the parameter. */
+/* The axes of a parameter of this type that are reduced, the shape of the scale, and that shape beside the
+ * parameter. */
 static bool read_shape(tow_scope *scope, const tow_weight_norm *m, tow_type type, int *n_reduced, int *reduced, int *n,
                        int64_t *dims, int64_t *spread)
 {

@@ -1,9 +1,12 @@
-/* while as a layer: a loop around a layer, in the scope of the loop itself. The condition and the body are layers, each recorded aside
- * in a frame of its own. Variables that a rule carries are carries of the loop beside the caller's, and so is what the body sows:
+/* while as a layer: a loop around a layer, in the scope of the loop itself. The condition and the body are layers, each
+ * recorded aside in a frame of its own. Variables that a rule carries are carries of the loop beside the caller's, and
+ * so is what the body sows:
  *
- *     carry:  index of the iteration (if a random key is made of it), the caller's..., carried variables..., values sown...
+ *     carry:  index of the iteration (if a random key is made of it), the caller's..., carried variables..., values
+ *             sown...
  *
- * Everything else, parameters above all, is captured like any outer value: the iterations share it and do not write it. */
+ * Everything else, parameters above all, is captured like any outer value: the iterations share it and do not write
+ * it. */
 #include "layers/scope.h"
 #include "layers/tree.h"
 #include "tow/autodiff.h"
@@ -221,8 +224,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!read_call(&c, n_in, n_out)) return;
     c.lift = tow__lift_make(scope, "while", TOW__LIFT_REPEATS, c.m->variables, c.m->streams, NULL);
     if (tow__scope_failed(scope) || !collect(&c)) return;
-    /* Flax traces the condition first, which counts for random keys; parameters are those of the body, which is called before the loop
-     * while they are initialised. */
+    /* Flax traces the condition first, which counts for random keys; parameters are those of the body, which is called
+     * before the loop while they are initialised. */
     const bool body_first = scope->model->initialising;
     if (record(&c, !body_first) && record(&c, body_first) && check_types(&c) && check_written(&c)) bind(&c, out);
     tow__lift_check_used(scope, "while", c.lift);

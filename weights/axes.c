@@ -1,4 +1,5 @@
-/* Sizes of the named axes of a rule, from the shapes of both sides, and where the elements of a parameter lie in a tensor. */
+/* Sizes of the named axes of a rule, from the shapes of both sides, and where the elements of a parameter lie in a
+ * tensor. */
 #include <inttypes.h>
 
 #include "weights/mapping.h"

@@ -1,5 +1,5 @@
-/* Elements of a parameter, in its order, out of a tensor and into it. Pieces that are in the cache are gathered and then
- * converted, so that no second copy of the data is made. */
+/* Elements of a parameter, in its order, out of a tensor and into it. Pieces that are in the cache are gathered and
+ * then converted, so that no second copy of the data is made. */
 #include "weights/mapping.h"
 
 enum {

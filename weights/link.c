@@ -1,4 +1,4 @@
-/* Which tensor is which parameters: rules against the names of both sides, shapes against each other. */
+/* Links tensors to parameters: rules against the names of both sides, shapes against each other. */
 #include <stdio.h>
 
 #include "weights/mapping.h"

@@ -58,7 +58,7 @@ struct tow_mapping {
 
 /* ---- names (names.c) --------------------------------------------------------------------------------------------- */
 
-/* What {i} stand for, in the order of a pattern: texts of digits. */
+/* The numbers that {i} stand for, in the order of a pattern: texts of digits. */
 typedef struct tow__numbers {
     int n;
     const char *names[TOW__MAX_NUMBERS]; /* in the pattern, up to '}' */
@@ -80,8 +80,8 @@ const tow__tensor_rule *tow__mapping_rule_of_path(const tow_mapping *mapping, co
 
 /* ---- shapes (axes.c) --------------------------------------------------------------------------------------------- */
 
-/* How one parameter lies in a tensor: element (i0, i1, ...) of the loops is at `offset` + sum i * theirs of the tensor,
- * and in order in the parameter. */
+/* The place of one parameter in a tensor: element (i0, i1, ...) of the loops is at `offset` + sum i * theirs of the
+ * tensor, and in order in the parameter. */
 typedef struct tow__layout {
     int n;
     int64_t sizes[TOW__MAX_FACTORS], strides[TOW__MAX_FACTORS];

@@ -1,4 +1,4 @@
-/* What became of every tensor and of every parameter. */
+/* Reports what became of every tensor and of every parameter. */
 #include "weights/mapping.h"
 
 typedef struct entry {

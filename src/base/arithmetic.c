@@ -1,5 +1,5 @@
-/* Floating-point environments of x86-64 (SSE, and the x87 unit, on which the C library computes remainders), of aarch64,
- * and of other processors by way of fenv.h. */
+/* Floating-point environments of x86-64 (SSE, and the x87 unit, on which the C library computes remainders), of
+ * aarch64, and of other processors by way of fenv.h. */
 #include "src/base/arithmetic.h"
 
 #if defined(__x86_64__)

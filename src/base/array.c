@@ -164,7 +164,7 @@ tow_array *tow_array_retain(tow_array *array)
     return array;
 }
 
-/* What other threads did with the array happens before its memory is freed. */
+/* All that other threads did with the array happens before its memory is freed. */
 static bool drops_last(tow_array *array)
 {
     return atomic_fetch_sub_explicit(&array->references, 1, memory_order_acq_rel) == 1;

@@ -43,13 +43,14 @@ struct tow_context {
     char error[2048];
 };
 
-/* A context. custom NULL: the C library's allocator; threads 0: as many as there are CPUs; products: so many bytes, copied.
+/* A context. custom NULL: the C library's allocator; threads 0: as many as there are CPUs; products: so many bytes,
+ * copied.
  * Error: TOW_OUT_OF_MEMORY. */
 tow_status tow__context_create(const tow_allocator *custom, int threads, const struct tow__gemm_choice *products,
                                size_t products_bytes, tow_context **context);
 
-/* One holder more, from any thread that has one. What is freed through a context holds it, so that destroying it first is
- * safe: the last holder frees the memory, through the allocator, which outlives them all. */
+/* One holder more, from any thread that has one. An object that is freed through a context holds it, so that destroying
+ * it first is safe: the last holder frees the memory, through the allocator, which outlives them all. */
 void tow__context_hold(tow_context *ctx);
 void tow__context_drop(tow_context *ctx);
 
@@ -59,8 +60,8 @@ bool tow__status_exists(tow_status status);
 __attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,
                                                            ...);
 tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, va_list args);
-/* The same for functions with which callers report errors of their own: a status that says no error, or that does not exist, is
- * TOW_INVALID_ARGUMENT, and a text that is missing says so. */
+/* The same for functions with which callers report errors of their own: a status that says no error, or that does not
+ * exist, is TOW_INVALID_ARGUMENT, and a text that is missing says so. */
 tow_status tow__fail_of_caller(tow_context *ctx, tow_status status, const char *format, va_list args);
 /* Public functions look once, at their entrance, whether they got the pointers that they need. If not, this is
  * TOW_INVALID_ARGUMENT with "function: expected ..., found NULL"; without a context there is no place for the text. */
@@ -116,10 +117,10 @@ typedef struct tow__escaped {
     char text[5];
 } tow__escaped;
 tow__escaped tow__escape(char c);
-/* Reads such a character, or \n or \t, from a text that ends with NUL. Returns what stands behind it, or NULL where none
- * of them stands. */
+/* Reads such a character, or \n or \t, from a text that ends with NUL. Returns what stands behind it, or NULL where
+ * none of them stands. */
 const char *tow__unescape(const char *text, char *c);
-/* What is expected then. */
+/* The escapes that are expected then. */
 #define TOW__ESCAPES "one of \\\" \\\\ \\n \\t \\xHH (not \\x00)"
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
@@ -130,8 +131,8 @@ tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow
 /* An array without memory of its own; tow__array_point lets it stand for memory of somebody else, as an input. */
 tow_status tow__array_borrow(tow_context *ctx, tow_type type, tow_array **array);
 void tow__array_point(tow_array *array, const void *data);
-/* An array of `ctx` and of `type` that shares the storage of `owner`, of any context, from byte `offset` on and keeps it
- * alive. */
+/* An array of `ctx` and of `type` that shares the storage of `owner`, of any context, from byte `offset` on and keeps
+ * it alive. */
 tow_status tow__array_view(tow_context *ctx, tow_array *owner, size_t offset, tow_type type, tow_array **view);
 /* As tow_array_row, with memory and messages of `ctx`. */
 tow_status tow__array_row(tow_context *ctx, tow_array *array, int64_t index, tow_array **row);

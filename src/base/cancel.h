@@ -1,12 +1,12 @@
 /* Cancelling programs from another thread or a signal handler, and ending them at a deadline.
  *
- * A context has a word that says whether somebody asked (tow_cancel), and the number of the request that it works for, with a
- * word for the number of the last request that somebody cancelled (tow_cancel_request) and a deadline. Numbers are given out
- * once, so whoever cancels a request that has ended cancels nothing. A run that may be cancelled looks at these at places that
- * are at most a few milliseconds of work apart: between blocks of work (team.c), between iterations of loops and calls of
- * kernels (src/run), and inside of kernels whose blocks may take long. What sees a reason remembers it for the whole run, so
- * that everything after it is skipped, too, even if the word is reset meanwhile; what was skipped is never read as a result,
- * because the run ends with TOW_CANCELLED. */
+ * A context has a word that says whether somebody asked (tow_cancel), and the number of the request that it works for,
+ * with a word for the number of the last request that somebody cancelled (tow_cancel_request) and a deadline. Numbers
+ * are given out once, so whoever cancels a request that has ended cancels nothing. A run that may be cancelled looks at
+ * these at places that are at most a few milliseconds of work apart: between blocks of work (team.c), between
+ * iterations of loops and calls of kernels (src/run), and inside of kernels whose blocks may take long. A run that sees
+ * a reason remembers it for the whole run, so that everything after it is skipped, too, even if the word is reset
+ * meanwhile; what was skipped is never read as a result, because the run ends with TOW_CANCELLED. */
 #ifndef TOW_SRC_CANCEL_H
 #define TOW_SRC_CANCEL_H
 
@@ -31,10 +31,10 @@ typedef struct tow__cancellation {
     atomic_int seen;        /* the reason that was seen first */
 } tow__cancellation;
 
-/* What a run of a program of `ctx` looks at from here on; ctx NULL: nothing cancels it. */
+/* The word that a run of a program of `ctx` looks at from here on; ctx NULL: nothing cancels it. */
 void tow__cancellation_begin(tow__cancellation *c, const tow_context *ctx);
-/* What this thread runs now is cancelled by `c` from here on (NULL: nothing can cancel it); returns what it was before, to be
- * put back. */
+/* The programs that this thread runs are cancelled by `c` from here on (NULL: nothing can cancel it); returns what it
+ * was before, to be put back. */
 tow__cancellation *tow__cancellation_enter(tow__cancellation *c);
 tow__cancellation *tow__cancellation_now(void);
 /* Nothing can: for what must go to its end once it began, and for what that calls. */

@@ -15,7 +15,8 @@
 
 /* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
  * multiply-adds are written out, so all versions give the same bits. Not with the thread sanitizer: the functions that
- * choose a version run before the sanitizer is set up, and crash. Only with glibc: the loader of musl does not call them. */
+ * choose a version run before the sanitizer is set up, and crash. Only with glibc: the loader of musl does not call
+ * them. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__) && !defined(TOW__THREAD_SANITIZER) &&           \
     (!defined(__clang__) || __clang_major__ >= 19)
 #define TOW__HAVE_CLONES
@@ -28,7 +29,8 @@
 #define TOW__CLONES
 #endif
 
-/* What code for an instruction set may use: the processor has all of it, and the build is for processors that may. */
+/* The instructions that code for an instruction set may use: the processor has all of it, and the build is for
+ * processors that may. */
 #if defined(__x86_64__)
 static inline bool tow__has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #if defined(TOW_WITHOUT_AVX512)

@@ -56,7 +56,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
 
 void tow__context_hold(tow_context *ctx) { atomic_fetch_add_explicit(&ctx->holders, 1, memory_order_relaxed); }
 
-/* What other holders did with the context happens before it is freed. */
+/* All that other holders did with the context happens before it is freed. */
 void tow__context_drop(tow_context *ctx)
 {
     if (atomic_fetch_sub_explicit(&ctx->holders, 1, memory_order_acq_rel) > 1) return;

@@ -1,5 +1,5 @@
-/* Counts that callers choose, where no list of theirs stands behind them. Sums such as `n + 1` must not wrap, and what is far
- * beyond any use is better refused than allocated. */
+/* Counts that callers choose, where no list of theirs stands behind them. Sums such as `n + 1` must not wrap, and what
+ * is far beyond any use is better refused than allocated. */
 #ifndef TOW_SRC_COUNTS_H
 #define TOW_SRC_COUNTS_H
 

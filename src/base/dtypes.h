@@ -23,7 +23,7 @@ _Static_assert(TOW__ANY == (1 << TOW_DTYPE_COUNT) - 1, "every type is in one of 
 static inline bool tow__dtype_in(tow_dtype dtype, unsigned set) { return (set >> dtype & 1) != 0; }
 static inline bool tow__is_half(tow_dtype dtype) { return tow__dtype_in(dtype, TOW__HALVES); }
 
-/* What a reader expects where an element type should be. */
+/* The text that a reader expects in place of an element type. */
 #define TOW__NAME_OF_DTYPE(symbol, name, size) " " name
 #define TOW__A_DTYPE                           "an element type (one of" TOW_DTYPE_LIST(TOW__NAME_OF_DTYPE) ")"
 
@@ -51,7 +51,7 @@ void tow__store_element(tow_dtype dtype, void *data, int64_t index, double value
 bool tow__dtype_holds(tow_dtype dtype, double value);
 /* Elements [0, n) of `from` as another type. */
 void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n);
-/* How many decimal digits tell all numbers of a float type apart. */
+/* The number of decimal digits that tell all numbers of a float type apart. */
 int tow__float_digits(tow_dtype dtype);
 
 #endif

@@ -1,5 +1,5 @@
 /* The hash of all tables whose keys come from outside: XXH3 with a seed that every context draws for itself, so that
- * nobody can prepare keys that meet in one slot. What the library yields never depends on the seed: tables are asked,
+ * nobody can prepare keys that meet in one slot. Results of the library never depend on the seed: tables are asked,
  * not walked through. */
 #ifndef TOW_SRC_HASH_H
 #define TOW_SRC_HASH_H

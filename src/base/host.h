@@ -12,7 +12,7 @@ typedef struct tow__host {
 /* The function of that name; NULL: the context knows none. */
 const tow__host *tow__host_find(const tow_context *ctx, const char *name);
 
-/* What the kernel of a host call gets as `user`. */
+/* The `user` of the kernel of a host call. */
 typedef struct tow__host_site {
     tow_context *ctx;
     const tow__host *host;    /* NULL: debug_print */

@@ -75,8 +75,8 @@ static inline f32 tow__from_f16(f16 x)
     return tow__f32_of_bits(sign | (magnitude >= 0x7C00 ? special : magnitude >= 0x400 ? normal : small));
 }
 
-/* To nearest, ties to even. Numbers below 2^-14 are rounded to a multiple of 2^-24 by adding a number whose last bit that
- * is. */
+/* To nearest, ties to even. Numbers below 2^-14 are rounded to a multiple of 2^-24 by adding a number whose last bit
+ * that is. */
 static inline f16 tow__bits_to_f16(u32 bits)
 {
     const u32 sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;

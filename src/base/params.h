@@ -1,6 +1,6 @@
-/* Parameter structs of the primitives that kernels compute: plain data, which graphs, plans and kernels read alike. Those
- * that hold graphs, policies or arrays are in src/graph/graph_params.h. The names of the fields are the names in the
- * textual form. Primitives that are in neither file have no parameters. */
+/* Parameter structs of the primitives that kernels compute: plain data, which graphs, plans and kernels read alike.
+ * Those that hold graphs, policies or arrays are in src/graph/graph_params.h. The names of the fields are the names in
+ * the textual form. Primitives that are in neither file have no parameters. */
 #ifndef TOW_SRC_PARAMS_H
 #define TOW_SRC_PARAMS_H
 
@@ -75,8 +75,9 @@ typedef struct tow__conv_params {
     int64_t feature_groups, batch_groups;
     int64_t preferred; /* 1 + the dtype to sum in and of the result; 0: that of the operands */
 } tow__conv_params;
-/* reduce_window_sum, _max, _min, select_and_gather_add, select_and_scatter_add: `window` has an entry for each axis, the
- * others may be empty as above. The selecting ones look for the first maximum, or with `minimum` minimum, of a window. */
+/* reduce_window_sum, _max, _min, select_and_gather_add, select_and_scatter_add: `window` has an entry for each axis,
+ * the others may be empty as above. The selecting ones look for the first maximum, or with `minimum` minimum, of a
+ * window. */
 typedef struct tow__window_params {
     tow__ints window, strides, low, high, base_dilation, window_dilation;
     bool minimum;
@@ -119,21 +120,25 @@ typedef struct tow__rows_params {
  *   an index outside gives NaN rows (0 for integers).
  * scatter_add(indices int [I...], updates [I..., ...]) -> [rows, ...]: zeros plus every update at its row, added in
  *   row-major order of indices; negative indices count from the end; outside: dropped.
- * index_add(x [V, ...], indices int [I...], updates [I..., ...]) -> [V, ...]: x plus every update at its row, likewise. */
+ * index_add(x [V, ...], indices int [I...], updates [I..., ...]) -> [V, ...]: x plus every update at its row,
+ * likewise. */
 
-/* sort(x...) -> y...: the operands, of one shape, sorted along the axis by the first num_keys of them, which are compared
+/* sort(x...) -> y...: the operands, of one shape, sorted along the axis by the first num_keys of them, which are
+ * compared
  *   in turn; equal elements keep their order. -0 equals 0, NaNs are equal to each other and above all. */
 typedef struct tow__sort_params {
     int64_t axis; /* first, as in tow__axis_params */
     int64_t num_keys;
 } tow__sort_params;
-/* top_k(x) -> values, indices i32: the k largest along the axis, largest first, of equal ones the first; the order is total:
+/* top_k(x) -> values, indices i32: the k largest along the axis, largest first, of equal ones the first; the order is
+ * total:
  *   NaNs with sign, -inf, ..., -0, 0, ..., inf, NaNs */
 typedef struct tow__top_k_params {
     int64_t axis; /* first, as in tow__axis_params */
     int64_t k;
 } tow__top_k_params;
-/* searchsorted(a [n], v) -> i32 of v's shape: how many elements of the sorted a are less than v (right: or equal to it) */
+/* searchsorted(a [n], v) -> i32 of v's shape: how many elements of the sorted a are less than v (right: or equal to
+ * it) */
 typedef struct tow__searchsorted_params {
     bool right;
 } tow__searchsorted_params;
@@ -146,7 +151,8 @@ typedef struct tow__gather_params {
     bool clip, fill;
     double fill_value;
 } tow__gather_params;
-/* scatter_general_OP(x, indices [B..., n], updates) -> x with the windows of the updates set or combined, as XLA's Scatter,
+/* scatter_general_OP(x, indices [B..., n], updates) -> x with the windows of the updates set or combined, as XLA's
+ * Scatter,
  *   in the row-major order of B. Windows that do not lie in x are dropped, or with `clip` moved inside. */
 typedef struct tow__scatter_params {
     tow__ints update_window_dims, inserted_window_dims, operand_batching_dims, scatter_indices_batching_dims;
@@ -159,7 +165,8 @@ typedef struct tow__name_params {
     const char *name;
 } tow__name_params; /* name */
 
-/* composites. Those with a fused pair have companions NAME_jvp (linear in the tangents) and NAME_vjp (its transpose). */
+/* composites. Those with a fused pair have companions NAME_jvp (linear in the tangents) and NAME_vjp (its
+ * transpose). */
 typedef struct tow__gelu_params {
     bool approximate;
 } tow__gelu_params; /* gelu, gelu_grad */
@@ -174,7 +181,8 @@ typedef struct tow__norm_ad_params {
     double epsilon;
     int64_t wrt;
 } tow__norm_ad_params;
-/* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool [B|1, H|1, T|1, S|1]] [, bias, of the type of q and such a shape]
+/* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool [B|1, H|1, T|1, S|1]] [, bias, of the type of q
+ * and such a shape]
  *   [, offset i32 [] or [B]]) -> out [B, T, H, E], lse [B, H, T].  G divides H (grouped heads).
  *   logits = cap tanh((q*scale).k / cap) + bias, without cap (0): (q*scale).k + bias. Query i is at position p = i + offset of the keys,
  *   without an offset i + S - T. Hidden are, by select with the lowest finite number, so that a fully hidden row is uniform: what the
@@ -184,18 +192,19 @@ typedef struct tow__attention_params {
     double scale, cap;
     int64_t window;
 } tow__attention_params;
-/* attention_jvp(q, k, v, out, lse [, mask] [, bias] [, offset], dq?, dk?, dv?) -> dout;  attention_vjp(..., ct) -> those present. wrt: bit 0 q,
- * 1 k, 2 v. The bias is differentiated by the decomposition of attention. */
+/* attention_jvp(q, k, v, out, lse [, mask] [, bias] [, offset], dq?, dk?, dv?) -> dout;  attention_vjp(..., ct) ->
+ * those present. wrt: bit 0 q, 1 k, 2 v. The bias is differentiated by the decomposition of attention. */
 typedef struct tow__attention_ad_params {
     bool causal, masked, biased, shifted;
     double scale, cap;
     int64_t window, wrt;
 } tow__attention_ad_params;
 /* softmax_cross_entropy(logits [..., V], labels i32 [...]) -> loss [...], lse [...];  labels outside [0, V) give NaN.
- * softmax_cross_entropy_jvp(logits, labels, lse, dlogits) -> dloss;  softmax_cross_entropy_vjp(logits, labels, lse, ct) -> dlogits */
-/* linear_cross_entropy(x [..., C], w [C, V], or [V, C] with rows, labels i32 [...]) -> loss [...], lse [...]: of logits x w.
- * linear_cross_entropy_jvp(x, w, labels, lse, dx?, dw?) -> dloss;  linear_cross_entropy_vjp(x, w, labels, lse, ct) -> those
- * present. wrt: bit 0 x, 1 w. */
+ * softmax_cross_entropy_jvp(logits, labels, lse, dlogits) -> dloss;  softmax_cross_entropy_vjp(logits, labels, lse, ct)
+ * -> dlogits */
+/* linear_cross_entropy(x [..., C], w [C, V], or [V, C] with rows, labels i32 [...]) -> loss [...], lse [...]: of logits
+ * x w. linear_cross_entropy_jvp(x, w, labels, lse, dx?, dw?) -> dloss;  linear_cross_entropy_vjp(x, w, labels, lse, ct)
+ * -> those present. wrt: bit 0 x, 1 w. */
 typedef struct tow__linear_cross_entropy_params {
     bool rows;
 } tow__linear_cross_entropy_params;

@@ -37,7 +37,7 @@ typedef struct job {
     void *user;
     int64_t blocks;
     int threads;
-    unsigned long long modes; /* of the caller's arithmetic */
+    unsigned long long modes;        /* of the caller's arithmetic */
     tow__cancellation *cancellation; /* of the run that the caller works for */
 } job;
 
@@ -198,8 +198,8 @@ static size_t crew_bytes(int capacity)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* True if the page will read 0 in a forked child. Emulators of user programs answer every advice with success, also one that
- * does not exist, and take none. */
+/* True if the page will read 0 in a forked child. Emulators of user programs answer every advice with success, also one
+ * that does not exist, and take none. */
 static bool wipes_on_fork(void *page, size_t bytes)
 {
     return madvise(page, bytes, -1) != 0 && madvise(page, bytes, MADV_WIPEONFORK) == 0;

@@ -34,7 +34,7 @@ enum {
 tow_status tow__team_create(tow_context *ctx, int threads, tow__team *team);
 
 /* Calls body(user, block) for block in [0, blocks), on the team if threads > 1 and blocks > 1, and returns when all are
- * done. A body runs no team of its own. Where the run is cancelled (cancel.h), blocks are left out. */
+ * done. A body runs no team of its own. If the run is cancelled (cancel.h), blocks are left out. */
 void tow__team_run(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block), void *user);
 /* The same for a body that picks scratch memory by the thread that runs it, 0 .. team->threads - 1. */
 void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block, int thread),
@@ -49,7 +49,7 @@ static inline const tow__team *tow__team_for(const tow__team *team, double nanos
 int tow__team_thread(void);
 /* CPUs that the affinity mask allows. */
 int tow__cpu_count(void);
-/* How many of `threads` threads run: no more than there are such CPUs. */
+/* The number of threads, of `threads`, that run: no more than there are such CPUs. */
 int tow__team_size(int threads);
 
 /* Ends the workers of a context. NULL is accepted. */

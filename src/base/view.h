@@ -1,4 +1,4 @@
-/* Where the elements of a value lie: what rules about layouts and tiling see of an operand or a result. */
+/* The places of the elements of a value: what rules about layouts and tiling see of an operand or a result. */
 #ifndef TOW_SRC_VIEW_H
 #define TOW_SRC_VIEW_H
 

@@ -3,7 +3,8 @@
  *
  * Along one axis, element k of the window at result p meets the operand's element i with
  *   i * base_dilation = p * stride + k * window_dilation - low
- * if there is one: elsewhere it meets padding, or a hole between the elements of a dilated operand. Negative padding cuts. */
+ * if there is one: elsewhere it meets padding, or a hole between the elements of a dilated operand. Negative padding
+ * cuts. */
 #ifndef TOW_SRC_WINDOW_H
 #define TOW_SRC_WINDOW_H
 
@@ -60,7 +61,7 @@ enum {
     TOW__CONV_TEXT = 3 * TOW_MAX_RANK + 4 /* bytes of dimension numbers as text */
 };
 
-/* Which axis of an array has which role. [0]: batch (left, result) or features of the result (kernel); [1]: features
+/* The roles of the axes of an array. [0]: batch (left, result) or features of the result (kernel); [1]: features
  * (of the result, or those that are summed); [2 + i]: spatial axis i, counted in the order of the kernel. */
 typedef struct tow__conv_axes {
     int spatial;

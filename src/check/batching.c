@@ -1,7 +1,7 @@
-/* Batching: a batched graph against the graph on each row, for every choice of batched operands that matters, with batch
- * axes in several places. On an engine with portable bits each row has the very same bits; so has the batched gradient,
- * and the batched tangent. Derivatives of the batched graph add up rows in another order, so those are compared with a
- * tolerance: the same numbers, but for rounding. */
+/* Batching: a batched graph against the graph on each row, for every choice of batched operands that matters, with
+ * batch axes in several places. On an engine with portable bits each row has the very same bits; so has the batched
+ * gradient, and the batched tangent. Derivatives of the batched graph add up rows in another order, so those are
+ * compared with a tolerance: the same numbers, but for rounding. */
 #include <math.h>
 
 #include "src/check/check.h"
@@ -68,7 +68,7 @@ static bool stack_rows(const batching *b, manner m, int *axes, tow__check_values
     return true;
 }
 
-/* What the graph gives for row r under this manner. */
+/* The results of the graph for row r under this manner. */
 static bool evaluate_row(const batching *b, manner m, int64_t r, tow__check_values *result)
 {
     tow__check_values in = {.ctx = b->k->ctx, .n = tow_graph_inputs(b->graph)};

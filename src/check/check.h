@@ -1,5 +1,5 @@
-/* Checks of primitives: one case goes through the properties that every primitive must have. tests/property runs them for the
- * primitives of the library, tow_primitive_check for those of users.
+/* Checks of primitives: one case goes through the properties that every primitive must have. tests/property runs them
+ * for the primitives of the library, tow_primitive_check for those of users.
  *
  *   values.c        drawing inputs, the graph of a case, running graphs on arrays of double
  *   value.c         value against the reference, text, dead code and common subexpressions
@@ -12,8 +12,8 @@
  *   kernel.c        the kernel of a defined primitive, called by itself: strides, threads, what it writes
  *   primitive_check.c   tow_primitive_check
  *
- * Element type TOW_F64 in a case stands for "float": the case runs in f64 and in f32. Inputs are drawn deterministically
- * and are exact in f32. Memory comes from the context and may run out, which ends the checks. */
+ * Element type TOW_F64 in a case stands for "float": the case runs in f64 and in f32. Inputs are drawn
+ * deterministically and are exact in f32. Memory comes from the context and may run out, which ends the checks. */
 #ifndef TOW_SRC_CHECK_H
 #define TOW_SRC_CHECK_H
 
@@ -97,7 +97,7 @@ __attribute__((format(printf, 6, 7))) void tow__check_fail_at(tow__check *k, siz
 
 const tow_primitive *tow__check_primitive(const tow__check_case *c);
 int64_t tow__check_count(const tow__check_input *in);
-/* Whether the case runs with these floats. */
+/* True if the case runs with these floats. */
 bool tow__check_runs(const tow__check_case *c, tow_dtype floats);
 /* The widest float type that the case runs in. */
 tow_dtype tow__check_widest(const tow__check_case *c);
@@ -154,8 +154,8 @@ void tow__check_derivatives(tow__check *k, const tow__check_values *inputs);
 void tow__check_batching(tow__check *k);
 /* The primitive of the case with another batching rule; NULL: the default. */
 void tow__check_batching_rule(tow__check *k, void (*rule)(tow__batch *r));
-/* Adds to *axes how many axes of how many shapes passed through. claim: takes the first axis for one that passes through,
- * whatever the rule says, in a larger shape. */
+/* Adds to *axes how many axes of how many shapes passed through. claim: takes the first axis for one that passes
+ * through, whatever the rule says, in a larger shape. */
 void tow__check_tiling(tow__check *k, bool claim, size_t *axes);
 void tow__check_round_trips(tow__check *k);
 void tow__check_failing(tow__check *k);

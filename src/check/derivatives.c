@@ -7,8 +7,8 @@
 #include "src/base/base.h"
 #include "tow/autodiff.h"
 
-/* How differences are taken: in f64 with small steps; in f32, for primitives that have no other type, with steps that
- * balance the error of the formula, h^4, and of rounding, 1e-7 / h. */
+/* The way in which differences are taken: in f64 with small steps; in f32, for primitives that have no other type, with
+ * steps that balance the error of the formula, h^4, and of rounding, 1e-7 / h. */
 typedef struct precision {
     double step;
     double noise;   /* of a difference, relative to the largest one */
@@ -53,9 +53,9 @@ static bool difference(tow__check *k, const tow_graph *graph, const tow__check_v
 
 /* ---- forward mode ------------------------------------------------------------------------------------------------ */
 
-/* One result: dy against the differences a and b with steps h and h/2. The tolerance calibrates itself: a and b are off by
- * about (a - b) 4/3 and (a - b)/3; Richardson's (4b - a)/3 is far better than that. Where a and b disagree much, the case
- * sits on a kink, and that is a failure of the case. */
+/* One result: dy against the differences a and b with steps h and h/2. The tolerance calibrates itself: a and b are off
+ * by about (a - b) 4/3 and (a - b)/3; Richardson's (4b - a)/3 is far better than that. If a and b disagree much, the
+ * case sits on a kink, and that is a failure of the case. */
 static void compare_tangent(tow__check *k, size_t i, int64_t n, const double *a, const double *b, const double *dy,
                             precision p, const char *what)
 {
@@ -116,8 +116,8 @@ static double inner(const tow__check_values *a, const tow__check_values *b, size
     return sum;
 }
 
-/* <ct, J v> = <J^T ct, v>. y: what the jvp gives, results and then tangents; forward: what the forward graph gives, results
- * and then residuals. */
+/* <ct, J v> = <J^T ct, v>. y: what the jvp gives, results and then tangents; forward: what the forward graph gives,
+ * results and then residuals. */
 static void compare_adjoint(tow__check *k, const tow_graph *back, size_t n_out, const tow__check_values *v,
                             const tow__check_values *y, const tow__check_values *forward, const tow__check_values *ct,
                             precision p)

@@ -1,5 +1,5 @@
 /* Allocations failing in turn, the first forty and then ever fewer, while a case is differentiated, batched,
- * compiled and printed. What ran out of memory says so, leaves nothing behind, and works the next time. */
+ * compiled and printed. A call that ran out of memory says so, leaves nothing behind, and works the next time. */
 #include "src/check/check.h"
 
 #include "src/base/base.h"

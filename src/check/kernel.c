@@ -1,6 +1,7 @@
 /* The kernel of a defined primitive, called by itself, between guards. It must give the same bits
  *
- *   on memory with other contents      it writes all of its results, and reads nothing else of them or of its scratch memory
+ *   on memory with other contents      it writes all of its results, and reads nothing else of them or of its scratch
+ *                                      memory
  *   on operands with other strides     transposed with gaps, backwards, and repeated (stride 0)
  *   on a team of threads
  *
@@ -152,7 +153,7 @@ static bool run(const calling *c, tow_kernel_call *call, tow_buffer *buffers, pi
     return true;
 }
 
-/* What the call wrote where nothing is to be written. operands: as they were, copied. */
+/* Finds bytes that the call wrote where nothing is to be written. operands: as they were, copied. */
 static void check_guards(const calling *c, const piece *operands, const piece *copies, const results *r,
                          const piece *scratch, const char *what)
 {

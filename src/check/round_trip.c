@@ -1,6 +1,6 @@
-/* What is printed is read as the same graph: of a case, of it in regions with policies of every kind and in a loop, and of
- * all that differentiation makes of these. Printed again it has the same text, and it gives the same bits. Gradients have
- * the same bits under every policy. */
+/* The printed text is read as the same graph: of a case, of it in regions with policies of every kind and in a loop,
+ * and of all that differentiation makes of these. Printed again it has the same text, and it gives the same bits.
+ * Gradients have the same bits under every policy. */
 #include "src/check/check.h"
 
 #include "src/base/base.h"

@@ -1,6 +1,6 @@
-/* Tiling rules: where a rule says that an axis passes through, blocks along it, computed one after the other from blocks of
- * the operands, have the bits of the whole. Each case runs in its own shape and in a larger one, with blocks of several
- * sizes. */
+/* Tiling rules: where a rule says that an axis passes through, blocks along it, computed one after the other from
+ * blocks of the operands, have the bits of the whole. Each case runs in its own shape and in a larger one, with blocks
+ * of several sizes. */
 #include "src/check/check.h"
 
 #include "src/base/base.h"
@@ -43,7 +43,7 @@ static void copy_block(tow_type whole, int axis, int64_t begin, int64_t n, doubl
 
 static int64_t smallest(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* What the rule says about `axis` of the results; false: it does not pass through. */
+/* The answer of the rule about `axis` of the results; false: it does not pass through. */
 static bool ask(const single *s, const tow_graph *graph, int axis, int *from)
 {
     tow__view in[TOW__CHECK_IN], out[TOW__CHECK_OUT];

@@ -7,12 +7,13 @@
 
 /* ---- parameters, by the primitive's table (params.c) ----------------------------------------------------------- */
 
-/* A copy in `arena`, strings and policies included (of a policy, the names that the nested graph has), graphs and arrays
- * not yet retained. False: out of memory. */
+/* A copy in `arena`, strings and policies included (of a policy, the names that the nested graph has), graphs and
+ * arrays not yet retained. False: out of memory. */
 bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const void *params, const void **copy);
 /* Puts a graph in the place of nested graph `index`. */
 void tow__set_nested(const tow_primitive *primitive, void *params, uint32_t index, tow_graph *graph);
-/* A copy in the memory of the trace whose graphs may be replaced; none is retained. False: out of memory, which sticks. */
+/* A copy in the memory of the trace whose graphs may be replaced; none is retained. False: out of memory, which
+ * sticks. */
 bool tow__params_own(tow_trace *t, const tow_primitive *primitive, const void *params, void **own);
 /* The name of a parameter whose graph or array is NULL, or NULL if there is none. */
 const char *tow__missing_param(const tow_primitive *primitive, const void *params);
@@ -74,7 +75,7 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
 /* Moves everything into the graph, which the caller then owns, and frees the builder. NULL: out of memory. */
 tow_graph *tow__builder_close(tow__builder *b, uint32_t n_outputs, const uint32_t *outputs);
 
-/* What tow__set_source was last given (trace.c), so that it can be put back. */
+/* The source that tow__set_source was last given (trace.c), so that it can be put back. */
 const tow__source *tow__get_source(const tow_trace *t);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "src/graph/builder.h"
 
-/* Where an error was found: equations of nested graphs are named with those around them. */
+/* The place where an error was found: equations of nested graphs are named with those around them. */
 typedef struct place {
     const struct place *outer;
     uint32_t equation;

@@ -17,7 +17,7 @@
 
 #define TOW__INPUT UINT32_MAX
 
-/* Which axis of an equation's results the rows of each vmap around it are, outermost first. */
+/* The axis of an equation's results along which the rows of each vmap around it lie, outermost first. */
 typedef struct tow__row_axes {
     uint8_t n;
     int8_t axis[TOW_MAX_RANK]; /* TOW__ROWS_SHARED: the results are the same for all rows; TOW__ROWS_UNKNOWN */
@@ -79,7 +79,8 @@ enum {
     TOW__DEEPEST_GRAPH = 64
 };
 
-/* Equations that a loop may be written out to (tow_scan_options.unroll, tow_scan.unrolled): some 20 seconds of compilation. */
+/* Equations that a loop may be written out to (tow_scan_options.unroll, tow_scan.unrolled): some 20 seconds of
+ * compilation. */
 enum {
     TOW__MOST_UNROLLED = 1 << 20
 };
@@ -100,7 +101,7 @@ void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted 
 tow_trace *tow__trace_begin_over(const tow_graph *g, tow_value **in, tow_value **out);
 
 bool tow__failed(const tow_trace *t); /* an error sticks */
-/* Whether operations do anything: not without a trace, after an error, or in a trace that has ended, of which the
+/* True if operations do anything: not without a trace, after an error, or in a trace that has ended, of which the
  * context hears. here (may be NULL): who asks. */
 bool tow__records(const tow_trace *t, const char *here);
 /* The sticky error, which is repeated in the context, where traces that began since have cleared it; or TOW_OK. */
@@ -111,11 +112,13 @@ void tow__adopt_error(tow_trace *t);
 uint32_t tow__recorded(const tow_trace *t);
 /* Equations belong to this phase from here on, or to that of their source. Returns the phase before. */
 tow__phase tow__set_phase(tow_trace *t, tow__phase phase);
-/* What has been recorded so far is the forward pass of a gradient, also what was the backward pass of another one. */
+/* The equations recorded so far are the forward pass of a gradient, also those of the backward pass of another one. */
 void tow__mark_forward(tow_trace *t);
-/* Policies around the regions of the trace, for their checkpoint names (policy.h); and memory that lives as long as it. */
+/* Policies around the regions of the trace, for their checkpoint names (policy.h); and memory that lives as long as
+ * it. */
 struct tow__named_policies *tow__trace_policies(tow_trace *t);
-/* A checkpoint name that no region of its policy has is an error at the first of them. The end of a trace looks itself. */
+/* A checkpoint name that no region of its policy has is an error at the first of them. The end of a trace looks
+ * itself. */
 void tow__check_policies(tow_trace *t);
 tow__arena *tow__trace_arena(tow_trace *t);
 /* Number of the innermost builder, which no other one of the trace has or had. */
@@ -129,15 +132,16 @@ tow_value tow__input(tow_trace *t, tow_type type, const char *name);
  * binds the equation with operands captures ++ explicit. Returns NULL on a sticky error (the builder is popped all the
  * same). */
 void tow__push(tow_trace *t);
-/* Whether a body with `depth` levels of graphs, itself counted, may be nested in the innermost builder. If not, the error
- * sticks. For what somebody writes. */
+/* True if a body with `depth` levels of graphs, itself counted, may be nested in the innermost builder. If not, the
+ * error sticks. For what somebody writes. */
 bool tow__may_nest(tow_trace *t, uint32_t depth);
 tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, size_t *n_captures, tow_value **captures);
 
 /* The value `v` as a value of the innermost builder: itself, or captured through all builders between.
  * bind does this for its operands. Null value on error. */
 tow_value tow__import(tow_trace *t, tow_value v);
-/* Null values that say why they are null: an operation on no operands knows no trace that it could tell. Operations hand them on. */
+/* Null values that say why they are null: an operation on no operands knows no trace that it could tell. Operations
+ * hand them on. */
 typedef enum tow__null_cause {
     TOW__NULL_UNKNOWN,
     TOW__NULL_CONCATENATE,
@@ -167,11 +171,12 @@ tow_status tow__infer(tow_trace *t, const tow_primitive *primitive, const void *
 void tow__set_source(tow_trace *t, const tow__source *source);
 /* The scope of what is recorded from here on ("blocks/attn"), which changes with the next push or pop; NULL: none. */
 const char *tow__get_scope(const tow_trace *t);
-/* What the caller of a function that is being traced leaves for calls inside of it; NULL at first (custom_function.c). */
+/* The pointer that the caller of a function that is being traced leaves for calls inside of it; NULL at first
+ * (custom_function.c). */
 void tow__set_open_call(tow_trace *t, void *call);
 void *tow__open_call(const tow_trace *t);
-/* The equations of the innermost builder from `first` on are those that stand for e in a vmap, whose rows are axis `axis` of their
- * results; TOW__ROWS_SHARED, TOW__ROWS_UNKNOWN. */
+/* The equations of the innermost builder from `first` on are those that stand for e in a vmap, whose rows are axis
+ * `axis` of their results; TOW__ROWS_SHARED, TOW__ROWS_UNKNOWN. */
 void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis);
 /* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
@@ -184,22 +189,23 @@ void tow__check_guards(tow_trace *t, const char *what, size_t n, const tow_value
 
 /* Records all equations of `g` in the innermost builder, inputs replaced by `in`; nested graphs stay nested. */
 void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out);
-/* The same with something else recorded for each equation e of g. x: its operands, which may be changed; y: its results,
- * null at first. */
+/* The same with something else recorded for each equation e of g. x: its operands, which may be changed; y: its
+ * results, null at first. */
 typedef void (*tow__recorder)(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                               const void *user);
 void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
                     tow_value *out);
-/* What the scope of an equation in the body of a loop is called where the body stands for iterations number, number + every, ...
- * or, if `every` is 0, for that one alone. around: the scope of the loop, "" for none. In memory of the trace; `scope` itself: it is
- * of no iteration and stays. NULL: out of memory, reported. */
+/* The name of the scope of an equation in the body of a loop where the body stands for iterations number, number +
+ * every, ...
+ * or, if `every` is 0, for that one alone. around: the scope of the loop, "" for none. In memory of the trace; `scope`
+ * itself: it is of no iteration and stays. NULL: out of memory, reported. */
 typedef const char *(*tow__iteration_scope)(tow_trace *t, const char *scope, const char *around, int64_t number,
                                             int64_t every);
 /* Scopes of loops whose bodies are recorded more than once are called so from here on; NULL, at first: they stay. */
 void tow__set_iteration_scope(tow_trace *t, tow__iteration_scope rename);
 tow__iteration_scope tow__get_iteration_scope(const tow_trace *t);
-/* As tow__inline, of the body g of a loop that is recorded more than once, with the scopes, in nested graphs, too, of iterations
- * number, number + every, ... or, if `every` is 0, of that one. */
+/* As tow__inline, of the body g of a loop that is recorded more than once, with the scopes, in nested graphs, too, of
+ * iterations number, number + every, ... or, if `every` is 0, of that one. */
 void tow__inline_iteration(tow_trace *t, const tow_graph *g, int64_t number, int64_t every, const tow_value *in,
                            tow_value *out);
 /* Re-binds one equation on new operands. */
@@ -213,8 +219,8 @@ tow_graph *tow__graph_share(const tow_graph *g);
 /* Does anything happen besides the results: is the equation, or one that its regions run, kept, once, in its place? */
 bool tow__has_effect(const tow__equation *e);
 bool tow__any_effect(const tow__equation *equations, uint32_t n);
-/* The graph without what is there for its effects alone, for what repeats work. An equation with an effect and results is an
- * error. */
+/* The graph without what is there for its effects alone, for what repeats work. An equation with an effect and results
+ * is an error. */
 tow_status tow__without_effects(const tow_graph *g, tow_graph **result);
 /* The parameters of a region over such bodies, and the end of their references, also after an error. */
 tow_status tow__own_without_effects(tow_trace *t, const tow__equation *e, void **params);

@@ -46,7 +46,8 @@ typedef struct tow__fori_params { /* fori: operands count i32[], consts, carry; 
     int64_t max_iterations;       /* count is at most this */
 } tow__fori_params;
 /* Operands of a call with a custom rule: outer values that its functions use (captured), inputs that are not
- * differentiated (fixed), all other inputs. Those of the last group that are floats have tangents; so have float results. */
+ * differentiated (fixed), all other inputs. Those of the last group that are floats have tangents; so have float
+ * results. */
 typedef struct tow__custom_jvp_params { /* custom_jvp */
     const char *name;
     int64_t captured, fixed; /* how many */

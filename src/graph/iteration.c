@@ -1,8 +1,8 @@
-/* Bodies of loops that are recorded more than once: each copy says in its scopes which iterations it is of. What scopes of iterations
- * are called is for those to say who gave them (tow__set_iteration_scope). */
+/* Bodies of loops that are recorded more than once: each copy says in its scopes which iterations it is of. The callers
+ * of tow__set_iteration_scope say how scopes of iterations are called. */
 #include "src/graph/builder.h"
 
-/* What the body stands for. */
+/* The iterations that the body stands for. */
 typedef struct iteration {
     tow__iteration_scope rename;
     const char *around;

@@ -15,7 +15,7 @@ static void *pointer_in(const void *params, const tow__param *p)
     return pointer;
 }
 
-/* Where the nested graphs of a field are, and how many there are: none of a field of another kind. */
+/* The place of the nested graphs of a field, and their number: none of a field of another kind. */
 static tow_graph **graphs_in(const void *params, const tow__param *p, uint32_t *n)
 {
     union {

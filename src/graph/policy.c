@@ -1,4 +1,5 @@
-/* Policies: deciding and comparing. Checking and copying are in policy_names.c, the textual form is in policy_text.c. */
+/* Policies: deciding and comparing. Checking and copying are in policy_names.c, the textual form is in
+ * policy_text.c. */
 #include "src/graph/policy.h"
 
 #include "src/base/hash.h"

@@ -35,11 +35,11 @@ typedef struct tow__named_policies {
     tow__vector list; /* tow__named_policy, by the number of its text */
 } tow__named_policies;
 
-/* Whether somebody may write a remat with this policy around this body: a policy of at most TOW__DEEPEST_POLICY levels,
- * of kinds that exist, that has the fields of its kind only. If it refers to names, it and those of the body are added to
- * what the trace knows. Regions that passes make are not asked. policy NULL is fine. at: in a text, or 0. */
+/* True if somebody may write a remat with this policy around this body: a policy of at most TOW__DEEPEST_POLICY levels,
+ * of kinds that exist, that has the fields of its kind only. If it refers to names, it and those of the body are added
+ * to what the trace knows. Regions that passes make are not asked. policy NULL is fine. at: in a text, or 0. */
 tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_graph *body, size_t at);
-/* Whether each name that a policy refers to is that of a value in one of its regions. *wrong: the policy otherwise. */
+/* True if each name that a policy refers to is that of a value in one of its regions. *wrong: the policy otherwise. */
 tow_status tow__policy_check_names(tow_context *ctx, const tow__named_policies *policies,
                                    const tow__named_policy **wrong);
 void tow__named_policies_free(tow__named_policies *policies, tow_context *ctx);
@@ -47,7 +47,7 @@ void tow__named_policies_free(tow__named_policies *policies, tow_context *ctx);
 bool tow__policy_fits(const tow_policy *policy, int levels);
 /* True if its kind and those of the policies in it are of tow_policy_kind. It fits. */
 bool tow__policy_kinds_exist(const tow_policy *policy);
-/* Whether the textual form has the checkpoint name as it is; others stand in quotes. */
+/* True if the textual form has the checkpoint name as it is; others stand in quotes. */
 bool tow__policy_name_is_word(const char *name);
 
 /* The verdict of `policy` (NULL: nothing_saveable) on equation e of g. */

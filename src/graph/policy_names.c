@@ -134,7 +134,7 @@ static tow__named_policy *add_policy(tow_trace *t, const tow_policy *policy, con
     return NULL;
 }
 
-/* What the trace knows of the policy, from now on. NULL: out of memory. */
+/* The knowledge of the trace about the policy, from now on. NULL: out of memory. */
 static tow__named_policy *known_policy(tow_trace *t, const tow_policy *policy, size_t at)
 {
     const tow__named_policies *known = tow__trace_policies(t);

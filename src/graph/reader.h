@@ -55,7 +55,7 @@ void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void 
 
 /* ---- parse.c --------------------------------------------------------------------------------------------------- */
 bool tow__read_nested(tow__reader *r, tow_graph **graph);
-/* How many letters must be changed, added or removed to make w the candidate; for hints. */
+/* The number of letters that must be changed, added or removed to make w the candidate; for hints. */
 size_t tow__word_distance(tow__word w, const char *candidate);
 
 #endif

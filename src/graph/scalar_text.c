@@ -33,7 +33,7 @@ uint32_t tow__name_after(uint32_t last)
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* How a float type is represented. */
+/* The representation of a float type. */
 typedef struct format {
     uint64_t exponent, fraction, nan; /* bits of infinity; of the fraction; of the usual NaN */
     size_t size;

@@ -8,8 +8,8 @@
  * The first error sticks: its status and text stay in the trace, operations do nothing from then on, and whoever ends
  * the trace gets them through the context.
  *
- * Values and callers may keep a trace that has ended. So what they point to stays where it is as long as the context, and
- * says that it has ended, until a later trace takes its place with a serial that no value has. */
+ * Values and callers may keep a trace that has ended. So what they point to stays where it is as long as the context,
+ * and says that it has ended, until a later trace takes its place with a serial that no value has. */
 #include <stdio.h>
 
 #include "src/graph/builder.h"
@@ -19,7 +19,7 @@ typedef struct value_place {
     uint32_t depth, serial, var;
 } value_place;
 
-/* What is being recorded. */
+/* A recording. */
 typedef struct recording {
     tow__arena arena;
     tow__vector builders; /* tow__builder, innermost last */
@@ -39,7 +39,7 @@ typedef struct recording {
     char error[sizeof((tow_context *)0)->error];
 } recording;
 
-/* What values point to. */
+/* The object that values point to. */
 struct tow_trace {
     tow_context *ctx;
     recording *now;  /* NULL: it has ended */
@@ -298,7 +298,7 @@ static tow_value new_value(tow_trace *t, uint32_t depth, uint32_t var, const cha
     return (tow_value){.trace = t, .here = here, .id = t->now->values.count - 1, .serial = t->serial};
 }
 
-/* Where a value lives, or NULL if its builder is gone. */
+/* The builder in which a value lives, or NULL if its builder is gone. */
 static const value_place *place_of(const tow_trace *t, uint32_t id)
 {
     if (id >= t->now->values.count) return NULL;
@@ -356,7 +356,7 @@ static bool capture_once(tow_trace *t, uint32_t depth, uint32_t *id)
     return true;
 }
 
-/* Where the value v is in the trace t; NULL after an error or for the null value. */
+/* The place of the value v in the trace t; NULL after an error or for the null value. */
 static const value_place *find_value(tow_trace *t, tow_value v)
 {
     const char *why = NULL;

@@ -4,7 +4,7 @@
  * directory is synced. The temporary file "NAME.16 hexadecimal digits.tmp" is created under a random name that must be
  * free, so nobody can put a file or a link in its place. Its writer holds a lock on it until it has been renamed. A
  * process that was killed leaves a temporary file without a lock: the next writer of the same path removes it. A locked
- * one means that another writer is at work. Where locks do not exist, temporary files of others are left alone.
+ * one means that another writer is at work. On systems without locks, temporary files of others are left alone.
  * Devices and pipes cannot be replaced and are written directly. */
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,7 +35,8 @@ static size_t directory_length(const char *path)
 
 static const char *file_name(const tow__output_file *file) { return file->target + directory_length(file->target); }
 
-/* What temporary files begin with: the name, or of a very long one as much as leaves room for the suffix. */
+/* The beginning of the names of temporary files: the name, or of a very long one as much as leaves room for the
+ * suffix. */
 static int stem_length(const tow__output_file *file)
 {
     size_t length = strlen(file_name(file));
@@ -122,7 +123,7 @@ static tow_status cannot_create(const tow__output_file *file, int error)
                      file->directory, strerror(error));
 }
 
-/* Where an old version exists, only its owner may read the new one until it gets the permissions of the old one. */
+/* If an old version exists, only its owner may read the new one until it gets the permissions of the old one. */
 static tow_status create_temporary(tow__output_file *file)
 {
     const tow__file_calls *calls = tow__calls(file->ctx);
@@ -214,7 +215,7 @@ tow_status tow__output_write(tow__output_file *file, const void *data, size_t co
     return TOW_OK;
 }
 
-/* The new version gets owner, group and permissions of the old one. Where its group cannot be kept, nobody else gets
+/* The new version gets owner, group and permissions of the old one. If its group cannot be kept, nobody else gets
  * what the old group was allowed. */
 static tow_status keep_permissions(const tow__output_file *file)
 {
@@ -237,7 +238,8 @@ static tow_status keep_permissions(const tow__output_file *file)
                      strerror(errno));
 }
 
-/* After this the rename survives a power cut. Some file systems cannot sync directories; they order renames themselves. */
+/* After this the rename survives a power cut. Some file systems cannot sync directories; they order renames
+ * themselves. */
 static tow_status sync_directory(const tow__output_file *file)
 {
     const tow__file_calls *calls = tow__calls(file->ctx);
@@ -289,7 +291,8 @@ void tow__output_close(tow__output_file *file)
     if (!file->ctx) return;
     const tow__file_calls *calls = tow__calls(file->ctx);
     int result;
-    /* removed before the lock goes, while nobody takes it for a left-over; closing reports nothing that fsync did not */
+    /* removed before the lock goes, while nobody takes it for a left-over; closing reports nothing that fsync did
+     * not */
     if (file->temporary) TOW__RETRY(result, calls->unlink(file->temporary));
     if (file->fd >= 0) calls->close(file->fd);
     tow__arena_free(&file->memory);

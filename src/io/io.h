@@ -25,8 +25,8 @@ typedef struct tow__input_file {
 tow_status tow__input_open(tow_context *ctx, const char *path, tow__input_file *file);
 /* Reads exactly `count` bytes at `offset`. Errors: TOW_IO_ERROR with the system's text, or if the file is shorter. */
 tow_status tow__input_read(const tow__input_file *file, uint64_t offset, void *data, size_t count);
-/* The whole file, which must not be empty, as an array of bytes that outlives the open file. What is written to it stays
- * in memory. */
+/* The whole file, which must not be empty, as an array of bytes that outlives the open file. Bytes that are written to
+ * the array stay in memory. */
 tow_status tow__input_map(const tow__input_file *file, tow_array **array);
 void tow__input_close(tow__input_file *file);
 
@@ -38,8 +38,8 @@ typedef enum tow__format {
 enum {
     TOW__KIND_BYTES = 24 /* of a file tell its kind */
 };
-/* What a file with these first bytes is, if it is known and not of the format, and what to do with it: "a .npy file, which
- * tow_npy_read reads". Otherwise NULL. */
+/* Says what a file with these first bytes is, if it is known and not of the format, and what to do with it: "a .npy
+ * file, which tow_npy_read reads". Otherwise NULL. */
 const char *tow__other_kind(const void *first, size_t n, tow__format format);
 /* TOW_BAD_FORMAT if the file is known to be of another format. `expected`: "a safetensors file". */
 tow_status tow__input_check_kind(const tow__input_file *file, tow__format format, const char *expected);
@@ -62,8 +62,8 @@ typedef struct tow__output_file {
  * is at work is an error. */
 tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file *file);
 tow_status tow__output_write(tow__output_file *file, const void *data, size_t count);
-/* Gives the temporary file the permissions of the old version and syncs it. Committing does so, too; a writer of several
- * files calls this for all of them first, so that their renames follow one another at once. */
+/* Gives the temporary file the permissions of the old version and syncs it. Committing does so, too; a writer of
+ * several files calls this for all of them first, so that their renames follow one another at once. */
 tow_status tow__output_sync(tow__output_file *file);
 /* Gives the temporary file the permissions of the old version, syncs it, renames it to `path` and syncs the directory.
  * After an error of the last step the new version is in place, but a power cut may undo it. */
@@ -78,7 +78,7 @@ bool tow__valid_bools(const void *data, size_t count);
 
 /* Integers of 16 bits to i32, in place: from the end, as each takes the place of two. */
 void tow__widen_16_bits(void *data, size_t count, bool is_signed);
-/* What readers convert on request (convert.c): everything to floats, integers and booleans to integers. */
+/* The conversions that readers make on request (convert.c): everything to floats, integers and booleans to integers. */
 bool tow__file_converts(tow_dtype from, tow_dtype to);
 /* Converts n elements, each rounded at most once. Returns the index of the first integer that does not fit, or -1. */
 int64_t tow__file_convert(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n);

@@ -1,4 +1,5 @@
-/* Tokens of JSON (RFC 8259). Resolving escapes never makes a string longer, so strings are resolved where they stand. */
+/* Tokens of JSON (RFC 8259). Resolving escapes never makes a string longer, so strings are resolved where they
+ * stand. */
 #include "src/io/json.h"
 
 #include <stdio.h>

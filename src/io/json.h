@@ -1,5 +1,5 @@
-/* JSON as the headers and indices of safetensors files have it: read token by token from a text in memory, which is changed in
- * place, so that reading allocates nothing; and strings to write. */
+/* JSON as the headers and indices of safetensors files have it: read token by token from a text in memory, which is
+ * changed in place, so that reading allocates nothing; and strings to write. */
 #ifndef TOW_SRC_IO_JSON_H
 #define TOW_SRC_IO_JSON_H
 

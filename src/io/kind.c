@@ -1,4 +1,5 @@
-/* What a file is by its first bytes, for messages to those who give a file of one format to the reader of another. */
+/* Tells what a file is by its first bytes, for messages to those who give a file of one format to the reader of
+ * another. */
 #include "src/io/io.h"
 
 typedef struct file_kind {

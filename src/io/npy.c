@@ -11,7 +11,7 @@ enum {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Where the elements of a file go: `at` is the offset of the next one in row-major order. */
+/* The destination of the elements of a file: `at` is the offset of the next one in row-major order. */
 typedef struct walk {
     tow_type type;
     bool fortran;
@@ -119,8 +119,8 @@ done:
     return status;
 }
 
-/* dtype < 0: that of the file. A mapping is of use unless the data must be converted, are not aligned for their type, or
- * are booleans, which were not 0 or 1 any more if others changed the file. */
+/* dtype < 0: that of the file. A mapping is of use unless the data must be converted, are not aligned for their type,
+ * or are booleans, which were not 0 or 1 any more if others changed the file. */
 static tow_status load(tow_context *context, const char *path, int dtype, bool map, tow_array **array)
 {
     tow__input_file file;

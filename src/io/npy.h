@@ -1,4 +1,4 @@
-/* What a .npy file says of its array, in a file of its own or in an archive. */
+/* The header of a .npy file, in a file of its own or in an archive. */
 #ifndef TOW_SRC_IO_NPY_H
 #define TOW_SRC_IO_NPY_H
 

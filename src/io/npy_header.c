@@ -1,8 +1,8 @@
 /* The header of .npy files: magic, version, length, and a Python dictionary as text.
  *
- * The dictionary is {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } with keys in any order. The reader takes
- * exactly this grammar and nothing else of Python. Nothing is allocated from a shape before it agrees with the bytes that
- * are there. */
+ * The dictionary is {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } with keys in any order. The reader
+ * takes exactly this grammar and nothing else of Python. Nothing is allocated from a shape before it agrees with the
+ * bytes that are there. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -15,7 +15,8 @@ enum {
 };
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-/* NumPy's names behind the byte order. NumPy has no bf16: arrays of ml_dtypes.bfloat16 are saved as "void" of 2 bytes. */
+/* NumPy's names behind the byte order. NumPy has no bf16: arrays of ml_dtypes.bfloat16 are saved as "void" of 2
+ * bytes. */
 static const char *const names[TOW_DTYPE_COUNT] = {
     [TOW_F32] = "f4", [TOW_F64] = "f8", [TOW_I32] = "i4", [TOW_U32] = "u4", [TOW_BOOL] = "b1", [TOW_BF16] = "V2",
     [TOW_F16] = "f2", [TOW_I8] = "i1",  [TOW_U8] = "u1",  [TOW_I64] = "i8", [TOW_U64] = "u8",

@@ -1,9 +1,9 @@
 /* safetensors: u64 header length, JSON header {name: {dtype, shape, data_offsets: [begin, end)}}, data.
  *
  * Offsets count from the end of the header. A file is accepted only if the tensors cover the data exactly: no gap, no
- * overlap, nothing behind them. The header is checked as a whole before any data are read. What a hostile file can make
- * the reader allocate for its header is at most seven times the header's length: the text, one entry for as many tensors
- * as it has room to describe (2.6), and a growing list of the checksums in it (3.2). */
+ * overlap, nothing behind them. The header is checked as a whole before any data are read. The memory that a hostile
+ * file can make the reader allocate for its header is at most seven times the header's length: the text, one entry for
+ * as many tensors as it has room to describe (2.6), and a growing list of the checksums in it (3.2). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ enum {
     SHORTEST_ENTRY = sizeof "\"\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}" - 1
 };
 
-/* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. Tensors of these can be in a file, but not be
- * asked for. Integers of 16 bits become i32. */
+/* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. Tensors of these can be in a file, but not
+ * be asked for. Integers of 16 bits become i32. */
 typedef struct dtype_name {
     const char *name;
     int tow;

@@ -1,6 +1,6 @@
-/* Indices of safetensors files, as "model.safetensors.index.json": an object whose "weight_map" says for each name which
- * file beside the index holds that tensor. What else is in the object is skipped. Where several files hold a name, the
- * index decides. Each header is read into a set of its own, of which the index takes what it wants. */
+/* Indices of safetensors files, as "model.safetensors.index.json": an object whose "weight_map" says for each name
+ * which file beside the index holds that tensor. Other members of the object are skipped. If several files hold a name,
+ * the index decides. Each header is read into a set of its own, of which the index takes what it wants. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

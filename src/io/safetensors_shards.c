@@ -131,7 +131,8 @@ done:
     return status;
 }
 
-/* ---- what an earlier writing left ---------------------------------------------------------------------------------- */
+/* ---- what an earlier writing left
+ * ---------------------------------------------------------------------------------- */
 
 static tow_status remove_file(const shards *s, const char *path)
 {
@@ -179,7 +180,8 @@ done:
     return status;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------------------------------------------- */
 
 static tow_status begin(shards *s, const char *path, const tow_tensors *t, tow__tensor_data data)
 {

@@ -1,5 +1,5 @@
-/* Writing safetensors: the header as text, with the checksums of all data, then the data. The data of one tensor at a time
- * are asked for: first for its checksum, then to be written, so that a set may be larger than memory. */
+/* Writing safetensors: the header as text, with the checksums of all data, then the data. The data of one tensor at a
+ * time are asked for: first for its checksum, then to be written, so that a set may be larger than memory. */
 #include <inttypes.h>
 
 #include "src/base/xxh3.h"

@@ -1,11 +1,10 @@
-/* What a set of tensors is inside of the library: also what the headers of files say while the data are still in the
- * files. */
+/* The inside of a set of tensors: it also holds what the headers of files say while the data are still in the files. */
 #ifndef TOW_SRC_IO_TENSORS_H
 #define TOW_SRC_IO_TENSORS_H
 
 #include "src/io/io.h"
 
-/* How a file stores the elements of a tensor. */
+/* The forms in which a file stores the elements of a tensor. */
 enum {
     TOW__STORED_PLAIN,
     TOW__STORED_I16, /* the type is i32 */
@@ -19,8 +18,8 @@ typedef struct tow__tensor {
     uint32_t file;     /* this one of the set (UINT32_MAX: never in one), */
     bool has_checksum; /* which says what it must be; */
     uint64_t offset;   /* from this byte on */
-    /* Of a tensor that Tow cannot read, whose type has rank -1: what it is, "F8_E4M3", or, where it has no file, the whole
-     * message for those who ask for it. NULL: Tow reads it. */
+    /* Of a tensor that Tow cannot read, whose type has rank -1: what it is, "F8_E4M3", or, where it has no file, the
+     * whole message for those who ask for it. NULL: Tow reads it. */
     const char *foreign;
     int stored; /* one of the above */
     union {
@@ -41,8 +40,8 @@ typedef struct tow__metadata {
     const char *key, *value;
 } tow__metadata;
 
-/* Tensors are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a power
- * of two and at least twice the number of entries, so every probe ends. */
+/* Tensors are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a
+ * power of two and at least twice the number of entries, so every probe ends. */
 struct tow_tensors {
     tow_context *ctx;
     tow__arena strings; /* names and metadata */
@@ -81,12 +80,12 @@ tow_status tow__tensors_load(const tow_tensors *tensors, size_t index);
 /* "F32". */
 const char *tow__safetensors_dtype(tow_dtype dtype);
 
-/* Checksums are metadata of 16 hexadecimal digits. With the key "tow.xxh3/NAME": XXH3 (64 bits, no seed) of the bytes of
- * that tensor. With the key "tow.xxh3": of the header, whatever the order of its entries and its spaces, the sum of what
- * the functions below give for all tensors and for all metadata but checksums. A file has all of them or none. */
+/* Checksums are metadata of 16 hexadecimal digits. With the key "tow.xxh3/NAME": XXH3 (64 bits, no seed) of the bytes
+ * of that tensor. With the key "tow.xxh3": of the header, whatever the order of its entries and its spaces, the sum of
+ * what the functions below give for all tensors and for all metadata but checksums. A file has all of them or none. */
 extern const char tow__checksum_key[];
-/* Metadata of one file of several: 16 hexadecimal digits that depend on the names, types and data of all of them, so that a
- * reader finds files of two sets that a killed writer left side by side. */
+/* Metadata of one file of several: 16 hexadecimal digits that depend on the names, types and data of all of them, so
+ * that a reader finds files of two sets that a killed writer left side by side. */
 extern const char tow__set_key[];
 /* True for the key of a checksum. Sets *name to the tensor's, or to NULL. */
 bool tow__is_checksum_key(const char *key, const char **name);
@@ -100,16 +99,16 @@ tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors
 tow_status tow__safetensors_read_header(tow_tensors *tensors);
 /* Opens the files that the index, which is file 0 of the set, names, and adds what their headers say. */
 tow_status tow__safetensors_read_index(tow_tensors *tensors);
-/* Copies one tensor to `data` as `dtype`, to which its own converts, from its array or from the file, and compares it with
- * its checksum. Allocates nothing. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_TYPE_MISMATCH for integers that do not fit,
- * with path and name. */
+/* Copies one tensor to `data` as `dtype`, to which its own converts, from its array or from the file, and compares it
+ * with its checksum. Allocates nothing. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_TYPE_MISMATCH for integers that do
+ * not fit, with path and name. */
 tow_status tow__tensors_copy(const tow_tensors *tensors, size_t index, tow_dtype dtype, void *data);
 /* Finds what would make that fail, but for errors of the system, without a place for the data. */
 tow_status tow__tensors_check(const tow_tensors *tensors, size_t index, tow_dtype dtype);
 
 /* ---- writing safetensors ----------------------------------------------------------------------------------------- */
 
-/* Where a writer gets the data of tensor `index` of a set from. They are valid until the next call. */
+/* The source from which a writer gets the data of tensor `index` of a set. They are valid until the next call. */
 typedef struct tow__tensor_data {
     tow_status (*get)(void *user, size_t index, const void **data);
     void *user;

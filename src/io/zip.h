@@ -23,8 +23,8 @@ typedef struct tow__zip {
     size_t directory_size;
 } tow__zip;
 
-/* Reads and checks the directory of an archive and the local headers of its members, which must agree with it. On an error
- * nothing is held. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED, TOW_OUT_OF_MEMORY. */
+/* Reads and checks the directory of an archive and the local headers of its members, which must agree with it. On an
+ * error nothing is held. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED, TOW_OUT_OF_MEMORY. */
 tow_status tow__zip_open(const tow__input_file *file, tow__zip *zip);
 void tow__zip_close(tow__zip *zip);
 

@@ -2,10 +2,10 @@
  *
  *   [local header, data] [local header, data] ... directory [end64, locator] end
  *
- * Nothing is believed: what the directory says must be within the file, its members must fill it, members do not take more
- * bytes together than the file has, what they inflate to is at most 1,032 times as long, as deflate cannot do more, and the
- * local headers say the same names and methods. No checksum covers the two headers of a member, so a flipped bit in a name
- * shows in this comparison alone. */
+ * Nothing is believed: what the directory says must be within the file, its members must fill it, members do not take
+ * more bytes together than the file has, what they inflate to is at most 1,032 times as long, as deflate cannot do
+ * more, and the local headers say the same names and methods. No checksum covers the two headers of a member, so a
+ * flipped bit in a name shows in this comparison alone. */
 #include "src/io/zip.h"
 
 #include <inttypes.h>
@@ -80,7 +80,8 @@ done:
     return status;
 }
 
-/* Sizes of 64 bits stand in the extra field, in this order, for those numbers that are all ones. False if they do not. */
+/* Sizes of 64 bits stand in the extra field, in this order, for those numbers that are all ones. False if they do
+ * not. */
 static bool read_extra64(const unsigned char *extra, size_t length, size_t n, uint64_t *const *values)
 {
     for (size_t at = 0; at + 4 <= length;) {

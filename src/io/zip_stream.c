@@ -61,7 +61,7 @@ done:
     return status;
 }
 
-/* What is left of the stream: its end, and no byte. */
+/* The rest of the stream: its end, and no byte. */
 static tow_status inflate_end(tow__zip_stream *s)
 {
     tow_status status = TOW_OK;

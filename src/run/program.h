@@ -6,8 +6,8 @@
  *                            code of the body            once for each thread that runs iterations side by side
  *
  * All buffers of a call lie in the arena, in constants, or in memory that moves: the caller's arrays, rows and carries
- * of loops. What moves is addressed through a base. A base knows the pointers that depend on it (its relocations), so
- * moving it is a few stores, and running needs no lookups:
+ * of loops. Memory that moves is addressed through a base. A base knows the pointers that depend on it (its
+ * relocations), so moving it is a few stores, and running needs no lookups:
  *
  *   xs row     base moved by one row per iteration          (read in place)
  *   carry      bases `in` and `out`: see tow__carry_storage
@@ -38,8 +38,8 @@ typedef struct tow__base {
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-/* How the iterations of a loop run. Where threads run them side by side, each has code for the body with an arena of
- * its own. */
+/* The ways in which the iterations of a loop run. If threads run them side by side, each has code for the body with an
+ * arena of its own. */
 typedef enum tow__schedule {
     TOW__SEQUENTIAL,          /* one after the other; all threads share the work on each instruction */
     TOW__PARALLEL_ITERATIONS, /* a scan without carries: threads take iterations */
@@ -54,7 +54,7 @@ static inline bool tow__is_parallel(tow__schedule schedule)
     return schedule == TOW__PARALLEL_ITERATIONS || schedule == TOW__PARALLEL_TILES;
 }
 
-/* Where a carry lies between iterations. The last iteration writes the result of the loop. */
+/* The place of a carry between iterations. The last iteration writes the result of the loop. */
 typedef enum tow__carry_storage {
     TOW__CARRY_IN_PLACE,   /* in the result: each iteration overwrites the value that it has read */
     TOW__CARRY_ALTERNATES, /* in the result and in a spare buffer in turn: the old value is read after the new one is
@@ -149,8 +149,8 @@ typedef struct tow__executable {
     uint32_t arena_base;            /* moves the arena of a shared arena */
     bool flush_subnormals;
     tow_status failure; /* of a host function, which ends the run */
-    /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave: from
-     * there on the run goes to its end. */
+    /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave:
+     * from there on the run goes to its end. */
     uint32_t first_lasting;
     tow__cancellation cancellation;
     tow__recording *recording; /* of runs (record.h), or NULL */

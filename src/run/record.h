@@ -12,7 +12,7 @@ typedef struct tow__event {
     double start, end;
 } tow__event;
 
-/* What one thread did. A full lane counts what it drops. */
+/* The record of one thread. A full lane counts what it drops. */
 typedef struct tow__lane {
     tow__event *events;
     size_t n, capacity, dropped;

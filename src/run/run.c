@@ -48,7 +48,7 @@ static void copy_initial_value(const tow__executable *x, const tow__executable_l
     x->copy->run(&call);
 }
 
-/* Where the carry is as it enters iteration i. */
+/* The place of the carry as it enters iteration i. */
 static inline char *entering_value(const tow__executable_loop *loop, const tow__executable_carry *c, int64_t i)
 {
     return i == 0 && !c->copies ? c->init : carry_buffer(loop, c, i - 1);
@@ -113,7 +113,7 @@ static inline void begin_iteration(const tow__executable *x, const tow__executab
     for (uint32_t j = 0; j < loop->n_carry; j++) move_carry(x, loop, &loop->carry[j], i, block, thread);
 }
 
-/* What the threads of a parallel loop share. */
+/* Shared by the threads of a parallel loop. */
 typedef struct parallel_run {
     tow__executable *x;
     const tow__executable_loop *loop;

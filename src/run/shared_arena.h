@@ -3,8 +3,8 @@
  *   shared arena ── memory ◄── bound ── program A       A has run last, so its calls point into `memory`
  *                       ◄── ....──── program B       bound to older memory, or to none: moves when it runs
  *
- * Nothing lives in an arena between runs, so programs may overwrite each other's, and memory that has become too small is
- * replaced. A program notices when it runs, and moves the base of its arena: some stores, no memory is taken. */
+ * Nothing lives in an arena between runs, so programs may overwrite each other's, and memory that has become too small
+ * is replaced. A program notices when it runs, and moves the base of its arena: some stores, no memory is taken. */
 #ifndef TOW_SRC_RUN_SHARED_ARENA_H
 #define TOW_SRC_RUN_SHARED_ARENA_H
 
@@ -21,8 +21,8 @@ struct tow_shared_arena {
 
 /* One reference more; NULL stays NULL. */
 tow_shared_arena *tow__shared_arena_retain(tow_shared_arena *arena);
-/* Sees to it that there are so many bytes. Errors: TOW_OUT_OF_MEMORY; TOW_INVALID_ARGUMENT while a program runs in it. The
- * memory is as before then. */
+/* Sees to it that there are so many bytes. Errors: TOW_OUT_OF_MEMORY; TOW_INVALID_ARGUMENT while a program runs in it.
+ * The memory is as before then. */
 tow_status tow__shared_arena_reserve(tow_shared_arena *arena, size_t bytes);
 
 /* The program that runs in it from here on is alone: false if there is one already. */

@@ -1,4 +1,4 @@
-/* What is done around the tokens of a text: they are cut to a length, tokens of a template are put around them, and others
+/* The steps around the tokens of a text: they are cut to a length, tokens of a template are put around them, and others
  * are added to reach a length. */
 #include <inttypes.h>
 
@@ -25,7 +25,8 @@ static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
     return TOW_OK;
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------------ */
+/* ---- cutting
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* The longer one loses tokens first; then both have half of them, the longer one also the odd one. */
 static void cut_longest(size_t most, size_t *first, size_t *second)
@@ -43,7 +44,7 @@ static void cut_longest(size_t most, size_t *first, size_t *second)
     }
 }
 
-/* How many tokens of the texts stay, if there are `most`. */
+/* The numbers of tokens of the texts that stay, if there are `most`. */
 static tow_status cut(const tow_tokenizer *t, const tow_encode_options *o, size_t most, size_t counts[2])
 {
     const size_t all = counts[0] + counts[1];
@@ -66,7 +67,8 @@ static tow_status cut(const tow_tokenizer *t, const tow_encode_options *o, size_
     return TOW_OK;
 }
 
-/* ---- the template ------------------------------------------------------------------------------------------------- */
+/* ---- the template
+ * ------------------------------------------------------------------------------------------------- */
 
 /* A piece of the work: the texts, and, if they are cut, their tokens. */
 typedef struct around {
@@ -132,7 +134,8 @@ done:
     return status;
 }
 
-/* ---- padding ------------------------------------------------------------------------------------------------------- */
+/* ---- padding
+ * ------------------------------------------------------------------------------------------------------- */
 
 static tow_status pad(const tow_encode_options *o, tow_encoding *e)
 {
@@ -155,7 +158,8 @@ done:
     return status;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------------------------------------------- */
 
 static tow_status check_options(const tow_tokenizer *t, const tow_encode_options *o)
 {

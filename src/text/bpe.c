@@ -1,5 +1,6 @@
-/* Byte-pair encoding: the pair of neighbours that was merged first in training becomes one symbol, the leftmost first among equals,
- * until there is none. (Sennrich et al., "Neural machine translation of rare words with subword units", 2016.)
+/* Byte-pair encoding: the pair of neighbours that was merged first in training becomes one symbol, the leftmost first
+ * among equals, until there is none. (Sennrich et al., "Neural machine translation of rare words with subword units",
+ * 2016.)
  *
  * Short words look through all pairs for each merge; long ones, which may be whole texts, have a queue: n log n. */
 #include <stdio.h>
@@ -287,8 +288,8 @@ static int32_t whole_word(const tow__bpe *b, const tow__vocabulary *v, const cha
     return tow__vocabulary_find_model(v, text, n);
 }
 
-/* The pieces of symbols, whose lengths count characters that stand for bytes. Bytes that no token stands for leave no gap, as in
- * the package, so that a piece may begin or end inside of such a character: then it has the whole byte. */
+/* The pieces of symbols, whose lengths count characters that stand for bytes. Bytes that no token stands for leave no
+ * gap, as in the package, so that a piece may begin or end inside of such a character: then it has the whole byte. */
 static void add_byte_pieces(const tow__bpe *b, size_t n, const char *word, tow__pieces *pieces)
 {
     size_t byte = 0, begin = 0, at = 0; /* the byte at `at`, whose character begins at `begin` */

@@ -129,7 +129,7 @@ static void put(writer *w, uint32_t c, int64_t change)
 }
 
 /* Of n characters in place of `old`, those that are too many are additions; behind the last one, those that are too few
- * are removed. Where there are none, that is the last one before. */
+ * are removed. If there are none, that is the last one before. */
 static void put_text(writer *w, const char *text, size_t length, int64_t old)
 {
     const int64_t n = count_characters(text, length);

@@ -170,7 +170,7 @@ static void add_replaced_regex(strings *to, const char *token, size_t length, to
     add(to, token + at, length - at);
 }
 
-/* How many times `content` stands at the beginning, or at the end, `most` at most. */
+/* The number of times that `content` stands at the beginning, or at the end, `most` at most. */
 static size_t repeats(const char *token, size_t length, const char *content, int64_t most, bool at_end)
 {
     const size_t n = strlen(content);
@@ -285,7 +285,8 @@ static void replace(strings *s, strings *with, bool *failed)
     *s = *with;
 }
 
-/* True if this text is that of a special token. An added token that is normalised counts by its normal form, as in the package. */
+/* True if this text is that of a special token. An added token that is normalised counts by its normal form, as in the
+ * package. */
 static bool is_special_text(const tow_tokenizer *t, const char *text, size_t length)
 {
     const int32_t id = tow__vocabulary_find(&t->vocabulary, text, length);

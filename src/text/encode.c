@@ -99,7 +99,7 @@ typedef struct encoder {
     const tow__text *text; /* that is cut now */
 } encoder;
 
-/* What the bytes begin to end of a text come from. */
+/* The bytes of the original from which the bytes begin to end of a text come. */
 static tow__source_span span_of(const encoder *x, const tow__text *text, size_t begin, size_t end)
 {
     if (text->spans) return (tow__source_span){text->spans[begin].begin, text->spans[end - 1].end};
@@ -288,8 +288,8 @@ static tow_status visit_raw(void *user, size_t begin, size_t end, int32_t id)
     return tow__added_split(&t->normalized, t->text.bytes, t->text.length, visit_normalized, x);
 }
 
-/* Spaces at the ends of a token are not in its offsets: as many characters of the text. A single space of the first token
- * may be one that was put before the text. */
+/* Spaces at the ends of a token are not in its offsets: as many characters of the text. A single space of the first
+ * token may be one that was put before the text. */
 static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *token, tow__margins margins, bool first)
 {
     uint32_t leading = margins.leading, trailing = margins.trailing, c;

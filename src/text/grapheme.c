@@ -27,7 +27,7 @@ enum {
     CONJUNCT = 3 << 4
 };
 
-/* What of a cluster so far decides whether it goes on. */
+/* The state of a cluster so far that decides whether it goes on. */
 typedef struct state {
     uint8_t before; /* the class of its last character */
     bool picture;   /* a picture, marks, and a joiner at the end (GB11) */

@@ -235,7 +235,7 @@ static bool find_file(tow_context *ctx, int directory, const char *base, const c
     return result == 0;
 }
 
-/* What tokenizer_config.json says about lower case; true if it says nothing. */
+/* Reads what tokenizer_config.json says about lower case; true if it says nothing. */
 static tow_status lowers(tow_context *ctx, const char *path, bool *lower)
 {
     file_text file;

@@ -119,7 +119,7 @@ static tow_status read_fields(tow__token_reader *r, const tow__node *node, const
     return status;
 }
 
-/* How many times as long a replacement is as what it replaces. */
+/* The length of a replacement as a multiple of the length of what it replaces. */
 static double growth(const char *from, const tow__regex *regex, const char *to)
 {
     const double factor = (double)strlen(to) / (double)(regex ? tow__regex_shortest(regex) : strlen(from));

@@ -1,5 +1,5 @@
 /* Regular expressions by PCRE2. Patterns are those of Oniguruma with Ruby's syntax: lines end at "\n" alone, ^ and $
- * are beginnings and ends of lines, and sets may contain sets. What differs is rewritten, or refused.
+ * are beginnings and ends of lines, and sets may contain sets. Constructs that differ are rewritten, or refused.
  *
  * Hostile patterns try exponentially many ways. Every item of a pattern that is tried is a step, and so is every byte
  * between where it is tried and where the item before was; there are as many as the length of the text allows. */

@@ -58,8 +58,8 @@ typedef struct tow__entry {
     uint32_t length;
     bool model; /* a token of the model; others are only found as added tokens */
     bool added, special;
-    const char *
-        decoded; /* what takes the token's place in decoded text: an added token as normalisation makes it; NULL: none */
+    /* what takes the token's place in decoded text: an added token as normalisation makes it; NULL: none */
+    const char *decoded;
 } tow__entry;
 
 /* Tokens by id, and ids by token. */
@@ -147,7 +147,7 @@ void tow__charsmap_apply(const tow__charsmap *map, const tow__text *from, tow__t
 void tow__normal_form(const tow__text *from, bool composed, bool compatible, tow__text *to);
 /* Takes `text` through all steps; `other` is a place to work. */
 void tow__normalize_text(const tow__normal *steps, int n, tow__text *text, tow__text *other);
-/* What became of it: TOW_OK, or a lack of memory, or a regular expression that took too many steps. */
+/* Returns what became of it: TOW_OK, or a lack of memory, or a regular expression that took too many steps. */
 tow_status tow__normalize_status(const tow__normal *steps, int n, const tow__text *text);
 
 /* ---- splitting (split.c, words.c) -------------------------------------------------------------------------------- */
@@ -289,7 +289,7 @@ typedef struct tow__added {
     bool single_word, lstrip, rstrip, normalized;
 } tow__added;
 
-/* Where an added token begins, and which. */
+/* The place where an added token begins, and its number. */
 typedef struct tow__added_place {
     uint32_t at, item;
 } tow__added_place;

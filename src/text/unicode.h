@@ -1,4 +1,5 @@
-/* What tokenizers must know of Unicode: UTF-8, classes of characters, lower case, decomposition and composition. */
+/* The knowledge of Unicode that tokenizers need: UTF-8, classes of characters, lower case, decomposition and
+ * composition. */
 #ifndef TOW_SRC_TEXT_UNICODE_H
 #define TOW_SRC_TEXT_UNICODE_H
 
@@ -6,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Classes of a code point, or'ed. Space, letter, number and word are those of regular expressions; the others those that BERT's
- * normaliser and splitter have. */
+/* Classes of a code point, or'ed. Space, letter, number and word are those of regular expressions; the others those
+ * that BERT's normaliser and splitter have. */
 enum {
     TOW__LETTER = 1 << 0,
     TOW__NUMBER = 1 << 1,

@@ -1,5 +1,5 @@
-/* WordPiece: the longest token that the word begins with, then the longest one with the prefix that the rest begins with, and so on;
- * a word of which a rest has no token is unknown as a whole. */
+/* WordPiece: the longest token that the word begins with, then the longest one with the prefix that the rest begins
+ * with, and so on; a word of which a rest has no token is unknown as a whole. */
 #include "src/text/tokenizer.h"
 
 static size_t count_characters(const char *word, size_t length)

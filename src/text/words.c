@@ -1,10 +1,12 @@
-/* The regular expressions by which GPT-2 and its successors split a text into words, by hand: at every place the first alternative
- * that matches takes as much as it can.
+/* The regular expressions by which GPT-2 and its successors split a text into words, by hand: at every place the first
+ * alternative that matches takes as much as it can.
  *
  *     GPT-2     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- *     tiktoken  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+ *     tiktoken  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+ *               ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *
- * There are variants of the second with other numbers of digits, and with \s*[\r\n], which matches what \s*[\r\n]+ does. */
+ * There are variants of the second with other numbers of digits, and with \s*[\r\n], which matches what \s*[\r\n]+
+ * does. */
 #include "src/text/tokenizer.h"
 
 static unsigned classes_at(const char *text, size_t at, size_t *next)

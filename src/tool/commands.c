@@ -131,7 +131,7 @@ tow_status tool_show_graph(tool *t, const tow_graph *graph)
 
 tow_status tool_print(tool *t) { return tool_show_graph(t, t->graph); }
 
-/* What `write` makes of the program, in a file. */
+/* Writes what `write` makes of the program to a file. */
 static tow_status write_file(tool *t, const char *path, tow_status (*write)(const tow_program *program, FILE *file),
                              const tow_program *program)
 {

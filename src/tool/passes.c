@@ -1,4 +1,4 @@
-/* What the compiler does on its way: the list of passes, and the program after them. */
+/* Shows what the compiler does on its way: the list of passes, and the program after them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The subcommand plot: logs of trainings as a chart. Logs are files of JSON lines, as gpt --log writes them, files of TensorBoard
- * events, or directories of such files. */
+/* The subcommand plot: logs of trainings as a chart. Logs are files of JSON lines, as gpt --log writes them, files of
+ * TensorBoard events, or directories of such files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,8 @@ typedef struct tool_logs {
     tool_curve *curves;
 } tool_logs;
 
-/* Adds the curves of a log. Lines and records that make no sense are reported on standard error by their number, and left out. */
+/* Adds the curves of a log. Lines and records that make no sense are reported on standard error by their number, and
+ * left out. */
 tow_status tool_read_log(tool *t, const char *path, tool_logs *logs);
 void tool_free_logs(tool_logs *logs);
 

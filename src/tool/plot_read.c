@@ -144,7 +144,7 @@ static tow_status note(void *user, const tow_log_entry *entry)
     return add_point(s, entry->name, (double)entry->step, seconds, entry->value) ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-/* What stands before a record that is not whole is drawn. */
+/* Points before a record that is not whole are drawn. */
 static tow_status read_events(source *s)
 {
     const size_t before = s->logs->n_curves;

@@ -1,4 +1,5 @@
-/* The subcommand primitives: the table of all primitives, as docs/primitives.md has it. It is made from the descriptors. */
+/* The subcommand primitives: the table of all primitives, as docs/primitives.md has it. It is made from the
+ * descriptors. */
 #include <stdio.h>
 
 #include "src/graph/primitive.h"

@@ -142,7 +142,8 @@ static const struct argp_option argp_options[] = {
     {"log-y", KEY_LOG_Y, NULL, 0, "plot: a logarithmic scale", 2},
     {"title", KEY_TITLE, "TEXT", 0, "plot: a title above the chart", 2},
     {"mapping", KEY_MAPPING, "NAME|FILE", 0,
-     "convert-weights: rules of names and shapes: bert, gemma2, gpt2, llama, phi3, qwen3, or a file (tow/weights.h)", 2},
+     "convert-weights: rules of names and shapes: bert, gemma2, gpt2, llama, phi3, qwen3, or a file (tow/weights.h)",
+     2},
     {"reverse", KEY_REVERSE, NULL, 0, "convert-weights: from Tow's names to those of the other program", 2},
     {"axis", KEY_AXIS, "NAME=SIZE", 0, "convert-weights: the size of an axis of rules that shapes do not tell", 2},
     {"dtype", KEY_DTYPE, "TYPE", 0, "convert-weights: write floats as f32, f64, bf16 or f16", 2},
@@ -466,10 +467,12 @@ static tow_status read_wrt(tool *t, const char *text)
     return status;
 }
 
-/* ---- help ---------------------------------------------------------------------------------------------------------- */
+/* ---- help
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static const char about[] = "Checks, prints, runs, differentiates and batches graphs in textual form.\vCommands:";
-static const char exit_status[] = "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
+static const char exit_status[] =
+    "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
 
 /* For argp: the list of commands behind the options. */
 static char *list_commands(int key, const char *text, void *input)
