@@ -151,8 +151,8 @@ tested() {
                 if (/\*\//) head = 0
             }'
     } | while read -r test name how; do
-        own=$(dirname "${test#tests/*/}") first=${test#tests/*/}
-        first=${first%%/*}
+        own=${test#tests/*/} first=${test#tests/*/}
+        own=${own%/*} first=${first%%/*}
         found=
         set -f
         case $how:$name in
@@ -248,10 +248,10 @@ $away"
         ;;
     tests)
         found=$(tested)
-        for file in $(sources | grep '\.c$'); do
-            echo "$found" | grep -q "^$file " ||
-                fail "$file has no test; write one of its name, or name it in the head of the test that has it"
-        done
+        untested=$({ echo "$found" | sed -n 's/^\([^-].*\) .*/= \1/p'; sources | grep '\.c$'; } |
+            awk '$1 == "=" { tested[$2] = 1; next } !($1 in tested)')
+        [ -z "$untested" ] || fail "files without a test; write one of their name, or name them in the head of a test:
+$untested"
         nothing=$(echo "$found" | sed -n 's/^- //p')
         [ -z "$nothing" ] || fail "tests whose heads say that they test what is not there (test, name):
 $nothing"
