@@ -153,15 +153,20 @@ def compare(tow, peers):
 
 
 def merge(pieces):
-    """Runs of several measurements of one machine and one commit together, or ValueError that says what differs.
+    """Runs of several measurements of one machine together, or ValueError that says what differs.
 
-    pieces: (name, {"about": ..., "runs": ..., "errors": ...}). A command that failed in one piece and ran in another has run.
+    pieces: (name, {"about": ..., "runs": ..., "errors": ...}). Those with runs of Tow are of one commit. A command that failed in
+    one piece and ran in another has run.
     """
-    (first, whole), results, versions = pieces[0], {}, {}
+    results, versions = {}, {}
+    own = [(name, piece) for name, piece in pieces if piece["about"]["peak_isa"]]
+    for keys, compared in ((("cpu", "threads", "system"), pieces), (("commit",), own)):
+        for key in keys:
+            for name, piece in compared:
+                (first, expected), found = (compared[0][0], compared[0][1]["about"][key]), piece["about"][key]
+                if found != expected:
+                    raise ValueError(f"{key} is {expected!r} in {first} and {found!r} in {name}")
     for name, piece in pieces:
-        for key in ("cpu", "threads", "system", "commit"):
-            if piece["about"][key] != whole["about"][key]:
-                raise ValueError(f"{key} is {whole['about'][key]!r} in {first} and {piece['about'][key]!r} in {name}")
         for library, version in piece["about"]["versions"].items():
             if versions.setdefault(library, version) != version:
                 raise ValueError(f"{library} is {versions[library]} before {name} and {version} there")
@@ -170,7 +175,5 @@ def merge(pieces):
             results[command] = [*(earlier if isinstance(earlier, list) else []), *runs]
         for command, error in piece["errors"].items():
             results.setdefault(command, error)
-    own = [piece["about"] for _, piece in pieces if piece["about"]["peak_isa"]]
-    fastest = max(own, key=lambda about: about["peak_gflops"], default=whole["about"])
-    limits = {key: fastest[key] for key in ("peak_gflops", "peak_isa", "describe")}
-    return results, whole["about"] | limits | {"versions": versions}
+    abouts = [piece["about"] for _, piece in own or pieces]
+    return results, max(abouts, key=lambda about: about["peak_gflops"] or 0) | {"versions": versions}

@@ -157,6 +157,11 @@ class Merge(unittest.TestCase):
         self.assertEqual(results["torch"], "gone")
         self.assertEqual((about["versions"], about["peak_gflops"]), ({"jax": "1", "torch": "2"}, 110.0))
 
+    def test_peers_have_no_commit(self):
+        peers = self.piece({"jax": runs(2.0)}, commit="d", peak_isa=None, peak_gflops=None)
+        results, about = figures.merge([("x", peers), ("y", self.piece({"own": runs(1.0)}))])
+        self.assertEqual((sorted(results), about["commit"], about["peak_gflops"]), (["jax", "own"], "c", 100.0))
+
     def test_other_machines_commits_and_versions_are_refused(self):
         for about in ({"commit": "d"}, {"cpu": "b"}, {"threads": 1}, {"versions": {"jax": "2"}}):
             with self.assertRaisesRegex(ValueError, f"{next(iter(about.get('versions', about)))} is .* y"):
