@@ -243,7 +243,7 @@ static figures measure(const setting *set, tow__gemm *g)
     figures f = {.chosen = -1};
     bool unit = set->isa == TOW__GEMM_AUTO && tow__gemm_amx_usable();
     g->choice = &(tow__gemm_choice){.matrix_unit = unit, .set = (int)set->isa};
-    const tow__gemm_engine *rule = tow__gemm_choose(g);
+    const tow__gemm_engine *rule = tow__gemm_prepare(g, tow__gemm_choose(g));
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
     double spent = 0, limit = set->budget * set->n_engines;
@@ -252,6 +252,7 @@ static figures measure(const setting *set, tow__gemm *g)
             tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit, .set = (int)set->isa};
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
+            (void)tow__gemm_prepare(g, set->engines[e]);
             g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
             double t = time_once(g, set->engines[e], repetitions);
             spent += t * (double)repetitions;

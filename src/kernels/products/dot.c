@@ -225,6 +225,17 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     return job;
 }
 
+/* A job that is about to run, or as it would: an engine with the same bits may be faster on its very shape. Operands that
+ * are packed are the own kernel's, and slices have other shapes. */
+static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
+{
+    if (job->jobs == 0 || job->slices > 1 || call->n_in > 2) return;
+    job->product.choice = &job->choice;
+    job->product.accumulate = adds;
+    job->engine = tow__gemm_prepare(&job->product, job->engine);
+    job->product.choice = NULL;
+}
+
 /* Offset of step `index` over the first n axes. */
 static int64_t offset_of(const axes *a, int n, int64_t index)
 {
@@ -357,7 +368,12 @@ static void run_product(const tow__kernel_call *call, int64_t kc, bool adds)
 
 static void run_dot_general(const tow__kernel_call *call) { run_product(call, 0, false); }
 
-static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
+static void prepare_dot_general(const tow__kernel_call *call, void *state)
+{
+    dot_job *job = state;
+    *job = job_of(call, 0);
+    prepare_job(job, call, false);
+}
 
 static size_t scratch_bytes(const tow__kernel_call *call, const dot_job *job)
 {
@@ -413,6 +429,13 @@ static size_t scratch_part(const tow__kernel_call *call)
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
+static void prepare_add(const tow__kernel_call *call, void *state)
+{
+    dot_job *job = state;
+    *job = job_of(call, 0);
+    prepare_job(job, call, true);
+}
+
 static void run_add(const tow__kernel_call *call)
 {
     const tow__buffer *c = &call->in[2], *out = &call->out[0];
@@ -458,7 +481,19 @@ static const char *pack_engine(const tow__kernel_call *call)
     return ((const tow__dot_pack_params *)call->params)->engine->name;
 }
 
-const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 0).engine->name; }
+const char *tow__dot_engine(const tow__kernel_call *call)
+{
+    dot_job job = job_of(call, 0);
+    prepare_job(&job, call, false);
+    return job.engine->name;
+}
+
+static const char *add_engine(const tow__kernel_call *call)
+{
+    dot_job job = job_of(call, 0);
+    prepare_job(&job, call, true);
+    return job.engine->name;
+}
 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
@@ -475,9 +510,9 @@ static const tow__kernel kernels[] = {
      .prefetches = true,
      .run = run_add,
      .scratch = scratch_dot_general,
-     .engine_of = tow__dot_engine,
+     .engine_of = add_engine,
      .state_bytes = sizeof(dot_job),
-     .prepare = prepare_dot_general},
+     .prepare = prepare_add},
     {.primitive = "dot_general_part",
      .dtypes = 1u << TOW_F32,
      .run = run_part,

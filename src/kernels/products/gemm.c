@@ -1,6 +1,8 @@
 /* The engine table of matrix products and the rule that picks from it. An engine is added by a file of its own and one
  * line here. */
 #include "src/kernels/products/gemm.h"
+#include "src/kernels/products/gemm_trial.h"
+#include "src/kernels/products/gemm_tuning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,16 +85,38 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     if (forced && forced->applicable(g)) return forced;
     const unsigned without = g->choice != NULL ? g->choice->without : 0;
     int i = 0;
-    while ((without >> i & 1) || !engines[i]->cuts || !engines[i]->applicable(g) ||
+    while ((without >> i & 1) || !engines[i]->cuts || engines[i]->make != NULL || !engines[i]->applicable(g) ||
            (engines[i]->gains != NULL && !engines[i]->gains(g)))
         i++; /* the last one can do everything */
     return engines[i];
 }
 
+/* True if the rule decides which engine has the bits of the own kernel: none is forced, nor a version of the own one. */
+static bool may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine)
+{
+    if (choice == NULL) return true;
+    for (int i = 0; i < ENGINES; i++)
+        if (engines[i] == engine && (choice->without >> i & 1)) return false;
+    return choice->engine != &tow__gemm_own && choice->set == TOW__GEMM_AUTO && choice->tuning == NULL;
+}
+
+const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine)
+{
+    g->code = NULL;
+    if (engine != &tow__gemm_own && engine->make == NULL) return engine;
+    const tow__gemm_trial *t = tow__gemm_try(g);
+    const bool forced = engine != &tow__gemm_own;
+    const tow__gemm_engine *found = t == NULL ? NULL : forced ? t->proven : t->engine;
+    if (found == NULL || (forced ? found != engine : !may_stand_in(g->choice, found))) return engine;
+    g->code = &t->code;
+    return found;
+}
+
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
 {
-    if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
-    return engine->scratch != NULL ? engine->scratch(g) : 0;
+    if (g->m == 0 || g->n == 0 || g->k == 0 || engine->scratch == NULL) return 0;
+    if (g->n * g->k >= TOW__TUNED && (g->choice == NULL || g->choice->tuning == NULL)) tow__gemm_time();
+    return engine->scratch(g);
 }
 
 size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine)
@@ -123,7 +147,7 @@ static void add_zeros(const tow__gemm *g)
         }
 }
 
-static void run_epilogue_on_all(const tow__gemm *g)
+void tow__gemm_epilogue_on_all(const tow__gemm *g)
 {
     int64_t width = tow__min(g->n, TOW__GEMM_EPILOGUE_COLUMNS);
     int64_t height = TOW__GEMM_EPILOGUE_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
@@ -185,5 +209,5 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
         add_zeros(g);
     else
         clear(g);
-    if (g->epilogue && (g->k == 0 || !engine->runs_epilogue)) run_epilogue_on_all(g);
+    if (g->epilogue && (g->k == 0 || !engine->runs_epilogue)) tow__gemm_epilogue_on_all(g);
 }

@@ -57,6 +57,7 @@ typedef struct tow__gemm_choice {
     bool portable;                         /* only what has the same bits on all machines */
     bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
     int set;                               /* tow__gemm_set, for tests */
+    const struct tow__gemm_tuning *tuning; /* of the own kernel, for tests; NULL: what suits the machine */
 } tow__gemm_choice;
 
 typedef struct tow__gemm {
@@ -77,6 +78,7 @@ typedef struct tow__gemm {
      * This product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
     void *packed;
     int64_t packed_column;
+    const struct tow__gemm_code *code; /* of tow__gemm_prepare, with the engine that it returned; NULL: none */
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
     /* The epilogue. Called on rectangles of C that are complete and still in cache: rows [row, row + rows), columns
      * [column, column + columns) of this C. They cover C, each element once, in no particular order; at most
@@ -102,6 +104,8 @@ typedef struct tow__epilogue_place {
 } tow__epilogue_place;
 /* The `epilogue` of a tow__gemm whose `user` is a tow__epilogue_place. */
 void tow__epilogue_on_rectangle(void *place, int64_t row, int64_t rows, int64_t column, int64_t columns);
+/* Calls the epilogue of g on all of C, which is complete. */
+void tow__gemm_epilogue_on_all(const tow__gemm *g);
 /* On all of a result of so many elements, when it is complete. */
 void tow__epilogue_on_all(tow__team *team, const tow__epilogue *epilogue, int64_t count);
 
@@ -126,6 +130,10 @@ typedef struct tow__gemm_engine {
      * beforehand. NULL: it takes B as it is. */
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
+    /* Of engines that stand in for the own kernel, with its bits (gemm_trial.h). make: machine code for products like g, in
+     * one of several ways, counted from 0; false: there is none. NULL: the engine makes none. */
+    bool (*make)(const tow__gemm *g, int way, struct tow__gemm_code *code);
+    void (*unmake)(const struct tow__gemm_code *code);
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
@@ -141,6 +149,11 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine for g and for every cut of it in rows or columns. Reads no pointers; m and n only if rows
  * and columns are 0. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
+/* The engine that runs calls like g, with m and n as they are: `engine`, which tow__gemm_choose found, or one with the
+ * same bits that is faster here (gemm_trial.h), for which it sets g->code. To be called when a program is linked; the
+ * first call for a shape takes some tens of microseconds. Other calls with that engine and code are right as well. Reads no
+ * pointers. */
+const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads

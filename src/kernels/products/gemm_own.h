@@ -16,6 +16,26 @@ static inline int64_t tow__gemm_kc(int64_t k)
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
+/* Where the next panel of a B is prefetched to that was not packed beforehand. */
+typedef enum tow__gemm_fetch {
+    TOW__FETCH_TO_L2,
+    TOW__FETCH_TO_L1,
+    TOW__FETCH_NOTHING
+} tow__gemm_fetch;
+
+/* How the own kernel goes through a product: which of these are best is up to the caches of a machine. No bits depend on
+ * them. Zero means what the version for an instruction set does by itself. */
+typedef struct tow__gemm_tuning {
+    int64_t packed_panels; /* an A that runs along k is packed where C has more panels (of 2 vectors) than this; 0: 24 */
+    int64_t rows;          /* of a tile, at most */
+    int64_t block;         /* rows of A that are used again and again while they are in L2, at most */
+    int64_t thin;          /* k up to which C is written row by row, and not panel by panel */
+    tow__gemm_fetch fetch;
+} tow__gemm_tuning;
+
+/* What suits this machine, or what the choice of g says. */
+const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g);
+
 typedef struct tow__gemm_version {
     const char *text;
     void (*run)(const tow__gemm *g); /* m, n, k > 0; of its type */

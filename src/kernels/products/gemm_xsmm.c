@@ -1,71 +1,145 @@
-/* Matrix products by libxsmm 1.17, which compiles a kernel for each shape of tile when it is first asked for. C is
- * cut into tiles; those of one product have at most four shapes.
+/* Small matrix products by libxsmm 1.17, which generates machine code for one shape of tile. Of libxsmm only the generator
+ * is used: its own dispatch takes milliseconds at the first product of a process, a stack of 256 KiB for each kernel, and
+ * a table look-up for each call. Here the code of a product is made when a program is linked and kept with it.
  *
- * libxsmm is column-major, so it computes transposed: its first operand is B, which it cannot transpose; its second
- * is A. Where it gives no kernel (no right to make code, no room for more), the own kernel computes the tile.
- *
- * The first product in a process pays for its initialisation and for compiling, so the rule does not pick this
- * engine. */
-#include "src/kernels/products/gemm.h"
+ * C is cut into tiles; those of one product have at most four shapes. libxsmm is column-major, so it computes transposed: its
+ * first operand is B, which it cannot transpose; its second is A. Products of one block of k are the own kernel's
+ * chains, which a trial proves for every shape (gemm_trial.h); C + A B adds tiles that are computed apart. Whatever has no
+ * code runs on the own kernel: the bits are the same. */
+#include "src/kernels/products/gemm_trial.h"
 
 #ifdef TOW_HAVE_LIBXSMM
 #include <libxsmm.h>
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "src/kernels/products/gemm_own.h"
 
 enum {
-    ROWS = 64, /* of a tile of C */
+    ROWS = 48, /* of a tile of C: a multiple of the rows that libxsmm holds in registers */
     COLUMNS = 64,
-    DEPTH = 512
+    WHOLE = 1 << 16,       /* elements of C that may be one tile */
+    CODE_BYTES = 32 << 10, /* of one tile, at most */
+    TILES = 4
 };
 
 static bool fits(int64_t stride) { return stride > 0 && stride <= INT_MAX; }
 
+/* libxsmm's name of the instruction set; 0: none that has fused multiply-adds. */
+static unsigned instruction_set(void)
+{
+    return tow__has_avx512() ? LIBXSMM_X86_AVX512_CORE : tow__has_avx2() ? LIBXSMM_X86_AVX2 : 0;
+}
+
+/* Strides along axes of size 1 may be anything. */
+static bool runs_along_k(const tow__gemm *g)
+{
+    return (g->a_column == 1 || g->k == 1) && (g->a_row >= g->k || g->m == 1);
+}
+static bool runs_along_m(const tow__gemm *g)
+{
+    return (g->a_row == 1 || g->m == 1) && (g->a_column >= g->m || g->k == 1);
+}
+static bool is_straight(const tow__gemm *g)
+{
+    return (g->b_column == 1 || g->n == 1) && (g->b_row >= g->n || g->k == 1);
+}
+
+static int64_t leading_of_a(const tow__gemm *g)
+{
+    if (runs_along_k(g)) return g->m == 1 ? g->k : g->a_row;
+    return g->k == 1 ? g->m : g->a_column;
+}
+static int64_t leading_of_b(const tow__gemm *g) { return g->k == 1 ? g->n : g->b_row; }
+
 static bool applicable(const tow__gemm *g)
 {
-    bool straight = g->b_column == 1 && g->b_row >= g->n && fits(g->b_row) && fits(g->ldc);
-    return g->dtype == TOW_F32 && straight &&
-           ((g->a_column == 1 && g->a_row >= g->k && fits(g->a_row)) || (g->a_row == 1 && fits(g->a_column)));
+    const bool one_block = g->k <= TOW__GEMM_KC && (g->kc == 0 || g->k <= g->kc);
+    return g->dtype == TOW_F32 && one_block && instruction_set() != 0 && is_straight(g) &&
+           (runs_along_k(g) || runs_along_m(g)) && fits(leading_of_a(g)) && fits(leading_of_b(g)) && fits(g->ldc);
 }
 
-static libxsmm_smmfunction kernel(const tow__gemm *g, bool along_k, int64_t rows, int64_t columns, int64_t k, bool adds)
+/* ---- code -------------------------------------------------------------------------------------------------------- */
+
+/* Writes the code of a tile of so many rows and columns to `to`; returns its bytes, 0 if there is none. */
+static size_t generate(const tow__gemm *g, int64_t rows, int64_t columns, int64_t ldc, void *to)
 {
-    libxsmm_blasint ldb = (libxsmm_blasint)g->b_row, ldc = (libxsmm_blasint)g->ldc;
-    libxsmm_blasint lda = (libxsmm_blasint)(along_k ? g->a_row : g->a_column);
-    int flags = along_k ? LIBXSMM_GEMM_FLAG_NONE : LIBXSMM_GEMM_FLAG_TRANS_B, prefetch = LIBXSMM_GEMM_PREFETCH_NONE;
-    float one = 1, beta = adds ? 1 : 0;
-    return libxsmm_smmdispatch((libxsmm_blasint)columns, (libxsmm_blasint)rows, (libxsmm_blasint)k, &ldb, &lda, &ldc,
-                               &one, &beta, &flags, &prefetch);
+    const libxsmm_blasint lda = (libxsmm_blasint)leading_of_b(g), ldb = (libxsmm_blasint)leading_of_a(g);
+    libxsmm_descriptor_blob blob;
+    const libxsmm_gemm_descriptor *d = libxsmm_sgemm_descriptor_init(
+        &blob, (libxsmm_blasint)columns, (libxsmm_blasint)rows, (libxsmm_blasint)g->k, lda, ldb, (libxsmm_blasint)ldc,
+        1, 0, runs_along_k(g) ? LIBXSMM_GEMM_FLAG_NONE : LIBXSMM_GEMM_FLAG_TRANS_B, LIBXSMM_GEMM_PREFETCH_NONE);
+    if (!d) return 0;
+    libxsmm_generated_code code = {
+        .generated_code = to, .buffer_size = CODE_BYTES, .code_type = 2, .arch = instruction_set()};
+    libxsmm_generator_gemm_kernel(&code, d);
+    return code.last_error == 0 ? code.code_size : 0;
 }
 
-/* One tile of a whole product: rows and columns from (row, column), k from first. */
-static void run_tile(const tow__gemm *g, bool along_k, int64_t row, int64_t column, int64_t first)
+static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static bool make(const tow__gemm *g, int way, tow__gemm_code *code)
 {
-    tow__gemm tile = *g;
-    tile.m = tow__min(ROWS, g->m - row);
-    tile.n = tow__min(COLUMNS, g->n - column);
-    tile.k = tow__min(DEPTH, g->k - first);
-    tile.accumulate = g->accumulate || first > 0;
-    tile.a = (const f32 *)g->a + row * g->a_row + first * g->a_column;
-    tile.b = (const f32 *)g->b + first * g->b_row + column;
-    tile.c = (f32 *)g->c + row * g->ldc + column;
-    tile.epilogue = NULL;
-    tile.scratch = NULL;
-    libxsmm_smmfunction run = kernel(g, along_k, tile.m, tile.n, tile.k, tile.accumulate);
-    if (run)
-        run(tile.b, tile.a, tile.c);
-    else
-        tow__gemm_own.run(&tile);
+    const bool one_tile = way == 1;
+    if (way > 1 || (one_tile && (g->accumulate || g->m * g->n > WHOLE || (g->m <= ROWS && g->n <= COLUMNS))))
+        return false;
+    *code = (tow__gemm_code){.m = g->m, .n = g->n, .apart = g->accumulate, .bytes = TILES * CODE_BYTES};
+    code->rows = one_tile ? g->m : tow__min(g->m, ROWS);
+    code->columns = one_tile ? g->n : tow__min(g->n, COLUMNS);
+    char *memory = mmap(NULL, code->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    const int64_t rows[2] = {code->rows, g->m % code->rows}, columns[2] = {code->columns, g->n % code->columns};
+    size_t used = 0;
+    bool complete = true;
+    for (int i = 0; i < TILES; i++) {
+        if (rows[i / 2] == 0 || columns[i % 2] == 0) continue;
+        const size_t bytes =
+            generate(g, rows[i / 2], columns[i % 2], code->apart ? code->columns : g->ldc, memory + used);
+        complete &= bytes > 0;
+        code->tiles[i / 2][i % 2] = (tow__gemm_tile)(uintptr_t)(memory + used);
+        used += whole_lines(bytes);
+    }
+    code->memory = memory;
+    if (complete && mprotect(memory, code->bytes, PROT_READ | PROT_EXEC) == 0) return true;
+    munmap(memory, code->bytes);
+    return false;
+}
+
+static void unmake(const tow__gemm_code *code) { munmap(code->memory, code->bytes); }
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+static void add_tile(f32 *c, int64_t ldc, const f32 *tile, int64_t rows, int64_t columns, int64_t width)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) c[i * ldc + j] += tile[i * width + j];
 }
 
 static void run(const tow__gemm *g)
 {
-    bool along_k = g->a_column == 1 && g->a_row >= g->k;
-    for (int64_t row = 0; row < g->m; row += ROWS)
-        for (int64_t column = 0; column < g->n; column += COLUMNS)
-            for (int64_t first = 0; first < g->k; first += DEPTH) run_tile(g, along_k, row, column, first);
+    const tow__gemm_code *code = g->code;
+    if (!code || g->m != code->m || g->n != code->n || g->accumulate != code->apart) {
+        tow__gemm_own.run(g);
+        return;
+    }
+    f32 tile[ROWS * COLUMNS] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < g->n; j += code->columns) {
+        const int64_t columns = tow__min(code->columns, g->n - j);
+        for (int64_t i = 0; i < g->m; i += code->rows) {
+            const int64_t rows = tow__min(code->rows, g->m - i);
+            const f32 *a = (const f32 *)g->a + i * g->a_row, *b = (const f32 *)g->b + j;
+            f32 *c = (f32 *)g->c + i * g->ldc + j;
+            code->tiles[rows < code->rows][columns < code->columns](b, a, code->apart ? tile : c);
+            if (code->apart) add_tile(c, g->ldc, tile, rows, columns, code->columns);
+        }
+    }
+    if (g->epilogue) tow__gemm_epilogue_on_all(g);
 }
 
 static const char *describe(void) { return "libxsmm " LIBXSMM_VERSION; }
 
-const tow__gemm_engine tow__gemm_xsmm = {"xsmm", applicable, run, describe, false, false};
+const tow__gemm_engine tow__gemm_xsmm = {"xsmm", applicable,       run,          describe,        true,
+                                         true,   .in_parts = true, .make = make, .unmake = unmake};
 #endif

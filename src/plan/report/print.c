@@ -121,11 +121,14 @@ const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
 {
     if (!inst->kernel->engine_of) return inst->kernel->engine;
     tow__team team = p->team;
-    tow__buffer in[2], out[TOW__FUSED_OUT + 1]; /* what kernels with several engines look at */
-    tow__kernel_call call = {.in = in, .out = out, .params = inst->params, .team = &team};
+    enum {
+        OPERANDS = 3
+    };
+    tow__buffer in[OPERANDS], out[TOW__FUSED_OUT + 1]; /* what kernels with several engines look at */
+    tow__kernel_call call = {.n_in = inst->n_in, .in = in, .out = out, .params = inst->params, .team = &team};
     for (; call.n_out <= TOW__FUSED_OUT && call.n_out < inst->n_out; call.n_out++)
         out[call.n_out] = tow__view_buffer(&inst->out[call.n_out]);
-    for (; call.n_in < 2 && call.n_in < inst->n_in; call.n_in++) in[call.n_in] = tow__view_buffer(&inst->in[call.n_in]);
+    for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) in[i] = tow__view_buffer(&inst->in[i]);
     return inst->kernel->engine_of(&call);
 }
 

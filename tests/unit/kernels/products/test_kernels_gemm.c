@@ -27,7 +27,8 @@ static const tow__gemm_engine *prepare_candidate(int index, tow__gemm *g, tow__g
     *choice =
         (tow__gemm_choice){.engine = engine, .set = (int)candidates[index].set, .matrix_unit = tow__gemm_amx_usable()};
     g->choice = choice;
-    return engine != NULL && engine->applicable(g) ? engine : NULL;
+    if (engine == NULL || !engine->applicable(g)) return NULL;
+    return tow__gemm_prepare(g, engine);
 }
 
 static const int64_t sizes[][3] = {

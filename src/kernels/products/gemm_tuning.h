@@ -1,0 +1,28 @@
+/* How the own kernel is tuned to a machine: a function of what is known of its caches and of a few products that are timed.
+ *
+ * Products with large operands (TOW__TUNED elements of B) have the tuning of the machine; the timings it needs are made
+ * when the first of them is planned, once in a process, in less than 20 ms. All others have the tuning that needs no timing:
+ * it packs least, so that scratch memory which was counted for the one is enough for the other. */
+#ifndef TOW_SRC_KERNELS_GEMM_TUNING_H
+#define TOW_SRC_KERNELS_GEMM_TUNING_H
+
+#include "src/base/machine.h"
+#include "src/kernels/products/gemm_own.h"
+
+enum {
+    TOW__TUNED = 1 << 17
+};
+
+/* Nanoseconds, each the best of some; 0: not measured. */
+typedef struct tow__gemm_timings {
+    double direct, packed; /* of a product of some hundred rows and columns whose A is used in place, and packed */
+    double to_l2, to_l1;   /* of one of a few rows, whose B comes from L3, prefetched to one or the other */
+} tow__gemm_timings;
+
+tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_timings *timings);
+/* Makes the timings, unless they are made. */
+void tow__gemm_time(void);
+/* What was measured; zeros: nothing yet. */
+tow__gemm_timings tow__gemm_timings_here(void);
+
+#endif

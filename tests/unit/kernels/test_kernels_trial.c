@@ -1,0 +1,223 @@
+/* Engines that stand in for the own kernel, and its tuning: all bits stay, whatever is chosen. Tests gemm_trial.c,
+ * gemm_tuning.c, gemm_xsmm.c. */
+#include "src/kernels/products/gemm_trial.h"
+#include "src/kernels/products/gemm_tuning.h"
+#include "tests/unit/support/gemm_products.h"
+
+static bool has_library(void) { return tow__gemm_find("xsmm") != NULL && tow__machine_here()->vector_bytes > 0; }
+
+/* Numbers of many sizes, zeros of both signs, subnormal ones. */
+static void make_hard(tow__buffer *x)
+{
+    float *data = x->data;
+    const int64_t n = count_of(x);
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 11 == 3) data[i] = i % 2 ? 0.0f : -0.0f;
+        if (i % 13 == 5) data[i] *= 0x1p-128f;
+        if (i % 17 == 7) data[i] *= 0x1p20f;
+        if (i % 19 == 9 && i > 0) data[i] = -data[i - 1];
+    }
+}
+
+typedef struct problem {
+    tow__gemm g;
+    tow__buffer a, b, c;
+} problem;
+
+/* transposed bits: 1 A, 2 B; `more` columns behind those of C and B */
+static problem make_problem(int64_t m, int64_t n, int64_t k, unsigned transposed, int64_t more)
+{
+    problem p;
+    p.a = random_operand(TOW_F32, SHAPE(m, k), transposed & 1 ? COLUMN_MAJOR : ROW_MAJOR);
+    p.b = random_operand(TOW_F32, SHAPE(k, n + more), transposed & 2 ? COLUMN_MAJOR : ROW_MAJOR);
+    p.c = random_operand(TOW_F32, SHAPE(m, n + more), ROW_MAJOR);
+    make_hard(&p.a), make_hard(&p.b);
+    p.g = product_of(&p.a, &p.b, &p.c);
+    p.g.n = n;
+    return p;
+}
+
+static size_t bytes_of(const problem *p) { return (size_t)count_of(&p->c) * sizeof(float); }
+
+/* C, with what the engine made for the product, or without: as for cuts of it. */
+static void *run_on(const problem *p, const tow__gemm_engine *engine, const struct tow__gemm_code *code)
+{
+    void *c = take(bytes_of(p));
+    tow__gemm g = p->g;
+    memcpy(c, p->c.data, bytes_of(p));
+    g.c = c, g.code = code;
+    g.scratch = take(tow__gemm_scratch(&g, &tow__gemm_own) + 1);
+    tow__gemm_run(&g, engine);
+    return c;
+}
+
+static int check_engines(int64_t m, int64_t n, int64_t k, unsigned transposed, bool accumulate, int64_t more)
+{
+    static const char *const names[] = {"own", "xsmm"};
+    int others = 0;
+    problem p = make_problem(m, n, k, transposed, more);
+    p.g.accumulate = accumulate;
+    const void *want = run_on(&p, &tow__gemm_own, NULL);
+    for (size_t e = 0; e < sizeof names / sizeof *names; e++) {
+        const tow__gemm_engine *engine = tow__gemm_find(names[e]);
+        if (engine == NULL || !engine->applicable(&p.g)) continue;
+        const tow__gemm_choice choice = {.engine = e > 0 ? engine : NULL};
+        p.g.choice = &choice;
+        const tow__gemm_engine *found = tow__gemm_prepare(&p.g, engine);
+        others += p.g.code != NULL;
+        assert_memory_equal(run_on(&p, found, p.g.code), want, bytes_of(&p));
+        if (m > 3 && n > 3) { /* a cut, for which there is no code */
+            problem cut = p;
+            cut.g.m = m - 1, cut.g.n = n - 2;
+            assert_memory_equal(run_on(&cut, found, p.g.code), run_on(&cut, &tow__gemm_own, NULL), bytes_of(&p));
+        }
+        p.g.code = NULL;
+    }
+    release_all();
+    return others;
+}
+
+static void engines_that_stand_in_keep_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {4, 32, 8},   {4, 32, 32},   {5, 9, 300},  {7, 13, 100},
+                                       {64, 64, 64}, {49, 65, 33}, {16, 128, 48}, {100, 17, 5}, {33, 130, 384},
+                                       {97, 1, 20},  {1, 96, 40},  {12, 200, 385}};
+    int others = 0;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (unsigned transposed = 0; transposed < 4; transposed++)
+            for (int variant = 0; variant < 4; variant++)
+                others +=
+                    check_engines(sizes[s][0], sizes[s][1], sizes[s][2], transposed, variant & 1, variant & 2 ? 5 : 0);
+    /* Where there is a library, it computes nearly all of those that are not transposed and have one block of k. */
+    if (has_library()) assert_true(others > 40);
+}
+
+/* The library runs where it is chosen by the rule, and never where the own kernel is asked for. */
+static void the_rule_follows_the_trial(void **state)
+{
+    (void)state;
+    problem p = make_problem(64, 64, 64, 0, 0);
+    const tow__gemm_trial *t = tow__gemm_try(&p.g);
+    assert_int_equal(t != NULL, has_library());
+    assert_ptr_equal(t, tow__gemm_try(&p.g)); /* made once */
+    const tow__gemm_engine *found = tow__gemm_prepare(&p.g, &tow__gemm_own);
+    assert_ptr_equal(found, t && t->engine ? t->engine : &tow__gemm_own);
+    if (t && t->own > 0) assert_int_equal(t->engine != NULL, t->other <= t->own);
+    static const tow__gemm_tuning tuning = {.rows = 2};
+    const tow__gemm_choice choices[] = {{.engine = &tow__gemm_own}, {.set = TOW__GEMM_PLAIN}, {.tuning = &tuning}};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        p.g.choice = &choices[i];
+        assert_ptr_equal(tow__gemm_prepare(&p.g, &tow__gemm_own), &tow__gemm_own);
+        assert_null(p.g.code);
+    }
+    tow__gemm_choice without;
+    assert_true(tow__gemm_find("xsmm") == NULL || tow__gemm_read_choice("-xsmm", &without));
+    if (tow__gemm_find("xsmm")) {
+        p.g.choice = &without;
+        assert_ptr_equal(tow__gemm_prepare(&p.g, &tow__gemm_own), &tow__gemm_own);
+    }
+    p.g.choice = NULL;
+    p.g.m = p.g.n = p.g.k = 1 << 10; /* nothing is tried that takes long */
+    assert_null(tow__gemm_try(&p.g));
+    release_all();
+}
+
+/* Packing, tiles, blocks of rows, order of loops and prefetches: none of them changes a bit. */
+static void tuning_keeps_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{100, 200, 100}, {30, 500, 400}, {197, 97, 33}, {64, 300, 10}, {3, 70, 50}};
+    static const tow__gemm_tuning tunings[] = {{.packed_panels = 1},
+                                               {.packed_panels = 1000},
+                                               {.rows = 1},
+                                               {.rows = 3, .fetch = TOW__FETCH_TO_L1},
+                                               {.rows = 5, .packed_panels = 2},
+                                               {.block = 16, .packed_panels = 1},
+                                               {.block = 7},
+                                               {.thin = 1},
+                                               {.thin = 1000, .block = 64},
+                                               {.fetch = TOW__FETCH_NOTHING}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (unsigned transposed = 0; transposed < 4; transposed++) {
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                problem p = make_problem(sizes[s][0], sizes[s][1], sizes[s][2], transposed, 0);
+                p.g.accumulate = accumulate;
+                const void *want = run_on(&p, &tow__gemm_own, NULL);
+                for (size_t i = 0; i < sizeof tunings / sizeof *tunings; i++)
+                    for (int set = TOW__GEMM_AUTO; set <= TOW__GEMM_AVX2; set++) {
+                        const tow__gemm_choice choice = {.tuning = &tunings[i], .set = set};
+                        p.g.choice = &choice;
+                        assert_memory_equal(run_on(&p, &tow__gemm_own, NULL), want, bytes_of(&p));
+                    }
+                release_all();
+            }
+        }
+    }
+}
+
+/* What a machine is known and measured to be decides, not who made it. The timings of the first are those of 192 x 384 x 384
+ * on a Cascade Lake server, where packing A makes products with 384 columns 1.27 times as fast. */
+static void tuning_follows_the_machine(void **state)
+{
+    (void)state;
+    const tow__machine server = {{32 << 10, 8, 64}, {1 << 20, 16, 64}, {32 << 20, 11, 64}, 64};
+    const tow__machine small = {{32 << 10, 8, 64}, {256 << 10, 4, 64}, {6 << 20, 12, 64}, 32},
+                       unknown = {.vector_bytes = 32};
+    tow__gemm_tuning t = tow__gemm_tune(&server, &(tow__gemm_timings){608, 480, 300, 310});
+    assert_int_equal(t.packed_panels, 4);
+    assert_int_equal(t.fetch, TOW__FETCH_TO_L2);
+    assert_true(t.block >= 448); /* all rows that the kernel for AVX-512 takes at a time: 11/16 of 1 MiB */
+    t = tow__gemm_tune(&small, &(tow__gemm_timings){500, 495, 300, 280});
+    assert_int_equal(t.packed_panels, 0); /* a tie: as without timings */
+    assert_int_equal(t.fetch, TOW__FETCH_TO_L1);
+    assert_in_range(t.block, 96, 117); /* rows of 384 elements in 11/16 of 256 KiB */
+    t = tow__gemm_tune(&unknown, &(tow__gemm_timings){0});
+    assert_int_equal(t.packed_panels, 0);
+    assert_int_equal(t.block, 0);
+    assert_int_equal(t.fetch, TOW__FETCH_TO_L2);
+}
+
+/* Timings are made once, and only for products that have large operands. */
+static void timings_are_made_once(void **state)
+{
+    (void)state;
+    tow__gemm_time();
+    const tow__gemm_timings first = tow__gemm_timings_here();
+    tow__gemm_time();
+    const tow__gemm_timings again = tow__gemm_timings_here();
+    assert_memory_equal(&first, &again, sizeof first);
+    assert_int_equal(first.direct > 0 && first.packed > 0 && first.to_l1 > 0 && first.to_l2 > 0,
+                     tow__machine_here()->vector_bytes > 0);
+    const tow__gemm small = {.dtype = TOW_F32, .m = 64, .n = 64, .k = 64};
+    assert_int_equal(tow__gemm_tuning_of(&small)->packed_panels, 0);
+}
+
+static void machines_are_described(void **state)
+{
+    (void)state;
+    char text[128], few[8];
+    const tow__machine server = {{32 << 10, 8, 64}, {1 << 20, 16, 64}, {0}, 64}, unknown = {.vector_bytes = 0};
+    const size_t length = tow__machine_describe(&server, text, sizeof text);
+    assert_string_equal(text, "L1 32 KiB 8-way, L2 1 MiB 16-way");
+    assert_int_equal(length, strlen(text));
+    assert_int_equal(tow__machine_describe(&server, few, sizeof few), length);
+    tow__machine_describe(&unknown, text, sizeof text);
+    assert_string_equal(text, "caches unknown");
+    const tow__machine *here = tow__machine_here();
+    assert_true(here->l1.bytes == 0 || (here->l1.bytes >= 4096 && here->l1.bytes <= 1 << 20));
+    assert_true(here->l2.bytes == 0 || here->l2.bytes >= here->l1.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engines_that_stand_in_keep_bits),
+        cmocka_unit_test(the_rule_follows_the_trial),
+        cmocka_unit_test(tuning_keeps_bits),
+        cmocka_unit_test(tuning_follows_the_machine),
+        cmocka_unit_test(timings_are_made_once),
+        cmocka_unit_test(machines_are_described),
+    };
+    return cmocka_run_group_tests_name("trials of engines", tests, NULL, NULL);
+}
