@@ -73,9 +73,9 @@ typedef struct tow_context_options {
     /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors, f32
      * as sums of three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm"
      * (libxsmm) or "reference"; others are computed as if it were not set. Or the engines that must not compute them,
-     * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with
-     * xsmm, bits may depend on how work is cut. NULL: the environment variable TOW_ENGINE, else the best one for each
-     * product. */
+     * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). xsmm has the bits of
+     * own: it computes the products for which a trial proves that. NULL: the environment variable TOW_ENGINE, else the
+     * best one for each product. */
     const char *engine;
     /* Products only by engines that give the same bits on all machines, so that a seed gives the same losses
      * everywhere: without the matrix unit. Functions of f64 that the C library computes (exp, log, tanh and the like)
@@ -93,8 +93,7 @@ typedef struct tow_context_options {
  *     if (tow_context_create(&options, &context) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(context));
  *     tow_context_destroy(context);
  *
- * Stacks of 128 KiB are enough for all threads that call functions of Tow, if it was compiled with optimisation. (Not
- * with the engine "xsmm": libxsmm needs more than 256 KiB to compile a kernel.) */
+ * Stacks of 128 KiB are enough for all threads that call functions of Tow, if it was compiled with optimisation. */
 TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
@@ -147,8 +146,8 @@ TOW_API void tow_request_end(tow_context *context);
 /* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel.
  * NULL is accepted. */
 TOW_API void tow_cancel_request(tow_context *context, tow_request request);
-/* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
- * like snprintf: returns the length that the whole text needs. */
+/* Describes CPU, threads, the engines of products by their size, and what is known and measured of the machine, in a few
+ * lines of text, written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */

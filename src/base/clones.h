@@ -42,12 +42,9 @@ static inline bool tow__has_avx512(void)
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 #endif
-/* For what is no matter of instructions but of how fast they are. */
-static inline bool tow__is_amd(void) { return __builtin_cpu_is("amd"); }
 #else
 static inline bool tow__has_avx2(void) { return false; }
 static inline bool tow__has_avx512(void) { return false; }
-static inline bool tow__is_amd(void) { return false; }
 #endif
 
 #endif

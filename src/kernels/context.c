@@ -78,10 +78,11 @@ static void cpu_features(char *text, size_t size) { snprintf(text, size, "generi
 
 size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
-    char features[128], products[256];
+    char features[128], products[512], machine[256];
     cpu_features(features, sizeof features);
     tow__gemm_describe(context->products, products, sizeof products);
-    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
-                          tow_context_threads(context), products);
+    tow__gemm_describe_machine(machine, sizeof machine);
+    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\nmachine: %s\n", features,
+                          tow__cpu_count(), tow_context_threads(context), products, machine);
     return length < 0 ? 0 : (size_t)length;
 }

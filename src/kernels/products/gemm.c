@@ -24,24 +24,63 @@ enum {
 
 const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engines[index] : NULL; }
 
+/* "small ones by libxsmm 1.17 with the same bits (16x16x16 1.90, 64x64x64 1.13 times as fast)": what trials of some sizes
+ * found for engines that stand in for the own kernel; "" if there are none. */
+static void describe_small(const tow__gemm_choice *choice, char *text, size_t size)
+{
+    static const int sizes[] = {8, 16, 32, 64, 128};
+    const char *name = NULL;
+    char times[160] = "";
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int n = sizes[i];
+        tow__gemm g = {.dtype = TOW_F32, .choice = choice, .m = n, .n = n, .k = n, .ldc = n};
+        g.a_row = g.b_row = n, g.a_column = g.b_column = 1;
+        const tow__gemm_engine *engine = tow__gemm_prepare(&g, &tow__gemm_own);
+        const tow__gemm_trial *t = g.code != NULL ? tow__gemm_try(&g) : NULL;
+        const size_t used = strlen(times);
+        if (t == NULL || t->other == 0) continue;
+        snprintf(times + used, sizeof times - used, "%s%dx%dx%d %.2f", name ? ", " : "", n, n, n, t->own / t->other);
+        name = engine->describe();
+    }
+    if (name) snprintf(text, size, ", small ones by %s with the same bits (%s times as fast)", name, times);
+}
+
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
 {
     tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide, tiny;
+    char small[256] = "";
     single.a_row = single.b_row = 256;
     single.a_column = single.b_column = 1;
     wide = tiny = single;
     wide.dtype = TOW_F64;
     tiny.m = tiny.n = tiny.k = 16;
     const tow__gemm_engine *engine = tow__gemm_choose(&single);
-    const char *small =
-        engine == &tow__gemm_amx && tow__gemm_choose(&tiny) == &tow__gemm_own ? ", small ones by own kernel" : "";
+    const bool own = tow__gemm_choose(&tiny) == &tow__gemm_own;
+    if (own) describe_small(choice, small, sizeof small);
+    const char *unit = engine == &tow__gemm_amx && own ? ", those below 2^22 multiply-adds by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
                       : choice->without != 0     ? "; without those that the caller leaves out"
                       : !choice->engine          ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
-    int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
+    int length = snprintf(text, size, "f32 by %s%s%s, f64 by %s%s", engine->describe(), unit, small,
                           tow__gemm_choose(&wide)->describe(), why);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+/* What is known of the machine, and how large products are tuned to it. */
+size_t tow__gemm_describe_machine(char *text, size_t size)
+{
+    char caches[128];
+    const tow__gemm_timings t = tow__gemm_timings_here();
+    const tow__gemm_tuning tuning = tow__gemm_tune(tow__machine_here(), &t);
+    tow__machine_describe(tow__machine_here(), caches, sizeof caches);
+    int length =
+        t.direct == 0
+            ? snprintf(text, size, "%s; large products not timed yet", caches)
+            : snprintf(text, size, "%s; large products: packing A takes %.2f of the time (%s), B to L1 %.2f (%s)", caches,
+                       t.packed / t.direct, tuning.packed_panels > 0 ? "done" : "not done", t.to_l1 / t.to_l2,
+                       tuning.fetch == TOW__FETCH_TO_L1 ? "done" : "not done");
     return length < 0 ? 0 : (size_t)length;
 }
 

@@ -7,9 +7,9 @@
  *
  * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone:
  * not on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they
- * like, if all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With
- * accumulate, the engines of this library round the element of A B as they would alone, then add it to C: the same as a
- * product followed by an addition. The libraries may add to C between blocks of k.
+ * like, if all parts run on one engine, or on engines with the same bits. With accumulate, the engines of this library round
+ * the element of A B as they would alone, then add it to C: the same as a product followed by an addition. BLIS may add to C
+ * between blocks of k.
  *
  * The own kernel defines an element exactly: k is cut into kc blocks (tow__gemm_kc), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
@@ -19,17 +19,19 @@
  * are added to C one by one.
  *
  * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
- * accepts every product. The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
+ * accepts every product. libxsmm has the bits of the own kernel: a trial proves it for the code of every shape, and what has
+ * no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
  * version that the processor has. Options of a context or TOW_ENGINE force an engine or leave some out (tow__gemm_choice).
  *
  * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
  * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
  * that leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose)
  * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
- *   - f32 runs on the own kernel: within 10 % of the best of own, BLIS and libxsmm on 178 of them. On the rest libxsmm is
- *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
- *     kernel gives: the same bits for all cuts and on all machines, and epilogues on strips that are in cache. BLIS
- *     is 1.3 times slower on average and ten times on small products.
+ *   - f32 has the bits of the own kernel. Small products run on libxsmm where a trial on this machine finds it as fast
+ *     (tow__gemm_prepare): with tiny tiles, few elements of k or products of a few microseconds it is ahead by up to 5, and
+ *     on a tie the library has precedence. All others run on the own kernel, which has epilogues on strips that are in
+ *     cache; how it goes through a product is tuned to the machine (gemm_tuning.h). BLIS is 1.3 times slower on average and
+ *     ten times on small products.
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
  *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
@@ -171,6 +173,8 @@ bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice);
 const tow__gemm_engine *tow__gemm_at(int index);
 /* What computes products under this choice, in a line for tow_context_describe; written like snprintf. */
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size);
+/* The machine, and what was timed for large products, likewise. */
+size_t tow__gemm_describe_machine(char *text, size_t size);
 /* True if strides address rows * columns different elements in a plain row- or column-like layout. */
 bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 
