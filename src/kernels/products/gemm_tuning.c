@@ -10,6 +10,7 @@
 #include "src/base/arithmetic.h"
 
 enum {
+    SOME_PANELS = 8,
     FEW_PANELS = 4, /* of C from which packing A gains where strides cost much */
     ROWS = 192,     /* of the products that are timed */
     FEW_ROWS = 64,
@@ -18,6 +19,7 @@ enum {
     OPERANDS = 4,  /* B of the second one, in turn: they do not stay in L2 */
     ROUNDS = 4
 };
+#define TIE  1.01
 #define GAIN 0.98 /* of the time, at most, for what is not the rule without timings */
 
 tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_timings *t)
@@ -26,7 +28,9 @@ tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_tim
     /* A block of A is used by one panel after the other, and shares L2 with panels and rows of C. */
     if (machine->l2.bytes > 0)
         tuning.block = tow__max(48, machine->l2.bytes / 16 * 11 / (TOW__GEMM_KC * (int64_t)sizeof(f32)) / 6 * 6);
-    if (t->direct > 0 && t->packed < GAIN * t->direct) tuning.packed_panels = FEW_PANELS;
+    /* On a tie packing is preferred for C with some more panels: it is what depends least on other users of the caches. */
+    if (t->direct > 0 && t->packed < TIE * t->direct)
+        tuning.packed_panels = t->packed < GAIN * t->direct ? FEW_PANELS : SOME_PANELS;
     if (t->to_l2 > 0 && t->to_l1 < GAIN * t->to_l2) tuning.fetch = TOW__FETCH_TO_L1;
     return tuning;
 }
