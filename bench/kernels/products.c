@@ -1,19 +1,23 @@
 /* Every engine of matrix products on the products of training, and the rule that picks among them, against the peak of
  * fused multiply-adds measured in the same process.
  *
- *   products [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512]
+ *   products [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512] [--peer COMMAND]
  *
- * With --set, the own kernel alone with this instruction set, against its peak.
+ * With --set, the own kernel alone with this instruction set, against its peak. With --peer, a program that computes the same
+ * products in turn with the engines, as bench/peers/products_torch.py does by PyTorch: it reads lines "m k n kind times" and
+ * answers each with the seconds of one product.
  *
  * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge
  * pages as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a
  * few milliseconds count by the clock on the wall, which the best one finds undisturbed, longer ones by the thread's
  * own. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "src/kernels/products/gemm.h"
 
@@ -182,6 +186,12 @@ static const shape shapes[] = {
     {"gpt2", 256, 768, 3072},
     {"gpt2", 256, 3072, 768},
     {"gpt2", 256, 768, 50257},
+    {"resnet", 6272, 64, 128},
+    {"resnet", 6272, 1152, 128},
+    {"resnet", 1568, 128, 256},
+    {"resnet", 1568, 2304, 256},
+    {"resnet", 392, 256, 512},
+    {"resnet", 392, 4608, 512},
     {"", 300, 8, 500},
     {"", 500, 500, 500},
     {"", 512, 512, 512},
@@ -196,7 +206,8 @@ static const shape shapes[] = {
 enum {
     SHAPES = sizeof shapes / sizeof shapes[0],
     KINDS = 3,
-    MOST_ENGINES = 5
+    MOST_ENGINES = 5,
+    PEER = MOST_ENGINES - 1 /* its place among the engines; the reference has none */
 };
 static const char *const kinds[KINDS] = {"fwd", "dX", "dW"};
 
@@ -224,6 +235,38 @@ static double time_once(const tow__gemm *g, const tow__gemm_engine *engine, int6
     return seconds_since(start) / (double)repetitions;
 }
 
+/* The program of --peer. */
+typedef struct peer {
+    FILE *to, *from; /* NULL: there is none */
+} peer;
+
+static bool start_peer(peer *p, const char *command)
+{
+    int to[2], from[2];
+    if (pipe(to) != 0 || pipe(from) != 0) return false;
+    const pid_t child = fork();
+    if (child < 0) return false;
+    if (child == 0) {
+        if (dup2(to[0], STDIN_FILENO) < 0 || dup2(from[1], STDOUT_FILENO) < 0) _exit(1);
+        close(to[0]), close(to[1]), close(from[0]), close(from[1]);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(1);
+    }
+    close(to[0]), close(from[1]);
+    p->to = fdopen(to[1], "w");
+    p->from = fdopen(from[0], "r");
+    return p->to && p->from;
+}
+
+/* Seconds of one product; 0: the peer says nothing. */
+static double ask_peer(const peer *p, const shape *s, int kind, int64_t times)
+{
+    char line[64];
+    fprintf(p->to, "%ld %ld %ld %s %ld\n", (long)s->m, (long)s->k, (long)s->n, kinds[kind], (long)times);
+    fflush(p->to);
+    return fgets(line, sizeof line, p->from) != NULL ? atof(line) : 0;
+}
+
 typedef struct figures {
     double best[MOST_ENGINES]; /* seconds */
     int chosen;
@@ -236,9 +279,10 @@ typedef struct setting {
     void *scratch;
     tow__gemm_set isa; /* of the own kernel; AUTO: all engines, at their best */
     const char *only, *path;
+    peer peer;
 } setting;
 
-static figures measure(const setting *set, tow__gemm *g)
+static figures measure(const setting *set, tow__gemm *g, const shape *s, int kind)
 {
     figures f = {.chosen = -1};
     bool unit = set->isa == TOW__GEMM_AUTO && tow__gemm_amx_usable();
@@ -253,23 +297,39 @@ static figures measure(const setting *set, tow__gemm *g)
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
             (void)tow__gemm_prepare(g, set->engines[e]);
+            if (set->engines[e]->make && !g->code) continue; /* it would leave the product to the own kernel */
             g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
             double t = time_once(g, set->engines[e], repetitions);
             spent += t * (double)repetitions;
             if (round == 0 || t < f.best[e]) f.best[e] = t;
             if (set->engines[e] == rule) f.chosen = e;
         }
+        if (!set->peer.to) continue;
+        const double t = ask_peer(&set->peer, s, kind, repetitions);
+        spent += t * (double)repetitions;
+        if (t > 0 && (f.best[PEER] == 0 || t < f.best[PEER])) f.best[PEER] = t;
     }
     g->choice = NULL;
     return f;
 }
 
 typedef struct summary {
-    int products, near;
+    int products, near, behind;
     double share, worst_share, worst_ratio;
     double mean[MOST_ENGINES];
     int counts[MOST_ENGINES];
+    double logs; /* of the shares of models */
+    int models;
 } summary;
+
+static const char *name_of(const setting *set, int e) { return e == PEER ? "peer" : set->engines[e]->name; }
+
+/* The engines in use, and the peer: their next one from e on; MOST_ENGINES: none. */
+static int next_engine(const setting *set, int e)
+{
+    if (e < set->n_engines) return e;
+    return e <= PEER && set->peer.to ? PEER : MOST_ENGINES;
+}
 
 static void print_row(const setting *set, const shape *s, int kind, const tow__gemm *g, const figures *f, double top,
                       summary *all, FILE *json)
@@ -279,7 +339,7 @@ static void print_row(const setting *set, const shape *s, int kind, const tow__g
     if (json)
         fprintf(json, "%s\n  {\"name\": \"%s\", \"m\": %ld, \"k\": %ld, \"n\": %ld, \"kind\": \"%s\", \"peak\": %.1f",
                 all->products > 0 ? "," : "", s->name, (long)s->m, (long)s->k, (long)s->n, kinds[kind], top);
-    for (int e = 0; e < set->n_engines; e++) {
+    for (int e = next_engine(set, 0); e < MOST_ENGINES; e = next_engine(set, e + 1)) {
         double rate = f->best[e] > 0 ? flops / f->best[e] * 1e-9 : 0;
         if (rate > best) best = rate;
         if (rate > 0) {
@@ -289,13 +349,16 @@ static void print_row(const setting *set, const shape *s, int kind, const tow__g
         } else {
             printf("         -");
         }
-        if (json && rate > 0) fprintf(json, ", \"%s\": %.3f", set->engines[e]->name, rate);
+        if (json && rate > 0) fprintf(json, ", \"%s\": %.3f", name_of(set, e), rate);
     }
     double chosen = flops / f->best[f->chosen] * 1e-9;
     printf("  %5.1f %%  %5.2f  %9.2f us\n", 100 * chosen / top, chosen / best, f->best[f->chosen] * 1e6);
     if (json) fprintf(json, ", \"rule\": \"%s\"}", set->engines[f->chosen]->name);
     all->products++;
     all->near += chosen >= 0.9 * best;
+    all->behind += chosen < 0.97 * best;
+    if (strncmp(s->name, "gpt", 3) == 0 || strcmp(s->name, "resnet") == 0)
+        all->logs += log(chosen / top), all->models++;
     all->share += chosen / top;
     if (all->products == 1 || chosen / top < all->worst_share) all->worst_share = chosen / top;
     if (all->products == 1 || chosen / best < all->worst_ratio) all->worst_ratio = chosen / best;
@@ -307,10 +370,14 @@ static void print_summary(const setting *set, const summary *all, double top)
     printf("\n%d products, peak %.1f GFLOP/s\n", all->products, top);
     printf("the rule: mean %.1f %% of peak, worst %.1f %%; within 10 %% of the best engine on %d, worst ratio %.2f\n",
            100 * all->share / all->products, 100 * all->worst_share, all->near, all->worst_ratio);
-    for (int e = 0; e < set->n_engines; e++)
+    printf("%d below 0.97 of the best\n", all->behind);
+    if (all->models > 0)
+        printf("geometric mean of %d products of GPT, GPT-2 and ResNet: %.1f %% of peak\n", all->models,
+               100 * exp(all->logs / all->models));
+    for (int e = next_engine(set, 0); e < MOST_ENGINES; e = next_engine(set, e + 1))
         if (all->counts[e] > 0)
-            printf("%-10s mean %.1f %% of peak on %d products\n", set->engines[e]->name,
-                   100 * all->mean[e] / all->counts[e], all->counts[e]);
+            printf("%-10s mean %.1f %% of peak on %d products\n", name_of(set, e), 100 * all->mean[e] / all->counts[e],
+                   all->counts[e]);
 }
 
 static float *random_matrix(size_t elements)
@@ -334,7 +401,7 @@ static int run(const setting *set, FILE *json)
     double top = peak(set->isa);
     summary all = {0};
     printf("%-9s %5s %5s %5s  %-3s", "", "m", "k", "n", "");
-    for (int e = 0; e < set->n_engines; e++) printf("  %8s", set->engines[e]->name);
+    for (int e = next_engine(set, 0); e < MOST_ENGINES; e = next_engine(set, e + 1)) printf("  %8s", name_of(set, e));
     printf("  of peak  of best\n");
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
@@ -346,7 +413,7 @@ static int run(const setting *set, FILE *json)
         for (int kind = 0; kind < KINDS; kind++) {
             tow__gemm g = product_of(s, kind, x, y);
             g.c = c;
-            figures f = measure(set, &g);
+            figures f = measure(set, &g, s, kind);
             double now = peak(set->isa);
             if (now > top) top = now;
             print_row(set, s, kind, &g, &f, top, &all, json);
@@ -364,6 +431,7 @@ static bool read_option(setting *set, const char *name, const char *value)
     if (strcmp(name, "--seconds") == 0) return (set->budget = atof(value)) > 0;
     if (strcmp(name, "--only") == 0) return (set->only = value) != NULL;
     if (strcmp(name, "--json") == 0) return (set->path = value) != NULL;
+    if (strcmp(name, "--peer") == 0) return start_peer(&set->peer, value);
     if (strcmp(name, "--set") != 0) return false;
     for (int k = TOW__GEMM_PLAIN; k <= TOW__GEMM_AVX512; k++)
         if (strcmp(value, sets[k]) == 0) set->isa = (tow__gemm_set)k;
@@ -377,10 +445,10 @@ int main(int argc, char **argv)
     bool known = argc % 2 == 1;
     for (int i = 1; i + 1 < argc; i += 2) known &= read_option(&set, argv[i], argv[i + 1]);
     if (!known) {
-        fputs(
-            "products: expected [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512], of which "
-            "the processor must have the last\n",
-            stderr);
+        fputs("products: expected [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512] [--peer "
+              "COMMAND]; "
+              "the processor must have the instruction set\n",
+              stderr);
         return 2;
     }
     if (!set.scratch) return 1;
