@@ -3,9 +3,9 @@
  *
  *   products [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512] [--peer COMMAND]
  *
- * With --set, the own kernel alone with this instruction set, against its peak. With --peer, a program that computes the same
- * products in turn with the engines, as bench/peers/products_torch.py does by PyTorch: it reads lines "m k n kind times" and
- * answers each with the seconds of one product.
+ * With --set, the own kernel alone with this instruction set, against its peak. With --peer, a program that computes
+ * the same products in turn with the engines, as bench/peers/products_torch.py does by PyTorch: it reads lines
+ * "m k n kind times" and answers each with the seconds of one product.
  *
  * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge
  * pages as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a

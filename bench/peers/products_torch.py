@@ -2,8 +2,8 @@
 
     bench_products --peer "python3 bench/peers/products_torch.py"
 
-Reads lines "m k n kind times" and answers each with the seconds of one product, the mean of so many: fwd is X W, dX is dY W^T and dW is
-X^T dY for X [m, k] and W [k, n].
+Reads lines "m k n kind times" and answers each with the seconds of one product, the mean of so many: fwd is X W, dX is
+dY W^T and dW is X^T dY for X [m, k] and W [k, n].
 """
 
 import sys

@@ -146,8 +146,8 @@ TOW_API void tow_request_end(tow_context *context);
 /* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel.
  * NULL is accepted. */
 TOW_API void tow_cancel_request(tow_context *context, tow_request request);
-/* Describes CPU, threads, the engines of products by their size, and what is known and measured of the machine, in a few
- * lines of text, written like snprintf: returns the length that the whole text needs. */
+/* Describes CPU, threads, the engines of products by their size, and what is known and measured of the machine, in a
+ * few lines of text, written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */

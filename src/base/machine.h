@@ -1,5 +1,6 @@
-/* What is known of the machine: its caches and its instruction set. Decisions about speed follow from these facts and from
- * what is measured (src/kernels/products/gemm_tuning.h), never from the name of a vendor, and change no bits. */
+/* What is known of the machine: its caches and its instruction set. Decisions about speed follow from these facts
+ * and from what is measured (src/kernels/products/gemm_tuning.h), never from the name of a vendor, and change no
+ * bits. */
 #ifndef TOW_SRC_MACHINE_H
 #define TOW_SRC_MACHINE_H
 

@@ -24,8 +24,8 @@ enum {
 
 const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engines[index] : NULL; }
 
-/* "small ones by libxsmm 1.17 with the same bits (16x16x16 1.90, 64x64x64 1.13 times as fast)": what trials of some sizes
- * found for engines that stand in for the own kernel; "" if there are none. */
+/* "small ones by libxsmm 1.17 with the same bits (16x16x16 1.90, 64x64x64 1.13 times as fast)": what trials of some
+ * sizes found for engines that stand in for the own kernel; "" if there are none. */
 static void describe_small(const tow__gemm_choice *choice, char *text, size_t size)
 {
     static const int sizes[] = {8, 16, 32, 64, 128};
@@ -78,8 +78,8 @@ size_t tow__gemm_describe_machine(char *text, size_t size)
     int length =
         t.direct == 0
             ? snprintf(text, size, "%s; large products not timed yet", caches)
-            : snprintf(text, size, "%s; large products: packing A takes %.2f of the time (%s), B to L1 %.2f (%s)", caches,
-                       t.packed / t.direct, tuning.packed_panels > 0 ? "done" : "not done", t.to_l1 / t.to_l2,
+            : snprintf(text, size, "%s; large products: packing A takes %.2f of the time (%s), B to L1 %.2f (%s)",
+                       caches, t.packed / t.direct, tuning.packed_panels > 0 ? "done" : "not done", t.to_l1 / t.to_l2,
                        tuning.fetch == TOW__FETCH_TO_L1 ? "done" : "not done");
     return length < 0 ? 0 : (size_t)length;
 }
@@ -130,7 +130,8 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     return engines[i];
 }
 
-/* True if the rule decides which engine has the bits of the own kernel: none is forced, nor a version of the own one. */
+/* True if the rule decides which engine has the bits of the own kernel: none is forced, nor a version of the own
+ * one. */
 static bool may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine)
 {
     if (choice == NULL) return true;

@@ -7,9 +7,9 @@
  *
  * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone:
  * not on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they
- * like, if all parts run on one engine, or on engines with the same bits. With accumulate, the engines of this library round
- * the element of A B as they would alone, then add it to C: the same as a product followed by an addition. BLIS may add to C
- * between blocks of k.
+ * like, if all parts run on one engine, or on engines with the same bits. With accumulate, the engines of this library
+ * round the element of A B as they would alone, then add it to C: the same as a product followed by an addition. BLIS
+ * may add to C between blocks of k.
  *
  * The own kernel defines an element exactly: k is cut into kc blocks (tow__gemm_kc), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
@@ -19,19 +19,20 @@
  * are added to C one by one.
  *
  * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
- * accepts every product. libxsmm has the bits of the own kernel: a trial proves it for the code of every shape, and what has
- * no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
- * version that the processor has. Options of a context or TOW_ENGINE force an engine or leave some out (tow__gemm_choice).
+ * accepts every product. libxsmm has the bits of the own kernel: a trial proves it for the code of every shape, and
+ * what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for
+ * AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or TOW_ENGINE force an
+ * engine or leave some out (tow__gemm_choice).
  *
  * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
  * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
  * that leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose)
  * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
  *   - f32 has the bits of the own kernel. Small products run on libxsmm where a trial on this machine finds it as fast
- *     (tow__gemm_prepare): with tiny tiles, few elements of k or products of a few microseconds it is ahead by up to 5, and
- *     on a tie the library has precedence. All others run on the own kernel, which has epilogues on strips that are in
- *     cache; how it goes through a product is tuned to the machine (gemm_tuning.h). BLIS is 1.3 times slower on average and
- *     ten times on small products.
+ *     (tow__gemm_prepare): with tiny tiles, few elements of k or products of a few microseconds it is ahead by up to 5,
+ *     and on a tie the library has precedence. All others run on the own kernel, which has epilogues on strips that are
+ *     in cache; how it goes through a product is tuned to the machine (gemm_tuning.h). BLIS is 1.3 times slower on
+ *     average and ten times on small products.
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
  *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
@@ -132,8 +133,8 @@ typedef struct tow__gemm_engine {
      * beforehand. NULL: it takes B as it is. */
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
-    /* Of engines that stand in for the own kernel, with its bits (gemm_trial.h). make: machine code for products like g, in
-     * one of several ways, counted from 0; false: there is none. NULL: the engine makes none. */
+    /* Of engines that stand in for the own kernel, with its bits (gemm_trial.h). make: machine code for products like
+     * g, in one of several ways, counted from 0; false: there is none. NULL: the engine makes none. */
     bool (*make)(const tow__gemm *g, int way, struct tow__gemm_code *code);
     void (*unmake)(const struct tow__gemm_code *code);
 } tow__gemm_engine;
@@ -153,8 +154,8 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 /* The engine that runs calls like g, with m and n as they are: `engine`, which tow__gemm_choose found, or one with the
  * same bits that is faster here (gemm_trial.h), for which it sets g->code. To be called when a program is linked; the
- * first call for a shape takes some tens of microseconds. Other calls with that engine and code are right as well. Reads no
- * pointers. */
+ * first call for a shape takes some tens of microseconds. Other calls with that engine and code are right as well.
+ * Reads no pointers. */
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);

@@ -23,10 +23,10 @@ typedef enum tow__gemm_fetch {
     TOW__FETCH_NOTHING
 } tow__gemm_fetch;
 
-/* How the own kernel goes through a product: which of these are best is up to the caches of a machine. No bits depend on
- * them. Zero means what the version for an instruction set does by itself. */
+/* How the own kernel goes through a product: which of these are best is up to the caches of a machine. No bits
+ * depend on them. Zero means what the version for an instruction set does by itself. */
 typedef struct tow__gemm_tuning {
-    int64_t packed_panels; /* an A that runs along k is packed where C has more panels (of 2 vectors) than this; 0: 24 */
+    int64_t packed_panels; /* an A that runs along k is packed where C has more panels (of 2 vectors) than these */
     int64_t rows;          /* of a tile, at most */
     int64_t block;         /* rows of A that are used again and again while they are in L2, at most */
     int64_t thin;          /* k up to which C is written row by row, and not panel by panel */

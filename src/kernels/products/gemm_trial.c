@@ -1,5 +1,5 @@
-/* Trials of engines (gemm_trial.h). The table of trials only grows: an entry is claimed, filled and then published, and does
- * not change any more. Threads that make the same trial at once make it twice, which does no harm. */
+/* Trials of engines (gemm_trial.h). The table of trials only grows: an entry is claimed, filled and then published,
+ * and does not change any more. Threads that make the same trial at once make it twice, which does no harm. */
 #include "src/kernels/products/gemm_trial.h"
 
 #include <stdatomic.h>
@@ -97,8 +97,8 @@ static uint32_t next(uint32_t *state)
     return *state >> 8;
 }
 
-/* Numbers that operands repeat: in [-1, 1), or `hard` ones: of many sizes, subnormal ones, zeros of both signs, and pairs
- * that cancel. */
+/* Numbers that operands repeat: in [-1, 1), or `hard` ones: of many sizes, subnormal ones, zeros of both signs, and
+ * pairs that cancel. */
 static void make_numbers(f32 *x, int64_t n, bool hard)
 {
     uint32_t state = 1;

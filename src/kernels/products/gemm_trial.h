@@ -1,13 +1,13 @@
 /* Trials: which engine runs the products of one shape whose bits the own kernel defines.
  *
- * A library may stand in for the own kernel where its sums are the same chains of multiply-adds. That is proven for the
- * very code at hand and not assumed: when a program is linked, the own kernel and the library compute the same product of
- * random numbers (zeros of both signs, subnormal numbers and cancellation among them), and every bit must agree. Then
- * both are timed, and the faster one runs the product; on a tie the library does. So the choice follows from the
- * machine, and no bits depend on it.
+ * A library may stand in for the own kernel where its sums are the same chains of multiply-adds. That is proven for
+ * the very code at hand and not assumed: when a program is linked, the own kernel and the library compute the same
+ * product of random numbers (zeros of both signs, subnormal numbers and cancellation among them), and every bit must
+ * agree. Then both are timed, and the faster one runs the product; on a tie the library does. So the choice follows
+ * from the machine, and no bits depend on it.
  *
- * A trial is made once for each shape (sizes, strides, accumulation) in a process, takes some tens of microseconds and
- * is kept; all of them together take at most TOW__TRIAL_NANOSECONDS. Where that is spent, sizes alone decide. */
+ * A trial is made once for each shape (sizes, strides, accumulation) in a process, takes some tens of microseconds
+ * and is kept; all of them together take at most TOW__TRIAL_NANOSECONDS. Where that is spent, sizes alone decide. */
 #ifndef TOW_SRC_KERNELS_GEMM_TRIAL_H
 #define TOW_SRC_KERNELS_GEMM_TRIAL_H
 

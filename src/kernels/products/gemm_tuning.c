@@ -28,7 +28,8 @@ tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_tim
     /* A block of A is used by one panel after the other, and shares L2 with panels and rows of C. */
     if (machine->l2.bytes > 0)
         tuning.block = tow__max(48, machine->l2.bytes / 16 * 11 / (TOW__GEMM_KC * (int64_t)sizeof(f32)) / 6 * 6);
-    /* On a tie packing is preferred for C with some more panels: it is what depends least on other users of the caches. */
+    /* On a tie packing is preferred for C with some more panels: it is what depends least on other users of the
+     * caches. */
     if (t->direct > 0 && t->packed < TIE * t->direct)
         tuning.packed_panels = t->packed < GAIN * t->direct ? FEW_PANELS : SOME_PANELS;
     if (t->to_l2 > 0 && t->to_l1 < GAIN * t->to_l2) tuning.fetch = TOW__FETCH_TO_L1;

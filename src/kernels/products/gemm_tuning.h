@@ -1,8 +1,9 @@
-/* How the own kernel is tuned to a machine: a function of what is known of its caches and of a few products that are timed.
+/* How the own kernel is tuned to a machine: a function of what is known of its caches and of a few products that are
+ * timed.
  *
- * Products with large operands (TOW__TUNED elements of B) have the tuning of the machine; the timings it needs are made
- * when the first of them is planned, once in a process, in less than 20 ms. All others have the tuning that needs no timing:
- * it packs least, so that scratch memory which was counted for the one is enough for the other. */
+ * Products with large operands (TOW__TUNED elements of B) have the tuning of the machine; the timings it needs are
+ * made when the first of them is planned, once in a process, in less than 20 ms. All others have the tuning that
+ * needs no timing: it packs least, so that scratch memory which was counted for the one is enough for the other. */
 #ifndef TOW_SRC_KERNELS_GEMM_TUNING_H
 #define TOW_SRC_KERNELS_GEMM_TUNING_H
 

@@ -1,11 +1,12 @@
-/* Small matrix products by libxsmm 1.17, which generates machine code for one shape of tile. Of libxsmm only the generator
- * is used: its own dispatch takes milliseconds at the first product of a process, a stack of 256 KiB for each kernel, and
- * a table look-up for each call. Here the code of a product is made when a program is linked and kept with it.
+/* Small matrix products by libxsmm 1.17, which generates machine code for one shape of tile. Of libxsmm only the
+ * generator is used: its own dispatch takes milliseconds at the first product of a process, a stack of 256 KiB for
+ * each kernel, and a table look-up for each call. Here the code of a product is made when a program is linked and
+ * kept with it.
  *
- * C is cut into tiles; those of one product have at most four shapes. libxsmm is column-major, so it computes transposed: its
- * first operand is B, which it cannot transpose; its second is A. Products of one block of k are the own kernel's
- * chains, which a trial proves for every shape (gemm_trial.h); C + A B adds tiles that are computed apart. Whatever has no
- * code runs on the own kernel: the bits are the same. */
+ * C is cut into tiles; those of one product have at most four shapes. libxsmm is column-major, so it computes
+ * transposed: its first operand is B, which it cannot transpose; its second is A. Products of one block of k are the
+ * own kernel's chains, which a trial proves for every shape (gemm_trial.h); C + A B adds tiles that are computed
+ * apart. Whatever has no code runs on the own kernel: the bits are the same. */
 #include "src/kernels/products/gemm_trial.h"
 
 #ifdef TOW_HAVE_LIBXSMM
