@@ -2,8 +2,6 @@
 #include "layers/flops.h"
 
 #include "src/graph/region.h"
-#include "src/ops/table.h"
-#include "src/ops/tiling.h"
 
 /* The receiver of counts: to the caller, or to a sum. */
 typedef struct counter {
@@ -76,17 +74,11 @@ static tow_status count_parts(const counter *c, const tow_graph *g, const tow__e
     return status;
 }
 
-static bool is_float(const tow_graph *g, uint32_t var) { return tow_dtype_is_float(g->vars[var].type.dtype); }
-static double elements(const tow_graph *g, uint32_t var) { return (double)tow_type_count(g->vars[var].type); }
-
-/* The cost rule, where it counts operations: that of products and of primitives of users. */
-static double rule_flops(const counter *c, const tow_graph *g, const tow__equation *e, tow_status *status)
+/* What the cost rule counts. */
+static tow_status rule_flops(const counter *c, const tow_graph *g, const tow__equation *e, double *flops)
 {
     tow__view *views = tow__alloc(c->ctx, (size_t)e->n_in + e->n_out + 1, sizeof *views);
-    if (!views) {
-        *status = TOW_OUT_OF_MEMORY;
-        return 0;
-    }
+    if (!views) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < e->n_in; i++) views[i] = tow__view_whole(i, g->vars[e->in[i]].type);
     for (uint32_t i = 0; i < e->n_out; i++) views[e->n_in + i] = tow__view_whole(e->n_in + i, g->vars[e->out[i]].type);
     const tow__operation o = {.params = e->params,
@@ -95,34 +87,9 @@ static double rule_flops(const counter *c, const tow_graph *g, const tow__equati
                               .in = views,
                               .out = views + e->n_in,
                               .primitive = e->primitive};
-    const double flops = e->primitive->cost(&o);
+    *flops = e->primitive->cost(&o).exact;
     tow__free(c->ctx, views, (size_t)e->n_in + e->n_out + 1, sizeof *views);
-    return flops;
-}
-
-/* An equation without bodies that is no composite to take apart. */
-static double plain_flops(const tow_graph *g, const tow__equation *e)
-{
-    if (e->n_out == 0 || !is_float(g, e->out[0])) return 0;
-    switch (e->primitive->kind) {
-    case TOW__ELEMENTWISE:
-        return elements(g, e->out[0]);
-    case TOW__REDUCTION: { /* cumulative ones have a result for each element */
-        const double taken = elements(g, e->in[0]), results = elements(g, e->out[0]);
-        const bool cumulative = tow_type_equal(g->vars[e->in[0]].type, g->vars[e->out[0]].type);
-        return cumulative ? taken : taken > results ? taken - results : 0;
-    }
-    default:
-        return 0;
-    }
-}
-
-/* True if the cost rule says what a product or a user's primitive does, and no guess for moves and tiles. */
-static bool has_exact_rule(const tow_primitive *p)
-{
-    if (p->definition) return p->cost != tow__element_cost;
-    return p->cost != tow__element_cost &&
-           (p->kind == TOW__DOT || p->kind == TOW__CONVOLUTION || p->kind == TOW__COMPOSITE);
+    return TOW_OK;
 }
 
 static tow_status count_equation(const counter *c, const tow_graph *g, const tow__equation *e, double times,
@@ -131,11 +98,9 @@ static tow_status count_equation(const counter *c, const tow_graph *g, const tow
     const char *scope = e->source.scope ? e->source.scope : outer;
     tow__region_form form;
     if (tow__region_of(e, &form)) return count_region(c, e, &form, times, scope);
-    const bool exact = has_exact_rule(e->primitive);
-    if (!exact && e->primitive->kind == TOW__COMPOSITE && e->primitive->decompose)
-        return count_parts(c, g, e, times, scope);
-    tow_status status = TOW_OK;
-    const double flops = exact ? rule_flops(c, g, e, &status) : plain_flops(g, e);
+    double flops = 0;
+    tow_status status = rule_flops(c, g, e, &flops);
+    if (!status && flops == TOW__COST_OF_PARTS) return count_parts(c, g, e, times, scope);
     if (!status && flops > 0) c->visit(c->user, scope, times * flops);
     return status;
 }

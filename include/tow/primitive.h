@@ -109,7 +109,8 @@ typedef struct tow_primitive_definition {
                   tow_value *y, int *y_axes);
 
     tow_primitive_tiling tiling;
-    /* Floating-point operations, for plans and reports; NULL: a guess from the number of elements. */
+    /* Floating-point operations, for plans and reports; NULL: a guess from the number of elements, and in reports what
+     * the decomposition does, if there is one. */
     double (*cost)(const tow_primitive_rule *rule, const tow_type *inputs, const tow_type *outputs);
     tow_primitive_dot dot;
 } tow_primitive_definition;

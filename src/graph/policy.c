@@ -64,13 +64,12 @@ tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const 
     for (size_t i = 0; i < q.n_inputs; i++) in[i] = g->vars[e->in[i]].type;
     for (size_t i = 0; i < q.n_outputs; i++) out[i] = g->vars[e->out[i]].type;
     if (e->primitive->kind == TOW__NAME) q.name = ((const tow__name_params *)e->params)->name;
+    q.is_dot = e->primitive->product != TOW__NO_PRODUCT;
+    q.has_batch_dims = e->primitive->product == TOW__BATCHED_PRODUCT;
     if (e->primitive->kind == TOW__DOT) {
         const tow__dot_params *p = e->params;
-        q.is_dot = true;
         q.has_batch_dims = p->lhs_batch.n > p->mapped;
     }
-    if (e->primitive->batched_dot) q.is_dot = q.has_batch_dims = true;
-    if (e->primitive->plain_dot) q.is_dot = true;
     return tow_policy_decide(policy, &q);
 }
 

@@ -35,7 +35,7 @@ typedef enum tow__kind {
     TOW__RANDOM,
     TOW__NAME,
     TOW__REGION,   /* has nested graphs that passes walk through (src/graph/region.h): call, scan, ... */
-    TOW__COMPOSITE /* decomposes; counts as dots for policies if .batched_dot or .plain_dot */
+    TOW__COMPOSITE /* decomposes */
 } tow__kind;
 
 typedef enum tow__param_kind {
@@ -155,8 +155,25 @@ enum {
  * of the whole in the parameters `rows` and `columns`. */
 typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
 
-/* Floating-point operations: those of products exactly, a guess for everything else. */
-typedef double (*tow__cost_rule)(const tow__operation *o);
+/* What an operation costs, in floating-point operations. */
+typedef struct tow__op_cost {
+    double exact; /* what reports count (layers/flops.h); TOW__COST_OF_PARTS: what the decomposition does */
+    double
+        estimate; /* what decisions of plans compare: that of products exactly, a guess by elements of anything else */
+} tow__op_cost;
+
+enum {
+    TOW__COST_OF_PARTS = -1
+};
+
+typedef tow__op_cost (*tow__cost_rule)(const tow__operation *o);
+
+/* What plans cut tiles for, and policies treat as dots: most of the work is in multiplying and adding. */
+typedef enum tow__product_kind {
+    TOW__NO_PRODUCT,
+    TOW__PLAIN_PRODUCT,  /* a dot without batch dimensions, but for those that parameters of dot_general name */
+    TOW__BATCHED_PRODUCT /* a dot with batch dimensions: attention, convolutions */
+} tow__product_kind;
 
 /* Makes *y, which has its type, storage and offset of x already, the result of the operation on x without moving
  * elements. False: it cannot be one. */
@@ -180,12 +197,10 @@ struct tow_primitive {
     tow__cost_rule cost;
     tow__view_rule view;
     tow__aliasing aliasing;
+    tow__product_kind product;
     bool arithmetic;   /* to compute it again costs no more than to read what was kept of it */
-    bool is_product;   /* its cost is that of products, which tiles are cut for */
     bool reduces_axis; /* each row, or a part of it, becomes fewer numbers or is compared with them, so that several
                           operations in turn read whole rows */
-    bool batched_dot;  /* what policies treat as a dot with batch dimensions (attention, convolutions) */
-    bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
     /* With a transpose: is equation e linear in those of its float operands that depend on tangents? depends: [values of
      * the graph]. NULL: in all of them together. A product is linear in one operand alone. */

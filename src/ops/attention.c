@@ -545,14 +545,14 @@ static double pairs(int64_t queries, int64_t keys, bool causal, int64_t window)
 }
 
 /* features: those of a head that products sum or make, all together. q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] */
-static double products_cost(const tow__operation *o, bool causal, int64_t window, double features)
+static tow__op_cost products_cost(const tow__operation *o, bool causal, int64_t window, double features)
 {
     const int64_t *q = tow__in_type(o, 0)->dims, *v = tow__in_type(o, 2)->dims;
-    return 2 * features * (double)(q[0] * q[2]) * pairs(q[1], v[1], causal, window);
+    return tow__exact_cost(2 * features * (double)(q[0] * q[2]) * pairs(q[1], v[1], causal, window));
 }
 
 /* Logits, and what they weigh of v. */
-static double attention_cost(const tow__operation *o)
+static tow__op_cost attention_cost(const tow__operation *o)
 {
     double d = (double)tow__in_type(o, 0)->dims[3], e = (double)tow__in_type(o, 2)->dims[3];
     const tow__attention_params *p = o->params;
@@ -560,7 +560,7 @@ static double attention_cost(const tow__operation *o)
 }
 
 /* Logits again, the cotangents of probabilities, and a product for each gradient. */
-static double attention_vjp_cost(const tow__operation *o)
+static tow__op_cost attention_vjp_cost(const tow__operation *o)
 {
     const tow__attention_ad_params *p = o->params;
     double d = (double)tow__in_type(o, 0)->dims[3], e = (double)tow__in_type(o, 2)->dims[3];
@@ -579,8 +579,8 @@ static double attention_vjp_cost(const tow__operation *o)
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .operands = "q, k, v, mask?, bias?, offset?",
-               .inputs = -1, .outputs = 2, .batched_dot = true, .type = attention_type, .jvp = attention_jvp,
-               .batch = attention_batch, .decompose = attention_decompose,
+               .inputs = -1, .outputs = 2, .product = TOW__BATCHED_PRODUCT, .type = attention_type,
+               .jvp = attention_jvp, .batch = attention_batch, .decompose = attention_decompose,
                .output_names = (const char *const[]){"out", "lse", NULL},
                TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
                            TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT),
@@ -588,11 +588,11 @@ TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .opera
                            TOW__PARAM(tow__attention_params, window, TOW__P_COUNT)));
 TOW__PRIMITIVE(attention_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                .operands = "q, k, v, out, lse, mask?, bias?, offset?, dq?, dk?, dv?", .inputs = -1, .outputs = 1,
-               .batched_dot = true, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
+               .product = TOW__BATCHED_PRODUCT, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
                .linear_in = attention_jvp_linear_in, .decompose = attention_jvp_decompose, AD_PARAMS);
 TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost,
                .operands = "q, k, v, out, lse, mask?, bias?, offset?, ct", .inputs = -1, .outputs = -1,
-               .batched_dot = true, .type = attention_vjp_type, .batch = attention_vjp_batch,
+               .product = TOW__BATCHED_PRODUCT, .type = attention_vjp_type, .batch = attention_vjp_batch,
                .decompose = attention_vjp_decompose, AD_PARAMS);
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)

@@ -320,17 +320,17 @@ static bool tile_conv(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-static double conv_cost(const tow__operation *o)
+static tow__op_cost conv_cost(const tow__operation *o)
 {
     const tow__conv_params *p = o->params;
     const tow_type *kernel = tow__in_type(o, 1);
     tow__conv_axes axes;
-    if (!tow__conv_axes_read(p->dimensions, &axes)) return 0;
+    if (!tow__conv_axes_read(p->dimensions, &axes)) return tow__exact_cost(0);
     double features = (double)kernel->dims[axes.rhs[0]];
-    return features > 0 ? 2 * tow__elements(&o->out[0]) * tow__elements(&o->in[1]) / features : 0;
+    return tow__exact_cost(features > 0 ? 2 * tow__elements(&o->out[0]) * tow__elements(&o->in[1]) / features : 0);
 }
 
-TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .batched_dot = true,
+TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .product = TOW__BATCHED_PRODUCT,
                .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = conv_type, .jvp = conv_jvp,
                .transpose = conv_transpose, .linear_in = tow__linear_in_one, .batch = conv_batch,
                TOW__PARAMS(tow__conv_params, TOW__PARAM(tow__conv_params, dimensions, TOW__P_STRING),

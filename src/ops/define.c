@@ -104,15 +104,19 @@ static void defined_batch(tow__batch *r)
     }
 }
 
-static double defined_cost(const tow__operation *o)
+/* Without a rule, reports count what the decomposition does; without that, there is but the guess. */
+static tow__op_cost defined_cost(const tow__operation *o)
 {
     const tow_primitive *p = o->primitive;
     tow_type in[TOW_PRIMITIVE_MAX], out[TOW_PRIMITIVE_MAX];
-    if (!p->definition->cost) return tow__element_cost(o);
+    if (!p->definition->cost) {
+        const double guess = tow__element_cost(o).estimate;
+        return (tow__op_cost){p->decompose ? TOW__COST_OF_PARTS : guess, guess};
+    }
     const tow_primitive_rule rule = rule_of(NULL, p, o->params);
     for (uint32_t i = 0; i < o->n_in; i++) in[i] = o->in[i].type;
     for (uint32_t i = 0; i < o->n_out; i++) out[i] = o->out[i].type;
-    return p->definition->cost(&rule, in, out);
+    return tow__exact_cost(p->definition->cost(&rule, in, out));
 }
 
 /* ---- definitions ------------------------------------------------------------------------------------------------- */
@@ -233,6 +237,8 @@ static tow_primitive descriptor_of(const tow_primitive_definition *d, const tow_
     static const tow__tiling_rule tilings[] = {[TOW_TILING_NONE] = tow__no_tiling,
                                                [TOW_TILING_ELEMENTWISE] = tow__tile_elementwise,
                                                [TOW_TILING_ROWS] = tow__tile_rows};
+    static const tow__product_kind products[] = {
+        [TOW_PLAIN_DOT] = TOW__PLAIN_PRODUCT, [TOW_BATCHED_DOT] = TOW__BATCHED_PRODUCT};
     return (tow_primitive){.name = d->name,
                            .inputs = (int)d->n_inputs,
                            .outputs = (int)d->n_outputs,
@@ -241,8 +247,7 @@ static tow_primitive descriptor_of(const tow_primitive_definition *d, const tow_
                            .cost = defined_cost,
                            .linear = d->linear,
                            .varies = d->varies,
-                           .batched_dot = d->dot == TOW_BATCHED_DOT,
-                           .plain_dot = d->dot == TOW_PLAIN_DOT,
+                           .product = products[d->dot],
                            .params_size = d->n_parameters > 0 ? d->parameters_size : 0,
                            .params = d->n_parameters > 0 ? table : NULL,
                            .type = defined_type,

@@ -229,17 +229,17 @@ static bool tile_dot(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-static double dot_cost(const tow__operation *o)
+static tow__op_cost dot_cost(const tow__operation *o)
 {
     const tow__dot_params *p = o->params;
     double depth = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) depth *= (double)tow__in_type(o, 0)->dims[p->lhs_contract.v[i]];
-    return 2 * depth * tow__elements(&o->out[0]);
+    return tow__exact_cost(2 * depth * tow__elements(&o->out[0]));
 }
 
-TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .operands = "lhs, rhs", .inputs = 2, .outputs = 1,
-               .type = dot_type, .jvp = dot_jvp, .transpose = dot_transpose, .linear_in = tow__linear_in_one,
-               .batch = dot_batch,
+TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .product = TOW__PLAIN_PRODUCT, .operands = "lhs, rhs",
+               .inputs = 2, .outputs = 1, .type = dot_type, .jvp = dot_jvp, .transpose = dot_transpose,
+               .linear_in = tow__linear_in_one, .batch = dot_batch,
                TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),

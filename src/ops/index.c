@@ -275,7 +275,10 @@ static void index_add_batch(tow__batch *r)
 }
 
 /* Updates, and what they change, read and written. */
-static double index_add_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
+static tow__op_cost index_add_cost(const tow__operation *o)
+{
+    return (tow__op_cost){.estimate = TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2])};
+}
 
 TOW__PRIMITIVE(index_add, TOW__MOVE, tow__no_tiling, index_add_cost, .aliasing = TOW__ALIAS_FIRST,
                .operands = "x, indices, updates", .inputs = 3, .outputs = 1, .type = index_add_type,

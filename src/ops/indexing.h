@@ -19,6 +19,6 @@ tow_value tow__bind_gather(tow_value x, tow_value indices, const tow__gather_par
 
 tow_status tow__argmax_type(const tow__typing *ty);
 /* So many steps per element as there are binary digits in the size of the axis, which is the first parameter. */
-double tow__sort_cost(const tow__operation *o);
+tow__op_cost tow__sort_cost(const tow__operation *o);
 
 #endif

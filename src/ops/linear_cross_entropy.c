@@ -189,15 +189,16 @@ static void vjp_batch(tow__batch *r)
 }
 
 /* x [..., C] and w of C times V elements: logits, and a product for each gradient. */
-static double losses(const tow__operation *o, uint32_t gradients)
+static tow__op_cost losses(const tow__operation *o, uint32_t gradients)
 {
     const tow_type *x = tow__in_type(o, 0);
     double features = (double)x->dims[x->rank - 1];
-    return features > 0 ? 2 * tow__elements(&o->in[0]) * (tow__elements(&o->in[1]) / features) * (1 + gradients) : 0;
+    if (features == 0) return tow__exact_cost(0);
+    return tow__exact_cost(2 * tow__elements(&o->in[0]) * (tow__elements(&o->in[1]) / features) * (1 + gradients));
 }
 
-static double loss_cost(const tow__operation *o) { return losses(o, 0); }
-static double loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out); }
+static tow__op_cost loss_cost(const tow__operation *o) { return losses(o, 0); }
+static tow__op_cost loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out); }
 
 #define AD_PARAMS                                                                                                      \
     TOW__PARAMS(tow__linear_cross_entropy_ad_params,                                                                   \
@@ -205,16 +206,18 @@ static double loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, .operands = "x, w, labels", .inputs = 3,
-               .outputs = 2, .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .batch = forward_batch,
-               .decompose = forward_decompose, .output_names = (const char *const[]){"loss", "lse", NULL},
+               .outputs = 2, .product = TOW__PLAIN_PRODUCT, .type = forward_type, .jvp = forward_jvp,
+               .batch = forward_batch, .decompose = forward_decompose,
+               .output_names = (const char *const[]){"loss", "lse", NULL},
                TOW__PARAMS(tow__linear_cross_entropy_params,
                            TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
 TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
-               .operands = "x, w, labels, lse, dx?, dw?", .inputs = -1, .outputs = 1, .plain_dot = true,
-               .type = jvp_type, .transpose = jvp_transpose, .linear_in = jvp_linear_in, .decompose = jvp_decompose, AD_PARAMS);
+               .operands = "x, w, labels, lse, dx?, dw?", .inputs = -1, .outputs = 1, .product = TOW__PLAIN_PRODUCT,
+               .type = jvp_type, .transpose = jvp_transpose, .linear_in = jvp_linear_in, .decompose = jvp_decompose,
+               AD_PARAMS);
 TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost,
-               .operands = "x, w, labels, lse, ct", .inputs = 5, .outputs = -1, .plain_dot = true, .type = vjp_type,
-               .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);
+               .operands = "x, w, labels, lse, ct", .inputs = 5, .outputs = -1, .product = TOW__PLAIN_PRODUCT,
+               .type = vjp_type, .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);
 
 tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels)
 {

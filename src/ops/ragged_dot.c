@@ -77,20 +77,20 @@ static void ragged_dot_contract_transpose(tow__transpose *r)
 }
 
 /* Every row belongs to at most one group: 2 m k n. */
-static double ragged_dot_cost(const tow__operation *o)
+static tow__op_cost ragged_dot_cost(const tow__operation *o)
 {
-    return 2 * (double)tow__in_type(o, 0)->dims[1] * tow__elements(&o->out[0]);
+    return tow__exact_cost(2 * (double)tow__in_type(o, 0)->dims[1] * tow__elements(&o->out[0]));
 }
 
-static double ragged_dot_contract_cost(const tow__operation *o)
+static tow__op_cost ragged_dot_contract_cost(const tow__operation *o)
 {
     const tow_type *x = tow__in_type(o, 0), *y = tow__in_type(o, 1);
-    return 2 * (double)x->dims[0] * (double)x->dims[1] * (double)y->dims[1];
+    return tow__exact_cost(2 * (double)x->dims[0] * (double)x->dims[1] * (double)y->dims[1]);
 }
 
 #define RAGGED(name)                                                                                                   \
     TOW__PRIMITIVE(name, TOW__COMPOSITE, tow__no_tiling, name##_cost, .operands = "x, y, sizes", .inputs = 3,          \
-                   .outputs = 1, .batched_dot = true, .type = name##_type, .jvp = ragged_jvp,                          \
+                   .outputs = 1, .product = TOW__BATCHED_PRODUCT, .type = name##_type, .jvp = ragged_jvp,              \
                    .transpose = name##_transpose);                                                                     \
     tow_value tow_##name(tow_value x, tow_value y, tow_value sizes)                                                    \
     {                                                                                                                  \

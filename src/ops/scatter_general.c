@@ -213,7 +213,10 @@ static void scatter_batch(tow__batch *r)
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 /* Updates, and what they change, read and written. */
-static double scatter_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
+static tow__op_cost scatter_cost(const tow__operation *o)
+{
+    return (tow__op_cost){.estimate = TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2])};
+}
 
 #define SCATTER(name, rule, ...)                                                                                       \
     TOW__PRIMITIVE(name, TOW__MOVE, tow__no_tiling, scatter_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3,           \

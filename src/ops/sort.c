@@ -12,12 +12,14 @@ static tow_status countable_axis(const tow__typing *ty, int64_t axis)
                           tow__type_name(ty->in[0]).text);
 }
 
-double tow__sort_cost(const tow__operation *o)
+tow__op_cost tow__sort_cost(const tow__operation *o)
 {
     int64_t size = o->in[0].type.dims[((const tow__axis_params *)o->params)->axis];
     double digits = 1;
     for (; size > 1; size /= 2) digits++;
-    return digits * tow__element_cost(o);
+    tow__op_cost cost = tow__element_cost(o);
+    cost.estimate *= digits;
+    return cost;
 }
 
 /* ---- sort(x...) -> y... ------------------------------------------------------------------------------------------ */

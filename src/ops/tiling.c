@@ -52,10 +52,27 @@ bool tow__tile_along_axis(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-double tow__element_cost(const tow__operation *o)
+/* Cumulative reductions have a result for each element. */
+static double reduction_flops(const tow__operation *o)
+{
+    const double taken = tow__elements(&o->in[0]), results = tow__elements(&o->out[0]);
+    if (tow_type_equal(o->in[0].type, o->out[0].type)) return taken;
+    return taken > results ? taken - results : 0;
+}
+
+double tow__counted_flops(const tow__operation *o)
+{
+    const tow_primitive *p = o->primitive;
+    if (p->kind == TOW__COMPOSITE && p->decompose) return TOW__COST_OF_PARTS;
+    if (o->n_out == 0 || !tow_dtype_is_float(o->out[0].type.dtype)) return 0;
+    if (p->kind == TOW__ELEMENTWISE) return tow__elements(&o->out[0]);
+    return p->kind == TOW__REDUCTION ? reduction_flops(o) : 0;
+}
+
+tow__op_cost tow__element_cost(const tow__operation *o)
 {
     double elements = 0;
     for (uint32_t i = 0; i < o->n_in; i++) elements += tow__elements(&o->in[i]);
     for (uint32_t i = 0; i < o->n_out; i++) elements += tow__elements(&o->out[i]);
-    return TOW__PER_ELEMENT * elements;
+    return (tow__op_cost){tow__counted_flops(o), TOW__PER_ELEMENT * elements};
 }

@@ -158,13 +158,15 @@ static bool tile_window(const tow__operation *o, int axis, int *from)
     return a.window == 1 && a.stride == 1 && a.base_dilation == 1 && a.low == 0 && a.high == 0;
 }
 
-static double window_cost(const tow__operation *o)
+static tow__op_cost window_cost(const tow__operation *o)
 {
     const tow__window_params *p = o->params;
     double taps = 1, results = tow__elements(&o->out[0]);
     for (int i = 0; i < p->window.n; i++) taps *= (double)p->window.v[i];
     if (o->n_in > 1 && tow__elements(&o->in[0]) < results) results = tow__elements(&o->in[0]);
-    return results * taps + tow__element_cost(o);
+    tow__op_cost cost = tow__element_cost(o);
+    cost.estimate += results * taps;
+    return cost;
 }
 
 #define WINDOW_PARAMS                                                                                                  \

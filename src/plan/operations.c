@@ -9,8 +9,9 @@
     {                                                                                                                  \
         return tow__##base##_p.tile(o, axis, from);                                                                    \
     }                                                                                                                  \
-    static double op##_cost(const tow__operation *o) { return tow__##base##_p.cost(o); }                               \
-    TOW__PRIMITIVE(op, kind, op##_tile, op##_cost, .inputs = -1, .outputs = -1, .aliasing = alias)
+    static tow__op_cost op##_cost(const tow__operation *o) { return tow__##base##_p.cost(o); }                         \
+    TOW__PRIMITIVE(op, kind, op##_tile, op##_cost, .inputs = -1, .outputs = -1, .aliasing = alias,                     \
+                   .product = TOW__PLAIN_PRODUCT)
 
 AS_PRIMITIVE(fused_dot_general, dot_general, TOW__DOT, TOW__ALIAS_NONE);
 AS_PRIMITIVE(fused_conv_general_dilated, conv_general_dilated, TOW__CONVOLUTION, TOW__ALIAS_NONE);
@@ -33,7 +34,7 @@ UNTILED(tile_group, tow__element_cost, TOW__ALIAS_NONE);
 UNTILED(output_sink, tow__element_cost, TOW__ALIAS_NONE);
 
 /* Results: loss, log-sum-exp, gradients. */
-static double loss_and_vjp_cost(const tow__operation *o)
+static tow__op_cost loss_and_vjp_cost(const tow__operation *o)
 {
     tow__operation vjp = *o;
     vjp.n_out -= 2;

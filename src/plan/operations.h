@@ -51,10 +51,4 @@ const tow_primitive *tow__with_epilogue(const tow_primitive *product);
 /* The primitive or operation of that name; NULL: there is none. */
 const tow_primitive *tow__operation_find(const char *name);
 
-/* A product, or what consists of products for the most part. */
-static inline bool tow__is_product(const tow_primitive *p)
-{
-    return p->kind == TOW__DOT || p->kind == TOW__CONVOLUTION || p->batched_dot || p->plain_dot;
-}
-
 #endif

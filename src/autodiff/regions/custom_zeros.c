@@ -2,24 +2,19 @@
  * Where a call is differentiated with respect to some of them, the others are zero, and what the rule multiplies them with
  * is neither computed nor kept: zero tangents go through the equations that are linear in them.
  *
- *   mul, dot_general, convolution   zero if one operand is
- *   div                             zero if the first operand is
- *   add, sub                        the operand that is not zero
- *   others with a transpose rule    zero if all operands that are floats are
- *   anything else                   gets an array of zeros */
+ *   linear in one operand alone         zero if one operand is: mul, dot_general, convolution
+ *   linear in the first operand alone   zero if that is: div
+ *   add, sub                            the operand that is not zero
+ *   others with a transpose rule        zero if all operands that are floats are
+ *   anything else, and regions          gets an array of zeros */
 #include "src/autodiff/regions/custom.h"
 #include "src/ops/rules.h"
-
-static bool is_product(const tow_primitive *p)
-{
-    return p == &tow__mul_p || p == &tow__dot_general_p || p == &tow__conv_general_dilated_p;
-}
 
 /* Are all results of e zero? x: its operands, null = zero, of which there is at least one. */
 static bool is_zero(const tow_graph *g, const tow__equation *e, const tow_value *x)
 {
-    if (is_product(e->primitive)) return true;
-    if (e->primitive == &tow__div_p) return tow_is_null(x[0]);
+    if (e->primitive->linear_in == tow__linear_in_one) return true; /* a product of operands */
+    if (e->primitive->linear_in == tow__linear_in_first && tow_is_null(x[0])) return true;
     if (!e->primitive->transpose || tow__is_region(e)) return false;
     for (uint32_t i = 0; i < e->n_in; i++)
         if (!tow_is_null(x[i]) && tow__has_tangent(g->vars[e->in[i]].type)) return false;

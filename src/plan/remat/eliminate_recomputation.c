@@ -57,7 +57,7 @@ static uint32_t first_equal(numbering *t, uint32_t n)
     return t->table[i];
 }
 
-static bool multiplies(const tow__instruction *inst) { return tow__is_product(inst->op) || tow__is_loop(inst->op); }
+static bool multiplies(const tow__instruction *inst) { return inst->op->product || tow__is_loop(inst->op); }
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 

@@ -64,7 +64,7 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
     *whole = 0;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
-        bool heavy = inst->kernel && tow__is_product(inst->base);
+        bool heavy = inst->kernel && inst->base->product;
         if (!heavy || !f->tiling->is_tileable[i]) continue;
         common = gcd(common, inst->out[0].type.dims[0]);
         if (tow__inner_rows(inst) < *inner) *inner = tow__inner_rows(inst);
