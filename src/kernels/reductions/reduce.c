@@ -13,7 +13,10 @@
 #include "src/kernels/tables.h"
 
 enum {
-    COLUMNS = 128,  /* results of a strip */
+    RESULTS = 128,  /* of a strip of short rows */
+    WIDE = 2048,    /* bytes of a row in a strip of columns: memory streams where it is read in long pieces; */
+    NARROW = 512,   /* or so many where threads would not get */
+    EACH = 8,       /* segments of strips each, so that none waits long for another */
     AHEAD = 8,      /* rows that are fetched before they are read: they may be far apart in memory */
     LINE = 64,      /* bytes that are fetched at once */
     SHORT = 128,    /* elements of rows of which strips are made */
@@ -232,6 +235,14 @@ typedef struct common {
     int64_t rows[TOW__SEGMENT];
 } common;
 
+/* Results of a strip of columns, of which there are `last` beside each other. Strips cut no sum. */
+static int64_t width_of(const reduce_job *job, int64_t last, int64_t threads)
+{
+    if (job->results == 0) return 1;
+    const int64_t size = (int64_t)job->size, wide = job->results / last * tow__ceil_div(last, WIDE / size);
+    return tow__min(last, (wide * job->segments >= EACH * threads || threads == 1 ? WIDE : NARROW) / size);
+}
+
 static reduce_job prepare(const tow__kernel_call *call)
 {
     reduce_job job = {.x = tow__reduction_axes_of(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
@@ -242,11 +253,11 @@ static reduce_job prepare(const tow__kernel_call *call)
     bool along = reduced->rank > 0 && reduced->strides[reduced->rank - 1] == 1;
     job.across = !along && kept->rank > 0 && kept->strides[kept->rank - 1] == 1;
     bool rows = along && reduced->flat && kept->rank == 1 && job.elements <= SHORT;
-    job.width = job.across || rows ? COLUMNS : 1;
     /* A strip does not leave the last kept axis. */
     int64_t last = job.across || rows ? kept->dims[kept->rank - 1] : 1;
-    job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
     job.segments = tow__ceil_div(job.elements, TOW__SEGMENT);
+    job.width = job.across ? width_of(&job, last, tow__threads(call)) : rows ? RESULTS : 1;
+    job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
     job.parts = job.elements * job.width >= SPLIT && job.strips < 16 ? job.segments : 1;
     return job;
 }
@@ -297,10 +308,10 @@ static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t c
     if (job->across) {
         if (c->segment != segment) offsets(reduced, start, n, c->rows);
         c->segment = segment;
-        _Alignas(LINE) uint64_t lanes[TOW__LANES * COLUMNS];
-        r->reducer->begin(columns, n, COLUMNS, lanes);
-        r->reducer->add(columns, 0, n, c->rows, x, COLUMNS, lanes);
-        r->reducer->end(columns, n, COLUMNS, lanes, out);
+        _Alignas(LINE) char lanes[TOW__LANES * WIDE];
+        r->reducer->begin(columns, n, job->width, lanes);
+        r->reducer->add(columns, 0, n, c->rows, x, job->width, lanes);
+        r->reducer->end(columns, n, job->width, lanes, out);
         return;
     }
     tow__run run[TOW__SEGMENT / TOW__LANES + 1];
@@ -318,17 +329,18 @@ static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t c
     }
 }
 
-/* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory. */
+/* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory, one of all strips after the other:
+ * so threads read whole rows. */
 static void reduce_block(const reduce_run *r, common *c, int64_t block)
 {
     const reduce_job *job = r->job;
-    int64_t columns, first = strip_at(job, block / job->parts, &columns);
+    int64_t columns, first = strip_at(job, block % job->strips, &columns);
     if (job->parts > 1) {
-        int64_t segment = block % job->parts;
+        int64_t segment = block / job->strips;
         run_segment(r, c, first, columns, segment, r->scratch + (size_t)(segment * job->results + first) * job->size);
         return;
     }
-    uint64_t part[COLUMNS];
+    _Alignas(LINE) char part[WIDE];
     char *total = r->out + (size_t)first * job->size;
     if (job->segments == 0) r->reducer->nothing(columns, total);
     for (int64_t s = 0; s < job->segments; s++) {

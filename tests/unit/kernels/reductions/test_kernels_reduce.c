@@ -5,8 +5,8 @@
 
 #include "src/kernels/reductions/reduce.h"
 
-static const char *const reductions[] = {"reduce_sum",  "reduce_max", "reduce_min",
-                                         "reduce_prod", "reduce_and", "reduce_or", "reduce_xor"};
+static const char *const reductions[] = {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
+                                         "reduce_and", "reduce_or",  "reduce_xor"};
 
 static double combine(int op, double a, double b)
 {
@@ -104,6 +104,14 @@ static void long_reductions(void **state)
         for (unsigned axes = 1; axes < 8; axes++)
             for (int how = 0; how < LAYOUTS; how++)
                 check_reduction(how % 3, how % 2 ? TOW_F64 : TOW_F32, sizes[s], axes, (layout)how);
+}
+
+/* Rows of several strips, in several segments: four rows of a lane at once, and those that are left. */
+static void wide_rows(void **state)
+{
+    (void)state;
+    for (int op = 0; op < 3; op++)
+        for (int d = 0; d < 2; d++) check_reduction(op, all_dtypes[d], (const int64_t[]){1117, 1, 530}, 1, ROW_MAJOR);
 }
 
 /* NaN, infinities and zeros of both signs at each place of rows that are and are not whole vectors; a NaN has any sign
@@ -237,9 +245,9 @@ static void reductions_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),
-        cmocka_unit_test(special_values),       cmocka_unit_test(first_of_maxima),
-        cmocka_unit_test(argmax_of_equals),     cmocka_unit_test(reductions_in_parts),
+        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions), cmocka_unit_test(wide_rows),
+        cmocka_unit_test(special_values),       cmocka_unit_test(first_of_maxima), cmocka_unit_test(argmax_of_equals),
+        cmocka_unit_test(reductions_in_parts),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }
