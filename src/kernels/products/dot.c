@@ -225,15 +225,33 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     return job;
 }
 
-/* A job that is about to run, or as it would: an engine with the same bits may be faster on its very shape. Operands that
- * are packed are the own kernel's, and slices have other shapes. */
+/* Where slice `index` of an axis begins: at a multiple of CUT, or the end. */
+static int64_t slice_begin(int64_t length, int64_t index, int64_t slices)
+{
+    return tow__min(index * tow__ceil_div(length, CUT) / slices * CUT, length);
+}
+
+/* The length of all slices; 0: they differ. */
+static int64_t slice_length(int64_t length, int64_t slices)
+{
+    const int64_t first = slice_begin(length, 1, slices);
+    for (int64_t i = 1; i < slices; i++)
+        if (slice_begin(length, i + 1, slices) - slice_begin(length, i, slices) != first) return 0;
+    return first;
+}
+
+/* A job that is about to run, or as it would: an engine with the same bits may be faster on the very shape of its
+ * slices. Operands that are packed are the own kernel's. */
 static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
 {
-    if (job->jobs == 0 || job->slices > 1 || call->n_in > 2) return;
-    job->product.choice = &job->choice;
-    job->product.accumulate = adds;
-    job->engine = tow__gemm_prepare(&job->product, job->engine);
-    job->product.choice = NULL;
+    tow__gemm g = job->product;
+    if (job->jobs == 0 || call->n_in > 2) return;
+    int64_t *cut = g.m >= g.n ? &g.m : &g.n;
+    if (job->slices > 1) *cut = slice_length(*cut, job->slices);
+    g.choice = &job->choice;
+    g.accumulate = adds;
+    job->engine = tow__gemm_prepare(&g, job->engine);
+    job->product.code = g.code;
 }
 
 /* Offset of step `index` over the first n axes. */
@@ -272,8 +290,8 @@ static void find_product(const dot_run *r, int64_t index, tow__gemm *g)
 static void cut(tow__gemm *g, int64_t index, int64_t slices)
 {
     int64_t size = (int64_t)tow__element_bytes(g->dtype);
-    int64_t length = g->m >= g->n ? g->m : g->n, units = tow__ceil_div(length, CUT);
-    int64_t first = index * units / slices * CUT, limit = tow__min((index + 1) * units / slices * CUT, length);
+    int64_t length = g->m >= g->n ? g->m : g->n;
+    int64_t first = slice_begin(length, index, slices), limit = slice_begin(length, index + 1, slices);
     if (g->m >= g->n) {
         g->a = (const char *)g->a + first * g->a_row * size;
         g->c = (char *)g->c + first * g->ldc * size;

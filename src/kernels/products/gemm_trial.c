@@ -116,12 +116,13 @@ static void make_numbers(f32 *x, int64_t n, bool hard)
     }
 }
 
-/* [lines][length], `step` elements from line to line: each begins elsewhere among the numbers. */
-static void fill(f32 *x, int64_t n_lines, int64_t step, int64_t length, const f32 *numbers)
+/* [lines][length], `step` elements from line to line: each begins elsewhere among the numbers, the first at `start`.
+ * numbers: [2][NUMBERS], twice the same. */
+static void fill(f32 *x, int64_t n_lines, int64_t step, int64_t length, const f32 *numbers, int64_t start)
 {
     for (int64_t i = 0; i < n_lines; i++)
         for (int64_t first = 0; first < length; first += NUMBERS)
-            memcpy(x + i * step + first, numbers + i * 331 % NUMBERS,
+            memcpy(x + i * step + first, numbers + (i * 331 + start) % NUMBERS,
                    (size_t)tow__min(NUMBERS, length - first) * sizeof(f32));
 }
 
@@ -131,12 +132,12 @@ static void fill_operands(const tow__gemm *g, const arrays *x, bool hard)
     make_numbers(numbers, NUMBERS, hard);
     memcpy(numbers + NUMBERS, numbers, sizeof numbers / 2);
     if (g->a_column == 1)
-        fill(x->a, g->m, g->a_row, g->k, numbers);
+        fill(x->a, g->m, g->a_row, g->k, numbers, 0);
     else
-        fill(x->a, g->k, g->a_column, g->m, numbers);
-    fill(x->b, g->k, g->b_row, g->n, numbers + 7);
-    fill(x->first, 1, 0, x->c_elements, numbers);
-    if (hard) fill(x->second, 1, 0, x->c_elements, numbers);
+        fill(x->a, g->k, g->a_column, g->m, numbers, 0);
+    fill(x->b, g->k, g->b_row, g->n, numbers, 7);
+    fill(x->first, 1, 0, x->c_elements, numbers, 0);
+    if (hard) fill(x->second, 1, 0, x->c_elements, numbers, 0);
 }
 
 /* ---- one trial --------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ enum {
     COLUMNS = 64,
     WHOLE = 1 << 16,       /* elements of C that may be one tile */
     CODE_BYTES = 32 << 10, /* of one tile, at most */
+    PAGE = 4096,           /* of x86-64, the only processors that libxsmm 1.17 makes code for */
     TILES = 4
 };
 
@@ -102,9 +103,12 @@ static bool make(const tow__gemm *g, int way, tow__gemm_code *code)
         code->tiles[i / 2][i % 2] = (tow__gemm_tile)(uintptr_t)(memory + used);
         used += whole_lines(bytes);
     }
-    code->memory = memory;
-    if (complete && mprotect(memory, code->bytes, PROT_READ | PROT_EXEC) == 0) return true;
-    munmap(memory, code->bytes);
+    /* The rest of the room is given back. */
+    const size_t kept = used > 0 ? (used + PAGE - 1) / PAGE * PAGE : PAGE;
+    if (kept < code->bytes) munmap(memory + kept, code->bytes - kept);
+    code->memory = memory, code->bytes = kept;
+    if (complete && mprotect(memory, kept, PROT_READ | PROT_EXEC) == 0) return true;
+    munmap(memory, kept);
     return false;
 }
 
