@@ -26,8 +26,9 @@ KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776
 
 
 def library_of(command):
-    name = command.split()[0]
-    return name.split("_")[1] if "_" in name else "tow"
+    """jax or torch by the end of a script's name; else a program of Tow."""
+    last = command.split()[0].rpartition("_")[2]
+    return last if last in NEEDS else "tow"
 
 
 def missing(command):

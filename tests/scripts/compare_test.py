@@ -13,6 +13,7 @@ import common
 import figures
 import report
 import rows
+import running
 
 
 def runs(*best, median=None, calibration=100.0, others=0.0, steal=0.0, **more):
@@ -173,6 +174,13 @@ class Rows(unittest.TestCase):
         for one in rows.ROWS:
             self.assertIn(one.value, ("seconds", "compile_seconds", "temporary"))
             self.assertTrue(set(one.peers) <= {"Tow", *report.LIBRARIES}, one)
+
+    def test_libraries_of_commands(self):
+        for one in rows.ROWS:
+            self.assertEqual(running.library_of(one.tow), "tow")
+            for library, commands in one.peers.items():
+                expected = {"Tow": "tow", "JAX": "jax"}.get(library, "torch")
+                self.assertEqual({running.library_of(command) for command in commands}, {expected})
 
     def test_names_and_numbers_are_no_second_row(self):
         seen = [(one.number, one.tow, one.value) for one in rows.ROWS]
