@@ -46,11 +46,10 @@ static void set_bytes(bench *b, const tow_train_state *state)
     tow_train_bytes bytes = tow_train_get_bytes(state);
     tow_program_bytes program = tow_program_get_bytes(tow_train_program(state));
     bench_set(b, "planned",
-              json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)bytes.parameters,
-                        "optimizer", (json_int_t)bytes.optimizer, "gradients", (json_int_t)bytes.gradients, "residuals",
-                        (json_int_t)bytes.residuals, "workspace", (json_int_t)bytes.workspace, "total",
-                        (json_int_t)bytes.total, "arena", (json_int_t)program.arena, "lower_bound",
-                        (json_int_t)program.lower_bound, "temporary",
+              json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)bytes.parameters,
+                        "optimizer", (json_int_t)bytes.optimizer, "residuals", (json_int_t)bytes.residuals, "workspace",
+                        (json_int_t)bytes.workspace, "total", (json_int_t)bytes.total, "arena",
+                        (json_int_t)program.arena, "lower_bound", (json_int_t)program.lower_bound, "temporary",
                         (json_int_t)(bytes.total - bytes.parameters - bytes.optimizer)));
 }
 

@@ -193,9 +193,9 @@ static tow_status check_options(tow_context *ctx, const char *caller, const tow_
     if (o->model && o->model->updates)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "%s: expected .model without .updates; a call gives them in its results", caller);
-    if (o->compile && (o->compile->n_consumers || o->compile->n_donations || o->compile->plan_only))
+    if (o->compile && (o->compile->n_donations || o->compile->plan_only))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "%s: expected .compile without .consumers, .donations and .plan_only; take the graph of "
+                         "%s: expected .compile without .donations and .plan_only; take the graph of "
                          "tow_model_program_at for a program of your own",
                          caller);
 done:

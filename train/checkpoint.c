@@ -261,9 +261,9 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     state->optimizer->skipped_in_a_row = (int64_t)(file.skipped_in_a_row & INT64_MAX);
     state->gradient_norm = 0;
     if (file.has_average)
-        TRY(tow__average_loaded(state->average, (int64_t)(file.average_updates & INT64_MAX)));
+        tow__average_loaded(state->average, (int64_t)(file.average_updates & INT64_MAX));
     else if (state->average)
-        TRY(tow__average_restart(state->average)); /* the file is of a run without: averages begin here */
+        tow__average_restart(state->average); /* the file is of a run without: averages begin here */
 done:
     tow__loading_free(&file.loading);
     tow_tensors_free(file.tensors);

@@ -112,5 +112,6 @@ tow_status tow_early_stopping_restore(tow_early_stopping *e)
                          e->options.restore_best ? "no metric was better than nothing" : "set .restore_best");
     for (int i = 0; i < LISTS; i++)
         if (e->copies[i]) copy_list(list_of(e->state, i), e->copies[i]);
-    return e->state->average ? tow__average_loaded(e->state->average, tow__average_count(e->state->average)) : TOW_OK;
+    if (e->state->average) tow__average_loaded(e->state->average, tow__average_count(e->state->average));
+    return TOW_OK;
 }

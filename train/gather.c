@@ -38,16 +38,11 @@ struct tow__gathering {
     tow_array **inputs;
 };
 
-static tow_type sum_type(tow_type type)
+tow_type tow__gradient_sum_type(tow_type type)
 {
     if (type.dtype == TOW_BF16 || type.dtype == TOW_F16) type.dtype = TOW_F32;
     return type;
 }
-
-typedef struct adding {
-    const tow__gathering *g;
-    int stage;
-} adding;
 
 /* weight x; 0 where the weight is 0, whatever x is. */
 static tow_value weigh(tow_value x, tow_value weight)
@@ -56,20 +51,43 @@ static tow_value weigh(tow_value x, tow_value weight)
     return tow_where(counts, tow_mul(x, tow_convert(weight, tow_value_type(x).dtype)), zero);
 }
 
+static tow_value as_type(tow_value x, tow_dtype dtype)
+{
+    return tow_value_type(x).dtype == dtype ? x : tow_convert(x, dtype);
+}
+
+tow_value tow__gradient_term(tow_value x, tow_dtype sum_dtype, tow_value weight)
+{
+    const tow_value wide = as_type(x, sum_dtype);
+    return tow_is_null(weight) ? wide : weigh(wide, weight);
+}
+
+tow_value tow__gradient_mean(tow_value sum, size_t every, tow_value weights, tow_dtype dtype)
+{
+    const tow_value mean = tow_is_null(weights) ? tow_div_scalar(sum, (double)every)
+                                                : tow_div(sum, tow_convert(weights, tow_value_type(sum).dtype));
+    return as_type(mean, dtype);
+}
+
+typedef struct adding {
+    const tow__gathering *g;
+    int stage;
+} adding;
+
 static void record_sums(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const adding *a = user;
-    const size_t n = a->g->n;
+    const tow__gathering *g = a->g;
+    const tow_value weight = g->weighted ? in[2 * g->n] : (tow_value){0},
+                    weights = g->weighted ? in[2 * g->n + 1] : (tow_value){0};
     (void)trace;
-    for (size_t i = 0; i < n; i++) {
-        const tow_dtype dtype = tow_value_type(in[i]).dtype, of_gradient = tow_value_type(in[n + i]).dtype;
-        tow_value sum = dtype == of_gradient ? in[n + i] : tow_convert(in[n + i], dtype);
-        if (a->g->weighted) sum = weigh(sum, in[2 * n]);
+    for (size_t i = 0; i < g->n; i++) {
+        const tow_dtype of_gradient = tow_value_type(in[g->n + i]).dtype;
+        tow_value sum = tow__gradient_term(in[g->n + i], tow_value_type(in[i]).dtype, weight);
         if (a->stage != FIRST) sum = tow_add(in[i], sum);
-        if (a->stage == LAST && !a->g->sum)
-            sum = a->g->weighted ? tow_div(sum, tow_convert(in[2 * n + 1], dtype))
-                                 : tow_div_scalar(sum, (double)a->g->every);
-        out[i] = a->stage == LAST && dtype != of_gradient ? tow_convert(sum, of_gradient) : sum;
+        if (a->stage == LAST)
+            sum = g->sum ? as_type(sum, of_gradient) : tow__gradient_mean(sum, g->every, weights, of_gradient);
+        out[i] = sum;
     }
 }
 
@@ -105,7 +123,7 @@ static tow_status make_sums(tow__gathering *g)
     }
     for (size_t i = 0; i < g->n; i++) {
         types[g->n + i] = g->params->types[i];
-        types[i] = sum_type(types[g->n + i]);
+        types[i] = tow__gradient_sum_type(types[g->n + i]);
         TRY(tow_array_create(g->ctx, types[i], &g->sums[i]));
         if (tow_type_equal(types[i], types[g->n + i]))
             g->means[i] = tow_array_retain(g->sums[i]);
@@ -188,21 +206,6 @@ tow_status tow__gathering_add(tow__gathering *g, tow_array *const *gradients, do
 size_t tow__gathering_count(const tow__gathering *g) { return g->have; }
 void tow__gathering_forget(tow__gathering *g) { g->have = 0; }
 
-size_t tow__gathering_bytes(const tow__gathering *g)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < g->n; i++) {
-        bytes += tow_type_bytes(tow_array_type(g->sums[i]));
-        if (g->means[i] != g->sums[i]) bytes += tow_type_bytes(tow_array_type(g->means[i]));
-    }
-    for (size_t i = 0; i < 2 && g->weighted; i++) bytes += tow_type_bytes(tow_array_type(g->weights[i]));
-    for (int stage = 0; stage < STAGES; stage++) {
-        const tow_program_bytes b = tow_program_get_bytes(g->programs[stage]);
-        bytes += b.arena + b.constants;
-    }
-    return bytes;
-}
-
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
 struct tow__norm {
@@ -212,31 +215,36 @@ struct tow__norm {
 };
 
 /* Squares of f32 are finite in f64, so their sum tells; those of f64 are looked at element by element. */
-static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_value *gradients, tow_value *norm,
+                      tow_value *finite)
 {
-    const tow_params *params = user;
     const size_t n = tow_params_count(params);
-    tow_value finite = tow_scalar(trace, TOW_BOOL, 1), *all = tow__trace_alloc(trace, 2 * n + 1, sizeof *all);
+    tow_value *all = tow__trace_alloc(trace, 2 * n + 1, sizeof *all);
     size_t n_narrow = 0;
+    *norm = *finite = tow_scalar(trace, TOW_BOOL, 1);
     if (!all) return;
     for (size_t i = 0; i < n; i++) {
-        const bool wide = tow_value_type(in[i]).dtype == TOW_F64;
+        const bool wide = tow_value_type(gradients[i]).dtype == TOW_F64;
         int axes[TOW_MAX_RANK], n_axes = tow__path_axes(params->names.names[i], params->types[i].rank, axes);
-        tow_value x = tow__axes_to_front(in[i], n_axes,
+        tow_value x = tow__axes_to_front(gradients[i], n_axes,
                                          axes); /* the sum of a model does not depend on where layers are stacked */
         all[i] = x;
         if (wide)
-            finite = tow_and(finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
+            *finite = tow_and(*finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
         else
             all[n + n_narrow++] = x;
     }
     if (n == 0) all[0] = tow_scalar(trace, TOW_F64, 0);
-    out[0] = tow__root_value(tow__root_of_squares(n ? n : 1, all));
+    *norm = tow__root_value(tow__root_of_squares(n ? n : 1, all));
     if (n_narrow > 0) {
-        tow_value narrow = n_narrow == n ? out[0] : tow__root_value(tow__root_of_squares(n_narrow, all + n));
-        finite = tow_and(finite, tow_is_finite(narrow));
+        tow_value narrow = n_narrow == n ? *norm : tow__root_value(tow__root_of_squares(n_narrow, all + n));
+        *finite = tow_and(*finite, tow_is_finite(narrow));
     }
-    out[1] = finite;
+}
+
+static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    tow__record_norm(trace, user, in, &out[0], &out[1]);
 }
 
 tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__norm **norm)
@@ -270,10 +278,4 @@ tow_status tow__norm_run(tow__norm *m, tow_array *const *gradients, double *valu
     if (value) *value = *(const double *)tow_array_data(m->outputs[0]);
     *finite = *(const bool *)tow_array_data(m->outputs[1]);
     return TOW_OK;
-}
-
-size_t tow__norm_bytes(const tow__norm *m)
-{
-    const tow_program_bytes b = tow_program_get_bytes(m->program);
-    return b.arena + b.constants + b.outputs;
 }

@@ -2,6 +2,7 @@
 #ifndef TOW_TRAIN_GATHER_H
 #define TOW_TRAIN_GATHER_H
 
+#include "tow/ops.h"
 #include "tow/params.h"
 
 /* The gradients of `every` calls, added up. */
@@ -21,7 +22,17 @@ tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradi
 /* How many calls were added since the last time that all were there; forgets them. */
 size_t tow__gathering_count(const tow__gathering *gathering);
 void tow__gathering_forget(tow__gathering *gathering);
-size_t tow__gathering_bytes(const tow__gathering *gathering);
+
+/* What is recorded where gradients are added up, here and in the program of a training step: the type of a sum; a term
+ * with its weight, f64[], which is 0 where the weight is 0, whatever x is; and what becomes of a complete sum of `every`
+ * calls, whose weights add up to `weights` (null: they have none), for gradients of `dtype`. */
+tow_type tow__gradient_sum_type(tow_type type);
+tow_value tow__gradient_term(tow_value x, tow_dtype sum_dtype, tow_value weight);
+tow_value tow__gradient_mean(tow_value sum, size_t every, tow_value weights, tow_dtype dtype);
+/* Of the gradients of these parameters: *norm, f64[], the root of the sum of the squares; *finite, bool[], no element is
+ * NaN or infinite. */
+void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_value *gradients, tow_value *norm,
+                      tow_value *finite);
 
 /* The norm of all gradients. */
 typedef struct tow__norm tow__norm;
@@ -31,6 +42,5 @@ tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__nor
 void tow__norm_free(tow__norm *norm);
 /* *value (may be NULL): the root of the sum of the squares, in f64; *finite: no element is NaN or infinite. */
 tow_status tow__norm_run(tow__norm *norm, tow_array *const *gradients, double *value, bool *finite);
-size_t tow__norm_bytes(const tow__norm *norm);
 
 #endif

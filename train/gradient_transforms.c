@@ -25,7 +25,7 @@ static void chain_all(tow_update *u, const tow_gradient_transform *self)
     const tow_chain *o = (const tow_chain *)self;
     for (size_t i = 0; i < o->n; i++) tow_update_run(u, o->transforms[i]);
 }
-const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all, .separate = true};
+const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all};
 
 static bool check_left(tow_context *ctx, const char *caller, const char *what, const void *p, const void *frame)
 {
@@ -94,7 +94,7 @@ static void partition_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_run_on(u, o->rules[rule].transform, k, indices);
     }
 }
-const tow_gradient_transform_class tow_partition_class = {.name = "partition", .all = partition_all, .separate = true};
+const tow_gradient_transform_class tow_partition_class = {.name = "partition", .all = partition_all};
 
 /* ---- of single parameters ---------------------------------------------------------------------------------------- */
 

@@ -6,9 +6,10 @@
 #include "src/graph/graph.h"
 #include "train/state.h"
 
-/* Runs the graph of the step again, equation by equation, on what stands in state->inputs, and returns TOW_CHECK_FAILED with
- * the place where the first NaN or infinity came up. finite: the gradients are. */
-tow_status tow__fail_not_finite(tow_train_state *state, const tow_graph *step_graph, double loss, bool finite);
+/* Runs the gradient of a micro-batch again, equation by equation, and returns TOW_CHECK_FAILED with the place where the
+ * first NaN or infinity came up. loss, finite: what the step has found of the loss and the gradients. */
+tow_status tow__fail_not_finite(tow_train_state *state, const tow__train_program *program, tow_array *const *batch,
+                                size_t micro, double loss, bool finite);
 
 /* Elements of an array that are not finite. first, last: the row-major index of the first and the last NaN, or, without one, of
  * infinities. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/base/arithmetic.h"
+#include "tow/program.h"
 #include "train/not_finite.h"
 
 /* ---- layers of a list -------------------------------------------------------------------------------------------- */
@@ -124,13 +125,63 @@ size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
                             element);
 }
 
-tow_status tow__fail_not_finite(tow_train_state *s, const tow_graph *step_graph, double loss, bool finite)
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* Runs the gradient of one micro-batch after the other up to `last`, each with the variables that the one before has
+ * written. outputs: of the last one. */
+static tow_status repeat(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t last,
+                         tow_array **outputs, tow_array **variables)
+{
+    tow_program *program = NULL;
+    const size_t n_outputs = tow_graph_outputs(p->gradient_graph);
+    tow_status status =
+        tow_compile(s->ctx, p->gradient_graph, &(tow_compile_options){.flush_subnormals = true}, &program);
+    for (size_t i = 0; i < n_outputs && status == TOW_OK; i++)
+        status = tow_array_create(s->ctx, tow_graph_output_type(p->gradient_graph, i), &outputs[i]);
+    for (size_t j = 0; j <= last && status == TOW_OK; j++) {
+        for (size_t i = 0; i < s->n_variables && j > 0; i++) {
+            tow_array **new = &outputs[1 + s->n_aux + i], *old = variables[i];
+            if (!old) status = tow_array_create(s->ctx, tow_array_type(*new), &old);
+            if (status != TOW_OK) break;
+            variables[i] = s->micro_inputs[s->n_params + i] = *new;
+            *new = old;
+        }
+        tow__train_set_micro_inputs(s, p, batch, j);
+        if (status == TOW_OK) status = tow_program_run(program, s->micro_inputs, outputs);
+    }
+    tow_program_free(program);
+    return status;
+}
+
+static void release(tow_context *ctx, tow_array **arrays, size_t n)
+{
+    for (size_t i = 0; arrays && i < n; i++) tow_array_release(arrays[i]);
+    if (arrays) tow__free(ctx, arrays, n, sizeof *arrays);
+}
+
+/* The sentences about a micro-batch of which s->micro_inputs has the parameters and the first variables. */
+static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro,
+                               bool finite, tow_not_finite *found, tow_not_finite *gradient)
+{
+    const size_t n_outputs = tow_graph_outputs(p->gradient_graph), n_variables = s->n_variables + 1;
+    tow_array **outputs = tow__alloc(s->ctx, n_outputs, sizeof *outputs),
+              **variables = tow__alloc(s->ctx, n_variables, sizeof *variables);
+    tow_status status = outputs && variables ? repeat(s, p, batch, micro, outputs, variables) : TOW_OUT_OF_MEMORY;
+    if (status == TOW_OK) status = tow_find_not_finite(p->gradient_graph, s->micro_inputs, found);
+    if (status == TOW_OK && !finite) status = find_gradient(s->params, outputs + n_outputs - s->n_params, gradient);
+    release(s->ctx, outputs, n_outputs);
+    release(s->ctx, variables, n_variables);
+    return status;
+}
+
+tow_status tow__fail_not_finite(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro,
+                                double loss, bool finite)
 {
     tow_not_finite found, gradient = {0};
     char text[900], parameter[700] = "";
-    tow_status status = tow_find_not_finite(step_graph, s->inputs, &found);
-    if (status == TOW_OK && !finite)
-        status = find_gradient(s->params, s->outputs + tow__train_first_gradient(s), &gradient);
+    for (size_t i = 0; i < s->n_params; i++) s->micro_inputs[i] = tow_params_array(s->params, i);
+    for (size_t i = 0; i < s->n_variables; i++) s->micro_inputs[s->n_params + i] = tow_params_array(s->variables, i);
+    tow_status status = find_in_step(s, p, batch, micro, finite, &found, &gradient);
     if (status != TOW_OK) return status;
     tow_not_finite_text(&found, text, sizeof text);
     if (gradient.found) tow_not_finite_text(&gradient, parameter, sizeof parameter);

@@ -128,98 +128,30 @@ done:
     return status;
 }
 
-/* ---- row by row -------------------------------------------------------------------------------------------------- */
+/* ---- the state --------------------------------------------------------------------------------------------------- */
 
-/* The arrays of input `at` of a row update: a view of each row, or one array for all rows. */
-static tow_status set_input(tow_context *ctx, tow__row_update *r, size_t at, tow_array *array, bool stacked)
+static tow_status check_options(tow_context *ctx, const tow_optimizer_options *options)
 {
-    if (!stacked) {
-        r->inputs[at] = array;
-        return TOW_OK;
-    }
-    for (int64_t row = 0; row < r->rows; row++) {
-        tow_status status = tow__array_row(ctx, array, row, &r->views[(size_t)row * r->n_inputs + at]);
-        if (status != TOW_OK) return status;
-    }
+    if (options->weighted && options->every <= 1)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected .weighted with .every of 2 or more, found %zu",
+                         options->every);
+    if (options->examples < 0 || options->examples >= INT64_C(1) << 30)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected .examples in [0, 2^30), found %lld",
+                         (long long)options->examples);
+    if ((options->examples || options->line_search) && (options->every > 1 || options->skip_not_finite))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected .every = 0 and .skip_not_finite = 0 with .examples and .line_search; "
+                         "aggregate, or search, by a state of its own");
+    if (options->examples && options->line_search)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: found .examples and .line_search; a search takes the gradients of one loss");
     return TOW_OK;
 }
 
-static tow_status make_row_update(tow_optimizer_state *o, uint32_t parameter)
-{
-    tow__row_update *r = &o->row_updates[parameter];
-    const tow_type type = o->params->types[parameter];
-    const bool stacked = tow__has_rows(o, parameter);
-    tow_status status = TOW_OK;
-    TRY(tow__update_row_graph(o, parameter, &r->graph));
-    r->n_inputs = tow_graph_inputs(r->graph);
-    r->n_outputs = tow_graph_outputs(r->graph);
-    r->rows = stacked ? type.dims[0] : 1;
-    r->count = tow_type_count(tow_graph_input_type(r->graph, 0));
-    TRY(compile(o, r->graph, 1, r->n_outputs - 1, &r->program));
-    r->inputs = tow__alloc(o->ctx, r->n_inputs, sizeof *r->inputs);
-    r->outputs = tow__alloc(o->ctx, r->n_outputs, sizeof *r->outputs);
-    r->views = tow__alloc(o->ctx, (size_t)r->rows * r->n_inputs + 1, sizeof *r->views);
-    if (!r->inputs || !r->outputs || !r->views) return TOW_OUT_OF_MEMORY;
-    TRY(set_input(o->ctx, r, 0, o->params->arrays[parameter], stacked));
-    TRY(tow__array_borrow(o->ctx, tow_graph_input_type(r->graph, 1), &r->gradient));
-    r->inputs[1] = r->gradient;
-    size_t at = 2;
-    for (uint32_t i = 0; i < o->slot_names.count; i++) /* in the order of the graph's inputs */
-        if (o->slots[i].parameter == parameter) TRY(set_input(o->ctx, r, at++, o->slots[i].array, stacked));
-    for (uint32_t i = 0; i < o->number_names.count; i++) r->inputs[at++] = o->number_arrays[i];
-done:
-    return status;
-}
-
-static void free_row_update(tow_context *ctx, tow__row_update *r)
-{
-    for (size_t i = 0; r->views && i < (size_t)r->rows * r->n_inputs; i++) tow_array_release(r->views[i]);
-    if (r->views) tow__free(ctx, r->views, (size_t)r->rows * r->n_inputs + 1, sizeof *r->views);
-    if (r->inputs) tow__free(ctx, r->inputs, r->n_inputs, sizeof *r->inputs);
-    if (r->outputs) tow__free(ctx, r->outputs, r->n_outputs, sizeof *r->outputs);
-    tow_array_release(r->gradient);
-    tow_program_free(r->program);
-    tow_graph_release(r->graph);
-}
-
-static tow_status make_row_updates(tow_optimizer_state *o)
-{
-    const uint32_t n = o->params->names.count;
-    o->row_updates = tow__alloc(o->ctx, (size_t)n + 1, sizeof *o->row_updates);
-    if (!o->row_updates) return TOW_OUT_OF_MEMORY;
-    tow_status status = TOW_OK;
-    for (uint32_t i = 0; i < n && status == TOW_OK; i++) status = make_row_update(o, i);
-    return status;
-}
-
-/* ---- the state --------------------------------------------------------------------------------------------------- */
-
-static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *options)
+static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *options, bool with_program)
 {
     tow_status status = TOW_OK;
-    const bool one_by_one = options->one_by_one;
-    if (one_by_one && (options->every > 1 || options->skip_not_finite))
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected .every = 0 and .skip_not_finite = 0 with .one_by_one, found %zu and %zu; "
-                         "both need all gradients before the first update",
-                         options->every, options->skip_not_finite);
-    if (options->weighted && options->every <= 1)
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected .weighted with .every of 2 or more, found %zu", options->every);
-    if (options->examples < 0 || options->examples >= INT64_C(1) << 30)
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "optimizer: expected .examples in [0, 2^30), found %lld",
-                         (long long)options->examples);
-    if ((options->examples || options->line_search) && (one_by_one || options->every > 1 || options->skip_not_finite))
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected .every = 0, .skip_not_finite = 0 and no .one_by_one with .examples and "
-                         ".line_search; aggregate, or search, by a state of its own");
-    if (options->examples && options->line_search)
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: found .examples and .line_search; a search takes the gradients of one loss");
-    if (one_by_one && options->shared_arena)
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected no .shared_arena with .one_by_one, whose updates run within other "
-                         "programs; leave one of the two out");
+    TRY(check_options(o->ctx, options));
     o->shared_arena = options->shared_arena;
     const uint32_t n = o->params->names.count;
     for (uint32_t i = 0; i < n; i++)
@@ -238,16 +170,17 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
                 "optimizer: params/%s is %s; gradients of single examples have one axis more, of %d at most",
                 o->params->names.names[i], tow__type_name(o->params->types[i]).text, TOW_MAX_RANK);
     if (options->line_search) TRY(tow__search_create(o));
-    TRY(tow__update_discover(o, one_by_one));
+    TRY(tow__update_discover(o));
     o->groups = tow__alloc(o->ctx, (size_t)o->slot_names.count + 1, sizeof *o->groups);
     if (!o->groups) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < o->slot_names.count; i++) TRY(add_to_group(o, i));
     TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
     TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
-    TRY(one_by_one ? make_row_updates(o) : make_program(o));
+    o->skip_not_finite = options->skip_not_finite;
+    if (!with_program) return TOW_OK;
+    TRY(make_program(o));
     if (options->every > 1)
         TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, options->weighted, &o->gathering));
-    o->skip_not_finite = options->skip_not_finite;
     if (o->skip_not_finite) TRY(tow__norm_create(o->ctx, o->params, &o->norm));
 done:
     return status;
@@ -263,16 +196,10 @@ static tow_status list_trainable(tow_context *ctx, const tow_params *params, tow
     return status;
 }
 
-TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
-                                               tow_params *params, const tow_optimizer_options *options,
-                                               tow_optimizer_state **state)
+tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
+                                 const tow_params *params, const tow_optimizer_options *options, bool with_program,
+                                 tow_optimizer_state **state)
 {
-    if (state) *state = NULL;
-    if (!context || !transform || !params || !state)
-        return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
-    if (!tow__check_transform_stack(context, __func__, transform, TOW__CALLERS_FRAME))
-        return tow_context_status(context);
-    TOW__ARITHMETIC(false);
     tow_params *trainable = NULL;
     tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);
     if (!o) return TOW_OUT_OF_MEMORY;
@@ -287,12 +214,26 @@ TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_g
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);
-    tow_status status = make(o, options ? options : &(tow_optimizer_options){0});
+    tow_status status = make(o, options, with_program);
     if (status == TOW_OK)
         *state = o;
     else
         tow_optimizer_free(o);
     return status;
+}
+
+TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
+                                               tow_params *params, const tow_optimizer_options *options,
+                                               tow_optimizer_state **state)
+{
+    if (state) *state = NULL;
+    if (!context || !transform || !params || !state)
+        return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
+    if (!tow__check_transform_stack(context, __func__, transform, TOW__CALLERS_FRAME))
+        return tow_context_status(context);
+    TOW__ARITHMETIC(false);
+    return tow__optimizer_create(context, transform, params, options ? options : &(tow_optimizer_options){0}, true,
+                                 state);
 }
 
 void tow_optimizer_free(tow_optimizer_state *o)
@@ -302,8 +243,6 @@ void tow_optimizer_free(tow_optimizer_state *o)
     const size_t n = o->params->names.count;
     const size_t n_inputs = 2 * n + o->slot_names.count + o->number_names.count;
     const size_t n_outputs = n + o->slot_names.count + o->report_names.count;
-    for (size_t i = 0; o->row_updates && i < n; i++) free_row_update(ctx, &o->row_updates[i]);
-    if (o->row_updates) tow__free(ctx, o->row_updates, n + 1, sizeof *o->row_updates);
     if (o->inputs) tow__free(ctx, o->inputs, n_inputs + 1, sizeof *o->inputs);
     if (o->outputs) tow__free(ctx, o->outputs, n_outputs + 1, sizeof *o->outputs);
     tow__search_free(o->search);
@@ -428,7 +367,8 @@ static tow_status update_checked(tow_optimizer_state *o, tow_array *const *gradi
 {
     if (!o->program)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_optimizer_update: the state was made .one_by_one; make it without");
+                         "tow_optimizer_update: the state belongs to a training state, whose program updates; call "
+                         "tow_train_step");
     if (o->search)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_update: the state was made with .line_search; call tow_optimizer_line_search");
@@ -456,23 +396,6 @@ tow_status tow_optimizer_update_with_loss(tow_optimizer_state *o, tow_array *con
 {
     if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
     return update_checked(o, gradients, &loss);
-}
-
-tow_status tow__optimizer_update_piece(tow_optimizer_state *o, uint32_t parameter, int64_t first, int64_t count,
-                                       const void *gradient)
-{
-    tow__row_update *r = &o->row_updates[parameter];
-    const size_t bytes = tow_type_bytes(tow_array_type(r->gradient));
-    const char *from = gradient;
-    tow_status status = TOW_OK;
-    for (int64_t at = first; at < first + count && status == TOW_OK; at += r->count, from += bytes) {
-        tow_array *const *views = r->views + (size_t)(at / r->count) * r->n_inputs;
-        for (size_t i = 0; i < r->n_inputs; i++)
-            if (views[i]) r->inputs[i] = views[i];
-        tow__array_point(r->gradient, from);
-        status = tow_program_run(r->program, r->inputs, r->outputs);
-    }
-    return status;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
@@ -566,13 +489,5 @@ void tow__optimizer_forget_reports(tow_optimizer_state *o)
 
 size_t tow__optimizer_workspace(const tow_optimizer_state *o)
 {
-    size_t bytes = (o->number_names.count + o->report_names.count) * sizeof(double);
-    for (uint32_t i = 0; i < o->params->names.count; i++) {
-        const tow_program *program = o->row_updates ? o->row_updates[i].program : i == 0 ? o->program : NULL;
-        if (!program) continue;
-        const tow_program_bytes b = tow_program_get_bytes(program);
-        bytes += (o->shared_arena ? 0 : b.arena) + b.constants;
-    }
-    if (o->norm) bytes += tow__norm_bytes(o->norm);
-    return bytes;
+    return (o->number_names.count + o->report_names.count) * sizeof(double);
 }

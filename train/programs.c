@@ -2,7 +2,7 @@
  * belong to the state, so all programs work on the same ones. */
 #include "layers/params.h"
 #include "tow/program.h"
-#include "train/state.h"
+#include "train/step_graph.h"
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
@@ -23,6 +23,15 @@ static tow_status micro_type(const tow_train_state *s, size_t i, tow_type type, 
 
 /* ---- tracing ----------------------------------------------------------------------------------------------------- */
 
+static tow_status check_weight(const tow_train_state *s, const tow__train_program *p)
+{
+    const tow_type weight = s->options.weighted ? tow_graph_output_type(p->loss_graph, 1) : tow_make_type(0, 0, NULL);
+    if (weight.rank == 0 && weight.dtype != TOW_BOOL) return TOW_OK;
+    return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                     "train: aux value 0: expected a scalar, the weight of the loss (.weighted), found %s",
+                     tow__type_name(weight).text);
+}
+
 static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bool evaluation, tow_graph **graph)
 {
     const tow_train_options *o = &s->options;
@@ -38,51 +47,41 @@ static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bo
     }
     tow_status status = tow_loss(s->model, s->params, o->n_inputs, p->micro_types, o->n_extra,
                                  p->micro_types + o->n_inputs, o->loss, o->loss_user, s->n_aux, &model_options, graph);
-    if (s->updates[0])
-        tow_params_free(updates);
-    else
-        s->updates[0] = updates;
+    tow_params_free(updates); /* the variables, in their order */
     return status;
 }
 
-/* Updates a piece of a parameter as soon as its gradient is there. */
-static void take_gradient(void *user, int64_t first, int64_t count, const void *gradient)
+static tow_status compile_step(tow_train_state *s, const tow_graph *step, tow_program **program)
 {
-    const tow__early *e = user;
-    tow_status status = tow__optimizer_update_piece(e->state->optimizer, e->parameter, first, count, gradient);
-    if (e->state->early_status == TOW_OK) e->state->early_status = status;
-}
-
-static tow_status compile_gradient(tow_train_state *s, tow__train_program *p)
-{
-    tow_context *ctx = s->ctx;
-    tow_compile_options options = {
-        .flush_subnormals = true, .keep_within = s->options.keep_within, .shared_arena = s->shared_arena};
-    if (!s->early) return tow_compile(ctx, p->step_graph, &options, &p->program);
-    tow_consumer *consumers = tow__alloc(ctx, s->n_params, sizeof *consumers);
-    if (!consumers) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < s->n_params; i++) {
-        s->early[i] = (tow__early){s, (uint32_t)i};
-        consumers[i] = (tow_consumer){
-            .output = tow__train_first_gradient(s) + i, .input = i, .consume = take_gradient, .user = &s->early[i]};
-    }
-    options.consumers = consumers;
-    options.n_consumers = s->n_params;
-    tow_status status = tow_compile(ctx, p->step_graph, &options, &p->program);
-    tow__free(ctx, consumers, s->n_params, sizeof *consumers);
+    tow_donation *donations = tow__alloc(s->ctx, s->n_kept, sizeof *donations);
+    if (!donations) return TOW_OUT_OF_MEMORY;
+    static const char *const splitting[] = {"fission-loops", NULL};
+    for (size_t i = 0; i < s->n_kept; i++) donations[i] = (tow_donation){i, i};
+    const tow_compile_options options = {.flush_subnormals = true,
+                                         .keep_within = s->options.keep_within,
+                                         .shared_arena = s->shared_arena,
+                                         .donations = donations,
+                                         .n_donations = s->n_kept,
+                                         .without = s->options.early_update ? splitting : NULL};
+    tow_status status = tow_compile(s->ctx, step, &options, program);
+    tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
     return status;
 }
 
-static tow_status make_step(tow_train_state *s, tow__train_program *p)
+static tow_status make_step(tow_train_state *s, const tow_type *types, tow__train_program *p)
 {
+    tow_graph *step = NULL;
     tow_status status = TOW_OK;
     size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
     if (!wrt) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
     TRY(trace_loss(s, p, false, &p->loss_graph));
-    TRY(tow_value_and_grad(p->loss_graph, s->n_params, wrt, s->n_variables + s->n_aux > 0, &p->step_graph));
-    TRY(compile_gradient(s, p));
+    TRY(tow_value_and_grad(p->loss_graph, s->n_params, wrt, s->n_variables + s->n_aux > 0, &p->gradient_graph));
+    TRY(check_weight(s, p));
+    TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
+    TRY(compile_step(s, step, &p->program));
 done:
+    tow_graph_release(step);
     tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
     return status;
 }
@@ -91,6 +90,7 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
 {
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, true, &p->loss_graph));
+    TRY(check_weight(s, p));
     TRY(tow_compile(s->ctx, p->loss_graph,
                     &(tow_compile_options){.flush_subnormals = true, .shared_arena = s->shared_arena}, &p->program));
 done:
@@ -107,32 +107,42 @@ static tow_type stacked(tow_type type, size_t n)
     return tow_make_type(type.dtype, type.rank + 1, dims);
 }
 
-static tow_status make_aux(tow_train_state *s, tow__train_program *p, size_t i, tow_type type)
+/* The array of output `output` of the loss graph, of all micro-batches. */
+static tow_status make_output(tow_train_state *s, const tow__train_program *p, size_t output, tow_array **array)
 {
-    const size_t n = s->micro_batches;
-    if (n == 1) return tow_array_create(s->ctx, type, &p->aux[i]);
+    const tow_type type = tow_graph_output_type(p->loss_graph, output);
+    if (s->micro_batches == 1) return tow_array_create(s->ctx, type, array);
     if (type.rank == TOW_MAX_RANK)
         return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
                          "train: aux value %zu: expected a rank below %d, with which all micro-batches make one array, "
                          "found %s",
-                         i, TOW_MAX_RANK, tow__type_name(type).text);
-    tow_status status = tow_array_create(s->ctx, stacked(type, n), &p->aux[i]);
-    for (size_t j = 0; j < n && status == TOW_OK; j++)
-        status = tow_array_row(p->aux[i], (int64_t)j, &p->rows[j * s->n_aux + i]);
+                         output - 1, TOW_MAX_RANK, tow__type_name(type).text);
+    return tow_array_create(s->ctx, stacked(type, s->micro_batches), array);
+}
+
+/* Evaluations write the rows of one micro-batch after the other. */
+static tow_status make_rows(tow_train_state *s, tow__train_program *p)
+{
+    const size_t n = s->micro_batches;
+    tow_status status = TOW_OK;
+    p->rows = tow__alloc(s->ctx, n * s->n_aux + 1, sizeof *p->rows);
+    if (!p->rows) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_aux; i++)
+        for (size_t j = 0; j < n; j++) TRY(tow_array_row(p->aux[i], (int64_t)j, &p->rows[j * s->n_aux + i]));
+done:
     return status;
 }
 
-/* The arrays that the program writes besides new variables and gradients. */
-static tow_status make_outputs(tow_train_state *s, tow__train_program *p)
+/* The arrays that the program writes besides what is kept. */
+static tow_status make_outputs(tow_train_state *s, tow__train_program *p, bool evaluation)
 {
     tow_status status = TOW_OK;
-    TRY(tow_array_create(s->ctx, tow_graph_output_type(p->loss_graph, 0), &p->loss));
-    for (size_t i = 0; i < s->n_aux; i++) TRY(make_aux(s, p, i, tow_graph_output_type(p->loss_graph, 1 + i)));
-    const tow_type weight = s->options.weighted ? tow_graph_output_type(p->loss_graph, 1) : tow_make_type(0, 0, NULL);
-    if (weight.rank != 0 || weight.dtype == TOW_BOOL)
-        TRY(tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
-                      "train: aux value 0: expected a scalar, the weight of the loss (.weighted), found %s",
-                      tow__type_name(weight).text));
+    if (evaluation)
+        TRY(tow_array_create(s->ctx, tow_graph_output_type(p->loss_graph, 0), &p->loss));
+    else
+        TRY(make_output(s, p, 0, &p->loss));
+    for (size_t i = 0; i < s->n_aux; i++) TRY(make_output(s, p, 1 + i, &p->aux[i]));
+    if (evaluation && s->micro_batches > 1) TRY(make_rows(s, p));
 done:
     return status;
 }
@@ -146,9 +156,8 @@ static tow_status make_lists(tow_train_state *s, tow__train_program *p, const to
     if (!p->micro_types || !p->aux) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < s->n_inputs; i++) TRY(micro_type(s, i, types[i], &p->micro_types[i]));
     if (s->micro_batches == 1) return TOW_OK;
-    p->rows = tow__alloc(s->ctx, s->micro_batches * s->n_aux + 1, sizeof *p->rows);
     p->views = tow__alloc(s->ctx, s->n_inputs + 1, sizeof *p->views);
-    if (!p->rows || !p->views) return TOW_OUT_OF_MEMORY;
+    if (!p->views) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < s->n_inputs; i++) TRY(tow__array_borrow(s->ctx, p->micro_types[i], &p->views[i]));
 done:
     return status;
@@ -168,7 +177,7 @@ static void free_program(void *user, void *data)
     tow__train_program *p = data;
     if (s->last == p) s->last = NULL;
     tow_graph_release(p->loss_graph);
-    tow_graph_release(p->step_graph);
+    tow_graph_release(p->gradient_graph);
     tow_array_release(p->loss);
     free_list(s->ctx, p->rows, s->micro_batches * s->n_aux);
     free_list(s->ctx, p->aux, s->n_aux);
@@ -183,8 +192,8 @@ static tow_status make_program(tow_train_state *s, const tow_type *types, bool e
     tow__train_program *p = tow__alloc(s->ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     tow_status status = make_lists(s, p, types);
-    if (status == TOW_OK) status = evaluation ? make_evaluation(s, p) : make_step(s, p);
-    if (status == TOW_OK) status = make_outputs(s, p);
+    if (status == TOW_OK) status = evaluation ? make_evaluation(s, p) : make_step(s, types, p);
+    if (status == TOW_OK) status = make_outputs(s, p, evaluation);
     if (status == TOW_OK) {
         *program = p->program;
         *data = p;

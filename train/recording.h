@@ -31,7 +31,6 @@ struct tow_update {
     tow_optimizer_state *o;
     tow_trace *trace;
     bool discovering;
-    bool one_by_one;
     const char *class_name; /* of the transform at work */
     const char *owner;      /* name of the transform; NULL: none is at work */
     const char *prefix;     /* of the names of transforms that it runs */

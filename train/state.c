@@ -10,6 +10,7 @@
 #include "src/io/json.h"
 #include "tow/program.h"
 #include "train/average.h"
+#include "train/step_graph.h"
 #include "train/transforms.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -39,34 +40,62 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
         state->optimizer_name = tow__optimizer_name(&resolved);
         transform = TOW_TRANSFORM(&state->transforms.chain);
     }
-    TRY(tow_optimizer_create(ctx, transform, state->params,
-                             &(tow_optimizer_options){.one_by_one = options->early_update,
-                                                      .every = state->micro_batches,
-                                                      .weighted = options->weighted && state->micro_batches > 1,
-                                                      .skip_not_finite = options->skip_not_finite,
-                                                      .shared_arena = state->early ? NULL : state->shared_arena},
-                             &state->optimizer));
+    TRY(tow__optimizer_create(ctx, transform, state->params,
+                              &(tow_optimizer_options){.skip_not_finite = options->skip_not_finite}, false,
+                              &state->optimizer));
 done:
     return status;
 }
 
-/* The lists of inputs and outputs, with keys and gradients as arrays of the state's own. */
-static tow_status make_arrays(tow_train_state *s)
+/* Lists what a step changes in place, in the order of step_graph.h. */
+static void list_kept(tow_train_state *s)
 {
-    tow_context *ctx = s->ctx;
+    const tow_optimizer_state *o = s->optimizer;
+    tow_array **at = s->inputs, *const *averages = NULL;
+    const size_t n_averages = s->average ? tow__average_arrays(s->average, &averages) : 0;
+    for (size_t i = 0; i < s->n_params; i++) *at++ = tow_params_array(s->params, i);
+    for (size_t i = 0; i < o->slot_names.count; i++) *at++ = o->slots[i].array;
+    for (size_t i = 0; i < s->n_variables; i++) *at++ = tow_params_array(s->variables, i);
+    for (size_t i = 0; i < n_averages; i++) *at++ = averages[i];
+    for (size_t i = 0; i < o->report_names.count; i++) *at++ = o->report_arrays[i];
+}
+
+/* The arrays of a step that are the same for all shapes of the batch: what is kept, keys, numbers, norms. */
+static tow_status make_step_arrays(tow_train_state *s)
+{
+    const tow__step_layout l = tow__step_layout_of(s);
+    const int64_t n = (int64_t)s->micro_batches, key_dims[2] = {n, 2};
+    const int many = n > 1;
     tow_status status = TOW_OK;
-    const size_t first_key = tow__train_first_input(s) + s->n_inputs, first_gradient = tow__train_first_gradient(s);
-    s->inputs = tow__alloc(ctx, first_key + s->n_streams + 1, sizeof(tow_array *));
-    s->outputs = tow__alloc(ctx, first_gradient + s->n_params + 1, sizeof(tow_array *));
+    s->step_inputs = l.n_inputs;
+    s->step_outputs = l.n_outputs;
+    s->inputs = tow__alloc(s->ctx, l.n_inputs, sizeof *s->inputs);
+    s->outputs = tow__alloc(s->ctx, l.n_outputs, sizeof *s->outputs);
     if (!s->inputs || !s->outputs) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < s->n_params; i++) {
-        tow_array *param = tow_params_array(s->params, i);
-        s->inputs[i] = param;
-        if (!s->early) TRY(tow_array_create(ctx, tow_array_type(param), &s->outputs[first_gradient + i]));
-    }
+    list_kept(s);
     for (size_t i = 0; i < s->n_streams; i++)
-        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &s->inputs[first_key + i]));
-    if (s->micro_batches > 1 && s->n_variables > 0) TRY(tow_params_zeros_like(s->updates[0], &s->updates[1]));
+        TRY(tow_array_create(s->ctx, tow_make_type(TOW_U32, 1 + many, key_dims + !many), &s->inputs[l.keys + i]));
+    for (uint32_t i = 0; i < s->optimizer->number_names.count; i++)
+        s->inputs[l.numbers + i] = s->optimizer->number_arrays[i];
+    if (l.weight) TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, 0, NULL), &s->inputs[l.weight]));
+    if (l.skips) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, 0, NULL), &s->inputs[l.skips]));
+    if (l.norm) TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, many, &n), &s->outputs[l.norm]));
+    if (l.finite) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, many, &n), &s->outputs[l.finite]));
+    if (l.all_finite) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, 0, NULL), &s->outputs[l.all_finite]));
+done:
+    return status;
+}
+
+/* The lists of graphs of one micro-batch, with keys of their own. */
+static tow_status make_micro_lists(tow_train_state *s)
+{
+    const size_t first = tow__train_first_input(s), first_key = first + s->n_inputs;
+    tow_status status = TOW_OK;
+    s->micro_inputs = tow__alloc(s->ctx, first_key + s->n_streams + 1, sizeof *s->micro_inputs);
+    s->micro_outputs = tow__alloc(s->ctx, s->n_aux + 1, sizeof *s->micro_outputs);
+    if (!s->micro_inputs || !s->micro_outputs) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_streams; i++)
+        TRY(tow_array_create(s->ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &s->micro_inputs[first_key + i]));
 done:
     return status;
 }
@@ -112,25 +141,6 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
     return check_counts(ctx, options);
 }
 
-/* What needs all gradients before the first update. */
-static tow_status check_early(tow_context *ctx, const tow_train_options *o)
-{
-    if (!o->early_update) return TOW_OK;
-    if (o->optimizer.clip_norm > 0)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "tow_train_create: expected .clip_norm = 0 with .early_update, found %g; clipping needs the "
-                         "norm of all gradients before the first update",
-                         o->optimizer.clip_norm);
-    if (o->micro_batches > 1 || o->check_finite || o->skip_not_finite)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "tow_train_create: expected .early_update without .micro_batches, .check_finite and "
-                         ".skip_not_finite, found %s; it needs all gradients before the first update",
-                         o->micro_batches > 1 ? ".micro_batches"
-                         : o->check_finite    ? ".check_finite"
-                                              : ".skip_not_finite");
-    return TOW_OK;
-}
-
 static tow_status copy_options(tow_train_state *s, const tow_module *model, const tow_train_options *options)
 {
     const char *description = options->description ? options->description : "";
@@ -162,9 +172,23 @@ static tow_status make_params(tow_train_state *s)
         return tow__fail(
             s->ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
-    if (!o->early_update) return TOW_OK;
-    s->early = tow__alloc(s->ctx, s->n_params, sizeof *s->early);
-    return s->early ? TOW_OK : TOW_OUT_OF_MEMORY;
+    return TOW_OK;
+}
+
+/* What a step changes besides parameters and variables. */
+static tow_status make_kept(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    tow_array *const *averages;
+    tow_status status = TOW_OK;
+    TRY(make_optimizer(s, o));
+    if (o->average.decay != 0) TRY(tow__average_create(s->ctx, s->params, &o->average, false, &s->average));
+    s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
+    if (s->average) s->n_kept += tow__average_arrays(s->average, &averages);
+    TRY(make_step_arrays(s));
+    TRY(make_micro_lists(s));
+done:
+    return status;
 }
 
 /* The programs for batches of the types that the options name. */
@@ -180,7 +204,6 @@ static tow_status make_programs(tow_train_state *s)
     TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
     TRY(tow__train_programs_create(s, false));
     TRY(tow__train_program_for(s, s->types, false, &p));
-    TRY(make_optimizer(s, o));
     if (o->evaluation) {
         TRY(tow__train_programs_create(s, true));
         TRY(tow__train_program_for(s, s->types, true, &p));
@@ -191,15 +214,11 @@ done:
 
 static tow_status make_state(tow_train_state *s, const tow_module *model, const tow_train_options *options)
 {
-    tow_context *ctx = s->ctx;
     tow_status status = TOW_OK;
-    TRY(check_early(ctx, options));
     TRY(copy_options(s, model, options));
     TRY(make_params(s));
+    TRY(make_kept(s));
     TRY(make_programs(s));
-    TRY(make_arrays(s));
-    if (options->average.decay != 0) TRY(tow_average_create(ctx, s->params, &options->average, &s->average));
-    if (options->check_finite) TRY(tow__norm_create(ctx, s->params, &s->norm));
 done:
     return status;
 }
@@ -227,31 +246,42 @@ TOW__OWN_FRAME tow_status tow_train_create(tow_context *context, const tow_modul
     return status;
 }
 
+static void free_lists(tow_train_state *s)
+{
+    const tow__step_layout l = s->optimizer ? tow__step_layout_of(s) : (tow__step_layout){0};
+    const size_t first_key = tow__train_first_input(s) + s->n_inputs;
+    if (s->inputs) {
+        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->inputs[l.keys + i]);
+        if (l.weight) tow_array_release(s->inputs[l.weight]);
+        if (l.skips) tow_array_release(s->inputs[l.skips]);
+        tow__free(s->ctx, s->inputs, s->step_inputs, sizeof *s->inputs);
+    }
+    if (s->outputs) {
+        if (l.norm) tow_array_release(s->outputs[l.norm]);
+        if (l.finite) tow_array_release(s->outputs[l.finite]);
+        if (l.all_finite) tow_array_release(s->outputs[l.all_finite]);
+        tow__free(s->ctx, s->outputs, s->step_outputs, sizeof *s->outputs);
+    }
+    if (s->micro_inputs) {
+        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->micro_inputs[first_key + i]);
+        tow__free(s->ctx, s->micro_inputs, first_key + s->n_streams + 1, sizeof *s->micro_inputs);
+    }
+    if (s->micro_outputs) tow__free(s->ctx, s->micro_outputs, s->n_aux + 1, sizeof *s->micro_outputs);
+}
+
 void tow_train_free(tow_train_state *s)
 {
     if (!s) return;
     tow_context *ctx = s->ctx;
-    const size_t first_key = tow__train_first_input(s) + s->n_inputs, first_gradient = tow__train_first_gradient(s);
-    if (s->inputs) {
-        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->inputs[first_key + i]);
-        tow__free(ctx, s->inputs, first_key + s->n_streams + 1, sizeof(tow_array *));
-    }
-    if (s->outputs) {
-        for (size_t i = 0; i < s->n_params; i++) tow_array_release(s->outputs[first_gradient + i]);
-        tow__free(ctx, s->outputs, first_gradient + s->n_params + 1, sizeof(tow_array *));
-    }
+    free_lists(s);
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);
     tow_shared_arena_free(s->shared_arena);
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);
-    tow__norm_free(s->norm);
     tow_optimizer_free(s->optimizer);
     tow_params_free(s->params);
     tow_params_free(s->variables);
-    tow_params_free(s->updates[0]);
-    tow_params_free(s->updates[1]);
-    if (s->early) tow__free(ctx, s->early, s->n_params, sizeof *s->early);
     if (s->description) tow__free(ctx, s->description, s->description_size, 1);
     tow__free(ctx, s, 1, sizeof *s);
 }
@@ -328,7 +358,7 @@ double tow_train_learning_rate(const tow_train_state *state)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* What programs of one shape write besides gradients and variables. */
+/* What programs of one shape write besides what is kept. */
 static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_program *p)
 {
     size_t bytes = tow_type_bytes(tow_array_type(p->loss));
@@ -359,7 +389,7 @@ static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_ca
 }
 
 /* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that. What
- * the optimiser needs beyond, and what programs have needed that are freed now, is workspace. */
+ * programs have needed that are freed now is workspace. */
 static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
 {
     const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);
@@ -370,20 +400,26 @@ static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
         tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
 }
 
+/* What a step reads and writes besides the batch, what is kept, loss and aux: reports, keys, numbers, norms. */
+static size_t bytes_of_numbers(const tow_train_state *s)
+{
+    const tow__step_layout l = tow__step_layout_of(s);
+    size_t bytes = s->optimizer->report_names.count * sizeof(double);
+    for (size_t i = l.keys; i < l.n_inputs; i++) bytes += tow_type_bytes(tow_array_type(s->inputs[i]));
+    for (size_t i = l.aux + s->n_aux; i < l.n_outputs; i++) bytes += tow_type_bytes(tow_array_type(s->outputs[i]));
+    return bytes;
+}
+
 tow_train_bytes tow_train_get_bytes(const tow_train_state *s)
 {
     tow_train_bytes bytes = {0};
-    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(s->inputs[i]));
-    for (size_t i = 0; i < s->n_variables; i++)
-        bytes.variables +=
-            (s->micro_batches > 1 ? 3 : 2) * tow_type_bytes(tow_array_type(tow_params_array(s->variables, i)));
-    bytes.gradients = s->early ? 0 : bytes.parameters;
-    if (s->optimizer->gathering) bytes.gradients += tow__gathering_bytes(s->optimizer->gathering);
+    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(s->params->types[i]);
+    for (size_t i = 0; i < s->n_variables; i++) bytes.variables += tow_type_bytes(s->variables->types[i]);
     bytes.optimizer = tow_optimizer_bytes(s->optimizer);
-    add_programs(s, &bytes);
-    bytes.workspace += tow__optimizer_workspace(s->optimizer) + (s->norm ? tow__norm_bytes(s->norm) : 0);
     bytes.averages = s->average ? tow__average_bytes(s->average) : 0;
-    bytes.total = bytes.parameters + bytes.variables + bytes.gradients + bytes.optimizer + bytes.residuals +
-                  bytes.workspace + bytes.evaluation + bytes.averages;
+    add_programs(s, &bytes);
+    bytes.workspace += bytes_of_numbers(s);
+    bytes.total = bytes.parameters + bytes.variables + bytes.optimizer + bytes.residuals + bytes.workspace +
+                  bytes.evaluation + bytes.averages;
     return bytes;
 }

@@ -7,23 +7,16 @@
 #include "train/optimizer.h"
 #include "train/update.h"
 
-/* Who takes the gradient of one parameter. */
-typedef struct tow__early {
-    tow_train_state *state;
-    uint32_t parameter;
-} tow__early;
-
-/* What is made for batches of one shape: a program for steps, or one for evaluation. Graphs and programs take one
- * micro-batch. */
+/* What is made for batches of one shape: a program for steps, or one for evaluation of one micro-batch. */
 typedef struct tow__train_program {
-    tow_program *program;  /* belongs to the cache */
-    tow_type *micro_types; /* [n_inputs] */
-    tow_graph *loss_graph; /* (loss, aux..., updates...) */
-    tow_graph *step_graph; /* with gradients behind; NULL in evaluation */
-    tow_array *loss;
-    tow_array **aux;   /* [n_aux], of all micro-batches */
-    tow_array **rows;  /* [micro_batches * n_aux] of them, or NULL if there is one micro-batch */
-    tow_array **views; /* [n_inputs] over a micro-batch of the caller's arrays, likewise */
+    tow_program *program;      /* belongs to the cache */
+    tow_type *micro_types;     /* [n_inputs] */
+    tow_graph *loss_graph;     /* of one micro-batch: (loss, aux..., updates...) */
+    tow_graph *gradient_graph; /* with gradients behind; NULL in evaluation */
+    tow_array *loss;           /* of a step with micro-batches: of all of them */
+    tow_array **aux;           /* [n_aux], of all micro-batches */
+    tow_array **rows;          /* evaluation: [micro_batches * n_aux] of them, or NULL if there is one micro-batch */
+    tow_array **views;         /* [n_inputs] over a micro-batch of the caller's arrays, likewise */
 } tow__train_program;
 
 struct tow_train_state {
@@ -35,40 +28,36 @@ struct tow_train_state {
     char *description;
     size_t description_size;
     tow_params *params;
-    tow_params *variables; /* of all other collections; a step reads these and writes updates, which it then copies */
-    tow_params
-        *updates[2]; /* the second one where micro-batches follow one another: it reads what the first has written */
+    tow_params *variables;                /* of all other collections */
     tow__optimizer_transforms transforms; /* of the options' .optimizer; the chain is empty if they had a transform */
     const char *optimizer_name;
     tow_optimizer_state *optimizer;
-    tow_status early_status; /* of the updates inside the program: the first error */
-    tow_average *average;    /* NULL: none is wanted */
-    tow__norm *norm;         /* NULL: gradients are not looked at */
-    double gradient_norm;    /* then, of the last step */
+    tow_average *average; /* NULL: none is wanted */
+    double gradient_norm; /* of the last micro-batch, with .check_finite */
 
     const tow_module *model; /* to compile other shapes */
     tow_train_options options;
     tow_program_cache *steps, *evaluations;
-    tow_shared_arena *shared_arena; /* of the programs in both, and of the optimiser */
+    tow_shared_arena *shared_arena; /* of the programs in both */
     tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
     const tow__train_program *last; /* whose aux values are asked for */
-    /* inputs: params..., variables..., the caller's n_inputs, one key per stream. outputs: loss, aux..., updates...,
-     * gradients.... The evaluation program takes the same inputs and writes loss and aux only. */
+    /* Of the program of a step (step_graph.h). Its first n_kept inputs are what it changes in place. */
     tow_array **inputs, **outputs;
-    size_t n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
-    tow__early *early; /* [n_params]; then the program hands gradients over, and there are no arrays for them */
+    /* Of graphs of one micro-batch: params..., variables..., inputs..., keys... -> loss, aux... */
+    tow_array **micro_inputs, **micro_outputs;
+    size_t n_kept, n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
+    size_t step_inputs, step_outputs; /* lengths of the lists */
 };
 
 /* The error of `function`, which cannot work on a state that is torn. */
 tow_status tow__train_torn(const tow_train_state *state, const char *function);
 
-/* Position of what follows the variables among the inputs, and of new variables and gradients among the outputs. */
+/* Position of the first input of the model among the inputs of a graph of one micro-batch. */
 static inline size_t tow__train_first_input(const tow_train_state *s) { return s->n_params + s->n_variables; }
-static inline size_t tow__train_first_update(const tow_train_state *s) { return 1 + s->n_aux; }
-static inline size_t tow__train_first_gradient(const tow_train_state *s)
-{
-    return tow__train_first_update(s) + s->n_variables;
-}
+
+/* The inputs of micro-batch `micro` of a batch, and its keys, which belong to the state, into s->micro_inputs. */
+void tow__train_set_micro_inputs(tow_train_state *state, const tow__train_program *program, tow_array *const *batch,
+                                 size_t micro);
 
 /* Would this metric be the best so far? */
 bool tow__early_stopping_improves(const tow_early_stopping *stopping, double metric);

@@ -1,10 +1,7 @@
 /* Steps and evaluation of a train state.
  *
- *   for each micro-batch: inputs, keys -> the program -> loss, aux, new variables, gradients -> the optimiser
- *
- * The optimiser adds gradients up and updates in place with the last micro-batch; variables are copied after it. So
- * whatever fails before that leaves parameters, slots and variables as they were. With early_update the program itself
- * updates. */
+ * A step is one program (step_graph.h): inputs, keys and numbers go in, loss and aux come out, and parameters, slots,
+ * variables and averages are changed in place, or not at all. Evaluation runs the loss alone, micro-batch by micro-batch. */
 #include <math.h>
 
 #include "layers/keys.h"
@@ -14,45 +11,50 @@
 #include "tow/program.h"
 #include "train/average.h"
 #include "train/not_finite.h"
-#include "train/state.h"
+#include "train/step_graph.h"
 
 /* ---- what goes in ------------------------------------------------------------------------------------------------ */
 
 /* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t), of micro-batch j > 0 fold_in(that, j): nothing to
  * save but the step. */
-static void set_keys(tow_train_state *s, size_t micro)
+static void write_key(const tow_train_state *s, size_t stream, size_t micro, uint32_t *to)
 {
-    for (size_t i = 0; i < s->n_streams; i++) {
-        tow__key key = tow__key_fold_in(tow__key_from_seed(s->seed), (uint32_t)i);
-        key = tow__key_fold_in(key, (uint32_t)s->step);
-        if (micro > 0) key = tow__key_fold_in(key, (uint32_t)micro);
-        memcpy(tow_array_data(s->inputs[tow__train_first_input(s) + s->n_inputs + i]), key.k, sizeof key.k);
-    }
+    tow__key key = tow__key_fold_in(tow__key_from_seed(s->seed), (uint32_t)stream);
+    key = tow__key_fold_in(key, (uint32_t)s->step);
+    if (micro > 0) key = tow__key_fold_in(key, (uint32_t)micro);
+    memcpy(to, key.k, sizeof key.k);
 }
 
-static void set_inputs(tow_train_state *s, const tow__train_program *p, tow_array *const *inputs, size_t micro)
+void tow__train_set_micro_inputs(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro)
 {
-    tow_array **to = s->inputs + tow__train_first_input(s);
+    tow_array **to = s->micro_inputs + tow__train_first_input(s);
     for (size_t i = 0; i < s->n_inputs; i++) {
-        to[i] = inputs[i];
+        to[i] = batch[i];
         if (!p->views) continue;
-        const bool whole = tow_type_equal(tow_array_type(inputs[i]), p->micro_types[i]);
+        const bool whole = tow_type_equal(tow_array_type(batch[i]), p->micro_types[i]);
         const size_t bytes = whole ? 0 : tow_type_bytes(p->micro_types[i]);
-        tow__array_point(p->views[i], (const char *)tow_array_data(inputs[i]) + micro * bytes);
+        tow__array_point(p->views[i], (const char *)tow_array_data(batch[i]) + micro * bytes);
         to[i] = p->views[i];
     }
-    set_keys(s, micro);
+    for (size_t i = 0; i < s->n_streams; i++) write_key(s, i, micro, tow_array_data(to[s->n_inputs + i]));
 }
 
-static void set_outputs(tow_train_state *s, const tow__train_program *p, size_t micro)
+/* What a step gets and writes besides what is kept. */
+static void set_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch)
 {
-    s->outputs[0] = p->loss;
-    for (size_t i = 0; i < s->n_aux; i++) s->outputs[1 + i] = p->rows ? p->rows[micro * s->n_aux + i] : p->aux[i];
-    for (size_t i = 0; i < s->n_variables; i++) {
-        s->inputs[s->n_params + i] =
-            micro == 0 ? tow_params_array(s->variables, i) : tow_params_array(s->updates[(micro - 1) % 2], i);
-        s->outputs[tow__train_first_update(s) + i] = tow_params_array(s->updates[micro % 2], i);
-    }
+    const tow__step_layout l = tow__step_layout_of(s);
+    int64_t in_a_row;
+    for (size_t i = 0; i < s->n_inputs; i++) s->inputs[l.batch + i] = batch[i];
+    for (size_t i = 0; i < s->n_streams; i++)
+        for (size_t j = 0; j < s->micro_batches; j++)
+            write_key(s, i, j, (uint32_t *)tow_array_data(s->inputs[l.keys + i]) + 2 * j);
+    tow_optimizer_set_step(s->optimizer, s->step);
+    tow__optimizer_begin(s->optimizer);
+    if (l.weight) *(double *)tow_array_data(s->inputs[l.weight]) = tow__average_weight(s->average);
+    tow_optimizer_skipped(s->optimizer, &in_a_row);
+    if (l.skips) *(bool *)tow_array_data(s->inputs[l.skips]) = (uint64_t)in_a_row < s->options.skip_not_finite;
+    s->outputs[l.loss] = p->loss;
+    for (size_t i = 0; i < s->n_aux; i++) s->outputs[l.aux + i] = p->aux[i];
 }
 
 static tow_status find_program(tow_train_state *s, tow_array *const *inputs, bool evaluation,
@@ -72,22 +74,14 @@ static tow_status find_program(tow_train_state *s, tow_array *const *inputs, boo
     return tow__train_program_for(s, types, evaluation, program);
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- judging ----------------------------------------------------------------------------------------------------- */
 
-static double number_in(const tow_array *scalar)
+static double number_in(const tow_array *array, size_t index)
 {
-    return tow__load_element(tow_array_type(scalar).dtype, tow_array_data(scalar), 0).f;
+    return tow__load_element(tow_array_type(array).dtype, tow_array_data(array), (int64_t)index).f;
 }
 
-/* Runs the program on a micro-batch, whose inputs and outputs are set. */
-static tow_status run_micro(tow_train_state *s, const tow__train_program *p, double *loss, double *weight)
-{
-    tow_status status = tow_program_run(p->program, s->inputs, s->outputs);
-    if (status != TOW_OK) return status;
-    *loss = number_in(p->loss);
-    *weight = s->options.weighted ? number_in(s->outputs[1]) : 1;
-    return TOW_OK;
-}
+static bool flag_in(const tow_array *array, size_t index) { return ((const bool *)tow_array_data(array))[index]; }
 
 /* The loss of the whole batch: with weights, a batch without any has none. */
 static tow_status loss_of_parts(const tow_train_state *s, const tow_weighted_mean *mean, double *loss)
@@ -99,77 +93,83 @@ static tow_status loss_of_parts(const tow_train_state *s, const tow_weighted_mea
                      mean->weight);
 }
 
-/* Are the loss and the gradients of this micro-batch finite? If not, the error says where that began. */
-static tow_status check_finite(tow_train_state *s, const tow__train_program *p, double loss)
+/* Does the program leave an update out whose gradients are not finite? */
+static bool skips(const tow_train_state *s, const tow__step_layout *l)
 {
-    bool finite;
-    double norm;
-    if (!s->norm) return TOW_OK;
-    tow_status status = tow__norm_run(s->norm, s->outputs + tow__train_first_gradient(s), &norm, &finite);
-    if (status != TOW_OK) return status;
-    s->gradient_norm = norm;
-    int64_t in_a_row;
-    tow_optimizer_skipped(s->optimizer, &in_a_row);
-    const bool skipped = !finite && (uint64_t)in_a_row < s->options.skip_not_finite; /* the optimiser does so */
-    if ((finite && isfinite(loss)) || skipped) return TOW_OK;
-    return tow__fail_not_finite(s, p->step_graph, loss, finite);
+    return l->skips && flag_in(s->inputs[l->skips], 0);
 }
 
-/* Loss and gradients of all micro-batches, and the update. */
-static tow_status run_step(tow_train_state *s, const tow__train_program *p, tow_array *const *inputs, double *loss)
+/* Are loss and gradients of a micro-batch finite? If not, the error says where that began. */
+static tow_status check_finite(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro)
 {
-    tow_status status = TOW_OK;
+    const tow__step_layout l = tow__step_layout_of(s);
+    if (!l.finite) return TOW_OK;
+    const bool finite = flag_in(s->outputs[l.finite], micro);
+    const double loss = number_in(p->loss, micro);
+    s->gradient_norm = number_in(s->outputs[l.norm], micro);
+    if ((finite && isfinite(loss)) || (!finite && skips(s, &l))) return TOW_OK;
+    return tow__fail_not_finite(s, p, batch, micro, loss, finite);
+}
+
+static tow_status check_weight(const tow_train_state *s, double weight)
+{
+    if (s->micro_batches == 1 || (weight >= 0 && !isinf(weight))) return TOW_OK;
+    return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                     "optimizer: expected gradients with a finite weight of 0 or more, found %g", weight);
+}
+
+/* The loss of the step, or why nothing has changed: the program has come to the same conclusion. */
+static tow_status judge(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, double *loss)
+{
     tow_weighted_mean mean = {0};
+    tow_status status = TOW_OK;
     for (size_t j = 0; j < s->micro_batches; j++) {
-        double of_micro, weight;
-        set_inputs(s, p, inputs, j);
-        set_outputs(s, p, j);
-        TRY(run_micro(s, p, &of_micro, &weight));
-        TRY(s->early_status);
-        tow_weighted_mean_add(&mean, of_micro, weight);
-        if (s->early) continue;
-        if (weight != 0) TRY(check_finite(s, p, of_micro));
-        if (j + 1 == s->micro_batches) TRY(loss_of_parts(s, &mean, loss));
-        tow_optimizer_set_weight(s->optimizer, weight);
-        TRY(tow_optimizer_update_with_loss(s->optimizer, s->outputs + tow__train_first_gradient(s), of_micro));
+        const double weight = s->options.weighted ? number_in(p->aux[0], j) : 1;
+        tow_weighted_mean_add(&mean, number_in(p->loss, j), weight);
+        if (weight != 0) TRY(check_finite(s, p, batch, j));
+        TRY(check_weight(s, weight));
     }
-    if (s->early) *loss = tow_weighted_mean_value(&mean);
+    *loss = tow_weighted_mean_value(&mean);
+    if (tow__step_is_conditional(s)) TRY(loss_of_parts(s, &mean, loss));
 done:
     return status;
 }
 
-static void keep_variables(tow_train_state *s)
+/* Counts the update, or that it was left out. */
+static void count(tow_train_state *s)
 {
-    const tow_params *updates = s->updates[(s->micro_batches - 1) % 2];
-    for (size_t i = 0; i < s->n_variables; i++) { /* the program reads one array and writes another */
-        tow_array *array = tow_params_array(s->variables, i);
-        memcpy(tow_array_data(array), tow_array_data(tow_params_array(updates, i)),
-               tow_type_bytes(tow_array_type(array)));
+    const tow__step_layout l = tow__step_layout_of(s);
+    tow_optimizer_state *o = s->optimizer;
+    if (l.all_finite) {
+        const bool finite = flag_in(s->outputs[l.all_finite], 0), left_out = !finite && skips(s, &l);
+        o->skipped_in_a_row = finite ? 0 : o->skipped_in_a_row + 1;
+        o->skipped += left_out;
+        if (left_out) return;
     }
+    s->step++;
+    tow_optimizer_set_step(o, s->step);
+    if (s->average) tow__average_updated(s->average);
 }
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static tow_status step(tow_train_state *s, tow_array *const *inputs, double *loss)
 {
     const tow__train_program *p;
-    double sum = 0;
-    tow_status status = find_program(s, inputs, false, &p);
-    if (status != TOW_OK) return status;
-    tow_optimizer_set_step(s->optimizer, s->step);
-    tow_optimizer_forget_gradients(s->optimizer);
-    if (s->early) tow__optimizer_begin(s->optimizer);
-    s->early_status = TOW_OK;
+    double whole = 0;
+    tow_status status = TOW_OK;
+    TRY(find_program(s, inputs, false, &p));
+    set_step(s, p, inputs);
     s->last = p;
-    status = run_step(s, p, inputs, &sum);
-    if (status != TOW_OK) return status;
-    if (loss) *loss = sum;
-    if (!s->early && tow_optimizer_step(s->optimizer) == s->step) return TOW_OK; /* left out: nothing changes */
-    keep_variables(s);
-    s->step++;
-    return s->average ? tow_average_update(s->average) : TOW_OK;
+    TRY(tow_program_run(p->program, s->inputs, s->outputs));
+    TRY(judge(s, p, inputs, &whole));
+    if (loss) *loss = whole;
+    count(s);
+done:
+    return status;
 }
 
-/* The optimiser flushes subnormal numbers wherever it runs, in the program or after it: the same bits, and moments of
- * parameters without a gradient do not fade away into numbers that are slow. */
+/* Subnormal numbers are flushed in the program, and in what is made of its results here. */
 tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
     if (!state) return tow__missing(NULL, __func__, "a train state");
@@ -199,26 +199,26 @@ static tow_status evaluate(tow_train_state *s, const tow_params *params, tow_arr
 {
     const tow__train_program *p;
     tow_weighted_mean mean = {0};
+    double whole;
+    tow_status status = TOW_OK;
     if (s->torn) return tow__train_torn(s, "tow_train_evaluate");
     if (!s->options.evaluation)
         return tow__fail(
             s->ctx, TOW_INVALID_ARGUMENT,
             "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
-    tow_status status = find_program(s, inputs, true, &p);
-    if (status != TOW_OK) return status;
-    for (size_t i = 0; i < s->n_params; i++) s->inputs[i] = tow_params_array(params, i);
+    TRY(find_program(s, inputs, true, &p));
+    for (size_t i = 0; i < s->n_params; i++) s->micro_inputs[i] = tow_params_array(params, i);
+    for (size_t i = 0; i < s->n_variables; i++) s->micro_inputs[s->n_params + i] = tow_params_array(s->variables, i);
     s->last = p;
-    for (size_t j = 0; j < s->micro_batches && status == TOW_OK; j++) {
-        set_inputs(s, p, inputs, j);
-        set_outputs(s, p, j);
-        for (size_t i = 0; i < s->n_variables; i++) s->inputs[s->n_params + i] = tow_params_array(s->variables, i);
-        double of_micro, weight;
-        status = run_micro(s, p, &of_micro, &weight);
-        if (status == TOW_OK) tow_weighted_mean_add(&mean, of_micro, weight);
+    s->micro_outputs[0] = p->loss;
+    for (size_t j = 0; j < s->micro_batches; j++) {
+        tow__train_set_micro_inputs(s, p, inputs, j);
+        for (size_t i = 0; i < s->n_aux; i++) s->micro_outputs[1 + i] = p->rows ? p->rows[j * s->n_aux + i] : p->aux[i];
+        TRY(tow_program_run(p->program, s->micro_inputs, s->micro_outputs));
+        tow_weighted_mean_add(&mean, number_in(p->loss, 0), s->options.weighted ? number_in(p->aux[0], j) : 1);
     }
-    for (size_t i = 0; i < s->n_params; i++) s->inputs[i] = tow_params_array(s->params, i);
-    double whole;
-    if (status == TOW_OK) status = loss_of_parts(s, &mean, loss ? loss : &whole);
+    TRY(loss_of_parts(s, &mean, loss ? loss : &whole));
+done:
     return status;
 }
 

@@ -123,13 +123,6 @@ static tow_value new_slot(tow_update *u, const char *key, size_t prefix_size, co
             name);
         return (tow_value){0};
     }
-    if (u->parameter == TOW__NO_PARAMETER && u->one_by_one) {
-        tow__update_fail(
-            u, TOW_UNSUPPORTED,
-            "slot '%s' belongs to all parameters together, which are updated one by one here; make them all at once",
-            name);
-        return (tow_value){0};
-    }
     add_slot(u, key, prefix_size, type, value);
     return tow_full(u->trace, type, value);
 }
@@ -296,13 +289,15 @@ static double loss_of(const void *state, int64_t step)
     return ((const tow_optimizer_state *)state)->loss;
 }
 
+bool tow__number_is_loss(const tow_optimizer_state *o, uint32_t number)
+{
+    return o->numbers[number].function == loss_of;
+}
+
 tow_value tow_update_loss(tow_update *u)
 {
-    if (u->one_by_one || u->parameter != TOW__NO_PARAMETER) {
-        tow__update_fail(
-            u, TOW_UNSUPPORTED,
-            "it takes the loss, which is there in `all` only, and not where parameters are updated one by one "
-            "(early_update); update them at the end of the step");
+    if (u->parameter != TOW__NO_PARAMETER) {
+        tow__update_fail(u, TOW_UNSUPPORTED, "it takes the loss, which is there in `all` only");
         return (tow_value){0};
     }
     if (u->discovering) u->o->loss_taker = u->class_name;

@@ -53,18 +53,6 @@ typedef struct tow__slot_group {
     tow_params *list;
 } tow__slot_group;
 
-/* One parameter's update, which runs row by row where layers are stacked. inputs: the row's parameter, gradient and
- * slots, then the numbers. */
-typedef struct tow__row_update {
-    tow_graph *graph;
-    tow_program *program;
-    int64_t rows, count; /* elements of one row */
-    size_t n_inputs, n_outputs;
-    tow_array **views; /* [rows * n_inputs], NULL where all rows have the same array */
-    tow_array *gradient;
-    tow_array **inputs, **outputs;
-} tow__row_update;
-
 struct tow_optimizer_state {
     tow_context *ctx;
     const tow_gradient_transform *transform;
@@ -80,13 +68,12 @@ struct tow_optimizer_state {
     tow_array **number_arrays, **report_arrays;
     tow_graph *graph;
     tow_shared_arena *shared_arena; /* of the program, which holds it; NULL: one of its own */
-    tow_program *program;
-    tow_array **inputs, **outputs; /* of the program */
-    tow__row_update *row_updates;  /* [parameters], instead of it */
-    tow__gathering *gathering;     /* of several calls' gradients; NULL: each call updates */
-    double weight;                 /* of the gradients that come, if they are weighted */
-    size_t skip_not_finite;        /* updates in a row; 0: none is skipped */
-    tow__norm *norm;               /* then */
+    tow_program *program;           /* NULL: it belongs to a training state, whose program updates */
+    tow_array **inputs, **outputs;  /* of the program */
+    tow__gathering *gathering;      /* of several calls' gradients; NULL: each call updates */
+    double weight;                  /* of the gradients that come, if they are weighted */
+    size_t skip_not_finite;         /* updates in a row; 0: none is skipped */
+    tow__norm *norm;                /* then */
     int64_t skipped_in_a_row, skipped;
     int64_t examples;           /* gradients are of so many; 0: of the parameters' types */
     struct tow__search *search; /* the program makes directions; NULL: new parameters */
@@ -95,15 +82,6 @@ struct tow_optimizer_state {
     double loss_weight;
 };
 
-/* Where the axes of layers are in a parameter, outermost first; returns how many there are. by_rows: parameters are
- * updated one by one, row after row if the outermost of these axes is the leading one: then in such a row. */
-int tow__layer_axes(const tow_optimizer_state *state, uint32_t parameter, bool by_rows, int *axes);
-/* The parameter is updated row by row then. */
-static inline bool tow__has_rows(const tow_optimizer_state *state, uint32_t parameter)
-{
-    int axes[TOW_MAX_RANK];
-    return tow__layer_axes(state, parameter, false, axes) > 0 && axes[0] == 0;
-}
 /* The type of a gradient that is given. */
 tow_type tow__gradient_type(const tow_optimizer_state *state, uint32_t parameter);
 /* Arrays and programs of line searches (line_search.c). */
@@ -113,23 +91,25 @@ void tow__search_free(struct tow__search *search);
 tow_array *const *tow__search_directions(const struct tow__search *search);
 /* Runs the program with these gradients. */
 tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *gradients, double loss);
-/* Finds the slots, numbers and reports that the transform wants for these parameters, one by one or together. */
-tow_status tow__update_discover(tow_optimizer_state *state, bool one_by_one);
-/* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports) of all parameters. */
+/* tow_optimizer_create; without a program if a training state updates, in the program of its steps. */
+tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
+                                 const tow_params *params, const tow_optimizer_options *options, bool with_program,
+                                 tow_optimizer_state **state);
+/* Finds the slots, numbers and reports that the transform wants for these parameters. */
+tow_status tow__update_discover(tow_optimizer_state *state);
+/* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports). */
 tow_status tow__update_graph(tow_optimizer_state *state, tow_graph **graph);
-/* The same of one parameter with its own slots: of one row of the outermost stack, if it is stacked. */
-tow_status tow__update_row_graph(tow_optimizer_state *state, uint32_t parameter, tow_graph **graph);
+/* Records what that graph does. */
+void tow__record_update(tow_trace *trace, const tow_value *in, tow_value *out, tow_optimizer_state *state);
+/* Is the number the loss of the step, which tow_update_loss gives? */
+bool tow__number_is_loss(const tow_optimizer_state *state, uint32_t number);
 
 bool tow__optimizer_reports(const tow_optimizer_state *state, const char *name);
 /* As before the first update: reports are 0. */
 void tow__optimizer_forget_reports(tow_optimizer_state *state);
 /* Bytes of programs, numbers and reports. */
 size_t tow__optimizer_workspace(const tow_optimizer_state *state);
-/* Before pieces: the numbers of the step that comes. */
+/* Sets the numbers of the step that comes. */
 void tow__optimizer_begin(tow_optimizer_state *state);
-/* Updates elements [first, first + count) of a parameter, whole rows, by their gradient; of a state that was made
- * .one_by_one. */
-tow_status tow__optimizer_update_piece(tow_optimizer_state *state, uint32_t parameter, int64_t first, int64_t count,
-                                       const void *gradient);
 
 #endif

@@ -8,26 +8,24 @@
 
 /* ---- transforms of single parameters ----------------------------------------------------------------------------- */
 
-int tow__layer_axes(const tow_optimizer_state *o, uint32_t parameter, bool by_rows, int *axes)
+/* Where the axes of layers are in a parameter, outermost first; returns how many there are. */
+static int layer_axes(const tow_optimizer_state *o, uint32_t parameter, int *axes)
 {
-    const int levels = tow__path_axes(o->params->names.names[parameter], o->params->types[parameter].rank, axes);
-    if (!by_rows || levels == 0 || axes[0] != 0) return levels;
-    for (int l = 1; l < levels; l++) axes[l - 1] = axes[l] - 1;
-    return levels - 1;
+    return tow__path_axes(o->params->names.names[parameter], o->params->types[parameter].rank, axes);
 }
 
 /* How many axes of layers a value of the parameter has here. */
 static int levels_of(const tow_update *u, uint32_t parameter)
 {
     int axes[TOW_MAX_RANK];
-    return tow__layer_axes(u->o, parameter, u->one_by_one, axes);
+    return layer_axes(u->o, parameter, axes);
 }
 
 /* A parameter's value with the axes of layers in front, and back. */
 static tow_value move_layers(const tow_update *u, uint32_t parameter, tow_value x, bool to_front)
 {
     int axes[TOW_MAX_RANK];
-    const int n = tow__layer_axes(u->o, parameter, u->one_by_one && !u->discovering, axes);
+    const int n = layer_axes(u->o, parameter, axes);
     return to_front ? tow__axes_to_front(x, n, axes) : tow__axes_from_front(x, n, axes);
 }
 
@@ -167,19 +165,11 @@ static const char *name_child(tow_update *u, const char *name)
 
 static bool is_transform(tow_update *u, const tow_gradient_transform *t)
 {
-    if (!t || !t->cls || !t->cls->name || !t->cls->each == !t->cls->all) {
-        tow__update_fail(
-            u, TOW_INVALID_ARGUMENT,
-            "expected a transform whose class has a name and one of .each and .all, found %s; set .base = {&its_class}",
-            t ? "another struct" : "NULL");
-        return false;
-    }
-    if (!u->one_by_one || !t->cls->all || t->cls->separate) return true;
+    if (t && t->cls && t->cls->name && !t->cls->each != !t->cls->all) return true;
     tow__update_fail(
-        u, TOW_UNSUPPORTED,
-        "%s needs all parameters together, but they are updated one by one here (early_update); update them at the end "
-        "of the step",
-        t->cls->name);
+        u, TOW_INVALID_ARGUMENT,
+        "expected a transform whose class has a name and one of .each and .all, found %s; set .base = {&its_class}",
+        t ? "another struct" : "NULL");
     return false;
 }
 
@@ -274,7 +264,7 @@ static void inject_all(tow_update *u, const tow_gradient_transform *self)
     u->opening = i->before;
 }
 const tow_gradient_transform_class tow_inject_hyperparams_class = {
-    .name = "inject_hyperparams", .all = inject_all, .separate = true, .transparent = true};
+    .name = "inject_hyperparams", .all = inject_all, .transparent = true};
 
 static tow_value choose(tow_value condition, tow_value a, tow_value b)
 {
@@ -327,31 +317,21 @@ void tow__update_run_inner(tow_update *u, const tow_gradient_transform *inner, c
 
 typedef struct recording {
     tow_optimizer_state *o;
-    size_t n;
-    const uint32_t *which;
-    bool discovering, one_by_one;
+    bool discovering;
 } recording;
-
-/* A slot of one of these parameters, or of the transform itself? */
-static bool takes_part(const recording *r, const tow__slot *s)
-{
-    if (r->n == r->o->params->names.count) return true;
-    for (size_t i = 0; i < r->n; i++)
-        if (r->which[i] == s->parameter) return true;
-    return false;
-}
 
 static bool begin(const recording *r, tow_trace *t, tow_update *u)
 {
     const tow_optimizer_state *o = r->o;
     const uint32_t n = o->params->names.count;
+    uint32_t *which = tow__trace_alloc(t, n + 1, sizeof *which);
+    for (uint32_t i = 0; which && i < n; i++) which[i] = i;
     *u = (tow_update){.o = r->o,
                       .trace = t,
                       .discovering = r->discovering,
-                      .one_by_one = r->one_by_one,
                       .prefix = "",
-                      .n = r->n,
-                      .which = r->which,
+                      .n = n,
+                      .which = which,
                       .parameter = TOW__NO_PARAMETER,
                       .parameters = tow__trace_alloc(t, n + 1, sizeof *u->parameters),
                       .gradients = tow__trace_alloc(t, n + 1, sizeof *u->gradients),
@@ -363,7 +343,7 @@ static bool begin(const recording *r, tow_trace *t, tow_update *u)
                       .converted = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->converted),
                       .negated = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->negated),
                       .reports = tow__trace_alloc(t, o->report_names.count + 1, sizeof *u->reports)};
-    return u->parameters && u->gradients && u->frozen && u->first && u->last && u->slots && u->numbers &&
+    return which && u->parameters && u->gradients && u->frozen && u->first && u->last && u->slots && u->numbers &&
            u->converted && u->negated && u->reports;
 }
 
@@ -390,93 +370,62 @@ static void check_injections(tow_trace *t, const tow__injection *injections)
 static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const recording *r = user;
+    const tow_optimizer_state *o = r->o;
     tow__injection *injections = NULL;
     tow_update u;
-    size_t k = 0;
     if (!begin(r, t, &u)) return;
-    for (size_t i = 0; i < r->n; i++) u.parameters[r->which[i]] = move_layers(&u, r->which[i], in[k++], true);
-    bool per_example = r->o->examples > 0;
+    for (uint32_t i = 0; i < u.n; i++) u.parameters[i] = move_layers(&u, i, *in++, true);
+    bool per_example = o->examples > 0;
     u.per_example = &per_example;
-    for (size_t i = 0; i < r->n; i++, k++)
-        u.gradients[r->which[i]] = per_example ? in[k] : move_layers(&u, r->which[i], in[k], true);
-    for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
-        if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
-    for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
-        u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = in[k++], TOW_F32));
+    for (uint32_t i = 0; i < u.n; i++, in++) u.gradients[i] = per_example ? *in : move_layers(&u, i, *in, true);
+    for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) u.slots[i] = *in++;
+    for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)
+        u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = *in++, TOW_F32));
     u.all_injections = &injections;
-    run_on(&u, r->o->transform, r->n, r->which);
+    run_on(&u, o->transform, u.n, u.which);
     check_aggregated(&u, NULL);
     if (tow__failed(t)) return;
-    k = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        const uint32_t p = r->which[i];
-        tow__update_settle(&u, p);
-        tow_value new = new_value(&u, p);
-        out[k++] = move_layers(&u, p, new, false);
+    for (uint32_t i = 0; i < u.n; i++) {
+        tow__update_settle(&u, i);
+        *out++ = move_layers(&u, i, new_value(&u, i), false);
     }
     if (r->discovering) check_injections(t, injections);
-    for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
-        if (takes_part(r, &r->o->slots[i])) out[k++] = u.slots[i];
-    for (uint32_t i = 0; !r->discovering && !r->one_by_one && i < r->o->report_names.count; i++)
-        out[k++] = u.reports[i];
+    for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) *out++ = u.slots[i];
+    for (uint32_t i = 0; !r->discovering && i < o->report_names.count; i++) *out++ = u.reports[i];
 }
 
-/* The type of a parameter or slot, or of a row of it where it is updated by rows. */
-static tow_type part_type(const recording *r, tow_type type, uint32_t parameter)
+void tow__record_update(tow_trace *trace, const tow_value *in, tow_value *out, tow_optimizer_state *o)
 {
-    if (!r->one_by_one || r->discovering || !tow__has_rows(r->o, parameter)) return type;
-    return tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
+    record(trace, in, out, &(recording){.o = o});
 }
 
-static tow_status make_graph(const recording *r, tow_graph **graph)
+static tow_status make_graph(recording r, tow_graph **graph)
 {
-    tow_optimizer_state *o = r->o;
-    const size_t most = 2 * r->n + o->slot_names.count + o->number_names.count + 1;
-    tow_type *types = tow__alloc(o->ctx, most, sizeof *types);
-    if (!types) return TOW_OUT_OF_MEMORY;
-    size_t n = 0, n_slots = 0;
-    for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, o->params->types[r->which[i]], r->which[i]);
-    for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, tow__gradient_type(o, r->which[i]), r->which[i]);
-    for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) {
-        const tow__slot *s = &o->slots[i];
-        if (!takes_part(r, s)) continue;
-        types[n++] = s->parameter == TOW__NO_PARAMETER ? s->type : part_type(r, s->type, s->parameter);
-        n_slots++;
-    }
-    for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)
-        types[n++] = tow_make_type(TOW_F64, 0, NULL);
-    const size_t n_reports = r->discovering || r->one_by_one ? 0 : o->report_names.count;
-    recording copy = *r;
-    tow_status status = tow_trace_function(o->ctx, record, &copy, n, types, NULL, r->n + n_slots + n_reports, graph);
-    tow__free(o->ctx, types, most, sizeof *types);
-    return status;
-}
-
-/* Calls make_graph with all parameters. */
-static tow_status make_whole(tow_optimizer_state *o, bool discovering, bool one_by_one, tow_graph **graph)
-{
+    tow_optimizer_state *o = r.o;
     const uint32_t n = o->params->names.count;
-    uint32_t *which = tow__alloc(o->ctx, (size_t)n + 1, sizeof *which);
-    if (!which) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < n; i++) which[i] = i;
-    const recording r = {o, n, which, discovering, one_by_one};
-    tow_status status = make_graph(&r, graph);
-    tow__free(o->ctx, which, (size_t)n + 1, sizeof *which);
+    const size_t n_slots = r.discovering ? 0 : o->slot_names.count,
+                 n_numbers = r.discovering ? 0 : o->number_names.count,
+                 n_reports = r.discovering ? 0 : o->report_names.count, n_inputs = 2 * (size_t)n + n_slots + n_numbers;
+    tow_type *types = tow__alloc(o->ctx, n_inputs + 1, sizeof *types), *type = types;
+    if (!types) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) *type++ = o->params->types[i];
+    for (uint32_t i = 0; i < n; i++) *type++ = tow__gradient_type(o, i);
+    for (size_t i = 0; i < n_slots; i++) *type++ = o->slots[i].type;
+    for (size_t i = 0; i < n_numbers; i++) *type++ = tow_make_type(TOW_F64, 0, NULL);
+    tow_status status = tow_trace_function(o->ctx, record, &r, n_inputs, types, NULL, n + n_slots + n_reports, graph);
+    tow__free(o->ctx, types, n_inputs + 1, sizeof *types);
     return status;
 }
 
-tow_status tow__update_discover(tow_optimizer_state *o, bool one_by_one)
+tow_status tow__update_discover(tow_optimizer_state *o)
 {
     tow_graph *graph = NULL;
-    tow_status status = make_whole(o, true, one_by_one, &graph);
+    tow_status status = make_graph((recording){.o = o, .discovering = true}, &graph);
     tow_graph_release(graph);
     return status;
 }
 
-tow_status tow__update_graph(tow_optimizer_state *o, tow_graph **graph) { return make_whole(o, false, false, graph); }
-
-tow_status tow__update_row_graph(tow_optimizer_state *o, uint32_t parameter, tow_graph **graph)
+tow_status tow__update_graph(tow_optimizer_state *o, tow_graph **graph)
 {
-    const recording r = {o, 1, &parameter, false, true};
-    return make_graph(&r, graph);
+    return make_graph((recording){.o = o}, graph);
 }

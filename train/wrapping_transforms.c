@@ -44,7 +44,7 @@ static void lookahead_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_set_gradient(u, i, choose(sync, tow_sub(fast, tow__times_rest(way, &step)), fast));
     }
 }
-const tow_gradient_transform_class tow_lookahead_class = {.name = "lookahead", .all = lookahead_all, .separate = true};
+const tow_gradient_transform_class tow_lookahead_class = {.name = "lookahead", .all = lookahead_all};
 
 /* ---- schedule-free ----------------------------------------------------------------------------------------------- */
 
@@ -182,4 +182,4 @@ static void sam_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_set_gradient(u, i, choose(last, tow_add(back, tow_update_gradient(u, i)), tow_neg(ascent[i])));
     }
 }
-const tow_gradient_transform_class tow_sam_class = {.name = "sam", .all = sam_all, .separate = true};
+const tow_gradient_transform_class tow_sam_class = {.name = "sam", .all = sam_all};

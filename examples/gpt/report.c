@@ -25,7 +25,6 @@ typedef struct kind {
 
 static const kind kinds[] = {
     {"parameters", "parameters", offsetof(tow_train_bytes, parameters)},
-    {"gradients", "gradients", offsetof(tow_train_bytes, gradients)},
     {"optimiser", "optimiser", offsetof(tow_train_bytes, optimizer)},
     {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
     {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},

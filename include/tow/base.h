@@ -114,9 +114,9 @@ TOW_API int tow_context_threads(const tow_context *context);
 /* Cancels what programs of this context compute now and from now on, until tow_cancel_reset: from any thread, or from a
  * signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an evaluation) ends
  * within 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything then, and its
- * inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs, or to hand
- * gradients to consumers, is not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it
- * has changed nothing; it goes to its end once the optimiser has begun, which with .early_update is in the midst of the
+ * inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs is not cancelled
+ * any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it goes to its end
+ * once the first parameter is updated, which may be in the midst of the
  * backward pass. Functions of the caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long
  * ones can ask tow_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and scatters look
  * between pieces of about a million elements; libxsmm, where it is chosen by name, only between products.) NULL is

@@ -117,8 +117,6 @@ typedef struct tow_gradient_transform_class {
     /* The transform of all parameters together, for what needs them all, such as the norm of all gradients; through
      * tow_update_gradient and tow_update_set_gradient. Stacks of layers are whole arrays here. */
     void (*all)(tow_update *update, const tow_gradient_transform *self);
-    /* `all` treats every parameter as it would treat it alone, as a chain does: then updates can be made one by one. */
-    bool separate;
     /* Slots and numbers of the transforms that `all` runs are called as if they stood in its place: for wrappers that
      * keep none of their own. */
     bool transparent;
@@ -164,8 +162,8 @@ TOW_API tow_value tow_update_function(tow_update *update, const char *name,
 /* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS
  * around the transform says. */
 TOW_API tow_value tow_update_option(tow_update *update, const char *name, double value, tow_dtype dtype);
-/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only.
- * Error: TOW_UNSUPPORTED where parameters are updated one by one. */
+/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only:
+ * TOW_UNSUPPORTED elsewhere. */
 TOW_API tow_value tow_update_loss(tow_update *update);
 /* Hands a float scalar out of the step, to be asked for by tow_optimizer_reported. In `all` only. */
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
@@ -605,7 +603,6 @@ TOW_API extern const tow_gradient_transform_class tow_differentially_private_agg
 typedef struct tow_optimizer_state tow_optimizer_state;
 
 typedef struct tow_optimizer_options {
-    bool one_by_one; /* tow_optimizer_update_rows instead of tow_optimizer_update; every transform is separate */
     /* Gradient accumulation: tow_optimizer_update adds gradients up, in f32 at least, and every so-many-th call updates
      * the parameters by their mean, or by their sum with .sum. The memory of one more set of gradients. (Optax:
      * MultiSteps.) 0: every call updates. */
@@ -624,14 +621,13 @@ typedef struct tow_optimizer_options {
     int64_t examples;
     bool line_search; /* tow_optimizer_line_search instead of tow_optimizer_update */
     /* The arena in which updates compute: that of the programs which make the gradients, as training states share it
-     * (tow/program.h). Not with .one_by_one, where updates run while such a program does. NULL: one of its own. */
+     * (tow/program.h). NULL: one of its own. */
     tow_shared_arena *shared_arena;
 } tow_optimizer_options;
 
 /* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The
  * transform, with all that it points to, lives longer than the state. options may be NULL. Errors: what transforms
- * report, with the path of the parameter; TOW_TYPE_MISMATCH for a parameter that is not of a float type;
- * TOW_UNSUPPORTED with .one_by_one for a transform that needs all parameters together. */
+ * report, with the path of the parameter; TOW_TYPE_MISMATCH for a parameter that is not of a float type. */
 TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
                                         tow_params *params, const tow_optimizer_options *options,
                                         tow_optimizer_state **state);
@@ -716,9 +712,39 @@ TOW_API tow_status tow_schedule_free_params(const tow_optimizer_state *state, co
 /* Bytes of all slots. */
 TOW_API size_t tow_optimizer_bytes(const tow_optimizer_state *state);
 /* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the
- * program that an update runs; NULL with .one_by_one. Both belong to the state. */
+ * program that an update runs; NULL for the optimiser of a training state. Both belong to the state. */
 TOW_API const tow_graph *tow_optimizer_graph(const tow_optimizer_state *state);
 TOW_API const tow_program *tow_optimizer_program(const tow_optimizer_state *state);
+
+/* ---- a step in one program --------------------------------------------------------------------------------------- */
+
+/* Value, gradient and update of a function of one's own, compiled into one program. Parameters and slots are updated in
+ * place, each as soon as nothing needs its old value, so that whole gradients need not exist. */
+typedef struct tow_step tow_step;
+
+typedef struct tow_step_options {
+    size_t n_state;     /* so many inputs behind the parameters, variables of a model for instance, which the last
+                         * n_state outputs replace in place */
+    size_t keep_within; /* a budget of bytes for the arena (tow_compile_options) */
+    tow_shared_arena *shared_arena; /* NULL: an arena of its own */
+} tow_step_options;
+
+/* loss: (params..., state..., inputs...) -> (loss, aux..., new state...), as tow_loss makes it. params: those of its
+ * first inputs, in their order, among them those of the optimiser, whose arrays both share. The optimiser, the lists
+ * and the graph live longer. options may be NULL. Errors: those of tow_value_and_grad and tow_compile;
+ * TOW_INVALID_ARGUMENT for parameters that the graph or the optimiser does not have; TOW_UNSUPPORTED for an optimiser
+ * with .every, .skip_not_finite, .examples or .line_search. */
+TOW_API tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *params, const tow_graph *loss,
+                                   const tow_step_options *options, tow_step **step);
+/* NULL is accepted. */
+TOW_API void tow_step_free(tow_step *step);
+/* One step. inputs: state..., inputs... of the graph; outputs: loss, aux.... Allocates nothing. An error, TOW_CANCELLED
+ * among them, has changed nothing, unless it is that of a function of the caller's own (tow/host.h) behind the first
+ * update. */
+TOW_API tow_status tow_step_run(tow_step *step, tow_array *const *inputs, tow_array *const *outputs);
+/* The program, (params..., slots..., state..., inputs..., numbers...) -> (trainable params..., slots..., state...,
+ * reports..., loss, aux...). Belongs to the step. */
+TOW_API const tow_program *tow_step_program(const tow_step *step);
 
 #ifdef __cplusplus
 }

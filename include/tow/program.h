@@ -10,18 +10,6 @@ extern "C" {
 
 typedef struct tow_program tow_program;
 
-/* Takes an output piece by piece, as soon as it is there, in place of an array that holds all of it: an optimiser that
- * updates a parameter while the backward pass of earlier layers is still to come, so that whole gradients never exist.
- * consume() gets elements [first, first + count) of `output`, row-major, each element once in a run. It may overwrite
- * the same elements of `input`, which has the same type and which no instruction reads afterwards, and it may use
- * the context's threads through no Tow function. It runs on the caller's thread. Consumers of one input are called in
- * no particular order. */
-typedef struct tow_consumer {
-    size_t output, input;
-    void (*consume)(void *user, int64_t first, int64_t count, const void *data);
-    void *user;
-} tow_consumer;
-
 /* Output `output` is written where input `input`, of the same type, lies: after a run the caller finds the new value in
  * the array that it passed in, and passes NULL, or the same array, as that output. Instructions that still need the old
  * value get it: where a plan cannot overwrite the input in place, it keeps the new value in the arena and copies it at
@@ -48,10 +36,7 @@ TOW_API size_t tow_shared_arena_bytes(const tow_shared_arena *arena);
 
 typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
-    const tow_consumer *consumers; /* copied; each names another output */
-    size_t n_consumers;
-    /* copied; each names another output, which no consumer takes, and another input, which no consumer overwrites */
-    const tow_donation *donations;
+    const tow_donation *donations; /* copied; each names another output and another input */
     size_t n_donations;
     /* Leaves out tile groups and parallel loops, that is the passes "fission-loops", "parallelize" and "tile": every
      * instruction runs over all rows before the next one begins, and scans run iteration by iteration, in each of which
@@ -102,7 +87,7 @@ typedef struct tow_program_bytes {
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
  * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads, for a
- * shared arena of another context or one in which a program runs, and for consumers of what is not there or taken
+ * shared arena of another context or one in which a program runs, and for donations of what is not there or taken
  * already, TOW_TYPE_MISMATCH for those whose input has another type. */
 TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                tow_program **program);
@@ -126,8 +111,8 @@ TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *fil
 TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
- * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is
- * donated to it. Allocates nothing.
+ * input or another output. outputs[i] is ignored, and may be NULL, where an input is donated to it.
+ * Allocates nothing.
  * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array, for a
  * program that was compiled with .plan_only, and while another program of its shared arena runs. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);

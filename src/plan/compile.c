@@ -4,11 +4,22 @@
 #include "src/plan/analysis/phase.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/lower/lower.h"
-#include "src/plan/lower/output_sink.h"
 #include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
 #include "src/plan/remat/remat.h"
 #include "src/run/record.h"
+
+/* Is a function of the caller's called that may end the run, in the graph or in one nested in it? */
+static bool calls_host(const tow_graph *g)
+{
+    for (uint32_t k = 0; k < g->n_equations; k++) {
+        const tow__equation *e = &g->equations[k];
+        if (e->primitive->host) return true;
+        for (uint32_t i = 0; i < tow__nested_count(e->primitive, e->params); i++)
+            if (calls_host(tow__nested(e->primitive, e->params, i))) return true;
+    }
+    return false;
+}
 
 /* What there is before anything is planned. */
 static tow_status begin_program(tow_program *p, const tow_compile_options *options, int threads)
@@ -20,6 +31,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->flush_subnormals = options->flush_subnormals;
         p->shared_arena = options->shared_arena;
     }
+    p->calls_host = calls_host(p->graph);
     if (options) TRY(tow__select_passes(p, options));
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
     if (!p->top) return TOW_OUT_OF_MEMORY;
@@ -29,7 +41,6 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     if (!p->copy) return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
     TRY(tow__team_create(p->ctx, threads, &p->team));
     p->solo = (tow__team){.threads = 1, .products = p->team.products};
-    TRY(tow__set_consumers(p, options));
     TRY(tow__set_donors(p, options));
 done:
     return status;

@@ -76,7 +76,7 @@ typedef struct tow__carry {
 
 /* xs or ys: `row` is the body's storage for one row, `array` the outer view of all. */
 typedef struct tow__rows {
-    uint32_t row; /* TOW__NONE: the rows are written as a carry, or a consumer takes them */
+    uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
     const tow__carry *carry; /* ys: rows of this carry, as it enters or leaves; or NULL */
     ptrdiff_t stride;        /* bytes from row to row */
@@ -94,7 +94,6 @@ typedef struct tow__loop {
     bool new_flags; /* the body makes the next flag */
     bool continues; /* ordered tiles: the rest of the rows; another loop has begun its sums */
     bool mixed;     /* a tile group with instructions of the forward and of the backward pass */
-    bool consumes;  /* the body hands rows to consumers, which overwrite inputs */
     tow__body *body;
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
@@ -108,13 +107,6 @@ static inline bool tow__by_blocks(const tow__loop *loop)
 {
     return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
 }
-
-/* Parameters of an instruction "output_sink": elements from *row * count on go to a consumer. */
-typedef struct tow__sink_params {
-    const tow_consumer *consumer;
-    const int64_t *row;
-    int64_t count;
-} tow__sink_params;
 
 /* An operation of a function. Until lowering its operands and results are values; lowering attaches a kernel and views
  * of storages. Instructions that only rearrange, and constants, become views and are instructions no more.
@@ -159,6 +151,7 @@ struct tow__body {
     uint32_t n_inputs, n_outputs;
     tow_type *types;  /* [n_values] */
     uint32_t *makers; /* [n_values] the instruction that makes it, TOW__INPUT, or TOW__NONE if that is left out */
+    bool is_gradient; /* has a forward and a backward pass of its own */
     bool *delivered;  /* [n_values] it, or a view of it, is an output; since it is ordered */
     uint32_t n_values, types_capacity, makers_capacity;
     /* since lowering */
@@ -193,11 +186,9 @@ struct tow_program {
     tow__column *columns; /* while it is compiled (analysis/columns.c) */
     tow__body *top;
     const tow__kernel *copy;
-    tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
-    uint32_t n_consumers;
     uint32_t *donors;                 /* [outputs of the graph] the input in whose place it is written, or TOW__NONE */
-    bool *consumed;                   /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;                   /* 0: where there are no rows */
+    bool calls_host;                  /* functions of the caller's that may end a run, somewhere in the graph */
     bool plan_only, flush_subnormals; /* of the options */
     tow_shared_arena *shared_arena;   /* of the options */
     bool left_out[TOW__PASSES];       /* by number of the pass */

@@ -31,7 +31,6 @@ UNTILED(sum_rows, tow__element_cost, TOW__ALIAS_FIRST);
 UNTILED(sum_dots, tow__element_cost, TOW__ALIAS_FIRST);
 UNTILED(pack_operand, tow__element_cost, TOW__ALIAS_NONE);
 UNTILED(tile_group, tow__element_cost, TOW__ALIAS_NONE);
-UNTILED(output_sink, tow__element_cost, TOW__ALIAS_NONE);
 
 /* Results: loss, log-sum-exp, gradients. */
 static tow__op_cost loss_and_vjp_cost(const tow__operation *o)

@@ -16,7 +16,6 @@
     X(fused_dot_general, "a product and a row program on its finished strips")                                         \
     X(fused_reduce, "a row program and reductions of what it makes")                                                   \
     X(linear_cross_entropy_and_vjp, "a loss and its derivative, which share their logits")                             \
-    X(output_sink, "hands rows to the caller")                                                                         \
     X(pack_operand, "what the engine of a product would make of operand 1")                                            \
     X(reduce_part, "a block of the rows that a reduction takes in, joined with what it has so far")                    \
     X(sum_dots, "the sum of a carry and of a product for each row of two arrays, in order")                            \

@@ -5,6 +5,7 @@
 #define TOW__PASS_LIST(X)                                                                                              \
     X(distribute_loops)                                                                                                \
     X(fission_loops)                                                                                                   \
+    X(sink_into_loops)                                                                                                 \
     X(inline)                                                                                                          \
     X(eliminate_recomputation)                                                                                         \
     X(pads_to_concatenate)                                                                                             \
@@ -17,6 +18,7 @@
     X(outer_product_to_multiply)                                                                                       \
     X(pretranspose)                                                                                                    \
     X(scan_to_reduction)                                                                                               \
+    X(hasten_updates)                                                                                                  \
     X(fuse)                                                                                                            \
     X(accumulate_products)                                                                                             \
     X(parallelize)                                                                                                     \

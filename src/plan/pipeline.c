@@ -1,6 +1,6 @@
 /* The passes of the compiler, in the order in which they run on one function.
  *
- *   graph ──distribute loops──> graph ──inline──> instructions on values ──rules, order──>
+ *   graph ──distribute loops, sink──> graph ──inline──> instructions on values ──rules, order──>
  *         ──lower──> instructions on views of storages ──rules, from the program into its loops──> instructions
  *         ──fuse, parallelize, tile, from the loops out to the program──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
@@ -11,7 +11,7 @@
  * known inside then. So the list is not the order in time. For a program P with a scan whose body is B, in which `tile`
  * makes a tile group with body T, time runs from top to bottom:
  *
- *   P   distribute-loops                          TOW__ON_GRAPH
+ *   P   distribute-loops, sink-into-loops         TOW__ON_GRAPH
  *   B   inline, eliminate-recomputation .. order  TOW__ON_VALUES     inner functions first
  *   P   inline, eliminate-recomputation .. order
  *   B   lower                                     TOW__LOWERING      inner functions first
@@ -54,19 +54,34 @@
 
 static bool is_left_out(const tow_program *p, tow__pass_id id) { return p->left_out[id]; }
 
+/* Room for one more graph that the program keeps, and which is compiled from here on. */
+static bool reserve_graph(tow_program *p)
+{
+    tow_graph **kept =
+        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
+    if (kept) p->decompositions = kept;
+    return kept != NULL;
+}
+
 static tow_status distribute_loops(tow__function_state *s)
 {
     tow_program *p = s->p;
-    tow_graph **kept =
-        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
-    if (!kept) return TOW_OUT_OF_MEMORY;
-    p->decompositions = kept;
-    bool fissions = p->team.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
-    for (uint32_t i = 0; i < s->graph->n_outputs; i++) /* a consumer wants rows as they are made */
-        fissions &= !p->consumers[i].consume;
-    tow_status status = tow__distribute_loops(s->graph, fissions, &kept[p->n_decompositions]);
+    if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
+    const bool fissions = p->team.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
+    tow_status status = tow__distribute_loops(s->graph, fissions, &p->decompositions[p->n_decompositions]);
     if (status != TOW_OK) return status;
-    s->graph = kept[p->n_decompositions++];
+    s->graph = p->decompositions[p->n_decompositions++];
+    return TOW_OK;
+}
+
+static tow_status sink_into_loops(tow__function_state *s)
+{
+    tow_program *p = s->p;
+    if (p->calls_host) return TOW_OK; /* what a run has begun to replace it must be able to finish */
+    if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
+    tow_status status = tow__sink_into_loops(s->graph, p->donors, &p->decompositions[p->n_decompositions]);
+    if (status != TOW_OK) return status;
+    s->graph = p->decompositions[p->n_decompositions++];
     return TOW_OK;
 }
 
@@ -79,7 +94,8 @@ static tow_status lower(tow__function_state *s) { return tow__lower_program(s->p
 
 static tow_status eliminate_recomputation(tow__function_state *s)
 {
-    return s->p->keep_within && s->kind == TOW__TOP ? tow__eliminate_recomputation(s->p, s->scratch, s->body) : TOW_OK;
+    const bool wanted = s->p->keep_within && (s->kind == TOW__TOP || s->body->is_gradient);
+    return wanted ? tow__eliminate_recomputation(s->p, s->scratch, s->body) : TOW_OK;
 }
 
 static tow_status order(tow__function_state *s) { return tow__order(s->body, s->scratch); }
@@ -124,6 +140,11 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(fission_loops) = {"fission-loops", TOW__ON_GRAPH, NULL, "distribute-loops", false,
                            "What the carries of a small scan do not wait for moves to a loop of its own over strips of "
                            "iterations, which threads share."},
+    PASS(sink_into_loops) =
+        {"sink-into-loops", TOW__ON_GRAPH, sink_into_loops, NULL, false,
+         "Elementwise readers of the stacked results of a scan, which write in the place of donated inputs, move into "
+         "its body, and nothing is stacked; after products and small loops have left scans, whose results are made "
+         "elsewhere then."},
     PASS(inline) =
         {"inline", TOW__ON_GRAPH, inline_calls, NULL, true,
          "Calls, remat bodies and composites without a kernel become instructions of their function; what remat makes "
@@ -172,6 +193,10 @@ const tow__pass tow__passes[TOW__PASSES] = {
         {"scan-to-reduction", TOW__OUTSIDE_IN, .rule = &tow__rule_scan_to_reduction,
          .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
                    "its body is looked at any further."},
+    PASS(hasten_updates) =
+        {"hasten-updates", TOW__ON_VIEWS, tow__hasten_updates, NULL, false,
+         "What is written in the place of donated inputs is computed as soon as all others have read these; before "
+         "fusion, which makes one pass of it, and before tiling, which decides by what is alive then."},
     PASS(fuse) =
         {"fuse", TOW__ON_VIEWS, tow__fuse, NULL, false,
          "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "

@@ -67,8 +67,7 @@ typedef enum tow__carry_storage {
 } tow__carry_storage;
 
 typedef struct tow__executable_rows {
-    uint32_t
-        base; /* of a row; TOW__NONE: nothing moves, because the rows are written as a carry or handed to a consumer */
+    uint32_t base; /* of a row; TOW__NONE: nothing moves, because the rows are written as a carry */
     char *data;
     ptrdiff_t stride; /* bytes from row to row */
     ptrdiff_t part;   /* bytes from block to block of one row; 0: all blocks need the whole of it */
@@ -131,7 +130,7 @@ struct tow__executable_loop {
 typedef struct tow__argument {
     tow_type type;
     const char *name; /* or NULL */
-    bool absent;      /* an output that a consumer takes, or that is written in place of an input */
+    bool absent;      /* an output that is written in place of an input */
 } tow__argument;
 
 typedef struct tow__executable {

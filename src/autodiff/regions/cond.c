@@ -89,7 +89,8 @@ static bool is_changed(const choice *c, const tow_graph *branch, uint32_t i)
     return !is_empty(branch, branch->outputs[i]);
 }
 
-/* (operands, p, results that change) -> (p, those results) */
+/* (operands, p, results that change) -> (p, those results). A result that begins as an operand is that operand when the
+ * branch runs, and the branch reads it there: then the new value may take the place of the old one. */
 static tow_status branch_body(const choice *c, const tow_graph *branch, tow_graph **result)
 {
     tow_value *in, *out;
@@ -99,8 +100,11 @@ static tow_status branch_body(const choice *c, const tow_graph *branch, tow_grap
     size_t n = 1;
     for (uint32_t i = 0; i < branch->n_inputs; i++) in[i] = tow__input(t, tow_graph_input_type(branch, i), NULL);
     if (all) all[0] = tow__input(t, tow_make_type(TOW_BOOL, 0, NULL), NULL);
-    for (uint32_t i = 0; i < branch->n_outputs; i++)
-        if (is_changed(c, branch, i)) tow__input(t, tow_graph_output_type(branch, i), NULL);
+    for (uint32_t i = 0; i < branch->n_outputs; i++) {
+        if (!is_changed(c, branch, i)) continue;
+        const tow_value begins = tow__input(t, tow_graph_output_type(branch, i), NULL);
+        if (c->base[i] != TOW__INPUT) in[c->base[i]] = begins;
+    }
     tow__inline(t, branch, in, out);
     for (uint32_t i = 0; all && i < branch->n_outputs; i++)
         if (is_changed(c, branch, i)) all[n++] = out[i];

@@ -74,6 +74,9 @@ tow__liveness *tow__find_liveness(tow_program *p, const tow__body *body, tow__ar
 tow__cost *tow__find_cost(const tow__body *body, tow__arena *scratch);
 tow__tiling *tow__find_tiling(const tow__body *body, tow__arena *scratch);
 
+/* [n_insts] The instruction belongs to an update (analysis/updates.c). Not kept. NULL: out of memory. */
+bool *tow__find_updates(tow__function_state *s);
+
 /* ---- bytes alive ------------------------------------------------------------------------------------------------- */
 
 /* alive[i], of n_insts + 1 items that are 0 at first, becomes the bytes alive while instruction i runs; returns the

@@ -22,10 +22,10 @@ bool tow__is_backward(const tow_program *p, const tow__instruction *inst, uint32
     return inst->backward;
 }
 
-/* Bytes of the arena that are written by the forward pass and still read by the backward pass. */
-size_t tow__residual_bytes(const tow_program *p)
+/* Bytes of a function's arena that are written by the forward pass and still read by the backward pass. A loop whose
+ * body is a whole gradient, of a micro-batch, has its own. */
+static size_t residuals_of(const tow_program *p, const tow__body *body)
 {
-    const tow__body *body = p->top;
     size_t bytes = 0;
     for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next) {
         const tow__storage *s = &p->storages[i];
@@ -33,5 +33,11 @@ size_t tow__residual_bytes(const tow_program *p)
         if (tow__is_backward(p, &body->insts[s->first], i, true)) continue;
         if (tow__is_backward(p, &body->insts[s->last], i, false)) bytes += s->bytes;
     }
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__loop *loop = body->insts[i].loop;
+        if (loop && loop->body->is_gradient) bytes += residuals_of(p, loop->body);
+    }
     return bytes;
 }
+
+size_t tow__residual_bytes(const tow_program *p) { return residuals_of(p, p->top); }

@@ -22,3 +22,17 @@ bool tow__is_whole(const tow_program *p, const tow__view *x)
 {
     return x->offset == 0 && tow__view_contiguous(x) && p->storages[x->storage].bytes == tow_type_bytes(x->type);
 }
+
+uint32_t tow__home_of(const tow_program *p, const tow__body *body, uint32_t storage)
+{
+    const tow__storage *s = &p->storages[storage];
+    const tow__loop *loop = body->loop;
+    if (s->body != body) return TOW__NONE;
+    if (s->kind == TOW__S_OUTPUT) return p->donors[s->index]; /* the storages of inputs come first */
+    if (s->kind == TOW__S_CARRY_OUT) return loop->carry[s->index].in;
+    if (s->kind != TOW__S_ROW_OUT || tow__by_blocks(loop) || !body->outer) return TOW__NONE;
+    const uint32_t home = tow__home_of(p, body->outer, loop->ys[s->index].array.storage);
+    for (uint32_t i = 0; home != TOW__NONE && i < loop->n_xs; i++)
+        if (loop->xs[i].array.storage == home) return loop->xs[i].row;
+    return TOW__NONE;
+}

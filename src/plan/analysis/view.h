@@ -12,4 +12,8 @@ bool tow__is_whole(const tow_program *p, const tow__view *x);
 /* What a kernel gets; data stays NULL. */
 tow__buffer tow__view_buffer(const tow__view *x);
 
+/* The storage whose memory an output of the function would best take, because it replaces what is there: of a carry, as
+ * it enters; of a donated input; the row of xs whose array the array of ys replaces so. TOW__NONE: there is none. */
+uint32_t tow__home_of(const tow_program *p, const tow__body *body, uint32_t storage);
+
 #endif

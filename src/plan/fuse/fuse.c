@@ -26,6 +26,7 @@
  *   - the reader belongs to the other pass of a gradient, or is more than WINDOW positions away (can_pair);
  *   - the reader, or one between, waits for another group that waits for the product, so neither can move
  *     (look_between);
+ *   - the reader belongs to an update, which works in place (analysis/updates.c);
  *   - as a row program with reductions, the reader stores fewer bytes than as an epilogue (is_better_reduced);
  *   - there are groups between, and more bytes would be alive after the merge (is_worth_merging);
  *   - the reader takes the product in another shape or order, such as transposed (add_operand in row_program.c);
@@ -105,10 +106,19 @@ typedef struct gap {
     bool empty, sinks, rises; /* nothing between; a may move down to b; b may move up to a */
 } gap;
 
-/* True for an output sink, or a loop that contains one. */
-static bool overwrites_inputs(const tow__instruction *inst)
+/* Does a write, in its place, what b reads? (Carries have two buffers then, which is what they cost.) */
+static bool replaces_what_is_read(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    return inst->n_out == 0 || (inst->loop && inst->loop->consumes);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const tow__instruction *inst = &f->body->insts[a->members[i]];
+        for (uint32_t k = 0; k < inst->n_out; k++) {
+            const uint32_t out = inst->out[k].storage;
+            if (f->p->storages[out].kind == TOW__S_CARRY_OUT) continue;
+            const uint32_t home = tow__home_of(f->p, f->body, out);
+            if (home != TOW__NONE && reads(f, b, home)) return true;
+        }
+    }
+    return false;
 }
 
 static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
@@ -118,9 +128,8 @@ static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow
         if (f->order[i] == TOW__NONE) continue;
         const tow__group *g = &f->groups[f->order[i]];
         between.empty = false;
-        if (overwrites_inputs(&f->body->insts[g->members[0]])) between.sinks = false; /* a may read those inputs */
-        if (between.sinks) between.sinks = !reads_from(f, g, a);
-        if (between.rises) between.rises = !reads_from(f, b, g);
+        if (between.sinks) between.sinks = !reads_from(f, g, a) && !replaces_what_is_read(f, g, a);
+        if (between.rises) between.rises = !reads_from(f, b, g) && !replaces_what_is_read(f, b, g);
     }
     return between;
 }
@@ -241,6 +250,7 @@ static tow_status absorb(tow__fuse_state *f, tow__group *to, tow__group *from, t
     to->members = members;
     to->n = n;
     to->shape = shape;
+    to->updates |= from->updates;
     if (from->product != TOW__NONE) to->product = from->product;
     return TOW_OK;
 }
@@ -253,6 +263,7 @@ static bool can_pair(const tow__fuse_state *f, const tow__group *a, const tow__g
     if (b->position - a->position > WINDOW) return false;
     if (a->product == TOW__NONE && b->product == TOW__NONE) return true;
     if (a->backward != b->backward || (a->product != TOW__NONE && b->product != TOW__NONE)) return false;
+    if (b->updates) return false; /* strips of products add up where results lie */
     return reads_from(f, b, a) && !(a->product != TOW__NONE && is_better_reduced(f, a, b));
 }
 
@@ -359,7 +370,8 @@ static tow_status place_inst(tow__fuse_state *f, uint32_t i)
     const tow__instruction *inst = &f->body->insts[i];
     tow__group *g = &f->groups[i];
     tow_status status = TOW_OK;
-    *g = (tow__group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = inst->backward};
+    *g = (tow__group){
+        .n = 1, .position = f->n_order, .product = TOW__NONE, .backward = inst->backward, .updates = f->updates[i]};
     if (is_product(f, inst)) g->product = i;
     g->fusible = f->tiles[i] || g->product != TOW__NONE;
     g->members = tow__arena_alloc(f->scratch, 1, sizeof *g->members);
@@ -471,6 +483,8 @@ tow_status tow__fuse(tow__function_state *s)
     tow_status status = TOW_OK;
     uint32_t n = 0;
     TRY(tow__begin_fusion(&f, s));
+    f.updates = tow__find_updates(s);
+    if (!f.updates) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < body->n_insts; i++) TRY(place_inst(&f, i));
     f.retries = true;
     for (uint32_t i = 0; i < body->n_insts; i++)

@@ -14,6 +14,7 @@ typedef struct tow__group {
     int64_t count;
     uint32_t product; /* the member that is one, or TOW__NONE */
     bool fusible, backward;
+    bool updates; /* a member belongs to an update */
 } tow__group;
 
 typedef struct tow__fuse_state {
@@ -27,9 +28,10 @@ typedef struct tow__fuse_state {
     uint32_t *group_of; /* [n_insts] */
     uint32_t *order;    /* [n_insts] position -> group, or TOW__NONE where one has moved away */
     uint32_t n_order;
-    uint32_t *reduced; /* [n_storages] reads by reductions that fuse-reductions may join to the maker */
-    uint32_t *recent;  /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
-    bool retries;      /* the second walk: groups merge only if fewer bytes are alive then */
+    uint32_t *reduced;   /* [n_storages] reads by reductions that fuse-reductions may join to the maker */
+    const bool *updates; /* [n_insts] it belongs to an update (analysis/updates.c) */
+    uint32_t *recent;    /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
+    bool retries;        /* the second walk: groups merge only if fewer bytes are alive then */
 } tow__fuse_state;
 
 /* What a group would be as one instruction: operands, results and the row program. Values are numbered as in that. */

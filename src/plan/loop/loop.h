@@ -1,4 +1,4 @@
-/* Passes on loops: distribution, fission, parallelization. */
+/* Passes on loops: distribution, fission, sinking, parallelization. */
 #ifndef TOW_SRC_PLAN_LOOP_H
 #define TOW_SRC_PLAN_LOOP_H
 
@@ -7,6 +7,9 @@
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
  * scans do not wait for may come later (loop/fission.c). */
 tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result);
+/* The same, with elementwise readers of stacked results in the bodies of scans. homes: [outputs] the input whose place an
+ * output takes, or TOW__NONE. */
+tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_graph **result);
 /* Makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before tile groups. */
 tow_status tow__parallelize_loop(tow__function_state *s);

@@ -175,6 +175,14 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     return TOW_OK;
 }
 
+static bool has_both_passes(const tow__body *f)
+{
+    bool forward = false, backward = false;
+    for (uint32_t i = 0; i < f->n_insts; i++)
+        if (f->insts[i].n_in > 0) *(f->insts[i].backward ? &backward : &forward) = true;
+    return forward && backward;
+}
+
 tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                              tow__body *f)
 {
@@ -189,6 +197,7 @@ tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_grap
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs);
+    if (status == TOW_OK) f->is_gradient = has_both_passes(f);
     if (status != TOW_OK || !scan) return status;
     tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .body = f};
     status = tow__end_pass(&s, TOW__PASS_inline);

@@ -5,7 +5,6 @@
 #include "src/kernels/products/dot.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/ir.h"
-#include "src/plan/lower/output_sink.h"
 
 uint32_t tow__add_storage(tow_program *p, tow__body *body, tow__storage_kind kind, uint32_t index, size_t bytes)
 {
@@ -246,11 +245,10 @@ tow_status tow__lower_program(tow_program *p, tow__arena *scratch)
     TRY(tow__lower(&l));
     for (uint32_t i = 0; i < body->n_outputs; i++) {
         uint32_t s;
-        if (p->consumers[i].consume || is_there(&l, i)) continue;
+        if (is_there(&l, i)) continue;
         TRY(tow__deliver(&l, body->outputs[i], TOW__S_OUTPUT, i, &s));
         if (p->donors[i] == TOW__NONE) p->bytes.outputs += tow_type_bytes(body->types[body->outputs[i]]);
     }
-    TRY(tow__sink_outputs(&l)); /* last, because consumers overwrite inputs */
 done:
     return status;
 }

@@ -15,7 +15,6 @@
  * Where the other carries are stored is decided when the aliasing of the body is known (memory/overwrite.c). */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/lower/lower.h"
-#include "src/plan/lower/output_sink.h"
 #include "src/plan/pass.h"
 
 /* The operands of a scan, by role. */
@@ -152,39 +151,6 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
     return status;
 }
 
-/* The input of the body that is a row of what the consumer overwrites, or TOW__NONE. */
-static uint32_t row_input(const tow__lowering *outer, const scan *s, const tow_consumer *consumer)
-{
-    for (uint32_t i = s->n_consts + s->n_carry; i < s->body->n_inputs; i++)
-        if (s->inst->operands[i] == outer->body->inputs[consumer->input]) return i;
-    return TOW__NONE;
-}
-
-/* Rows that a consumer takes: no memory outside. */
-static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
-{
-    tow_status status = TOW_OK;
-    const tow_consumer **consumers = tow__arena_alloc(b->scratch, s->n_ys, sizeof *consumers);
-    tow__view *rows = tow__arena_alloc(b->scratch, s->n_ys, sizeof *rows);
-    if (!consumers || !rows) return TOW_OUT_OF_MEMORY;
-    for (uint32_t j = 0; j < s->n_ys; j++) {
-        if (!is_handed_out(s, j)) consumers[j] = tow__row_sink(outer, s->inst, s->inst->results[s->n_carry + j]);
-        if (!consumers[j]) continue;
-        loop->consumes = true;
-        rows[j] = b->env[s->body->outputs[s->n_carry + j]];
-        TRY(tow__copy_for_sink(b, &rows[j]));
-    }
-    for (uint32_t j = 0; j < s->n_ys; j++) {
-        if (!consumers[j]) continue;
-        uint32_t i = row_input(outer, s, consumers[j]);
-        const tow__view *input = i == TOW__NONE ? NULL : &b->env[s->body->inputs[i]];
-        TRY(tow__add_sink(b, consumers[j], &rows[j], input, &loop->row));
-        outer->p->consumed[consumers[j]->output] = true;
-    }
-done:
-    return status;
-}
-
 static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
     tow_status status = TOW_OK;
@@ -213,15 +179,14 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
         uint32_t value = s->inst->results[s->n_carry + j];
-        bool consumed = !is_handed_out(s, j) && tow__row_sink(outer, s->inst, value);
         tow_type type = outer->body->types[value];
         const bool leaves = y->carry && y->carry->entering != j;
-        if (consumed || leaves)
+        if (leaves)
             y->row = TOW__NONE;
         else if (!is_handed_out(s, j))
             TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
         if (leaves) continue; /* see bind_leaving */
-        size_t bytes = consumed ? 0 : tow_type_bytes(type);
+        size_t bytes = tow_type_bytes(type);
         if (y->carry && y->carry->leaving != TOW__NONE) bytes += bytes / (size_t)loop->length;
         uint32_t storage = tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
@@ -379,7 +344,6 @@ tow_status tow__lower_scan(tow__lowering *l, const tow__instruction *inst)
     TRY(join_stacks(l, &s, loop));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
-    TRY(consume_rows(l, &s, loop, &b));
     tow__function_state f = {.p = l->p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = s.body, .loop = loop};
     TRY(tow__end_pass(&f, TOW__PASS_lower));
     TRY(add_loop_inst(l, &s, loop));

@@ -15,14 +15,6 @@ static void set_lifetimes(tow_program *p, const tow__liveness *l)
     }
 }
 
-/* The storage whose old value output o replaces: a carry as it enters, or a donated input; TOW__NONE: there is none. */
-static uint32_t replaced_by(const tow_program *p, const tow__body *body, uint32_t o)
-{
-    const tow__storage *out = &p->storages[o];
-    if (out->kind == TOW__S_CARRY_OUT) return body->loop->carry[out->index].in;
-    return out->kind == TOW__S_OUTPUT ? p->donors[out->index] : TOW__NONE; /* the storages of inputs come first */
-}
-
 static bool needs_two(const tow_program *p, const tow__body *body, uint32_t in, uint32_t o)
 {
     return p->storages[o].kind == TOW__S_CARRY_OUT ? tow__carry_alternates(p, body, in, o)
@@ -33,7 +25,7 @@ static bool needs_two(const tow_program *p, const tow__body *body, uint32_t in, 
  * make two buffers of one. */
 static bool may_join(const tow_program *p, const tow__body *body, uint32_t o, uint32_t s)
 {
-    uint32_t in = replaced_by(p, body, o);
+    uint32_t in = tow__home_of(p, body, o);
     if (in == TOW__NONE) return true;
     uint32_t read = tow__last_read(p, in);
     return read == TOW__NONE || p->storages[s].first > read || needs_two(p, body, in, o);

@@ -435,8 +435,7 @@ static tow_status list_arguments(tow_program *p)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         x->inputs[i] = (tow__argument){.type = g->vars[g->inputs[i]].type, .name = g->input_names[i]};
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type,
-                                        .absent = p->consumers[i].consume != NULL || p->donors[i] != TOW__NONE};
+        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type, .absent = p->donors[i] != TOW__NONE};
     return TOW_OK;
 }
 

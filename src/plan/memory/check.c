@@ -255,24 +255,13 @@ static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
     return TOW_OK;
 }
 
-static bool is_consumption(const tow__instruction *inst) { return inst->base == &tow__output_sink_p; }
-
-/* The output sink overwrites an input of the program, or the row of it that belongs to the current iteration. */
-static void consume(checker *c, const tow__instruction *inst)
-{
-    const tow__sink_params *params = inst->params;
-    if (inst->n_in > 1) set_valid(c, inst->in[1].storage, false);
-    set_valid(c, (uint32_t)params->consumer->input, false); /* the storages of inputs come first */
-}
-
 static tow_status check_plan(const checker *around, const tow__body *body, const tow__loop *loop, tow__arena *scratch);
 
 static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
 {
     const tow__instruction *inst = &c->body->insts[i];
     tow_status status = TOW_OK;
-    const uint32_t n_read = is_consumption(inst) ? 1 : inst->n_in; /* it overwrites operand 1 */
-    for (uint32_t j = 0; j < n_read; j++)
+    for (uint32_t j = 0; j < inst->n_in; j++)
         if (is_own(c, inst->in[j].storage) && !c->valid[inst->in[j].storage])
             return wrong(c, i, inst->in[j].storage, "is read but was not written, or was overwritten");
     for (uint32_t j = inst->loop && inst->loop->continues ? inst->loop->n_ys : inst->n_out; j < inst->n_out; j++)
@@ -280,9 +269,6 @@ static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
             return wrong(c, i, inst->out[j].storage, "is added to but was not written, or was overwritten");
     if (inst->loop) TRY(check_plan(c, inst->loop->body, inst->loop, scratch));
     TRY(check_writes(c, i, scratch));
-    if (is_consumption(inst)) consume(c, inst);
-    for (uint32_t j = 0; inst->loop && j < inst->loop->body->n_insts; j++)
-        if (is_consumption(&inst->loop->body->insts[j])) consume(c, &inst->loop->body->insts[j]);
 done:
     return status;
 }

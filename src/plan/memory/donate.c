@@ -12,11 +12,11 @@
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-/* Has an earlier donation taken the input, or does a consumer overwrite it? */
+/* Has an earlier donation taken the input? */
 static bool is_taken(const tow_program *p, size_t input)
 {
     for (uint32_t i = 0; i < p->graph->n_outputs; i++)
-        if (p->donors[i] == input || (p->consumers[i].consume && p->consumers[i].input == input)) return true;
+        if (p->donors[i] == input) return true;
     return false;
 }
 
@@ -28,15 +28,15 @@ static tow_status set_donor(tow_program *p, size_t index, const tow_donation *d)
                          "tow_compile: donation %zu: expected one of %u outputs and one of %u inputs, found output %zu "
                          "and input %zu",
                          index, g->n_outputs, g->n_inputs, d->output, d->input);
-    if (p->donors[d->output] != TOW__NONE || p->consumers[d->output].consume)
+    if (p->donors[d->output] != TOW__NONE)
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_compile: donation %zu: output %zu goes to another input or to a consumer already; name "
-                         "every output once",
+                         "tow_compile: donation %zu: output %zu goes to another input already; name every output "
+                         "once",
                          index, d->output);
     if (is_taken(p, d->input))
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_compile: donation %zu: input %zu is overwritten by another output or by a consumer; "
-                         "donate every input once",
+                         "tow_compile: donation %zu: input %zu is overwritten by another output; donate every "
+                         "input once",
                          index, d->input);
     const tow_type from = g->vars[g->outputs[d->output]].type, to = g->vars[g->inputs[d->input]].type;
     if (!tow_type_equal(from, to))
@@ -108,15 +108,6 @@ tow_status tow__choose_donations(tow__function_state *s)
 
 /* ---- from where on a run goes to its end -------------------------------------------------------------------------- */
 
-static bool hands_over(const tow__body *body)
-{
-    for (uint32_t i = 0; i < body->n_insts; i++)
-        if (TOW__COMPUTES(&body->insts[i], output_sink) ||
-            (body->insts[i].loop && hands_over(body->insts[i].loop->body)))
-            return true;
-    return false;
-}
-
 uint32_t tow__first_lasting(const tow_program *p)
 {
     const tow__body *top = p->top;
@@ -126,10 +117,6 @@ uint32_t tow__first_lasting(const tow_program *p)
         if (s->kind != TOW__S_OUTPUT || s->body != top || p->donors[s->index] == TOW__NONE) continue;
         const tow__storage *memory = &p->storages[tow__representative(p, i)];
         if (memory->first < first) first = memory->first;
-    }
-    for (uint32_t i = 0; i < first; i++) {
-        const tow__instruction *inst = &top->insts[i];
-        if (TOW__COMPUTES(inst, output_sink) || (inst->loop && hands_over(inst->loop->body))) return i;
     }
     return first;
 }

@@ -4,6 +4,8 @@
 
 #include "src/plan/ir.h"
 
+/* What is written in the place of donated inputs is computed as soon as all others have read these. */
+tow_status tow__hasten_updates(tow__function_state *s);
 /* Lifetimes of the storages of a function; then results take over operands that die. */
 tow_status tow__alias_results(tow__function_state *s);
 /* The instruction that reads a carry last as it enters, or TOW__NONE. No instruction writes that storage and none
@@ -15,7 +17,7 @@ tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
  * those get memory in the arena and a copy at the end. */
 tow_status tow__set_donors(tow_program *p, const tow_compile_options *options);
 tow_status tow__choose_donations(tow__function_state *s);
-/* The first instruction of the program that overwrites a donated input or hands something to a consumer, or their number. */
+/* The first instruction of the program that overwrites a donated input, or their number. */
 uint32_t tow__first_lasting(const tow_program *p);
 /* True if memory `out` is written while what lies in memory `in` is still read, and not by an instruction that may
  * overwrite what it reads: then the two cannot be one. */

@@ -9,7 +9,8 @@
  * of them are kept is found out by remat/search_budget.c.
  *
  * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
- * rest costs about as much to read as to make again. Bodies of scans are left alone. */
+ * rest costs about as much to read as to make again. Bodies of scans are left alone, but for whole gradients, of
+ * micro-batches. */
 #include <stdlib.h>
 
 #include "src/base/hash.h"
@@ -100,9 +101,10 @@ tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow
     tow_status status = now ? find_repetitions(scratch, f, &list, &n) : TOW_OUT_OF_MEMORY;
     if (status != TOW_OK) return status;
     for (uint32_t i = 0; i < f->n_values; i++) now[i] = i;
-    p->n_repeated = 0;
-    while (p->n_repeated < n && list[p->n_repeated].multiplies) p->n_repeated++;
-    uint32_t kept = p->budget.products < p->n_repeated ? p->budget.products : p->n_repeated;
+    uint32_t n_products = 0;
+    while (n_products < n && list[n_products].multiplies) n_products++;
+    if (n_products > 0) p->n_repeated = n_products; /* one function has them: the program, or one micro-batch of it */
+    const uint32_t kept = p->budget.products < n_products ? p->budget.products : n_products;
     for (uint32_t i = 0; i < (p->budget.all ? n : kept); i++) {
         const tow__instruction *forward = &f->insts[list[i].forward], *again = &f->insts[list[i].again];
         for (uint32_t j = 0; j < again->n_out; j++) now[again->results[j]] = forward->results[j];

@@ -415,9 +415,11 @@ static tow_status prepare(tow__tiler *f)
         !f->deferred || !f->roles || !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
     f->peak = liveness->peak;
+    const bool *updates = tow__find_updates(f->s); /* they wait for others to read what they replace */
+    if (!updates) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         f->lanes[i] = TOW__NONE;
-        f->roles[i] = tow__axis_role_of(f, &f->insts[i]);
+        f->roles[i] = updates[i] ? TOW__NOT_TILEABLE : tow__axis_role_of(f, &f->insts[i]);
     }
     return find_rows(f);
 }

@@ -332,11 +332,8 @@ static void programs(void **state)
     refuses_into(program, tow_compile(NULL, graph, NULL, &program), "");
     refuses_into(program, tow_compile(ctx, NULL, NULL, &program), "tow_compile: expected a context, a graph");
     refuses(tow_compile(ctx, graph, NULL, NULL), "a place for the program");
-    refuses_into(program, tow_compile(ctx, graph, &(tow_compile_options){.n_consumers = 1}, &program),
-                 "consumers is NULL");
-    refuses(
-        tow_compile(ctx, graph, &(tow_compile_options){.n_consumers = 1, .consumers = &(tow_consumer){0}}, &program),
-        "expected a function");
+    refuses_into(program, tow_compile(ctx, graph, &(tow_compile_options){.n_donations = 1}, &program),
+                 "donations is NULL");
     assert_null(program);
     assert_int_equal(tow_compile(ctx, graph, NULL, &program), TOW_OK);
     refuses(tow_program_run(NULL, &array, &array), "");

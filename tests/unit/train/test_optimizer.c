@@ -206,41 +206,6 @@ static void stacks_are_layers(void **unused)
     free_problem(&p);
 }
 
-/* Rows in any order and number give the same as all at once. */
-static void pieces_are_the_whole(void **unused)
-{
-    (void)unused;
-    static const normalise mine = {{&normalise_class}};
-    problem a, b;
-    tow_optimizer_state *whole, *pieces;
-    OK(make_problem(ctx, &a));
-    OK(make_problem(ctx, &b));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&mine), a.params, NULL, &whole));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&mine), b.params, &(tow_optimizer_options){.one_by_one = true},
-                            &pieces));
-    assert_int_equal(tow_optimizer_update(pieces, b.gradients), TOW_INVALID_ARGUMENT);
-    for (int step = 0; step < 2; step++) {
-        fill_gradients(&a, step);
-        fill_gradients(&b, step);
-        OK(tow_optimizer_update(whole, a.gradients));
-        tow__optimizer_begin(pieces);
-        const float *g0 = tow_array_data(b.gradients[0]), *g2 = tow_array_data(b.gradients[2]);
-        OK(tow__optimizer_update_piece(pieces, 2, 12, 12, g2 + 12));
-        OK(tow__optimizer_update_piece(pieces, 0, 40, 20, g0 + 40));
-        OK(tow__optimizer_update_piece(pieces, 1, 0, 7, tow_array_data(b.gradients[1])));
-        OK(tow__optimizer_update_piece(pieces, 0, 0, 40, g0));
-        OK(tow__optimizer_update_piece(pieces, 2, 0, 12, g2));
-        tow_optimizer_set_step(pieces, step + 1);
-    }
-    for (size_t i = 0; i < PARAMETERS; i++)
-        assert_memory_equal(tow_array_data(a.parameters[i]), tow_array_data(b.parameters[i]),
-                            tow_type_bytes(type_of(i)));
-    tow_optimizer_free(whole);
-    tow_optimizer_free(pieces);
-    free_problem(&a);
-    free_problem(&b);
-}
-
 /* ---- rules by path, numbers -------------------------------------------------------------------------------------- */
 
 static void patterns_match(void **unused)
@@ -298,13 +263,8 @@ static void rules_by_path(void **unused)
     assert_non_null(strstr(tow_context_error(ctx), "no rule of the partition matches parameter outer/{}/inner/{}/w"));
     const tow_partition_rule misspelt[] = {{"block/**", NULL}, {"**", TOW_TRANSFORM(&large)}};
     const tow_partition idle = TOW_PARTITION(.rules = misspelt, .n = 2);
-    for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
-        const tow_optimizer_options options = {.one_by_one = one_by_one};
-        assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&idle), p.params, &options, &state), TOW_NOT_FOUND);
-        assert_non_null(strstr(tow_context_error(ctx), "no parameter matches rule \"block/**\" of the partition"));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&partition), p.params, &options, &state));
-        tow_optimizer_free(state);
-    }
+    assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&idle), p.params, NULL, &state), TOW_NOT_FOUND);
+    assert_non_null(strstr(tow_context_error(ctx), "no parameter matches rule \"block/**\" of the partition"));
     const tow_chain inner = TOW_CHAIN(TOW_TRANSFORM(&partition), TOW_TRANSFORM(&little));
     OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&inner), p.params, NULL, &state));
     tow_optimizer_free(state);
@@ -477,10 +437,6 @@ static void clipping_reports(void **unused)
             assert_true(((float *)tow_array_data(p.parameters[i]))[k] ==
                         value_at(i, k, 1000) - value_at(i, k, 0) * factor);
     tow_optimizer_free(state);
-    assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), p.params,
-                                          &(tow_optimizer_options){.one_by_one = true}, &state),
-                     TOW_UNSUPPORTED);
-    assert_non_null(strstr(tow_context_error(ctx), "clip needs all parameters together"));
     free_problem(&p);
 }
 
@@ -607,7 +563,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(own_transforms, setup, teardown),
         cmocka_unit_test_setup_teardown(stacks_are_layers, setup, teardown),
-        cmocka_unit_test_setup_teardown(pieces_are_the_whole, setup, teardown),
         cmocka_unit_test(patterns_match),
         cmocka_unit_test_setup_teardown(rules_by_path, setup, teardown),
         cmocka_unit_test_setup_teardown(muon_of_several_axes, setup, teardown),

@@ -289,9 +289,7 @@ static void takes_the_loss(void **state)
                  "tow_optimizer_update_with_loss");
     assert_int_equal(tow_optimizer_step(optimizer), 0);
     tow_optimizer_free(optimizer);
-    const tow_optimizer_options rows = {.one_by_one = true}, gather = {.every = 2};
-    expect_error(tow_optimizer_create(ctx, TOW_TRANSFORM(&plateau), p.params, &rows, &optimizer), TOW_UNSUPPORTED,
-                 "reduce_on_plateau needs all parameters together");
+    const tow_optimizer_options gather = {.every = 2};
     /* With .every the mean of the losses: 8 and 2 are 5, then 5 and 5 are no better than that; patience 1. */
     const tow_reduce_on_plateau at_once = TOW_REDUCE_ON_PLATEAU(.factor = 0.25, .patience = 1);
     const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&rate), TOW_TRANSFORM(&at_once));
@@ -308,8 +306,7 @@ static void takes_the_loss(void **state)
     free_golden_problem(&p);
 }
 
-/* Wrappers of separate transforms are separate: updated row by row they give the same bits, and stacks of layers are
- * layers. */
+/* Stacks of layers are layers: updated one by one they get the same bits. */
 static void rows_are_the_whole(void **state)
 {
     (void)state;

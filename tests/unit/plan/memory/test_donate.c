@@ -205,11 +205,6 @@ static void test_cases(void **state)
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
-static void ignore(void *user, int64_t first, int64_t count, const void *data)
-{
-    (void)user, (void)first, (void)count, (void)data;
-}
-
 static void expect_refusal(const tow_graph *g, const tow_compile_options *options, tow_status status, const char *text)
 {
     tow_program *p = NULL;
@@ -246,12 +241,6 @@ static void test_refusals(void **state)
         expect_refusal(g, &(tow_compile_options){.donations = bad[i].donations, .n_donations = bad[i].n}, bad[i].status,
                        bad[i].message);
     expect_refusal(g, &(tow_compile_options){.n_donations = 1}, TOW_INVALID_ARGUMENT, "donations is NULL");
-    const tow_consumer consumer = {.output = 0, .input = 1, .consume = ignore};
-    tow_compile_options both = {
-        .consumers = &consumer, .n_consumers = 1, .donations = &(tow_donation){0, 0}, .n_donations = 1};
-    expect_refusal(g, &both, TOW_INVALID_ARGUMENT, "output 0 goes to another input or to a consumer already");
-    both.donations = &(tow_donation){1, 1};
-    expect_refusal(g, &both, TOW_INVALID_ARGUMENT, "input 1 is overwritten by another output or by a consumer");
     tow_graph_release(g);
 }
 

@@ -1,5 +1,5 @@
-/* Row regions and consumers: what they compute has the same bits as without them, for any number of threads; regions
- * are formed where they should be; a consumer gets every element once, at a time when it may overwrite its input.
+/* Row regions: what they compute has the same bits as without them, for any number of threads; regions
+ * are formed where they should be.
  *
  * Tests tile_groups.c, tiles.c, profitability.c. */
 #include <math.h>
@@ -459,156 +459,14 @@ static void weights_are_packed_in_loops(void **state)
     assert_int_equal(packed_in_body(1024, "amx"), 0);
 }
 
-/* ---- consumers --------------------------------------------------------------------------------------------------- */
-
-typedef struct descent {
-    float *parameter;
-    int64_t pieces, elements;
-} descent;
-
-static void descend(float *parameter, const float *gradient, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) parameter[i] -= 0.01f * gradient[i];
-}
-
-static void consume(void *user, int64_t first, int64_t count, const void *data)
-{
-    descent *d = user;
-    descend(d->parameter + first, data, count);
-    d->pieces++;
-    d->elements += count;
-}
-
-static void consumers_update_as_whole_gradients_do(void **state)
-{
-    (void)state;
-    problem p, q;
-    begin(&p);
-    begin(&q);
-    descent d[WEIGHTS] = {0};
-    tow_consumer consumers[WEIGHTS];
-    for (size_t i = 0; i < WEIGHTS; i++) {
-        d[i].parameter = tow_array_data(p.inputs[i]);
-        consumers[i] = (tow_consumer){.output = 1 + i, .input = i, .consume = consume, .user = &d[i]};
-    }
-    tow_program *piecewise = compile(&p, (tow_compile_options){.consumers = consumers, .n_consumers = WEIGHTS});
-    tow_program *whole = compile(&q, (tow_compile_options){0});
-    assert_true(tow_program_get_bytes(piecewise).outputs < 64);
-    for (int step = 0; step < STEPS; step++) {
-        OK(&p, tow_program_run(piecewise, p.inputs, (tow_array * [1 + WEIGHTS]){p.outputs[0]}));
-        OK(&q, tow_program_run(whole, q.inputs, q.outputs));
-        for (size_t i = 0; i < WEIGHTS; i++) {
-            descend(tow_array_data(q.inputs[i]), tow_array_data(q.outputs[1 + i]),
-                    tow_type_count(tow_array_type(q.inputs[i])));
-            assert_memory_equal(tow_array_data(p.inputs[i]), tow_array_data(q.inputs[i]), bytes_of(p.inputs[i]));
-        }
-        assert_memory_equal(tow_array_data(p.outputs[0]), tow_array_data(q.outputs[0]), sizeof(float));
-    }
-    for (size_t i = 0; i < WEIGHTS; i++) {
-        assert_int_equal(d[i].pieces, i == 0 ? STEPS : STEPS * LAYERS); /* stacked ones row by row */
-        assert_int_equal(d[i].elements, STEPS * tow_type_count(tow_array_type(p.inputs[i])));
-    }
-    tow_program_free(piecewise);
-    tow_program_free(whole);
-    end(&p);
-    end(&q);
-}
-
-static void wrong_consumers_are_refused(void **state)
-{
-    (void)state;
-    problem p;
-    begin(&p);
-    tow_program *program;
-    static const struct {
-        tow_consumer c[2];
-        size_t n;
-        tow_status status;
-    } cases[] = {
-        {{{.output = 9, .input = 0, .consume = consume}}, 1, TOW_INVALID_ARGUMENT},
-        {{{.output = 1, .input = 9, .consume = consume}}, 1, TOW_INVALID_ARGUMENT},
-        {{{.output = 1, .input = 0}}, 1, TOW_INVALID_ARGUMENT},
-        {{{.output = 1, .input = 1, .consume = consume}}, 1, TOW_TYPE_MISMATCH},
-        {{{.output = 1, .input = 0, .consume = consume}, {.output = 1, .input = 0, .consume = consume}},
-         2,
-         TOW_INVALID_ARGUMENT},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tow_compile_options options = {.consumers = cases[i].c, .n_consumers = cases[i].n};
-        assert_int_equal(tow_compile(p.ctx, p.graph, &options, &program), cases[i].status);
-        assert_null(program);
-    }
-    assert_int_equal(tow_compile(p.ctx, p.graph, &(tow_compile_options){.n_consumers = 2}, &program),
-                     TOW_INVALID_ARGUMENT);
-    assert_null(program);
-    end(&p);
-}
-
-/* An input that is read after its gradient is complete: the loop's rows must not be handed over early. */
-static void inputs_that_are_read_later_wait(void **state)
-{
-    (void)state;
-    static const char text[] = "{ lambda ; w:f32[4,3]\"w\". let\n"
-                               "    c:f32[3] = const[value=f32[3] (1, 2, 3)]\n"
-                               "    last:f32[3] ys:f32[4,3] = scan[length=4 reverse=false consts=0 carry=1\n"
-                               "      body={ lambda ; c:f32[3] w:f32[3]. let d:f32[3] = mul c w in (d, d) }] c w\n"
-                               "    s:f32[4,3] = sub ys w\n"
-                               "    t:f32[] = reduce_sum[axes=(0,1)] s\n"
-                               "  in (t, ys) }";
-    counting count = {.fail_at = -1};
-    tow_context *ctx;
-    tow_graph *g;
-    tow_program *program;
-    tow_array *w, *t;
-    tow_context_options context = {.allocator = {.resize = counting_resize, .user = &count}};
-    assert_int_equal(tow_context_create(&context, &ctx), TOW_OK);
-    if (tow_graph_parse(ctx, text, &g) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
-    assert_int_equal(tow_array_create(ctx, tow_graph_input_type(g, 0), &w), TOW_OK);
-    assert_int_equal(tow_array_create(ctx, tow_graph_output_type(g, 0), &t), TOW_OK);
-    for (int i = 0; i < 12; i++) ((float *)tow_array_data(w))[i] = 1;
-    descent d = {.parameter = tow_array_data(w)};
-    tow_consumer c = {.output = 1, .input = 0, .consume = consume, .user = &d};
-    assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.consumers = &c, .n_consumers = 1}, &program), TOW_OK);
-    assert_int_equal(tow_program_run(program, &w, (tow_array *[]){t, NULL}), TOW_OK);
-    assert_true(*(float *)tow_array_data(t) == 4 * (1 + 2 + 3) - 12); /* with w as it came */
-    assert_int_equal(d.pieces, 1);
-    assert_true(((float *)tow_array_data(w))[2] == 1 - 0.01f * 3);
-    tow_program_free(program);
-    tow_array_release(w);
-    tow_array_release(t);
-    tow_graph_release(g);
-    tow_context_destroy(ctx);
-    assert_int_equal(count.blocks, 0);
-}
-
-static void allocations_may_fail(void **state)
-{
-    (void)state;
-    problem p;
-    begin(&p);
-    descent d = {.parameter = tow_array_data(p.inputs[1])};
-    tow_consumer c = {.output = 2, .input = 1, .consume = consume, .user = &d};
-    tow_compile_options options = {.consumers = &c, .n_consumers = 1};
-    expect_compile_survives(&p.count, p.ctx, p.graph, &options);
-    end(&p);
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_change_no_bits),
-        cmocka_unit_test(last_blocks_are_shared),
-        cmocka_unit_test(shared_blocks_have_their_scratch),
-        cmocka_unit_test(regions_need_less_memory),
-        cmocka_unit_test(reductions_of_rows_are_one_pass),
-        cmocka_unit_test(large_weights_meet_more_rows),
-        cmocka_unit_test(packed_weights_change_no_bits),
-        cmocka_unit_test(packed_weights_need_limited_memory),
+        cmocka_unit_test(regions_change_no_bits),           cmocka_unit_test(last_blocks_are_shared),
+        cmocka_unit_test(shared_blocks_have_their_scratch), cmocka_unit_test(regions_need_less_memory),
+        cmocka_unit_test(reductions_of_rows_are_one_pass),  cmocka_unit_test(large_weights_meet_more_rows),
+        cmocka_unit_test(packed_weights_change_no_bits),    cmocka_unit_test(packed_weights_need_limited_memory),
         cmocka_unit_test(weights_are_packed_in_loops),
-        cmocka_unit_test(consumers_update_as_whole_gradients_do),
-        cmocka_unit_test(wrong_consumers_are_refused),
-        cmocka_unit_test(inputs_that_are_read_later_wait),
-        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
