@@ -121,9 +121,10 @@ static bool replaces_what_is_read(const tow__fuse_state *f, const tow__group *a,
     return false;
 }
 
+/* An update does not rise over a function of the caller's, which may end the run: see the pipeline. */
 static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    gap between = {true, true, true};
+    gap between = {.empty = true, .sinks = true, .rises = !(b->updates && f->p->calls_host)};
     for (uint32_t i = a->position + 1; i < b->position; i++) {
         if (f->order[i] == TOW__NONE) continue;
         const tow__group *g = &f->groups[f->order[i]];
