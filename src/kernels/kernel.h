@@ -75,6 +75,8 @@ typedef struct tow__kernel {
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
+    /* Why it is that engine; written like snprintf. NULL: there is nothing to choose from. */
+    size_t (*reason)(const tow__kernel_call *call, char *text, size_t size);
     bool runs_epilogue;     /* runs `epilogue` of a call itself; else who sets it does so after the call */
     bool prefetches;        /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
     tow__function function; /* of elementwise kernels */

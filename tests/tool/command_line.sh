@@ -96,6 +96,13 @@ END
 expect 0 'remat would repeat 1 products of the forward pass; 1 are kept within 100000 bytes' "$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
+# The reason behind the engine of each product.
+test "$("$tow" plan products.tow --grad --wrt w | grep dot_general | grep -cE '  (own kernel|libxsmm|matrix unit|BLIS|reference): ')" = 2 || { echo "expected a reason of each product"; failed=1; }
+export TOW_ENGINE=own
+expect 0 '  own kernel: forced by TOW_ENGINE or an option' "$tow" plan products.tow
+TOW_ENGINE=reference
+expect 0 '  reference: forced by TOW_ENGINE or an option' "$tow" plan products.tow
+unset TOW_ENGINE
 # The list of passes: numbers from 1 on without gaps, and names that files of --dump-dir have.
 "$tow" plan --passes | sed -n 's/^ *\([0-9][0-9]*\)  \([a-z-]*\).*/\1 \2/p' >passes
 awk '$1 != NR || $2 == "" { exit 1 }' passes || { echo "expected passes numbered from 1 on:"; cat passes; failed=1; }

@@ -240,16 +240,32 @@ static int64_t slice_length(int64_t length, int64_t slices)
     return first;
 }
 
-/* A job that is about to run, or as it would: an engine with the same bits may be faster on the very shape of its
- * slices. Operands that are packed are the own kernel's. */
-static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
+/* The product of each slice. */
+static tow__gemm slice_of(const dot_job *job, bool adds)
 {
     tow__gemm g = job->product;
-    if (job->jobs == 0 || call->n_in > 2) return;
     int64_t *cut = g.m >= g.n ? &g.m : &g.n;
     if (job->slices > 1) *cut = slice_length(*cut, job->slices);
     g.choice = &job->choice;
     g.accumulate = adds;
+    return g;
+}
+
+/* Why no engine stands in for that of a job; NULL: one may. */
+static const char *unprepared(const dot_job *job, const tow__kernel_call *call, bool adds)
+{
+    if (job->jobs == 0) return "empty";
+    if (call->n_in > 2) return adds ? "adds to an operand" : "has a packed operand";
+    const int64_t length = tow__max(job->product.m, job->product.n);
+    return job->slices > 1 && slice_length(length, job->slices) == 0 ? "slices of threads differ in length" : NULL;
+}
+
+/* A job that is about to run, or as it would: an engine with the same bits may be faster on the very shape of its
+ * slices. Operands that are packed are the own kernel's. */
+static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
+{
+    if (unprepared(job, call, adds) != NULL) return;
+    tow__gemm g = slice_of(job, adds);
     job->engine = tow__gemm_prepare(&g, job->engine);
     job->product.code = g.code;
 }
@@ -499,7 +515,7 @@ static const char *pack_engine(const tow__kernel_call *call)
     return ((const tow__dot_pack_params *)call->params)->engine->name;
 }
 
-const char *tow__dot_engine(const tow__kernel_call *call)
+static const char *dot_engine(const tow__kernel_call *call)
 {
     dot_job job = job_of(call, 0);
     prepare_job(&job, call, false);
@@ -513,6 +529,37 @@ static const char *add_engine(const tow__kernel_call *call)
     return job.engine->name;
 }
 
+static size_t explain(const dot_job *job, const tow__kernel_call *call, bool adds, char *text, size_t size)
+{
+    tow__gemm g = slice_of(job, adds);
+    return tow__gemm_explain(&g, job->engine, unprepared(job, call, adds), text, size);
+}
+
+static size_t dot_reason(const tow__kernel_call *call, char *text, size_t size)
+{
+    dot_job job = job_of(call, 0);
+    return explain(&job, call, false, text, size);
+}
+
+static size_t add_reason(const tow__kernel_call *call, char *text, size_t size)
+{
+    dot_job job = job_of(call, 0);
+    return explain(&job, call, true, text, size);
+}
+
+/* Parts run on the engine of the whole product. */
+static const char *part_engine(const tow__kernel_call *call)
+{
+    return job_of(call, ((const tow__dot_part_params *)call->params)->kc).engine->name;
+}
+
+static size_t part_reason(const tow__kernel_call *call, char *text, size_t size)
+{
+    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
+    tow__gemm g = slice_of(&job, false);
+    return tow__gemm_explain(&g, job.engine, "made in parts along k", text, size);
+}
+
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__WIDE_FLOATS,
@@ -520,7 +567,8 @@ static const tow__kernel kernels[] = {
      .prefetches = true,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
-     .engine_of = tow__dot_engine,
+     .engine_of = dot_engine,
+     .reason = dot_reason,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_dot_general},
     {.primitive = "dot_general_add",
@@ -529,13 +577,15 @@ static const tow__kernel kernels[] = {
      .run = run_add,
      .scratch = scratch_dot_general,
      .engine_of = add_engine,
+     .reason = add_reason,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_add},
     {.primitive = "dot_general_part",
      .dtypes = 1u << TOW_F32,
      .run = run_part,
      .scratch = scratch_part,
-     .engine_of = tow__dot_engine,
+     .engine_of = part_engine,
+     .reason = part_reason,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_part},
     {.primitive = "pack_operand", .dtypes = 1u << TOW_F32, .run = run_pack_operand, .engine_of = pack_engine},

@@ -30,8 +30,6 @@ typedef struct tow__dot_pack_params {
 /* Bytes of operand 1 of a product, packed, and how to pack it. 0: its engine gains nothing by that. Data pointers are
  * not read. */
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params);
-/* The name of the engine of the products of a call, of dot_general or what begins with its operands and parameters. */
-const char *tow__dot_engine(const tow__kernel_call *call);
 /* Writes rows and columns of p: those of a product of arrays of these types. Engines are chosen by them (gemm.h), so
  * that what cuts or joins rows later changes no bits. */
 void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y);

@@ -106,11 +106,20 @@ static const char *engine_of_product(const tow__kernel_call *call)
     return kernel->engine_of ? kernel->engine_of(&product) : kernel->engine;
 }
 
+static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t size)
+{
+    tow__kernel_call product = product_call(call);
+    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
+    if (kernel->reason != NULL) return kernel->reason(&product, text, size);
+    if (size > 0) text[0] = '\0';
+    return 0;
+}
+
 #define WITH_EPILOGUE(name, fetches)                                                                                   \
     {                                                                                                                  \
         .primitive = name, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches, .run = run_fused_product,                 \
-        .scratch = scratch_fused_product, .engine_of = engine_of_product, .state_bytes = sizeof(fused_product_state),  \
-        .prepare = prepare_fused_product                                                                               \
+        .scratch = scratch_fused_product, .engine_of = engine_of_product, .reason = reason_of_product,                 \
+        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product                                   \
     }
 static const tow__kernel kernels[] = {WITH_EPILOGUE("fused_dot_general", true),
                                       WITH_EPILOGUE("fused_conv_general_dilated", false)};

@@ -38,8 +38,9 @@ static void describe_small(const tow__gemm_choice *choice, char *text, size_t si
         const tow__gemm_engine *engine = tow__gemm_prepare(&g, &tow__gemm_own);
         const tow__gemm_trial *t = g.code != NULL ? tow__gemm_try(&g) : NULL;
         const size_t used = strlen(times);
-        if (t == NULL || t->other == 0) continue;
-        snprintf(times + used, sizeof times - used, "%s%dx%dx%d %.2f", name ? ", " : "", n, n, n, t->own / t->other);
+        if (t == NULL || t->times.other == 0) continue;
+        snprintf(times + used, sizeof times - used, "%s%dx%dx%d %.2f", name ? ", " : "", n, n, n,
+                 t->times.own / t->times.other);
         name = engine->describe();
     }
     if (name) snprintf(text, size, ", small ones by %s with the same bits (%s times as fast)", name, times);
@@ -130,14 +131,20 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     return engines[i];
 }
 
-/* True if the rule decides which engine has the bits of the own kernel: none is forced, nor a version of the own
- * one. */
-static bool may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine)
+bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine)
 {
     if (choice == NULL) return true;
     for (int i = 0; i < ENGINES; i++)
         if (engines[i] == engine && (choice->without >> i & 1)) return false;
     return choice->engine != &tow__gemm_own && choice->set == TOW__GEMM_AUTO && choice->tuning == NULL;
+}
+
+/* The engine of a trial that is faster than the own kernel; NULL: none. */
+static const tow__gemm_engine *faster(const tow__gemm_trial *t, const tow__gemm_choice *choice)
+{
+    const tow__gemm_times *times = choice != NULL ? choice->times : NULL;
+    if (times == NULL) return t->engine;
+    return times->other <= times->own ? t->proven : NULL;
 }
 
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine)
@@ -146,8 +153,8 @@ const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *
     if (engine != &tow__gemm_own && engine->make == NULL) return engine;
     const tow__gemm_trial *t = tow__gemm_try(g);
     const bool forced = engine != &tow__gemm_own;
-    const tow__gemm_engine *found = t == NULL ? NULL : forced ? t->proven : t->engine;
-    if (found == NULL || (forced ? found != engine : !may_stand_in(g->choice, found))) return engine;
+    const tow__gemm_engine *found = t == NULL ? NULL : forced ? t->proven : faster(t, g->choice);
+    if (found == NULL || (forced ? found != engine : !tow__gemm_may_stand_in(g->choice, found))) return engine;
     g->code = &t->code;
     return found;
 }

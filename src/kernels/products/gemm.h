@@ -61,6 +61,7 @@ typedef struct tow__gemm_choice {
     bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
     int set;                               /* tow__gemm_set, for tests */
     const struct tow__gemm_tuning *tuning; /* of the own kernel, for tests; NULL: what suits the machine */
+    const struct tow__gemm_times *times;   /* that trials found, for tests; NULL: what they find */
 } tow__gemm_choice;
 
 typedef struct tow__gemm {
@@ -120,6 +121,7 @@ enum {
 
 typedef struct tow__gemm_engine {
     const char *name;
+    const char *label; /* in sentences */
     bool (*applicable)(const tow__gemm *g); /* depends on types, n, k and strides alone */
     void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls the epilogue only if `runs_epilogue` */
     const char *(*describe)(void);
@@ -157,6 +159,13 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
  * first call for a shape takes some tens of microseconds. Other calls with that engine and code are right as well.
  * Reads no pointers. */
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
+/* True if `engine` may run what the rule gives to the own kernel: nobody leaves it out, and none is forced, nor a version
+ * of the own kernel. */
+bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine);
+/* Why calls like g, of the engine that tow__gemm_choose found, run on the engine that tow__gemm_prepare finds: "libxsmm:
+ * bits of the own kernel, 1.31 times as fast here". Written like snprintf. unprepared: why the caller does not ask
+ * tow__gemm_prepare; NULL: it does. */
+size_t tow__gemm_explain(tow__gemm *g, const tow__gemm_engine *engine, const char *unprepared, char *text, size_t size);
 /* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads

@@ -86,14 +86,6 @@ static void pack(const tow__gemm *g) { (void)g; }
 static const char *describe(void) { return "matrix unit"; }
 #endif
 
-const tow__gemm_engine tow__gemm_amx = {"amx",
-                                        applicable,
-                                        run,
-                                        describe,
-                                        true,
-                                        true,
-                                        .in_parts = true,
-                                        .gains = gains,
-                                        .scratch = scratch,
-                                        .packed = packed,
-                                        .pack = pack};
+const tow__gemm_engine tow__gemm_amx = {
+    "amx",          "matrix unit",      applicable,       run,         describe, true, true, .in_parts = true,
+    .gains = gains, .scratch = scratch, .packed = packed, .pack = pack};

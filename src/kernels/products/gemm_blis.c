@@ -86,5 +86,5 @@ static const char *describe(void)
     return texts[choice()];
 }
 
-const tow__gemm_engine tow__gemm_blis = {"blis", applicable, run, describe, false, true};
+const tow__gemm_engine tow__gemm_blis = {"blis", "BLIS", applicable, run, describe, false, true};
 #endif

@@ -33,5 +33,14 @@ static size_t packed(const tow__gemm *g) { return version(g->dtype, g->choice)->
 
 static void pack(const tow__gemm *g) { version(g->dtype, g->choice)->pack(g); }
 
-const tow__gemm_engine tow__gemm_own = {
-    "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch, .packed = packed, .pack = pack};
+const tow__gemm_engine tow__gemm_own = {"own",
+                                        "own kernel",
+                                        applicable,
+                                        run,
+                                        describe,
+                                        true,
+                                        true,
+                                        .in_parts = true,
+                                        .scratch = scratch,
+                                        .packed = packed,
+                                        .pack = pack};

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "src/base/arithmetic.h"
+#include "src/kernels/products/gemm_own.h"
 
 #ifdef TOW_HAVE_LIBXSMM
 #include <sys/mman.h>
@@ -198,14 +199,14 @@ static void try_engine(const tow__gemm *like, const tow__gemm_engine *engine, co
         const bool equal = is_equal(&g, engine, x);
         const bool timed = equal && atomic_load(&spent) < TOW__TRIAL_NANOSECONDS;
         if (timed) compare_times(&g, engine, x, &own, &other);
-        if (!equal || (t->proven && (!timed || other >= t->other))) {
+        if (!equal || (t->proven && (!timed || other >= t->times.other))) {
             engine->unmake(&code);
             continue;
         }
         if (t->proven) engine->unmake(&t->code);
         t->proven = engine, t->code = code;
-        t->other = other;
-        if (timed && (t->own == 0 || own < t->own)) t->own = own;
+        t->times.other = other;
+        if (timed && (t->times.own == 0 || own < t->times.own)) t->times.own = own;
     }
 }
 
@@ -217,20 +218,25 @@ static void run_trial(const tow__gemm *g, tow__gemm_trial *t)
     if (!take_arrays(g, lines((int64_t)tow__gemm_scratch(g, &tow__gemm_own)), &x)) return;
     try_engine(g, &tow__gemm_xsmm, &x, t);
     munmap(x.memory, x.bytes);
-    const bool faster = t->other > 0 ? t->other <= t->own : g->m * g->n * g->k <= TOW__TRIAL_ALWAYS;
+    const bool faster = t->times.other > 0 ? t->times.other <= t->times.own : g->m * g->n * g->k <= TOW__TRIAL_ALWAYS;
     if (t->proven && faster) t->engine = t->proven;
     atomic_fetch_add(&spent, (long long)(now() - start));
 }
 
-static bool worth_trying(const tow__gemm *g)
+const char *tow__gemm_untried(const tow__gemm *g)
 {
-    return g->m > 0 && g->n > 0 && g->k > 0 && tow__gemm_xsmm.applicable(g) && g->m <= TOW__TRIAL_WORK &&
-           g->n <= TOW__TRIAL_WORK && (double)g->m * (double)g->n * (double)g->k <= TOW__TRIAL_WORK;
+    if (g->dtype != TOW_F32) return "not f32";
+    if (g->m <= 0 || g->n <= 0 || g->k <= 0) return "empty";
+    if (g->k > TOW__GEMM_KC) return "k has several blocks";
+    if (g->m > TOW__TRIAL_WORK || g->n > TOW__TRIAL_WORK ||
+        (double)g->m * (double)g->n * (double)g->k > TOW__TRIAL_WORK)
+        return "larger than a trial";
+    return tow__gemm_xsmm.applicable(g) ? NULL : "instructions or strides that libxsmm does not take";
 }
 
 const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
 {
-    if (!worth_trying(g)) return NULL;
+    if (tow__gemm_untried(g) != NULL) return NULL;
     const shape s = shape_of(g);
     const entry *known = find(&s);
     if (known) return &known->trial;
@@ -250,5 +256,11 @@ const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
 {
     (void)g;
     return NULL;
+}
+
+const char *tow__gemm_untried(const tow__gemm *g)
+{
+    (void)g;
+    return "this build has no libxsmm";
 }
 #endif

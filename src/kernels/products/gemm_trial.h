@@ -32,15 +32,22 @@ typedef struct tow__gemm_code {
     size_t bytes;
 } tow__gemm_code;
 
+/* Nanoseconds of one product by the own kernel, and by an engine with the same bits; 0: not timed. */
+typedef struct tow__gemm_times {
+    double own, other;
+} tow__gemm_times;
+
 /* The result of a trial. */
 typedef struct tow__gemm_trial {
     const tow__gemm_engine *engine; /* that stands in for the own kernel; NULL: none */
     const tow__gemm_engine *proven; /* the one with the same bits, whether it is faster or not; NULL: none */
     tow__gemm_code code;            /* of `proven` */
-    double own, other;              /* nanoseconds of one product by the own kernel, and by `proven`; 0: not timed */
+    tow__gemm_times times;          /* of `proven` */
 } tow__gemm_trial;
 
 /* The trial of products like g, which is made if there is none; NULL: no library can stand in. Reads no pointers. */
 const tow__gemm_trial *tow__gemm_try(const tow__gemm *g);
+/* Why no trial is made of products like g; NULL: one is made, as long as there is room for its result. */
+const char *tow__gemm_untried(const tow__gemm *g);
 
 #endif

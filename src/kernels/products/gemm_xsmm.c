@@ -145,6 +145,6 @@ static void run(const tow__gemm *g)
 
 static const char *describe(void) { return "libxsmm " LIBXSMM_VERSION; }
 
-const tow__gemm_engine tow__gemm_xsmm = {"xsmm", applicable,       run,          describe,        true,
-                                         true,   .in_parts = true, .make = make, .unmake = unmake};
+const tow__gemm_engine tow__gemm_xsmm = {"xsmm", "libxsmm", applicable,       run,          describe,
+                                         true,   true,      .in_parts = true, .make = make, .unmake = unmake};
 #endif

@@ -45,4 +45,4 @@ static void run(const tow__gemm *g)
 
 static const char *describe(void) { return "reference"; }
 
-const tow__gemm_engine tow__gemm_reference = {"reference", applicable, run, describe, false, true};
+const tow__gemm_engine tow__gemm_reference = {"reference", "reference", applicable, run, describe, false, true};

@@ -1,5 +1,5 @@
 /* A plan as text: one line per instruction with engine, operands, results, what is freed, and the bytes alive while it
- * runs.
+ * runs; behind products why the engine is theirs.
  *
  *   number  engine     instruction                                                     live
  *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
@@ -117,19 +117,44 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
     for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
 }
 
+enum {
+    OPERANDS = 3
+};
+
+/* A call of an instruction, without addresses: as much of it as kernels with several engines look at. */
+typedef struct call_shape {
+    tow__team team;
+    tow__buffer in[OPERANDS], out[TOW__FUSED_OUT + 1];
+    tow__kernel_call call;
+} call_shape;
+
+static const tow__kernel_call *shape_call(const tow_program *p, const tow__instruction *inst, call_shape *x)
+{
+    tow__kernel_call *call = &x->call;
+    x->team = p->team;
+    *call =
+        (tow__kernel_call){.n_in = inst->n_in, .in = x->in, .out = x->out, .params = inst->params, .team = &x->team};
+    for (; call->n_out <= TOW__FUSED_OUT && call->n_out < inst->n_out; call->n_out++)
+        x->out[call->n_out] = tow__view_buffer(&inst->out[call->n_out]);
+    for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) x->in[i] = tow__view_buffer(&inst->in[i]);
+    return call;
+}
+
 const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
 {
+    call_shape x;
     if (!inst->kernel->engine_of) return inst->kernel->engine;
-    tow__team team = p->team;
-    enum {
-        OPERANDS = 3
-    };
-    tow__buffer in[OPERANDS], out[TOW__FUSED_OUT + 1]; /* what kernels with several engines look at */
-    tow__kernel_call call = {.n_in = inst->n_in, .in = in, .out = out, .params = inst->params, .team = &team};
-    for (; call.n_out <= TOW__FUSED_OUT && call.n_out < inst->n_out; call.n_out++)
-        out[call.n_out] = tow__view_buffer(&inst->out[call.n_out]);
-    for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) in[i] = tow__view_buffer(&inst->in[i]);
-    return inst->kernel->engine_of(&call);
+    return inst->kernel->engine_of(shape_call(p, inst, &x));
+}
+
+/* "  own kernel: larger than a trial" */
+static void add_reason(tow__string *s, const tow_program *p, const tow__instruction *inst)
+{
+    char text[160] = "";
+    call_shape x;
+    if (inst->loop || !inst->kernel->reason) return;
+    inst->kernel->reason(shape_call(p, inst, &x), text, sizeof text);
+    if (text[0] != '\0') tow__string_add(s, "  %s", text);
 }
 
 static void add_inst(printer *out, const tow_program *p, const tow__body *body, uint32_t i, size_t live, int depth)
@@ -155,6 +180,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     }
     tow__string_add(s, ")");
     if (!out->placed) {
+        add_reason(s, p, inst);
         tow__string_add(s, "\n");
         if (inst->loop) add_loop(out, p, inst->loop, depth);
         return;
@@ -166,6 +192,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     tow__string_add(s, "  live %zu", live);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
         tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
+    add_reason(s, p, inst);
     tow__string_add(s, "\n");
     if (inst->loop) add_loop(out, p, inst->loop, depth);
 }

@@ -102,7 +102,7 @@ static void the_rule_follows_the_trial(void **state)
     assert_ptr_equal(t, tow__gemm_try(&p.g)); /* made once */
     const tow__gemm_engine *found = tow__gemm_prepare(&p.g, &tow__gemm_own);
     assert_ptr_equal(found, t && t->engine ? t->engine : &tow__gemm_own);
-    if (t && t->own > 0) assert_int_equal(t->engine != NULL, t->other <= t->own);
+    if (t && t->times.own > 0) assert_int_equal(t->engine != NULL, t->times.other <= t->times.own);
     static const tow__gemm_tuning tuning = {.rows = 2};
     const tow__gemm_choice choices[] = {{.engine = &tow__gemm_own}, {.set = TOW__GEMM_PLAIN}, {.tuning = &tuning}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
@@ -110,7 +110,7 @@ static void the_rule_follows_the_trial(void **state)
         assert_ptr_equal(tow__gemm_prepare(&p.g, &tow__gemm_own), &tow__gemm_own);
         assert_null(p.g.code);
     }
-    tow__gemm_choice without;
+    tow__gemm_choice without = {0};
     assert_true(tow__gemm_find("xsmm") == NULL || tow__gemm_read_choice("-xsmm", &without));
     if (tow__gemm_find("xsmm")) {
         p.g.choice = &without;
@@ -120,6 +120,99 @@ static void the_rule_follows_the_trial(void **state)
     p.g.m = p.g.n = p.g.k = 1 << 10; /* nothing is tried that takes long */
     assert_null(tow__gemm_try(&p.g));
     release_all();
+}
+
+static void check_reason(tow__gemm g, const tow__gemm_choice *choice, const tow__gemm_engine *engine, const char *want)
+{
+    char text[160], few[8];
+    g.choice = choice;
+    const size_t length = tow__gemm_explain(&g, engine, NULL, text, sizeof text);
+    assert_string_equal(text, want);
+    assert_int_equal(length, strlen(want));
+    assert_int_equal(tow__gemm_explain(&g, engine, NULL, few, sizeof few), length);
+}
+
+/* Where times of a trial are given, they decide, and the reason says them. */
+static void reasons_are_what_trials_found(void **state)
+{
+    (void)state;
+    static const tow__gemm_times ahead = {.own = 130, .other = 100}, behind = {.own = 100, .other = 125}, none = {0};
+    const tow__gemm_choice faster = {.times = &ahead}, slower = {.times = &behind}, untimed = {.times = &none},
+                           own = {.engine = &tow__gemm_own};
+    problem p = make_problem(64, 64, 64, 0, 0);
+    const tow__gemm_engine *engine = &tow__gemm_own, *library = tow__gemm_find("xsmm");
+    check_reason(p.g, &own, engine, "own kernel: forced by TOW_ENGINE or an option");
+    const tow__gemm_trial *t = tow__gemm_try(&p.g);
+    if (t != NULL && t->proven != NULL) {
+        tow__gemm_choice without = {.times = &ahead}, forced = {.engine = library};
+        assert_true(tow__gemm_read_choice("-xsmm", &without));
+        check_reason(p.g, &faster, engine, "libxsmm: bits of the own kernel, 1.30 times as fast here");
+        check_reason(p.g, &slower, engine, "own kernel: timed ahead of libxsmm, 1.25 times as fast here");
+        check_reason(p.g, &untimed, engine, "libxsmm: bits of the own kernel, small, not timed");
+        check_reason(p.g, &without, engine, "own kernel: libxsmm is left out");
+        check_reason(p.g, &forced, library, "libxsmm: forced by TOW_ENGINE or an option");
+    }
+    const bool tried = library != NULL;
+    p.g.k = 400;
+    check_reason(p.g, NULL, engine,
+                 tried ? "own kernel: k has several blocks" : "own kernel: this build has no libxsmm");
+    p.g.m = p.g.n = 1 << 12, p.g.k = 64;
+    check_reason(p.g, NULL, engine,
+                 tried ? "own kernel: larger than a trial" : "own kernel: this build has no libxsmm");
+    release_all();
+}
+
+/* dot_general of x [m, k] and y [k, n], linked and run on a team that has the choice. The reason of its engine begins
+ * with `reason`. */
+static void check_linked(const tow__buffer *in, const tow__buffer *want, const tow__gemm_choice *choice, int threads,
+                         const char *reason)
+{
+    const tow__kernel *kernel = tow__kernel_find("dot_general", TOW_F32);
+    const tow__dot_params p = {.lhs_contract = {1, {1}}, .rhs_contract = {1, {0}}};
+    tow__buffer out = make(TOW_F32, 2, want->dims, ROW_MAJOR);
+    tow__team team;
+    char text[160];
+    assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
+    team.products = choice;
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = &p, .team = &team};
+    void *at = take(kernel->state_bytes);
+    call.scratch = take(kernel->scratch(&call) + 1);
+    kernel->prepare(&call, at);
+    kernel->reason(&call, text, sizeof text);
+    if (strncmp(text, reason, strlen(reason)) != 0) fail_msg("found \"%s\", expected \"%s\"", text, reason);
+    call.state = at;
+    kernel->run(&call);
+    assert_equal_bits(&out, want, text);
+}
+
+/* Whatever a trial finds, and for any number of threads, a linked product has the bits of the own kernel. */
+static void linked_products_keep_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{8, 8, 8}, {100, 17, 5}, {128, 96, 64}, {33, 320, 100}, {64, 64, 500}};
+    static const tow__gemm_times ahead = {.own = 2, .other = 1}, behind = {.own = 1, .other = 2};
+    const tow__gemm_choice faster = {.times = &ahead}, slower = {.times = &behind}, own = {.engine = &tow__gemm_own};
+    int others = 0;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        problem p = make_problem(sizes[s][0], sizes[s][1], sizes[s][2], 0, 0);
+        const tow__buffer in[2] = {p.a, p.b};
+        tow__buffer want = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
+        memcpy(want.data, run_on(&p, &tow__gemm_own, NULL), bytes_of(&p));
+        for (int threads = 1; threads <= 2; threads++) {
+            check_linked(in, &want, &own, threads, "own kernel: forced");
+            check_linked(in, &want, &slower, threads, "own kernel: ");
+            /* One thread multiplies all of it. */
+            const tow__gemm_trial *t = threads == 1 ? tow__gemm_try(&p.g) : NULL;
+            const bool proven = t != NULL && t->proven != NULL;
+            others += proven;
+            check_linked(in, &want, &faster, threads,
+                         proven         ? "libxsmm: bits of the own kernel, 2.00 times as fast here"
+                         : threads == 1 ? "own kernel: "
+                                        : "");
+        }
+        release_all();
+    }
+    if (has_library()) assert_true(others >= 3); /* of the four with one block of k */
 }
 
 /* Packing, tiles, blocks of rows, order of loops and prefetches: none of them changes a bit. */
@@ -200,6 +293,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_that_stand_in_keep_bits),
         cmocka_unit_test(the_rule_follows_the_trial),
+        cmocka_unit_test(reasons_are_what_trials_found),
+        cmocka_unit_test(linked_products_keep_bits),
         cmocka_unit_test(tuning_keeps_bits),
         cmocka_unit_test(tuning_follows_the_machine),
         cmocka_unit_test(timings_are_made_once),
