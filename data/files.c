@@ -130,8 +130,7 @@ done:
     return status;
 }
 
-/* ---- IDX: 0 0 type axes, sizes u32, data, all in big-endian order
- * ------------------------------------------------- */
+/* ---- IDX: 0 0 type axes, sizes u32, data, all in big-endian order ------------------------------------------------ */
 
 typedef struct idx_type {
     unsigned char code;

@@ -56,8 +56,7 @@ bool tow__is_param(const tow_variable_request *request);
 /* The kind that it says, or else its name and rank. */
 tow_param_kind tow__request_kind(const tow_variable_request *request);
 
-/* ---- the store (store.c, variables.c, collections.c)
- * ---------------------------------------------------------------------- */
+/* ---- the store (store.c, variables.c, collections.c) ------------------------------------------------------------- */
 
 /* The entry that a layer declares, at `path`, which `resolved` has led to. */
 tow_value tow__store_request(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,

@@ -2,8 +2,7 @@
 #include "src/base/base.h"
 #include "src/base/numbers.h"
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 static f64 load_float(tow_dtype dtype, const void *at)
 {
@@ -59,8 +58,7 @@ tow__element tow__load_element(tow_dtype dtype, const void *data, int64_t index)
     return e;
 }
 
-/* ---- storing
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
 
 #define STORE(T, value)                                                                                                \
     do {                                                                                                               \
@@ -113,8 +111,7 @@ void tow__store_element(tow_dtype dtype, void *data, int64_t index, f64 value)
     store_value(dtype, (char *)data + index * (int64_t)tow_dtype_size(dtype), value);
 }
 
-/* ---- converting
- * --------------------------------------------------------------------------------------------------- */
+/* ---- converting -------------------------------------------------------------------------------------------------- */
 
 /* Integers beyond 2^53 are no f64, so they go their own way: bits are cut off, floats are rounded once. */
 static void convert_integer(tow_dtype dtype, void *at, tow__element e)
@@ -149,8 +146,7 @@ void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, c
     }
 }
 
-/* ---- ranges
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- ranges ------------------------------------------------------------------------------------------------------ */
 
 bool tow__dtype_holds(tow_dtype dtype, f64 value)
 {

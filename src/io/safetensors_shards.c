@@ -131,8 +131,7 @@ done:
     return status;
 }
 
-/* ---- what an earlier writing left
- * ---------------------------------------------------------------------------------- */
+/* ---- what an earlier writing left -------------------------------------------------------------------------------- */
 
 static tow_status remove_file(const shards *s, const char *path)
 {
@@ -180,8 +179,7 @@ done:
     return status;
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static tow_status begin(shards *s, const char *path, const tow_tensors *t, tow__tensor_data data)
 {

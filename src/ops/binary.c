@@ -48,8 +48,7 @@ static void mul_transpose(tow__transpose *r)
         r->dx[1] = tow_mul(r->ct[0], r->x[0]);
 }
 
-/* ---- z = x / y: (dx - dy z) / y. Keeps y; with dy also z, or one coefficient c = z / y if x is not differentiated
- * ------------ */
+/* ---- z = x / y: (dx - dy z) / y. Keeps y; with dy also z, or one coefficient c = z / y if x is not differentiated  */
 
 static void div_jvp(tow__jvp *r)
 {

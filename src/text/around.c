@@ -25,8 +25,7 @@ static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
     return TOW_OK;
 }
 
-/* ---- cutting
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- cutting ----------------------------------------------------------------------------------------------------- */
 
 /* The longer one loses tokens first; then both have half of them, the longer one also the odd one. */
 static void cut_longest(size_t most, size_t *first, size_t *second)
@@ -67,8 +66,7 @@ static tow_status cut(const tow_tokenizer *t, const tow_encode_options *o, size_
     return TOW_OK;
 }
 
-/* ---- the template
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the template ------------------------------------------------------------------------------------------------ */
 
 /* A piece of the work: the texts, and, if they are cut, their tokens. */
 typedef struct around {
@@ -134,8 +132,7 @@ done:
     return status;
 }
 
-/* ---- padding
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- padding ----------------------------------------------------------------------------------------------------- */
 
 static tow_status pad(const tow_encode_options *o, tow_encoding *e)
 {
@@ -158,8 +155,7 @@ done:
     return status;
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static tow_status check_options(const tow_tokenizer *t, const tow_encode_options *o)
 {

@@ -211,8 +211,7 @@ void tow__split_words(const tow__splitter *split, const tow__text *text, const t
 size_t tow__word_gpt2(const char *text, size_t at, size_t end);
 size_t tow__word_tiktoken(const tow__splitter *split, const char *text, size_t at, size_t end);
 
-/* ---- models (bpe.c, wordpiece.c, wordlevel.c, unigram.c)
- * --------------------------------------------------------------------------------- */
+/* ---- models (bpe.c, wordpiece.c, wordlevel.c, unigram.c) --------------------------------------------------------- */
 
 /* A token of a word: id, and bytes of the word that it stands for. */
 typedef struct tow__piece {

@@ -78,8 +78,7 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
     return status;
 }
 
-/* ---- random inputs
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- random inputs ----------------------------------------------------------------------------------------------- */
 
 /* splitmix64: one well-mixed number per call. */
 static uint64_t next_random(uint64_t *state)
@@ -102,8 +101,7 @@ static tow_status array_from_random(tool *t, tow_type type, uint64_t *state, tow
     return status;
 }
 
-/* ---- which array is which input
- * ------------------------------------------------------------------------------------------ */
+/* ---- which array is which input ---------------------------------------------------------------------------------- */
 
 /* Text of input i in messages and in safetensors: its name, else its index. */
 static const char *input_label(const tow_graph *graph, size_t i, char number[24])
@@ -218,8 +216,7 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
     return status;
 }
 
-/* ---- results
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
 {

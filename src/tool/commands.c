@@ -93,8 +93,7 @@ tow_status tool_load(tool *t)
     return status;
 }
 
-/* ---- check, print, run
- * -------------------------------------------------------------------------------------------------- */
+/* ---- check, print, run ------------------------------------------------------------------------------------------- */
 
 /* --input NAME=... and files of arrays could not tell such inputs apart. */
 static tow_status check_names(tool *t)
@@ -195,8 +194,7 @@ tow_status tool_evaluate(tool *t, const tow_graph *graph)
 
 tow_status tool_run(tool *t) { return tool_evaluate(t, t->graph); }
 
-/* ---- derivatives
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- derivatives ------------------------------------------------------------------------------------------------- */
 
 /* The first result of the graph is the loss; further ones are auxiliary and come out as they are. */
 tow_status tool_differentiate(tool *t, bool value, tow_graph **result)
@@ -276,8 +274,7 @@ tow_status tool_residuals(tool *t)
     return status;
 }
 
-/* ---- count, plan
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- count, plan ------------------------------------------------------------------------------------------------- */
 
 /* Counts of one primitive in the compiled forward and backward graphs, loops counted by their length. */
 static tow_status show_counts(tool *t, const tow_program *forward, const tow_program *backward)

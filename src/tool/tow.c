@@ -467,8 +467,7 @@ static tow_status read_wrt(tool *t, const char *text)
     return status;
 }
 
-/* ---- help
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- help -------------------------------------------------------------------------------------------------------- */
 
 static const char about[] = "Checks, prints, runs, differentiates and batches graphs in textual form.\vCommands:";
 static const char exit_status[] =
@@ -520,7 +519,8 @@ static int print_help(const struct command *command)
     char name[40], text[400];
     snprintf(name, sizeof name, "tow %s", command->name);
     snprintf(text, sizeof text, "Prints %s.\v%s", command->about, exit_status);
-    const struct argp argp = {options, NULL, command->files, text, NULL, NULL, NULL};
+    /* argp of the GNU C library loses two bytes where a list of options is there but empty. */
+    const struct argp argp = {n > 0 ? options : NULL, NULL, command->files, text, NULL, NULL, NULL};
     argp_help(&argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
     return fflush(stdout) == 0 && !ferror(stdout) ? TOOL_OK : TOOL_FAILED;
 }

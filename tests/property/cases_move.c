@@ -23,8 +23,7 @@ static void same_order(const property_case *c, double *const *in, double *const 
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i];
 }
 
-/* ---- broadcast_in_dim
- * ------------------------------------------------------------------------------------------------- */
+/* ---- broadcast_in_dim -------------------------------------------------------------------------------------------- */
 
 static void from_broadcast(const property_case *c, const int64_t *at, int64_t *source)
 {
@@ -40,8 +39,7 @@ static const tow__broadcast_params stretched = {.shape = INTS(3, 5), .axes = INT
 static const tow__broadcast_params both = {.shape = INTS(2, 3, 4), .axes = INTS(0, 2)};
 static const tow__broadcast_params scalar = {.shape = INTS(2, 3)};
 
-/* ---- transpose, slice, rev
- * ---------------------------------------------------------------------------------------------- */
+/* ---- transpose, slice, rev --------------------------------------------------------------------------------------- */
 
 static void from_transpose(const property_case *c, const int64_t *at, int64_t *source)
 {
@@ -95,8 +93,7 @@ static const tow__axes_params rev_last = {INTS(1)}, rev_both = {INTS(0, 1)};
 
 static const tow__shape_params flat = {INTS(12)}, cube = {INTS(2, 3, 2)}, to_scalar = {{.n = 0}};
 
-/* ---- pad: x placed into an array of the padding value
- * -------------------------------------------------------------------- */
+/* ---- pad: x placed into an array of the padding value ------------------------------------------------------------ */
 
 static void pad(const property_case *c, double *const *in, double *const *out)
 {
@@ -118,8 +115,7 @@ static const tow__pad_params between = {.low = INTS(0, 1), .high = INTS(2, 0), .
 static const tow__pad_params one_axis = {.low = INTS(0, 2), .high = INTS(0, 1), .interior = INTS(0, 1)};
 static const tow__pad_params cut = {.low = INTS(-1, 1), .high = INTS(1, -2), .interior = INTS(0, 1)};
 
-/* ---- concatenate
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- concatenate ------------------------------------------------------------------------------------------------- */
 
 static void concatenate(const property_case *c, double *const *in, double *const *out)
 {
@@ -134,8 +130,7 @@ static void concatenate(const property_case *c, double *const *in, double *const
 }
 static const tow__axis_params axis0 = {0}, axis1 = {1};
 
-/* ---- gather, scatter_add
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter_add ----------------------------------------------------------------------------------------- */
 
 static void gather(const property_case *c, double *const *in, double *const *out)
 {
@@ -179,8 +174,7 @@ static void index_add(const property_case *c, double *const *in, double *const *
 }
 static const tow__rows_params four_rows = {4};
 
-/* ---- dynamic slices: starts are clamped so that the window lies inside
- * --------------------------------------------------------- */
+/* ---- dynamic slices: starts are clamped so that the window lies inside ------------------------------------------- */
 
 static int64_t clamped(double start, int64_t size, int64_t window)
 {

@@ -4,15 +4,13 @@
 
 #include "tests/property/property.h"
 
-/* ---- name
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- name -------------------------------------------------------------------------------------------------------- */
 
 static const tow__name_params tag = {"hidden"};
 
 static double same(double x) { return x; }
 
-/* ---- call, remat: sin(x y) + x, with y from outside of the body
- * ------------------------------------------------------------- */
+/* ---- call, remat: sin(x y) + x, with y from outside of the body -------------------------------------------------- */
 
 static void body(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
@@ -43,8 +41,7 @@ static void wave(const property_case *c, double *const *in, double *const *out)
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = sin(in[0][i] * in[1][i]) + in[0][i];
 }
 
-/* ---- scan: h <- tanh(w h + x), y = h h
- * ------------------------------------------------------------------------------------------ */
+/* ---- scan: h <- tanh(w h + x), y = h h --------------------------------------------------------------------------- */
 
 enum {
     WIDTH = 3

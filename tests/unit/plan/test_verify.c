@@ -79,8 +79,7 @@ static void in_order(void **state)
     OK(tow__verify_values(ctx, &x.body, "order"));
 }
 
-/* ---- instructions on views
- * ------------------------------------------------------------------------------------------------ */
+/* ---- instructions on views --------------------------------------------------------------------------------------- */
 
 /* #1 f32[4,3] = tanh #0 f32[4,3], both of 48 bytes */
 typedef struct body {
