@@ -18,7 +18,6 @@ KINDS = {  # kind: colour, how names of instructions begin
     "attention": ("#e45756", ("attention",)),
     "loss": ("#b279a2", ("linear_cross_entropy", "softmax_cross_entropy")),
     "norms": ("#54a24b", ("layer_norm", "rms_norm", "norm")),
-    "optimiser": ("#eeca3b", ("output_sink",)),
     "other": ("#9d9d9d", ("",)),
 }
 RATED = ("dot_general", "attention", "linear_cross_entropy")  # their flops are exact

@@ -22,7 +22,7 @@ static const char *not_replaced(const tow__gemm *g, const tow__gemm_trial *t, co
     if (unprepared != NULL) return unprepared;
     if (tow__gemm_untried(g) != NULL) return tow__gemm_untried(g);
     if (t == NULL) return "room for trials is full";
-    if (t->proven == NULL) return "libxsmm has other bits";
+    if (t->proven == NULL) return "no code of libxsmm is proven to have its bits";
     return tow__gemm_may_stand_in(g->choice, t->proven) ? NULL : "libxsmm is left out";
 }
 
