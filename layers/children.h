@@ -3,6 +3,7 @@
 #define TOW_LAYERS_CHILDREN_H
 
 #include "layers/layer.h"
+#include "tow/layers.h"
 
 /* Reports an empty list, a missing layer, or one name for two different layers. kind: "layers", names of children are
  * kind_i. */

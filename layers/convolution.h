@@ -4,6 +4,7 @@
 #define TOW_LAYERS_CONVOLUTION_H
 
 #include "layers/layer.h"
+#include "tow/layers.h"
 
 /* The number of spatial axes: the entries of `sizes`, of which x has as many before its last axis. 0 after an error. */
 int tow__spatial_axes(tow_scope *scope, const char *layer, const char *option, const int64_t *sizes, tow_value x);

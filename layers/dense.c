@@ -1,6 +1,7 @@
 /* Dense: y = x.kernel + bias over the last axis. */
 #include "layers/layer.h"
 #include "layers/tree.h"
+#include "tow/layers.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)

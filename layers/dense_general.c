@@ -5,6 +5,7 @@
  * where each name stands for any number of axes. */
 #include "layers/layer.h"
 #include "layers/tree.h"
+#include "tow/layers.h"
 
 typedef struct axes {
     int batch, contract, features; /* how many */

@@ -2,6 +2,7 @@
 #include "layers/layer.h"
 #include "layers/tree.h"
 #include "layers/views.h"
+#include "tow/layers.h"
 #include "tow/numpy.h"
 
 enum {

@@ -3,7 +3,7 @@
 #define TOW_LAYERS_LAYER_H
 
 #include "layers/scope.h"
-#include "tow/layers.h"
+#include "tow/module.h"
 
 /* Reports unless min_in <= n_in <= max_in and n_out is 1. */
 bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t min_in, size_t max_in, size_t n_out);

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "layers/calls.h"
 #include "layers/initializers.h"
+#include "layers/summary.h"
 #include "layers/tree.h"
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"

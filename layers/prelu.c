@@ -1,6 +1,7 @@
 /* PReLU: y = x where x >= 0, else negative_slope x. */
 #include "layers/layer.h"
 #include "layers/tree.h"
+#include "tow/layers.h"
 #include "tow/numpy.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

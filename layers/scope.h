@@ -17,7 +17,7 @@
 #include "layers/keys.h"
 #include "layers/params.h"
 #include "src/graph/graph.h"
-#include "tow/model.h"
+#include "tow/module.h"
 
 /* One scan around the code that is being traced. */
 typedef struct tow__level {
@@ -229,13 +229,6 @@ tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kin
                           const tow_lift_rule *streams, const char *const *carried);
 /* After the layer was called: an error for a rule that nothing matched. */
 void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
-
-/* ---- model.c ----------------------------------------------------------------------------------------------------- */
-
-/* As tow_forward, with a list of the layers that are called. */
-tow_status tow__forward_logged(const tow_module *model, const tow_params *params, size_t n_inputs,
-                               const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
-                               tow_graph **graph);
 
 /* ---- variables.c ------------------------------------------------------------------------------------------------- */
 

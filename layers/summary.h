@@ -3,6 +3,7 @@
 #define TOW_LAYERS_SUMMARY_H
 
 #include "layers/calls.h"
+#include "tow/model.h"
 
 /* A parameter or variable, and the layer that it belongs to: the one with the longest path that its own is below. */
 typedef struct tow__owned {
@@ -35,5 +36,10 @@ struct tow_model_summary {
     size_t n_kept;
     const char *no_gradient; /* why there are no figures of the backward pass; NULL: there are */
 };
+
+/* As tow_forward, with a list of the layers that are called (model.c). */
+tow_status tow__forward_logged(const tow_module *model, const tow_params *params, size_t n_inputs,
+                               const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
+                               tow_graph **graph);
 
 #endif

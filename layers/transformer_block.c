@@ -6,6 +6,7 @@
 #include "layers/layer.h"
 #include "layers/tree.h"
 #include "tow/autodiff.h"
+#include "tow/layers.h"
 
 /* The operands of one call. Null values: not given. */
 typedef struct block_call {

@@ -5,6 +5,7 @@
 #include "layers/layer.h"
 #include "tow/autodiff.h"
 #include "tow/lora.h"
+#include "tow/program.h"
 
 /* An update: w [batch..., contracted..., features...], a [batch..., contracted..., rank], b [batch..., rank,
  * features...]; stacked layers are axes of the batch, and brought to the front. */

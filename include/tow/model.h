@@ -10,9 +10,6 @@
 extern "C" {
 #endif
 
-/* In .mutable_collections: all that .state has. */
-#define TOW_EVERY_COLLECTION "*"
-
 /* Options of a call of a model. Streams of random keys are names; each is one more u32[2] input of the graph, after the
  * model's inputs. */
 typedef struct tow_model_options {

@@ -158,6 +158,8 @@ TOW_API bool tow_has_variable(const tow_scope *scope, const char *collection, co
  * function given to an operation such as tow_remat_function, tow_cond_function or tow_while_function, which may read
  * variables and not write them. */
 TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value);
+/* In tow_model_options.mutable_collections: all that .state has. */
+#define TOW_EVERY_COLLECTION "*"
 /* True if variables of `collection` may be written: it is in tow_model_options.mutable_collections, or the model is
  * being initialised (then all are but "params" and "intermediates"). */
 TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);

@@ -1,4 +1,4 @@
-/* Batching: a graph for one row becomes a graph for all rows. What the pass and the public functions share. */
+/* Batching: a graph for one row becomes a graph for all rows. What the pass and the rules of regions share. */
 #ifndef TOW_SRC_AUTODIFF_BATCH_H
 #define TOW_SRC_AUTODIFF_BATCH_H
 
@@ -22,11 +22,5 @@ tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t
 /* The rule of regions with one body that runs once: the same region around the batched body, so that policies and names
  * stay. */
 void tow__batch_region(tow__batch *r);
-
-/* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap. */
-void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
-                      tow_value *out);
-/* axis of an array of `rank` axes made non-negative, or TOW__UNBATCHED for TOW_NOT_MAPPED; false if it has no such axis. */
-bool tow__mapped_axis(int axis, int rank, int *result);
 
 #endif

@@ -4,7 +4,9 @@
 #include "src/base/arithmetic.h"
 #include "src/ops/rules.h"
 
-bool tow__mapped_axis(int axis, int rank, int *result)
+/* axis of an array of `rank` axes made non-negative, or TOW__UNBATCHED for TOW_NOT_MAPPED; false if it has no such
+ * axis. */
+static bool mapped_axis(int axis, int rank, int *result)
 {
     *result = TOW__UNBATCHED;
     if (axis == TOW_NOT_MAPPED) return true;
@@ -19,7 +21,7 @@ static tow_value place_output(tow_trace *t, int64_t size, uint32_t i, tow__mappe
     if (tow_is_null(x.value)) return x.value;
     tow_type type = tow_value_type(x.value);
     int rank = tow__is_batched(x) ? type.rank : type.rank + 1, at;
-    if (!tow__mapped_axis(axis, rank, &at))
+    if (!mapped_axis(axis, rank, &at))
         tow_trace_fail(
             t, TOW_INVALID_ARGUMENT,
             "vmap: the rows of output %u make an array of rank %d, which has no axis %d to stack them along; "
@@ -35,8 +37,9 @@ static tow_value place_output(tow_trace *t, int64_t size, uint32_t i, tow__mappe
     return (tow_value){0};
 }
 
-void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
-                      tow_value *out)
+/* Records for all rows a function that was traced. in: [g->n_inputs]; out_axes as in tow_vmap. */
+static void record_rows(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
+                        tow_value *out)
 {
     tow__mapped *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
     if (!results) return;
@@ -50,7 +53,7 @@ static tow__mapped map_input(tow_trace *t, const tow_graph *g, int64_t size, uin
 {
     tow_type type = g->vars[g->inputs[i]].type;
     tow__mapped x = {.axis = TOW__UNBATCHED};
-    if (!tow__mapped_axis(axis, type.rank + 1, &x.axis)) {
+    if (!mapped_axis(axis, type.rank + 1, &x.axis)) {
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
                        "vmap: rows %s of input %u make an array of rank %d, which has no axis %d to map over; give "
                        "one in [%d, %d), or TOW_NOT_MAPPED",
@@ -90,7 +93,7 @@ tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, co
     tow_value *out = tow__trace_alloc(t, graph->n_outputs, sizeof *out);
     for (uint32_t i = 0; in && out && i < graph->n_inputs && !tow__failed(t); i++)
         in[i] = map_input(t, graph, size, i, in_axes ? in_axes[i] : 0);
-    if (in && out && !tow__failed(t)) tow__vmap_inline(t, graph, size, in, out_axes, out);
+    if (in && out && !tow__failed(t)) record_rows(t, graph, size, in, out_axes, out);
     tow_status status = tow__trace_end(t, out ? graph->n_outputs : 0, out, true, result);
     if (status == TOW_OK) status = tow__verify(*result, "vmap");
     if (status == TOW_OK) status = check_depth(*result);
@@ -114,7 +117,7 @@ static bool read_input(tow_trace *t, const tow_vmap_options *options, size_t i, 
 {
     tow_type type = tow_value_type(value);
     int axis = options && options->in_axes ? options->in_axes[i] : 0, at;
-    if (!tow__mapped_axis(axis, type.rank, &at)) {
+    if (!mapped_axis(axis, type.rank, &at)) {
         tow_trace_fail(
             t, TOW_INVALID_ARGUMENT,
             "vmap: input %zu is %s, which has no axis %d to map over; give one in [%d, %d), or TOW_NOT_MAPPED", i,
@@ -176,6 +179,6 @@ void tow_vmap_function(tow_trace *trace, tow_function function, void *user, cons
     for (size_t i = 0; all && i < b.n_captures; i++)
         all[i] = (tow__mapped){.value = b.captures[i], .axis = TOW__UNBATCHED};
     if (all && n_inputs) memcpy(all + b.n_captures, in.x, n_inputs * sizeof *in.x);
-    if (all) tow__vmap_inline(trace, b.graph, in.size, all, options ? options->out_axes : NULL, outputs);
+    if (all) record_rows(trace, b.graph, in.size, all, options ? options->out_axes : NULL, outputs);
     tow_graph_release(b.graph);
 }

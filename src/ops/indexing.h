@@ -17,7 +17,6 @@ tow_gather_dims tow__along_dims(int rank, int axis);
 double tow__usual_fill(tow_dtype dtype);
 tow_value tow__bind_gather(tow_value x, tow_value indices, const tow__gather_params *p);
 
-tow_status tow__argmax_type(const tow__typing *ty);
 /* So many steps per element as there are binary digits in the size of the axis, which is the first parameter. */
 tow__op_cost tow__sort_cost(const tow__operation *o);
 

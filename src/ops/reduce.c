@@ -138,22 +138,8 @@ tow_value tow_mean(tow_value x, int n_axes, const int *axes)
 
 /* ---- argmax: i32, the first of equal maxima ---------------------------------------------------------------------- */
 
-tow_status tow__argmax_type(const tow__typing *ty)
-{
-    const tow__axis_params *p = ty->params;
-    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
-    if (status == TOW_OK) status = tow__require_axis(ty, p->axis);
-    if (status != TOW_OK) return status;
-    if (ty->in[0].dims[p->axis] == 0 || ty->in[0].dims[p->axis] > INT32_MAX)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %lld of %s must have 1 to 2^31 - 1 elements",
-                              (long long)p->axis, tow__type_name(ty->in[0]).text);
-    ty->out[0] = tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {p->axis}});
-    ty->out[0].dtype = TOW_I32;
-    return TOW_OK;
-}
-
 TOW__PRIMITIVE(argmax, TOW__REDUCTION, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,
-               .outputs = 1, .type = tow__argmax_type, .batch = tow__batch_along_axis,
+               .outputs = 1, .type = tow__type_argmax, .batch = tow__batch_along_axis,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_argmax(tow_value x, int axis)

@@ -276,6 +276,20 @@ tow_status tow__type_axis_float(const tow__typing *ty)
     return status == TOW_OK ? type_same(ty, TOW__FLOATS) : status;
 }
 
+tow_status tow__type_argmax(const tow__typing *ty)
+{
+    const tow__axis_params *p = ty->params;
+    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    if (status == TOW_OK) status = tow__require_axis(ty, p->axis);
+    if (status != TOW_OK) return status;
+    if (ty->in[0].dims[p->axis] == 0 || ty->in[0].dims[p->axis] > INT32_MAX)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %lld of %s must have 1 to 2^31 - 1 elements",
+                              (long long)p->axis, tow__type_name(ty->in[0]).text);
+    ty->out[0] = tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {p->axis}});
+    ty->out[0].dtype = TOW_I32;
+    return TOW_OK;
+}
+
 tow_type tow__without_axes(tow_type type, const tow__ints *axes)
 {
     tow_type result = {.dtype = type.dtype};

@@ -85,6 +85,8 @@ tow_status tow__type_same_any(const tow__typing *ty);
 tow_status tow__type_compare(const tow__typing *ty);
 /* Float operand and `axis` -> the same type. */
 tow_status tow__type_axis_float(const tow__typing *ty);
+/* Parameters tow__axis_params; an i32 index along the axis, which has elements. */
+tow_status tow__type_argmax(const tow__typing *ty);
 
 /* `type` without the sorted axes. */
 tow_type tow__without_axes(tow_type type, const tow__ints *axes);

@@ -215,7 +215,7 @@ static void argmin_decompose(tow_trace *t, const tow__equation *e, const tow_val
 }
 
 TOW__PRIMITIVE(argmin, TOW__COMPOSITE, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,
-               .outputs = 1, .type = tow__argmax_type, .batch = tow__batch_along_axis, .decompose = argmin_decompose,
+               .outputs = 1, .type = tow__type_argmax, .batch = tow__batch_along_axis, .decompose = argmin_decompose,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_argmin(tow_value x, int axis)
