@@ -3,7 +3,7 @@
  * The attention is the fused primitive, which keeps its output and log-sum-exp only. With dropout of the weights it is
  * written out (attention_weights.c), since the weights [B, H, T, S] must exist to be dropped. */
 #include "layers/attention.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 #include <math.h>
 

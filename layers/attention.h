@@ -3,7 +3,7 @@
 #ifndef TOW_LAYERS_ATTENTION_H
 #define TOW_LAYERS_ATTENTION_H
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/attention.h"
 #include "tow/numpy.h"
 

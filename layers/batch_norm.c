@@ -1,7 +1,7 @@
 /* BatchNorm: normalises each feature over all other axes, with statistics of the batch in training and running means of
  * those otherwise. The running means are variables: new values are outputs of the forward pass. */
 #include "layers/statistics.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* Axes of x that are not features. */
 static int other_axes(tow_type x, int n, const int *features, int *others)

@@ -1,6 +1,6 @@
 /* See cell.h. */
 #include "layers/cell.h"
-#include "layers/initializers.h"
+#include "src/scope/initializers.h"
 
 /* ---- checks and carries ------------------------------------------------------------------------------------------ */
 

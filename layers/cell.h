@@ -8,7 +8,7 @@
 #ifndef TOW_LAYERS_CELL_H
 #define TOW_LAYERS_CELL_H
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/recurrent.h"
 
 enum {

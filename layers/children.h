@@ -2,7 +2,7 @@
 #ifndef TOW_LAYERS_CHILDREN_H
 #define TOW_LAYERS_CHILDREN_H
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/layers.h"
 
 /* Reports an empty list, a missing layer, or one name for two different layers. kind: "layers", names of children are

@@ -4,7 +4,7 @@
  *
  * where x outside of its axes is zero, or what the padding says. */
 #include "layers/convolution.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static const char *const padding_names[] = {"SAME", "VALID", "CAUSAL", "CIRCULAR", "REFLECT", "EXPLICIT", "SAME_LOWER"};
 

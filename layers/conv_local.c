@@ -5,7 +5,7 @@
  * What a place sees, [features * kernel_size], is put together of one slice for each element of a kernel; all places
  * are then one product, of which they are the batch. */
 #include "layers/convolution.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 
 static const char layer[] = "ConvLocal";

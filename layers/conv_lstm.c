@@ -4,7 +4,7 @@
  *
  * Shi et al., Convolutional LSTM network, arXiv:1506.04214. */
 #include "layers/cell.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static const char *const name = "ConvLSTMCell";
 

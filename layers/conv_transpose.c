@@ -4,7 +4,7 @@
  *
  * The zeros before and behind the elements are those of jax.lax.conv_transpose. */
 #include "layers/convolution.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 
 /* Zeros around the elements: so many results that a Conv with this padding would make the input of them. */

@@ -3,7 +3,7 @@
 #ifndef TOW_LAYERS_CONVOLUTION_H
 #define TOW_LAYERS_CONVOLUTION_H
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/layers.h"
 
 /* The number of spatial axes: the entries of `sizes`, of which x has as many before its last axis. 0 after an error. */

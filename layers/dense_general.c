@@ -3,8 +3,8 @@
  *   x [batch, free, contracted] . kernel [batch, contracted, features] -> [batch, free, features]
  *
  * where each name stands for any number of axes. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/layers.h"
 
 typedef struct axes {

@@ -1,6 +1,6 @@
 /* Dropout: x / (1-rate) where kept, else 0. No parameters; one draw of its stream per call. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/layers.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

@@ -1,7 +1,7 @@
 /* Einsum: einsum(spec, x, kernel) + bias, where the bias has the axes of the kernel that the result has. */
-#include "layers/layer.h"
-#include "layers/tree.h"
-#include "layers/views.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
+#include "src/scope/views.h"
 #include "tow/layers.h"
 #include "tow/numpy.h"
 

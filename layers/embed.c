@@ -1,6 +1,6 @@
 /* Embed: rows of a table by index, and the product with the same table for tied output projections. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/layers.h"
 
 /* embedding [num_embeddings, features] as it is stored; *compute: what the layer gives, for inputs n of 0 or 1. */

@@ -1,6 +1,6 @@
 /* GatedMLP: down(activation(gate(x)) * up(x)). */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/layers.h"
 

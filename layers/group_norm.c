@@ -1,6 +1,6 @@
 /* GroupNorm: statistics of each example over groups of its features; InstanceNorm: of each feature by itself. */
 #include "layers/statistics.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* The number of groups that C features make; 0 after an error. */
 static int64_t count_groups(tow_scope *scope, const tow_group_norm *m, int64_t features)

@@ -4,7 +4,7 @@
  *   MGU: f    = sigma(W x + b + U h),  n = tanh(W x + b + f (U h + b_hn)),  h' = (1 - f) n + f h
  * (arXiv:1603.09420) */
 #include "layers/cell.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* (1 - z) n + z h; out: h', h' */
 static void blend(tow_value z, tow_value n, tow_value h, tow_value *out)

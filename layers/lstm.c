@@ -4,7 +4,7 @@
  *
  * Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997), with forget gates. */
 #include "layers/cell.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* Both structs have the same options; this is where they are read. */
 typedef struct options {

@@ -1,8 +1,8 @@
 /* MLP: Dense layers with an activation between them; children Dense_0, Dense_1, ... */
 #include <stdio.h>
 
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/layers.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "layers/children.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* ---- Named, and what combinators call their children ------------------------------------------------------------- */
 

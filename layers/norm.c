@@ -2,7 +2,7 @@
  *
  * Over the last axis, with features on it, both are fused operations; otherwise they are written out (statistics.h). */
 #include "layers/statistics.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* One call of either norm. */
 typedef struct norm {

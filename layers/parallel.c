@@ -1,6 +1,6 @@
 /* Parallel: layers side by side, whose results are added, multiplied, joined, or given as they are. */
 #include "layers/children.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 
 static bool check_options(tow_scope *scope, const tow_parallel *m, size_t n_in, size_t n_out)

@@ -1,6 +1,6 @@
 /* Pool: tow_max_pool, tow_avg_pool and tow_min_pool as a layer. AdaptivePool: pools to a given size. */
 #include "layers/convolution.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static bool check_kind(tow_scope *scope, const char *layer, tow_pool_kind kind)
 {

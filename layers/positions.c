@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "layers/attention.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* i32 [T] or [B, T]: those given, those after the ones of earlier calls, or 0 .. T - 1. Null: an error, reported. */
 static tow_value read_positions(tow_scope *scope, const char *layer, bool decode, size_t n_in, const tow_value *in)

@@ -1,6 +1,6 @@
 /* PReLU: y = x where x >= 0, else negative_slope x. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/layers.h"
 #include "tow/numpy.h"
 

@@ -1,6 +1,6 @@
 /* Residual: y = projection(x) + scale f(x), f the layer inside, called in the scope of the residual itself. */
 #include "layers/children.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* y times the parameter "scale" [its last axis]. */
 static tow_value learned_scale(tow_scope *scope, tow_initializer init, tow_value y)

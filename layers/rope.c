@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "layers/attention.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static const double pi = 3.14159265358979323846;
 

@@ -1,6 +1,6 @@
 /* Sequential: layers one after the other. */
 #include "layers/children.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)

@@ -1,6 +1,6 @@
 /* SimpleCell: h' = tanh(W x + b + U h), with .residual h' = tanh(W x + b + U h + h). */
 #include "layers/cell.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 static tow__gates gates_of(const tow_module *module)
 {

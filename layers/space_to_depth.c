@@ -4,7 +4,7 @@
  *
  * with n and b standing for all spatial axes: the transpose puts all of b behind all of n. */
 #include "layers/convolution.h"
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 
 /* The axes [B, n1, b1, n2, b2, ..., C] of the finer shape, as [B, n1, n2, ..., b1, b2, ..., C]. */
 static void order(int n, bool inverse, int *permutation)

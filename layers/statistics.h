@@ -6,7 +6,7 @@
 #ifndef TOW_LAYERS_STATISTICS_H
 #define TOW_LAYERS_STATISTICS_H
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/layers.h"
 
 /* Over n axes, which stay with size 1. n 0: the mean is x and the variance 0. mask: a null value, or a bool value that

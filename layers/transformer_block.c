@@ -3,8 +3,8 @@
  *
  *   pre-norm   x + dropout(branch(norm(x)))      post-norm   norm(x + dropout(branch(x)))
  *   parallel   x + dropout(attention(norm(x))) + dropout(mlp(norm(x))) */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/layers.h"
 

@@ -4,7 +4,7 @@
 #ifndef TOW_TRANSFORMS_ASIDE_H
 #define TOW_TRANSFORMS_ASIDE_H
 
-#include "layers/scope.h"
+#include "src/scope/scope.h"
 #include "tow/lifting.h"
 
 typedef struct tow__aside {

@@ -1,6 +1,6 @@
 /* Bidirectional: an RNN over the sequence and another one over its reversal, whose results are put together. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "transforms/rnn.h"
 
 /* Carries of a RNN; 0: its cell does not say. */

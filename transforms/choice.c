@@ -9,7 +9,7 @@
  * sow. */
 #include <stdio.h>
 
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/combinators.h"
 #include "tow/control.h"
 #include "tow/transforms.h"

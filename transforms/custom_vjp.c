@@ -7,7 +7,7 @@
  *                                                                                                between two functions
  *
  * Captured values that are parameters are known by being the values of those that the layer asked for. */
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/custom.h"
 #include "tow/transforms.h"

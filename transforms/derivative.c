@@ -2,7 +2,7 @@
  * model. The layer is recorded aside in the scope of the transform, its graph is differentiated, and what comes out is
  * recorded in its place: ordinary operations, which are differentiated again for the gradient of the model. The values
  * that the layer writes and sows are those of its one call. */
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"

@@ -1,7 +1,7 @@
 /* EncoderDecoder: memory = norm(encoder(source)), result = norm(decoder(target, memory)). Both stacks are scans, to
  * which masks and the memory are broadcast. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/attention.h"
 #include "tow/transforms.h"
 

@@ -12,7 +12,7 @@
 #ifndef TOW_TRANSFORMS_LOOP_H
 #define TOW_TRANSFORMS_LOOP_H
 
-#include "layers/scope.h"
+#include "src/scope/scope.h"
 
 typedef struct tow__layer_loop {
     const char *transform; /* "scan", for messages */

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "layers/layer.h"
-#include "layers/pattern.h"
-#include "layers/tree.h"
+#include "src/params/pattern.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/initializers.h"
 #include "tow/lora.h"
 #include "tow/numpy.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "layers/layer.h"
+#include "src/scope/layer.h"
 #include "tow/autodiff.h"
 #include "tow/lora.h"
 #include "tow/program.h"

@@ -6,9 +6,9 @@
  *   make           seen = make(scope), of other requests */
 #include <stdio.h>
 
-#include "layers/initializers.h"
-#include "layers/pattern.h"
-#include "layers/tree.h"
+#include "src/params/pattern.h"
+#include "src/scope/initializers.h"
+#include "src/scope/tree.h"
 #include "tow/graph.h"
 #include "transforms/view.h"
 

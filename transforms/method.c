@@ -1,6 +1,6 @@
 /* method as a layer: another function of the layer in it, in the same scope. */
-#include "layers/calls.h"
-#include "layers/tree.h"
+#include "src/scope/calls.h"
+#include "src/scope/tree.h"
 #include "tow/transforms.h"
 
 static void call_method(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

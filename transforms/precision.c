@@ -1,7 +1,7 @@
 /* Precision: a layer around another one, which sets the default element types of the layers in it. It is called in the
  * scope of the wrapper itself, so nothing about names changes. */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/transforms.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

@@ -1,7 +1,7 @@
 /* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
  * random keys changes; what it records becomes the body of a remat equation. New values of variables are outputs of
  * that equation, so they are taken from the forward pass and recomputing the body repeats no update. */
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"
 

@@ -7,8 +7,8 @@
  * Reversal keeps what lies beyond a sequence's length behind it: element t comes from (T - 1 - t + length) mod T. */
 #include <inttypes.h>
 
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/recurrent.h"
 #include "transforms/rnn.h"

@@ -2,7 +2,7 @@
  * other. The loop itself is in loop.c. */
 #include <inttypes.h>
 
-#include "layers/tree.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/loop.h"

@@ -1,6 +1,6 @@
 /* tied: a layer around another one, one of whose parameters is that of another layer, or its transpose. */
-#include "layers/initializers.h"
-#include "layers/tree.h"
+#include "src/scope/initializers.h"
+#include "src/scope/tree.h"
 #include "transforms/view.h"
 
 /* The operands of one call of the layer. */

@@ -2,8 +2,8 @@
 #ifndef TOW_TRANSFORMS_VIEW_H
 #define TOW_TRANSFORMS_VIEW_H
 
-#include "layers/layer.h"
-#include "layers/views.h"
+#include "src/scope/layer.h"
+#include "src/scope/views.h"
 #include "tow/params.h"
 #include "tow/transforms.h"
 

@@ -6,8 +6,8 @@
  * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes;
  * what a norm keeps of a parameter stands beside it, in a child of the scope that asked for it:
  * "layer/WeightNorm/kernel/scale". */
-#include "layers/layer.h"
-#include "layers/tree.h"
+#include "src/scope/layer.h"
+#include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
 #include "transforms/view.h"

@@ -7,8 +7,8 @@
  *
  * Everything else, parameters above all, is captured like any outer value: the iterations share it and do not write
  * it. */
-#include "layers/scope.h"
-#include "layers/tree.h"
+#include "src/scope/scope.h"
+#include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/control.h"
 #include "tow/transforms.h"

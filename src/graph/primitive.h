@@ -157,7 +157,7 @@ typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
 
 /* What an operation costs, in floating-point operations. */
 typedef struct tow__op_cost {
-    double exact; /* what reports count (layers/flops.h); TOW__COST_OF_PARTS: what the decomposition does */
+    double exact; /* what reports count (src/model/flops.h); TOW__COST_OF_PARTS: what the decomposition does */
     double
         estimate; /* what decisions of plans compare: that of products exactly, a guess by elements of anything else */
 } tow__op_cost;

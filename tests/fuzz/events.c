@@ -1,5 +1,5 @@
 /* Fuzz target: bytes as a file of events, or, behind a first byte that is odd, as the data of one record with true checksums. */
-#include "log/events.h"
+#include "src/log/events.h"
 #include "tests/fuzz/fuzz.h"
 #include "tow/log.h"
 

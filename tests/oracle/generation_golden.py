@@ -1,4 +1,4 @@
-"""Writes golden/generation.txt: what transformers' generate() makes of small models, which tests/unit/layers/test_generation.c has as well.
+"""Writes golden/generation.txt: what transformers' generate() makes of small models, which tests/unit/model/test_generation.c has as well.
 
 Weights are a formula of their path in Tow (value below), so that there are no files of them. Each prompt is gone on with alone, in
 double precision. A case is

@@ -1,5 +1,5 @@
 """Writes tests/oracle/golden/windows.txt: values and gradients of convolutions, reductions over windows, pooling and cumulative
-operations as JAX has them, for tests/unit/ops/test_windows_golden.c.
+operations as JAX has them, for tests/unit/ops/conv/test_windows_golden.c.
 
     pip install jax==0.10.2; python tests/oracle/windows_golden.py
 

@@ -1,5 +1,6 @@
 /* Composites: softmax and its relatives, norms, attention, cross-entropy. References are the textbook formulas.
- * Tests ops/attention.c, ops/cross_entropy.c, ops/dropout.c, ops/linear_cross_entropy.c, ops/norm.c, ops/softmax.c. */
+ * Tests ops/attention/attention.c, ops/losses/cross_entropy.c, ops/random/dropout.c, ops/losses/linear_cross_entropy.c,
+ * ops/norms/norm.c, ops/norms/softmax.c. */
 #include <float.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* dot_general: every placement of batch and contracted axes against one plain loop over all index pairs.
- * Tests ops/dot.c, kernels/reference/dot.c, kernels/reference/gemm.c. */
+ * Tests ops/products/dot.c, kernels/reference/dot.c, kernels/reference/gemm.c. */
 #include "tests/property/property.h"
 
 /* Index of element `position` of shape dims along `axis`. */

@@ -1,5 +1,5 @@
 /* Primitives with a nested graph, and the name tag. Bodies mix linear, nonlinear and constant parts.
- * Tests ops/checkpoint_name.c. */
+ * Tests ops/elementwise/checkpoint_name.c. */
 #include <math.h>
 
 #include "tests/property/property.h"

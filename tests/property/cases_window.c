@@ -1,5 +1,5 @@
 /* Convolutions, reductions over windows and cumulative operations, against loops over all pairs of elements.
- * Tests ops/cumulative.c, kernels/reference/conv.c, kernels/reference/cumulative.c, kernels/reference/pooling.c,
+ * Tests ops/reductions/cumulative.c, kernels/reference/conv.c, kernels/reference/cumulative.c, kernels/reference/pooling.c,
  * kernels/reference/windows.c. */
 #include <math.h>
 

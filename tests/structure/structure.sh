@@ -27,7 +27,7 @@ fail() {
 }
 
 sources() {
-    find src data layers log transforms train weights -name '*.[ch]' -o -name '*.inc' | sort
+    find src layers transforms -name '*.[ch]' -o -name '*.inc' | sort
 }
 
 # Lines "folder other", once each, for every include of a header of another folder. The folder of src/plan/ir.h is plan,
@@ -56,7 +56,7 @@ includes() {
             to = quoted[2]
             if (to == "tow/tow.h") next
             if (to ~ /^tow\//) to = (from, to) in owns ? from : first[to]
-            else if (to ~ /^(src|data|layers|log|transforms|train|weights)\//) to = folder(to)
+            else if (to ~ /^(src|layers|transforms)\//) to = folder(to)
             else next
             if (to != from) print from, to
         }' tests/structure/arrows.txt | sort -u
@@ -269,10 +269,10 @@ $stray"
         inlined=$(sources | xargs grep -l TOW__CALLERS_FRAME | grep '\.c$' | xargs awk '
             /^[A-Za-z].*\(/ { head = FILENAME ": " $0; kept = /^TOW__OWN_FRAME / }
             /TOW__CALLERS_FRAME/ && !kept { print head }')
-        [ -z "$inlined" ] || fail "functions that look at TOW__CALLERS_FRAME without TOW__OWN_FRAME in front (layers/tree.h):
+        [ -z "$inlined" ] || fail "functions that look at TOW__CALLERS_FRAME without TOW__OWN_FRAME in front (src/scope/tree.h):
 $inlined"
-        raw=$(sources | xargs grep -l __builtin_dwarf_cfa | grep -vx layers/tree.h)
-        [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (layers/tree.h):
+        raw=$(sources | xargs grep -l __builtin_dwarf_cfa | grep -vx src/scope/tree.h)
+        [ -z "$raw" ] || fail "frames that are not TOW__CALLERS_FRAME (src/scope/tree.h):
 $raw"
         ;;
     comments)

@@ -1,4 +1,4 @@
-/* layer_norm and rms_norm over the last axis, and their derivatives (src/ops/norm.c has the formulas).
+/* layer_norm and rms_norm over the last axis, and their derivatives (src/ops/norms/norm.c has the formulas).
  *
  * scratch:  | scale | bias |  x and ct row of every thread  |  parts: dscale, dbias of every block |
  *

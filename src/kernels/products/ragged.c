@@ -1,4 +1,4 @@
-/* Products of groups of rows (src/ops/ragged_dot.c) as matrix products, one for each group.
+/* Products of groups of rows (src/ops/products/ragged_dot.c) as matrix products, one for each group.
  *
  * Work is cut into blocks of rows of the result: of x in ragged_dot, of a group's matrix in ragged_dot_contract. The
  * engine cuts, so blocks and threads change no bits. Operands whose strides are not those of a plain matrix (gemm.h)

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "data/order.h"
+#include "src/data/order.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/data.h"

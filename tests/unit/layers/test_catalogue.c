@@ -1,7 +1,8 @@
 /* The layers: initial values, outputs, gradients and running statistics against Flax and PyTorch
  * (tests/oracle/flax_catalogue.py), and the same bits under remat, vmap and scan.
  * Tests batch_norm.c, conv.c, conv_local.c, conv_transpose.c, convolution.c, dense.c, dense_general.c, einsum.c,
- * group_norm.c, layer.c, mlp.c, norm.c, pool.c, prelu.c, space_to_depth.c, statistics.c, transforms/weight_norm.c. */
+ * group_norm.c, mlp.c, norm.c, pool.c, prelu.c, space_to_depth.c, statistics.c, transforms/weight_norm.c,
+ * scope/layer.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "log/events.h"
+#include "src/log/events.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/io_files.h"
 #include "tow/log.h"

@@ -1,7 +1,8 @@
 /* Public operations that the tests of primitives go past, because those take equations: that each is the primitive that
  * its name says, with its operands in order. Values are worked out by hand; random numbers come from threefry on the
  * host, which Flax's parameters are compared with.
- * Tests broadcast.c, dynamic_slice.c, index.c, move.c, reduce.c, select.c. */
+ * Tests shapes/broadcast.c, indexing/dynamic_slice.c, indexing/index.c, shapes/move.c, reductions/reduce.c,
+ * elementwise/select.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "layers/keys.h"
+#include "src/scope/keys.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/ops.h"
 #include "tow/program.h"

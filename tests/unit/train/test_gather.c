@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
+#include "src/train/gather.h"
 #include "tests/unit/support/golden_parameters.h"
-#include "train/gather.h"
 
 enum {
     CALLS = 20

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/train/update.h"
 #include "tests/unit/support/running_layer.h"
-#include "train/update.h"
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* What parameters are: kinds that layers say, in lists, patterns, weight decay, partitions, Muon, LoRA and
  * summaries.
- * Tests layers/param_kind.c. */
+ * Tests params/param_kind.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include "tests/unit/support/training.h"
 
 #include "src/run/program.h"
-#include "train/state.h"
+#include "src/train/state.h"
 
 enum {
     BATCH = 8,

@@ -1,4 +1,4 @@
-/* Tests aside.c, choice.c, while.c, layers/calls.c: cond, switch and while together with the other transforms, with what
+/* Tests aside.c, choice.c, while.c, scope/calls.c: cond, switch and while together with the other transforms, with what
  * is sown and captured, and with what reports on models. Everything that promises the same bits is compared bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Methods of layers, and what a remat hides.
- * Tests view.c, layers/views.c. */
+ * Tests view.c, scope/views.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 
 #include <float.h>
 
-#include "train/optimizer.h"
+#include "src/train/optimizer.h"
 
 enum {
     ROUNDS = 60

@@ -1,0 +1,126 @@
+/* Element types of layers: what they compute in and store parameters in, from their options, the defaults around them
+ * and their inputs. See tow_layer_dtype in tow/module.h, and layer.h. */
+#include "src/scope/layer.h"
+
+tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)
+{
+    if (a == b) return a;
+    return a == TOW_F64 || b == TOW_F64 ? TOW_F64 : TOW_F32;
+}
+
+bool tow__read_dtype(tow_scope *scope, const char *layer, const char *option, tow_layer_dtype given, tow_dtype *dtype)
+{
+    *dtype = given == TOW_AS_F32 ? TOW_F32 : (tow_dtype)given;
+    if (given == TOW_AS_F32 || (given > 0 && given < TOW_DTYPE_COUNT && tow_dtype_is_float(*dtype))) return true;
+    const char *name = given > 0 && given < TOW_DTYPE_COUNT ? tow_dtype_name(*dtype) : "no element type";
+    tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                   "%s: .%s = %d (%s); expected TOW_BF16, TOW_F16, TOW_F64 or TOW_AS_F32, or zero for the default",
+                   layer, option, given, name);
+    *dtype = TOW_F32;
+    return false;
+}
+
+bool tow__param_dtype(tow_scope *scope, const char *layer, tow_layer_dtype param_dtype, tow_dtype *dtype)
+{
+    tow_layer_dtype given = param_dtype ? param_dtype : scope->param_dtype;
+    *dtype = TOW_F32;
+    return given == 0 || tow__read_dtype(scope, layer, "param_dtype", given, dtype);
+}
+
+bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_layer_dtype dtype, size_t n, const tow_value *values,
+                        const tow_dtype *params, tow_dtype *compute)
+{
+    tow_layer_dtype given = dtype ? dtype : scope->dtype;
+    if (given) return tow__read_dtype(scope, layer, "dtype", given, compute);
+    bool found = params != NULL;
+    *compute = params ? *params : TOW_F32;
+    for (size_t i = 0; i < n; i++) {
+        tow_dtype type = tow_value_type(values[i]).dtype;
+        if (tow_is_null(values[i]) || !tow_dtype_is_float(type)) continue;
+        *compute = found ? tow_promote_types(*compute, type) : type;
+        found = true;
+    }
+    return true;
+}
+
+bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype, size_t n,
+                      const tow_value *in, tow__dtypes *types)
+{
+    return tow__param_dtype(scope, layer, param_dtype, &types->params) &&
+           tow__compute_dtype(scope, layer, dtype, n, in, &types->params, &types->compute);
+}
+
+tow_value tow__as(tow_value x, tow_dtype dtype)
+{
+    return tow_is_null(x) || tow_value_type(x).dtype == dtype ? x : tow_convert(x, dtype);
+}
+
+tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                     const tow__dtypes *types)
+{
+    return tow__as(tow_param_of(scope, name, tow_make_type(types->params, rank, dims), init), types->compute);
+}
+
+tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,
+                                  tow_layer_dtype param_dtype)
+{
+    tow_dtype checked;
+    if (!dtype && !param_dtype) return scope;
+    if ((dtype && !tow__read_dtype(scope, layer, "dtype", dtype, &checked)) ||
+        (param_dtype && !tow__read_dtype(scope, layer, "param_dtype", param_dtype, &checked)))
+        return NULL;
+    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    if (!here) return NULL;
+    *here = *scope;
+    if (dtype) here->dtype = dtype;
+    if (param_dtype) here->param_dtype = param_dtype;
+    return here;
+}
+
+void tow__promote_floats(size_t n, tow_value *values)
+{
+    tow_dtype dtype = TOW_F32;
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        tow_dtype type = tow_value_type(values[i]).dtype;
+        if (tow_is_null(values[i]) || !tow_dtype_is_float(type)) continue;
+        dtype = found ? tow_promote_types(dtype, type) : type;
+        found = true;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (tow_dtype_is_float(tow_value_type(values[i]).dtype)) values[i] = tow__as(values[i], dtype);
+}
+
+tow_value tow__add_promoted(tow_value x, tow_value y)
+{
+    tow_value both[2] = {x, y};
+    tow__promote_floats(2, both);
+    return tow_add(both[0], both[1]);
+}
+
+tow_value tow__mul_promoted(tow_value x, tow_value y)
+{
+    tow_value both[2] = {x, y};
+    tow__promote_floats(2, both);
+    return tow_mul(both[0], both[1]);
+}
+
+/* ---- for layers of programs -------------------------------------------------------------------------------------- */
+
+tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype)
+{
+    tow_dtype dtype;
+    tow__param_dtype(scope, "layer", param_dtype, &dtype);
+    return dtype;
+}
+
+tow_dtype tow_promote(tow_scope *scope, tow_layer_dtype dtype, size_t n, tow_value *values)
+{
+    tow_dtype compute;
+    if (!values) n = 0;
+    if (!tow__compute_dtype(scope, "layer", dtype, n, values, NULL, &compute) || tow__scope_failed(scope))
+        return compute;
+    for (size_t i = 0; i < n; i++)
+        if (tow_dtype_is_float(tow_value_type(values[i]).dtype)) values[i] = tow__as(values[i], compute);
+    return compute;
+}

@@ -1,0 +1,271 @@
+/* Checkpoints: parameters, variables, optimiser slots, averages and counters of a train state as one safetensors file.
+ *
+ * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
+ * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into the
+ * state's arrays: so a file that is refused changes nothing, and no second copy of anything is in memory. Should the
+ * second reading fail, because the disk fails or somebody writes to the file at that moment, the state is torn: it takes
+ * no step and cannot be saved until a load succeeds. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "src/base/locale.h"
+#include "src/io/tensors.h"
+#include "src/params/params.h"
+#include "src/train/average.h"
+#include "src/train/state.h"
+
+static const char format[] = "tow-train-state-1";
+static const char params_prefix[] = "params/";
+static const char variables_prefix[] = "state/"; /* then the collection */
+static const char average_prefix[] = "average/";
+static const char best_name_key[] = "metric", best_value_key[] = "metric_value"; /* of the best so far */
+
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
+
+static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return tow_tensors_set_metadata(tensors, key, text);
+}
+
+/* Updates that were left out: only where some were, so that other files stay as they are. */
+static tow_status save_skipped(const tow_train_state *state, tow_tensors *tensors)
+{
+    int64_t in_a_row;
+    const int64_t skipped = tow_optimizer_skipped(state->optimizer, &in_a_row);
+    tow_status status = TOW_OK;
+    if (skipped == 0 && in_a_row == 0) return TOW_OK;
+    TRY(set_number(tensors, "skipped", (uint64_t)skipped));
+    TRY(set_number(tensors, "skipped_in_a_row", (uint64_t)in_a_row));
+done:
+    return status;
+}
+
+/* Everything but what only a best checkpoint has. */
+static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
+{
+    tow_status status = TOW_OK;
+    TRY(tow_tensors_set_metadata(tensors, "format", format));
+    TRY(tow_tensors_set_metadata(tensors, "optimizer", state->optimizer_name));
+    TRY(tow_tensors_set_metadata(tensors, "description", state->description));
+    TRY(set_number(tensors, "step", (uint64_t)state->step));
+    TRY(set_number(tensors, "seed", state->seed));
+    TRY(set_number(tensors, "data_position", state->data_position));
+    TRY(tow__params_share(state->params, params_prefix, tensors));
+    TRY(tow__params_share(state->variables, variables_prefix, tensors));
+    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+        TRY(tow__params_share(tow_optimizer_slot(state->optimizer, i), tow_optimizer_slot_prefix(state->optimizer, i),
+                              tensors));
+    if (state->average) {
+        TRY(set_number(tensors, "average_updates", (uint64_t)tow__average_count(state->average)));
+        TRY(tow__params_share(tow__average_state(state->average), average_prefix, tensors));
+    }
+    TRY(save_skipped(state, tensors));
+done:
+    return status;
+}
+
+static tow_status set_best(tow_tensors *tensors, const char *name, double metric)
+{
+    char text[32];
+    tow_status status = TOW_OK;
+    if (!name) return TOW_OK;
+    const tow__locale locale = tow__locale_enter();
+    snprintf(text, sizeof text, "%.17g", metric);
+    tow__locale_leave(locale);
+    TRY(tow_tensors_set_metadata(tensors, best_name_key, name));
+    TRY(tow_tensors_set_metadata(tensors, best_value_key, text));
+done:
+    return status;
+}
+
+static tow_status save(const tow_train_state *state, const char *path, const char *name, double metric)
+{
+    tow_tensors *tensors = NULL;
+    tow_status status = tow_tensors_create(state->ctx, &tensors);
+    if (status != TOW_OK) return status;
+    TRY(fill(state, tensors));
+    TRY(set_best(tensors, name, metric));
+    TRY(tow_safetensors_write(path, tensors));
+done:
+    tow_tensors_free(tensors);
+    return status;
+}
+
+tow_status tow_train_save(const tow_train_state *state, const char *path)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    if (state->torn) return tow__train_torn(state, __func__);
+    return save(state, path, NULL, 0);
+}
+
+tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric)
+{
+    return save(state, path, name, metric);
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+/* What a file says, before it is believed. */
+typedef struct contents {
+    tow_tensors *tensors; /* whose data are in the file */
+    tow__loading loading;
+    uint64_t step, seed, data_position;
+    uint64_t skipped, skipped_in_a_row;
+    bool has_average;
+    uint64_t average_updates;
+} contents;
+
+static tow_status get_number(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                             const char *key, uint64_t *value)
+{
+    const char *text = tow_tensors_metadata(tensors, key);
+    char *end = NULL;
+    errno = 0;
+    if (text && text[0] >= '0' && text[0] <= '9') *value = strtoull(text, &end, 10);
+    if (end && *end == '\0' && errno == 0) return TOW_OK;
+    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key,
+                     text ? "'" : "", text ? text : "none", text ? "'" : "");
+}
+
+static tow_status expect_text(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                              const char *key, const char *expected, const char *advice)
+{
+    const char *text = tow_tensors_metadata(tensors, key);
+    if (text && strcmp(text, expected) == 0) return TOW_OK;
+    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s",
+                     path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
+}
+
+/* A number that older files do not have: then 0. */
+static tow_status get_optional(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                               const char *key, uint64_t *value)
+{
+    *value = 0;
+    return tow_tensors_metadata(tensors, key) ? get_number(state, path, tensors, key, value) : TOW_OK;
+}
+
+/* Averages that the file has are read if the state wants some. */
+static tow_status check_average(const tow_train_state *state, const char *path, contents *file)
+{
+    tow_status status = TOW_OK;
+    const char *text = tow_tensors_metadata(file->tensors, "average_updates");
+    if (!state->average || !text) return TOW_OK;
+    TRY(get_number(state, path, file->tensors, "average_updates", &file->average_updates));
+    TRY(tow__loading_add(&file->loading, tow__average_state(state->average), average_prefix, path));
+    file->has_average = true;
+done:
+    return status;
+}
+
+static bool is_unwanted_average(const tow_train_state *state, const char *name)
+{
+    return !state->average && strncmp(name, average_prefix, sizeof average_prefix - 1) == 0;
+}
+
+/* No tensor is left over. Names with the prefix of parameters, variables or slots were looked at before. */
+static tow_status check_names(const tow_train_state *state, const char *path, const contents *file)
+{
+    for (size_t i = 0; i < file->tensors->count; i++)
+        if (!file->loading.wanted[i] && !is_unwanted_average(state, file->tensors->items[i].name))
+            return tow__fail(state->ctx, TOW_BAD_FORMAT,
+                             "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor an average "
+                             "(%s...) nor a "
+                             "slot of the optimizer %s",
+                             path, file->tensors->items[i].name, params_prefix, variables_prefix, average_prefix,
+                             state->optimizer_name);
+    return TOW_OK;
+}
+
+static tow_status check_contents(const tow_train_state *state, const char *path, contents *file)
+{
+    tow_status status = TOW_OK;
+    TRY(tow__safetensors_open(state->ctx, path, &file->tensors));
+    const tow_tensors *tensors = file->tensors;
+    TRY(expect_text(state, path, tensors, "format", format, "is this a checkpoint of a training run?"));
+    TRY(expect_text(state, path, tensors, "optimizer", state->optimizer_name, "train with the same optimizer"));
+    TRY(expect_text(state, path, tensors, "description", state->description, "resume with the same data and options"));
+    TRY(get_number(state, path, tensors, "step", &file->step));
+    TRY(get_number(state, path, tensors, "seed", &file->seed));
+    TRY(get_number(state, path, tensors, "data_position", &file->data_position));
+    TRY(get_optional(state, path, tensors, "skipped", &file->skipped));
+    TRY(get_optional(state, path, tensors, "skipped_in_a_row", &file->skipped_in_a_row));
+    if (file->step >= INT64_MAX) /* the next step counts one more */
+        TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
+                      file->step));
+    TRY(tow__loading_create(state->ctx, tensors, &file->loading));
+    TRY(tow__loading_add(&file->loading, state->params, params_prefix, path));
+    TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
+    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+        TRY(tow__loading_add(&file->loading, tow_optimizer_slot(state->optimizer, i),
+                             tow_optimizer_slot_prefix(state->optimizer, i), path));
+    TRY(check_average(state, path, file));
+    TRY(check_names(state, path, file));
+    TRY(tow__loading_check(&file->loading));
+done:
+    return status;
+}
+
+tow_status tow__train_read_best(const tow_train_state *state, const char *path, const char *name, double *metric,
+                                int64_t *step)
+{
+    tow_tensors *tensors = NULL;
+    uint64_t of_file = 0;
+    tow_status status = TOW_OK;
+    *metric = NAN;
+    if (access(path, F_OK) != 0) return TOW_OK;
+    TRY(tow__safetensors_open(state->ctx, path, &tensors));
+    const char *found = tow_tensors_metadata(tensors, best_name_key),
+               *text = tow_tensors_metadata(tensors, best_value_key);
+    if (!found || !text || strcmp(found, name) != 0) goto done;
+    TRY(get_number(state, path, tensors, "step", &of_file));
+    if (of_file > (uint64_t)state->step) goto done; /* of another run, which went further */
+    const tow__locale locale = tow__locale_enter();
+    *metric = strtod(text, NULL);
+    tow__locale_leave(locale);
+    *step = (int64_t)of_file;
+done:
+    tow_tensors_free(tensors);
+    return status;
+}
+
+tow_status tow__train_torn(const tow_train_state *state, const char *function)
+{
+    return tow__fail(
+        state->ctx, TOW_INVALID_ARGUMENT,
+        "%s: tow_train_load failed while it read data that it had checked, so the state is a mixture; load "
+        "a checkpoint first",
+        function);
+}
+
+tow_status tow_train_load(tow_train_state *state, const char *path)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    contents file = {0};
+    tow_status status = TOW_OK;
+    TRY(check_contents(state, path, &file));
+    state->torn = true;
+    TRY(tow__loading_run(&file.loading));
+    state->torn = false;
+    state->step = (int64_t)file.step;
+    state->seed = file.seed;
+    state->data_position = file.data_position;
+    tow__optimizer_forget_reports(state->optimizer);
+    tow_optimizer_forget_gradients(state->optimizer);
+    state->optimizer->skipped = (int64_t)(file.skipped & INT64_MAX);
+    state->optimizer->skipped_in_a_row = (int64_t)(file.skipped_in_a_row & INT64_MAX);
+    state->gradient_norm = 0;
+    if (file.has_average)
+        tow__average_loaded(state->average, (int64_t)(file.average_updates & INT64_MAX));
+    else if (state->average)
+        tow__average_restart(state->average); /* the file is of a run without: averages begin here */
+done:
+    tow__loading_free(&file.loading);
+    tow_tensors_free(file.tensors);
+    return status;
+}

@@ -1,0 +1,270 @@
+/* A training loop with callbacks: steps, evaluations, metrics, early stopping, checkpoints. It does nothing that a loop of
+ * one's own could not do with public functions. */
+#include <inttypes.h>
+#include <math.h>
+#include <time.h>
+
+#include "src/train/loop_metrics.h"
+#include "tow/metrics.h"
+
+/* One run of a loop. */
+typedef struct run {
+    tow_train_state *state;
+    const tow_train_loop *loop;
+    tow_train_progress progress;
+    tow_early_stopping *verdict; /* which evaluation is the best so far, and when to stop */
+    tow__loop_metrics metrics;
+    tow_array **inputs;
+    double start;
+    int64_t evaluated, saved; /* updates that there were at the last one */
+} run;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Rows of the first input: what a batch counts as. */
+static int64_t rows_of(const run *r)
+{
+    const tow_type type = r->state->n_inputs > 0 ? tow_array_type(r->inputs[0]) : tow_make_type(TOW_F32, 0, NULL);
+    return type.rank > 0 ? type.dims[0] : 1;
+}
+
+/* What the loss of a batch counts as: its weight, the sum over micro-batches, or its rows. */
+static double weight_of(const run *r)
+{
+    tow_statistics weights = {0};
+    if (!r->state->options.weighted) return (double)rows_of(r);
+    tow_statistics_add_array(&weights, tow_train_aux(r->state, 0));
+    return weights.mean * (double)weights.count;
+}
+
+static void forget_inputs(run *r) { memset(r->inputs, 0, r->state->n_inputs * sizeof(tow_array *)); }
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+static tow_status load_batch(run *r, tow_loader *loader, bool *end)
+{
+    tow_array *const *batch;
+    const tow_status status = tow_loader_next(loader, &batch);
+    if (status != TOW_OK) return status;
+    *end = !batch;
+    if (batch) memcpy(r->inputs, batch, r->state->n_inputs * sizeof *batch);
+    return TOW_OK;
+}
+
+static tow_status next_batch(run *r, bool *end)
+{
+    const tow_train_loop *l = r->loop;
+    forget_inputs(r);
+    return l->loader ? load_batch(r, l->loader, end) : l->batch(l->user, r->state, r->inputs, end);
+}
+
+/* Batch `index` of an evaluation: one epoch of a loader. */
+static tow_status evaluation_batch(run *r, int64_t index, bool *end)
+{
+    const tow_train_loop *l = r->loop;
+    tow_status status = TOW_OK;
+    forget_inputs(r);
+    if (!l->evaluation_loader) return l->evaluation_batch(l->user, r->state, index, r->inputs, end);
+    *end = index == tow_loader_batches(l->evaluation_loader);
+    if (index == 0) TRY(tow_loader_seek(l->evaluation_loader, 0));
+    if (!*end) TRY(load_batch(r, l->evaluation_loader, end));
+done:
+    return status;
+}
+
+static bool evaluates(const tow_train_loop *l) { return l->evaluation_batch || l->evaluation_loader; }
+
+/* ---- steps and evaluations ----------------------------------------------------------------------------------------- */
+
+static tow_status take_step(run *r, bool *end)
+{
+    const tow_train_loop *l = r->loop;
+    tow_status status = TOW_OK;
+    TRY(next_batch(r, end));
+    if (*end) return TOW_OK;
+    TRY(tow_train_step(r->state, r->inputs, &r->progress.loss));
+    if (l->loader) tow_train_set_data_position(r->state, tow_loader_position(l->loader));
+    r->progress.calls++;
+    r->progress.examples += rows_of(r);
+    r->progress.seconds = now() - r->start;
+    if (l->on_step) TRY(l->on_step(l->user, &r->progress));
+done:
+    return status;
+}
+
+static tow_status run_evaluation(run *r, tow_weighted_mean *mean)
+{
+    const tow_train_loop *l = r->loop;
+    tow_status status = TOW_OK;
+    tow__loop_metrics_begin(l, &r->metrics);
+    for (int64_t i = 0;; i++) {
+        bool end = false;
+        double loss;
+        TRY(evaluation_batch(r, i, &end));
+        if (end) break;
+        TRY((l->evaluate_average ? tow_train_evaluate_average : tow_train_evaluate)(r->state, r->inputs, &loss));
+        tow_weighted_mean_add(mean, loss, weight_of(r));
+        TRY(tow__loop_metrics_add(l, &r->metrics, r->state, r->inputs));
+        if (l->on_evaluation_batch) TRY(l->on_evaluation_batch(l->user, &r->progress, r->inputs));
+    }
+done:
+    return status;
+}
+
+static const char *watched(const tow_train_loop *l) { return l->watch ? l->watch : "loss"; }
+
+/* on_evaluation sees the verdict of this evaluation; if it writes another metric, that is judged instead. */
+static tow_status judge(run *r)
+{
+    const tow_train_loop *l = r->loop;
+    tow_train_progress *p = &r->progress;
+    tow_status status = TOW_OK;
+    bool stop = false;
+    p->metric = tow_train_metric(p, watched(l));
+    p->improved = tow__early_stopping_improves(r->verdict, p->metric);
+    if (l->on_evaluation) TRY(l->on_evaluation(l->user, p));
+    TRY(tow_early_stopping_update(r->verdict, p->metric, &p->improved, &stop));
+    p->stop = p->stop || stop;
+    if (p->improved && l->best_path) TRY(tow__train_save_best(r->state, l->best_path, watched(l), p->metric));
+done:
+    return status;
+}
+
+static tow_status evaluate(run *r)
+{
+    tow_weighted_mean mean = {0};
+    tow_status status = TOW_OK;
+    TRY(run_evaluation(r, &mean));
+    r->evaluated = r->state->step;
+    r->progress.evaluation = tow_weighted_mean_value(&mean);
+    tow__loop_metrics_values(r->loop, &r->metrics, r->progress.evaluation, r->progress.metrics);
+    r->progress.seconds = now() - r->start;
+    TRY(judge(r));
+done:
+    return status;
+}
+
+static bool is_due(int64_t every, int64_t step, int64_t last) { return every > 0 && step != last && step % every == 0; }
+
+static tow_status save(run *r)
+{
+    r->saved = r->state->step;
+    return tow_train_save(r->state, r->loop->path);
+}
+
+static tow_status go_on(run *r)
+{
+    const tow_train_loop *l = r->loop;
+    const tow_train_state *s = r->state;
+    tow_status status = TOW_OK;
+    for (bool end = false; !r->progress.stop && (l->steps == 0 || s->step < l->steps);) {
+        TRY(take_step(r, &end));
+        if (end) break;
+        if (evaluates(l) && is_due(l->evaluate_every, s->step, r->evaluated)) TRY(evaluate(r));
+        if (l->path && is_due(l->save_every, s->step, r->saved)) TRY(save(r));
+    }
+    if (evaluates(l) && r->evaluated != s->step) TRY(evaluate(r));
+    if (l->early_stopping && l->early_stopping->restore_best && !isnan(tow_early_stopping_best(r->verdict, NULL))) {
+        TRY(tow_early_stopping_restore(r->verdict));
+        r->saved = -1;
+    }
+    if (l->path && r->saved != s->step) TRY(save(r));
+done:
+    return status;
+}
+
+/* ---- beginning ----------------------------------------------------------------------------------------------------- */
+
+static const char *what_is_wrong(const tow_train_state *s, const tow_train_loop *l)
+{
+    const bool judges = l->early_stopping || l->best_path || l->watch || l->n_metrics > 0;
+    if (!l->batch == !l->loader) return "expected .batch or .loader, found both or none of them";
+    if (l->evaluation_batch && l->evaluation_loader)
+        return "expected .evaluation_batch or .evaluation_loader, found both";
+    if (l->loader && l->loader == l->evaluation_loader)
+        return "expected two loaders, found the same one as .loader and .evaluation_loader";
+    if (l->steps < 0 || l->evaluate_every < 0 || l->save_every < 0)
+        return "expected .steps, .evaluate_every and .save_every of 0 or more, found a negative number";
+    if ((l->evaluate_every > 0 || l->on_evaluation || judges) && !evaluates(l))
+        return "expected .evaluation_batch or .evaluation_loader with .evaluate_every, .on_evaluation, .metrics, "
+               ".watch, "
+               ".best_path and .early_stopping, found neither";
+    if (evaluates(l) && !s->options.evaluation)
+        return "expected a state that evaluates; make it with .evaluation = true";
+    if (l->save_every > 0 && !l->path) return "expected .path with .save_every, found NULL";
+    return NULL;
+}
+
+static tow_status check_loader(const tow_train_state *s, const tow_loader *loader, const char *name)
+{
+    const size_t n = loader ? tow_loader_arrays(loader) : s->n_inputs;
+    if (n == s->n_inputs) return TOW_OK;
+    return tow__fail(
+        s->ctx, TOW_INVALID_ARGUMENT,
+        "tow_train_run: expected .%s to give batches of %zu arrays, the inputs of the model and of the loss, "
+        "found %zu",
+        name, s->n_inputs, n);
+}
+
+static tow_status check(const tow_train_state *s, const tow_train_loop *l)
+{
+    tow_status status = TOW_OK;
+    const char *wrong = what_is_wrong(s, l);
+    if (wrong) return tow__fail(s->ctx, TOW_INVALID_ARGUMENT, "tow_train_run: %s", wrong);
+    TRY(check_loader(s, l->loader, "loader"));
+    TRY(check_loader(s, l->evaluation_loader, "evaluation_loader"));
+    TRY(tow__loop_metrics_check(s, l));
+done:
+    return status;
+}
+
+/* A run that goes on knows the best of the runs before it, from the file that they wrote. */
+static tow_status make_verdict(run *r)
+{
+    const tow_train_loop *l = r->loop;
+    tow_early_stopping_options options = {.patience = INT64_MAX};
+    double best;
+    int64_t step;
+    tow_status status = TOW_OK;
+    if (l->early_stopping) options = *l->early_stopping;
+    options.larger_is_better = options.larger_is_better || l->larger_is_better;
+    TRY(tow_early_stopping_create(r->state, &options, &r->verdict));
+    if (!l->best_path || r->state->step == 0 || options.restore_best) return TOW_OK;
+    TRY(tow__train_read_best(r->state, l->best_path, watched(l), &best, &step));
+    if (!isnan(best)) tow__early_stopping_resume(r->verdict, best, step);
+done:
+    return status;
+}
+
+static tow_status begin(run *r)
+{
+    const tow_train_loop *l = r->loop;
+    tow_status status = TOW_OK;
+    r->inputs = tow__alloc(r->state->ctx, r->state->n_inputs + 1, sizeof *r->inputs);
+    if (!r->inputs) return TOW_OUT_OF_MEMORY;
+    for (int i = 0; i < TOW_MAX_METRICS; i++) r->progress.metrics[i] = NAN;
+    if (l->loader) TRY(tow_loader_seek(l->loader, tow_train_data_position(r->state)));
+    TRY(make_verdict(r));
+done:
+    return status;
+}
+
+tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow_train_progress *last)
+{
+    if (!state || !loop) return tow__missing(state ? state->ctx : NULL, __func__, "a train state and a loop");
+    run r = {.state = state, .loop = loop, .start = now(), .evaluated = -1, .saved = -1};
+    r.progress = (tow_train_progress){.state = state, .loop = loop, .loss = NAN, .evaluation = NAN, .metric = NAN};
+    tow_status status = check(state, loop);
+    if (status != TOW_OK) return status;
+    status = begin(&r);
+    if (status == TOW_OK) status = go_on(&r);
+    tow_early_stopping_free(r.verdict);
+    if (r.inputs) tow__free(state->ctx, r.inputs, state->n_inputs + 1, sizeof *r.inputs);
+    if (last) *last = r.progress;
+    return status;
+}

@@ -1,0 +1,249 @@
+/* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimiser's slots
+ * belong to the state, so all programs work on the same ones. */
+#include "src/params/params.h"
+#include "src/train/step_graph.h"
+#include "tow/program.h"
+
+/* ---- types ------------------------------------------------------------------------------------------------------- */
+
+/* The type of one of n parts of a batch along axis 0. */
+static tow_status micro_type(const tow_train_state *s, size_t i, tow_type type, tow_type *micro)
+{
+    const size_t n = s->micro_batches;
+    *micro = type;
+    if (n == 1 || type.rank == 0 || (s->options.whole_inputs && s->options.whole_inputs[i])) return TOW_OK;
+    if (type.dims[0] % (int64_t)n != 0)
+        return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                         "train: input %zu: expected an axis 0 that .micro_batches = %zu divides, found %s; use other "
+                         "sizes, or name the input in .whole_inputs",
+                         i, n, tow__type_name(type).text);
+    micro->dims[0] /= (int64_t)n;
+    return TOW_OK;
+}
+
+/* ---- tracing ----------------------------------------------------------------------------------------------------- */
+
+static tow_status check_weight(const tow_train_state *s, const tow__train_program *p)
+{
+    const tow_type weight = s->options.weighted ? tow_graph_output_type(p->loss_graph, 1) : tow_make_type(0, 0, NULL);
+    if (weight.rank == 0 && weight.dtype != TOW_BOOL) return TOW_OK;
+    return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                     "train: aux value 0: expected a scalar, the weight of the loss (.weighted), found %s",
+                     tow__type_name(weight).text);
+}
+
+static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bool evaluation, tow_graph **graph)
+{
+    const tow_train_options *o = &s->options;
+    tow_model_options model_options = o->model ? *o->model : (tow_model_options){0};
+    static const char *const every_collection[] = {TOW_EVERY_COLLECTION, NULL};
+    tow_params *updates = NULL;
+    model_options.state = s->variables;
+    if (evaluation) {
+        model_options.deterministic = true;
+    } else {
+        model_options.mutable_collections = every_collection;
+        model_options.updates = &updates;
+    }
+    tow_status status = tow_loss(s->model, s->params, o->n_inputs, p->micro_types, o->n_extra,
+                                 p->micro_types + o->n_inputs, o->loss, o->loss_user, s->n_aux, &model_options, graph);
+    tow_params_free(updates); /* the variables, in their order */
+    return status;
+}
+
+static tow_status compile_step(tow_train_state *s, const tow_graph *step, tow_program **program)
+{
+    tow_donation *donations = tow__alloc(s->ctx, s->n_kept, sizeof *donations);
+    if (!donations) return TOW_OUT_OF_MEMORY;
+    static const char *const splitting[] = {"fission-loops", NULL};
+    for (size_t i = 0; i < s->n_kept; i++) donations[i] = (tow_donation){i, i};
+    const tow_compile_options options = {.flush_subnormals = true,
+                                         .keep_within = s->options.keep_within,
+                                         .shared_arena = s->shared_arena,
+                                         .donations = donations,
+                                         .n_donations = s->n_kept,
+                                         .without = s->options.early_update ? splitting : NULL};
+    tow_status status = tow_compile(s->ctx, step, &options, program);
+    tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
+    return status;
+}
+
+static tow_status make_step(tow_train_state *s, const tow_type *types, tow__train_program *p)
+{
+    tow_graph *step = NULL;
+    tow_status status = TOW_OK;
+    size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
+    if (!wrt) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
+    TRY(trace_loss(s, p, false, &p->loss_graph));
+    TRY(tow_value_and_grad(p->loss_graph, s->n_params, wrt, s->n_variables + s->n_aux > 0, &p->gradient_graph));
+    TRY(check_weight(s, p));
+    TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
+    TRY(compile_step(s, step, &p->program));
+done:
+    tow_graph_release(step);
+    tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
+    return status;
+}
+
+static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
+{
+    tow_status status = TOW_OK;
+    TRY(trace_loss(s, p, true, &p->loss_graph));
+    TRY(check_weight(s, p));
+    TRY(tow_compile(s->ctx, p->loss_graph,
+                    &(tow_compile_options){.flush_subnormals = true, .shared_arena = s->shared_arena}, &p->program));
+done:
+    return status;
+}
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
+
+/* The type of an output of one micro-batch, for all of them. */
+static tow_type stacked(tow_type type, size_t n)
+{
+    int64_t dims[TOW_MAX_RANK + 1] = {(int64_t)n};
+    for (int i = 0; i < type.rank; i++) dims[1 + i] = type.dims[i];
+    return tow_make_type(type.dtype, type.rank + 1, dims);
+}
+
+/* The array of output `output` of the loss graph, of all micro-batches. */
+static tow_status make_output(tow_train_state *s, const tow__train_program *p, size_t output, tow_array **array)
+{
+    const tow_type type = tow_graph_output_type(p->loss_graph, output);
+    if (s->micro_batches == 1) return tow_array_create(s->ctx, type, array);
+    if (type.rank == TOW_MAX_RANK)
+        return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                         "train: aux value %zu: expected a rank below %d, with which all micro-batches make one array, "
+                         "found %s",
+                         output - 1, TOW_MAX_RANK, tow__type_name(type).text);
+    return tow_array_create(s->ctx, stacked(type, s->micro_batches), array);
+}
+
+/* Evaluations write the rows of one micro-batch after the other. */
+static tow_status make_rows(tow_train_state *s, tow__train_program *p)
+{
+    const size_t n = s->micro_batches;
+    tow_status status = TOW_OK;
+    p->rows = tow__alloc(s->ctx, n * s->n_aux + 1, sizeof *p->rows);
+    if (!p->rows) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_aux; i++)
+        for (size_t j = 0; j < n; j++) TRY(tow_array_row(p->aux[i], (int64_t)j, &p->rows[j * s->n_aux + i]));
+done:
+    return status;
+}
+
+/* The arrays that the program writes besides what is kept. */
+static tow_status make_outputs(tow_train_state *s, tow__train_program *p, bool evaluation)
+{
+    tow_status status = TOW_OK;
+    if (evaluation)
+        TRY(tow_array_create(s->ctx, tow_graph_output_type(p->loss_graph, 0), &p->loss));
+    else
+        TRY(make_output(s, p, 0, &p->loss));
+    for (size_t i = 0; i < s->n_aux; i++) TRY(make_output(s, p, 1 + i, &p->aux[i]));
+    if (evaluation && s->micro_batches > 1) TRY(make_rows(s, p));
+done:
+    return status;
+}
+
+/* Lists, and views for micro-batches. */
+static tow_status make_lists(tow_train_state *s, tow__train_program *p, const tow_type *types)
+{
+    tow_status status = TOW_OK;
+    p->micro_types = tow__alloc(s->ctx, s->n_inputs + 1, sizeof *p->micro_types);
+    p->aux = tow__alloc(s->ctx, s->n_aux + 1, sizeof *p->aux);
+    if (!p->micro_types || !p->aux) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_inputs; i++) TRY(micro_type(s, i, types[i], &p->micro_types[i]));
+    if (s->micro_batches == 1) return TOW_OK;
+    p->views = tow__alloc(s->ctx, s->n_inputs + 1, sizeof *p->views);
+    if (!p->views) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_inputs; i++) TRY(tow__array_borrow(s->ctx, p->micro_types[i], &p->views[i]));
+done:
+    return status;
+}
+
+/* ---- the caches -------------------------------------------------------------------------------------------------- */
+
+static void free_list(tow_context *ctx, tow_array **list, size_t n)
+{
+    for (size_t i = 0; list && i < n; i++) tow_array_release(list[i]);
+    if (list) tow__free(ctx, list, n + 1, sizeof *list);
+}
+
+static void free_program(void *user, void *data)
+{
+    tow_train_state *s = user;
+    tow__train_program *p = data;
+    if (s->last == p) s->last = NULL;
+    tow_graph_release(p->loss_graph);
+    tow_graph_release(p->gradient_graph);
+    tow_array_release(p->loss);
+    free_list(s->ctx, p->rows, s->micro_batches * s->n_aux);
+    free_list(s->ctx, p->aux, s->n_aux);
+    free_list(s->ctx, p->views, s->n_inputs);
+    if (p->micro_types) tow__free(s->ctx, p->micro_types, s->n_inputs + 1, sizeof *p->micro_types);
+    tow__free(s->ctx, p, 1, sizeof *p);
+}
+
+static tow_status make_program(tow_train_state *s, const tow_type *types, bool evaluation, tow_program **program,
+                               void **data)
+{
+    tow__train_program *p = tow__alloc(s->ctx, 1, sizeof *p);
+    if (!p) return TOW_OUT_OF_MEMORY;
+    tow_status status = make_lists(s, p, types);
+    if (status == TOW_OK) status = evaluation ? make_evaluation(s, p) : make_step(s, types, p);
+    if (status == TOW_OK) status = make_outputs(s, p, evaluation);
+    if (status == TOW_OK) {
+        *program = p->program;
+        *data = p;
+    } else {
+        tow_program_free(p->program);
+        free_program(s, p);
+    }
+    return status;
+}
+
+static tow_status make_for_steps(void *user, const tow_type *types, tow_program **program, void **data)
+{
+    return make_program(user, types, false, program, data);
+}
+
+static tow_status make_for_evaluation(void *user, const tow_type *types, tow_program **program, void **data)
+{
+    return make_program(user, types, true, program, data);
+}
+
+tow_status tow__train_programs_create(tow_train_state *s, bool evaluation)
+{
+    const tow_program_cache_options options = {.n_types = s->n_inputs,
+                                               .limit = s->options.other_shapes + 1,
+                                               .make = evaluation ? make_for_evaluation : make_for_steps,
+                                               .free_data = free_program,
+                                               .user = s};
+    return tow_program_cache_create(s->ctx, &options, evaluation ? &s->evaluations : &s->steps);
+}
+
+/* Types that differ in sizes alone from those that the state was made with, if they may. */
+static tow_status check_types(const tow_train_state *s, const tow_type *types)
+{
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        const tow_type found = types[i], known = s->types[i];
+        const bool alike = found.dtype == known.dtype && found.rank == known.rank;
+        if (tow_type_equal(found, known) || (s->options.other_shapes > 0 && alike)) continue;
+        return tow__fail(s->ctx, TOW_TYPE_MISMATCH,
+                         "train: input %zu: expected %s, found %s; pass an array of the expected type%s", i,
+                         tow__type_name(known).text, tow__type_name(found).text, alike ? ", or set .other_shapes" : "");
+    }
+    return TOW_OK;
+}
+
+tow_status tow__train_program_for(tow_train_state *s, const tow_type *types, bool evaluation,
+                                  const tow__train_program **program)
+{
+    tow_cached_program entry;
+    tow_status status = check_types(s, types);
+    if (status == TOW_OK) status = tow_program_cache_get(evaluation ? s->evaluations : s->steps, types, &entry);
+    if (status == TOW_OK) *program = entry.data;
+    return status;
+}

@@ -1,0 +1,425 @@
+/* The train state: made of options, and asked. All its arrays are made with it, so that a step allocates nothing. */
+#include "src/train/state.h"
+
+#include <math.h>
+
+#include "src/base/arithmetic.h"
+#include "src/base/counts.h"
+#include "src/io/json.h"
+#include "src/params/params.h"
+#include "src/scope/tree.h"
+#include "src/train/average.h"
+#include "src/train/step_graph.h"
+#include "src/train/transforms.h"
+#include "tow/program.h"
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static size_t count_streams(const tow_model_options *model)
+{
+    size_t n = 0;
+    while (model && model->streams && model->streams[n]) n++;
+    return n;
+}
+
+static tow_status make_optimizer(tow_train_state *state, const tow_train_options *options)
+{
+    tow_context *ctx = state->ctx;
+    const tow_gradient_transform *transform = options->transform;
+    tow_status status = TOW_OK;
+    if (transform) {
+        const tow_optimizer none = {0};
+        if (memcmp(&none, &options->optimizer, sizeof none) != 0)
+            return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                             "tow_train_create: expected either .optimizer or .transform, found both; leave one zero");
+        state->optimizer_name = transform->cls && transform->cls->name ? transform->cls->name : "";
+    } else {
+        tow_optimizer resolved;
+        TRY(tow__optimizer_resolve(ctx, &options->optimizer, &resolved));
+        tow__optimizer_chain(&resolved, &state->transforms);
+        state->optimizer_name = tow__optimizer_name(&resolved);
+        transform = TOW_TRANSFORM(&state->transforms.chain);
+    }
+    TRY(tow__optimizer_create(ctx, transform, state->params,
+                              &(tow_optimizer_options){.skip_not_finite = options->skip_not_finite}, false,
+                              &state->optimizer));
+done:
+    return status;
+}
+
+/* Lists what a step changes in place, in the order of step_graph.h. */
+static void list_kept(tow_train_state *s)
+{
+    const tow_optimizer_state *o = s->optimizer;
+    tow_array **at = s->inputs, *const *averages = NULL;
+    const size_t n_averages = s->average ? tow__average_arrays(s->average, &averages) : 0;
+    for (size_t i = 0; i < s->n_params; i++) *at++ = tow_params_array(s->params, i);
+    for (size_t i = 0; i < o->slot_names.count; i++) *at++ = o->slots[i].array;
+    for (size_t i = 0; i < s->n_variables; i++) *at++ = tow_params_array(s->variables, i);
+    for (size_t i = 0; i < n_averages; i++) *at++ = averages[i];
+    for (size_t i = 0; i < o->report_names.count; i++) *at++ = o->report_arrays[i];
+}
+
+/* The arrays of a step that are the same for all shapes of the batch: what is kept, keys, numbers, norms. */
+static tow_status make_step_arrays(tow_train_state *s)
+{
+    const tow__step_layout l = tow__step_layout_of(s);
+    const int64_t n = (int64_t)s->micro_batches, key_dims[2] = {n, 2};
+    const int many = n > 1;
+    tow_status status = TOW_OK;
+    s->step_inputs = l.n_inputs;
+    s->step_outputs = l.n_outputs;
+    s->inputs = tow__alloc(s->ctx, l.n_inputs, sizeof *s->inputs);
+    s->outputs = tow__alloc(s->ctx, l.n_outputs, sizeof *s->outputs);
+    if (!s->inputs || !s->outputs) return TOW_OUT_OF_MEMORY;
+    list_kept(s);
+    for (size_t i = 0; i < s->n_streams; i++)
+        TRY(tow_array_create(s->ctx, tow_make_type(TOW_U32, 1 + many, key_dims + !many), &s->inputs[l.keys + i]));
+    for (uint32_t i = 0; i < s->optimizer->number_names.count; i++)
+        s->inputs[l.numbers + i] = s->optimizer->number_arrays[i];
+    if (l.weight) TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, 0, NULL), &s->inputs[l.weight]));
+    if (l.skips) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, 0, NULL), &s->inputs[l.skips]));
+    if (l.norm) TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, many, &n), &s->outputs[l.norm]));
+    if (l.finite) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, many, &n), &s->outputs[l.finite]));
+    if (l.all_finite) TRY(tow_array_create(s->ctx, tow_make_type(TOW_BOOL, 0, NULL), &s->outputs[l.all_finite]));
+done:
+    return status;
+}
+
+/* The lists of graphs of one micro-batch, with keys of their own. */
+static tow_status make_micro_lists(tow_train_state *s)
+{
+    const size_t first = tow__train_first_input(s), first_key = first + s->n_inputs;
+    tow_status status = TOW_OK;
+    s->micro_inputs = tow__alloc(s->ctx, first_key + s->n_streams + 1, sizeof *s->micro_inputs);
+    s->micro_outputs = tow__alloc(s->ctx, s->n_aux + 1, sizeof *s->micro_outputs);
+    if (!s->micro_inputs || !s->micro_outputs) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_streams; i++)
+        TRY(tow_array_create(s->ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &s->micro_inputs[first_key + i]));
+done:
+    return status;
+}
+
+static tow_status check_counts(tow_context *ctx, const tow_train_options *o)
+{
+    static const char function[] = "tow_train_create";
+    tow_status status = TOW_OK;
+    TRY(tow__check_count(ctx, function, ".n_inputs", o->n_inputs));
+    TRY(tow__check_count(ctx, function, ".n_extra", o->n_extra));
+    TRY(tow__check_count(ctx, function, ".n_aux", o->n_aux));
+    TRY(tow__check_count(ctx, function, ".micro_batches", o->micro_batches));
+    TRY(tow__check_count(ctx, function, ".other_shapes", o->other_shapes));
+done:
+    return status;
+}
+
+static tow_status check_options(tow_context *ctx, const tow_module *model, const tow_train_options *options)
+{
+    if (!model || !options || !options->loss)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected a model and options with a loss function, found NULL");
+    if ((options->n_inputs > 0 && !options->input_types) || (options->n_extra > 0 && !options->extra_types))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
+                         options->n_inputs, options->n_extra);
+    if (options->description && !tow__is_utf8(options->description))
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
+            "in UTF-8");
+    if (options->weighted && options->n_aux == 0)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected .n_aux of 1 or more with .weighted, found 0; the loss function writes "
+            "the weight to aux value 0");
+    const tow_model_options *m = options->model;
+    if (m && (m->state || m->mutable_collections || m->updates || m->capture))
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected .model without .state, .mutable_collections, .updates and .capture; the train "
+            "state makes the variables itself and every step may change them");
+    return check_counts(ctx, options);
+}
+
+static tow_status copy_options(tow_train_state *s, const tow_module *model, const tow_train_options *options)
+{
+    const char *description = options->description ? options->description : "";
+    s->model = model;
+    s->options = *options;
+    s->description_size = strlen(description) + 1;
+    s->description = tow__alloc(s->ctx, s->description_size, 1);
+    if (!s->description) return TOW_OUT_OF_MEMORY;
+    memcpy(s->description, description, s->description_size);
+    s->seed = options->seed;
+    s->n_inputs = options->n_inputs + options->n_extra;
+    s->n_aux = options->n_aux;
+    s->micro_batches = options->micro_batches > 0 ? options->micro_batches : 1;
+    s->n_streams = count_streams(options->model);
+    return TOW_OK;
+}
+
+/* The parameters are drawn for the whole batch: their number and types do not depend on it. */
+static tow_status make_params(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    tow_status status = tow_init_with_options(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
+                                              &s->params, &s->variables);
+    if (status != TOW_OK) return status;
+    s->n_params = tow_params_count(s->params);
+    s->n_variables = tow_params_count(s->variables);
+    /* an empty list of arguments would mean the first one, which is an input here */
+    if (s->n_params == 0)
+        return tow__fail(
+            s->ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
+    return TOW_OK;
+}
+
+/* What a step changes besides parameters and variables. */
+static tow_status make_kept(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    tow_array *const *averages;
+    tow_status status = TOW_OK;
+    TRY(make_optimizer(s, o));
+    if (o->average.decay != 0) TRY(tow__average_create(s->ctx, s->params, &o->average, false, &s->average));
+    s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
+    if (s->average) s->n_kept += tow__average_arrays(s->average, &averages);
+    TRY(make_step_arrays(s));
+    TRY(make_micro_lists(s));
+done:
+    return status;
+}
+
+/* The programs for batches of the types that the options name. */
+static tow_status make_programs(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    const tow__train_program *p;
+    tow_status status = TOW_OK;
+    s->types = tow__alloc(s->ctx, 2 * s->n_inputs + 1, sizeof *s->types);
+    if (!s->types) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_inputs; i++)
+        s->types[i] = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
+    TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
+    TRY(tow__train_programs_create(s, false));
+    TRY(tow__train_program_for(s, s->types, false, &p));
+    if (o->evaluation) {
+        TRY(tow__train_programs_create(s, true));
+        TRY(tow__train_program_for(s, s->types, true, &p));
+    }
+done:
+    return status;
+}
+
+static tow_status make_state(tow_train_state *s, const tow_module *model, const tow_train_options *options)
+{
+    tow_status status = TOW_OK;
+    TRY(copy_options(s, model, options));
+    TRY(make_params(s));
+    TRY(make_kept(s));
+    TRY(make_programs(s));
+done:
+    return status;
+}
+
+TOW__OWN_FRAME tow_status tow_train_create(tow_context *context, const tow_module *model,
+                                           const tow_train_options *options, tow_train_state **state)
+{
+    if (state) *state = NULL;
+    if (!context || !state) return tow__missing(context, __func__, "a context and a place for the train state");
+    tow_status status = check_options(context, model, options);
+    if (status != TOW_OK) return status;
+    const void *frame = TOW__CALLERS_FRAME;
+    if (!tow__check_stack(context, __func__, model, frame) ||
+        !tow__check_transform_stack(context, __func__, options->transform, frame))
+        return tow_context_status(context);
+    tow_train_state *made = tow__alloc(context, 1, sizeof *made);
+    if (!made) return TOW_OUT_OF_MEMORY;
+    made->ctx = context;
+    TOW__ARITHMETIC(false);
+    status = make_state(made, model, options);
+    if (status == TOW_OK)
+        *state = made;
+    else
+        tow_train_free(made);
+    return status;
+}
+
+static void free_lists(tow_train_state *s)
+{
+    const tow__step_layout l = s->optimizer ? tow__step_layout_of(s) : (tow__step_layout){0};
+    const size_t first_key = tow__train_first_input(s) + s->n_inputs;
+    if (s->inputs) {
+        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->inputs[l.keys + i]);
+        if (l.weight) tow_array_release(s->inputs[l.weight]);
+        if (l.skips) tow_array_release(s->inputs[l.skips]);
+        tow__free(s->ctx, s->inputs, s->step_inputs, sizeof *s->inputs);
+    }
+    if (s->outputs) {
+        if (l.norm) tow_array_release(s->outputs[l.norm]);
+        if (l.finite) tow_array_release(s->outputs[l.finite]);
+        if (l.all_finite) tow_array_release(s->outputs[l.all_finite]);
+        tow__free(s->ctx, s->outputs, s->step_outputs, sizeof *s->outputs);
+    }
+    if (s->micro_inputs) {
+        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->micro_inputs[first_key + i]);
+        tow__free(s->ctx, s->micro_inputs, first_key + s->n_streams + 1, sizeof *s->micro_inputs);
+    }
+    if (s->micro_outputs) tow__free(s->ctx, s->micro_outputs, s->n_aux + 1, sizeof *s->micro_outputs);
+}
+
+void tow_train_free(tow_train_state *s)
+{
+    if (!s) return;
+    tow_context *ctx = s->ctx;
+    free_lists(s);
+    tow_program_cache_free(s->steps);
+    tow_program_cache_free(s->evaluations);
+    tow_shared_arena_free(s->shared_arena);
+    if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
+    tow_average_free(s->average);
+    tow_optimizer_free(s->optimizer);
+    tow_params_free(s->params);
+    tow_params_free(s->variables);
+    if (s->description) tow__free(ctx, s->description, s->description_size, 1);
+    tow__free(ctx, s, 1, sizeof *s);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+int64_t tow_train_step_number(const tow_train_state *state) { return state->step; }
+uint64_t tow_train_data_position(const tow_train_state *state) { return state->data_position; }
+void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
+double tow_train_gradient_norm(const tow_train_state *state)
+{
+    if (!tow__optimizer_reports(state->optimizer, "clip/norm")) return state->gradient_norm;
+    return tow_optimizer_reported(state->optimizer, "clip/norm");
+}
+tow_optimizer_state *tow_train_optimizer(const tow_train_state *state) { return state->optimizer; }
+tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
+tow_params *tow_train_variables(const tow_train_state *state) { return state->variables; }
+tow_params *tow_train_averages(const tow_train_state *state)
+{
+    return state->average ? tow_average_params(state->average) : NULL;
+}
+
+tow_array *tow_train_aux(const tow_train_state *state, size_t index)
+{
+    return state->last && index < state->n_aux ? state->last->aux[index] : NULL;
+}
+
+const tow_graph *tow_train_loss_graph(const tow_train_state *state)
+{
+    const tow__train_program *p = tow_program_cache_at(state->steps, 0).data;
+    return p->loss_graph;
+}
+const tow_program *tow_train_program(const tow_train_state *state)
+{
+    return tow_program_cache_at(state->steps, 0).program;
+}
+
+/* ---- the learning rate ------------------------------------------------------------------------------------------- */
+
+static const char rate_name[] = "learning_rate/value";
+
+/* "learning_rate/value", also of one transform of several ("partition/learning_rate_1/value"). */
+static bool is_rate(const char *name)
+{
+    const size_t length = strlen(name);
+    const char *begin = name + length;
+    while (begin > name && begin[-1] != '/') begin--; /* "value" */
+    if (strcmp(begin, "value") != 0 || begin == name) return false;
+    begin--;
+    while (begin > name && begin[-1] != '/') begin--;
+    return strncmp(begin, rate_name, sizeof "learning_rate" - 1) == 0;
+}
+
+tow_status tow_train_set_learning_rate(tow_train_state *state, double rate)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    tow_optimizer_state *o = state->optimizer;
+    bool found = false;
+    for (uint32_t i = 0; i < o->number_names.count; i++) {
+        if (!is_rate(o->number_names.names[i])) continue;
+        o->numbers[i].fixed = rate;
+        found = true;
+    }
+    return found ? TOW_OK : tow_optimizer_set_number(o, rate_name, rate);
+}
+
+double tow_train_learning_rate(const tow_train_state *state)
+{
+    const tow_optimizer_state *o = state->optimizer;
+    for (uint32_t i = 0; i < o->number_names.count; i++)
+        if (is_rate(o->number_names.names[i])) return tow_optimizer_number(o, o->number_names.names[i]);
+    return NAN;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* What programs of one shape write besides what is kept. */
+static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_program *p)
+{
+    size_t bytes = tow_type_bytes(tow_array_type(p->loss));
+    for (size_t i = 0; i < s->n_aux; i++) bytes += tow_type_bytes(tow_array_type(p->aux[i]));
+    return bytes;
+}
+
+/* The program of the cache that needs most of the arena. */
+static tow_program_bytes largest_of(const tow_program_cache *cache)
+{
+    tow_program_bytes largest = {0};
+    tow_cached_program entry;
+    for (size_t i = 0; (entry = tow_program_cache_at(cache, i)).program; i++) {
+        const tow_program_bytes b = tow_program_get_bytes(entry.program);
+        if (i == 0 || b.arena > largest.arena) largest = b;
+    }
+    return largest;
+}
+
+/* What each program of a cache has for itself. */
+static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_cache *cache)
+{
+    size_t bytes = 0;
+    tow_cached_program entry;
+    for (size_t i = 0; (entry = tow_program_cache_at(cache, i)).program; i++)
+        bytes += tow_program_get_bytes(entry.program).constants + bytes_of_outputs(s, entry.data);
+    return bytes;
+}
+
+/* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that. What
+ * programs have needed that are freed now is workspace. */
+static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
+{
+    const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);
+    const size_t beyond = evaluation.arena > step.arena ? evaluation.arena - step.arena : 0;
+    bytes->residuals = step.residuals;
+    bytes->evaluation = beyond + bytes_beside_arenas(s, s->evaluations);
+    bytes->workspace =
+        tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
+}
+
+/* What a step reads and writes besides the batch, what is kept, loss and aux: reports, keys, numbers, norms. */
+static size_t bytes_of_numbers(const tow_train_state *s)
+{
+    const tow__step_layout l = tow__step_layout_of(s);
+    size_t bytes = s->optimizer->report_names.count * sizeof(double);
+    for (size_t i = l.keys; i < l.n_inputs; i++) bytes += tow_type_bytes(tow_array_type(s->inputs[i]));
+    for (size_t i = l.aux + s->n_aux; i < l.n_outputs; i++) bytes += tow_type_bytes(tow_array_type(s->outputs[i]));
+    return bytes;
+}
+
+tow_train_bytes tow_train_get_bytes(const tow_train_state *s)
+{
+    tow_train_bytes bytes = {0};
+    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(s->params->types[i]);
+    for (size_t i = 0; i < s->n_variables; i++) bytes.variables += tow_type_bytes(s->variables->types[i]);
+    bytes.optimizer = tow_optimizer_bytes(s->optimizer);
+    bytes.averages = s->average ? tow__average_bytes(s->average) : 0;
+    add_programs(s, &bytes);
+    bytes.workspace += bytes_of_numbers(s);
+    bytes.total = bytes.parameters + bytes.variables + bytes.optimizer + bytes.residuals + bytes.workspace +
+                  bytes.evaluation + bytes.averages;
+    return bytes;
+}

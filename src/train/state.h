@@ -1,0 +1,79 @@
+/* The train state's layout, shared by state.c (making, asking), programs.c (what is compiled for a shape of the batch), step.c
+ * (stepping, evaluating) and checkpoint.c (saving, loading). */
+#ifndef TOW_SRC_TRAIN_STATE_H
+#define TOW_SRC_TRAIN_STATE_H
+
+#include "src/train/optimizer.h"
+#include "src/train/update.h"
+#include "tow/model.h"
+
+/* What is made for batches of one shape: a program for steps, or one for evaluation of one micro-batch. */
+typedef struct tow__train_program {
+    tow_program *program;      /* belongs to the cache */
+    tow_type *micro_types;     /* [n_inputs] */
+    tow_graph *loss_graph;     /* of one micro-batch: (loss, aux..., updates...) */
+    tow_graph *gradient_graph; /* with gradients behind; NULL in evaluation */
+    tow_array *loss;           /* of a step with micro-batches: of all of them */
+    tow_array **aux;           /* [n_aux], of all micro-batches */
+    tow_array **rows;          /* evaluation: [micro_batches * n_aux] of them, or NULL if there is one micro-batch */
+    tow_array **views;         /* [n_inputs] over a micro-batch of the caller's arrays, likewise */
+} tow__train_program;
+
+struct tow_train_state {
+    tow_context *ctx;
+    uint64_t seed;
+    int64_t step;
+    uint64_t data_position;
+    bool torn; /* a load failed while it copied into the arrays */
+    char *description;
+    size_t description_size;
+    tow_params *params;
+    tow_params *variables;                /* of all other collections */
+    tow__optimizer_transforms transforms; /* of the options' .optimizer; the chain is empty if they had a transform */
+    const char *optimizer_name;
+    tow_optimizer_state *optimizer;
+    tow_average *average; /* NULL: none is wanted */
+    double gradient_norm; /* of the last micro-batch, with .check_finite */
+
+    const tow_module *model; /* to compile other shapes */
+    tow_train_options options;
+    tow_program_cache *steps, *evaluations;
+    tow_shared_arena *shared_arena; /* of the programs in both */
+    tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
+    const tow__train_program *last; /* whose aux values are asked for */
+    /* Of the program of a step (step_graph.h). Its first n_kept inputs are what it changes in place. */
+    tow_array **inputs, **outputs;
+    /* Of graphs of one micro-batch: params..., variables..., inputs..., keys... -> loss, aux... */
+    tow_array **micro_inputs, **micro_outputs;
+    size_t n_kept, n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
+    size_t step_inputs, step_outputs; /* lengths of the lists */
+};
+
+/* The error of `function`, which cannot work on a state that is torn. */
+tow_status tow__train_torn(const tow_train_state *state, const char *function);
+
+/* Position of the first input of the model among the inputs of a graph of one micro-batch. */
+static inline size_t tow__train_first_input(const tow_train_state *s) { return s->n_params + s->n_variables; }
+
+/* The inputs of micro-batch `micro` of a batch, and its keys, which belong to the state, into s->micro_inputs. */
+void tow__train_set_micro_inputs(tow_train_state *state, const tow__train_program *program, tow_array *const *batch,
+                                 size_t micro);
+
+/* Would this metric be the best so far? */
+bool tow__early_stopping_improves(const tow_early_stopping *stopping, double metric);
+/* Goes on from a best value that an earlier run had, of which there is no copy. */
+void tow__early_stopping_resume(tow_early_stopping *stopping, double best, int64_t step);
+/* tow_train_save, with the name and the value of the metric for which this state is the best. */
+tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric);
+/* That value, if the file is one of the metric `name` and not of a later step than the state's, else NAN; NAN also if
+ * there is no file. Errors: those of reading a file. */
+tow_status tow__train_read_best(const tow_train_state *state, const char *path, const char *name, double *metric,
+                                int64_t *step);
+
+/* Makes the cache of programs for steps or for evaluation. */
+tow_status tow__train_programs_create(tow_train_state *state, bool evaluation);
+/* The program for batches of these types, made if need be. Error: TOW_TYPE_MISMATCH for types for which none may be made. */
+tow_status tow__train_program_for(tow_train_state *state, const tow_type *types, bool evaluation,
+                                  const tow__train_program **program);
+
+#endif

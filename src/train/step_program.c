@@ -1,0 +1,227 @@
+/* Value, gradient and update of a caller's function in one program (tow_step): the step of a training state without its
+ * batches, checks and averages.
+ *
+ *   inputs     params..., slots..., state..., inputs..., numbers...
+ *   outputs    those parameters that are trained..., slots..., state..., reports..., loss, aux...
+ *
+ * Parameters, slots and state are donated. */
+#include "src/base/arithmetic.h"
+#include "src/graph/graph.h"
+#include "src/train/update.h"
+#include "tow/autodiff.h"
+#include "tow/program.h"
+
+struct tow_step {
+    tow_optimizer_state *optimizer;
+    const tow_params *params;
+    size_t n_params, n_trained, n_slots, n_state, n_rest, n_numbers, n_reports, n_results; /* results: loss, aux */
+    size_t *trained; /* [n_trained] positions among the parameters */
+    tow_program *program;
+    tow_array **inputs, **outputs;
+};
+
+static size_t n_inputs(const tow_step *s) { return s->n_params + s->n_slots + s->n_state + s->n_rest + s->n_numbers; }
+static size_t n_updated(const tow_step *s) { return s->n_trained + s->n_slots + s->n_state; }
+static size_t n_outputs(const tow_step *s) { return n_updated(s) + s->n_reports + s->n_results; }
+
+/* ---- recording --------------------------------------------------------------------------------------------------- */
+
+typedef struct recording {
+    const tow_step *s;
+    const tow_graph *gradient; /* (params..., state..., inputs...) -> (loss, aux..., state..., gradients...) */
+} recording;
+
+static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const recording *r = user;
+    const tow_step *s = r->s;
+    const size_t n = s->n_trained, behind = s->n_params + s->n_slots, numbers = behind + s->n_state + s->n_rest;
+    tow_value *x = tow__trace_alloc(t, n_inputs(s) + 1, sizeof *x),
+              *y = tow__trace_alloc(t, s->n_results + s->n_state + n + 1, sizeof *y),
+              *update = tow__trace_alloc(t, 2 * n + s->n_slots + s->n_numbers + 1, sizeof *update),
+              *updated = tow__trace_alloc(t, n + s->n_slots + s->n_reports + 1, sizeof *updated);
+    if (!x || !y || !update || !updated) return;
+    memcpy(x, in, s->n_params * sizeof *x);
+    memcpy(x + s->n_params, in + behind, (s->n_state + s->n_rest) * sizeof *x);
+    tow_inline(t, r->gradient, x, y);
+    for (size_t i = 0; i < n; i++) update[i] = in[s->trained[i]];
+    memcpy(update + n, y + s->n_results + s->n_state, n * sizeof *update);
+    memcpy(update + 2 * n, in + s->n_params, s->n_slots * sizeof *update);
+    for (size_t i = 0; i < s->n_numbers; i++)
+        update[2 * n + s->n_slots + i] =
+            tow__number_is_loss(s->optimizer, (uint32_t)i) ? tow_convert(y[0], TOW_F64) : in[numbers + i];
+    tow__record_update(t, update, updated, s->optimizer);
+    memcpy(out, updated, (n + s->n_slots) * sizeof *out);
+    memcpy(out + n + s->n_slots, y + s->n_results, s->n_state * sizeof *out);
+    memcpy(out + n_updated(s), updated + n + s->n_slots, s->n_reports * sizeof *out);
+    memcpy(out + n_updated(s) + s->n_reports, y, s->n_results * sizeof *out);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+/* Which of the parameters the optimiser trains: the same arrays, in the same order. */
+static tow_status find_trained(tow_step *s)
+{
+    const tow_params *trained = s->optimizer->params;
+    tow_context *ctx = s->optimizer->ctx;
+    size_t at = 0;
+    s->trained = tow__alloc(ctx, s->n_trained + 1, sizeof *s->trained);
+    if (!s->trained) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_trained; i++, at++) {
+        while (at < s->n_params && s->params->arrays[at] != trained->arrays[i]) at++;
+        if (at == s->n_params)
+            return tow__fail(
+                ctx, TOW_INVALID_ARGUMENT,
+                "tow_step_create: expected the parameters of the optimiser among those of the loss, in the "
+                "same order, with the same arrays; %s is not there",
+                trained->names.names[i]);
+        s->trained[i] = at;
+    }
+    return TOW_OK;
+}
+
+static tow_status check(const tow_step *s, const tow_graph *loss)
+{
+    const tow_optimizer_state *o = s->optimizer;
+    tow_context *ctx = o->ctx;
+    const size_t n_in = tow_graph_inputs(loss), n_out = tow_graph_outputs(loss);
+    if (!o->program || o->gathering || o->skip_not_finite || o->examples || o->search)
+        return tow__fail(
+            ctx, TOW_UNSUPPORTED,
+            "tow_step_create: expected an optimiser of one's own without .every, .skip_not_finite, .examples "
+            "and .line_search, which decide outside of a program");
+    if (n_in < s->n_params + s->n_state || n_out < 1 + s->n_state)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_step_create: expected a loss of %zu parameters and %zu arrays of state, which gives the "
+                         "loss and as many, found one of %zu inputs and %zu outputs",
+                         s->n_params, s->n_state, n_in, n_out);
+    for (size_t i = 0; i < s->n_params; i++)
+        if (!tow_type_equal(tow_graph_input_type(loss, i), s->params->types[i]))
+            return tow__fail(ctx, TOW_TYPE_MISMATCH,
+                             "tow_step_create: input %zu of the loss: expected params/%s, %s, found %s", i,
+                             s->params->names.names[i], tow__type_name(s->params->types[i]).text,
+                             tow__type_name(tow_graph_input_type(loss, i)).text);
+    return TOW_OK;
+}
+
+static tow_type input_type(const tow_step *s, const tow_graph *loss, size_t i)
+{
+    const size_t behind = s->n_params + s->n_slots;
+    if (i < s->n_params) return s->params->types[i];
+    if (i < behind) return s->optimizer->slots[i - s->n_params].type;
+    if (i < behind + s->n_state + s->n_rest) return tow_graph_input_type(loss, i - s->n_slots);
+    return tow_make_type(TOW_F64, 0, NULL);
+}
+
+static tow_status compile(tow_step *s, const tow_graph *graph, const tow_step_options *options)
+{
+    tow_context *ctx = s->optimizer->ctx;
+    const size_t n = n_updated(s);
+    tow_donation *donations = tow__alloc(ctx, n + 1, sizeof *donations);
+    if (!donations) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        donations[i] = (tow_donation){i, i < s->n_trained ? s->trained[i] : i - s->n_trained + s->n_params};
+    tow_status status = tow_compile(ctx, graph,
+                                    &(tow_compile_options){.flush_subnormals = true,
+                                                           .donations = donations,
+                                                           .n_donations = n,
+                                                           .keep_within = options->keep_within,
+                                                           .shared_arena = options->shared_arena},
+                                    &s->program);
+    tow__free(ctx, donations, n + 1, sizeof *donations);
+    return status;
+}
+
+static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_step_options *options)
+{
+    tow_context *ctx = s->optimizer->ctx;
+    tow_graph *gradient = NULL, *graph = NULL;
+    tow_type *types = tow__alloc(ctx, n_inputs(s) + 1, sizeof *types);
+    tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
+    TRY(status);
+    for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
+    TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_outputs(loss) > 1, &gradient));
+    recording r = {s, gradient};
+    TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), &graph));
+    TRY(compile(s, graph, options));
+done:
+    tow_graph_release(gradient);
+    tow_graph_release(graph);
+    if (types) tow__free(ctx, types, n_inputs(s) + 1, sizeof *types);
+    return status;
+}
+
+static tow_status make(tow_step *s, const tow_graph *loss, const tow_step_options *options)
+{
+    tow_optimizer_state *o = s->optimizer;
+    tow_status status = TOW_OK;
+    TRY(check(s, loss));
+    TRY(find_trained(s));
+    s->n_rest = tow_graph_inputs(loss) - s->n_params - s->n_state;
+    s->n_results = tow_graph_outputs(loss) - s->n_state;
+    s->inputs = tow__alloc(o->ctx, n_inputs(s) + 1, sizeof *s->inputs);
+    s->outputs = tow__alloc(o->ctx, n_outputs(s) + 1, sizeof *s->outputs);
+    if (!s->inputs || !s->outputs) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_params; i++) s->inputs[i] = s->params->arrays[i];
+    for (size_t i = 0; i < s->n_slots; i++) s->inputs[s->n_params + i] = o->slots[i].array;
+    for (size_t i = 0; i < s->n_numbers; i++) s->inputs[n_inputs(s) - s->n_numbers + i] = o->number_arrays[i];
+    for (size_t i = 0; i < s->n_reports; i++) s->outputs[n_updated(s) + i] = o->report_arrays[i];
+    TRY(make_program(s, loss, options));
+done:
+    return status;
+}
+
+tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *params, const tow_graph *loss,
+                           const tow_step_options *options, tow_step **step)
+{
+    if (step) *step = NULL;
+    if (!optimizer || !params || !loss || !step)
+        return tow__missing(optimizer ? optimizer->ctx : NULL, __func__,
+                            "an optimiser, parameters, the graph of a loss and a place for the step");
+    TOW__ARITHMETIC(false);
+    tow_step *s = tow__alloc(optimizer->ctx, 1, sizeof *s);
+    if (!s) return TOW_OUT_OF_MEMORY;
+    const tow_step_options none = {0};
+    *s = (tow_step){.optimizer = optimizer,
+                    .params = params,
+                    .n_params = tow_params_count(params),
+                    .n_trained = tow_params_count(optimizer->params),
+                    .n_slots = optimizer->slot_names.count,
+                    .n_state = options ? options->n_state : 0,
+                    .n_numbers = optimizer->number_names.count,
+                    .n_reports = optimizer->report_names.count};
+    tow_status status = make(s, loss, options ? options : &none);
+    if (status == TOW_OK)
+        *step = s;
+    else
+        tow_step_free(s);
+    return status;
+}
+
+void tow_step_free(tow_step *s)
+{
+    if (!s) return;
+    tow_context *ctx = s->optimizer->ctx;
+    if (s->trained) tow__free(ctx, s->trained, s->n_trained + 1, sizeof *s->trained);
+    if (s->inputs) tow__free(ctx, s->inputs, n_inputs(s) + 1, sizeof *s->inputs);
+    if (s->outputs) tow__free(ctx, s->outputs, n_outputs(s) + 1, sizeof *s->outputs);
+    tow_program_free(s->program);
+    tow__free(ctx, s, 1, sizeof *s);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+tow_status tow_step_run(tow_step *s, tow_array *const *inputs, tow_array *const *outputs)
+{
+    if (!s || !outputs || (!inputs && s->n_state + s->n_rest > 0))
+        return tow__missing(s ? s->optimizer->ctx : NULL, __func__, "a step, inputs and outputs");
+    TOW__ARITHMETIC(true);
+    tow__optimizer_begin(s->optimizer);
+    for (size_t i = 0; i < s->n_state + s->n_rest; i++) s->inputs[s->n_params + s->n_slots + i] = inputs[i];
+    for (size_t i = 0; i < s->n_results; i++) s->outputs[n_updated(s) + s->n_reports + i] = outputs[i];
+    tow_status status = tow_program_run(s->program, s->inputs, s->outputs);
+    s->optimizer->step += status == TOW_OK;
+    return status;
+}
+
+const tow_program *tow_step_program(const tow_step *s) { return s->program; }
