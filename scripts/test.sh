@@ -31,6 +31,7 @@ if [ $# -gt 0 ]; then
     esac
 fi
 install_missing "$preset"
+[ -z "$everything" ] || [ "$preset" != release ] || install_missing long
 targets=${TOW_TEST_TARGETS:-}
 build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}"
 

@@ -76,16 +76,25 @@ static bool has_rows(const sinking *s, uint32_t var)
     return made != s->at || is_stacked_result(s, var);
 }
 
+/* Elementwise on arrays of one size that have a row for each iteration. */
+static bool works_on_rows(const sinking *s, const tow__equation *e)
+{
+    if (e->primitive->kind != TOW__ELEMENTWISE || e->n_in == 0 || !is_stack(s, e->out[0]) || tow__has_effect(e))
+        return false;
+    const tow_type type = s->g->vars[e->out[0]].type;
+    for (uint32_t i = 0; i < e->n_out; i++)
+        if (!has_same_dims(s->g->vars[e->out[i]].type, type)) return false;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (!has_same_dims(s->g->vars[e->in[i]].type, type)) return false;
+    return true;
+}
+
 static bool can_move(const sinking *s, const tow__equation *e)
 {
     if (is_repetition(s, e)) return true;
-    if (e->primitive->kind != TOW__ELEMENTWISE || e->n_in == 0 || tow__has_effect(e)) return false;
-    for (uint32_t i = 0; i < e->n_out; i++)
-        if (!is_stack(s, e->out[i]) || !has_same_dims(s->g->vars[e->out[i]].type, s->g->vars[e->out[0]].type))
-            return false;
+    if (!works_on_rows(s, e)) return false;
     for (uint32_t i = 0; i < e->n_in; i++)
-        if (!has_same_dims(s->g->vars[e->in[i]].type, s->g->vars[e->out[0]].type) || !has_rows(s, e->in[i]))
-            return false;
+        if (!has_rows(s, e->in[i])) return false;
     return true;
 }
 
@@ -201,8 +210,6 @@ static tow_status analyse(sinking *s, tow__arena *arena)
 {
     const tow_graph *g = s->g;
     tow_status status = TOW_OK;
-    s->params = scan_of(s)->params;
-    if (s->params->stops || s->params->length < 2) return TOW_OK;
     s->depends = tow__arena_alloc(arena, g->n_vars, sizeof *s->depends);
     s->moves = tow__arena_alloc(arena, g->n_equations, sizeof *s->moves);
     bool *needed = tow__arena_alloc(arena, g->n_vars, sizeof *needed);
@@ -407,6 +414,62 @@ static tow_status record(const sinking *s, tow_graph *const *bodies, tow_graph *
     return status == TOW_OK ? tow__verify(*result, "sinking into loops") : status;
 }
 
+/* ---- which scans are worth the analysis -------------------------------------------------------------------------- */
+
+/* What of a graph is looked at once and not for each of its scans, which may be thousands. */
+typedef struct paths {
+    uint32_t *first, *reader; /* the equations that read var v are reader[first[v]] to reader[first[v + 1] - 1] */
+    bool *home;               /* [n_vars] an output that takes the place of an input */
+    uint32_t *seen;           /* [n_equations] by the search from the scan at equation seen - 1 */
+    uint32_t *open;           /* [n_vars] vars whose readers are yet to be looked at */
+} paths;
+
+static void list_readers(const tow_graph *g, const paths *p)
+{
+    for (uint32_t k = 0; k < g->n_equations; k++)
+        for (uint32_t i = 0; i < g->equations[k].n_in; i++) p->first[g->equations[k].in[i] + 1]++;
+    for (uint32_t v = 0; v < g->n_vars; v++) p->first[v + 1] += p->first[v];
+    for (uint32_t k = g->n_equations; k-- > 0;) /* from the end of each list, which first[v + 1] is until then */
+        for (uint32_t i = g->equations[k].n_in; i-- > 0;) p->reader[--p->first[g->equations[k].in[i] + 1]] = k;
+    for (uint32_t v = 0; v < g->n_vars; v++) p->first[v] = p->first[v + 1];
+}
+
+static tow_status find_paths(const tow_graph *g, const uint32_t *homes, tow__arena *arena, paths *p)
+{
+    size_t reads = 0;
+    for (uint32_t k = 0; k < g->n_equations; k++) reads += g->equations[k].n_in;
+    p->first = tow__arena_alloc(arena, (size_t)g->n_vars + 1, sizeof *p->first);
+    p->reader = tow__arena_alloc(arena, reads + 1, sizeof *p->reader);
+    p->home = tow__arena_alloc(arena, (size_t)g->n_vars + 1, sizeof *p->home);
+    p->seen = tow__arena_alloc(arena, (size_t)g->n_equations + 1, sizeof *p->seen);
+    p->open = tow__arena_alloc(arena, (size_t)g->n_vars + 1, sizeof *p->open);
+    if (!p->first || !p->reader || !p->home || !p->seen || !p->open) return TOW_OUT_OF_MEMORY;
+    list_readers(g, p);
+    for (uint32_t i = 0; i < g->n_outputs; i++) p->home[g->outputs[i]] |= homes[i] != TOW__NONE;
+    return TOW_OK;
+}
+
+/* Do elementwise equations lead from a stacked result of the scan to an output that has a home? Without them nothing
+ * moves, and the analysis, which looks at everything behind the scan, is not made. */
+static bool leads_home(const paths *p, const sinking *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = (uint32_t)s->params->carry; i < scan_of(s)->n_out; i++) p->open[n++] = scan_of(s)->out[i];
+    while (n > 0) {
+        const uint32_t var = p->open[--n];
+        for (uint32_t j = p->first[var]; j < p->first[var + 1]; j++) {
+            const tow__equation *e = &s->g->equations[p->reader[j]];
+            if (p->seen[p->reader[j]] == s->at + 1 || !works_on_rows(s, e)) continue;
+            p->seen[p->reader[j]] = s->at + 1;
+            for (uint32_t i = 0; i < e->n_out; i++) {
+                if (p->home[e->out[i]]) return true;
+                p->open[n++] = e->out[i];
+            }
+        }
+    }
+    return false;
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* Puts `next`, NULL for no change, in the place of *g. */
@@ -417,20 +480,30 @@ static void replace(tow_graph **g, tow_graph *next)
     *g = next;
 }
 
+/* Sinks into the scan at equation `at`, if that is possible. *next: the graph then, or NULL. */
+static tow_status sink_into(const tow_graph *g, const uint32_t *homes, uint32_t at, const paths *p, tow_graph **next)
+{
+    sinking s = {.g = g, .homes = homes, .at = at, .params = g->equations[at].params};
+    if (s.params->stops || s.params->length < 2 || !leads_home(p, &s)) return TOW_OK;
+    tow__arena arena;
+    tow__arena_init(&arena, g->ctx);
+    tow_status status = analyse(&s, &arena);
+    if (status == TOW_OK && s.n_moves > 0) status = record(&s, NULL, next);
+    tow__arena_free(&arena);
+    return status;
+}
+
 /* Sinks into the first scan of *g for which that is possible; *changes: there is one. */
 static tow_status sink_once(tow_graph **g, const uint32_t *homes, bool *changes)
 {
-    tow_status status = TOW_OK;
     tow_graph *next = NULL;
-    for (uint32_t at = 0; at < (*g)->n_equations && status == TOW_OK && !next; at++) {
-        if (!tow__is_loop((*g)->equations[at].primitive)) continue;
-        tow__arena arena;
-        tow__arena_init(&arena, (*g)->ctx);
-        sinking s = {.g = *g, .homes = homes, .at = at};
-        status = analyse(&s, &arena);
-        if (status == TOW_OK && s.n_moves > 0) status = record(&s, NULL, &next);
-        tow__arena_free(&arena);
-    }
+    paths p;
+    tow__arena arena;
+    tow__arena_init(&arena, (*g)->ctx);
+    tow_status status = find_paths(*g, homes, &arena, &p);
+    for (uint32_t at = 0; at < (*g)->n_equations && status == TOW_OK && !next; at++)
+        if (tow__is_loop((*g)->equations[at].primitive)) status = sink_into(*g, homes, at, &p, &next);
+    tow__arena_free(&arena);
     *changes = next != NULL;
     replace(g, next);
     return status;

@@ -1,8 +1,9 @@
-/* long-test: planning takes time and memory in proportion to the program, but for logarithms. Long programs of several
- * shapes, and their gradients, are planned, checked and printed; eight times as many equations take less than sixteen
- * times the memory and 22 times the time. What is quadratic takes 64 times as much, as far as it counts.
+/* long-test: planning takes work and memory in proportion to the program, but for logarithms. Long programs of several
+ * shapes, and their gradients, are made, derived, planned, checked and printed; eight times as many equations take less
+ * than sixteen times the memory and the instructions. What is quadratic takes 64 times as many, as far as it counts.
  *
- * Bytes are counted by the allocator. Time is the processor's for this process; the least of several attempts. */
+ * Bytes are counted by the allocator, instructions by valgrind where it is installed: both are the same however busy the
+ * machine is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,12 +20,10 @@
 #include "tow/program.h"
 
 enum {
-    LINKS = 1500, /* of the shorter chain */
-    LONGER = 8,   /* times as many has the longer one */
-    /* What grows linearly grows LONGER times, what grows quadratically LONGER^2 times; this is between the two. The shorter
-     * chain fits into caches and the longer one does not, which costs up to twice the time. */
-    BOUND = 22,
-    ATTEMPTS = 3
+    LINKS = 1500,        /* of the shorter chain whose bytes are counted */
+    COUNTED_LINKS = 150, /* of the one whose instructions are */
+    LONGER = 8,          /* times as many has the longer one */
+    BOUND = 2 * LONGER   /* between what grows linearly and what grows quadratically */
 };
 
 /* A chain: link i makes y<i> of y<i - 1>, x is y0. Formats get the numbers of the new and the old value, in turn. */
@@ -78,34 +77,21 @@ static tow_graph *make_chain(tow_context *ctx, const shape *s, int links)
     return graph;
 }
 
-typedef struct cost {
-    double seconds;
-    size_t bytes;
-} cost;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static cost plan(tow_context *ctx, counting *c, const tow_graph *graph)
+static size_t plan(tow_context *ctx, counting *c, const tow_graph *graph)
 {
     const tow_compile_options options = {.plan_only = true, .threads = 2};
     const size_t before = c->bytes;
     tow_program *program;
     c->peak = before;
-    double start = now();
     assert_int_equal(tow_compile(ctx, graph, &options, &program), TOW_OK);
     assert_int_equal(tow_program_check(program), TOW_OK);
     assert_true(tow_program_text(program, NULL, 0) > 0);
-    cost result = {now() - start, c->peak - before};
     tow_program_free(program);
-    return result;
+    return c->peak - before;
 }
 
-static cost measure(const shape *s, int links, bool gradient)
+/* The bytes that the plan of a chain takes. */
+static size_t bytes_of(const shape *s, int links, bool gradient)
 {
     counting c;
     tow_context *ctx;
@@ -113,32 +99,100 @@ static cost measure(const shape *s, int links, bool gradient)
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     tow_graph *graph = make_chain(ctx, s, links), *derived = NULL;
     if (gradient) assert_int_equal(tow_value_and_grad(graph, 1, (size_t[]){0}, false, &derived), TOW_OK);
-    cost best = plan(ctx, &c, gradient ? derived : graph);
-    for (int i = 1; i < ATTEMPTS; i++) {
-        cost again = plan(ctx, &c, gradient ? derived : graph);
-        if (again.seconds < best.seconds) best.seconds = again.seconds;
-    }
+    const size_t bytes = plan(ctx, &c, gradient ? derived : graph);
     tow_graph_release(derived);
     tow_graph_release(graph);
     tow_context_destroy(ctx);
-    return best;
+    return bytes;
 }
 
-static void test_growth(void **state)
+static void test_bytes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int gradient = 0; gradient < 2; gradient++) {
-            cost one = measure(&shapes[i], LINKS, gradient), more = measure(&shapes[i], LONGER * LINKS, gradient);
-            print_message("%s%s: %.1f and %.1f ms, %zu and %zu KiB\n", shapes[i].name, gradient ? ", gradient" : "",
-                          1e3 * one.seconds, 1e3 * more.seconds, one.bytes >> 10, more.bytes >> 10);
-            assert_true(more.bytes < 2 * LONGER * one.bytes);
-            assert_true(more.seconds < BOUND * one.seconds);
+            const size_t one = bytes_of(&shapes[i], LINKS, gradient),
+                         more = bytes_of(&shapes[i], LONGER * LINKS, gradient);
+            print_message("%s%s: %zu and %zu KiB\n", shapes[i].name, gradient ? ", gradient" : "", one >> 10,
+                          more >> 10);
+            assert_true(more < BOUND * one);
+        }
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
+
+/* This program runs itself with the name of a shape, whether it is the gradient, and the number of links, in this variable. */
+#define CHAIN "TOW_TEST_CHAIN"
+
+static void make_one_plan(void **state)
+{
+    (void)state;
+    char name[32];
+    int gradient, links;
+    assert_int_equal(sscanf(getenv(CHAIN), "%31s %d %d", name, &gradient, &links), 3);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (strcmp(shapes[i].name, name) == 0) (void)bytes_of(&shapes[i], links, gradient);
+}
+
+/* The number in a line such as "==12== I   refs:      1,234,567", or 0. */
+static double read_count(const char *line)
+{
+    const char *at = strstr(line, "refs:");
+    double count = 0;
+    if (!at || !strstr(line, " I ")) return 0;
+    for (at += strlen("refs:"); *at; at++)
+        if (*at >= '0' && *at <= '9') count = 10 * count + (*at - '0');
+    return count;
+}
+
+/* The instructions of a process that makes one plan. */
+static double instructions_of(const shape *s, int links, int gradient)
+{
+    char self[512], command[1024], line[256], last[256] = "";
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = '\0';
+    const int n =
+        snprintf(command, sizeof command,
+                 CHAIN "='%s %d %d' valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null "
+                       "'%s' linear 2>&1",
+                 s->name, gradient, links, self);
+    assert_true(n > 0 && (size_t)n < sizeof command);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    double count = 0;
+    while (fgets(line, sizeof line, pipe)) {
+        const double found = read_count(line);
+        count = found > 0 ? found : count;
+        memcpy(last, line, sizeof line);
+    }
+    const int status = pclose(pipe);
+    if (status != 0 || count <= 0) fail_msg("%s: status %d, %s", command, status, last);
+    return count;
+}
+
+static void test_instructions(void **state)
+{
+    (void)state;
+    if (system("valgrind --version >/dev/null 2>&1") != 0) {
+        print_message("valgrind is not installed: no instructions are counted\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int gradient = 0; gradient < 2; gradient++) {
+            const double start = instructions_of(&shapes[i], 1, gradient); /* of the process and of the libraries */
+            const double one = instructions_of(&shapes[i], COUNTED_LINKS, gradient) - start;
+            const double more = instructions_of(&shapes[i], LONGER * COUNTED_LINKS, gradient) - start;
+            print_message("%s%s: %.0f and %.0f million instructions\n", shapes[i].name, gradient ? ", gradient" : "",
+                          1e-6 * one, 1e-6 * more);
+            assert_true(one > 0 && more < BOUND * one);
         }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_growth)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes), cmocka_unit_test(test_instructions)};
+    const struct CMUnitTest part[] = {cmocka_unit_test(make_one_plan)};
+    if (getenv(CHAIN)) return cmocka_run_group_tests_name("one plan", part, NULL, NULL);
     return cmocka_run_group_tests_name("linear", tests, NULL, NULL);
 }

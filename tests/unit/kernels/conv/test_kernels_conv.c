@@ -153,6 +153,16 @@ static void expect_close(const conv_case *c, const tow__buffer *found, const tow
         assert_close(get(found, i), get(expected, i), epsilon_of(found->dtype) * 4 * (4 + 2 * k), c->dimensions, i);
 }
 
+/* About 10^8 multiplications or more, which plain C makes in a second. */
+static bool is_large(const conv_case *c)
+{
+    tow__conv_axes axes;
+    double terms = 1;
+    assert_true(tow__conv_axes_read(c->dimensions, &axes));
+    for (int i = 0; i < c->rank; i++) terms *= (double)c->lhs[i] * (double)c->rhs[i];
+    return terms / (double)c->rhs[axes.rhs[1]] > 1e8;
+}
+
 static void kernels_agree(void **state)
 {
     (void)state;
@@ -160,6 +170,7 @@ static void kernels_agree(void **state)
         const conv_case *c = &cases[k];
         const tow__conv_params p = params_of(c);
         for (int how = 0; how < 2 * LAYOUTS; how++) {
+            if (is_large(c) && how % LAYOUTS > 0) continue;
             const tow_dtype dtype = how < LAYOUTS ? TOW_F32 : TOW_F64;
             tow__buffer in[2] = {random_operand(dtype, c->rank, c->lhs, (layout)(how % LAYOUTS)),
                                  random_operand(dtype, c->rank, c->rhs, (layout)((how * 2 + 1) % LAYOUTS))};
