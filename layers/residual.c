@@ -1,5 +1,6 @@
 /* Residual: y = projection(x) + scale f(x), f the layer inside, called in the scope of the residual itself. */
 #include "layers/children.h"
+#include "src/scope/calls.h"
 #include "src/scope/tree.h"
 
 /* y times the parameter "scale" [its last axis]. */

@@ -1,5 +1,8 @@
 /* See aside.h. */
 #include "transforms/aside.h"
+#include "src/scope/calls.h"
+#include "src/scope/frames.h"
+#include "src/scope/lift.h"
 
 bool tow__aside_begin(tow__aside *a, tow_scope *scope, const char *transform, const tow_lift_rule *variables,
                       const tow_lift_rule *streams)

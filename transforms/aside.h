@@ -4,6 +4,7 @@
 #ifndef TOW_TRANSFORMS_ASIDE_H
 #define TOW_TRANSFORMS_ASIDE_H
 
+#include "src/scope/frames.h"
 #include "src/scope/scope.h"
 #include "tow/lifting.h"
 

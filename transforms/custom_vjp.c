@@ -7,6 +7,7 @@
  *                                                                                                between two functions
  *
  * Captured values that are parameters are known by being the values of those that the layer asked for. */
+#include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/custom.h"

@@ -2,6 +2,8 @@
  * model. The layer is recorded aside in the scope of the transform, its graph is differentiated, and what comes out is
  * recorded in its place: ordinary operations, which are differentiated again for the gradient of the model. The values
  * that the layer writes and sows are those of its one call. */
+#include "src/scope/lift.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/transforms.h"

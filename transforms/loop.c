@@ -1,6 +1,8 @@
 /* One turn of a loop, and loops of which every turn is recorded by itself. See loop.h. */
 #include "transforms/loop.h"
 #include "src/scope/calls.h"
+#include "src/scope/frames.h"
+#include "src/scope/lift.h"
 
 /* After a trace that does not count, entries below the iteration that it made, or drew anew after the trace of a scan
  * around this one, are drawn anew; but not those that the iterations share, which are of the first trace. first: how

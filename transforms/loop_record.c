@@ -2,6 +2,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "src/scope/frames.h"
+#include "src/scope/lift.h"
+#include "src/scope/store.h"
 #include "tow/autodiff.h"
 #include "tow/numpy.h"
 #include "transforms/loop.h"

@@ -10,6 +10,7 @@
 
 #include "src/params/pattern.h"
 #include "src/scope/layer.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "tow/initializers.h"
 #include "tow/lora.h"

@@ -8,6 +8,7 @@
 
 #include "src/params/pattern.h"
 #include "src/scope/initializers.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "tow/graph.h"
 #include "transforms/view.h"

@@ -1,5 +1,6 @@
 /* Precision: a layer around another one, which sets the default element types of the layers in it. It is called in the
  * scope of the wrapper itself, so nothing about names changes. */
+#include "src/scope/calls.h"
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
 #include "tow/transforms.h"

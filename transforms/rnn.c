@@ -7,7 +7,9 @@
  * Reversal keeps what lies beyond a sequence's length behind it: element t comes from (T - 1 - t + length) mod T. */
 #include <inttypes.h>
 
+#include "src/scope/calls.h"
 #include "src/scope/layer.h"
+#include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/recurrent.h"

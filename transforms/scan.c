@@ -1,6 +1,7 @@
 /* scan as a layer: `length` copies of the inner layer, one after the other. The loop itself is in loop.c. */
 #include <inttypes.h>
 
+#include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"

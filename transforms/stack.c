@@ -2,6 +2,7 @@
  * other. The loop itself is in loop.c. */
 #include <inttypes.h>
 
+#include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"

@@ -1,5 +1,6 @@
 /* tied: a layer around another one, one of whose parameters is that of another layer, or its transpose. */
 #include "src/scope/initializers.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "transforms/view.h"
 

@@ -1,5 +1,7 @@
 /* See view.h. */
 #include "transforms/view.h"
+#include "src/scope/calls.h"
+#include "src/scope/store.h"
 
 void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__scope_view *view, size_t n_in,
                       const tow_value *in, size_t n_out, tow_value *out)

@@ -2,6 +2,7 @@
  * the inputs, as in a loop (loop.h), but all rows are computed together. */
 #include <inttypes.h>
 
+#include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"

@@ -7,6 +7,7 @@
  * what a norm keeps of a parameter stands beside it, in a child of the scope that asked for it:
  * "layer/WeightNorm/kernel/scale". */
 #include "src/scope/layer.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"

@@ -7,7 +7,11 @@
  *
  * Everything else, parameters above all, is captured like any outer value: the iterations share it and do not write
  * it. */
+#include "src/scope/calls.h"
+#include "src/scope/frames.h"
+#include "src/scope/lift.h"
 #include "src/scope/scope.h"
+#include "src/scope/store.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/control.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "src/base/arithmetic.h"
-#include "tow/random.h"
+#include "src/base/keys.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -38,12 +38,10 @@ int64_t tow_loader_row(const tow_loader *loader, uint64_t epoch, int64_t index)
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-static void batch_key(const tow_loader *l, uint64_t epoch, uint64_t index, uint32_t key[2])
+static tow__key batch_key(const tow_loader *l, uint64_t epoch, uint64_t index)
 {
-    tow_random_host_key(l->seed, key);
-    tow_random_host_fold_in(key, (uint32_t)l->shard, key);
-    tow_random_host_fold_in(key, (uint32_t)epoch, key);
-    tow_random_host_fold_in(key, (uint32_t)index, key);
+    const tow__key shard = tow__key_fold_in(tow__key_from_seed(l->seed), (uint32_t)l->shard);
+    return tow__key_fold_in(tow__key_fold_in(shard, (uint32_t)epoch), (uint32_t)index);
 }
 
 static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slot)
@@ -55,7 +53,8 @@ static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slo
                        .user = l->user,
                        .error = text,
                        .error_size = sizeof text};
-    batch_key(l, position / (uint64_t)l->batches, position % (uint64_t)l->batches, batch.key);
+    const tow__key key = batch_key(l, position / (uint64_t)l->batches, position % (uint64_t)l->batches);
+    memcpy(batch.key, key.k, sizeof batch.key);
     const tow_status status = l->transform(&batch);
     text[sizeof text - 1] = '\0';
     if (status != TOW_OK)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/model/decoder.h"
+#include "src/scope/calls.h"
 #include "tow/autodiff.h"
 #include "tow/indexing.h"
 #include "tow/numpy.h"

@@ -7,7 +7,9 @@
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
 #include "src/model/summary.h"
+#include "src/scope/frames.h"
 #include "src/scope/initializers.h"
+#include "src/scope/streams.h"
 #include "src/scope/tree.h"
 
 /* Calls the model in the root scope, or in the scope at m->at below it. */

@@ -7,8 +7,8 @@
  * the same types in all programs: there is one array for each. Outputs and sown values belong to their program. */
 #include "src/base/counts.h"
 #include "src/base/dtypes.h"
+#include "src/base/keys.h"
 #include "src/params/params.h"
-#include "src/scope/keys.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
 #include "tow/model.h"

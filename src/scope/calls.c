@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "src/scope/frames.h"
+
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static const tow_type *types_of(tow__call_log *log, size_t n, const tow_value *values)
@@ -126,7 +128,7 @@ void tow__check_captured(tow__model *m)
 
 /* ---- around a call ----------------------------------------------------------------------------------------------- */
 
-void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
+static void begin_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
                      tow__layer_call *call)
 {
     tow__model *m = scope->model;
@@ -142,7 +144,7 @@ void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, co
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
 }
 
-void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const tow_value *out, bool succeeded)
+static void end_call(tow_scope *scope, tow__layer_call *call, size_t n_out, const tow_value *out, bool succeeded)
 {
     tow__model *m = scope->model;
     m->open_call = call->outer;
@@ -151,4 +153,75 @@ void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const 
     if (m->log && !wrapped && !log_return(m->log, scope->path, n_out, out))
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
     if (!wrapped && !call->method) capture(scope, NULL, n_out, out);
+}
+
+/* ---- calling layers ---------------------------------------------------------------------------------------------- */
+
+void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                    tow_value *out)
+{
+    for (size_t i = 0; out && i < n_out; i++) out[i] = (tow_value){0};
+    if (tow__scope_failed(scope) || tow__too_deep(scope, scope->model->calls + 1)) return;
+    if (!module) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected a layer, found NULL; pass one");
+        return;
+    }
+    if (!module->cls || !module->cls->name || !module->cls->call) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "the layer has no class with a name and a call; make it with its macro, for instance "
+                       "TOW_DENSE(.features = 8)");
+        return;
+    }
+    if ((!in && n_in > 0) || (!out && n_out > 0)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: expected %zu inputs and places for %zu outputs, found NULL; pass what is missing",
+                       module->cls->name, n_in, n_out);
+        return;
+    }
+    for (size_t i = 0; i < n_in; i++) {
+        if (tow_is_null(in[i]))
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is %s; expected a traced value",
+                           module->cls->name, i, tow__null_text(in[i], "the null value"));
+        if (!tow__is_current(scope->model->trace, in[i])) return;
+    }
+    tow__layer_call call;
+    begin_call(scope, module, n_in, in, &call);
+    scope->model->calls++;
+    module->cls->call(scope, module, n_in, in, n_out, out);
+    scope->model->calls--;
+    for (size_t i = 0; i < n_out && !tow__scope_failed(scope); i++)
+        if (tow_is_null(out[i]))
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                           "%s did not write output %zu of %zu; ask for as many outputs as the layer gives",
+                           module->cls->name, i, n_out);
+    end_call(scope, &call, n_out, out, !tow__scope_failed(scope));
+    for (size_t i = 0; i < n_out && tow__scope_failed(scope); i++) out[i] = (tow_value){0};
+}
+
+void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in, const tow_value *in,
+                        size_t n_out, tow_value *out)
+{
+    tow_scope *child = tow_scope_begin(scope, name);
+    tow__call_here(child, module, n_in, in, n_out, out);
+    tow_scope_end(child);
+}
+
+tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x)
+{
+    tow_value out;
+    tow_apply_module_n(scope, name, module, 1, &x, 1, &out);
+    return out;
+}
+
+void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                             tow_value *out)
+{
+    tow__call_here(scope, module, n_in, in, n_out, out);
+}
+
+tow_value tow_apply_module_here(tow_scope *scope, const tow_module *module, tow_value x)
+{
+    tow_value out;
+    tow__call_here(scope, module, 1, &x, 1, &out);
+    return out;
 }

@@ -1,4 +1,4 @@
-/* Calls of layers, seen from outside: what captures their outputs, and what lists them for a summary. */
+/* Calls of layers, which may be captured, and listed for a summary. */
 #ifndef TOW_SRC_SCOPE_CALLS_H
 #define TOW_SRC_SCOPE_CALLS_H
 
@@ -31,10 +31,9 @@ struct tow__call_log {
 };
 void tow__call_log_free(tow__call_log *log);
 
-/* Around the call of a module: before it, and after it if it succeeded. */
-void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
-                     tow__layer_call *call);
-void tow__call_end(tow_scope *scope, tow__layer_call *call, size_t n_out, const tow_value *out, bool succeeded);
+/* Calls a layer in this very scope and checks that it wrote its outputs. */
+void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                    tow_value *out);
 /* Around a method with a name (TOW_METHOD): its outputs are captured under that name by patterns "path:name", and not
  * as those of the layer. */
 void tow__capture_method(tow_scope *scope, const char *name, size_t n_out, const tow_value *out);

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "src/base/clones.h"
+#include "src/base/keys.h"
 #include "src/base/numbers.h"
-#include "src/scope/keys.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

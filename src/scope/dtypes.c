@@ -1,6 +1,6 @@
 /* Element types of layers: what they compute in and store parameters in, from their options, the defaults around them
- * and their inputs. See tow_layer_dtype in tow/module.h, and layer.h. */
-#include "src/scope/layer.h"
+ * and their inputs. See tow_layer_dtype in tow/module.h, and dtypes.h. */
+#include "src/scope/dtypes.h"
 
 tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)
 {
@@ -53,12 +53,6 @@ bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype
 tow_value tow__as(tow_value x, tow_dtype dtype)
 {
     return tow_is_null(x) || tow_value_type(x).dtype == dtype ? x : tow_convert(x, dtype);
-}
-
-tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
-                     const tow__dtypes *types)
-{
-    return tow__as(tow_param_of(scope, name, tow_make_type(types->params, rank, dims), init), types->compute);
 }
 
 tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,

@@ -134,6 +134,12 @@ tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, 
                                 &(tow__product){in, own, y, dot->n_batch, dot->n_contract, types->compute, dot}, x);
 }
 
+tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                     const tow__dtypes *types)
+{
+    return tow__as(tow_param_of(scope, name, tow_make_type(types->params, rank, dims), init), types->compute);
+}
+
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types)
 {
     tow_type type = tow_value_type(y);

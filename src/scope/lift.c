@@ -8,9 +8,10 @@
  *   resolved   "rnn" -- "cell"       for a shared entry        path: "rnn/cell/kernel"
  *   resolved   "rnn" -- iteration (axis 1) -- "cell"           path: "rnn/{@1}/cell/kernel"
  */
+#include "src/scope/lift.h"
+
 #include <stdio.h>
 
-#include "src/scope/scope.h"
 #include "tow/params.h"
 
 /* ---- rules ------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Scopes: children, calls of layers, error messages with the path, counters of random streams. */
-#include "src/scope/calls.h"
+/* Scopes: children, error messages with the path, counters of random streams. */
+#include "src/scope/scope.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,8 +30,7 @@ void tow__params_fail(tow__model *model, tow_status status, const char *format, 
     tow__adopt_error(model->trace);
 }
 
-/* True if `depth` is too deep for calls of layers, of which the trace then hears. */
-static bool too_deep(tow_scope *scope, int depth)
+bool tow__too_deep(tow_scope *scope, int depth)
 {
     if (depth <= TOW__DEEPEST_SCOPE) return false;
     tow_scope_fail(
@@ -70,7 +69,7 @@ static tow_scope *make_child(tow_scope *scope, const char *name, size_t length)
  * nothing. If it is too deep or there is no memory, the scope itself: the error sticks to the trace. */
 static tow_scope *child_scope(tow_scope *scope, const char *name, const char *traced)
 {
-    if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;
+    if (tow__scope_failed(scope) || tow__too_deep(scope, scope->depth + 1)) return scope;
     tow_trace_push_scope(scope->model->trace, traced);
     tow_scope *child = make_child(scope, name, strlen(name));
     return child ? child : scope;
@@ -83,7 +82,7 @@ tow_scope *tow__scope_at(const tow_scope *from, const char *path, const char **n
         if (n == 2 && strncmp(path, "..", 2) == 0) {
             while (scope->parent && (scope->transparent || scope->covered)) scope = scope->parent;
             scope = scope->parent;
-        } else if (n == 0 || too_deep(scope, scope->depth + 1)) {
+        } else if (n == 0 || tow__too_deep(scope, scope->depth + 1)) {
             return NULL;
         } else {
             scope = make_child(scope, path, n);
@@ -165,77 +164,6 @@ tow_scope *tow__scope_lifted(tow_scope *scope, const tow__lift *lift, tow__repet
     return here;
 }
 
-/* ---- calling layers ---------------------------------------------------------------------------------------------- */
-
-void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                    tow_value *out)
-{
-    for (size_t i = 0; out && i < n_out; i++) out[i] = (tow_value){0};
-    if (tow__scope_failed(scope) || too_deep(scope, scope->model->calls + 1)) return;
-    if (!module) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected a layer, found NULL; pass one");
-        return;
-    }
-    if (!module->cls || !module->cls->name || !module->cls->call) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "the layer has no class with a name and a call; make it with its macro, for instance "
-                       "TOW_DENSE(.features = 8)");
-        return;
-    }
-    if ((!in && n_in > 0) || (!out && n_out > 0)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "%s: expected %zu inputs and places for %zu outputs, found NULL; pass what is missing",
-                       module->cls->name, n_in, n_out);
-        return;
-    }
-    for (size_t i = 0; i < n_in; i++) {
-        if (tow_is_null(in[i]))
-            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is %s; expected a traced value",
-                           module->cls->name, i, tow__null_text(in[i], "the null value"));
-        if (!tow__is_current(scope->model->trace, in[i])) return;
-    }
-    tow__layer_call call;
-    tow__call_begin(scope, module, n_in, in, &call);
-    scope->model->calls++;
-    module->cls->call(scope, module, n_in, in, n_out, out);
-    scope->model->calls--;
-    for (size_t i = 0; i < n_out && !tow__scope_failed(scope); i++)
-        if (tow_is_null(out[i]))
-            tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                           "%s did not write output %zu of %zu; ask for as many outputs as the layer gives",
-                           module->cls->name, i, n_out);
-    tow__call_end(scope, &call, n_out, out, !tow__scope_failed(scope));
-    for (size_t i = 0; i < n_out && tow__scope_failed(scope); i++) out[i] = (tow_value){0};
-}
-
-void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in, const tow_value *in,
-                        size_t n_out, tow_value *out)
-{
-    tow_scope *child = tow_scope_begin(scope, name);
-    tow__call_here(child, module, n_in, in, n_out, out);
-    tow_scope_end(child);
-}
-
-tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x)
-{
-    tow_value out;
-    tow_apply_module_n(scope, name, module, 1, &x, 1, &out);
-    return out;
-}
-
-void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                             tow_value *out)
-{
-    tow__call_here(scope, module, n_in, in, n_out, out);
-}
-
-tow_value tow_apply_module_here(tow_scope *scope, const tow_module *module, tow_value x)
-{
-    tow_value out;
-    tow__call_here(scope, module, 1, &x, 1, &out);
-    return out;
-}
-
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 uint32_t tow__scope_count(tow_scope *scope, const char *stream)
@@ -282,4 +210,18 @@ void tow__model_free(tow__model *m)
     if (m->graphs) tow__free(m->ctx, m->graphs, m->n_graphs, sizeof(tow_graph *));
     m->n_graphs = 0;
     m->graphs = NULL;
+}
+
+/* ---- collections ------------------------------------------------------------------------------------------------- */
+
+bool tow__collection_listed(const char *const *list, const char *collection)
+{
+    while (list && *list && strcmp(*list, collection) != 0) ++list;
+    return list && *list;
+}
+
+bool tow__path_in(const char *path, const char *collection)
+{
+    size_t length = strlen(collection);
+    return strncmp(path, collection, length) == 0 && path[length] == '/';
 }

@@ -1,4 +1,17 @@
-/* Scopes: where a layer stands while it is called. Shared by layers/ and transforms/.
+/* Scopes: where a layer stands while it is called. Shared by layers/ and transforms/. This header has the structs. A file of
+ * the folder calls those that stand before it in this list alone:
+ *
+ *   scope      children, paths, messages, counters
+ *   lift       the rules of the transforms around a scope
+ *   streams    random keys
+ *   frames     values in the bodies that are traced
+ *   dtypes     element types
+ *   store      parameters and variables as they are stored
+ *   views      what the layers around a layer make of them
+ *   variables  requests of a layer, which go through its views to the store
+ *   layer      checks and parameters of layers
+ *   sow        values that a call hands out
+ *   calls      calling a layer
  *
  *   root -- "blocks" -- iteration (a level) -- "attn" -- "query"       path "blocks/{}/attn/query"
  *
@@ -14,9 +27,9 @@
 #ifndef TOW_SRC_SCOPE_SCOPE_H
 #define TOW_SRC_SCOPE_SCOPE_H
 
+#include "src/base/keys.h"
 #include "src/graph/graph.h"
 #include "src/params/params.h"
-#include "src/scope/keys.h"
 #include "tow/module.h"
 
 /* One scan around the code that is being traced. */
@@ -68,7 +81,7 @@ typedef struct tow__capture_state {
 
 typedef struct tow__scope_view tow__scope_view; /* src/scope/views.h */
 
-/* The rules of a transform for the entries that the layer in it asks for (src/scope/lift.c). */
+/* The rules of a transform for the entries that the layer in it asks for (src/scope/lift.h). */
 typedef struct tow__lift {
     const tow_lift_rule *variables,
         *streams;               /* the first one that matches counts; end with .pattern NULL, may be NULL */
@@ -151,8 +164,6 @@ struct tow__model {
     uint32_t n_graphs;
 };
 
-/* ---- scope.c ----------------------------------------------------------------------------------------------------- */
-
 /* An iteration of a scan: of a loop, which is traced once, if level is not NULL; else iteration `fixed` of an unrolled
  * one. */
 typedef struct tow__turn {
@@ -177,10 +188,9 @@ bool tow__scope_numbering(const tow_scope *scope, tow__numbering *numbering);
 /* The same scope with a place for rules and for a while, both of which may be NULL. Out of memory, reported: the scope
  * itself. */
 tow_scope *tow__scope_lifted(tow_scope *scope, const tow__lift *lift, tow__repetition *repeated);
-/* Calls a layer in this very scope and checks that it wrote its outputs. */
-void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                    tow_value *out);
 bool tow__scope_failed(const tow_scope *scope);
+/* True, reported, if `depth` is too deep for components of a path or for calls of layers in one another. */
+bool tow__too_deep(tow_scope *scope, int depth);
 /* The component is an iteration of a scan, a loop's or an unrolled one, and no child with a name. */
 static inline bool tow__scope_is_iteration(const tow_scope *scope) { return scope->iteration || scope->fixed >= 0; }
 /* An error about a parameter or variable: the text begins with its path, so the scope is not put in front. The first
@@ -191,107 +201,9 @@ __attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, t
 uint32_t tow__scope_count(tow_scope *scope, const char *stream);
 /* Frees what the model allocated outside the trace. */
 void tow__model_free(tow__model *model);
-
-/* ---- lift.c ------------------------------------------------------------------------------------------------------ */
-
-/* The view that a scope has of an entry or of a stream of keys. */
-typedef struct tow__resolved {
-    const tow_scope *scope;  /* without the iterations that share it */
-    tow_lifting how;         /* TOW_STACKED, or what an iteration that shares it says */
-    bool in_unrolled;        /* iterations of an unrolled scan share it */
-    const tow_scope *hidden; /* the transform that hides it, or NULL */
-} tow__resolved;
-/* False: out of memory, reported. */
-bool tow__resolve(const tow_scope *scope, const char *collection, const char *name, tow__resolved *result);
-bool tow__resolve_stream(const tow_scope *scope, const char *stream, tow__resolved *result);
-/* The scope by which the initial value of an entry is drawn: also without iterations that share the stream "params". */
-const tow_scope *tow__resolve_draw(const tow_scope *scope, const char *collection, const char *name);
-/* "collection/path/name", without the collection if it is NULL. NULL: out of memory, reported. */
-const char *tow__entry_path(const tow_scope *resolved, const char *collection, const char *name);
-/* The part behind the path of `scope` in that of an entry; NULL: the entry is not below it. path: without the
- * collection. *rule: what the iteration `scope` says of the entry. */
-const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule);
-/* The rule of the transform at `scope` for "collection/below"; out of memory: stacked, and the error sticks. */
-tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below);
-/* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
-const char *tow__collection_of(tow__model *model, const char *path, const char **below);
-/* The way in which a transform calls the layer in it; it decides which rules mean something there. */
-typedef enum tow__lift_kind {
-    /* as it stands: remat, a branch, a derivative. There are no iterations that could share or hand on */
-    TOW__LIFT_ONCE,
-    TOW__LIFT_REPEATS, /* as often as a condition says: a while. Its iterations are not counted and so not stacked */
-    TOW__LIFT_ROWS,    /* on all rows at once: a vmap. None comes after another one */
-    TOW__LIFT_LAYERS   /* one after the other: a scan, a stack */
-} tow__lift_kind;
-/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks, such as that of a
- * rule which means nothing there. */
-tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
-                          const tow_lift_rule *streams, const char *const *carried);
-/* After the layer was called: an error for a rule that nothing matched. */
-void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
-
-/* ---- variables.c ------------------------------------------------------------------------------------------------- */
-
-/* Key of draw `counter` of `scope` on the host: Flax's rule, with index[depth] the iterations of the scans around. */
-tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter);
-
-/* ---- store.c ----------------------------------------------------------------------------------------------------- */
-
-/* Value of parameter `index` in the body that is being traced: the graph's input, or the row of the innermost scan that
- * has one. */
-tow_value tow__param_value(const tow__model *model, uint32_t index);
-/* The type that the layer sees: without the axes of the iterations. */
-tow_type tow__seen_type(const tow_scope *resolved, tow_type stacked);
-/* False, reported: a transform hides the entry. kind: "params/" or "". */
-bool tow__check_visible(tow_scope *scope, const char *kind, const char *path, const tow__resolved *resolved);
-/* The error of an entry that is not there. param: a parameter, else a variable. */
-void tow__fail_missing(tow__model *model, bool param, const char *path, const char *wanted);
-
-/* ---- collections.c ----------------------------------------------------------------------------------------------- */
-
-/* Value of variable `index` in the body that is being traced, and a new one. */
-tow_value tow__variable_value(const tow__model *model, uint32_t index);
-void tow__variable_write(tow__model *model, uint32_t index, tow_value value);
 /* True if `collection` is among `list` (NULL-terminated, or NULL). */
 bool tow__collection_listed(const char *const *list, const char *collection);
 /* True if `path` ("collection/...") is in `collection`. */
 bool tow__path_in(const char *path, const char *collection);
-/* Variables of this collection may be written, the model not being initialised. */
-bool tow__collection_mutable(const tow__model *model, const char *collection);
-/* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
-const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved);
-/* False, reported: the scope is in a body out of which nothing written or sown gets. what: done to the variable or
- * value at `path`. */
-bool tow__check_returned(tow_scope *scope, const char *path, const char *what);
-/* True inside a body that has no frame: what is written there would not get out. */
-bool tow__unreturned(const tow__model *model);
-/* Opens and closes a frame of the innermost body. Values that are written and sown in between are in *frame afterwards
- * and nowhere else. */
-void tow__frame_open(tow__model *model, tow__frame *frame);
-void tow__frame_close(tow__model *model);
-
-/* sow.c: what was sown at this path, in this frame or one around it; NULL: nothing. */
-const tow__sown *tow__find_sown(const tow__model *model, const char *path);
-/* Adds a value to what the innermost frame sowed; a reduced one takes the place of what was there. */
-void tow__add_sown(tow__model *model, const tow__sown *like, tow_value value);
-
-/* A body recorded aside, so that it is known what it writes and sows before its equation is bound. */
-typedef struct tow__recorded_body {
-    tow_graph *graph; /* captures, explicit inputs -> outputs of the function, variables written, values sown */
-    size_t n_captures;
-    tow_value *captures;
-    size_t n_out; /* of the graph */
-    tow__frame frame;
-    size_t n_written;
-    uint32_t *written;
-} tow__recorded_body;
-/* Records `function` in a frame of its own. False: an error sticks. */
-bool tow__body_record(tow__model *model, tow_function function, void *user, size_t n_in, const tow_type *types,
-                      size_t n_out, tow__recorded_body *body);
-/* A tow_function with the body as `user`: records it again where an equation is being made of it. */
-void tow__body_replay(tow_trace *trace, const tow_value *in, tow_value *out, void *body);
-/* The values that the body wrote and sowed become written and sown here. values: the last outputs of the equation. */
-void tow__body_commit(tow__model *model, const tow__recorded_body *body, const tow_value *values);
-void tow__body_free(tow__recorded_body *body);
 
 #endif

@@ -2,39 +2,9 @@
  * perturbations. */
 #include <stdio.h>
 
-#include "src/scope/layer.h"
-
-/* ---- lists of what is sown --------------------------------------------------------------------------------------- */
-
-static tow__sown *find_here(const tow__frame *f, const char *path)
-{
-    tow__sown *s = f->sown;
-    while (s && strcmp(s->path, path) != 0) s = s->next;
-    return s;
-}
-
-const tow__sown *tow__find_sown(const tow__model *m, const char *path)
-{
-    const tow__sown *s = NULL;
-    for (const tow__frame *f = m->frame; f && !s; f = f->outer) s = find_here(f, path);
-    return s;
-}
-
-void tow__add_sown(tow__model *m, const tow__sown *like, tow_value value)
-{
-    tow__sown *s = like->reduced ? find_here(m->frame, like->path) : NULL, **end = &m->frame->sown;
-    if (s) {
-        s->value = value;
-        return;
-    }
-    s = tow__trace_alloc(m->trace, 1, sizeof *s);
-    if (!s) return;
-    while (*end) end = &(*end)->next;
-    *s = *like;
-    s->next = NULL;
-    s->value = value;
-    *end = s;
-}
+#include "src/scope/frames.h"
+#include "src/scope/lift.h"
+#include "src/scope/store.h"
 
 /* ---- sowing ------------------------------------------------------------------------------------------------------ */
 
@@ -152,7 +122,7 @@ static bool has_perturbations(const tow__model *m)
 tow_value tow_perturb(tow_scope *scope, const char *name, tow_value value)
 {
     if (tow__scope_failed(scope) || (!scope->model->initialising && !has_perturbations(scope->model))) return value;
-    if (tow_is_null(value) || !tow__is_float(tow_value_type(value).dtype)) {
+    if (tow_is_null(value) || !tow_dtype_is_float(tow_value_type(value).dtype)) {
         tow_scope_fail(
             scope, TOW_INVALID_ARGUMENT, "\"%s\" is perturbed: expected a float value, found %s", name ? name : "",
             tow_is_null(value) ? tow__null_text(value, "the null value") : tow__type_name(tow_value_type(value)).text);

@@ -1,10 +1,13 @@
 /* The entries that layers ask for, as they are stored: parameters by their paths, variables of all other collections by
  * "collection/path". Of layers in loops an entry has the axes of all iterations. While a model is initialised entries
  * are recorded with what they will be drawn by; else they must be in the lists that are given. */
+#include "src/scope/store.h"
+
 #include <stdio.h>
 
+#include "src/scope/frames.h"
 #include "src/scope/initializers.h"
-#include "src/scope/views.h"
+#include "src/scope/lift.h"
 
 /* ---- axes of iterations ------------------------------------------------------------------------------------------ */
 
@@ -127,16 +130,64 @@ static bool is_same_layer(const tow_scope *scope, const tow__store *store, uint3
     return false;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* ---- collections and names ---------------------------------------------------------------------------------------- */
 
-tow_value tow__param_value(const tow__model *model, uint32_t index)
+static bool has_collection(const tow__store *store, const char *collection)
 {
-    const tow__frame *f = model->frame;
-    while (!f->params || tow_is_null(f->params[index])) f = f->outer;
-    return f->params[index];
+    for (uint32_t i = 0; i < store->list->names.count; i++)
+        if (tow__path_in(store->list->names.names[i], collection)) return true;
+    return false;
 }
 
-bool tow__check_visible(tow_scope *scope, const char *kind, const char *path, const tow__resolved *resolved)
+bool tow__collection_mutable(const tow__model *m, const char *collection)
+{
+    return tow__collection_listed(m->mutable_collections, collection) ||
+           (tow__collection_listed(m->mutable_collections, TOW_EVERY_COLLECTION) &&
+            has_collection(&m->state, collection));
+}
+
+bool tow_is_mutable(const tow_scope *scope, const char *collection)
+{
+    if (!collection) return false;
+    if (scope->model->initialising)
+        return strcmp(collection, "params") != 0 && strcmp(collection, "intermediates") != 0;
+    return tow__collection_mutable(scope->model, collection);
+}
+
+/* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
+const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved)
+{
+    if (tow__scope_failed(scope)) return NULL;
+    const char *of_collection = tow__component_fault(collection), *fault = tow__component_fault(name);
+    if (!of_collection && strcmp(collection, TOW_EVERY_COLLECTION) == 0) of_collection = "stands for all collections";
+    if (of_collection || fault) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\" of collection \"%s\": the %s %s; expected two names without '/'",
+                       name ? name : "(null)", collection ? collection : "(null)",
+                       of_collection ? "collection" : "name", of_collection ? of_collection : fault);
+        return NULL;
+    }
+    if (strcmp(collection, "params") == 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\": the collection \"params\" holds parameters, which no call changes; ask for "
+                       "them with tow_param",
+                       name);
+        return NULL;
+    }
+    return tow__resolve(scope, collection, name, resolved) ? tow__entry_path(resolved->scope, collection, name) : NULL;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+bool tow__is_param(const tow_variable_request *request) { return strcmp(request->collection, "params") == 0; }
+
+tow_param_kind tow__request_kind(const tow_variable_request *request)
+{
+    return request->kind == TOW_PARAM_DEFAULT ? tow__param_kind_of(request->name, request->type.rank) : request->kind;
+}
+
+/* False, reported: a transform hides the entry. kind: "params/" or "". */
+static bool check_visible(tow_scope *scope, const char *kind, const char *path, const tow__resolved *resolved)
 {
     if (!resolved->hidden) return true;
     tow__params_fail(
@@ -147,7 +198,8 @@ bool tow__check_visible(tow_scope *scope, const char *kind, const char *path, co
     return false;
 }
 
-void tow__fail_missing(tow__model *m, bool param, const char *path, const char *wanted)
+/* The error of an entry that is not there. param: a parameter, else a variable. */
+static void fail_missing(tow__model *m, bool param, const char *path, const char *wanted)
 {
     const tow__names *names = &(param ? &m->params : &m->state)->list->names;
     const char *first = names->count ? names->names[0] : "none";
@@ -207,7 +259,8 @@ static bool stack_type(tow_scope *scope, const tow_variable_request *request, co
     return false;
 }
 
-tow_value tow__store_request(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
+/* The entry that a layer declares, at `path`, which `resolved` has led to. */
+static tow_value request_entry(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
                              const char *path)
 {
     tow__model *m = scope->model;
@@ -216,13 +269,13 @@ tow_value tow__store_request(tow_scope *scope, const tow_variable_request *reque
     tow__store *store = param ? &m->params : &m->state;
     tow_type stacked = request->type;
     int levels = 0;
-    if (!tow__check_visible(scope, kind, path, resolved) ||
+    if (!check_visible(scope, kind, path, resolved) ||
         !stack_type(scope, request, resolved->scope, &stacked, &levels) ||
         !check_axes(resolved->scope, kind, path, request->type))
         return (tow_value){0};
     const uint32_t index = tow__names_find(&store->list->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {
-        tow__fail_missing(m, param, path, tow__type_name(stacked).text);
+        fail_missing(m, param, path, tow__type_name(stacked).text);
         return (tow_value){0};
     }
     if (index != TOW__NO_NAME && !tow_type_equal(store->list->types[index], stacked)) {
@@ -240,4 +293,100 @@ tow_value tow__store_request(tow_scope *scope, const tow_variable_request *reque
     }
     store->used[index] = true;
     return param ? tow__param_value(m, index) : tow__variable_value(m, index);
+}
+
+/* ---- parameters --------------------------------------------------------------------------------------------------- */
+
+bool tow__check_param_request(tow_scope *scope, const tow_variable_request *request)
+{
+    const tow_initializer *init = &request->init;
+    const char *fault = tow__component_fault(request->name);
+    if (request->kind != TOW_PARAM_DEFAULT && !tow__is_param_kind(request->kind)) {
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "parameter \"%s\": %d is no kind of parameter; expected TOW_PARAM_BIAS or another tow_param_kind",
+            request->name ? request->name : "NULL", (int)request->kind);
+        return false;
+    }
+    if (!fault && init->fill && request->type.rank >= 0) return true;
+    tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                   "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
+                   "tow_init_zeros(), found no %s%s",
+                   request->name ? request->name : "NULL",
+                   fault                              ? "such name: it "
+                   : init->fill                       ? "dimensions"
+                   : tow_initializer_is_default(init) ? "initialiser"
+                                                      : "function .fill in an initialiser with options",
+                   fault ? fault : "");
+    return false;
+}
+
+tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request)
+{
+    tow__resolved resolved;
+    if (tow__scope_failed(scope) || !tow__check_param_request(scope, request) ||
+        !tow__resolve(scope, "params", request->name, &resolved))
+        return (tow_value){0};
+    const char *path = tow__entry_path(resolved.scope, NULL, request->name);
+    return path ? request_entry(scope, request, &resolved, path) : (tow_value){0};
+}
+
+/* ---- variables ---------------------------------------------------------------------------------------------------- */
+
+/* Index of a variable that must be there, else TOW__NO_NAME after an error. */
+static uint32_t find_variable(tow_scope *scope, const char *collection, const char *name, const char **path,
+                              tow__resolved *resolved)
+{
+    tow__model *m = scope->model;
+    *path = tow__checked_path(scope, collection, name, resolved);
+    if (!*path || !check_visible(scope, "", *path, resolved)) return TOW__NO_NAME;
+    uint32_t index = tow__names_find(&m->state.list->names, *path);
+    if (index == TOW__NO_NAME)
+        fail_missing(m, false, *path, "it");
+    else if (!m->initialising)
+        m->state.used[index] = true;
+    return index;
+}
+
+tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *request)
+{
+    tow__model *m = scope->model;
+    const char *path;
+    tow__resolved resolved;
+    if (!tow__request_of_any_type(request)) {
+        path = tow__checked_path(scope, request->collection, request->name, &resolved);
+        return path ? request_entry(scope, request, &resolved, path) : (tow_value){0};
+    }
+    uint32_t index = find_variable(scope, request->collection, request->name, &path, &resolved);
+    if (index == TOW__NO_NAME) return (tow_value){0};
+    if (m->initialising) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);
+    return tow__variable_value(m, index);
+}
+
+void tow__store_variable(tow_scope *scope, const tow_variable_request *request, tow_value value)
+{
+    tow__model *m = scope->model;
+    const char *collection = request->collection, *name = request->name, *path;
+    tow__resolved resolved;
+    uint32_t index = find_variable(scope, collection, name, &path, &resolved);
+    if (index == TOW__NO_NAME || !tow__check_returned(scope, path, "the variable is written")) return;
+    if (!tow_is_mutable(scope, collection)) {
+        tow__params_fail(m, TOW_INVALID_ARGUMENT,
+                         "%s: cannot be written, the collection \"%s\" is immutable in this call; name it in "
+                         "tow_model_options.mutable_collections%s, or write only where tow_is_mutable(scope, \"%s\")",
+                         path, collection,
+                         m->deterministic ? ""
+                                          : ", or set tow_model_options.deterministic for evaluation, in which "
+                                            "BatchNorm and the like only read",
+                         collection);
+        return;
+    }
+    tow_type type = tow__seen_type(resolved.scope, m->state.list->types[index]), found = tow_value_type(value);
+    if (tow_is_null(value) || !tow_type_equal(type, found)) {
+        tow__params_fail(m, TOW_TYPE_MISMATCH, "%s: expected %s as its new value, found %s; a variable keeps its type",
+                         path, tow__type_name(type).text,
+                         tow_is_null(value) ? "the null value" : tow__type_name(found).text);
+        return;
+    }
+    if (!m->initialising) tow__variable_write(m, index, value);
 }

@@ -4,15 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/scope/layer.h"
+#include "src/scope/dtypes.h"
+#include "src/scope/lift.h"
+#include "src/scope/store.h"
 #include "tow/numpy.h"
-
-bool tow__is_param(const tow_variable_request *request) { return strcmp(request->collection, "params") == 0; }
-
-tow_param_kind tow__request_kind(const tow_variable_request *request)
-{
-    return request->kind == TOW_PARAM_DEFAULT ? tow__param_kind_of(request->name, request->type.rank) : request->kind;
-}
 
 /* ---- which view answers ------------------------------------------------------------------------------------------ */
 
@@ -117,15 +112,6 @@ tow_value tow__request(tow_scope *scope, const tow_variable_request *request)
     if (!outside) return (tow_value){0};
     return tow__is_param(request) ? read_param(view, scope, outside, request)
                                   : read_variable(view, scope, outside, request);
-}
-
-tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *request)
-{
-    if (!request || !request->collection || strcmp(request->collection, "params") != 0)
-        return tow_variable(scope, request ? request->collection : NULL, request ? request->name : NULL,
-                            request ? request->type : tow_make_type(TOW_F32, 0, NULL),
-                            request ? request->init : (tow_initializer){0});
-    return tow_param_as(scope, request->kind, request->name, request->type, request->init);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */

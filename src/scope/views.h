@@ -40,8 +40,6 @@ struct tow__scope_view {
     struct tow__viewed *seen; /* what it was asked for, and parameters as it gave them */
 };
 
-/* tow_get_variable, which knows no type. */
-static inline bool tow__request_of_any_type(const tow_variable_request *request) { return request->type.rank < 0; }
 /* The answer of the views around the scope, or else of the store. */
 tow_value tow__request(tow_scope *scope, const tow_variable_request *request);
 /* The product of x, of the type product->compute, with a parameter. */
@@ -51,18 +49,5 @@ void tow__request_write(tow_scope *scope, const tow_variable_request *request, t
 /* "attn/query/kernel": the path, as it is stored, of what is asked for, below the layer with the view; a scan in it is
  * "{}", whatever the axis of its layers. NULL: out of memory, reported. */
 const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request);
-/* The request is for a parameter. */
-bool tow__is_param(const tow_variable_request *request);
-/* The kind that it says, or else its name and rank. */
-tow_param_kind tow__request_kind(const tow_variable_request *request);
-
-/* ---- the store (store.c, variables.c, collections.c) ------------------------------------------------------------- */
-
-/* The entry that a layer declares, at `path`, which `resolved` has led to. */
-tow_value tow__store_request(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
-                             const char *path);
-tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *request);
-tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *request);
-void tow__store_variable(tow_scope *scope, const tow_variable_request *request, tow_value value);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/dtypes.h"
-#include "src/scope/keys.h"
+#include "src/base/keys.h"
 #include "src/train/average.h"
 #include "src/train/not_finite.h"
 #include "src/train/step_graph.h"

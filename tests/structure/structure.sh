@@ -1,8 +1,10 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names|regions|types|homes|tests|frames|comments: what no compiler checks about the sources.
+# structure.sh ROOT arrows|circles|names|regions|types|homes|tests|frames|comments: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
 #         counts as a header of the folder that arrows.txt names first for it.
+# circles: files include each other in one direction, a .c with the header of its name; but for folders in which a header
+#         belongs to several files.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
 # regions: no file compares an equation with a primitive that has nested graphs, but the one that defines it; nor does a
 #         table list them by name.
@@ -193,6 +195,19 @@ $(arrows | tsort 2>&1 >/dev/null)"
             [ -f "$header" ] || fail "tests/structure/arrows.txt names $header, which is not there"
         done
         ;;
+    circles)
+        pairs=$(sources | grep -vE '^src/(base|graph|kernels|ops|plan|train)/' | xargs awk '
+            /^ *# *include "(src|layers|transforms)\// {
+                split($0, quoted, "\"")
+                from = FILENAME
+                sub(/\.[a-z]*$/, "", from)
+                sub(/\.[a-z]*$/, "", quoted[2])
+                if (from != quoted[2]) print from, quoted[2]
+            }')
+        [ -n "$pairs" ] || fail "no includes found: is $root the checkout?"
+        echo "$pairs" | tsort >/dev/null 2>&1 || fail "files include each other in a circle:
+$(echo "$pairs" | tsort 2>&1 >/dev/null)"
+        ;;
     names)
         compares=$(sources | grep -E '^src/(plan|run|kernels)/' | xargs grep -n 'strn*cmp(' |
             grep -v -e '^src/plan/operations.c:' -e '^src/plan/pipeline.c:' -e '^src/kernels/registry.c:' -e '^src/kernels/products/gemm.c:' -e '^src/kernels/context.c:')
@@ -298,6 +313,6 @@ $headless"
         [ -z "$long" ] || fail "lines of more than 120 columns:
 $long"
         ;;
-    *) fail "expected arrows, names, regions, types, homes, tests, frames or comments, found '$2'" ;;
+    *) fail "expected arrows, circles, names, regions, types, homes, tests, frames or comments, found '$2'" ;;
 esac
 exit "$failed"

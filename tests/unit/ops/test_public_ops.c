@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/scope/keys.h"
+#include "src/base/keys.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/ops.h"
 #include "tow/program.h"

@@ -1,6 +1,6 @@
 /* Collections besides "params": what a call reads of the variables it wrote, a cache over several calls, types and
  * initial values, tables.
- * Tests collections.c, store.c, variables.c. */
+ * Tests frames.c, store.c, variables.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "src/scope/calls.h"
 #include "src/scope/scope.h"
 #include "tests/unit/support/control_layers.h"
 #include "tests/unit/support/lift_golden.h"

@@ -1,7 +1,7 @@
-/* Random keys on the host: threefry and the rule that folds a path into a key. They decide initial values; in graphs
- * the primitives of src/ops do the same. */
-#ifndef TOW_SRC_SCOPE_KEYS_H
-#define TOW_SRC_SCOPE_KEYS_H
+/* Random keys on the host: Threefry 2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * 2011). They decide initial values and orders of data; in graphs the primitives of src/ops do the same. */
+#ifndef TOW_SRC_KEYS_H
+#define TOW_SRC_KEYS_H
 
 #include <stdint.h>
 
