@@ -15,8 +15,8 @@
 /* ---- jvp.c ------------------------------------------------------------------------------------------------------- */
 
 /* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be
- * transposed, so composites may use their fused pair. reach: which values of g get tangents (reach.h), if the caller has
- * found out for a loop around g; else NULL. */
+ * transposed, so composites may use their fused pair. reach: which values of g get tangents (reach.h), if the caller
+ * has found out for a loop around g; else NULL. */
 void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, const tow_value *x,
                      const tow_value *dx, tow_value *y, tow_value *dy);
 /* The rule of one equation, by what its primitive offers. */
@@ -71,9 +71,9 @@ typedef struct tow__manner {
     bool runs_once;   /* the unknown graph, for each run of the known one: arithmetic may be repeated in it */
 } tow__manner;
 
-/* in_available[i]: known input i can be read by the unknown graph as an input of its own; otherwise it becomes a residual
- * when needed. force_staged (may be NULL): outputs that the unknown graph must have, by way of residuals if need be. memo
- * (may be NULL): what earlier calls found. */
+/* in_available[i]: known input i can be read by the unknown graph as an input of its own; otherwise it becomes a
+ * residual when needed. force_staged (may be NULL): outputs that the unknown graph must have, by way of residuals if
+ * need be. memo (may be NULL): what earlier calls found. */
 tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available, tow__manner manner,
                              const bool *force_staged, tow__split_memo *memo, tow__partial *p);
 void tow__partial_free(tow__partial *p);

@@ -1,5 +1,5 @@
-/* Batching (vmap): records a graph once for all rows, equation by equation. A value whose rows differ has one more axis,
- * which the rules of the primitives leave where it falls; all rows share any other value.
+/* Batching (vmap): records a graph once for all rows, equation by equation. A value whose rows differ has one more
+ * axis, which the rules of the primitives leave where it falls; all rows share any other value.
  *
  * A primitive without a rule has its decomposition batched, or becomes the body of a scan over the rows. */
 #include "src/autodiff/batch.h"

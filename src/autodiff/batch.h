@@ -8,9 +8,9 @@ enum {
     TOW__AS_IT_FALLS = -2 /* of an output: wherever its batch axis is, or unbatched */
 };
 
-/* Records g for `size` rows: in[i] are its inputs, out[j] becomes its outputs. Equations that no batched value reaches are
- * recorded as they are, once. reach: which values of g are batched, if the caller has found out for a loop around g;
- * else NULL. */
+/* Records g for `size` rows: in[i] are its inputs, out[j] becomes its outputs. Equations that no batched value reaches
+ * are recorded as they are, once. reach: which values of g are batched, if the caller has found out for a loop around
+ * g; else NULL. */
 void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
                        tow__mapped *out);
 /* A graph for `size` rows: in_axes[i] says where input i has its batch axis, or TOW__UNBATCHED. out_axes[j] comes in as

@@ -5,10 +5,10 @@
  *   equations in the body of a loop that
  *   depend on known constants of it alone       stand before the loop, which gets their results as constants
  *
- * What leaves a loop is asked for by the policy like the equations around the loop: it is a residual once, or is made again
- * once, before the loop. Two kinds stay, because a constant of the loop costs more than they do: numbers, counters and moves
- * of them; and views and conversions of constants. Equations that read what is unknown stay, because cotangents add up in
- * the order of the iterations. */
+ * What leaves a loop is asked for by the policy like the equations around the loop: it is a residual once, or is made
+ * again once, before the loop. Two kinds stay, because a constant of the loop costs more than they do: numbers,
+ * counters and moves of them; and views and conversions of constants. Equations that read what is unknown stay, because
+ * cotangents add up in the order of the iterations. */
 #include "src/autodiff/partial.h"
 #include "src/autodiff/reach.h"
 #include "src/ops/table.h"

@@ -41,8 +41,8 @@ typedef struct tow__split {
 tow_value tow__split_staged(tow__split *s, uint32_t var);
 /* Hands a value of the known trace over as a residual. root, pinned: see above. */
 tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root, bool pinned);
-/* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to iteration
- * in front of its loop (flatten.c). *result is retained. */
+/* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to
+ * iteration in front of its loop (flatten.c). *result is retained. */
 tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **result);
 /* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */
 bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);

@@ -5,12 +5,12 @@
  * A residual is given up if it can be made from what is at hand
  *
  *   by moves, conversions and at most one pass of arithmetic: x / y, where x and y are at hand, or a slice of x; or
- *   by equations of any kind that nothing else in the known graph needs: cos x, where x is at hand, moves from the known
- *   graph to the unknown one, and runs as often as before.
+ *   by equations of any kind that nothing else in the known graph needs: cos x, where x is at hand, moves from the
+ *   known graph to the unknown one, and runs as often as before.
  *
- * So rules of derivatives name the coefficients that they need, and do not ask what else is kept. What is given up serves
- * for no other residual, so that each is made in a few steps when it is needed, and not in a chain that keeps all links
- * alive. What a policy insists on is kept. */
+ * So rules of derivatives name the coefficients that they need, and do not ask what else is kept. What is given up
+ * serves for no other residual, so that each is made in a few steps when it is needed, and not in a chain that keeps
+ * all links alive. What a policy insists on is kept. */
 #include "src/autodiff/partial.h"
 #include "src/ops/table.h"
 
@@ -194,8 +194,8 @@ static uint32_t residual_of_input(const tow__partial *p, uint32_t i)
     return i < first ? p->n_residuals : i - first;
 }
 
-/* The unknown graph with what is given up made directly before its first reader. inputs: [n_inputs] the value of k behind
- * the input, or TOW__INPUT. */
+/* The unknown graph with what is given up made directly before its first reader. inputs: [n_inputs] the value of k
+ * behind the input, or TOW__INPUT. */
 static tow_status without_inputs(const thinning *t, const uint32_t *inputs, tow_graph **result)
 {
     const tow_graph *g = t->p->unknown;

@@ -112,8 +112,8 @@ static void find_first(const tow__equation *e, uint32_t *place, uint32_t *first)
 }
 
 /* What does not depend on tangents runs forward, each equation directly before the first transposed one that needs it.
- * first[i], next[e]: lists of what is due before linear equation i, in order; TOW__INPUT ends them. first[n_equations]: what
- * is due at once. */
+ * first[i], next[e]: lists of what is due before linear equation i, in order; TOW__INPUT ends them. first[n_equations]:
+ * what is due at once. */
 typedef struct due {
     uint32_t *first, *next;
 } due;

@@ -184,9 +184,9 @@ typedef struct tow__norm_ad_params {
 /* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool [B|1, H|1, T|1, S|1]] [, bias, of the type of q
  * and such a shape]
  *   [, offset i32 [] or [B]]) -> out [B, T, H, E], lse [B, H, T].  G divides H (grouped heads).
- *   logits = cap tanh((q*scale).k / cap) + bias, without cap (0): (q*scale).k + bias. Query i is at position p = i + offset of the keys,
- *   without an offset i + S - T. Hidden are, by select with the lowest finite number, so that a fully hidden row is uniform: what the
- *   mask says; causal: j > p; window (0: none): |p - j| >= window. */
+ *   logits = cap tanh((q*scale).k / cap) + bias, without cap (0): (q*scale).k + bias. Query i is at position p = i +
+ *   offset of the keys, without an offset i + S - T. Hidden are, by select with the lowest finite number, so that a
+ *   fully hidden row is uniform: what the mask says; causal: j > p; window (0: none): |p - j| >= window. */
 typedef struct tow__attention_params {
     bool causal;
     double scale, cap;

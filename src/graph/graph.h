@@ -2,8 +2,8 @@
  *
  *   graph g:   inputs ──> equations in order ──> outputs
  *              every value is an index into vars; vars[v].equation says who makes it (TOW__INPUT: a graph input)
- *   A graph is closed and, once built, never changes; nested graphs hang in parameters of equations (remat, scan, call),
- *   which hold a reference each. All memory of a graph is in its arena.
+ *   A graph is closed and, once built, never changes; nested graphs hang in parameters of equations (remat, scan,
+ *   call), which hold a reference each. All memory of a graph is in its arena.
  *
  *   trace:     a stack of builders; operations record into the innermost one. A value of an outer builder that an inner
  *              one uses becomes an extra input of the inner graph (closure conversion), in order of first use.
@@ -27,8 +27,8 @@ enum {
     TOW__ROWS_UNKNOWN = -2
 };
 
-/* Which pass of a gradient an equation belongs to. Differentiation marks it, and what makes other graphs of a graph keeps it,
- * with the source. The later one of two phases counts. */
+/* Which pass of a gradient an equation belongs to. Differentiation marks it, and what makes other graphs of a graph
+ * keeps it, with the source. The later one of two phases counts. */
 typedef enum tow__phase {
     TOW__FORWARD,  /* the forward pass, or no gradient */
     TOW__BACKWARD, /* the transpose */

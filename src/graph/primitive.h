@@ -1,6 +1,6 @@
-/* A primitive is one descriptor. This header is what the files of src/ops fill and what every pass reads. Operations that
- * only plans make (src/plan/operations.h) have descriptors as well. Passes compare descriptors and ask for their traits,
- * never for names.
+/* A primitive is one descriptor. This header is what the files of src/ops fill and what every pass reads. Operations
+ * that only plans make (src/plan/operations.h) have descriptors as well. Passes compare descriptors and ask for their
+ * traits, never for names.
  *
  * Rules are written with the public operations of ops.h: they record into the trace they are given. A missing rule has
  * a documented default:
@@ -9,7 +9,8 @@
  *                    jointly, such as add or concatenate, zero tangents are instantiated);
  *                    else if `decompose` is given, the decomposition is differentiated; else all derivatives are zero.
  *   transpose  NULL: only if no tangent ever flows into it.
- *   batch      NULL: if `decompose` is given, the decomposition is batched; else the primitive becomes the body of a scan
+ *   batch      NULL: if `decompose` is given, the decomposition is batched; else the primitive becomes the body of a
+ *              scan
  *                    over the rows, which is right for every primitive and slow. So everything can be batched.
  *   decompose  NULL: a base primitive, for which src/plan must know a kernel.
  *   view       NULL: the result needs elements of its own.
@@ -120,10 +121,10 @@ enum {
     TOW__UNBATCHED = -1
 };
 
-/* What a batching rule gets: an equation, and operands of which at least one is batched. It records one equation for all
- * rows (src/ops/batching.h has those of whole families) and fills y; all results have a batch axis, wherever it is. Row i
- * of each result must have the bits of the equation on row i of the operands, on an engine whose products do not depend
- * on what shares a call. */
+/* What a batching rule gets: an equation, and operands of which at least one is batched. It records one equation for
+ * all rows (src/ops/batching.h has those of whole families) and fills y; all results have a batch axis, wherever it is.
+ * Row i of each result must have the bits of the equation on row i of the operands, on an engine whose products do not
+ * depend on what shares a call. */
 typedef struct tow__batch {
     tow_trace *t;
     const tow__equation *e;
@@ -150,9 +151,9 @@ enum {
 };
 
 /* True if `axis` of all results may be computed block by block: the block of the results with elements [begin, end)
- * along that axis depends only on the block [begin, end) of operand i along its axis from[i], or on all of operand i where
- * from[i] is TOW__WHOLE, and computing it by itself gives the bits of the whole. For products this holds with the sizes
- * of the whole in the parameters `rows` and `columns`. */
+ * along that axis depends only on the block [begin, end) of operand i along its axis from[i], or on all of operand i
+ * where from[i] is TOW__WHOLE, and computing it by itself gives the bits of the whole. For products this holds with the
+ * sizes of the whole in the parameters `rows` and `columns`. */
 typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
 
 /* What an operation costs, in floating-point operations. */
@@ -202,8 +203,8 @@ struct tow_primitive {
     bool reduces_axis; /* each row, or a part of it, becomes fewer numbers or is compared with them, so that several
                           operations in turn read whole rows */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
-    /* With a transpose: is equation e linear in those of its float operands that depend on tangents? depends: [values of
-     * the graph]. NULL: in all of them together. A product is linear in one operand alone. */
+    /* With a transpose: is equation e linear in those of its float operands that depend on tangents? depends: [values
+     * of the graph]. NULL: in all of them together. A product is linear in one operand alone. */
     bool (*linear_in)(const tow__equation *e, const bool *depends);
     bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
     bool of_result;                     /* its kernel is that of the type of the result: operand 0 are indices */
@@ -222,7 +223,8 @@ struct tow_primitive {
     const tow_primitive_definition *definition; /* by a user of the library, whose functions the rules call; or NULL */
 };
 
-/* Defines tow__NAME_p with what no primitive can be without: TOW__PRIMITIVE(name, kind, tiling rule, cost, fields...). */
+/* Defines tow__NAME_p with what no primitive can be without: TOW__PRIMITIVE(name, kind, tiling rule, cost,
+ * fields...). */
 #define TOW__PRIMITIVE(name_, kind_, tile_, cost_, ...)                                                                \
     const tow_primitive tow__##name_##_p = {.name = #name_, .kind = kind_, .tile = tile_, .cost = cost_, __VA_ARGS__}
 

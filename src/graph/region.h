@@ -1,13 +1,13 @@
-/* What a primitive with nested graphs says about them, besides the rules that all primitives have: which of its operands
- * are those of the graphs, how often they run, and what no rule of primitive.h covers. Passes and reports ask the
- * descriptor; no file but a region's own compares with it (structure/regions).
+/* What a primitive with nested graphs says about them, besides the rules that all primitives have: which of its
+ * operands are those of the graphs, how often they run, and what no rule of primitive.h covers. Passes and reports ask
+ * the descriptor; no file but a region's own compares with it (structure/regions).
  *
  *   operands   (lead, operands of the bodies)
  *   bodies     (operands, [number of the iteration]) -> results        one of `branches` graphs runs
  *   loops      (consts, carry, rest) -> (carry, ys)                    rest: rows of operands, or the number
  *
- * Passes walk through the bodies of primitives of kind TOW__REGION and may replace them: dead code elimination drops inputs
- * and outputs of all bodies alike. Calls with rules of their own (custom_jvp, ...) keep theirs as they are. */
+ * Passes walk through the bodies of primitives of kind TOW__REGION and may replace them: dead code elimination drops
+ * inputs and outputs of all bodies alike. Calls with rules of their own (custom_jvp, ...) keep theirs as they are. */
 #ifndef TOW_SRC_GRAPH_REGION_H
 #define TOW_SRC_GRAPH_REGION_H
 
@@ -47,11 +47,11 @@ struct tow__region {
     void (*form)(const tow__equation *e, tow__region_form *form);
     /* Of a loop: sets the numbers of constants and carries in its parameters. */
     void (*resize)(void *params, int64_t consts, int64_t carry);
-    /* The body, where the region repeats and keeps nothing by itself, so that partial evaluation puts the body in its place;
-     * else NULL. NULL: it never does. */
+    /* The body, where the region repeats and keeps nothing by itself, so that partial evaluation puts the body in its
+     * place; else NULL. NULL: it never does. */
     const tow_graph *(*transparent)(const tow__equation *e);
-    /* Partial evaluation (autodiff/partial.h), where an operand is unknown or a policy decides. NULL: the equation is known
-     * or unknown as a whole. */
+    /* Partial evaluation (autodiff/partial.h), where an operand is unknown or a policy decides. NULL: the equation is
+     * known or unknown as a whole. */
     void (*split)(struct tow__split *s, const tow__equation *e);
 };
 

@@ -1,5 +1,5 @@
-/* Primitives that users of the library define: a descriptor whose rules call the functions of the definition. Descriptors are
- * a list that belongs to the context. */
+/* Primitives that users of the library define: a descriptor whose rules call the functions of the definition.
+ * Descriptors are a list that belongs to the context. */
 #include "tow/primitive.h"
 
 #include <ctype.h>

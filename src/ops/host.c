@@ -1,5 +1,5 @@
-/* Calls of host functions, and debug_print. Neither has a derivative; both run on the calling thread, in the order in which
- * they stand, unless the function is pure. */
+/* Calls of host functions, and debug_print. Neither has a derivative; both run on the calling thread, in the order in
+ * which they stand, unless the function is pure. */
 #include "src/base/host.h"
 
 #include <stdarg.h>

@@ -16,8 +16,8 @@
 static inline tow_value tow__null(void) { return (tow_value){0}; }
 /* True if one of n values is null: then an operation has nothing to do. */
 bool tow__any_null(size_t n, const tow_value *x);
-/* What an operation gives of operands of which one is null: the first one that says why it is (tow__null_because), of which the trace
- * of another operand, if there is one, hears. */
+/* What an operation gives of operands of which one is null: the first one that says why it is (tow__null_because), of
+ * which the trace of another operand, if there is one, hears. */
 tow_value tow__null_of(const char *op, size_t n, const tow_value *x);
 /* The same of an operation on x alone, that fails: a null value. */
 static inline tow_value tow__null_from(tow_value x) { return tow_is_null(x) ? x : tow__null(); }
@@ -61,8 +61,8 @@ tow_value tow__sum_axis(tow_value x, int64_t axis);
 tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set);
 /* Operands first .. n_in-1 must have the type of operand `first`. */
 tow_status tow__require_same(const tow__typing *ty, size_t first);
-/* The element type of a product of these operands: operand 0's, or the one that is preferred (1 + dtype), which must be of
- * its kind and no narrower. */
+/* The element type of a product of these operands: operand 0's, or the one that is preferred (1 + dtype), which must be
+ * of its kind and no narrower. */
 tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtype *dtype);
 tow_status tow__require_rank(const tow__typing *ty, size_t i, int rank);
 tow_status tow__require_count(const tow__typing *ty, size_t n_in, size_t n_out);

@@ -1,5 +1,5 @@
-/* Sources: const, iota and empty, and the public functions that make constants. A constant is one scalar that is broadcast
- * wherever possible: constants cost nothing to keep and are made anew where they are read. */
+/* Sources: const, iota and empty, and the public functions that make constants. A constant is one scalar that is
+ * broadcast wherever possible: constants cost nothing to keep and are made anew where they are read. */
 #include <math.h>
 
 #include "src/ops/rules.h"

@@ -32,8 +32,8 @@ bool tow__same_extent(const tow__operation *o, int axis, uint32_t i, int at);
 static inline double tow__elements(const tow__view *x) { return (double)tow_type_count(x->type); }
 /* The cost of what multiplies and adds, which is known. */
 static inline tow__op_cost tow__exact_cost(double flops) { return (tow__op_cost){flops, flops}; }
-/* What reports count: of elementwise operations on floats one for each result, of reductions one less than they take for
- * each, of composites what they are made of, of anything else nothing. */
+/* What reports count: of elementwise operations on floats one for each result, of reductions one less than they take
+ * for each, of composites what they are made of, of anything else nothing. */
 double tow__counted_flops(const tow__operation *o);
 /* The estimate is TOW__PER_ELEMENT of all operands and results. */
 tow__op_cost tow__element_cost(const tow__operation *o);

@@ -13,7 +13,8 @@
 tow_dtype tow__half_among(size_t n, const tow_type *types);
 /* The element type that a product is asked to sum in (parameter `preferred`); TOW_DTYPE_COUNT: none. */
 tow_dtype tow__preferred(const tow_primitive *primitive, const void *params);
-/* False for regions, calls with custom rules and primitives of users: they have rules and kernels for what they take. */
+/* False for regions, calls with custom rules and primitives of users: they have rules and kernels for what they
+ * take. */
 bool tow__may_be_widened(const tow__equation *e);
 /* Records the equation in the types in which it is computed, and conversions around it. out: types of its results. */
 void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, const tow_value *x, tow_value *y);

@@ -33,7 +33,7 @@ bool tow__read_axes_of(tow_scope *scope, const char *layer, const char *option, 
 /* Reports an axis that is not zero beyond the first n of TOW_MAX_RANK: its count was forgotten. */
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes);
 
-/* ---- parameters --------------------------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 /* The parameter, stored as types->params, as types->compute. */
 tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,

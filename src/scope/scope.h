@@ -1,5 +1,5 @@
-/* Scopes: where a layer stands while it is called. Shared by layers/ and transforms/. This header has the structs. A file of
- * the folder calls those that stand before it in this list alone:
+/* Scopes: where a layer stands while it is called. Shared by layers/ and transforms/. This header has the structs. A
+ * file of the folder calls those that stand before it in this list alone:
  *
  *   scope      children, paths, messages, counters
  *   lift       the rules of the transforms around a scope

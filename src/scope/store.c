@@ -130,7 +130,7 @@ static bool is_same_layer(const tow_scope *scope, const tow__store *store, uint3
     return false;
 }
 
-/* ---- collections and names ---------------------------------------------------------------------------------------- */
+/* ---- collections and names --------------------------------------------------------------------------------------- */
 
 static bool has_collection(const tow__store *store, const char *collection)
 {
@@ -295,7 +295,7 @@ static tow_value request_entry(tow_scope *scope, const tow_variable_request *req
     return param ? tow__param_value(m, index) : tow__variable_value(m, index);
 }
 
-/* ---- parameters --------------------------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 bool tow__check_param_request(tow_scope *scope, const tow_variable_request *request)
 {
@@ -331,7 +331,7 @@ tow_value tow__stored_param(tow_scope *scope, const tow_variable_request *reques
     return path ? request_entry(scope, request, &resolved, path) : (tow_value){0};
 }
 
-/* ---- variables ---------------------------------------------------------------------------------------------------- */
+/* ---- variables --------------------------------------------------------------------------------------------------- */
 
 /* Index of a variable that must be there, else TOW__NO_NAME after an error. */
 static uint32_t find_variable(tow_scope *scope, const char *collection, const char *name, const char **path,

@@ -4,7 +4,7 @@
 
 #include "src/scope/lift.h"
 
-/* ---- requests ----------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 /* tow_get_variable, which knows no type. */
 static inline bool tow__request_of_any_type(const tow_variable_request *request) { return request->type.rank < 0; }
@@ -19,7 +19,7 @@ const char *tow__checked_path(tow_scope *scope, const char *collection, const ch
 /* Variables of this collection may be written, the model not being initialised. */
 bool tow__collection_mutable(const tow__model *model, const char *collection);
 
-/* ---- entries ------------------------------------------------------------------------------------------------------ */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 /* The type that the layer sees: without the axes of the iterations. */
 tow_type tow__seen_type(const tow_scope *resolved, tow_type stacked);

@@ -4,7 +4,7 @@
 #include "src/scope/store.h"
 #include "src/scope/views.h"
 
-/* ---- parameters --------------------------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type, tow_initializer init)
 {
@@ -23,7 +23,7 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     return tow_param_of(scope, name, tow_make_type(tow_scope_param_dtype(scope, 0), rank, dims), init);
 }
 
-/* ---- variables ---------------------------------------------------------------------------------------------------- */
+/* ---- variables --------------------------------------------------------------------------------------------------- */
 
 bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name)
 {

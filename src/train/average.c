@@ -2,8 +2,8 @@
  *
  *   a <- w p + (1 - w) a,  w = 1 - decay, or with debias (1 - decay) / (1 - decay^t) in update t = 1, 2, ...
  *
- * The second is the average of Optax's `ema` after its division by 1 - decay^t, which so is there all the time. Averages of
- * parameters of 16 bits are kept in f32, and rounded for use. */
+ * The second is the average of Optax's `ema` after its division by 1 - decay^t, which so is there all the time.
+ * Averages of parameters of 16 bits are kept in f32, and rounded for use. */
 #include "src/train/average.h"
 
 #include <math.h>

@@ -8,7 +8,8 @@
 /* tow_average_create; without a program if a training state updates the average, in the program of its steps. */
 tow_status tow__average_create(tow_context *context, const tow_params *params, const tow_average_options *options,
                                bool with_program, tow_average **average);
-/* What an update writes: the lists below, then rounded averages of parameters of 16 bits. Returns how many there are. */
+/* What an update writes: the lists below, then rounded averages of parameters of 16 bits. Returns how many there
+ * are. */
 size_t tow__average_arrays(const tow_average *average, tow_array *const **arrays);
 /* Records an update: arrays... as above, and the new parameters -> out..., what the arrays become. weight: f64[]. */
 void tow__record_average(const tow_average *average, const tow_value *arrays, const tow_value *params, tow_value weight,

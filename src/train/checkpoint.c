@@ -1,10 +1,10 @@
 /* Checkpoints: parameters, variables, optimiser slots, averages and counters of a train state as one safetensors file.
  *
  * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
- * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into the
- * state's arrays: so a file that is refused changes nothing, and no second copy of anything is in memory. Should the
- * second reading fail, because the disk fails or somebody writes to the file at that moment, the state is torn: it takes
- * no step and cannot be saved until a load succeeds. */
+ * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into
+ * the state's arrays: so a file that is refused changes nothing, and no second copy of anything is in memory. Should
+ * the second reading fail, because the disk fails or somebody writes to the file at that moment, the state is torn: it
+ * takes no step and cannot be saved until a load succeeds. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

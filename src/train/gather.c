@@ -2,9 +2,9 @@
  *
  *   call 1: s = g       calls 2 .. every-1: s = s + g       call `every`: mean = (s + g) / every
  *
- * The order of the sum is that of the calls, and there is one division at the end: where the sums are exact, and `every` is a
- * power of two, the mean has the bits of one large batch. With weights, w g stands for g, and the sum of the weights for
- * `every`. */
+ * The order of the sum is that of the calls, and there is one division at the end: where the sums are exact, and
+ * `every` is a power of two, the mean has the bits of one large batch. With weights, w g stands for g, and the sum of
+ * the weights for `every`. */
 #include "src/train/gather.h"
 
 #include <math.h>

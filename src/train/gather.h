@@ -8,15 +8,15 @@
 /* The gradients of `every` calls, added up. */
 typedef struct tow__gathering tow__gathering;
 
-/* For gradients of the parameters' types. sum: their sum is wanted instead of their mean. weighted: each call has a weight,
- * by which the mean or the sum is made. */
+/* For gradients of the parameters' types. sum: their sum is wanted instead of their mean. weighted: each call has a
+ * weight, by which the mean or the sum is made. */
 tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum, bool weighted,
                                  tow__gathering **gathering);
 /* NULL is accepted. */
 void tow__gathering_free(tow__gathering *gathering);
-/* Adds gradients; *complete receives the mean (or sum) of all, which belongs to the gathering, or NULL if there are more to
- * come. weight: at least 0; gradients of weight 0 count for nothing, NaN included. Error: TOW_INVALID_ARGUMENT for a mean of
- * weights that are all 0. */
+/* Adds gradients; *complete receives the mean (or sum) of all, which belongs to the gathering, or NULL if there are
+ * more to come. weight: at least 0; gradients of weight 0 count for nothing, NaN included. Error: TOW_INVALID_ARGUMENT
+ * for a mean of weights that are all 0. */
 tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradients, double weight,
                               tow_array *const **complete);
 /* How many calls were added since the last time that all were there; forgets them. */
@@ -24,13 +24,13 @@ size_t tow__gathering_count(const tow__gathering *gathering);
 void tow__gathering_forget(tow__gathering *gathering);
 
 /* What is recorded where gradients are added up, here and in the program of a training step: the type of a sum; a term
- * with its weight, f64[], which is 0 where the weight is 0, whatever x is; and what becomes of a complete sum of `every`
- * calls, whose weights add up to `weights` (null: they have none), for gradients of `dtype`. */
+ * with its weight, f64[], which is 0 where the weight is 0, whatever x is; and what becomes of a complete sum of
+ * `every` calls, whose weights add up to `weights` (null: they have none), for gradients of `dtype`. */
 tow_type tow__gradient_sum_type(tow_type type);
 tow_value tow__gradient_term(tow_value x, tow_dtype sum_dtype, tow_value weight);
 tow_value tow__gradient_mean(tow_value sum, size_t every, tow_value weights, tow_dtype dtype);
-/* Of the gradients of these parameters: *norm, f64[], the root of the sum of the squares; *finite, bool[], no element is
- * NaN or infinite. */
+/* Of the gradients of these parameters: *norm, f64[], the root of the sum of the squares; *finite, bool[], no element
+ * is NaN or infinite. */
 void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_value *gradients, tow_value *norm,
                       tow_value *finite);
 

@@ -1,5 +1,5 @@
-/* The gradient transforms that there are. Formulas and their order of operations are those of Optax; numbers that depend on
- * the step are computed in double precision. */
+/* The gradient transforms that there are. Formulas and their order of operations are those of Optax; numbers that
+ * depend on the step are computed in double precision. */
 #include <float.h>
 #include <math.h>
 

@@ -1,15 +1,15 @@
 /* The name of one layer from the scope of an equation, which is recorded once for all layers of a stack.
  *
- *   scope                             loops entered (scope, iteration)           name
- *   "blocks/{}/mlp/hidden"            ("blocks", 7)                              "blocks/7/mlp/hidden"
- *   "blocks/{1+3}/attn"               ("blocks", 2)                              "blocks/7/attn"       layer stack, pattern of 3
- *   "blocks/{0+4,1}/attn"             ("blocks", 1) ("blocks", 3)                "blocks/7/attn"       remat_scan
- *   "members/{}/hidden"               -                                          "members/2/hidden"    vmap: rows of the result
- *   "head/solver"                     ("head/solver", 5)                         "head/solver[5]"      a loop of the layer's own
+ *   scope                     loops entered (scope, iteration)   name
+ *   "blocks/{}/mlp/hidden"    ("blocks", 7)                      "blocks/7/mlp/hidden"
+ *   "blocks/{1+3}/attn"       ("blocks", 2)                      "blocks/7/attn"       layer stack, pattern of 3
+ *   "blocks/{0+4,1}/attn"     ("blocks", 1) ("blocks", 3)        "blocks/7/attn"       remat_scan
+ *   "members/{}/hidden"       -                                  "members/2/hidden"    vmap: rows of the result
+ *   "head/solver"             ("head/solver", 5)                 "head/solver[5]"      a loop of the layer's own
  *
- * A component belongs to the loops whose own scope ends in front of it. Where a region that was entered has another number in the
- * place of a component, as iterations have that are recorded one by one, its number counts. Numbers that stay unknown stay as they
- * are recorded. */
+ * A component belongs to the loops whose own scope ends in front of it. Where a region that was entered has another
+ * number in the place of a component, as iterations have that are recorded one by one, its number counts. Numbers that
+ * stay unknown stay as they are recorded. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -49,8 +49,8 @@ static const char *next_component(const char *text, const component *c)
     return text[c->length] ? text + c->length + 1 : NULL;
 }
 
-/* How many components the scope of a region has, if the equation's begins with them; else -1. With `replace`, numbers of the region
- * replace components that stand for more layers. */
+/* How many components the scope of a region has, if the equation's begins with them; else -1. With `replace`, numbers
+ * of the region replace components that stand for more layers. */
 static int common_components(naming *s, int region, bool replace)
 {
     int n = 0;
@@ -83,7 +83,8 @@ static bool stands_at(naming *s, int region, int i)
     return !s->used[region] && s->regions[region].iteration >= 0 && common_components(s, region, false) == i;
 }
 
-/* Components that belong to loops which were entered. anywhere: of loops whose place is unknown, the outermost one left. */
+/* Components that belong to loops which were entered. anywhere: of loops whose place is unknown, the outermost one
+ * left. */
 static void number_loops(naming *s, bool anywhere)
 {
     for (int i = 0; i < s->n; i++) {

@@ -2,7 +2,9 @@
  * and Wright, Numerical Optimization, 2006, algorithm 7.4), in the order of Optax 0.2.8. Inner products over all
  * parameters are f64.
  *
- *   newest to oldest:  a_k = rho_k s_k.v;  v -= a_k y_k        v *= gamma        oldest to newest:  v += (a_k - rho_k y_k.v) s_k */
+ *   newest to oldest:  a_k = rho_k s_k.v;  v -= a_k y_k
+ *                      v *= gamma
+ *   oldest to newest:  v += (a_k - rho_k y_k.v) s_k */
 #include <stdio.h>
 
 #include "src/scope/layer.h"

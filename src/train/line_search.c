@@ -1,7 +1,9 @@
 /* Line searches: the rate at which parameters move along the direction that an optimiser makes, by calls of a function
  * on the host.
  *
- *   parameters -> origin;  the program: gradients -> direction u;  trials: origin + t u -> parameters, loss, gradients, slope g.u
+ *   parameters -> origin
+ *   the program:  gradients -> direction u
+ *   trials:       origin + t u -> parameters, loss, gradients, slope g.u
  *
  * The interval is searched by larger and larger steps, then it is narrowed by interpolation (Nocedal and Wright,
  * Numerical Optimization, 2006, algorithms 3.5 and 3.6). Numbers and their order are those of Optax 0.2.8's

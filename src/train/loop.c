@@ -1,5 +1,5 @@
-/* A training loop with callbacks: steps, evaluations, metrics, early stopping, checkpoints. It does nothing that a loop of
- * one's own could not do with public functions. */
+/* A training loop with callbacks: steps, evaluations, metrics, early stopping, checkpoints. It does nothing that a loop
+ * of one's own could not do with public functions. */
 #include <inttypes.h>
 #include <math.h>
 #include <time.h>
@@ -79,7 +79,7 @@ done:
 
 static bool evaluates(const tow_train_loop *l) { return l->evaluation_batch || l->evaluation_loader; }
 
-/* ---- steps and evaluations ----------------------------------------------------------------------------------------- */
+/* ---- steps and evaluations --------------------------------------------------------------------------------------- */
 
 static tow_status take_step(run *r, bool *end)
 {
@@ -178,7 +178,7 @@ done:
     return status;
 }
 
-/* ---- beginning ----------------------------------------------------------------------------------------------------- */
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
 
 static const char *what_is_wrong(const tow_train_state *s, const tow_train_loop *l)
 {

@@ -64,7 +64,8 @@ static bool check_plateau(tow_update *u, const tow_reduce_on_plateau *o, double 
 
 /* Each `accumulation` losses have one mean:
  *   improved = mean < (1 - rtol) best - atol;  bad = improved ? 0 : bad + 1
- *   where the cooldown is over: bad = patience: scale = max(scale factor, min_scale), bad = 0, cooldown again; else cooldown - 1, bad = 0 */
+ *   where the cooldown is over: bad = patience: scale = max(scale factor, min_scale), bad = 0, cooldown again;
+ *                               else cooldown - 1, bad = 0 */
 static void plateau_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_reduce_on_plateau *o = (const tow_reduce_on_plateau *)self;

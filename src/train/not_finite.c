@@ -1,10 +1,10 @@
-/* Finds where the first NaN or infinity comes up: an interpreter that runs a graph equation by equation and looks at every
- * result.
+/* Finds where the first NaN or infinity comes up: an interpreter that runs a graph equation by equation and looks at
+ * every result.
  *
- * An equation is to blame if it makes a NaN of operands without one, or an infinity of finite operands. So an infinity that
- * a mask brings in as a constant is not what is looked for. A region (scan, remat, cond, ...) is run as a whole first; only
- * one that is to blame is entered, and of a loop only the iteration that is. What the equation before has used is freed
- * after its last reader, so that no more is in memory than the graph needs. */
+ * An equation is to blame if it makes a NaN of operands without one, or an infinity of finite operands. So an infinity
+ * that a mask brings in as a constant is not what is looked for. A region (scan, remat, cond, ...) is run as a whole
+ * first; only one that is to blame is entered, and of a loop only the iteration that is. What the equation before has
+ * used is freed after its last reader, so that no more is in memory than the graph needs. */
 #include "src/train/not_finite.h"
 
 #include <inttypes.h>
@@ -111,8 +111,8 @@ void tow__note_not_finite(tow_not_finite *found, const tow_array *x)
     found->first = c.first;
 }
 
-/* The source, without axes of rows that are not known to be those of result `type`: a derivative has the source of what it is the
- * derivative of, and the shape of its result only where shapes stay. */
+/* The source, without axes of rows that are not known to be those of result `type`: a derivative has the source of what
+ * it is the derivative of, and the shape of its result only where shapes stay. */
 static tow__source source_of(const finder *f, const tow_graph *g, const tow__equation *e, const tow_type *type)
 {
     tow__source source = e->source;

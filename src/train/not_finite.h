@@ -1,5 +1,5 @@
-/* What a step says when its loss or its gradients are not finite; shared by not_finite.c (the search), layer_path.c (names) and
- * not_finite_report.c (inputs, gradients, sentences). */
+/* What a step says when its loss or its gradients are not finite; shared by not_finite.c (the search), layer_path.c
+ * (names) and not_finite_report.c (inputs, gradients, sentences). */
 #ifndef TOW_SRC_TRAIN_NOT_FINITE_H
 #define TOW_SRC_TRAIN_NOT_FINITE_H
 
@@ -11,8 +11,8 @@
 tow_status tow__fail_not_finite(tow_train_state *state, const tow__train_program *program, tow_array *const *batch,
                                 size_t micro, double loss, bool finite);
 
-/* Elements of an array that are not finite. first, last: the row-major index of the first and the last NaN, or, without one, of
- * infinities. */
+/* Elements of an array that are not finite. first, last: the row-major index of the first and the last NaN, or, without
+ * one, of infinities. */
 typedef struct tow__not_finite_counts {
     int64_t nans, infinities, first, last;
 } tow__not_finite_counts;
@@ -39,8 +39,9 @@ typedef struct tow__entered {
     int64_t iteration; /* of a loop; -1: it is none */
 } tow__entered;
 
-/* The layer that an equation belongs to: its scope, with a number in place of each component that stands for the layers of a stack
- * or the rows of a vmap. regions: outermost first. type, element: of its result, and which element of it is meant. */
+/* The layer that an equation belongs to: its scope, with a number in place of each component that stands for the layers
+ * of a stack or the rows of a vmap. regions: outermost first. type, element: of its result, and which element of it is
+ * meant. */
 void tow__write_layer_path(const tow__entered *regions, int n_regions, const tow__source *source, const tow_type *type,
                            int64_t element, char *text, size_t size);
 

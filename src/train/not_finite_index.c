@@ -1,4 +1,5 @@
-/* Names what an equation looked up outside of its table, which makes NaN: an index of a table, a label of the classes. */
+/* Names what an equation looked up outside of its table, which makes NaN: an index of a table, a label of the
+ * classes. */
 #include <stdio.h>
 #include <string.h>
 

@@ -9,8 +9,8 @@
 
 /* ---- layers of a list -------------------------------------------------------------------------------------------- */
 
-/* Of which layer is computed first: below 0: that of path a; 0: the paths do not say. Both have numbers for their layers, and in
- * the components in front of the first difference. */
+/* Of which layer is computed first: below 0: that of path a; 0: the paths do not say. Both have numbers for their
+ * layers, and in the components in front of the first difference. */
 static int compare_layers(const char *a, const char *b)
 {
     for (;;) {
@@ -26,8 +26,8 @@ static int compare_layers(const char *a, const char *b)
     }
 }
 
-/* Notes one layer of the array, in which axes of layers are in front: that with the first element that is not finite, or with the
- * last one. */
+/* Notes one layer of the array, in which axes of layers are in front: that with the first element that is not finite,
+ * or with the last one. */
 static tow_status note_front(tow_context *ctx, const char *name, tow_array *array, bool last, tow_not_finite *found)
 {
     const tow__not_finite_counts c = tow__count_not_finite(array);

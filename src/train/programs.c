@@ -1,5 +1,5 @@
-/* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimiser's slots
- * belong to the state, so all programs work on the same ones. */
+/* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimiser's
+ * slots belong to the state, so all programs work on the same ones. */
 #include "src/params/params.h"
 #include "src/train/step_graph.h"
 #include "tow/program.h"

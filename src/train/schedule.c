@@ -160,8 +160,8 @@ tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const 
     return (tow_schedule){.kind = TOW_SCHEDULE_JOINED, .n = n, .schedules = schedules, .boundaries = boundaries};
 }
 
-/* The schedule that counts at this step, which becomes the step that it counts; NULL: there is none. Boundaries may be in any
- * order, and the last one that has passed decides, as in Optax. */
+/* The schedule that counts at this step, which becomes the step that it counts; NULL: there is none. Boundaries may be
+ * in any order, and the last one that has passed decides, as in Optax. */
 static const tow_schedule *find_joined(const tow_schedule *s, int64_t *step)
 {
     while (s->kind == TOW_SCHEDULE_JOINED) {

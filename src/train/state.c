@@ -388,8 +388,8 @@ static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_ca
     return bytes;
 }
 
-/* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that. What
- * programs have needed that are freed now is workspace. */
+/* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that.
+ * What programs have needed that are freed now is workspace. */
 static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
 {
     const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);

@@ -1,5 +1,5 @@
-/* The train state's layout, shared by state.c (making, asking), programs.c (what is compiled for a shape of the batch), step.c
- * (stepping, evaluating) and checkpoint.c (saving, loading). */
+/* The train state's layout, shared by state.c (making, asking), programs.c (what is compiled for a shape of the batch),
+ * step.c (stepping, evaluating) and checkpoint.c (saving, loading). */
 #ifndef TOW_SRC_TRAIN_STATE_H
 #define TOW_SRC_TRAIN_STATE_H
 
@@ -72,7 +72,8 @@ tow_status tow__train_read_best(const tow_train_state *state, const char *path, 
 
 /* Makes the cache of programs for steps or for evaluation. */
 tow_status tow__train_programs_create(tow_train_state *state, bool evaluation);
-/* The program for batches of these types, made if need be. Error: TOW_TYPE_MISMATCH for types for which none may be made. */
+/* The program for batches of these types, made if need be. Error: TOW_TYPE_MISMATCH for types for which none may be
+ * made. */
 tow_status tow__train_program_for(tow_train_state *state, const tow_type *types, bool evaluation,
                                   const tow__train_program **program);
 

@@ -1,7 +1,8 @@
 /* Steps and evaluation of a train state.
  *
  * A step is one program (step_graph.h): inputs, keys and numbers go in, loss and aux come out, and parameters, slots,
- * variables and averages are changed in place, or not at all. Evaluation runs the loss alone, micro-batch by micro-batch. */
+ * variables and averages are changed in place, or not at all. Evaluation runs the loss alone, micro-batch by
+ * micro-batch. */
 #include <math.h>
 
 #include "src/base/arithmetic.h"
@@ -15,8 +16,8 @@
 
 /* ---- what goes in ------------------------------------------------------------------------------------------------ */
 
-/* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t), of micro-batch j > 0 fold_in(that, j): nothing to
- * save but the step. */
+/* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t), of micro-batch j > 0 fold_in(that, j):
+ * nothing to save but the step. */
 static void write_key(const tow_train_state *s, size_t stream, size_t micro, uint32_t *to)
 {
     tow__key key = tow__key_fold_in(tow__key_from_seed(s->seed), (uint32_t)stream);

@@ -90,7 +90,8 @@ extern const double tow__usual_b1, tow__usual_b2, tow__usual_eps, tow__zero;
  * after it. */
 tow_value tow__bias(tow_update *update, const char *name, const tow__option *b, bool next, tow_value x);
 
-/* False, reported: a transform, or the list of a chain in it, lies on the stack below `frame`, that of the public function that got it. */
+/* False, reported: a transform, or the list of a chain in it, lies on the stack below `frame`, that of the public
+ * function that got it. */
 bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_gradient_transform *transform,
                                 const void *frame);
 

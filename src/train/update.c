@@ -221,8 +221,8 @@ static bool add_number(tow_update *u, const char *key, tow__number number)
     return false;
 }
 
-/* The number's input. As f32 it was converted before anything else, once for all parameters: what is computed in between would
- * keep the passes over a parameter apart. */
+/* The number's input. As f32 it was converted before anything else, once for all parameters: what is computed in
+ * between would keep the passes over a parameter apart. */
 static tow_value read_number(tow_update *u, uint32_t index, tow_dtype dtype)
 {
     if (dtype == TOW_F64) return u->numbers[index];

@@ -1,8 +1,8 @@
 /* Batching of cond, while and fori.
  *
  *   cond    rows that share the index share the choice; else every branch runs for all rows, and each row takes the
- *           results of its own. Gradients of rows that a branch is not for are exact zeros, whatever the branch makes of
- *           them: select(mask, x, stop_gradient(x)) stands for each operand
+ *           results of its own. Gradients of rows that a branch is not for are exact zeros, whatever the branch makes
+ *           of them: select(mask, x, stop_gradient(x)) stands for each operand
  *   while   rows that share the condition stop together; else the loop runs until all rows are done, and a row that is
  *           done keeps its value. p [rows] says which rows are not done; it is a carry, so the condition runs once
  *   fori    likewise: with counts of their own, rows take part in iterations below their count, of which there are no
@@ -126,7 +126,8 @@ void tow__batch_cond(tow__batch *r)
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-/* Operands of a loop where they are, carries with their batch axis in front; and the axes of the inputs of its bodies. */
+/* Operands of a loop where they are, carries with their batch axis in front; and the axes of the inputs of its
+ * bodies. */
 static void loop_operands(const tow__batch *r, const tow__region_form *form, const bool *carry_batched, tow_value *in,
                           int *axes)
 {

@@ -2,9 +2,10 @@
  *
  *   cond   (index, operands)         an index outside of the branches is clamped
  *
- * Its decomposition, which plans run, is for each branch a scan of at most one iteration (tow__scan_params.stops), which
- * writes its results over those of the scans before: a branch that does not run costs a comparison, and the memory of one
- * branch serves all. Rules are in cond_rules.c (forward mode, transpose), cond_partial.c and batch_control.c. */
+ * Its decomposition, which plans run, is for each branch a scan of at most one iteration (tow__scan_params.stops),
+ * which writes its results over those of the scans before: a branch that does not run costs a comparison, and the
+ * memory of one branch serves all. Rules are in cond_rules.c (forward mode, transpose), cond_partial.c and
+ * batch_control.c. */
 #include "src/autodiff/regions/control.h"
 #include "src/autodiff/regions/types.h"
 
@@ -66,7 +67,8 @@ typedef struct choice {
     uint32_t *base; /* [n_out] the input of the branches that result i is before any branch runs, or TOW__INPUT */
 } choice;
 
-/* What a result is before any branch runs: an operand, if some branch hands it through, so that it costs nothing there. */
+/* What a result is before any branch runs: an operand, if some branch hands it through, so that it costs nothing
+ * there. */
 static void begin_results(choice *c)
 {
     const tow__graphs *branches = &((const tow__cond_params *)c->e->params)->branches;

@@ -4,14 +4,14 @@
  *   unknown choice  (index, operands, slots)         -> results
  *
  * A result is unknown if it is so in any branch. Slots hold the residuals of the branches, which exclude each other
- * (cond_slots.c). A known result that some branches save, because a policy says so, and others make again is a residual of
- * the former, so that the unknown choice has it: else it would be kept whole, besides what the others keep. */
+ * (cond_slots.c). A known result that some branches save, because a policy says so, and others make again is a residual
+ * of the former, so that the unknown choice has it: else it would be kept whole, besides what the others keep. */
 #include "src/autodiff/regions/cond_partial.h"
 #include "src/autodiff/reach.h"
 #include "src/autodiff/regions/control.h"
 #include "src/ops/rules.h"
 
-/* ---- what is unknown ----------------------------------------------------------------------------------------------- */
+/* ---- what is unknown --------------------------------------------------------------------------------------------- */
 
 static bool find_unknown_results(tow__choice *c)
 {
@@ -41,7 +41,7 @@ static void find_staged(tow__choice *c)
         for (uint32_t k = 0; k < c->branches->n; k++) c->used[i] |= c->parts[k].input_used[i];
 }
 
-/* ---- results that some branches save ------------------------------------------------------------------------------ */
+/* ---- results that some branches save ----------------------------------------------------------------------------- */
 
 /* Under a name outside of the choice that its policy keeps. */
 static bool is_kept(const tow__pvar *v) { return v->named != TOW__INPUT && v->tags >= TOW_PREFER_SAVE; }
@@ -110,7 +110,7 @@ static bool stage_saved_results(tow__choice *c)
     return fine;
 }
 
-/* ---- the split of all branches ------------------------------------------------------------------------------------- */
+/* ---- the split of all branches ----------------------------------------------------------------------------------- */
 
 static bool split_branches(tow__choice *c)
 {

@@ -1,15 +1,15 @@
-/* Slots: what crosses between the two choices that cond_partial.c makes of one. Residuals of branches exclude each other, so
- * they share:
+/* Slots: what crosses between the two choices that cond_partial.c makes of one. Residuals of branches exclude each
+ * other, so they share:
  *
  *   a residual that is a known result         no slot but the result, if no other branch could share a slot with it
  *   a constant                                no slot: it is made again
  *   types that residuals of all branches have one slot for one of each
- *   what is left of an element type           slots that residuals of one type share, if these together are not larger than
- *                                             what the branch keeps that needs most; else one slot: an array with room
- *                                             for that branch, in which residuals lie one behind the other
+ *   what is left of an element type           slots that residuals of one type share, if these together are not larger
+ *                                             than what the branch keeps that needs most; else one slot: an array with
+ *                                             room for that branch, in which residuals lie one behind the other
  *
- * so slots take no more bytes than the residuals of one branch do, if they are of one element type. A branch leaves slots
- * that are not its own empty, which costs nothing. */
+ * so slots take no more bytes than the residuals of one branch do, if they are of one element type. A branch leaves
+ * slots that are not its own empty, which costs nothing. */
 #include "src/autodiff/regions/cond_partial.h"
 #include "src/ops/rules.h"
 
@@ -50,8 +50,8 @@ static bool others_need_room(const tow__choice *c, uint32_t k, tow_dtype dtype)
     return false;
 }
 
-/* Constants; and known results, which need no slot if each branch keeps them (`all`), or if no other branch has something
- * to put into the slot. */
+/* Constants; and known results, which need no slot if each branch keeps them (`all`), or if no other branch has
+ * something to put into the slot. */
 static void place_results(tow__choice *c, uint32_t k, bool all)
 {
     const tow__partial *p = &c->parts[k];

@@ -5,8 +5,8 @@
  *                    dy = custom_tangents(residuals, dx)      linear in dx, cannot be computed
  *                whose transpose is ct of x = backward(residuals, ct of y)
  *
- * The rule and the forward function are recorded among the equations around the call, so their values are residuals like
- * any others, and policies and names see them one by one. A call that is not differentiated is one equation. */
+ * The rule and the forward function are recorded among the equations around the call, so their values are residuals
+ * like any others, and policies and names see them one by one. A call that is not differentiated is one equation. */
 #include "src/autodiff/regions/custom.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* Batching of calls with custom rules: the same call of batched functions. All results get their batch axis in front, so
- * that the body and the rule agree about it whatever each of them makes of an unbatched operand. If a rule calls its own
- * function, which must stay the same function, then all operands have their batch axis in front, too. */
+/* Batching of calls with custom rules: the same call of batched functions. All results get their batch axis in front,
+ * so that the body and the rule agree about it whatever each of them makes of an unbatched operand. If a rule calls its
+ * own function, which must stay the same function, then all operands have their batch axis in front, too. */
 #include "src/autodiff/batch.h"
 #include "src/autodiff/regions/custom.h"
 #include "src/ops/batching.h"
@@ -67,7 +67,8 @@ void tow__batch_custom_jvp(tow__batch *r)
     tow_graph_release(p.rule);
 }
 
-/* A cotangent as its operand is: with its batch axis there, or summed over the rows if all of them share the operand. */
+/* A cotangent as its operand is: with its batch axis there, or summed over the rows if all of them share the
+ * operand. */
 static tow_value like_operand(int64_t size, tow__mapped operand, tow__mapped ct)
 {
     if (tow__is_batched(operand)) return tow__batched_at(ct, size, operand.axis);

@@ -1,10 +1,11 @@
 /* tow_custom_jvp_function, tow_custom_vjp_function: trace a function and its rules, and bind the call.
  *
- * The order of operands is captured values, fixed inputs, all other inputs. Each function is traced by itself and captures
- * what it uses; all of them then get the union of the captured values.
+ * The order of operands is captured values, fixed inputs, all other inputs. Each function is traced by itself and
+ * captures what it uses; all of them then get the union of the captured values.
  *
- * A rule may call its own function with its rule. The calls whose rules are being traced stand in a list that starts at the
- * trace; a call that equals one of them becomes custom_self, which says how many rules further out its own one stands. */
+ * A rule may call its own function with its rule. The calls whose rules are being traced stand in a list that starts at
+ * the trace; a call that equals one of them becomes custom_self, which says how many rules further out its own one
+ * stands. */
 #include "src/base/counts.h"
 #include "tow/custom.h"
 
@@ -140,7 +141,7 @@ static void take_linear(const call *c, const char *what, const char *kind, size_
     results[(*at)++] = found;
 }
 
-/* ---- the functions as bodies: operands in their order, only what exists -------------------------------------------- */
+/* ---- the functions as bodies: operands in their order, only what exists ------------------------------------------ */
 
 /* Operands as x[n_in], and room for the tangents of all inputs behind them, which are null. NULL: no memory. */
 static tow_value *inputs_of(const call *c, const tow_value *operands)
@@ -287,7 +288,7 @@ static bool trace_call(call *c, tow__traced_body *bodies)
     return fine;
 }
 
-/* ---- a rule that calls its own function ---------------------------------------------------------------------------- */
+/* ---- a rule that calls its own function -------------------------------------------------------------------------- */
 
 static bool is_same_call(const call *a, const call *b)
 {

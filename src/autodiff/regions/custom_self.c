@@ -1,12 +1,12 @@
-/* custom_self: in a rule, the call whose rule it is. Graphs are finite, so a rule that calls its own function names the call
- * by how many rules further out it stands:
+/* custom_self: in a rule, the call whose rule it is. Graphs are finite, so a rule that calls its own function names the
+ * call by how many rules further out it stands:
  *
  *   custom_jvp f [ rule: ... custom_self[level=0] is f ...
  *                        custom_jvp g [ rule: ... custom_self[level=0] is g, custom_self[level=1] is f ... ] ]
  *
- * Its value is that of its body. Where differentiation records a rule, the call is put in its place, so the second derivative
- * meets the call again. A custom_self of other types than its call is its body and no more: batching leaves such ones, which
- * all rows share, so no tangent reaches them. So does one that stands outside of all rules. */
+ * Its value is that of its body. Where differentiation records a rule, the call is put in its place, so the second
+ * derivative meets the call again. A custom_self of other types than its call is its body and no more: batching leaves
+ * such ones, which all rows share, so no tangent reaches them. So does one that stands outside of all rules. */
 #include "src/autodiff/regions/custom.h"
 #include "src/graph/builder.h"
 #include "src/graph/region.h"

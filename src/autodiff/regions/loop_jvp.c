@@ -3,9 +3,9 @@
  *   scan                (consts, carry, xs)                 -> (carry, ys)
  *   jvp                 (c dc, k dk, x dx)                  -> (k dk, y dy)
  *
- * and likewise for while and fori, which have no ys. A carry's tangent is nonzero if it starts nonzero or the body makes
- * it so: a fixpoint over the body. Final tangents of a scan that are one value in the iterations written out, or an
- * operand's, are one value here: its cotangents add up in one order. */
+ * and likewise for while and fori, which have no ys. A carry's tangent is nonzero if it starts nonzero or the body
+ * makes it so: a fixpoint over the body. Final tangents of a scan that are one value in the iterations written out, or
+ * an operand's, are one value here: its cotangents add up in one order. */
 #include "src/autodiff/reach.h"
 #include "src/autodiff/regions/control.h"
 #include "tow/ops.h"

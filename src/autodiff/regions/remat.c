@@ -21,7 +21,7 @@ static tow_status remat_type(const tow__typing *ty)
     return tow__body_type(ty, ((const tow__remat_params *)ty->params)->body);
 }
 
-/* ---- forward mode ------------------------------------------------------------------------------------------------- */
+/* ---- forward mode ------------------------------------------------------------------------------------------------ */
 
 /* The tangent that output `at` of the body forwards: an operand, or a result that stands before it; else the
  * result itself. The caller then knows both as one value, whose cotangents add up in one order. */
@@ -67,7 +67,7 @@ static void remat_jvp(tow__jvp *r)
     tow_graph_release(body);
 }
 
-/* ---- partial evaluation ------------------------------------------------------------------------------------------- */
+/* ---- partial evaluation ------------------------------------------------------------------------------------------ */
 
 /* remat: the known half is recorded inline; the unknown half stays one region, which repeats what its policy (or the
  * policy of the region around it) does not keep. */
@@ -128,7 +128,7 @@ done:
     if (split == &own) tow__partial_free(&own.part);
 }
 
-/* ---- transpose ---------------------------------------------------------------------------------------------------- */
+/* ---- transpose --------------------------------------------------------------------------------------------------- */
 
 /* One region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new
  * sums. No linear operand stands twice. */
@@ -228,7 +228,7 @@ static void remat_transpose(tow__transpose *r)
     for (uint32_t i = 0; i < e->n_in; i++) r->dx[i] = first[i] == i ? dx[n++] : (tow_value){0};
 }
 
-/* ---- descriptor --------------------------------------------------------------------------------------------------- */
+/* ---- descriptor -------------------------------------------------------------------------------------------------- */
 
 /* A region that keeps everything stays around other ones, for which it decides. */
 static bool has_remat(const tow_graph *g)
@@ -261,7 +261,7 @@ TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = 
                            TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                            TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
-/* ---- recording ---------------------------------------------------------------------------------------------------- */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 /* False, with the error in the trace, if nobody may write a remat with this policy around this region. Its names are
  * checked when the trace ends, against those of all regions that have this policy. */

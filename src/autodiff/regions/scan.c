@@ -1,8 +1,8 @@
 /* scan: a loop over rows.
  *
  *   scan       (consts, carry, xs [length, ...])   -> (carry, ys [length, ...])
- *   batching   one loop over the batched body: a carry is batched if it starts so or the body makes it so, a fixpoint over
- *              the body; elements of xs keep the loop's axis in front: [length, ..., rows, ...]
+ *   batching   one loop over the batched body: a carry is batched if it starts so or the body makes it so, a fixpoint
+ *              over the body; elements of xs keep the loop's axis in front: [length, ..., rows, ...]
  *
  * Rules are in loop_jvp.c, scan_partial.c and scan_transpose.c. */
 #include "src/autodiff/batch.h"
@@ -82,8 +82,8 @@ static tow_status scan_type(const tow__typing *ty)
 
 /* ---- forward mode ------------------------------------------------------------------------------------------------ */
 
-/* Final tangents that are one value in the iterations written out, or an operand's, are one value here: its cotangents add
- * up in one order. */
+/* Final tangents that are one value in the iterations written out, or an operand's, are one value here: its cotangents
+ * add up in one order. */
 static void forward_tangents(tow_trace *t, const tow__equation *loop, const tow_graph *body, uint32_t consts,
                              uint32_t carry, const tow_value *operands, tow_value *results)
 {
@@ -108,8 +108,8 @@ TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, cons
     return reach && tow__reach_loop(&walk, reach, &form, in) == TOW_OK ? reach : NULL;
 }
 
-/* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value, an
- * element of xs loses the axis in front. */
+/* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value,
+ * an element of xs loses the axis in front. */
 TOW__OWN_FRAME static void loop_operands(const tow__batch *r, const bool *batched, tow_value *in, int *axes)
 {
     const tow__scan_params *p = r->e->params;

@@ -84,8 +84,8 @@ tow_value tow__scan_row(tow_value x, int64_t i)
 }
 
 /* Contributions of operand i of equation e to the cotangent of its value. A region contributes what its body does,
- * and a loop contributes to a constant in every iteration. Of choices, and of loops whose iterations data decide, two are
- * assumed. */
+ * and a loop contributes to a constant in every iteration. Of choices, and of loops whose iterations data decide, two
+ * are assumed. */
 static int operand_contributions(const tow__equation *e, uint32_t i)
 {
     tow__region_form form;

@@ -6,8 +6,8 @@
  *  1. A carry is unknown if its initial value or what the body makes of it is.
  *  2. Values that depend on known constants of the loop alone have left it before (flatten.c): they are kept once.
  *  3. The body is split. Elements of xs and constants are read in place by the unknown scan. A known carry is repeated
- *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value at
- *     the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
+ *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value
+ *     at the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
  *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
 #include "src/autodiff/regions/loop_split.h"

@@ -8,8 +8,8 @@
  * contributed; scan_sums.c says from which value each sum starts.
  *
  * Scans in which carries or operands coincide are rewritten before (scan_normal.c). Two kinds of scans remain in which
- * some contributions are added in another order: those with a ring of carries of which some, but not all, start from one
- * value or from a constant, and loops whose rewritten program would become too large. */
+ * some contributions are added in another order: those with a ring of carries of which some, but not all, start from
+ * one value or from a constant, and loops whose rewritten program would become too large. */
 #include "src/autodiff/regions/scan_transpose.h"
 #include "src/ops/rules.h"
 

@@ -51,8 +51,8 @@ static inline int64_t tow__loop_row(const tow__scan_loop *l, int64_t t)
     return l->p->reverse ? l->p->length - 1 - t : t;
 }
 
-/* The rules, of which r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand
- * is the same value) and the new sum on exit; and the split (scan_partial.c). */
+/* The rules, of which r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier
+ * operand is the same value) and the new sum on exit; and the split (scan_partial.c). */
 void tow__scan_transpose(tow__transpose *r);
 void tow__scan_split(tow__split *s, const tow__equation *e);
 

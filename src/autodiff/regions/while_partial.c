@@ -3,12 +3,12 @@
  *   known loop      (known consts, known carries, [i], stacks)   -> (known carries, [i], stacks)
  *   unknown loop    fori over the iterations that ran: (consts, stacks, carries) -> carries
  *
- * A while whose number of iterations is bounded by n counts them, and its residuals are rows of stacks [n, ...]: carries
- * that iteration i writes row i of, in place. They start as empty arrays, so that rows of iterations that do not run cost
- * nothing. The unknown loop gathers row i in iteration i.
+ * A while whose number of iterations is bounded by n counts them, and its residuals are rows of stacks [n, ...]:
+ * carries that iteration i writes row i of, in place. They start as empty arrays, so that rows of iterations that do
+ * not run cost nothing. The unknown loop gathers row i in iteration i.
  *
- * Without a bound nothing can be stacked: the unknown loop is the whole loop once more. So it is under a policy that lets
- * all of the body be repeated. If the condition of a while is unknown, so is everything. */
+ * Without a bound nothing can be stacked: the unknown loop is the whole loop once more. So it is under a policy that
+ * lets all of the body be repeated. If the condition of a while is unknown, so is everything. */
 #include "src/autodiff/regions/control.h"
 #include "src/autodiff/regions/loop_split.h"
 

@@ -1,8 +1,8 @@
-/* Derivatives of whole arrays: Jacobians by batching tangents or cotangents over the unit vectors, Hessians, and gradients
- * for each example of a batch.
+/* Derivatives of whole arrays: Jacobians by batching tangents or cotangents over the unit vectors, Hessians, and
+ * gradients for each example of a batch.
  *
- *   jacfwd    column k of dy/dx = jvp with the tangent e_k: all columns are the rows of a batched jvp, whose primal values
- *             are the same for all rows and computed once
+ *   jacfwd    column k of dy/dx = jvp with the tangent e_k: all columns are the rows of a batched jvp, whose primal
+ *             values are the same for all rows and computed once
  *   jacrev    row k of dy/dx = vjp with the cotangent e_k: the forward graph once, the backward graph batched
  *   hessian   jacfwd of the gradient
  *

@@ -103,7 +103,7 @@ tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, co
     return status;
 }
 
-/* ---- of a C function -------------------------------------------------------------------------------------------------------- */
+/* ---- of a C function --------------------------------------------------------------------------------------------- */
 
 /* Inputs with their batch axes, and the types of their rows. */
 typedef struct mapped_inputs {

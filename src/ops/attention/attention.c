@@ -1,15 +1,18 @@
 /* Scaled dot-product attention with grouped heads (Vaswani et al., "Attention is all you need", 2017; Ainslie et al.,
  * "GQA", 2023). The fused pair keeps q, k, v, the output and the log-sum-exp of each row, never the probabilities (Dao
  * et al., "FlashAttention", 2022).
- *   q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], mask: bool [B|1, H|1, T|1, S|1], bias: likewise, offset: i32 [] or [B]
+ *   q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E],
+ *   mask: bool [B|1, H|1, T|1, S|1], bias: likewise, offset: i32 [] or [B]
  *   -> out: [B, T, H, E], lse: [B, H, T]
  * Head h reads group h / (H/G). Inside, heads stand before rows, and the R = H/G heads of a group are rows of one
  * product:
  *   [B, T, H, d] -> [B, H, T, d] = [B, G, R T, d];  scores: [B, H, T, S] = [B, G, R T, S]
- * Logits are l = scale q k, or c = cap tanh(l / cap), plus the bias. Derivatives, with p = exp(logits - lse) and the slope of the cap
- * 1 - (c / cap)^2, or 1:
- *   tangent:    dl = slope scale (dq k + q dk) where visible, else 0;  dout = (p dl) v - sum(p dl) out + p dv
- *   cotangents: dl = slope p (ct v - sum(ct out)) where visible;       dq = scale dl k, dk = dl' (scale q), dv = p' ct */
+ * Logits are l = scale q k, or c = cap tanh(l / cap), plus the bias. Derivatives, with p = exp(logits - lse) and the
+ * slope of the cap 1 - (c / cap)^2, or 1:
+ *   tangent:    dl = slope scale (dq k + q dk) where visible, else 0;
+ *               dout = (p dl) v - sum(p dl) out + p dv
+ *   cotangents: dl = slope p (ct v - sum(ct out)) where visible;
+ *               dq = scale dl k, dk = dl' (scale q), dv = p' ct */
 #include <float.h>
 #include <math.h>
 
@@ -534,7 +537,8 @@ static bool tile_attention(const tow__operation *o, int axis, int *from)
     return axis == 0;
 }
 
-/* Pairs of a query and a key that it may see, in one head; a mask or an offset, which are not known here, may hide more. */
+/* Pairs of a query and a key that it may see, in one head; a mask or an offset, which are not known here, may hide
+ * more. */
 static double pairs(int64_t queries, int64_t keys, bool causal, int64_t window)
 {
     double near = window > 0 ? (double)window : (double)keys;

@@ -1,8 +1,8 @@
 /* conv_general_dilated: a window of the left operand (dilated, padded) for each result position, times the kernel.
  *   out[n, p, o] = sum over k, i of lhs[n, p * stride + k * rhs_dilation - low, group(o) * I + i] * rhs[k, i, o]
- * with feature groups; with b batch groups the features o of group g see the batch entries g * (N / b) + n alone. Nothing is
- * flipped. Linear in either operand, and both cotangents are convolutions again, with the roles of axes exchanged: their
- * formulas are those of JAX. */
+ * with feature groups; with b batch groups the features o of group g see the batch entries g * (N / b) + n alone.
+ * Nothing is flipped. Linear in either operand, and both cotangents are convolutions again, with the roles of axes
+ * exchanged: their formulas are those of JAX. */
 #include "src/base/window.h"
 #include "src/ops/rules.h"
 #include "src/ops/tiling.h"
@@ -266,8 +266,8 @@ static tow_value join_rows(const tow__batch *r, uint32_t i, int at)
     return tow_reshape(tow__batch_operand(r, i, at), type.rank, type.dims);
 }
 
-/* Rows of the left operand alone join its batch, rows of the kernel alone its features. Else they become groups, so that what
- * a group computes, and with it the way it is computed, stays as it is. */
+/* Rows of the left operand alone join its batch, rows of the kernel alone its features. Else they become groups, so
+ * that what a group computes, and with it the way it is computed, stays as it is. */
 static void conv_batch(tow__batch *r)
 {
     tow__conv_params p = *(const tow__conv_params *)r->e->params;

@@ -1,5 +1,5 @@
-/* See activations.h. Where a branch that is not taken would overflow, it is computed of a harmless number instead, so that
- * no derivative is an infinity times zero. */
+/* See activations.h. Where a branch that is not taken would overflow, it is computed of a harmless number instead, so
+ * that no derivative is an infinity times zero. */
 #include "tow/activations.h"
 
 #include "src/ops/rules.h"
@@ -65,7 +65,8 @@ tow_value tow_selu(tow_value x)
     return tow_mul_scalar(tow_elu_of(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946);
 }
 
-/* x + log(1 + exp(-x)) where x > 0, else log(1 + exp(x)): nothing overflows, and derivatives of all orders are right at 0. */
+/* x + log(1 + exp(-x)) where x > 0, else log(1 + exp(x)): nothing overflows, and derivatives of all orders are right at
+ * 0. */
 tow_value tow_softplus(tow_value x)
 {
     tow_value positive = tow_gt_scalar(x, 0);

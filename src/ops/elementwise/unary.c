@@ -156,8 +156,8 @@ TOW__ARITHMETIC_PRIMITIVE(sign, UNARY, .type = tow__type_same_number);
 TOW__ARITHMETIC_PRIMITIVE(floor, UNARY, .type = tow__type_same_float);
 TOW__ARITHMETIC_PRIMITIVE(ceil, UNARY, .type = tow__type_same_float);
 TOW__ARITHMETIC_PRIMITIVE(round, UNARY, .type = tow__type_same_float);
-/* The identity whose derivatives of every order are zero. Batching makes select(mask, x, stop_gradient(x)) of operands of
- * a choice, also of tangents in custom rules; reverse mode lets nothing through there, either. */
+/* The identity whose derivatives of every order are zero. Batching makes select(mask, x, stop_gradient(x)) of operands
+ * of a choice, also of tangents in custom rules; reverse mode lets nothing through there, either. */
 TOW__ARITHMETIC_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any, .jvp = tow__jvp_primal,
                           .transpose = stop_gradient_transpose);
 

@@ -1,10 +1,10 @@
-/* Batching rules of dynamic_slice and dynamic_update_slice. If all rows share the starts, the batch axis is one more axis
- * that is taken whole. Slices at starts of each row are rows that a gather finds:
+/* Batching rules of dynamic_slice and dynamic_update_slice. If all rows share the starts, the batch axis is one more
+ * axis that is taken whole. Slices at starts of each row are rows that a gather finds:
  *
  *   axes of x:  [leading | trailing, taken whole]        x as a table: [product of leading, trailing...]
  *
- * A slice whose places i32 does not count goes through a loop over the rows. Updates at starts of each row are windows that a
- * scatter puts into their rows, where x lies if nothing else reads it. */
+ * A slice whose places i32 does not count goes through a loop over the rows. Updates at starts of each row are windows
+ * that a scatter puts into their rows, where x lies if nothing else reads it. */
 #include "src/ops/indexing/dynamic_slice.h"
 
 #include "src/ops/rules.h"
@@ -55,8 +55,8 @@ static tow_value next_place(tow_value place, int64_t size, tow_value along)
     return tow_add(tow_mul(place, tow_full_like(place, (double)size)), along);
 }
 
-/* Operand i as a table [places, trailing...] in which `place` of its leading axes is found: of a batched operand, tables of
- * all rows stand one after the other. */
+/* Operand i as a table [places, trailing...] in which `place` of its leading axes is found: of a batched operand,
+ * tables of all rows stand one after the other. */
 static tow_value find_rows(const tow__batch *r, uint32_t i, int lead, tow_value place)
 {
     tow_type type = r->in[i];

@@ -122,7 +122,7 @@ static bool tile_gather(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-/* ---- batching: the batch axis of the array joins the window, or goes along with that of the indices --------------- */
+/* ---- batching: the batch axis of the array joins the window, or goes along with that of the indices -------------- */
 
 static void gather_batch(tow__batch *r)
 {

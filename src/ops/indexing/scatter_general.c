@@ -1,5 +1,5 @@
-/* scatter_general and scatter_general_add, _mul, _min, _max: windows of an array replaced by updates or combined with them
- * at computed places, as XLA's Scatter, in the row-major order of the places.
+/* scatter_general and scatter_general_add, _mul, _min, _max: windows of an array replaced by updates or combined with
+ * them at computed places, as XLA's Scatter, in the row-major order of the places.
  *
  * The first two are linear in the array and the updates together and keep the indices alone. */
 #include <math.h>
@@ -164,8 +164,8 @@ static void mul_transpose(tow__transpose *r)
 
 /* With w = the result, n = the number of updates that equal it, k = that of all updates of an element, each read at the
  * updates' places: dx + scatter_add(dx c1 + du c2), c1 = ((x == w ? 1 / (n + 1) : 0) - 1) / k and
- * c2 = (u == w ? (x == w ? 1 / (n + 1) : 1 / n) : 0). Keeps c1 and c2, both of the size of the updates. Floats of 16 bits
- * do not count far enough: n, k and what they divide are f32 there. */
+ * c2 = (u == w ? (x == w ? 1 / (n + 1) : 1 / n) : 0). Keeps c1 and c2, both of the size of the updates. Floats of 16
+ * bits do not count far enough: n, k and what they divide are f32 there. */
 static void extremum_jvp(tow__jvp *r)
 {
     const tow__scatter_params *p = r->e->params;

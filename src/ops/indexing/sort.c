@@ -1,5 +1,5 @@
-/* sort, top_k, searchsorted, argmin. Their results are numbered by i32 indices; tangents of sort and top_k are gathered by
- * these, which are all that is kept. */
+/* sort, top_k, searchsorted, argmin. Their results are numbered by i32 indices; tangents of sort and top_k are gathered
+ * by these, which are all that is kept. */
 #include "src/ops/indexing/indexing.h"
 #include "src/ops/rules.h"
 #include "tow/indexing.h"

@@ -257,8 +257,8 @@ static bool norm_jvp_linear_in(const tow__equation *e, const bool *depends)
 
 /* ---- tiling ------------------------------------------------------------------------------------------------------ */
 
-/* (x, scale [, bias]) -> y [, mean], rstd; (x, scale [, mean], rstd, ct) -> dx: all axes but the last, with all of scale
- * and bias, which have one axis. */
+/* (x, scale [, bias]) -> y [, mean], rstd; (x, scale [, mean], rstd, ct) -> dx: all axes but the last, with all of
+ * scale and bias, which have one axis. */
 static bool tile_norm(const tow__operation *o, int axis, int *from)
 {
     if (axis + 1 >= tow__in_type(o, 0)->rank) return false;
@@ -284,8 +284,8 @@ static tow_value weights_of_rows(const tow__batch *r, uint32_t i, tow_value x)
     return tow_broadcast_in_dim(tow__batch_operand(r, i, 0), type.rank, type.dims, (int[]){0, type.rank - 1});
 }
 
-/* A norm whose scale or bias differs between rows: the norm with the scale 1 and the bias -0, which change no bits, then
- * both. */
+/* A norm whose scale or bias differs between rows: the norm with the scale 1 and the bias -0, which change no bits,
+ * then both. */
 static void norm_by_rows(tow__batch *r)
 {
     tow_type features = r->in[1];

@@ -44,7 +44,8 @@ tow_value tow_mod(tow_value x, tow_value y)
     return tow_select(tow_and(differ, tow_ne(rest, zero)), tow_add(rest, y), rest);
 }
 
-/* Integers: the quotient towards zero, less 1 where signs differ and something is left. Floats: (x - rest) / y, rounded. */
+/* Integers: the quotient towards zero, less 1 where signs differ and something is left. Floats: (x - rest) / y,
+ * rounded. */
 tow_value tow_floor_divide(tow_value x, tow_value y)
 {
     if (tow_is_null(x) || tow_is_null(y)) return tow__null();

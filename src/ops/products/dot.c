@@ -107,8 +107,8 @@ static tow__ints range(int start, int n)
     return result;
 }
 
-/* Cotangent of one operand (`side`), the other being w: contract ct with w over w's free axes, in ct's type, which is that
- * of the sums, and round the result to the operand's.
+/* Cotangent of one operand (`side`), the other being w: contract ct with w over w's free axes, in ct's type, which is
+ * that of the sums, and round the result to the operand's.
  *   left:  ct [batch, free of x, free of w] . w -> [batch, free of x, w's contracted axes in w's order]
  *   right: w . ct [batch, free of w, free of x] -> [batch, w's contracted axes in w's order, free of x]
  * and each of these axes belongs to one axis of x. */
@@ -173,9 +173,9 @@ static int place_among_free(tow_type type, const tow__ints *batch, const tow__in
 }
 
 /* One product for all rows. Both operands batched: one more batch axis, the first. Only one: one more free axis of it.
- * The sizes of the whole product, `rows` and `columns`, stay 0, those of all rows: an element has bits that depend on its
- * row, its column and the contracted axes alone, on all engines with portable bits, and the engine that is best for all
- * rows runs. */
+ * The sizes of the whole product, `rows` and `columns`, stay 0, those of all rows: an element has bits that depend on
+ * its row, its column and the contracted axes alone, on all engines with portable bits, and the engine that is best for
+ * all rows runs. */
 static void dot_batch(tow__batch *r)
 {
     tow__dot_params p = *(const tow__dot_params *)r->e->params;

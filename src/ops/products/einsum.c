@@ -1,5 +1,5 @@
-/* einsum: sums of products by NumPy's notation, as products of two operands (dot_general), multiplications, sums over axes
- * and transposes.
+/* einsum: sums of products by NumPy's notation, as products of two operands (dot_general), multiplications, sums over
+ * axes and transposes.
  *
  * Every operand is a value with one label per axis. Labels that neither the result nor another operand has are summed
  * first. Then two operands at a time become one, until one is left; its axes are put in the order of the result. */

@@ -1,5 +1,6 @@
 /* dropout(x, key u32[2]) -> select(bernoulli(key, 1 - rate), x / (1 - rate), 0), the bits drawn as Flax draws them.
- * Differentiated through its decomposition, so that the bool mask is all that is kept (and, under remat, only the key). */
+ * Differentiated through its decomposition, so that the bool mask is all that is kept (and, under remat, only the
+ * key). */
 #include "src/ops/rules.h"
 
 static tow_status dropout_type(const tow__typing *ty)

@@ -1,11 +1,13 @@
 /* Random numbers as pure functions of a key u32[2]: Threefry 2x32 with 20 rounds (Salmon et al., "Parallel random
  * numbers: as easy as 1, 2, 3", 2011), laid out as JAX does with partitionable keys. Nothing here has a derivative.
- *   fold_in(key, d) = T(key; 0, d)    split(key, n)[i] = T(key; 0, i)    bits(key)[i] = a ^ b, (a, b) = T(key; i >> 32, i) */
+ *   fold_in(key, d)  = T(key; 0, d)
+ *   split(key, n)[i] = T(key; 0, i)
+ *   bits(key)[i]     = a ^ b, (a, b) = T(key; i >> 32, i) */
 #include "src/ops/random/random.h"
 
-#include "src/ops/rules.h"
-
 #include <math.h>
+
+#include "src/ops/rules.h"
 
 /* threefry2x32(key 0, key 1, counter 0, counter 1) -> two words; elementwise */
 static tow_status threefry_type(const tow__typing *ty)

@@ -1,5 +1,5 @@
-/* Draws from distributions, and random orders, as jax.random makes them. The formula of each stands above it; u is uniform
- * in [0, 1), made of as many random bits as the type has behind the binary point. */
+/* Draws from distributions, and random orders, as jax.random makes them. The formula of each stands above it; u is
+ * uniform in [0, 1), made of as many random bits as the type has behind the binary point. */
 #include <math.h>
 
 #include "src/base/dtypes.h"
@@ -98,8 +98,8 @@ static tow_value unit_uniform_half(tow_value key, tow_type type)
     return tow_mul_scalar(tow_convert(bits, type.dtype), ldexp(1, -fraction));
 }
 
-/* max(low, u (high - low) + low), rounded once, as XLA computes it, but for floats of 16 bits, which it rounds each time;
- * bounds and span are numbers of the type. */
+/* max(low, u (high - low) + low), rounded once, as XLA computes it, but for floats of 16 bits, which it rounds each
+ * time; bounds and span are numbers of the type. */
 tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double high)
 {
     if (tow_is_null(key) || !is_float(key, "random_uniform_of", type)) return tow__null();
@@ -224,8 +224,8 @@ static tow_value full_bits(tow_value x, uint64_t bits)
     return tow_broadcast_to(scalar, type.rank, type.dims);
 }
 
-/* low + ((h mod span) m + l mod span) mod span, m = (2^(n/2) mod span)^2 mod span, all modulo 2^n, for two draws h, l of n
- * bits, as many as the type has. Types of 8 bits are drawn as i32. A span of 2^n is 0, and x mod 0 is x. */
+/* low + ((h mod span) m + l mod span) mod span, m = (2^(n/2) mod span)^2 mod span, all modulo 2^n, for two draws h, l
+ * of n bits, as many as the type has. Types of 8 bits are drawn as i32. A span of 2^n is 0, and x mod 0 is x. */
 tow_value tow_random_randint(tow_value key, tow_type type, int64_t low, int64_t high)
 {
     if (tow_is_null(key)) return key;

@@ -306,7 +306,8 @@ static tow_status pad_type(const tow__typing *ty)
     return tow__require_valid(ty, ty->out[0]);
 }
 
-/* The part of ct that x's elements went to: undo the ends (what was cut off gets zeros), then step over the interior. */
+/* The part of ct that x's elements went to: undo the ends (what was cut off gets zeros), then step over the
+ * interior. */
 static tow_value unpad(tow__transpose *r, tow_value ct)
 {
     const tow__pad_params *p = r->e->params;
