@@ -50,15 +50,15 @@ double bench_now(void); /* seconds */
 /* options ends with a NULL name; --threads, --steps, --seconds and --trace are understood by all programs. Without a
  * step there is no trace: asking for one is an error then. */
 void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options);
-/* Two calls to warm up, then timed ones, between which the sustained peak is measured. `calls`: steps that one call of `step`
- * makes (small ones are timed in groups). */
+/* Two calls to warm up, then timed ones, between which the sustained peak is measured. `calls`: steps that one call of
+ * `step` makes (small ones are timed in groups). */
 void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls);
 /* With --trace, runs `step`, which records one more step and writes its trace to the file. */
 void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *user);
 /* The same for one more run of a program. */
 void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow_array **outputs);
-/* flops: of one step; 0: no rates. Prints them as a share of the sustained peak, both as medians or means: a machine that
- * others use is as slow for one as for the other. Returns the exit status. */
+/* flops: of one step; 0: no rates. Prints them as a share of the sustained peak, both as medians or means: a machine
+ * that others use is as slow for one as for the other. Returns the exit status. */
 int bench_finish(bench *b, double flops);
 
 /* Ends the program with the context's error if status is not TOW_OK. */
@@ -70,11 +70,12 @@ void bench_set(bench *b, const char *key, json_t *value); /* takes the reference
 /* Planned bytes by kind; "temporary" is what comes beside inputs and outputs. */
 void bench_set_program_bytes(bench *b, const tow_program *program);
 
-/* Uniform numbers from [-scale, scale), the same in every run. i32 and u8: from {0, ..., scale - 1}. Other types: zeros. */
+/* Uniform numbers from [-scale, scale), the same in every run. i32 and u8: from {0, ..., scale - 1}. Other types:
+ * zeros. */
 void bench_fill(tow_array *array, uint64_t seed, double scale);
 
-/* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed. Input
- * i is filled with bench_fill(scales[i]). */
+/* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed.
+ * Input i is filled with bench_fill(scales[i]). */
 typedef struct bench_gradient {
     tow_function loss;
     void *user;
@@ -83,16 +84,16 @@ typedef struct bench_gradient {
     const double *scales;
     size_t n_wrt;
     const size_t *wrt;
-    bool
-        pulls_back; /* instead, for the one result y of any function: y and the gradients for given cotangents of y, which are the
-                      * last input; .n_inputs counts them */
+    /* Instead, for the one result y of any function: y, and the gradients for given cotangents of y, which are the last
+     * input; .n_inputs counts them. */
+    bool pulls_back;
     bool without_y;     /* those gradients alone */
     int64_t calls;      /* per timing; 0: 1 */
     bool only_compile;  /* time tracing and compiling only */
     size_t keep_within; /* tow_compile_options */
 } bench_gradient;
-/* Adds compile_seconds (tracing and compiling), planned bytes, the times of a step, the bytes that it moves and the bandwidth
- * of copying arrays as large as all inputs and outputs together. */
+/* Adds compile_seconds (tracing and compiling), planned bytes, the times of a step, the bytes that it moves and the
+ * bandwidth of copying arrays as large as all inputs and outputs together. */
 void bench_run_gradient(bench *b, const bench_gradient *g);
 
 #endif

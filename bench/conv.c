@@ -1,9 +1,10 @@
 /* A convolution of images, or with --height 0 a causal one of sequences, channels last.
  *
- *     conv --batch 8 --height 56 --width 56 --features 128 --out 128 [--kernel 3] [--stride 1] [--depthwise] [--part all]
+ *     conv --batch 8 --height 56 --width 56 --features 128 --out 128 [--kernel 3] [--stride 1] [--depthwise]
+ *          [--part all]
  *
- * --part all: the sum of the squares of what it gives, value and gradients of both operands. The three convolutions in that,
- * apart: forward; input and kernel, the gradients of one operand for given cotangents. */
+ * --part all: the sum of the squares of what it gives, value and gradients of both operands. The three convolutions in
+ * that, apart: forward; input and kernel, the gradients of one operand for given cotangents. */
 #include "bench.h"
 
 #include <string.h>

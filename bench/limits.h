@@ -20,16 +20,16 @@ const char *bench_isa_name(bench_isa isa);
  * adds, as it may have no FMA. The best of several bursts of a few milliseconds; 0 if threads cannot be made. */
 double bench_peak_gflops(int threads, bench_isa isa);
 
-/* Such multiply-adds over several stretches of time, in whatever state the machine is: gflop / seconds is the peak that the
- * threads sustain. The rates of the threads are added up, as if none waited for another. Starts as {0}. */
+/* Such multiply-adds over several stretches of time, in whatever state the machine is: gflop / seconds is the peak that
+ * the threads sustain. The rates of the threads are added up, as if none waited for another. Starts as {0}. */
 typedef struct bench_sustained {
     double gflop, seconds;
     double best; /* GFLOP/s of the best burst of about a millisecond */
 } bench_sustained;
 
 /* Adds a stretch of about so many seconds, at least two bursts; nothing if threads cannot be made. With `cached` each
- * multiply-add reads from and writes to the first-level cache: where a neighbour runs on the same cores as a second hardware
- * thread, that is as slow as most programs are, while arithmetic on registers hardly notices. */
+ * multiply-add reads from and writes to the first-level cache: where a neighbour runs on the same cores as a second
+ * hardware thread, that is as slow as most programs are, while arithmetic on registers hardly notices. */
 void bench_sustained_add(bench_sustained *sum, int threads, bench_isa isa, bool cached, double seconds);
 
 /* Gbyte/s that all threads together move when they copy (bytes read plus bytes written) or only read arrays of `bytes`

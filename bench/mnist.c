@@ -3,7 +3,8 @@
  *     mnist [--batch 128] [--no-pooling]
  *
  * conv 32 3x3, relu, mean of 2x2; conv 64 3x3, relu, mean of 2x2; dense 256, relu; dense 10. --no-pooling strides the
- * convolutions instead. Useful flops: those of the products, forward, for kernels and, but for the first layer, for inputs. */
+ * convolutions instead. Useful flops: those of the products, forward, for kernels and, but for the first layer, for
+ * inputs. */
 #include "bench.h"
 
 enum {

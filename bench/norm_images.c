@@ -1,10 +1,11 @@
-/* Normalisation of images, channels last, as in training: BatchNorm by statistics of the batch, or GroupNorm. The results, or
- * with --gradient the results and the gradients of x, scale and bias for given cotangents.
+/* Normalisation of images, channels last, as in training: BatchNorm by statistics of the batch, or GroupNorm. The
+ * results, or with --gradient the results and the gradients of x, scale and bias for given cotangents.
  *
  *     norm_images --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient]
  *
- * "gbyte" counts the passes over memory that the work needs at least. Forward reads x for the statistics, reads it again and writes y; the gradient reads x and the cotangents for
- * the sums, reads both again and writes the gradient of x. */
+ * "gbyte" counts the passes over memory that the work needs at least. Forward reads x for the statistics, reads it
+ * again and writes y; the gradient reads x and the cotangents for the sums, reads both again and writes the gradient of
+ * x. */
 #include "bench.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The peak of fused multiply-adds, best and sustained, and the rate of the calibration loop that bench/compare runs before each
- * command: multiply-adds from and to the first-level cache.
+/* The peak of fused multiply-adds, best and sustained, and the rate of the calibration loop that bench/compare runs
+ * before each command: multiply-adds from and to the first-level cache.
  *
  *     peak */
 #include "bench.h"

@@ -1,6 +1,6 @@
-/* Gradients for each example of an MLP of three layers, 512 -> 512 -> 512 -> 512, beside the gradient of the whole batch.
- * The gradient of each example is as large as the weights, so the figure to compare with is the time of the batch gradient
- * plus that of writing the results at the bandwidth of copying: "ratio" is the measured time over that.
+/* Gradients for each example of an MLP of three layers, 512 -> 512 -> 512 -> 512, beside the gradient of the whole
+ * batch. The gradient of each example is as large as the weights, so the figure to compare with is the time of the
+ * batch gradient plus that of writing the results at the bandwidth of copying: "ratio" is the measured time over that.
  *
  *     perexample [--batch 32] [--width 512] */
 #include <stdlib.h>
@@ -112,7 +112,8 @@ int main(int argc, char **argv)
     bench_set(&b, "ratio", json_real(b.fastest / expected));
     bench_trace_program(&b, each.program, each.inputs, each.outputs);
     free_call(&each);
-    /* forward, and for each layer but the first one the cotangents of its input; an outer product per example and layer */
+    /* forward, and for each layer but the first one the cotangents of its input; an outer product per example and
+     * layer */
     double n = (double)width;
     return bench_finish(&b, (double)batch * n * n * (2 * LAYERS + 2 * (LAYERS - 1) + 2 * LAYERS));
 }

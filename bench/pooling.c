@@ -1,7 +1,8 @@
-/* Pooling of images, channels last, without padding: the results, or with --gradient the results and the gradient of x for
- * given cotangents.
+/* Pooling of images, channels last, without padding: the results, or with --gradient the results and the gradient of x
+ * for given cotangents.
  *
- *     pooling --batch 64 --height 28 --width 28 --features 32 [--kind max] [--window 2] [--stride 2] [--type f32] [--gradient]
+ *     pooling --batch 64 --height 28 --width 28 --features 32 [--kind max] [--window 2] [--stride 2] [--type f32]
+ *             [--gradient]
  *
  * --window 0: over the whole image. */
 #include "bench.h"

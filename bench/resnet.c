@@ -1,10 +1,10 @@
-/* ResNet-18 with batch normalisation over the batch, as in training: value and gradients of the cross entropy with regard to
- * all parameters.
+/* ResNet-18 with batch normalisation over the batch, as in training: value and gradients of the cross entropy with
+ * regard to all parameters.
  *
  *     resnet --batch 8 --size 64 --classes 1000
  *
- * Images [batch, size, size, 3] and labels are data. Useful flops: each convolution forward, for its kernel and, but for the first
- * one, for its input. */
+ * Images [batch, size, size, 3] and labels are data. Useful flops: each convolution forward, for its kernel and, but
+ * for the first one, for its input. */
 #include "bench.h"
 
 enum {

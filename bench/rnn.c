@@ -2,8 +2,8 @@
  *
  *     rnn --cell lstm|gru --length 128 --batch 32 --width 256 [--batch-first] [--remat]
  *
- * x [length, batch, width], or [batch, length, width], are data. Useful flops: with G gates (LSTM 4, GRU 3) 2 G products of
- * [width, width] per element forward; backward the gradients of all kernels and of the hidden state. */
+ * x [length, batch, width], or [batch, length, width], are data. Useful flops: with G gates (LSTM 4, GRU 3) 2 G
+ * products of [width, width] per element forward; backward the gradients of all kernels and of the hidden state. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Sorting rows of numbers: the values, or with --gradient the sum of the squares of the sorted values times their place, with its
- * gradient, which undoes the order.
+/* Sorting rows of numbers: the values, or with --gradient the sum of the squares of the sorted values times their
+ * place, with its gradient, which undoes the order.
  *
  *     sort --rows 1 --length 1048576 [--gradient] */
 #include "bench.h"

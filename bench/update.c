@@ -1,10 +1,10 @@
-/* An update by AdamW, as a chain of recorded transforms, and in turns with it the same arithmetic as a loop in C that is written
- * for it: this file has the loop.
+/* An update by AdamW, as a chain of recorded transforms, and in turns with it the same arithmetic as a loop in C that
+ * is written for it: this file has the loop.
  *
  *     update --elements 4194304 --threads 1
  *
- * Adds loop_seconds, the ratio of the two fastest times, and bytes_per_second: 28 bytes for each element, as four arrays are read
- * and three written. With more than one thread the loop's share of each is equal. */
+ * Adds loop_seconds, the ratio of the two fastest times, and bytes_per_second: 28 bytes for each element, as four
+ * arrays are read and three written. With more than one thread the loop's share of each is equal. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Reads /proc/stat, which has a line for each CPU: its name, then ticks of user, nice, system, idle, iowait, irq, softirq and
- * steal. Peers do the same in bench/peers/common.py. */
+/* Reads /proc/stat, which has a line for each CPU: its name, then ticks of user, nice, system, idle, iowait, irq,
+ * softirq and steal. Peers do the same in bench/peers/common.py. */
 #include "watch.h"
 
 #include <sched.h>

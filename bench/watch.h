@@ -10,8 +10,8 @@ typedef struct bench_watch {
 } bench_watch;
 
 bench_watch bench_watch_start(void);
-/* Shares of the CPUs that others and the hypervisor (steal) took since then, 0 where the system does not count. Two ticks of
- * each CPU do not count: the counters are not more precise than that. */
+/* Shares of the CPUs that others and the hypervisor (steal) took since then, 0 where the system does not count. Two
+ * ticks of each CPU do not count: the counters are not more precise than that. */
 void bench_watch_stop(const bench_watch *start, double *others, double *steal);
 
 #endif

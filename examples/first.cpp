@@ -1,11 +1,12 @@
-// The first program of README.md in C++17 with tow/tow.hpp: objects free themselves, errors are exceptions. From C++20 on options can
-// be written as in C: tow::dense({.features = 32}).
+// The first program of README.md in C++17 with tow/tow.hpp: objects free themselves, errors are exceptions. From C++20
+// on options can be written as in C: tow::dense({.features = 32}).
 #include <cmath>
 #include <cstdio>
 #include <tow/tow.hpp>
 
 // Mean squared error of the model's result y[0] against the labels.
-static void squared_error(tow_trace *, const tow_value *y, const tow_value *labels, tow_value *loss, tow_value *, void *)
+static void squared_error(tow_trace *, const tow_value *y, const tow_value *labels, tow_value *loss, tow_value *,
+                          void *)
 {
     *loss = tow_mean(tow_square(tow_sub(y[0], labels[0])), 0, nullptr);
 }

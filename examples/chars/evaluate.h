@@ -5,8 +5,8 @@
 #include "common/text.h"
 #include "reader.h"
 
-/* The mean loss, in nats per character, of the text's last tenth, cut into as many streams as the reader has, of which at most
- * `most` pieces each are read. forget: begin every piece without what came before it. */
+/* The mean loss, in nats per character, of the text's last tenth, cut into as many streams as the reader has, of which
+ * at most `most` pieces each are read. forget: begin every piece without what came before it. */
 tow_status validate(reader *r, const text *t, int64_t most, bool forget, double *loss);
 
 /* Prints `count` characters, drawn one by one by a reader of single characters without labels. */

@@ -1,6 +1,6 @@
-/* Trains a GRU on the characters of a text by truncated backpropagation through time, and lets it write. Every stream of the
- * batch reads its part of the text from beginning to end, some characters per step; the carry goes on from step to step, and
- * gradients end where a step begins. `chars --help` lists the options. */
+/* Trains a GRU on the characters of a text by truncated backpropagation through time, and lets it write. Every stream
+ * of the batch reads its part of the text from beginning to end, some characters per step; the carry goes on from step
+ * to step, and gradients end where a step begins. `chars --help` lists the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,8 +75,8 @@ static bool read_text(chars_run *r)
     return false;
 }
 
-/* Fills the arrays with the next `time` characters of each stream, and moves on. At its end a stream begins again, without a
- * carry. */
+/* Fills the arrays with the next `time` characters of each stream, and moves on. At its end a stream begins again,
+ * without a carry. */
 static void next_piece(chars_run *r)
 {
     int64_t from = (int64_t)tow_train_data_position(r->state);

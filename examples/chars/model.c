@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-/* One GRU over x [batch, time, in], which goes on where the call before ended: [batch, time, width]. A variable has no gradient,
- * so that gradients end at the first element of x. */
+/* One GRU over x [batch, time, in], which goes on where the call before ended: [batch, time, width]. A variable has no
+ * gradient, so that gradients end at the first element of x. */
 static tow_value stateful(tow_scope *scope, const chars *m, tow_value x)
 {
     const tow_type type = tow_value_type(x);

@@ -19,7 +19,8 @@ typedef struct chars {
 
 /* tokens i32 [batch, time] -> logits [batch, time, vocabulary];
  * tokens, labels i32 [batch, time] -> loss [batch, time].
- * Layer i begins with the variable "carry" "gru_i/h" [batch, width] and, where "carry" is mutable, writes what it ends with. */
+ * Layer i begins with the variable "carry" "gru_i/h" [batch, width] and, where "carry" is mutable, writes what it ends
+ * with. */
 void chars_make(chars *m, int64_t vocabulary, int64_t width, int64_t layers);
 
 /* The mean of the losses. */

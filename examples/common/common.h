@@ -15,22 +15,23 @@ enum {
     INTERRUPTED = 130
 };
 
-/* Prints the message of the context as one of `program`; a context that could not be made may be NULL. Gives FAILURE. */
+/* Prints the message of the context as one of `program`; a context that could not be made may be NULL. Gives
+ * FAILURE. */
 int report_error(const char *program, const tow_context *context);
 
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);
 
-/* The path of a file that comes with Tow ("digits/images.npy"), in share/tow beside the directory of this program: in the
- * build directory as in the installed tree. "" if there is none. Otherwise like snprintf. */
+/* The path of a file that comes with Tow ("digits/images.npy"), in share/tow beside the directory of this program: in
+ * the build directory as in the installed tree. "" if there is none. Otherwise like snprintf. */
 void find_shared(const char *name, char *path, size_t size);
 
 /* From now on the first Ctrl-C, or SIGTERM, sets what interrupted() says; a second one ends the program at once. */
 void catch_interrupts(void);
 bool interrupted(void);
 
-/* Makes a directory and those above it, unless they exist, in which files can be made. Prints a message of `program` and
- * returns false otherwise. */
+/* Makes a directory and those above it, unless they exist, in which files can be made. Prints a message of `program`
+ * and returns false otherwise. */
 bool make_directory(const char *program, const char *path);
 /* The status of the program with `status` so far: FAILURE, with a message, if what it printed could not be written. */
 int finish_output(const char *program, int status);

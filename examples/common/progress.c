@@ -83,8 +83,8 @@ enum {
     N_ITEMS
 };
 
-/* Joins those that fit into `columns`; those that say least are left out first, the rate for the sake of a bar as well, and what
- * is cut is the last resort. */
+/* Joins those that fit into `columns`; those that say least are left out first, the rate for the sake of a bar as well,
+ * and what is cut is the last resort. */
 static void join_items(char items[N_ITEMS][64], size_t columns, char line[LINE])
 {
     static const int dispensable[] = {RATE, LEFT, MEASURE, LOSS};

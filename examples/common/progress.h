@@ -28,11 +28,11 @@ typedef struct progress {
     tow_logger *log;         /* or NULL */
 } progress;
 
-/* The log is that of tow_logger_open: lines of steps up to .first are kept, later ones dropped. Prints a message and returns false if the log cannot
- * be written. */
+/* The log is that of tow_logger_open: lines of steps up to .first are kept, later ones dropped. Prints a message and
+ * returns false if the log cannot be written. */
 bool progress_start(progress *p, const progress_options *options);
-/* After each step: its number (from 1), its loss, and what was measured or NAN. Prints a message and returns false if the log cannot be
- * written, and for a loss that is not finite, which it shows and logs. */
+/* After each step: its number (from 1), its loss, and what was measured or NAN. Prints a message and returns false if
+ * the log cannot be written, and for a loss that is not finite, which it shows and logs. */
 bool progress_step(progress *p, int64_t step, double loss, double measured);
 /* Ends the bar's line and closes the log. */
 bool progress_end(progress *p);

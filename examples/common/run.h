@@ -18,8 +18,8 @@ typedef struct run {
 void read_run_options(run *r, int argc, char **argv, const example_option *own);
 /* Makes the context. Gives SUCCESS, or FAILURE with a message. */
 int open_run(run *r);
-/* Ends the bar and the log of a training that has come to this status. If the user interrupted it, the last line says so,
- * the number of steps done, and `consequence`. Gives the status of the run so far. */
+/* Ends the bar and the log of a training that has come to this status. If the user interrupted it, the last line says
+ * so, the number of steps done, and `consequence`. Gives the status of the run so far. */
 int end_training(progress *p, int status, int64_t done, const char *consequence);
 /* Prints the message of the run's context. Gives FAILURE. */
 int complain(const run *r);

@@ -15,7 +15,8 @@ typedef struct text {
     int16_t token_of[256];    /* token of each byte, -1 if it does not occur */
 } text;
 
-/* Reads a file. On failure prints a message of `program` and returns false. Both parts hold at least context + 1 tokens. */
+/* Reads a file. On failure prints a message of `program` and returns false. Both parts hold at least context + 1
+ * tokens. */
 bool text_read(text *t, const char *program, const char *path, size_t context);
 void text_free(text *t);
 

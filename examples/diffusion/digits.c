@@ -29,8 +29,8 @@ static double distance(const float *a, const float *b)
     return sqrt(sum);
 }
 
-/* The mean distance of n images to their nearest neighbours among the digits for training, and, with labels, how many of them have the
- * same one. */
+/* The mean distance of n images to their nearest neighbours among the digits for training, and, with labels, how many
+ * of them have the same one. */
 static void compare(const char *what, tow_array *const *digits, int64_t n, const float *images, const int32_t *labels)
 {
     const float *known = tow_array_data(digits[0]);

@@ -1,5 +1,6 @@
-/* Trains a diffusion model on handwritten digits and draws new ones with it. It prints how near the digits that it draws are to real ones,
- * and writes them, how they come up from noise, its weights and its curve of losses. `diffusion --help` lists the options. */
+/* Trains a diffusion model on handwritten digits and draws new ones with it. It prints how near the digits that it
+ * draws are to real ones, and writes them, how they come up from noise, its weights and its curve of losses. `diffusion
+ * --help` lists the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

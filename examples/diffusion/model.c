@@ -77,8 +77,8 @@ static tow_value predict_noise(tow_scope *scope, const diffusion_model *m, tow_v
 
 /* ---- training and sampling --------------------------------------------------------------------------------------- */
 
-/* noisy = sqrt(signal) image + sqrt(1 - signal) noise, with a step drawn for each image; the square of what the network's answer is
- * wrong by (Ho, Jain and Abbeel 2020, algorithm 1). */
+/* noisy = sqrt(signal) image + sqrt(1 - signal) noise, with a step drawn for each image; the square of what the
+ * network's answer is wrong by (Ho, Jain and Abbeel 2020, algorithm 1). */
 static tow_value squared_errors(tow_scope *scope, const diffusion_model *m, tow_value images, tow_value labels)
 {
     tow_type type = tow_value_type(images);

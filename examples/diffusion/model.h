@@ -1,4 +1,5 @@
-/* The model: a small U-Net that tells what noise was added to an image, given how much of it and which digit is shown. */
+/* The model: a small U-Net that tells what noise was added to an image, given how much of it and which digit is
+ * shown. */
 #ifndef DIFFUSION_MODEL_H
 #define DIFFUSION_MODEL_H
 
@@ -20,8 +21,8 @@ typedef struct res_block {
     tow_dense embed;
 } res_block;
 
-/* Training: images f32 [batch, 8, 8, 1] from -1 to 1, labels i32 [batch] -> squared errors f32 [batch, 8, 8, 1], with steps and noise
- * of the stream "noise". Sampling: noisy images, labels, steps i32 [batch] -> noise. */
+/* Training: images f32 [batch, 8, 8, 1] from -1 to 1, labels i32 [batch] -> squared errors f32 [batch, 8, 8, 1], with
+ * steps and noise of the stream "noise". Sampling: noisy images, labels, steps i32 [batch] -> noise. */
 typedef struct diffusion_model {
     tow_module module;
     tow_embed labels;

@@ -1,5 +1,5 @@
-/* Sampling (Ho, Jain and Abbeel 2020, algorithm 2). The program is the network; the few numbers per pixel around it are computed
- * here. */
+/* Sampling (Ho, Jain and Abbeel 2020, algorithm 2). The program is the network; the few numbers per pixel around it are
+ * computed here. */
 #include "sample.h"
 
 #include <math.h>
@@ -63,8 +63,8 @@ void sampler_free(sampler *s)
 
 /* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
-/* One step back, of all pixels: the image that the noise points to, cut off at black and white, and of the noise what the step
- * before has (equations 6, 7 and 15). */
+/* One step back, of all pixels: the image that the noise points to, cut off at black and white, and of the noise what
+ * the step before has (equations 6, 7 and 15). */
 static void step_back(sampler *s, int step, uint64_t seed)
 {
     float *x = tow_array_data(s->images);

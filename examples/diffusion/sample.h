@@ -22,7 +22,8 @@ typedef struct sampler {
 /* The parameters may change later; they live as long as the sampler. */
 tow_status sampler_create(tow_context *context, const tow_module *model, const tow_params *params, sampler *s);
 void sampler_free(sampler *s);
-/* Leaves in s->images [SAMPLES, 8, 8, 1], from -1 to 1, row by row EACH images of each digit, and in s->film how the first ones came up. */
+/* Leaves in s->images [SAMPLES, 8, 8, 1], from -1 to 1, row by row EACH images of each digit, and in s->film how the
+ * first ones came up. */
 tow_status sample(sampler *s, uint64_t seed);
 
 #endif

@@ -14,7 +14,7 @@ static size_t n_params(const recording *r) { return tow_params_count(r->params);
 /* Inputs of one example. */
 static size_t n_example(const recording *r) { return tow_graph_inputs(r->gradient) - n_params(r); }
 
-/* ---- clipped sums ------------------------------------------------------------------------------------------------- */
+/* ---- clipped sums ------------------------------------------------------------------------------------------------ */
 
 /* One example. in: parameters..., its inputs, present -> loss, gradients..., times present min(1, clip / norm). */
 static void clipped(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
@@ -79,7 +79,7 @@ tow_status dp_clipped_sums(tow_context *context, const tow_graph *gradient, cons
     return status;
 }
 
-/* ---- noise, and who takes part ------------------------------------------------------------------------------------ */
+/* ---- noise, and who takes part ----------------------------------------------------------------------------------- */
 
 static void means(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {

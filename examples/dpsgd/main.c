@@ -1,6 +1,7 @@
-/* Trains a classifier of handwritten digits with differential privacy. Each step clips the gradient of every image by itself, adds them
- * up, and adds noise, so that the result says little about any one image. After each epoch it measures how well the held-out digits
- * are read, and what the run has cost so far. `dpsgd --help` lists the options. */
+/* Trains a classifier of handwritten digits with differential privacy. Each step clips the gradient of every image by
+ * itself, adds them up, and adds noise, so that the result says little about any one image. After each epoch it
+ * measures how well the held-out digits are read, and what the run has cost so far. `dpsgd --help` lists the
+ * options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void read_options(int argc, char **argv, dpsgd_run *r)
     read_run_options(&r->base, argc, argv, own);
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------------------------ */
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 static double epsilon_after(const dpsgd_run *r, int64_t steps)
 {
@@ -55,7 +56,7 @@ static int print_budget(const dpsgd_run *r)
     return SUCCESS;
 }
 
-/* ---- training ----------------------------------------------------------------------------------------------------- */
+/* ---- training ---------------------------------------------------------------------------------------------------- */
 
 static int prepare(dpsgd_run *r)
 {

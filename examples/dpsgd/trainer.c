@@ -1,6 +1,6 @@
-/* See trainer.h. A step takes every image with the same probability, independently of the others, as the accounting demands;
- * so the number of images differs from step to step, and they go through the program in chunks, of which the last one is filled
- * up with images that are not present. */
+/* See trainer.h. A step takes every image with the same probability, independently of the others, as the accounting
+ * demands; so the number of images differs from step to step, and they go through the program in chunks, of which the
+ * last one is filled up with images that are not present. */
 #include "trainer.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ enum {
     CHUNK = 64 /* images whose gradients are made at once */
 };
 
-/* ---- the model ---------------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 static void cross_entropy(tow_trace *trace, const tow_value *outputs, const tow_value *labels, tow_value *loss,
                           tow_value *aux, void *user)
@@ -61,7 +61,7 @@ static tow_status make_programs(trainer *t)
     return status ? status : finish(t, graph, &t->forward);
 }
 
-/* ---- making and freeing ------------------------------------------------------------------------------------------- */
+/* ---- making and freeing ------------------------------------------------------------------------------------------ */
 
 static tow_status make_arrays(trainer *t)
 {
@@ -130,7 +130,7 @@ void trainer_free(trainer *t)
     tow_params_free(t->params);
 }
 
-/* ---- a step ------------------------------------------------------------------------------------------------------- */
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
 
 /* The key of draw `which` of step `step`. */
 static void set_key(trainer *t, int64_t step, uint32_t which)

@@ -72,8 +72,8 @@ static double entropy(const double *p)
     return sum;
 }
 
-/* The mean of the members for one image, and how much the image says about which member answers: H(mean p) - mean H(p), the mutual
- * information of answer and member (Houlsby et al., 2011). */
+/* The mean of the members for one image, and how much the image says about which member answers: H(mean p) - mean H(p),
+ * the mutual information of answer and member (Houlsby et al., 2011). */
 static void judge(const evaluation *e, image_set *set, int64_t image)
 {
     double *mean = set->probabilities + (e->members * set->n + image) * CLASSES, of_members = 0;

@@ -17,8 +17,8 @@ typedef struct image_set {
     double *disagreement;       /* [n] */
 } image_set;
 
-/* The digits that were held out, the same with noise, turned by half and by a quarter, and those that show the digit that training did
- * not see, of which there may be none. */
+/* The digits that were held out, the same with noise, turned by half and by a quarter, and those that show the digit
+ * that training did not see, of which there may be none. */
 enum {
     HELD_OUT,
     NOISY,
@@ -48,13 +48,13 @@ typedef struct bin {
     double images, right, confidence; /* sums */
 } bin;
 
-/* The parameters may change later; they live as long as the evaluation, as the model does. unseen: a digit, or -1. Prints a message of
- * `program` where files are not there. */
+/* The parameters may change later; they live as long as the evaluation, as the model does. unseen: a digit, or -1.
+ * Prints a message of `program` where files are not there. */
 tow_status evaluation_create(const char *program, tow_context *context, const ensemble *model, const tow_params *params,
                              int64_t unseen, uint64_t seed, evaluation *e);
 void evaluation_free(evaluation *e);
-/* Asks the members about a set, as the parameters are now. Prints a message and returns TOW_CHECK_FAILED for answers that are not
- * finite. */
+/* Asks the members about a set, as the parameters are now. Prints a message and returns TOW_CHECK_FAILED for answers
+ * that are not finite. */
 tow_status evaluate(evaluation *e, int set);
 /* What member `who` said of the images of a set, or, for who = members, the mean: [n, 10]. */
 const double *probabilities_of(const evaluation *e, int set, int64_t who);

@@ -1,6 +1,6 @@
-/* Trains an ensemble of networks on handwritten digits as one model, by vmap. It prints how much better calibrated their mean is than a
- * single member, and how much they disagree about held-out digits and about images unlike those that they learned from, and draws
- * both. `ensemble --help` lists the options. */
+/* Trains an ensemble of networks on handwritten digits as one model, by vmap. It prints how much better calibrated
+ * their mean is than a single member, and how much they disagree about held-out digits and about images unlike those
+ * that they learned from, and draws both. `ensemble --help` lists the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,8 @@ static tow_status next_batch(void *user, tow_train_state *state, tow_array **inp
     return TOW_OK;
 }
 
-/* Shows the mean loss of the members; after each fourth epoch, and the last update, the accuracy of the ensemble on what is held out. */
+/* Shows the mean loss of the members; after each fourth epoch, and the last update, the accuracy of the ensemble on
+ * what is held out. */
 static tow_status after_step(void *user, tow_train_progress *at)
 {
     ensemble_run *r = user;

@@ -20,8 +20,8 @@ typedef struct ensemble {
 /* width: units of each of the two hidden layers. */
 void ensemble_make(ensemble *model, int64_t members, int64_t width);
 
-/* extra[0]: labels i32 [batch]. The sum over the members of the mean cross-entropy of the batch, so that the gradient of each
- * member is what it would be alone. user: const int64_t *, a digit whose images do not count, or -1. */
+/* extra[0]: labels i32 [batch]. The sum over the members of the mean cross-entropy of the batch, so that the gradient
+ * of each member is what it would be alone. user: const int64_t *, a digit whose images do not count, or -1. */
 void ensemble_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux,
                    void *user);
 

@@ -9,7 +9,8 @@
 
 /* ---- votes ------------------------------------------------------------------------------------------------------- */
 
-/* A tile, in pixels: the image, below it a column for each digit with the members' probabilities on top of each other, and the digits. */
+/* A tile, in pixels: the image, below it a column for each digit with the members' probabilities on top of each other,
+ * and the digits. */
 enum {
     ACROSS = 8, /* tiles of a row */
     ZOOM = 10,

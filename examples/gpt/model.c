@@ -13,7 +13,8 @@ static void gpt_call(tow_scope *scope, const tow_module *module, size_t n_in, co
     }
     int64_t context = tow_value_type(in[0]).dims[1];
     tow_value positions = tow_iota(tow_scope_trace(scope), tow_make_type(TOW_I32, 1, &context), 0); /* [context] */
-    /* one after the other: C leaves open which argument of a call comes first, and parameters have the order of first use */
+    /* one after the other: C leaves open which argument of a call comes first, and parameters have the order of first
+     * use */
     tow_value at = tow_apply(scope, "positions", &m->positions, positions);   /* [context, width] */
     tow_value x = tow_add(tow_apply(scope, "tokens", &m->tokens, in[0]), at); /* [batch, context, width] */
     x = tow_apply(scope, "blocks", &m->blocks, x);

@@ -5,7 +5,8 @@
 
 #include <tow/tow.h>
 
-/* tokens i32 [batch, context] -> logits [batch, context, vocabulary]; tokens, labels -> cross-entropy [batch, context] */
+/* tokens i32 [batch, context] -> logits [batch, context, vocabulary]; tokens, labels -> cross-entropy [batch,
+ * context] */
 typedef struct gpt {
     tow_module module;
     tow_embed tokens, positions;

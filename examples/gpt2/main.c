@@ -1,5 +1,6 @@
-/* Loads a GPT-2 of Hugging Face, compares its logits, generates text with a cache, and fine-tunes it with LoRA. The result is
- * written for transformers. Without options it takes the tiny model that comes with Tow; `gpt2 --help` lists the options. */
+/* Loads a GPT-2 of Hugging Face, compares its logits, generates text with a cache, and fine-tunes it with LoRA. The
+ * result is written for transformers. Without options it takes the tiny model that comes with Tow; `gpt2 --help` lists
+ * the options. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

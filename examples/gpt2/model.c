@@ -67,8 +67,8 @@ bool gpt2_read_config(const char *directory, gpt2_config *config)
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-/* tokens i32 [B, T] -> logits [B, T, V], of a model that decodes [B, 1, V]; tokens and labels i32 [B, T] -> losses [B, T],
- * without logits that exist as a whole. The children have the names that the mapping "gpt2" has. */
+/* tokens i32 [B, T] -> logits [B, T, V], of a model that decodes [B, 1, V]; tokens and labels i32 [B, T] -> losses [B,
+ * T], without logits that exist as a whole. The children have the names that the mapping "gpt2" has. */
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {

@@ -21,7 +21,8 @@ typedef struct gpt2 {
     tow_layer_norm norm;
 } gpt2;
 
-/* decode: calls go on where the call before ended, with a cache of all positions, and give the logits of the last one alone. */
+/* decode: calls go on where the call before ended, with a cache of all positions, and give the logits of the last one
+ * alone. */
 void gpt2_make(gpt2 *model, const gpt2_config *config, bool decode);
 
 #endif

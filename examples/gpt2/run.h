@@ -22,7 +22,8 @@ typedef struct gpt2_run {
 int check_logits(gpt2_run *r);
 /* generate.c: goes on with the prompt, and says how fast. */
 int generate(gpt2_run *r);
-/* tune.c: trains on a text, adapters that are merged then, or all parameters, and writes the model for other programs. */
+/* tune.c: trains on a text, adapters that are merged then, or all parameters, and writes the model for other
+ * programs. */
 int tune(gpt2_run *r);
 
 #endif

@@ -1,6 +1,6 @@
-/* Pelts of snowshoe hares and of lynxes that the Hudson's Bay Company bought, in thousands, from 1900 to 1920: the measured
- * oscillation of a predator and its prey. Source: Hewitt, The Conservation of the Wild Life of Canada (1921), in the form of
- * Howard's tables. */
+/* Pelts of snowshoe hares and of lynxes that the Hudson's Bay Company bought, in thousands, from 1900 to 1920: the
+ * measured oscillation of a predator and its prey. Source: Hewitt, The Conservation of the Wild Life of Canada (1921),
+ * in the form of Howard's tables. */
 #ifndef ODE_HARES_H
 #define ODE_HARES_H
 

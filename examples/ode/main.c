@@ -1,5 +1,5 @@
-/* Fits the rates of a predator and its prey to 21 years of measurements, through 10,000 steps of an integrator. It prints the
- * rates, and draws measurements and fit. `ode --help` lists the options. */
+/* Fits the rates of a predator and its prey to 21 years of measurements, through 10,000 steps of an integrator. It
+ * prints the rates, and draws measurements and fit. `ode --help` lists the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static bool read_options(int argc, char **argv, fitting *f)
     return false;
 }
 
-/* ---- the pieces --------------------------------------------------------------------------------------------------- */
+/* ---- the pieces -------------------------------------------------------------------------------------------------- */
 
 /* An array of these numbers; NULL: not yet any. */
 static tow_status make(tow_context *context, tow_type type, const double *numbers, tow_array **array)
@@ -102,7 +102,7 @@ static tow_status run(tow_program *program, const arrays *a)
     return tow_program_run(program, (tow_array *[]){a->theta, a->measured}, (tow_array *[]){a->loss, a->gradient});
 }
 
-/* ---- --compare ---------------------------------------------------------------------------------------------------- */
+/* ---- --compare --------------------------------------------------------------------------------------------------- */
 
 static tow_status compare(tow_context *context, const arrays *a)
 {
@@ -124,7 +124,7 @@ static tow_status compare(tow_context *context, const arrays *a)
     return status;
 }
 
-/* ---- fitting ------------------------------------------------------------------------------------------------------ */
+/* ---- fitting ----------------------------------------------------------------------------------------------------- */
 
 /* Updates the parameters; the loss that is shown is that of the parameters before each update. */
 static tow_status descend(const fitting *f, const arrays *a, tow_program *program, tow_optimizer_state *state,
@@ -179,7 +179,7 @@ static void print_rates(const double *theta)
     for (int i = 0; i < PARAMETERS; i++) printf("%-26s %8.4f\n", names[i], exp(theta[i]));
 }
 
-/* ---- the picture -------------------------------------------------------------------------------------------------- */
+/* ---- the picture ------------------------------------------------------------------------------------------------- */
 
 /* Points of the fitted trajectories of hares (species 0) and lynxes, and of what was measured. */
 static void take_points(const tow_array *trajectory, int species, double years[], double fitted[])
@@ -219,7 +219,7 @@ static tow_status draw(tow_context *context, const arrays *a, const char *path)
     return status;
 }
 
-/* ---- main --------------------------------------------------------------------------------------------------------- */
+/* ---- main -------------------------------------------------------------------------------------------------------- */
 
 /* The fit, what it found, and the picture. *failed: an error that was printed already. */
 static tow_status fit_and_show(tow_context *context, const fitting *f, const arrays *a, bool *failed)

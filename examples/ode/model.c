@@ -68,7 +68,7 @@ static void year(tow_trace *trace, const tow_value *x, tow_value *out, void *use
     out[1] = out[0];
 }
 
-/* ---- the model ---------------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 /* [x[i], -x[j]] */
 static tow_value signed_pair(tow_value x, int64_t plus, int64_t minus)

@@ -17,7 +17,8 @@ static tow_status type(const tow_primitive_rule *rule, const tow_type *in, tow_t
     return TOW_OK;
 }
 
-/* The gradients: of values, [N], from (columns, starts, dense, ct); of dense, its type, from (values, ..., dense, ct). */
+/* The gradients: of values, [N], from (columns, starts, dense, ct); of dense, its type, from (values, ..., dense,
+ * ct). */
 static tow_status gradient_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
 {
     if (!is_csr(in) || in[4].dtype != TOW_F32 || in[4].rank != 2 || in[4].dims[0] != in[2].dims[0] - 1 ||

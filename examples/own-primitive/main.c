@@ -1,5 +1,5 @@
-/* loss = sum of rotary(A x, angles) w with a sparse matrix A: its value and its gradients by x and by the entries of A, against
- * the same sums written out in double precision. */
+/* loss = sum of rotary(A x, angles) w with a sparse matrix A: its value and its gradients by x and by the entries of A,
+ * against the same sums written out in double precision. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Trains a variational autoencoder on handwritten digits, with one optimiser for its encoder and another for its decoder. It
- * writes digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights. `vae --help` lists
- * the options. */
+/* Trains a variational autoencoder on handwritten digits, with one optimiser for its encoder and another for its
+ * decoder. It writes digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights.
+ * `vae --help` lists the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ enum {
     KEPT = 500  /* points of the curve at most */
 };
 
-/* One of two halves of the model: a list of its parameters, which share their arrays with the whole, and their optimiser. */
+/* One of two halves of the model: a list of its parameters, which share their arrays with the whole, and their
+ * optimiser. */
 typedef struct half {
     tow_params *params, *gradients;
     tow_scale_by_adam adam;
@@ -105,7 +106,8 @@ static int prepare(vae_run *r)
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-/* The gradients of a half, in the order of its parameters. They are the function's own arrays, so the list is made once. */
+/* The gradients of a half, in the order of its parameters. They are the function's own arrays, so the list is made
+ * once. */
 static tow_status update(half *h, const tow_params *gradients, const char *const *patterns)
 {
     tow_status status = h->gradients ? TOW_OK : tow_params_select(gradients, patterns, &h->gradients);

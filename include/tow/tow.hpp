@@ -158,11 +158,13 @@ public:
     template <typename T>
     array(tow_context *context, std::initializer_list<std::int64_t> dims, const std::vector<T> &values)
     {
-        static_assert(!std::is_same_v<T, bool>, "a vector of bool has no array of bytes: use std::uint8_t with a tow_type");
+        static_assert(!std::is_same_v<T, bool>,
+                      "a vector of bool has no array of bytes: use std::uint8_t with a tow_type");
         const tow_type t = tow::type<T>(dims);
         if (tow_type_count(t) != static_cast<std::int64_t>(values.size()))
             throw error(TOW_SHAPE_MISMATCH, "tow::array: expected " + std::to_string(tow_type_count(t)) +
-                                                " values, as the dimensions say, found " + std::to_string(values.size()));
+                                                " values, as the dimensions say, found " +
+                                                std::to_string(values.size()));
         check(tow_array_from_data(context, t, values.data(), array_.put()), context);
     }
     array(const array &other) noexcept : array_(tow_array_retain(other.get())) {}
@@ -273,7 +275,8 @@ public:
     sequential &operator=(const sequential &) = delete;
 
     /* Adds a copy of `layer`, a struct of C, and returns it: options may still be assigned. */
-    template <typename Layer, typename = decltype(std::declval<const Layer &>().module.cls)> Layer &add(const Layer &layer)
+    template <typename Layer, typename = decltype(std::declval<const Layer &>().module.cls)>
+    Layer &add(const Layer &layer)
     {
         auto owned = std::make_shared<Layer>(layer);
         owned_.push_back(owned); // before the list names it, which would otherwise outlive it without memory

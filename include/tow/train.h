@@ -133,27 +133,29 @@ typedef struct tow_train_options {
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
                                      * .state, .mutable_collections, .updates and .capture are left NULL */
-    /* A step updates each parameter inside the backward pass, as soon as its gradient is complete and nothing else needs
-     * the parameter any more, wherever nothing needs all gradients first (clipping, checks, micro-batches). This is a
-     * wish for fewer bytes still: loops over small layers stay whole, so that their gradients are never stacked. The same
-     * bits. */
+    /* A step updates each parameter inside the backward pass, as soon as its gradient is complete and nothing else
+     * needs the parameter any more, wherever nothing needs all gradients first (clipping, checks, micro-batches). This
+     * is a wish for fewer bytes still: loops over small layers stay whole, so that their gradients are never stacked.
+     * The same bits. */
     bool early_update;
-    /* Gradient accumulation: a batch is cut along axis 0 into so many parts of one size, which go through the model one after
-     * the other, and the parameters are updated once by the mean of their gradients. A step takes the memory of one part
-     * and of one set of sums of gradients. The loss is the mean of the parts' losses. See docs/training.md for when that is,
-     * bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. */
+    /* Gradient accumulation: a batch is cut along axis 0 into so many parts of one size, which go through the model one
+     * after the other, and the parameters are updated once by the mean of their gradients. A step takes the memory of
+     * one part and of one set of sums of gradients. The loss is the mean of the parts' losses. See docs/training.md for
+     * when that is, bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. */
     size_t micro_batches;
     const bool *whole_inputs; /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
-    /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding for
-     * instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the weight of a
-     * part: the loss of a step is sum(w loss) / sum(w) over its parts, and the gradients are averaged likewise, which is
-     * the mean over all tokens and not the mean of means. tow_train_run weighs batches of an evaluation so, too. A part of
-     * weight 0 counts for nothing; a step of which all have weight 0 is TOW_INVALID_ARGUMENT, and nothing has changed. */
+    /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding
+     * for instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the
+     * weight of a part: the loss of a step is sum(w loss) / sum(w) over its parts, and the gradients are averaged
+     * likewise, which is the mean over all tokens and not the mean of means. tow_train_run weighs batches of an
+     * evaluation so, too. A part of weight 0 counts for nothing; a step of which all have weight 0 is
+     * TOW_INVALID_ARGUMENT, and nothing has changed. */
     bool weighted;
     tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
     /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
-     * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation and
-     * its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out first. */
+     * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation
+     * and its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out
+     * first. */
     bool check_finite;
     size_t skip_not_finite; /* leaves updates out whose gradients are not finite (tow_optimizer_options) */
     /* The number of programs, besides the first one, that are kept for batches of other sizes than those of the types.
@@ -167,9 +169,9 @@ typedef struct tow_train_options {
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;
 
-/* Draws the parameters and initial variables, makes the optimiser slots and compiles a step, which is one program: loss,
- * gradients, clipping, checks, and the update of parameters, slots, variables and averages in place. The options' arrays
- * and the model need to live only during the call; `description` is copied.
+/* Draws the parameters and initial variables, makes the optimiser slots and compiles a step, which is one program:
+ * loss, gradients, clipping, checks, and the update of parameters, slots, variables and averages in place. The options'
+ * arrays and the model need to live only during the call; `description` is copied.
  * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of
  * range. */
 TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
@@ -183,8 +185,8 @@ TOW_API void tow_train_free(tow_train_state *state);
  * Errors: TOW_TYPE_MISMATCH with index, expected and found, TOW_INVALID_ARGUMENT for a missing array; then nothing has
  * changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* The same, and writes what the program did when to `file`, as tow_program_write_trace does. Allocates. Errors: TOW_OUT_OF_MEMORY, before anything
- * has changed; TOW_IO_ERROR, after the update. */
+/* The same, and writes what the program did when to `file`, as tow_program_write_trace does. Allocates. Errors:
+ * TOW_OUT_OF_MEMORY, before anything has changed; TOW_IO_ERROR, after the update. */
 TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file);
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
@@ -206,8 +208,8 @@ TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t positi
 /* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or
  * .check_finite (then of the last micro-batch). */
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
-/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs to
- * the state, whose program updates it: tow_optimizer_update refuses it. */
+/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs
+ * to the state, whose program updates it: tow_optimizer_update refuses it. */
 TOW_API tow_optimizer_state *tow_train_optimizer(const tow_train_state *state);
 /* Sets the learning rate of all steps from now on, in place of the schedule; NAN: the schedule again. Sets the number
  * "learning_rate/value" of every tow_scale_by_learning_rate of the optimiser. Error: TOW_NOT_FOUND if there is none. */
@@ -228,7 +230,8 @@ TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
 /* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end.
- * (gpt calls it the peak. tow_program_draw_memory shows the bytes of the step's program that are alive, which are less.) */
+ * (gpt calls it the peak. tow_program_draw_memory shows the bytes of the step's program that are alive, which are
+ * less.) */
 typedef struct tow_train_bytes {
     size_t parameters, optimizer;
     size_t variables; /* of other collections */

@@ -1,5 +1,5 @@
-/* Calls of host functions, and debug_print. The plan gives a call the site it was recorded at; what fails says so in the
- * status of the run, which ends it. */
+/* Calls of host functions, and debug_print. The plan gives a call the site it was recorded at; what fails says so in
+ * the status of the run, which ends it. */
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>

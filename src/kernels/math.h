@@ -67,8 +67,8 @@ TOW__EXTREMES(f64, uint64_t)
 #undef TOW__EXTREMES
 
 /* Integers wrap. Division by zero gives -1 (all bits set), the remainder is then x; the least number / -1 wraps. Powers
- * square and multiply; negative exponents give the exact inverse of 1 and -1, else 0. W: unsigned, as wide as arithmetic
- * is. */
+ * square and multiply; negative exponents give the exact inverse of 1 and -1, else 0. W: unsigned, as wide as
+ * arithmetic is. */
 #define TOW__UNSIGNED_ARITHMETIC(T, W)                                                                                 \
     static inline T tow__div_##T(T x, T y) { return (T)(y == 0 ? (T)-1 : x / y); }                                     \
     static inline T tow__rem_##T(T x, T y) { return (T)(y == 0 ? x : x % y); }                                         \

@@ -9,8 +9,8 @@
  *   gelu with tanh 4 (of at least 2^-26: the rounded argument of a large exponential)    slopes 4 (of at least 2^-24)
  *   erf_inv 5, besides what XLA's approximation, whose bits it has, rounds away of x^2 at first
  *
- * Functions that are not here (tan, atan2, sinh, cbrt, lgamma and the like) are those of the C library in f64, rounded once
- * (reference/float.inc): 0.501.
+ * Functions that are not here (tan, atan2, sinh, cbrt, lgamma and the like) are those of the C library in f64, rounded
+ * once (reference/float.inc): 0.501.
  *
  * Polynomials are weighted minimax fits (relative error of the function below 1e-8 unless said otherwise). */
 #ifndef TOW_SRC_KERNELS_MATH_F32_H

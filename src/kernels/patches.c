@@ -1,8 +1,8 @@
 /* Transposition: writes what is contiguous along one axis so that it is contiguous along another.
  *
  * Reading a transposed view in order touches a cache line per element. So matrices are cut into patches of which both
- * sides stay in the cache, and those into squares that are transposed in registers: rows of a square are loaded whole, and stored
- * whole as its columns. */
+ * sides stay in the cache, and those into squares that are transposed in registers: rows of a square are loaded whole,
+ * and stored whole as its columns. */
 #include <string.h>
 
 #include "src/kernels/strided.h"

@@ -112,7 +112,8 @@ static inline f64 tow__zeta(f64 s, f64 q)
 {
     if (s != s || q != q || s < 1) return (f64)NAN;
     if (s == 1) return (f64)INFINITY;
-    if (q > 0) return q == (f64)INFINITY ? 0 : s == (f64)INFINITY ? (q > 1 ? 0 : q < 1 ? s : 1) : tow__hurwitz_zeta(s, q);
+    if (q > 0)
+        return q == (f64)INFINITY ? 0 : s == (f64)INFINITY ? (q > 1 ? 0 : q < 1 ? s : 1) : tow__hurwitz_zeta(s, q);
     if (s != floor(s) || s == (f64)INFINITY) return (f64)NAN;
     const bool even = fmod(s, 2) == 0;
     if (q == floor(q)) return even ? (f64)INFINITY : (f64)NAN;

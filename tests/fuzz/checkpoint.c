@@ -1,11 +1,11 @@
-/* Fuzz target: bytes as a checkpoint, loaded into the training of a small model. A file that is refused changes nothing;
- * what is loaded can be trained on. */
+/* Fuzz target: bytes as a checkpoint, loaded into the training of a small model. A file that is refused changes
+ * nothing; what is loaded can be trained on. */
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
 #include "tests/fuzz/fuzz.h"
 
-/* ---- the model: two dense layers, a scan of dense layers between them ---------------------------------------------- */
+/* ---- the model: two dense layers, a scan of dense layers between them -------------------------------------------- */
 
 static void mean_square(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
                         void *user)
@@ -49,7 +49,7 @@ static uint64_t state_hash(const tow_train_state *state)
     return hash;
 }
 
-/* ---- the target ---------------------------------------------------------------------------------------------------- */
+/* ---- the target -------------------------------------------------------------------------------------------------- */
 
 static training only; /* made once: compiling it takes longer than a load */
 

@@ -1,5 +1,5 @@
-/* Fuzz target: bytes as a file of rows, of which the first byte says which kind: IDX, CSV with one of several options, raw. All rows
- * are read, twice: what a row holds depends on its number alone. */
+/* Fuzz target: bytes as a file of rows, of which the first byte says which kind: IDX, CSV with one of several options,
+ * raw. All rows are read, twice: what a row holds depends on its number alone. */
 #include "tow/data.h"
 #include "tests/fuzz/fuzz.h"
 

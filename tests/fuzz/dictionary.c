@@ -1,6 +1,6 @@
-/* dictionary [NAME]: prints the dictionary NAME for libFuzzer, or the names of all. That of graphs has all that the tables of the
- * library know: primitives, their parameters, element types. The printed dictionaries are committed, because the builds
- * that fuzz cannot run programs without libFuzzer; a test compares. */
+/* dictionary [NAME]: prints the dictionary NAME for libFuzzer, or the names of all. That of graphs has all that the
+ * tables of the library know: primitives, their parameters, element types. The printed dictionaries are committed,
+ * because the builds that fuzz cannot run programs without libFuzzer; a test compares. */
 #include <stdio.h>
 
 #include "src/graph/policy.h"

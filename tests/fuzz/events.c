@@ -1,4 +1,5 @@
-/* Fuzz target: bytes as a file of events, or, behind a first byte that is odd, as the data of one record with true checksums. */
+/* Fuzz target: bytes as a file of events, or, behind a first byte that is odd, as the data of one record with true
+ * checksums. */
 #include "src/log/events.h"
 #include "tests/fuzz/fuzz.h"
 #include "tow/log.h"

@@ -1,8 +1,8 @@
-/* What the targets of fuzzing share. A target is a function that is given any bytes: libFuzzer calls it (presets fuzz and
- * fuzz-fast), and replay.c calls it with the committed seeds in every build.
+/* What the targets of fuzzing share. A target is a function that is given any bytes: libFuzzer calls it (presets fuzz
+ * and fuzz-fast), and replay.c calls it with the committed seeds in every build.
  *
- * A target ends the process (fuzz_fail) where a promise of the library is broken. The sanitizers, and libFuzzer's limits on
- * time and memory, find the rest. */
+ * A target ends the process (fuzz_fail) where a promise of the library is broken. The sanitizers, and libFuzzer's
+ * limits on time and memory, find the rest. */
 #ifndef TOW_TESTS_FUZZ_H
 #define TOW_TESTS_FUZZ_H
 
@@ -16,8 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
     FUZZ_MOST_BYTES = 64 << 20, /* that a context may hold at once */
-    /* Seconds of processor time for one input. The build that users have may take one; without optimisation, with sanitizers
-     * and on an emulated processor the same work takes up to ten times as long. */
+    /* Seconds of processor time for one input. The build that users have may take one; without optimisation, with
+     * sanitizers and on an emulated processor the same work takes up to ten times as long. */
 #if defined(NDEBUG) && !defined(FUZZ_EMULATED)
     FUZZ_MOST_SECONDS = 1
 #else

@@ -8,8 +8,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/support/elements.h"
 
-/* A run may do so many operations and hold so many bytes, as its plan has them before it begins: a hundredth of a second
- * without sanitizers. Graphs that are larger than EQUATIONS are not compiled. */
+/* A run may do so many operations and hold so many bytes, as its plan has them before it begins: a hundredth of a
+ * second without sanitizers. Graphs that are larger than EQUATIONS are not compiled. */
 enum {
     WORK = 1 << 20,
     BYTES = 1 << 20,
@@ -115,7 +115,7 @@ static void compile(tow_context *ctx, const tow_graph *graph, tow_compile_option
     tow_program_free(program);
 }
 
-/* ---- derivatives --------------------------------------------------------------------------------------------------- */
+/* ---- derivatives ------------------------------------------------------------------------------------------------- */
 
 /* Takes `result`, if there is one. */
 static void try_result(tow_context *ctx, tow_status status, tow_graph *result, tow_compile_options options)
@@ -147,7 +147,7 @@ static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t cho
     tow_residuals_free(ctx, &residuals);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* The graph of 0 to 3 rows, with batch axes anywhere, or beyond what inputs have. */
 static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow_compile_options options)
@@ -170,7 +170,7 @@ static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow
     free(axes);
 }
 
-/* ---- the target ---------------------------------------------------------------------------------------------------- */
+/* ---- the target -------------------------------------------------------------------------------------------------- */
 
 static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
 {

@@ -1,5 +1,5 @@
-/* Fuzz target: bytes as the text of a mapping, by which tensors are loaded into parameters of any shapes. A failure leaves
- * parameters as they were. */
+/* Fuzz target: bytes as the text of a mapping, by which tensors are loaded into parameters of any shapes. A failure
+ * leaves parameters as they were. */
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* What the mutators share: random numbers and the parts of an input that are replaced. Only libFuzzer calls mutators, so
- * they are built only with it. */
+/* What the mutators share: random numbers and the parts of an input that are replaced. Only libFuzzer calls mutators,
+ * so they are built only with it. */
 #ifndef TOW_TESTS_FUZZ_MUTATE_H
 #define TOW_TESTS_FUZZ_MUTATE_H
 

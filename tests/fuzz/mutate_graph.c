@@ -1,6 +1,6 @@
-/* Mutator of graph texts: besides libFuzzer's own mutations it replaces numbers, element types, primitives and operands,
- * takes equations away and brings equations of other inputs in. Afterwards it mostly repairs what the reader complains
- * about: declared types, names that are unknown or defined twice. */
+/* Mutator of graph texts: besides libFuzzer's own mutations it replaces numbers, element types, primitives and
+ * operands, takes equations away and brings equations of other inputs in. Afterwards it mostly repairs what the reader
+ * complains about: declared types, names that are unknown or defined twice. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +192,7 @@ static void add_output(mutant *m)
         }
 }
 
-/* ---- repair -------------------------------------------------------------------------------------------------------- */
+/* ---- repair ------------------------------------------------------------------------------------------------------ */
 
 static size_t offset_of(const mutant *m, size_t line, size_t column)
 {
@@ -244,7 +244,7 @@ static bool repair(mutant *m)
     return done;
 }
 
-/* ---- what libFuzzer calls -------------------------------------------------------------------------------------------- */
+/* ---- what libFuzzer calls ---------------------------------------------------------------------------------------- */
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
 {

@@ -1,5 +1,6 @@
-/* Mutator of safetensors files and checkpoints: header and data change separately. In most cases the length of the header,
- * the size of the data and the checksums are made true afterwards, so that what lies behind these checks is reached. */
+/* Mutator of safetensors files and checkpoints: header and data change separately. In most cases the length of the
+ * header, the size of the data and the checksums are made true afterwards, so that what lies behind these checks is
+ * reached. */
 #include <stdio.h>
 #include <stdlib.h>
 

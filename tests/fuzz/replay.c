@@ -1,5 +1,5 @@
-/* replay FILE|DIRECTORY...: gives a target of fuzzing each file, in builds without libFuzzer. Fails where the target does, and
- * without a file. */
+/* replay FILE|DIRECTORY...: gives a target of fuzzing each file, in builds without libFuzzer. Fails where the target
+ * does, and without a file. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

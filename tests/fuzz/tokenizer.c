@@ -1,5 +1,5 @@
-/* Fuzz target: bytes as a tokenizer.json; what is read encodes texts and decodes what comes out. Offsets are in order within the
- * text, and ids in the vocabulary. */
+/* Fuzz target: bytes as a tokenizer.json; what is read encodes texts and decodes what comes out. Offsets are in order
+ * within the text, and ids in the vocabulary. */
 #include "tow/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -122,7 +122,8 @@ static finding compare_direction(doubles *d, size_t j, uint32_t try, double h, d
     return compare_derivative(&(ray){value_at, &m}, h, *found, sqrt(size), expected);
 }
 
-/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there. */
+/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice
+ * there. */
 static finding compare_input(doubles *d, size_t j, char *text, size_t size)
 {
     const double steps[] = {1e-4, 1e-5, 1e-6};

@@ -58,7 +58,8 @@ static tow_value roll(tow_value x)
     return tow_concatenate(2, parts, 0);
 }
 
-/* What reads x twice is recorded in statements of their own, or compilers differ in the order of the gradient's terms. */
+/* What reads x twice is recorded in statements of their own, or compilers differ in the order of the gradient's
+ * terms. */
 static tow_value choose(tow_value x)
 {
     tow_value a = tow_sin(x), b = tow_mul_scalar(x, 0.5);

@@ -1,7 +1,8 @@
-/* Layers of the library with many options, and layers around others, made of drawn numbers. Printed programs contain a copy of
- * this file, so that one function says what a node is both where it is built and where it is printed.
+/* Layers of the library with many options, and layers around others, made of drawn numbers. Printed programs contain a
+ * copy of this file, so that one function says what a node is both where it is built and where it is printed.
  *
- * A function make_NAME gets the numbers of a node; o[i] is 0 to 3, and 0 is the default of what it chooses, for shrinking. */
+ * A function make_NAME gets the numbers of a node; o[i] is 0 to 3, and 0 is the default of what it chooses, for
+ * shrinking. */
 #ifndef TOW_TESTS_MODELS_MADE_H
 #define TOW_TESTS_MODELS_MADE_H
 
@@ -87,8 +88,8 @@ static inline tow_value lengths_of(tow_scope *s, tow_value x)
     return lengths;
 }
 
-/* RNN on x [B, T, D] -> [B, T, a]. o[2]: 2 and 3: the initial carry is given, and the last one is added to the result; o[3]: direction;
- * o[4]: lengths; o[6]: the cell has no path of its own, time comes first. */
+/* RNN on x [B, T, D] -> [B, T, a]. o[2]: 2 and 3: the initial carry is given, and the last one is added to the result;
+ * o[3]: direction; o[4]: lengths; o[6]: the cell has no path of its own, time comes first. */
 MADE_CLASS(rnn)
 static tow_value rnn(tow_scope *s, const drawn *d, tow_value x)
 {
@@ -165,8 +166,8 @@ static inline tow_value bias_of(tow_scope *s, int kind, int64_t H, tow_value x, 
     return tow_param(s, "bias", 4, dims, tow_init_normal(1));
 }
 
-/* b heads. o[0]: causal, window or both; o[1]: cap; o[2]: norms; o[3]: RoPE; o[4]: bias; o[5]: gates; o[6]: mask; o[7]: decode, weights
- * that are sown, dropout. */
+/* b heads. o[0]: causal, window or both; o[1]: cap; o[2]: norms; o[3]: RoPE; o[4]: bias; o[5]: gates; o[6]: mask; o[7]:
+ * decode, weights that are sown, dropout. */
 MADE_CLASS(attend)
 static tow_value attend(tow_scope *s, const drawn *d, tow_value x)
 {
@@ -192,8 +193,8 @@ static tow_value attend(tow_scope *s, const drawn *d, tow_value x)
     return y;
 }
 
-/* TransformerBlock, o[0]: order of its parts; o[1]: norms; o[2]: gates and caps; o[3]: RoPE; o[4]: window; o[5]: of queries and keys; o[6]:
- * cross attention to the reversed sequence, 2: decoding, 3: from a cache; o[7]: dropout. */
+/* TransformerBlock, o[0]: order of its parts; o[1]: norms; o[2]: gates and caps; o[3]: RoPE; o[4]: window; o[5]: of
+ * queries and keys; o[6]: cross attention to the reversed sequence, 2: decoding, 3: from a cache; o[7]: dropout. */
 MADE_CLASS(block)
 static tow_value block(tow_scope *s, const drawn *d, tow_value x)
 {
@@ -281,7 +282,8 @@ static inline const wrapped *make_scaled_residual(side *s, const drawn *d)
                              .scale_init = d->o[2] ? tow_init_constant(0.25) : (tow_initializer){0}));
 }
 
-/* A layer with a parameter, a key and, if wanted, variables of its own around another one: every rule for them matches. */
+/* A layer with a parameter, a key and, if wanted, variables of its own around another one: every rule for them
+ * matches. */
 MADE_CLASS(owner)
 static tow_value owner(tow_scope *s, const drawn *d, tow_value x)
 {
@@ -483,8 +485,8 @@ static tow_value axis_cells(tow_scope *s, const drawn *d, tow_value x)
 
 /* ---- choices and loops ------------------------------------------------------------------------------------------- */
 
-/* One of two layers, as the numbers say. o[0]: 2 and 3: the other one; o[1]: as a switch of three; o[2]: behind a custom rule that
- * changes nothing. */
+/* One of two layers, as the numbers say. o[0]: 2 and 3: the other one; o[1]: as a switch of three; o[2]: behind a
+ * custom rule that changes nothing. */
 MADE_CLASS(chosen)
 static tow_value chosen(tow_scope *s, const drawn *d, tow_value x)
 {

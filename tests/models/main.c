@@ -2,8 +2,8 @@
  * their gradients in f64 against differences. A model that fails is shrunk and printed as a C program.
  *
  *     random_models [--first SEED] [--count N] [--most FAILURES] [--output PREFIX] [--progress] [--bits]
- *         models SEED, SEED + 1, ...; programs go to PREFIX_SEED.c, else to the standard output; --bits prints a hash of the
- *         results of each model, for comparing builds
+ *         models SEED, SEED + 1, ...; programs go to PREFIX_SEED.c, else to the standard output; --bits prints a hash
+ *         of the results of each model, for comparing builds
  *     random_models --print FILE --first SEED     prints that model, whatever it does, with the hash of its first side
  *
  * For tests of these tests: --fault NAME puts a planted operation of layers.h into every model, --flip WHAT flips a bit
@@ -112,8 +112,8 @@ typedef struct around_node {
     bool repeated, stacked, viewed; /* what is around the node: repetition, a loop, a view */
 } around_node;
 
-/* TOW_SCAN excepts parameters that an iteration reads twice, in a stack that is applied more than once: as what one iteration
- * reads of shared parameters is. */
+/* TOW_SCAN excepts parameters that an iteration reads twice, in a stack that is applied more than once: as what one
+ * iteration reads of shared parameters is. */
 static bool excepted(const node *n, around_node at)
 {
     const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL || n->kind == N_WHILE || shares(n);
@@ -145,8 +145,8 @@ static bool uses_custom(const model *m, const comparison *c)
     return found;
 }
 
-/* Numbers of 16 bits have no differences, a cache is written, which an evaluation does not, and the vectors of a spectral norm count as
- * constants. */
+/* Numbers of 16 bits have no differences, a cache is written, which an evaluation does not, and the vectors of a
+ * spectral norm count as constants. */
 static void find_not_smooth(node *n, void *user)
 {
     bool *found = user;

@@ -1,5 +1,5 @@
-/* Each kind of node: how it is built as a layer, and how it is printed as a declaration. The test models/printed_programs
- * runs printed programs, so that the two say the same. */
+/* Each kind of node: how it is built as a layer, and how it is printed as a declaration. The test
+ * models/printed_programs runs printed programs, so that the two say the same. */
 #include "tests/models/spec.h"
 
 static const tow_activation op_functions[] = {

@@ -70,8 +70,9 @@ typedef enum kind {
     KIND_COUNT
 } kind;
 
-/* Numbers mean, of those that made.h does not make: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED,
- * UNTIL: a iterations or applications; DROPOUT: a axis that shares a draw, or -1. */
+/* Numbers mean, of those that made.h does not make: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION,
+ * TRANSFORMER: b heads; SCAN, SHARED, UNTIL: a iterations or applications; DROPOUT: a axis that shares a draw, or
+ * -1. */
 typedef struct node {
     kind kind;
     int64_t a, b;

@@ -1,6 +1,6 @@
-/* jax_programs FILE.tow FILE.safetensors: a program that was written in JAX, converted by scripts/jaxpr_to_tow.py, against values
- * that JAX computed. The arrays have two rows of everything (inputs by name, results as out.I, gradients of result 0 as
- * grad.NAME), and the first comment of the program states a tolerance:
+/* jax_programs FILE.tow FILE.safetensors: a program that was written in JAX, converted by scripts/jaxpr_to_tow.py,
+ * against values that JAX computed. The arrays have two rows of everything (inputs by name, results as out.I, gradients
+ * of result 0 as grad.NAME), and the first comment of the program states a tolerance:
  *
  *   - results and gradients of either row, |found - expected| <= tolerance * (largest |expected| of the array);
  *   - the same under the policies nothing, everything and dots, with gradients equal to those without, bit for bit;
@@ -109,7 +109,7 @@ static void compare_all(test *t, tow_array *const *found, int row, const char *h
     }
 }
 
-/* ---- runs ---------------------------------------------------------------------------------------------------------- */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static void release_all(size_t n, tow_array **arrays)
 {
@@ -192,7 +192,7 @@ static void check_value_and_rows(test *t)
     tow_graph_release(gradient);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static char *read_text(const char *path)
 {

@@ -1,5 +1,5 @@
-/* Gradients against central differences, and reverse mode against forward mode, both in f64: a program of f32 is read with
- * every f32 as f64. */
+/* Gradients against central differences, and reverse mode against forward mode, both in f64: a program of f32 is read
+ * with every f32 as f64. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +62,9 @@ static bool has_no_differences(const tow_graph *g)
     return mentions(g, "stop_gradient") || mentions(g, "reduce_precision");
 }
 
-/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there. Where
- * the gradient is 1e6 and more (a chaotic loop), the least step takes values of moderate size from one end to the other. */
+/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there.
+ * Where the gradient is 1e6 and more (a chaotic loop), the least step takes values of moderate size from one end to the
+ * other. */
 static verdict compare_input(trial *t, moved *m, const tow_array *gradient)
 {
     const double steps[] = {1e-4, 1e-5, 1e-6};
@@ -177,8 +178,8 @@ static void stretch(arrays *x, double factor)
                 set_array_element(x->list[i], k, array_element(x->list[i], k) * factor);
 }
 
-/* What rounding does to <ct, J v>, at most: the same, again and again with inputs that differ by a few units in their last
- * places. */
+/* What rounding does to <ct, J v>, at most: the same, again and again with inputs that differ by a few units in their
+ * last places. */
 static double noise_of(const tow_graph *jvp, size_t n_y, arrays *both, const arrays *ct, double expected)
 {
     double noise = 0, size = 0;
@@ -192,9 +193,9 @@ static double noise_of(const tow_graph *jvp, size_t n_y, arrays *both, const arr
     return noise;
 }
 
-/* Both sides in f64. Their terms are the same products of numbers in two orders, whose rounding, 2^-53 per operation, 1e-8
- * of the sum of the sizes of the terms has ample room for. Cancellation inside of J can enlarge it without a bound (a chaotic
- * loop): then what rounding does is measured. */
+/* Both sides in f64. Their terms are the same products of numbers in two orders, whose rounding, 2^-53 per operation,
+ * 1e-8 of the sum of the sizes of the terms has ample room for. Cancellation inside of J can enlarge it without a bound
+ * (a chaotic loop): then what rounding does is measured. */
 static verdict compare_modes(trial *t, const tow_graph *g, const tow_graph *jvp, const tow_graph *forward,
                              const tow_graph *backward)
 {

@@ -75,7 +75,8 @@ static bool find_bound(const tow_graph *g, bound *b)
 }
 
 /* What a region computes forward is computed again at most once for the region itself and for each one around it: so of
- * everything, a gradient has at most what it has without recomputation, and d times the forward pass, d regions deep. */
+ * everything, a gradient has at most what it has without recomputation, and d times the forward pass, d regions
+ * deep. */
 static verdict compare_counts(trial *t, const char *what, const tow_graph *g, const bound *b)
 {
     tow_graph *gradient = gradient_of(g);
@@ -136,8 +137,8 @@ static bool has_empty_loops(const tow_graph *g)
     return found;
 }
 
-/* Around the whole, `nothing` keeps arguments alone, `dots` nothing else where there are no products, and `everything` no more
- * than what is kept without a region. */
+/* Around the whole, `nothing` keeps arguments alone, `dots` nothing else where there are no products, and `everything`
+ * no more than what is kept without a region. */
 verdict check_residuals(trial *t)
 {
     tow_graph *nothing = in_region(t->plain, t->graph, "nothing"), *dots = in_region(t->plain, t->graph, "dots");
@@ -191,8 +192,8 @@ static bool run_over(tow_program *p, int byte, const arrays *in, arrays *out)
     return tow_program_run(p, in->list, out->list) == TOW_OK;
 }
 
-/* The arena is what the plan says (a line of 64 bytes, which no run uses, if that is nothing), and a run asks for nothing
- * more; it reads nothing that it has not written: memory full of zeros and full of NaNs give one result. */
+/* The arena is what the plan says (a line of 64 bytes, which no run uses, if that is nothing), and a run asks for
+ * nothing more; it reads nothing that it has not written: memory full of zeros and full of NaNs give one result. */
 static verdict compare_memory(trial *t, tow_program *p, const counter *c)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(p);

@@ -1,5 +1,5 @@
-/* With portable bits, row i of a batched program has the bits of the program on row i: any inputs batched, along any axes;
- * the program itself, its gradient, and its gradient in a region under a policy. */
+/* With portable bits, row i of a batched program has the bits of the program on row i: any inputs batched, along any
+ * axes; the program itself, its gradient, and its gradient in a region under a policy. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Random programs: graphs drawn from a seed through the public interface. draw.c has the values that a drawing works on
  * and whole programs, the files draw_*.c have one kind of operation each.
  *
- * A program is numbers in, numbers out: float inputs of one type, indices, a key, a flag. Output 0 is a scalar loss over
- * every float that was made, further outputs are values of any type. Values stay of moderate size, so that differences
- * can be taken; rules of its own (custom_jvp, custom_vjp) are true derivatives. */
+ * A program is numbers in, numbers out: float inputs of one type, indices, a key, a flag. Output 0 is a scalar loss
+ * over every float that was made, further outputs are values of any type. Values stay of moderate size, so that
+ * differences can be taken; rules of its own (custom_jvp, custom_vjp) are true derivatives. */
 #ifndef TOW_TESTS_PROGRAMS_DRAW_H
 #define TOW_TESTS_PROGRAMS_DRAW_H
 
@@ -84,8 +84,8 @@ void draw_operations(drawing *d, int n);
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-/* fault: the name of a planted operation, or NULL. large: fewer operations, on so many numbers that plans cut them in blocks
- * for threads and caches. NULL with the context's error. */
+/* fault: the name of a planted operation, or NULL. large: fewer operations, on so many numbers that plans cut them in
+ * blocks for threads and caches. NULL with the context's error. */
 tow_graph *draw_program(tow_context *context, uint32_t seed, const char *fault, bool large);
 
 #endif

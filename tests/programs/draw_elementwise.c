@@ -1,5 +1,5 @@
-/* Operations element by element: floats, integers, truth values. Arguments are brought to where a function is smooth and of
- * moderate size. */
+/* Operations element by element: floats, integers, truth values. Arguments are brought to where a function is smooth
+ * and of moderate size. */
 #include "tests/programs/draw.h"
 
 /* ---- floats ------------------------------------------------------------------------------------------------------ */

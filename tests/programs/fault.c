@@ -1,4 +1,5 @@
-/* Planted operations. All compute times x element by element, or nearly so; what is wrong with each stands beside it. */
+/* Planted operations. All compute times x element by element, or nearly so; what is wrong with each stands beside
+ * it. */
 #include "tests/programs/fault.h"
 
 #include <math.h>

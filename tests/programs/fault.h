@@ -1,5 +1,5 @@
-/* Planted operations that are wrong on purpose, each in one way that one check is there to find. They are primitives that
- * are defined through the public interface. */
+/* Planted operations that are wrong on purpose, each in one way that one check is there to find. They are primitives
+ * that are defined through the public interface. */
 #ifndef TOW_TESTS_PROGRAMS_FAULT_H
 #define TOW_TESTS_PROGRAMS_FAULT_H
 

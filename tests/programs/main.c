@@ -1,9 +1,10 @@
-/* random_programs: random programs in every construct that graphs have, each checked for what Tow promises. A program that
- * fails is shrunk and written as a .tow file, which begins with what is wrong and the command that repeats it.
+/* random_programs: random programs in every construct that graphs have, each checked for what Tow promises. A program
+ * that fails is shrunk and written as a .tow file, which begins with what is wrong and the command that repeats it.
  *
- *     random_programs [--first SEED] [--count N] [--most FAILURES] [--check NAME,...] [--output PREFIX] [--progress] [--large]
- *         programs SEED, SEED + 1, ...; those that fail go to PREFIX_SEED.tow, else to the standard output; --large: fewer
- *         operations, on so many numbers that plans cut them in blocks for threads and caches
+ *     random_programs [--first SEED] [--count N] [--most FAILURES] [--check NAME,...] [--output PREFIX] [--progress]
+ *                     [--large]
+ *         programs SEED, SEED + 1, ...; those that fail go to PREFIX_SEED.tow, else to the standard output; --large:
+ *         fewer operations, on so many numbers that plans cut them in blocks for threads and caches
  *     random_programs --file FILE [--first SEED] [--check NAME,...]
  *         the program in FILE; SEED says which variants checks take
  *     random_programs --print --first SEED        prints a program and nothing else
@@ -40,7 +41,8 @@ static bool is_wanted(const options *o, const char *name)
     return o->checks == NULL;
 }
 
-/* A failure that is being shrunk: of one check, in bits or in something else, of a program that has a gradient or not. */
+/* A failure that is being shrunk: of one check, in bits or in something else, of a program that has a gradient or
+ * not. */
 typedef struct failure {
     trial trial;
     const check *check;

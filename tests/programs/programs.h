@@ -1,5 +1,5 @@
-/* Checks of a program, which is a graph: what Tow promises about it, each promise a check. And a search for the smallest
- * program that fails a check. */
+/* Checks of a program, which is a graph: what Tow promises about it, each promise a check. And a search for the
+ * smallest program that fails a check. */
 #ifndef TOW_TESTS_PROGRAMS_PROGRAMS_H
 #define TOW_TESTS_PROGRAMS_PROGRAMS_H
 

@@ -1,6 +1,6 @@
-/* Smaller programs, as long as they fail. An edit goes to one equation, by its number in the program, nested ones counted,
- * and the rest of the program is recorded again around it; sizes are changed in the text. What is no program after an edit
- * was none. */
+/* Smaller programs, as long as they fail. An edit goes to one equation, by its number in the program, nested ones
+ * counted, and the rest of the program is recorded again around it; sizes are changed in the text. What is no program
+ * after an edit was none. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

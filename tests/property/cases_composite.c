@@ -76,8 +76,8 @@ void property_rms_norm(const property_case *c, double *const *in, double *const 
     }
 }
 
-/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask] [, bias], both [B|1, H|1, T|1, S|1] [, offset [] or [B]]
- * ----------------------------------------- */
+/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask] [, bias], both [B|1, H|1, T|1, S|1] [, offset
+ * [] or [B]] ----------------------------------------- */
 
 /* Element (b, h, t, s) of what broadcasts to the logits. */
 static double broadcast_element(const property_input *o, const double *x, int64_t b, int64_t h, int64_t t, int64_t s)
@@ -87,7 +87,8 @@ static double broadcast_element(const property_input *o, const double *x, int64_
     return x[row * m[3] + (m[3] == 1 ? 0 : s)];
 }
 
-/* The logit of key s for query t of head h: (scale q.k), capped, and the bias; the lowest number where the key is hidden. */
+/* The logit of key s for query t of head h: (scale q.k), capped, and the bias; the lowest number where the key is
+ * hidden. */
 static double logit_of(const property_case *c, double *const *in, int64_t b, int64_t h, int64_t t, int64_t s)
 {
     const tow__attention_params *p = c->params;

@@ -1,11 +1,11 @@
-/* Calls with rules of their own: rules that are right, written otherwise than differentiation would, so that all checks of
- * other primitives hold for them. */
+/* Calls with rules of their own: rules that are right, written otherwise than differentiation would, so that all checks
+ * of other primitives hold for them. */
 #include <math.h>
 
 #include "tests/property/property.h"
 #include "tow/custom.h"
 
-/* ---- y = sin(x w) + x, z = sum of x x; w from outside of all functions in some cases ------------------------------- */
+/* ---- y = sin(x w) + x, z = sum of x x; w from outside of all functions in some cases ----------------------------- */
 
 typedef struct outer {
     const tow_value *w; /* NULL: w is the second input */
@@ -77,7 +77,7 @@ static void record_vjp(tow_trace *trace, const tow_value *in, tow_value *out, co
                             out);
 }
 
-/* ---- rows of a product: x [3, 2], w [2, 2], inside a loop under remat --------------------------------------------- */
+/* ---- rows of a product: x [3, 2], w [2, 2], inside a loop under remat -------------------------------------------- */
 
 static void product(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
@@ -135,7 +135,7 @@ static void recurrence(const property_case *c, double *const *in, double *const 
     for (int i = 0; i < 6; i++) out[0][i] = x[i];
 }
 
-/* ---- a rule that calls its own function: exp x, with dy = y dx and y = f(x) --------------------------------------- */
+/* ---- a rule that calls its own function: exp x, with dy = y dx and y = f(x) -------------------------------------- */
 
 static void exponential(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {

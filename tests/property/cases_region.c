@@ -159,7 +159,7 @@ static void chosen_of_two(const property_case *c, double *const *in, double *con
     }
 }
 
-/* ---- while: x <- sin(w x) as long as a counter is below n; fori: the same with a count ----------------------------- */
+/* ---- while: x <- sin(w x) as long as a counter is below n; fori: the same with a count --------------------------- */
 
 enum {
     BOUND = 5

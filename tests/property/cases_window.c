@@ -1,6 +1,6 @@
 /* Convolutions, reductions over windows and cumulative operations, against loops over all pairs of elements.
- * Tests ops/reductions/cumulative.c, kernels/reference/conv.c, kernels/reference/cumulative.c, kernels/reference/pooling.c,
- * kernels/reference/windows.c. */
+ * Tests ops/reductions/cumulative.c, kernels/reference/conv.c, kernels/reference/cumulative.c,
+ * kernels/reference/pooling.c, kernels/reference/windows.c. */
 #include <math.h>
 
 #include "src/base/window.h"
@@ -75,7 +75,8 @@ static void conv(const property_case *c, double *const *in, double *const *out)
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
 
-/* Folds x[i] into every window that meets it; elements in row-major order, so that the first extremum is found first. */
+/* Folds x[i] into every window that meets it; elements in row-major order, so that the first extremum is found
+ * first. */
 static void windows(const property_case *c, const double *x, double *y, double start,
                     double (*fold)(double y, double x, int64_t i))
 {

@@ -1,5 +1,5 @@
-/* Floats of 16 bits: what a case gives in bf16 or f16 is what it gives in f32 on the same operands, rounded once; and its
- * derivatives, whose equations round one by one, are near those in f32. */
+/* Floats of 16 bits: what a case gives in bf16 or f16 is what it gives in f32 on the same operands, rounded once; and
+ * its derivatives, whose equations round one by one, are near those in f32. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

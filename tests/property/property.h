@@ -8,7 +8,8 @@
  * build of this test asks for: a primitive without cases does not build
  *
  * To add a case, add a row to the table of its family. Element type TOW_F64 in a case stands for "float": the case runs
- * in f64 and in f32, and in bf16 and f16 as f32 with its results rounded. Inputs are drawn deterministically and are exact in f32.
+ * in f64 and in f32, and in bf16 and f16 as f32 with its results rounded. Inputs are drawn deterministically and are
+ * exact in f32.
  */
 #ifndef TOW_TESTS_PROPERTY_H
 #define TOW_TESTS_PROPERTY_H
@@ -75,7 +76,8 @@ tow__check property_begin(tow_context *context, const property_case *c);
 int property_check(tow_context *context, tow_context *portable, const property_case *c);
 /* The case in a float type of 16 bits, k->c->floats, against itself in f32: values, and gradients (halves.c). */
 void property_check_halves(tow__check *k, tow_dtype floats);
-/* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of failures. */
+/* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of
+ * failures. */
 int property_bits(tow_context *context, const property_case *c, tow_dtype floats);
 
 #endif

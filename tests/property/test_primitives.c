@@ -1,6 +1,7 @@
 /* Walks the table of primitives: every one has cases, and every case passes all checks. With --coverage it only says
- * which primitives have no case, and which cases have no primitive. With --bits it prints hashes of results instead, which
- * are the same for every processor, compiler and preset. With names as arguments it runs only the cases of those. */
+ * which primitives have no case, and which cases have no primitive. With --bits it prints hashes of results instead,
+ * which are the same for every processor, compiler and preset. With names as arguments it runs only the cases of
+ * those. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# structure.sh ROOT arrows|circles|names|regions|types|homes|tests|frames|comments: what no compiler checks about the sources.
+# structure.sh ROOT WHAT: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
 #         counts as a header of the folder that arrows.txt names first for it.
@@ -16,8 +16,8 @@
 #         tile/tiles.c" those below its first folder, or below src or the root. Unit tests are where the build looks for
 #         them, in folders that are named after those of the library.
 # frames: functions that look at the frame of their caller are not inlined into it.
-# comments: no comment of a public header begins a sentence with a clause instead of a subject ("What is kept."), and no
-#         line has more than 120 columns, but for headers that are written by scripts (and train.h).
+# comments: no comment of a public header begins a sentence with a clause instead of a subject ("What is kept.").
+# columns: no line of C or C++ has more than 120, but for files that are written by scripts.
 set -u
 root=$1
 cd "$root" || exit 1
@@ -143,6 +143,7 @@ tested() {
                 line = $0
                 sub(/^ *[*#]+/, "", line)
                 text = text " " line
+                gsub(/ +/, " ", text)
                 if (/\*\// || FILENAME ~ /\.sh$/) {
                     while (match(text, /Tests [a-z0-9_*\/]+\.c(, +[a-z0-9_*\/]+\.c)*/)) {
                         n = split(substr(text, RSTART + 6, RLENGTH - 6), names, /, +/)
@@ -308,11 +309,16 @@ $raw"
             }')
         [ -z "$headless" ] || fail "comments without a subject; write whole sentences:
 $headless"
-        long=$(find include/tow -name '*.h' ! -name ops_lines.h ! -name indexing_lines.h ! -name train.h | sort |
-            xargs awk 'length > 120 { print FILENAME ":" FNR }')
+        ;;
+    columns)
+        long=$(find bench examples include layers src tests transforms -name '*.[ch]' -o -name '*.inc' -o -name '*.[ch]pp' |
+            grep -vE '/(ops_lines\.h|indexing_lines\.h|layer_options\.hpp|unicode_tables\.inc)$' |
+            grep -vE '^src/(plan|kernels/products|kernels/conv)/' | sort | LC_ALL=C xargs awk '
+            { gsub(/[\200-\277]/, "") } # all bytes of a character but the first
+            length > 120 { print FILENAME ":" FNR }')
         [ -z "$long" ] || fail "lines of more than 120 columns:
 $long"
         ;;
-    *) fail "expected arrows, circles, names, regions, types, homes, tests, frames or comments, found '$2'" ;;
+    *) fail "expected arrows, circles, names, regions, types, homes, tests, frames, comments or columns, found '$2'" ;;
 esac
 exit "$failed"

@@ -1,4 +1,5 @@
-/* unit_tests NAME: runs tests/unit/FOLDER/test_NAME.c, whose main is called unit_test_NAME here. Without a name: lists them.
+/* unit_tests NAME: runs tests/unit/FOLDER/test_NAME.c, whose main is called unit_test_NAME here. Without a name: lists
+ * them.
  *
  * Environment: TOW_TEST_ONE_CPU: the test may use one CPU only. TOW_TEST_STACK: it runs on a thread with a stack of so
  * many bytes. */

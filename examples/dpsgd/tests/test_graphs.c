@@ -1,4 +1,5 @@
-/* The graphs of a private step against the same thing done example by example: clipping, absent examples, what noise adds. */
+/* The graphs of a private step against the same thing done example by example: clipping, absent examples, what noise
+ * adds. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,8 @@ static void compare_sums(tow_graph *gradient, tow_params *params, const dp_priva
     tow_graph_release(graph);
 }
 
-/* Of 40,000 numbers: mean and standard deviation within five standard errors; and each parameter has noise of its own. */
+/* Of 40,000 numbers: mean and standard deviation within five standard errors; and each parameter has noise of its
+ * own. */
 static void check_noise(const dp_privacy *privacy)
 {
     enum {

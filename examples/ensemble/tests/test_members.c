@@ -1,4 +1,5 @@
-/* Members of an ensemble against the plain network, trained alone from the same keys on the same batches: the same bits. */
+/* Members of an ensemble against the plain network, trained alone from the same keys on the same batches: the same
+ * bits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

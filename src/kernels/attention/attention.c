@@ -24,7 +24,8 @@ const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int6
 
 /* ---- what a query sees ------------------------------------------------------------------------------------------ */
 
-/* Keys from[i] .. limit[i] that causality and the window leave to query i of the strip, whose position among the keys is given. */
+/* Keys from[i] .. limit[i] that causality and the window leave to query i of the strip, whose position among the keys
+ * is given. */
 static void see_keys(const tow__attention_job *a, tow__strip *s, int64_t i, int64_t position)
 {
     int64_t end = a->causal ? position + 1 : a->s, begin = 0;

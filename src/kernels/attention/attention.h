@@ -3,13 +3,13 @@
  *
  *   q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], out [B, T, H, E], lse [B, H, T]; head h reads group h / (H/G)
  *
- * A strip is up to 64 queries of one head. It sees keys start .. keys; query i of it sees those from from[i] to limit[i], less
- * what the mask hides: a window moves both ends, and keys outside of them are not read. A query that sees no key at all is blind: it spreads over all S keys alike and has the lowest
- * finite number as its log-sum-exp.
+ * A strip is up to 64 queries of one head. It sees keys start .. keys; query i of it sees those from from[i] to
+ * limit[i], less what the mask hides: a window moves both ends, and keys outside of them are not read. A query that
+ * sees no key at all is blind: it spreads over all S keys alike and has the lowest finite number as its log-sum-exp.
  *
- * Bits. Sums run in an order that shapes, causality and the mask fix, not threads: strips of a head do not meet forward,
- * and one thread runs those of a group of keys backward. In f32 the order is that of attention_f32.inc, over lanes that
- * round alike with every instruction set (attention_lanes.h). In f64 products have the bits of their engine
+ * Bits. Sums run in an order that shapes, causality and the mask fix, not threads: strips of a head do not meet
+ * forward, and one thread runs those of a group of keys backward. In f32 the order is that of attention_f32.inc, over
+ * lanes that round alike with every instruction set (attention_lanes.h). In f64 products have the bits of their engine
  * (products/gemm.h).
  *
  * Engines. f32 is compiled in plain C, for AVX2 and for AVX-512; tow__attention_f32 picks the best version that the

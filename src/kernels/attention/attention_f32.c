@@ -5,11 +5,12 @@
  *
  *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | k: S x D | v: S x E |
  *   forward   | out: 64 x E |
- *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E | slope of the cap: C x 64 |
+ *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
+ *             | slope of the cap: C x 64 |
  *
  * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
- * only once per strip, those of short sequences stay in place, and those that only a few queries read: one row of a cache. out, dq, dk and dv are made in the results and have no
- * memory here if the rows of those are whole vectors. */
+ * only once per strip, those of short sequences stay in place, and those that only a few queries read: one row of a
+ * cache. out, dq, dk and dv are made in the results and have no memory here if the rows of those are whole vectors. */
 #include "src/kernels/attention/attention.h"
 #include "src/kernels/attention/attention_lanes.h"
 

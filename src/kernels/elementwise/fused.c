@@ -264,8 +264,9 @@ static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_
 
 /* ---- tiles that only move on ------------------------------------------------------------------------------------- */
 
-/* Of each op, where its results and then its operands are, and how many bytes that moves on with a tile. Short tiles pay if little
- * is to be done between ops: the processor then works on several at once, and divisions of one hide the others. */
+/* Of each op, where its results and then its operands are, and how many bytes that moves on with a tile. Short tiles
+ * pay if little is to be done between ops: the processor then works on several at once, and divisions of one hide the
+ * others. */
 enum {
     PLACES = 8,
     FEW_OPS = 16 /* of programs that go this way: threads of callers may have small stacks */

@@ -37,8 +37,8 @@ typedef struct tow__fused {
     uint32_t n_ops;
     uint32_t n_in, n_out, n_temps;
     uint8_t sizes[TOW__FUSED_VALUES]; /* bytes of one element of each value */
-    /* Operands, as bits, that are read after this result is made: if it takes the memory of one of them, it waits in a tile until
-     * the end. */
+    /* Operands, as bits, that are read after this result is made: if it takes the memory of one of them, it waits in a
+     * tile until the end. */
     uint32_t read_after_write[TOW__FUSED_OUT];
     bool single[TOW__FUSED_IN]; /* of the operand, its first element alone is read */
 } tow__fused;
@@ -96,8 +96,8 @@ enum {
 };
 
 /* Parameters of "fused_reduce". Results of the program, as [outer, elements, columns], are reduced to [outer, columns].
- * Results of the instruction: those of the program that are stored, then the reductions. What is not stored exists only as
- * tiles. */
+ * Results of the instruction: those of the program that are stored, then the reductions. What is not stored exists only
+ * as tiles. */
 typedef struct tow__fused_reduce_params {
     const tow__fused *program;
     bool stored[TOW__FUSED_OUT];
@@ -116,9 +116,10 @@ int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params, int64_t
 
 /* ---- programs on finished strips of a product -------------------------------------------------------------------- */
 
-/* Parameters of a product (dot_general, conv_general_dilated) whose result the program reads as operand 0. The product is
- * computed in result `accumulator` of the instruction: that of the program which has this number or, if there is one more than
- * the program has, the plain product. Operands of the instruction: those of the product, then operands 1.. of the program. */
+/* Parameters of a product (dot_general, conv_general_dilated) whose result the program reads as operand 0. The product
+ * is computed in result `accumulator` of the instruction: that of the program which has this number or, if there is one
+ * more than the program has, the plain product. Operands of the instruction: those of the product, then operands 1.. of
+ * the program. */
 typedef struct tow__fused_product_params {
     union {
         tow__dot_params dot;

@@ -1,9 +1,10 @@
-/* Ops that become one tile function: two arithmetic ones, of which one reads what the other makes; a sum and a function of it; gelu
- * and its slope, which have an exponential in common; and the longer expressions of optimisers, which are averages of moments, the
- * direction of Adam and a step along it. Each operation rounds as it does alone.
+/* Ops that become one tile function: two arithmetic ones, of which one reads what the other makes; a sum and a function
+ * of it; gelu and its slope, which have an exponential in common; and the longer expressions of optimisers, which are
+ * averages of moments, the direction of Adam and a step along it. Each operation rounds as it does alone.
  *
- * A joined op is an op like others, so it may be joined again: rows of the table below name what is joined by function and by row.
- * Its operands are those of the op that is evaluated first, then those of the other one but for what the first one made. */
+ * A joined op is an op like others, so it may be joined again: rows of the table below name what is joined by function
+ * and by row. Its operands are those of the op that is evaluated first, then those of the other one but for what the
+ * first one made. */
 #include "src/kernels/elementwise/joined.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 
 #include "src/kernels/math_f32.h"
 
-/* ---- two ops ------------------------------------------------------------------------------------------------------ */
+/* ---- two ops ----------------------------------------------------------------------------------------------------- */
 
 /* X(name, operands, value): t = first(x [, y]); of the powers, squares alone */
 #define FIRST(X)                                                                                                       \
@@ -83,10 +84,11 @@ OF_SUM(SUM_THEN)
 WITH_SLOPE(gelu_tanh)
 WITH_SLOPE(gelu_erf)
 
-/* ---- more of them -------------------------------------------------------------------------------------------------- */
+/* ---- more of them ------------------------------------------------------------------------------------------------ */
 
-/* X(name, what makes t, the row that joined it, what reads t, the row that joined that, which of its operands t is, operands in all,
- * SCALARS(operands that are often one number, each as a bit), value); ALONE: it is a single function. */
+/* X(name, what makes t, the row that joined it, what reads t, the row that joined that, which of its operands t is,
+ * operands in all, SCALARS(operands that are often one number, each as a bit), value); ALONE: it is a single
+ * function. */
 #define A 1
 #define B 2
 #define C 4
@@ -143,7 +145,7 @@ WITH_SLOPE(gelu_erf)
     TILE(name##_of_scalars, n_in, scalars, value)
 LONGER(TILES)
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* Rows by name; what an op has in .joined. */
 enum {
@@ -214,7 +216,7 @@ uint32_t tow__op_functions(const tow__fused_op *op, tow__function functions[TOW_
     return add_functions((uint8_t)op->function, op->joined, functions, 0);
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
 
 /* NULL: these are not a function and its slope that have one. */
 static tow__tile with_slope_tile(const tow__fused_op *value, const tow__fused_op *slope)
@@ -312,7 +314,8 @@ static bool takes_single(const tow__fused_op *op, int operand)
     return op->tile == table[op->joined].of_scalars && table[op->joined].scalars >> operand & 1;
 }
 
-/* Where operands are one number each, they need no tiles: repeated[value] becomes whether all readers of the value are such. */
+/* Where operands are one number each, they need no tiles: repeated[value] becomes whether all readers of the value are
+ * such. */
 static void take_scalars(tow__fused_op *ops, uint32_t n, bool *repeated)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* gather, scatter_add and index_add of rows without gaps, by indices of 4 bytes without gaps; all others are left to the plain twins
- * (reference/move.c), which have the same bits.
+/* gather, scatter_add and index_add of rows without gaps, by indices of 4 bytes without gaps; all others are left to
+ * the plain twins (reference/move.c), which have the same bits.
  *
  * Rows are anywhere in memory, so those of the next indices are fetched. A row of sums adds in the order of the
  * indices: threads share columns, or rows where those are short, never indices. That order defines the bits.
@@ -124,8 +124,8 @@ static void run_gather(const tow__kernel_call *call)
 
 /* ---- scatter_add, index_add -------------------------------------------------------------------------------------- */
 
-/* The indices in [first, end) whose rows belong to a part: those rows, and where what is added to them lies. Returns how
- * many. */
+/* The indices in [first, end) whose rows belong to a part: those rows, and where what is added to them lies. Returns
+ * how many. */
 static int64_t rows_of_part(const index_job *job, int64_t part, int64_t first, int64_t end, int64_t *at, int64_t *rows)
 {
     int64_t n = 0;

@@ -11,8 +11,9 @@
  *
  * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
  *
- * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all classes, stay until the
- * panels have used them. How many rows that are is what BAND numbers allow, with one pass or two, so the bits agree. */
+ * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all
+ * classes, stay until the panels have used them. How many rows that are is what BAND numbers allow, with one pass or
+ * two, so the bits agree. */
 #include "src/kernels/norms/rows.h"
 #include "src/kernels/products/gemm.h"
 #include "src/kernels/tables.h"
@@ -192,7 +193,8 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     dx.accumulate = dw.accumulate = true;
     need_scratch(&j, dx, j.dx_engine);
     need_scratch(&j, dw, j.dw_engine);
-    /* Those of the last panels sum fewer elements, perhaps in longer blocks, which take more room when they are packed. */
+    /* Those of the last panels sum fewer elements, perhaps in longer blocks, which take more room when they are
+     * packed. */
     dx.k = j.v % j.panel_width;
     dw.k = j.n % j.panel_rows;
     if (dx.k > 0) need_scratch(&j, dx, j.dx_engine);

@@ -13,8 +13,8 @@
  *                operand, the gradients of averages over windows that do not overlap.
  *   by windows   where taps meet too few lanes for that: all taps of a window along the row in one loop.
  *
- * Taps of a window are combined in row-major order in all of them: the bits are those of the reference. What is scattered
- * meets where windows overlap; so threads share leading axes and pieces of a run of channels. */
+ * Taps of a window are combined in row-major order in all of them: the bits are those of the reference. What is
+ * scattered meets where windows overlap; so threads share leading axes and pieces of a run of channels. */
 #include <string.h>
 
 #include "src/kernels/pooling/windows.h"
@@ -76,8 +76,8 @@ static void choose_row(tow__window_job *job, bool holes)
     }
 }
 
-/* True: taps of the outer axes can be listed, and windows repay loops of their own. Those of reductions save a load and a store
- * of the result for each element that a window meets, and cost what sweeps over all lanes do once. */
+/* True: taps of the outer axes can be listed, and windows repay loops of their own. Those of reductions save a load and
+ * a store of the result for each element that a window meets, and cost what sweeps over all lanes do once. */
 static bool is_by_channels(const tow__window_job *job, bool selects)
 {
     double listed = 1, met = (double)tow__max(1, job->row.window / job->row.base_dilation);

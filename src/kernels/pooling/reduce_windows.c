@@ -6,8 +6,8 @@
 #define GREATER(a, b) ((a) > (b) ? (a) : (b))
 #define LESS(a, b)    ((a) < (b) ? (a) : (b))
 
-/* By channels: `all` stays in registers while the taps of a window, which meets some element, are combined. The first one is
- * taken apart, for a loop that clears `all` would become a call, and `all` an array in memory. */
+/* By channels: `all` stays in registers while the taps of a window, which meets some element, are combined. The first
+ * one is taken apart, for a loop that clears `all` would become a call, and `all` an array in memory. */
 #define CHANNELS(name, T, identity, COMBINE)                                                                           \
     TOW__INLINE void piece_##name##_##T(const int64_t n, const tow__walk *w, const T *x, const tow__taps *taps,        \
                                         int64_t step, T *y)                                                            \

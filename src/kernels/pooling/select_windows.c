@@ -3,9 +3,9 @@
 
 /* ---- by channels ------------------------------------------------------------------------------------------------- */
 
-/* Another element takes the place of the best so far unless that is at least (at most) as large; so does a NaN. The best of no
- * elements is NaN, too, and so gives way to any. which: the numbers of the taps that have the best ones; -1: the window meets
- * nothing. V and W are vectors of T and of integers of its size, N of which stay in registers. */
+/* Another element takes the place of the best so far unless that is at least (at most) as large; so does a NaN. The
+ * best of no elements is NaN, too, and so gives way to any. which: the numbers of the taps that have the best ones; -1:
+ * the window meets nothing. V and W are vectors of T and of integers of its size, N of which stay in registers. */
 #define CHOOSE(T, V, W, N)                                                                                             \
     TOW__INLINE void choose_##V##_##N(const bool minimum, const tow__walk *w, const T *x, const tow__taps *taps,       \
                                       int64_t step, W *which)                                                          \
@@ -28,8 +28,9 @@
         }                                                                                                              \
     }
 
-/* N vectors of the run of one window. other: where its first tap of the row axis is in the other array. What is scattered adds a
- * zero to elements that are not selected. That leaves their bits: a sum that begins with 0 is never -0. */
+/* N vectors of the run of one window. other: where its first tap of the row axis is in the other array. What is
+ * scattered adds a zero to elements that are not selected. That leaves their bits: a sum that begins with 0 is never
+ * -0. */
 #define PIECE(T, V, W, N)                                                                                              \
     CHOOSE(T, V, W, N)                                                                                                 \
     TOW__INLINE void gather_##V##_##N(const bool minimum, const tow__walk *w, const T *x, const tow__taps *taps,       \

@@ -1,5 +1,5 @@
-/* What the files of this folder share: the job of a reduction over windows or a selection by them, its tiles, and the taps of
- * windows. pooling.c says how results are cut into tiles, and which of three kinds of loops computes one. */
+/* What the files of this folder share: the job of a reduction over windows or a selection by them, its tiles, and the
+ * taps of windows. pooling.c says how results are cut into tiles, and which of three kinds of loops computes one. */
 #ifndef TOW_SRC_KERNELS_POOLING_WINDOWS_H
 #define TOW_SRC_KERNELS_POOLING_WINDOWS_H
 
@@ -164,7 +164,7 @@ TOW__INLINE bool tow__find_sweep(const tow__window_job *job, const tow__walk *w,
     return true;
 }
 
-/* ---- what is done to a tile, by type of element; [TOW_DTYPE_COUNT] ------------------------------------------------ */
+/* ---- what is done to a tile, by type of element; [TOW_DTYPE_COUNT] ----------------------------------------------- */
 
 extern const tow__window_function tow__window_sum[], tow__window_max[], tow__window_min[];
 /* [elements are f64][offsets within the other array fit 32 bits] */

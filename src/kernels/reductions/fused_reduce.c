@@ -1,6 +1,6 @@
-/* Row programs whose results are reduced while they are in the cache (fused.h): one pass over memory for a chain and the sums
- * over what it makes. Results have the order of reduce.h, so a fused reduction has the bits of the chain and the
- * reduction one after the other.
+/* Row programs whose results are reduced while they are in the cache (fused.h): one pass over memory for a chain and
+ * the sums over what it makes. Results have the order of reduce.h, so a fused reduction has the bits of the chain and
+ * the reduction one after the other.
  *
  *   [outer, elements, columns]    columns > 1: a strip of columns, a few rows after the other ──> lanes of a segment
  *                                 columns = 1: some segments of a result, or as many whole results as fit

@@ -329,8 +329,8 @@ static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t c
     }
 }
 
-/* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory, one of all strips after the other:
- * so threads read whole rows. */
+/* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory, one of all strips after
+ * the other: so threads read whole rows. */
 static void reduce_block(const reduce_run *r, common *c, int64_t block)
 {
     const reduce_job *job = r->job;

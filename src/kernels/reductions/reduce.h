@@ -6,9 +6,9 @@
  *   tree       lanes are combined as (l, l+8), (l, l+4), (l, l+2), (l, l+1)
  *   result     of segments, from the first to the last
  *
- * All sums of this folder have it: whole reductions (reduce.c), those that come block by block (reduce_part.c) and those
- * of what a row program makes (fused_reduce.c). Argmax has no order: equal maxima go to the first (argmax.c). Sums of
- * norms and softmax have it, too (norms/lanes.inc).
+ * All sums of this folder have it: whole reductions (reduce.c), those that come block by block (reduce_part.c) and
+ * those of what a row program makes (fused_reduce.c). Argmax has no order: equal maxima go to the first (argmax.c).
+ * Sums of norms and softmax have it, too (norms/lanes.inc).
  *
  * Engines. TOW__CLONES compiles each loop once per instruction set, and the loader picks the version; strides decide
  * between loops of the same bits. The plain twin (reference/reduce.c) runs what has no vector code. */
@@ -27,8 +27,8 @@ typedef struct tow__run {
     int64_t at, n; /* elements */
 } tow__run;
 
-/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][pitch] hold what
- * the rows of a segment have added so far. */
+/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][pitch] hold
+ * what the rows of a segment have added so far. */
 typedef struct tow__reducer {
     /* one segment of each of so many results: n contiguous elements, those of the next one `step` elements behind */
     void (*rows)(int64_t results, int64_t step, int64_t n, const void *x, void *out);
@@ -45,9 +45,9 @@ typedef struct tow__reducer {
 /* That of a kernel on numbers; NULL: it reduces nothing. */
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype);
 
-/* Parameters of reduce_part, which is called on one block of rows after the other: operand [elements, columns], row-major,
- * reduced to [columns]. What a segment has added so far stays in the lanes, out[1], [TOW__LANES, columns]; with one column
- * there are none, and blocks are whole segments. The bits are those of the whole reduction. */
+/* Parameters of reduce_part, which is called on one block of rows after the other: operand [elements, columns],
+ * row-major, reduced to [columns]. What a segment has added so far stays in the lanes, out[1], [TOW__LANES, columns];
+ * with one column there are none, and blocks are whole segments. The bits are those of the whole reduction. */
 typedef struct tow__reduce_part_params {
     tow__axes_params axes; /* first, so that they can be read as the reduction's */
     const tow__reducer *reducer;

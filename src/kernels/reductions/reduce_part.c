@@ -36,7 +36,8 @@ static part_job job_of(const tow__kernel_call *call)
     return job;
 }
 
-/* Columns first .. first + columns of what the block has of a segment: n of its `length` rows, from row `at` of it on. */
+/* Columns first .. first + columns of what the block has of a segment: n of its `length` rows, from row `at` of it
+ * on. */
 static void add_rows(const part_job *job, int64_t first, int64_t columns, int64_t segment, int64_t at, int64_t n,
                      int64_t length, const char *x)
 {

@@ -1,4 +1,5 @@
-/* Tables of functions by element type: entries for the functions NAME_f32, NAME_i8, ... that a file makes from a macro. */
+/* Tables of functions by element type: entries for the functions NAME_f32, NAME_i8, ... that a file makes from a
+ * macro. */
 #ifndef TOW_SRC_KERNELS_REFERENCE_BY_TYPE_H
 #define TOW_SRC_KERNELS_REFERENCE_BY_TYPE_H
 

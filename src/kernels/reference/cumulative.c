@@ -1,13 +1,14 @@
 /* Cumulative operations along an axis, in an order that depends on its length alone, so that every kernel, number of
- * threads and cut along other axes has these bits. Maxima, minima and integers do not depend on an order: each result is
- * made of the one before. Sums, products and logsumexp of floats have a tree, as a chain of n sums would err by up to n
- * roundings:
+ * threads and cut along other axes has these bits. Maxima, minima and integers do not depend on an order: each result
+ * is made of the one before. Sums, products and logsumexp of floats have a tree, as a chain of n sums would err by up
+ * to n roundings:
  *
  *   blocks     of 16 elements: p[t], the elements of the block up to its own, one after the other
  *   totals     of the blocks, the last p of each, are scanned in the same way: P[b]
  *   result     y[t] = P[b-1] + p[t] in block b; p[t] in the first one
  *
- * so y[t] has 16 roundings for each level, of which there are log16(n). With `reverse` elements are counted from the end. */
+ * so y[t] has 16 roundings for each level, of which there are log16(n). With `reverse` elements are counted from the
+ * end. */
 #include <string.h>
 
 #include "src/base/params.h"
@@ -80,8 +81,8 @@ static f64 logaddexp_f64(f64 a, f64 b)
         }                                                                                                              \
     }
 
-/* Levels above the elements. part[l]: the p of level l so far; before[l]: the P of the blocks of level l that are behind,
- * if there are any (begun[l]); filled[l]: totals in the block of level l so far.
+/* Levels above the elements. part[l]: the p of level l so far; before[l]: the P of the blocks of level l that are
+ * behind, if there are any (begun[l]); filled[l]: totals in the block of level l so far.
  *
  *   block      p in place, then P[b-1] added to all of it; its total is that of p
  *   push       adds the total of a block to the level above, and so on where that has filled a block */

@@ -124,7 +124,8 @@ RAGGED(f64)
 static void run_ragged_dot(const tow__kernel_call *call)
 {
     tow__kernel_call own = *call;
-    tow__team_run(call->team, call->in[0].dims[0], call->out[0].dtype == TOW_F32 ? ragged_row_f32 : ragged_row_f64, &own);
+    tow__team_run(call->team, call->in[0].dims[0], call->out[0].dtype == TOW_F32 ? ragged_row_f32 : ragged_row_f64,
+                  &own);
 }
 
 static void run_ragged_dot_contract(const tow__kernel_call *call)

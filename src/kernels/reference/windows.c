@@ -1,4 +1,5 @@
-/* gather_general and the scatters element by element: each element of the windows says where in the array it belongs. */
+/* gather_general and the scatters element by element: each element of the windows says where in the array it
+ * belongs. */
 #include <string.h>
 
 #include "src/base/params.h"
@@ -10,8 +11,8 @@ typedef struct numbers {
     const tow__ints *window, *collapsed, *batching, *indices_batching, *index_map;
 } numbers;
 
-/* The window that an element of w at coordinates `at` belongs to: where it starts in the array, and where the element is
- * in it. False: the window does not lie in the array, and clamping is not asked for. */
+/* The window that an element of w at coordinates `at` belongs to: where it starts in the array, and where the element
+ * is in it. False: the window does not lie in the array, and clamping is not asked for. */
 static bool find(const tow__buffer *array, const tow__buffer *indices, const tow__buffer *w, const numbers *n,
                  bool clamped, const int64_t *at, int64_t *offset)
 {

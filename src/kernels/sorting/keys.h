@@ -1,7 +1,7 @@
 /* Elements as unsigned integers of the same order, for sorting.
  *
- * tow__sort_key_T: -0 equals 0, all NaNs are equal and above the rest. tow__total_key_T: the total order of IEEE 754, in
- * which a NaN with sign is below and one without above all numbers, and -0 below 0. */
+ * tow__sort_key_T: -0 equals 0, all NaNs are equal and above the rest. tow__total_key_T: the total order of IEEE 754,
+ * in which a NaN with sign is below and one without above all numbers, and -0 below 0. */
 #ifndef TOW_SRC_KERNELS_SORTING_KEYS_H
 #define TOW_SRC_KERNELS_SORTING_KEYS_H
 

@@ -1,8 +1,8 @@
 /* sort and top_k.
  *
  * sort: pairs of a key (upper 32 bits) and the index of its element (lower 32 bits) go through a stable radix sort by
- * bytes, once for every 32 bits of every key, from the last key to the first and from low bits to high. Then each operand
- * is read in the order of the indices. Rows are shared by threads; a row belongs to one thread.
+ * bytes, once for every 32 bits of every key, from the last key to the first and from low bits to high. Then each
+ * operand is read in the order of the indices. Rows are shared by threads; a row belongs to one thread.
  *
  * top_k: a heap of the k best so far, with the worst of them at the root. */
 #include "src/base/params.h"

@@ -42,12 +42,13 @@ static bool layers_have_classes()
     tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
     const tow_module *list[] = {TOW_MODULE(&scan), TOW_MODULE(&dense)};
     tow_sequential of = TOW_SEQUENTIAL_OF(list);
-    return dense.module.cls == &tow_dense_class && dense.features == 0 && general.module.cls == &tow_dense_general_class &&
-           mlp.module.cls == &tow_mlp_class && embed.module.cls == &tow_embed_class &&
-           layer_norm.module.cls == &tow_layer_norm_class && rms_norm.module.cls == &tow_rms_norm_class &&
-           dropout.module.cls == &tow_dropout_class && attention.module.cls == &tow_multi_head_attention_class &&
-           conv.module.cls == &tow_conv_class && conv_transpose.module.cls == &tow_conv_transpose_class &&
-           pool.module.cls == &tow_pool_class && adaptive_pool.module.cls == &tow_adaptive_pool_class &&
+    return dense.module.cls == &tow_dense_class && dense.features == 0 &&
+           general.module.cls == &tow_dense_general_class && mlp.module.cls == &tow_mlp_class &&
+           embed.module.cls == &tow_embed_class && layer_norm.module.cls == &tow_layer_norm_class &&
+           rms_norm.module.cls == &tow_rms_norm_class && dropout.module.cls == &tow_dropout_class &&
+           attention.module.cls == &tow_multi_head_attention_class && conv.module.cls == &tow_conv_class &&
+           conv_transpose.module.cls == &tow_conv_transpose_class && pool.module.cls == &tow_pool_class &&
+           adaptive_pool.module.cls == &tow_adaptive_pool_class &&
            space_to_depth.module.cls == &tow_space_to_depth_class && batch_norm.module.cls == &tow_batch_norm_class &&
            group_norm.module.cls == &tow_group_norm_class && instance_norm.module.cls == &tow_instance_norm_class &&
            prelu.module.cls == &tow_prelu_class && einsum.module.cls == &tow_einsum_layer_class &&
@@ -73,7 +74,8 @@ static void both(tow_scope *, size_t n_in, const tow_value *in, size_t n_out, to
 static bool combinators_are_right(tow_context *context)
 {
     static const double factor = 3;
-    tow_function_layer f = TOW_FUNCTION(twice), w = TOW_FUNCTION_WITH(times, &factor), n = TOW_FUNCTION_N(both, nullptr);
+    tow_function_layer f = TOW_FUNCTION(twice), w = TOW_FUNCTION_WITH(times, &factor),
+                       n = TOW_FUNCTION_N(both, nullptr);
     tow_named named = TOW_NAMED("three", &w);
     const tow_module *list[] = {TOW_MODULE(&f), TOW_MODULE(&named)}, *one[] = {TOW_MODULE(&n)};
     tow_sequential both_of = TOW_SEQUENTIAL_OF(list);

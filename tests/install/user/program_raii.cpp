@@ -1,4 +1,5 @@
-// A small program of a user of tow/tow.hpp, C++17 to C++23: layers with options, a vector of layers, objects and errors.
+// A small program of a user of tow/tow.hpp, C++17 to C++23: layers with options, a vector of layers, objects and
+// errors.
 #include <cmath>
 #include <cstdio>
 #include <tow/tow.hpp>
@@ -11,7 +12,8 @@ static void expect(bool good, const char *what)
     failed = 1;
 }
 
-static void squared_error(tow_trace *, const tow_value *y, const tow_value *labels, tow_value *loss, tow_value *, void *)
+static void squared_error(tow_trace *, const tow_value *y, const tow_value *labels, tow_value *loss, tow_value *,
+                          void *)
 {
     *loss = tow_mean(tow_square(tow_sub(y[0], labels[0])), 0, nullptr);
 }
@@ -29,20 +31,23 @@ static void layers()
     o.padding = TOW_CONV_VALID;
     o.param_dtype = TOW_F64;
     const tow_conv conv = tow::conv(o);
-    expect(conv.module.cls == &tow_conv_class && conv.features == 3 && conv.kernel_size[0] == 0 && conv.kernel_size[1] == 5 &&
-               conv.padding == TOW_CONV_VALID && conv.groups == 0 && conv.param_dtype == TOW_F64,
+    expect(conv.module.cls == &tow_conv_class && conv.features == 3 && conv.kernel_size[0] == 0 &&
+               conv.kernel_size[1] == 5 && conv.padding == TOW_CONV_VALID && conv.groups == 0 &&
+               conv.param_dtype == TOW_F64,
            "tow::conv loses options");
     const tow_remat remat = tow::remat(conv, dots);
     const tow_scan scan = tow::scan(remat, four);
-    expect(scan.inner == &remat.module && scan.length == 4 && remat.inner == &conv.module && remat.module.cls == &tow_remat_class,
+    expect(scan.inner == &remat.module && scan.length == 4 && remat.inner == &conv.module &&
+               remat.module.cls == &tow_remat_class,
            "tow::scan and tow::remat lose options");
     tow::precision_options p;
     p.output_dtype = TOW_F64;
     expect(tow::precision(scan, p).output_dtype == TOW_F64, "tow::precision loses options");
 #if __cplusplus >= 202002L
-    const tow_mlp mlp = tow::mlp({.features = {32, 8}, .activation = tow_tanh, .activate_last = true, .param_dtype = TOW_F64});
-    expect(mlp.module.cls == &tow_mlp_class && mlp.features[1] == 8 && mlp.features[2] == 0 && mlp.activation == tow_tanh &&
-               mlp.activate_last && !mlp.no_bias && mlp.param_dtype == TOW_F64,
+    const tow_mlp mlp =
+        tow::mlp({.features = {32, 8}, .activation = tow_tanh, .activate_last = true, .param_dtype = TOW_F64});
+    expect(mlp.module.cls == &tow_mlp_class && mlp.features[1] == 8 && mlp.features[2] == 0 &&
+               mlp.activation == tow_tanh && mlp.activate_last && !mlp.no_bias && mlp.param_dtype == TOW_F64,
            "tow::mlp loses options");
     expect(tow::scan(mlp, {.length = 3}).length == 3, "tow::scan loses its length");
 #endif
@@ -93,7 +98,8 @@ static void errors(const tow::context &context)
         const tow::array bad(context, tow::type<float>({-1}));
     } catch (const tow::error &e) {
         status = e.status();
-        expect(std::string(e.what()) == tow_context_error(context) && *e.what() != '\0', "an error without its message");
+        expect(std::string(e.what()) == tow_context_error(context) && *e.what() != '\0',
+               "an error without its message");
     }
     expect(status == TOW_INVALID_ARGUMENT, "a negative dimension is accepted");
     status = TOW_OK;
@@ -132,7 +138,8 @@ static void graphs(const tow::context &context)
     const double half = 0.5;
     const tow::array x(context, scalar, &half);
     const auto results = tow::evaluate(context, gradient, {x});
-    expect(results.size() == 1 && std::fabs(results[0].to_vector<double>()[0] - std::cos(half)) < 1e-15, "cos(0.5) is wrong");
+    expect(results.size() == 1 && std::fabs(results[0].to_vector<double>()[0] - std::cos(half)) < 1e-15,
+           "cos(0.5) is wrong");
     tow::array copy = x, moved = std::move(copy);
     expect(moved.get() == x.get() && !copy && x.text().find("0.5") != std::string::npos, "copies share their elements");
     tow::graph other = std::move(graph);

@@ -292,7 +292,8 @@ static void test_notebook_loss(void **state)
     tow_policy dots = tow_dots_with_no_batch_dims_saveable(), but = tow_save_any_names_but_these("layer1_output");
     const char *arguments = "f32[4,4] params[0]; f32[4,4] params[1]; f32[4,4] params[2]; f32[4] x; ";
     char expected[512];
-    /* a square keeps its operand (sub), where JAX keeps twice the operand (mul): the same bytes, and often there anyway */
+    /* a square keeps its operand (sub), where JAX keeps twice the operand (mul): the same bytes, and often there
+     * anyway */
 #define LOSS(user) trace(notebook_loss, user, 5, types, names, 1)
     snprintf(expected, sizeof expected, "%s%s", arguments,
              "f32[4] sin; f32[4] cos; f32[4] sin; f32[4] cos; f32[4] sub");

@@ -1,5 +1,5 @@
-/* Choices and loops that the data decide against JAX (tests/oracle/control.py): values, and gradients under each policy.
- * Tests regions/cond*.c, regions/control*.c, regions/fori*.c, regions/loop*.c, regions/while*.c, loops.c. */
+/* Choices and loops that the data decide against JAX (tests/oracle/control.py): values, and gradients under each
+ * policy. Tests regions/cond*.c, regions/control*.c, regions/fori*.c, regions/loop*.c, regions/while*.c, loops.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 #include "tests/unit/support/golden_cases.h"
 #include "tests/unit/support/plain_context.h"
 
-/* The functions of a case are recorded by name: F(name) { ... } gets trace, in, out and user, which is what the function
- * around it handed over: `outer`. */
+/* The functions of a case are recorded by name: F(name) { ... } gets trace, in, out and user, which is what the
+ * function around it handed over: `outer`. */
 #define F(name) static void name(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 #define UNUSED  (void)trace, (void)in, (void)user /* as not all functions need all */
 
@@ -20,7 +20,7 @@ static tow_value number(tow_value like, double x) { return tow_scalar(like.trace
 static tow_value sum(tow_value x) { return tow_reduce_sum(x, 0, NULL); }
 static tow_value as_float(tow_value i, tow_value like) { return tow_convert(i, tow_value_type(like).dtype); }
 
-/* ---- choices ------------------------------------------------------------------------------------------------------ */
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
 
 /* user: x, w */
 F(sin_product) { UNUSED, out[0] = tow_sin(tow_dot(outer(user, 0), outer(user, 1))); }
@@ -90,7 +90,7 @@ F(scan_in_cond)
     tow_cond_function(trace, in[0], three_times, times_w, (void *)in, 1, &in[2], 1, out);
 }
 
-/* ---- loops -------------------------------------------------------------------------------------------------------- */
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 /* user: w, x, bound */
 F(sum_is_above) { UNUSED, out[0] = tow_gt(sum(in[0]), outer(user, 2)); }
@@ -203,7 +203,7 @@ F(gcd)
     out[0] = last[0];
 }
 
-/* ---- rows of their own -------------------------------------------------------------------------------------------- */
+/* ---- rows of their own ------------------------------------------------------------------------------------------- */
 
 F(root) { UNUSED, out[0] = tow_sqrt(in[0]); }
 F(three_of) { UNUSED, out[0] = tow_mul_scalar(in[0], 3); }
@@ -233,7 +233,7 @@ F(one_while)
 }
 F(rows_of_while) { (void)user, tow_vmap_function(trace, one_while, (void *)(in + 2), NULL, 2, in, 1, out); }
 
-/* ---- the tests ---------------------------------------------------------------------------------------------------- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 #define FUNCTIONS(X)                                                                                                   \
     X(switch3, 1)                                                                                                      \

@@ -1,6 +1,6 @@
-/* Calls with rules of their own: what JAX does with the same functions (jax.custom_jvp, jax.custom_vjp), and errors. Values of
- * right rules in all transformations are in tests/property/cases_custom.c, residuals under policies in tests/graphs.
- * Tests regions/custom*.c. */
+/* Calls with rules of their own: what JAX does with the same functions (jax.custom_jvp, jax.custom_vjp), and errors.
+ * Values of right rules in all transformations are in tests/property/cases_custom.c, residuals under policies in
+ * tests/graphs. Tests regions/custom*.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -337,7 +337,7 @@ static void test_forward_mode_of_vjp(void **state)
     tow_graph_release(f);
 }
 
-/* ---- calls in calls ----------------------------------------------------------------------------------------------- */
+/* ---- calls in calls ---------------------------------------------------------------------------------------------- */
 
 static void own_value(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -427,7 +427,7 @@ static void test_forward_mode_inside(void **state)
     tow_graph_release(f);
 }
 
-/* ---- what a rule makes of zeros ------------------------------------------------------------------------------------ */
+/* ---- what a rule makes of zeros ---------------------------------------------------------------------------------- */
 
 static void bilinear_rule(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {

@@ -1,5 +1,6 @@
-/* Functions with derivatives of their own against JAX (tests/oracle/custom_rules.py): rules that call their own function, each
- * other, or hold other calls; under control flow, remat and vmap; values, gradients, and gradients of gradients. */
+/* Functions with derivatives of their own against JAX (tests/oracle/custom_rules.py): rules that call their own
+ * function, each other, or hold other calls; under control flow, remat and vmap; values, gradients, and gradients of
+ * gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -239,7 +240,7 @@ F(forward_of_forward)
     tow_graph_release(once);
 }
 
-/* ---- control flow, remat, vmap ------------------------------------------------------------------------------------ */
+/* ---- control flow, remat, vmap ----------------------------------------------------------------------------------- */
 
 /* in: x, y */
 F(gate_of_wave)

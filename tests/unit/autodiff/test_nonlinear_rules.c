@@ -1,5 +1,5 @@
-/* Rules of users that are not linear in their tangents: reverse mode and linearize say which operation is not, whatever is
- * around the call; forward mode runs them. Tests linear.c. */
+/* Rules of users that are not linear in their tangents: reverse mode and linearize say which operation is not, whatever
+ * is around the call; forward mode runs them. Tests linear.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Differentiation marks equations of the backward pass, and those that make again what remat does not keep; all that make
- * other graphs of a graph keep the marks. Expectations are the derivative of sum(sin(exp x)), worked out by hand. */
+/* Differentiation marks equations of the backward pass, and those that make again what remat does not keep; all that
+ * make other graphs of a graph keep the marks. Expectations are the derivative of sum(sin(exp x)), worked out by
+ * hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

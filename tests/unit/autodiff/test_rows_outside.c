@@ -1,4 +1,5 @@
-/* Rows outside of a table in the linear graph of linearize; tests/graphs/rows_outside.tow has forward mode and gradients. */
+/* Rows outside of a table in the linear graph of linearize; tests/graphs/rows_outside.tow has forward mode and
+ * gradients. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Policies as somebody gives them: one for regions and layers of different kinds, each of which has some of its names, and
- * kinds that there are not.
+/* Policies as somebody gives them: one for regions and layers of different kinds, each of which has some of its names,
+ * and kinds that there are not.
  * Tests graph/policy_names.c. */
 #include <setjmp.h>
 #include <stdarg.h>

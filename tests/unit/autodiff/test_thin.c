@@ -18,8 +18,8 @@ static tow_graph *trace_mixed(void)
     return trace(mixed, NULL, 2, types, xy, 1);
 }
 
-/* The backward pass divides once more and runs the cosine. The linear program of linearize may run many times: there both
- * are kept, and the tangent is divided once. */
+/* The backward pass divides once more and runs the cosine. The linear program of linearize may run many times: there
+ * both are kept, and the tangent is divided once. */
 static void test_backward_and_linear(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
-/* vmap: axes and their errors, what is recorded (single products, regions that stay, carries that are batched), and that a
- * policy answers as it would without. Values of every primitive are in tests/property/batching.c.
- * Tests batch.c, regions/batch_control.c, transformations/jacobian.c, transformations/vmap.c,
- * ops/batching.c. */
+/* vmap: axes and their errors, what is recorded (single products, regions that stay, carries that are batched), and
+ * that a policy answers as it would without. Values of every primitive are in tests/property/batching.c. Tests batch.c,
+ * regions/batch_control.c, transformations/jacobian.c, transformations/vmap.c, ops/batching.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Rows of batched programs have the bits of the program on each row, with portable bits: all programs of tests/graphs and
- * their gradients under policies; any inputs batched, along any axes. tests/programs does so over random programs. */
+/* Rows of batched programs have the bits of the program on each row, with portable bits: all programs of tests/graphs
+ * and their gradients under policies; any inputs batched, along any axes. tests/programs does so over random
+ * programs. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include "src/base/arithmetic.h"
 #include "tests/unit/support/training.h"
 
-/* ---- what the application sets ------------------------------------------------------------------------------------ */
+/* ---- what the application sets ----------------------------------------------------------------------------------- */
 
 typedef struct modes {
     const char *name;
@@ -79,7 +79,7 @@ static void assert_same_environment(const char *call)
         if (status_ != TOW_OK) fail_msg("%s: %s: %s", mode_name, #call, tow_context_error((f)->ctx));                  \
     } while (0)
 
-/* ---- the life of a model, call by call ----------------------------------------------------------------------------- */
+/* ---- the life of a model, call by call --------------------------------------------------------------------------- */
 
 /* A model whose passes divide, take logarithms, exponentials and remainders, with dropout and a loop. */
 typedef struct example {
@@ -260,9 +260,10 @@ static void graphs_from_text_do_not_trap(void **state)
     tow_array_release(out[1]);
 }
 
-/* ---- subnormal numbers --------------------------------------------------------------------------------------------- */
+/* ---- subnormal numbers ------------------------------------------------------------------------------------------- */
 
-/* Gradients of about 1e-20: AdamW's second moments would be subnormal, and with the least eps, updates depend on them. */
+/* Gradients of about 1e-20: AdamW's second moments would be subnormal, and with the least eps, updates depend on
+ * them. */
 static void faint_gradients_are_the_same_everywhere(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,5 @@
-/* Cancelling: programs of seconds end within milliseconds, from a thread and from a signal; training is done or unchanged. */
+/* Cancelling: programs of seconds end within milliseconds, from a thread and from a signal; training is done or
+ * unchanged. */
 #include "tests/unit/support/training.h"
 
 #include <pthread.h>
@@ -8,8 +9,8 @@
 
 #include "tow/host.h"
 
-/* The promise is about optimised code on the processor itself. With checks, or emulated, a piece of work takes longer: then
- * sizes and numbers of attempts are smaller, and what counts is that programs of seconds end long before. */
+/* The promise is about optimised code on the processor itself. With checks, or emulated, a piece of work takes longer:
+ * then sizes and numbers of attempts are smaller, and what counts is that programs of seconds end long before. */
 #if defined(NDEBUG) && defined(__x86_64__)
 static const double allowed = 0.010;
 enum {
@@ -42,8 +43,9 @@ typedef struct moment {
 
 static moment this_moment(void) { return (moment){now(), read_clock(CLOCK_PROCESS_CPUTIME_ID)}; }
 
-/* The time between two, as the promise counts it: what all threads did together, where other processes had the processors. Half a
- * second is too long even there, so that a program that waits asleep is not taken for one that was kept waiting. */
+/* The time between two, as the promise counts it: what all threads did together, where other processes had the
+ * processors. Half a second is too long even there, so that a program that waits asleep is not taken for one that was
+ * kept waiting. */
 static double seconds_between(moment from, moment to)
 {
     const double wall = to.wall - from.wall, work = to.work - from.work;
@@ -306,8 +308,8 @@ static void from_a_signal(void **state)
     sigaction(SIGINT, &old[1], NULL);
 }
 
-/* A signal reaches what runs whenever the system is busy with other processes; another thread might get a processor only after
- * a step of a millisecond has ended. */
+/* A signal reaches what runs whenever the system is busy with other processes; another thread might get a processor
+ * only after a step of a millisecond has ended. */
 static void start_alarm(tow_context *ctx, double seconds)
 {
     const struct sigaction action = {.sa_handler = on_signal};
@@ -377,8 +379,8 @@ static void drop_pair(pair *p)
     tow_array_release(p->batch[1]);
 }
 
-/* Steps that are cancelled anywhere between their beginning and their end; after each the state is that of as many whole
- * steps. A second state that nobody cancels takes the same number of steps. */
+/* Steps that are cancelled anywhere between their beginning and their end; after each the state is that of as many
+ * whole steps. A second state that nobody cancels takes the same number of steps. */
 static void steps_are_whole(const fixture *f, tow_train_options options)
 {
     deep model;

@@ -1,6 +1,6 @@
-/* Tables of names and of values: keys that somebody prepared, or that differ late, take no longer than others. Each case
- * is timed against the same amount of harmless keys: where all keys meet in one slot, it takes a hundred times as long.
- * Tests hash.c, names.c. */
+/* Tables of names and of values: keys that somebody prepared, or that differ late, take no longer than others. Each
+ * case is timed against the same amount of harmless keys: where all keys meet in one slot, it takes a hundred times as
+ * long. Tests hash.c, names.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,7 +59,8 @@ static void write_part(uint32_t n, char *text)
     text[PART] = '\0';
 }
 
-/* Two parts after which the low bits of the hash are the same, stage by stage: 2^STAGES names with the same low bits. */
+/* Two parts after which the low bits of the hash are the same, stage by stage: 2^STAGES names with the same low
+ * bits. */
 static void find_parts(fnv f, char parts[STAGES][2][PART + 1])
 {
     uint32_t *seen = calloc(1U << BITS, sizeof *seen);

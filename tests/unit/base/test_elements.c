@@ -15,7 +15,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-/* ---- floats of 16 bits -------------------------------------------------------------------------------------------- */
+/* ---- floats of 16 bits ------------------------------------------------------------------------------------------- */
 
 static const struct {
     tow_dtype dtype;
@@ -84,7 +84,7 @@ static void rounding_of_large_integers_is_done_once(void **state)
     assert_memory_equal(found, expected, sizeof found);
 }
 
-/* ---- integers ------------------------------------------------------------------------------------------------------ */
+/* ---- integers ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     double value;
@@ -136,7 +136,7 @@ static void ranges(void **state)
     assert_true(!tow__dtype_holds(TOW_I64, NAN) && tow__dtype_holds(TOW_BF16, 0.1) && !tow__dtype_holds(TOW_BOOL, 2));
 }
 
-/* ---- arrays -------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 static tow_array *floats(int64_t n, const float *data)
 {
@@ -174,7 +174,7 @@ static void arrays_are_converted_and_printed(void **state)
     tow_array_release(wide);
 }
 
-/* ---- what programs do ---------------------------------------------------------------------------------------------- */
+/* ---- what programs do -------------------------------------------------------------------------------------------- */
 
 static void convert_all(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {

@@ -264,7 +264,7 @@ static void programs_take_arrays_of_any_context(void **state)
     expect_nothing_left(&c);
 }
 
-/* ---- whose memory, whose messages --------------------------------------------------------------------------------- */
+/* ---- whose memory, whose messages -------------------------------------------------------------------------------- */
 
 static void expect_error(tow_context *ctx, tow_status found, tow_status expected, const char *part)
 {
@@ -326,8 +326,8 @@ static void arenas_of_another_context_are_refused(void **state)
     expect_nothing_left(&c);
 }
 
-/* What is made over a list of another context is made in one's own memory: the other context is not touched, whose thread may
- * be at work. */
+/* What is made over a list of another context is made in one's own memory: the other context is not touched, whose
+ * thread may be at work. */
 static void lists_of_another_context_stay_untouched(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tow_primitive_check: primitives that are right pass, and of every check one that is wrong does not: it is found by that
- * check, with a message that says where.
+/* tow_primitive_check: primitives that are right pass, and of every check one that is wrong does not: it is found by
+ * that check, with a message that says where.
  * Tests batching.c, derivatives.c, failing.c, kernel.c, round_trip.c, sizes.c, tiling.c, value.c, values.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ typedef enum fault {
     MEMORY
 } fault;
 
-/* ---- y = x^2 w + x, with the kernel's own notion of what is wrong -------------------------------------------------- */
+/* ---- y = x^2 w + x, with the kernel's own notion of what is wrong ------------------------------------------------ */
 
 typedef struct mix_parameters {
     int64_t times;  /* y, so often */
@@ -163,7 +163,7 @@ static void mix_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t size
     y_axes[0] = f == BATCH_AXIS ? 1 : 0;
 }
 
-/* ---- a linear one: y = x with the columns in the other order, times a parameter ------------------------------------- */
+/* ---- a linear one: y = x with the columns in the other order, times a parameter ---------------------------------- */
 
 static tow_status flip_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
 {
@@ -197,7 +197,7 @@ static void flip_decompose(tow_trace *t, const tow_primitive_rule *rule, const t
     y[0] = tow_mul_scalar(tow_rev(x[0], 1, (int[]){1}), (double)((const mix_parameters *)rule->parameters)->times);
 }
 
-/* ---- what is found ------------------------------------------------------------------------------------------------- */
+/* ---- what is found ----------------------------------------------------------------------------------------------- */
 
 static tow_primitive_definition mix_definition(fault *f)
 {
@@ -327,7 +327,7 @@ static void test_wrong(void **state)
     }
 }
 
-/* ---- what may not be checked --------------------------------------------------------------------------------------- */
+/* ---- what may not be checked ------------------------------------------------------------------------------------- */
 
 static void test_arguments(void **state)
 {

@@ -1,5 +1,5 @@
-/* Batches: which rows they hold, in which order, converted and scaled; epochs, splits, shards, resuming; the thread; transforms.
- * Tests loader.c, loader_create.c, order.c, prefetch.c. */
+/* Batches: which rows they hold, in which order, converted and scaled; epochs, splits, shards, resuming; the thread;
+ * transforms. Tests loader.c, loader_create.c, order.c, prefetch.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,8 +83,8 @@ static void permutations(void **state)
     }
 }
 
-/* All 24 orders of 4 rows come up equally often: 24,000 seeds give a chi-square of 23 degrees of freedom, of which one in a million
- * exceeds 73. */
+/* All 24 orders of 4 rows come up equally often: 24,000 seeds give a chi-square of 23 degrees of freedom, of which one
+ * in a million exceeds 73. */
 static void permutations_are_uniform(void **state)
 {
     (void)state;
@@ -227,7 +227,8 @@ static void splits(void **state)
     tow_source_release(source);
 }
 
-/* Ranks have equally many rows, none in common, and together those of a loader with batches as large as all of theirs. */
+/* Ranks have equally many rows, none in common, and together those of a loader with batches as large as all of
+ * theirs. */
 static void shards(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Rows of arrays, .npy, IDX, raw and CSV files, of functions and windows: values that are written out here byte by byte, and what
- * damaged files and wrong options give.
+/* Rows of arrays, .npy, IDX, raw and CSV files, of functions and windows: values that are written out here byte by
+ * byte, and what damaged files and wrong options give.
  * Tests csv.c, field.c, files.c, source.c, windows.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -97,7 +97,8 @@ static void damaged_idx_files(void **state)
     assert_null(source);
 }
 
-/* 4 GiB of rows in a file that takes no room on the disk: nothing of it is read, and the last row is where it should be. */
+/* 4 GiB of rows in a file that takes no room on the disk: nothing of it is read, and the last row is where it should
+ * be. */
 static void sparse_files(void **state)
 {
     fixture *f = *state;
@@ -340,8 +341,8 @@ static void csv_rows_by_number(void **state)
     tow_source_release(source);
 }
 
-/* Each text has the rows {1.5, NaN} and {-2, 4}. pandas.read_csv with the same options reads them so, too, but for spaces: it
- * keeps those behind a field, and a line of spaces and a comment is a row for it. */
+/* Each text has the rows {1.5, NaN} and {-2, 4}. pandas.read_csv with the same options reads them so, too, but for
+ * spaces: it keeps those behind a field, and a line of spaces and a comment is a row for it. */
 static void csv_dialects(void **state)
 {
     fixture *f = *state;
@@ -456,7 +457,7 @@ static void bad_csv_files(void **state)
     tow_source_release(source);
 }
 
-/* ---- failing allocations ------------------------------------------------------------------------------------------ */
+/* ---- failing allocations ----------------------------------------------------------------------------------------- */
 
 static tow_status open_all(tow_context *ctx, const fixture *f, tow_source **csv, tow_source **windows)
 {

@@ -1,6 +1,6 @@
-/* Limits of nesting, and what is printed at them: graphs, policies and layers are accepted up to a depth that the reader
- * reads and that small stacks bear, and refused beyond it with the depth and the limit. Regions refer to the checkpoint
- * names that they have, whether C or a text makes them. */
+/* Limits of nesting, and what is printed at them: graphs, policies and layers are accepted up to a depth that the
+ * reader reads and that small stacks bear, and refused beyond it with the depth and the limit. Regions refer to the
+ * checkpoint names that they have, whether C or a text makes them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -308,7 +308,8 @@ static void random_kinds(uint32_t seed, bool linear, char kinds[65])
 }
 
 /* Allocations stand for time here. Each level is walked through by what handles those around it, so they may grow with
- * the square of the depth: a mix of 64 levels may take as much as 16 of 16 levels. Exponential growth is beyond that. */
+ * the square of the depth: a mix of 64 levels may take as much as 16 of 16 levels. Exponential growth is beyond
+ * that. */
 static long calls_of_gradient(nest n, int levels, size_t *equations)
 {
     counting c;

@@ -26,8 +26,8 @@ static const struct {
          "c:f32[] k:f32[2] x:f32[]", "k, x") "] c k x in (y, z) }",
      0,
      {.branches = 1, .repeats = true, .consts = 1, .carry = 1, .reverse = true, .length = 7}},
-    {"{ lambda ; i:i32[] x:f32[2]. let y:f32[2] = cond[branches=({ lambda ; a:f32[2]. let in (a) } { lambda ; a:f32[2]. "
-     "let in (a) } "
+    {"{ lambda ; i:i32[] x:f32[2]. let y:f32[2] = cond[branches=({ lambda ; a:f32[2]. let in (a) } "
+     "{ lambda ; a:f32[2]. let in (a) } "
      "{ lambda ; a:f32[2]. let in (a) })] i x in (y) }",
      0,
      {.lead = 1, .branches = 3, .length = 1}},

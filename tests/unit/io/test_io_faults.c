@@ -1,7 +1,7 @@
-/* Checkpoints among faults: every call of the system that a save or a load makes fails in turn, in each way; a process is
- * killed before each of them; two write one path at once. Whatever happens, a failure has a status and a message, the
- * file is the old one or the whole new one, a state that was not loaded is what it was, and neither files, memory nor
- * descriptors are left. */
+/* Checkpoints among faults: every call of the system that a save or a load makes fails in turn, in each way; a process
+ * is killed before each of them; two write one path at once. Whatever happens, a failure has a status and a message,
+ * the file is the old one or the whole new one, a state that was not loaded is what it was, and neither files, memory
+ * nor descriptors are left. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -383,8 +383,8 @@ static void kills_leave_one_version(void **state)
     strike_scene(&s);
 }
 
-/* Saves over and over; true if at least one save worked and the others said why not. Another process may hold the file for as
- * long as the system lets this one wait. */
+/* Saves over and over; true if at least one save worked and the others said why not. Another process may hold the file
+ * for as long as the system lets this one wait. */
 static bool write_repeatedly(scene *s)
 {
     int written = 0;

@@ -177,7 +177,8 @@ static void allocations_fail_in_turn(void **state)
 
 /* ---- data that are left alone ------------------------------------------------------------------------------------ */
 
-/* Damage of a tensor is found by who asks for it, and by nobody else; memory is taken for nothing but what was asked. */
+/* Damage of a tensor is found by who asks for it, and by nobody else; memory is taken for nothing but what was
+ * asked. */
 static void data_are_read_when_they_are_asked_for(void **state)
 {
     fixture *f = *state;

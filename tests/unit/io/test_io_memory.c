@@ -1,5 +1,5 @@
-/* The memory that .npy and safetensors take: that of the context, in proportion to headers, once for data, none for data
- * that are mapped. */
+/* The memory that .npy and safetensors take: that of the context, in proportion to headers, once for data, none for
+ * data that are mapped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +95,8 @@ static void headers_take_bounded_memory(void **state)
 
 /* ---- files that are mapped --------------------------------------------------------------------------------------- */
 
-/* Values, changes of the array that never reach the file, and replacement of the file, which never reaches the array. */
+/* Values, changes of the array that never reach the file, and replacement of the file, which never reaches the
+ * array. */
 static void mapped_files(void **state)
 {
     fixture *f = *state;
@@ -157,7 +158,8 @@ static void mapped_data_that_are_not_aligned_are_copied(void **state)
     }
 }
 
-/* Memory of the context: a mapped file takes none for its data, and data are read and converted without a second copy. */
+/* Memory of the context: a mapped file takes none for its data, and data are read and converted without a second
+ * copy. */
 static void data_are_in_memory_once(void **state)
 {
     fixture *f = *state;

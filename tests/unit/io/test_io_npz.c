@@ -1,5 +1,5 @@
-/* .npz: round trips, archives damaged at every byte, hostile directories, failing allocations and system calls. Archives of
- * NumPy are read in test_io_golden.c.
+/* .npz: round trips, archives damaged at every byte, hostile directories, failing allocations and system calls.
+ * Archives of NumPy are read in test_io_golden.c.
  * Tests inflate.c, npz.c, stream.c, zip_read.c, zip_stream.c, zip_write.c. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -265,7 +265,8 @@ static void *limited(void *user, void *pointer, size_t old_size, size_t size)
     return realloc(pointer, size);
 }
 
-/* Reading and writing with 0, 1, 2, ... allocations allowed, until it succeeds: a status each time, and nothing leaks. */
+/* Reading and writing with 0, 1, 2, ... allocations allowed, until it succeeds: a status each time, and nothing
+ * leaks. */
 static void every_allocation_fails_in_turn(void **state)
 {
     fixture *f = *state;

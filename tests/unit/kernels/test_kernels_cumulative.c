@@ -1,5 +1,5 @@
-/* Cumulative operations: the order that cumulative.c promises, bit for bit, in all layouts, along every axis and in both
- * directions; and the errors of long ones, which a chain of operations would not have. */
+/* Cumulative operations: the order that cumulative.c promises, bit for bit, in all layouts, along every axis and in
+ * both directions; and the errors of long ones, which a chain of operations would not have. */
 #include "tests/unit/support/kernels.h"
 
 static double plus(double a, double b, tow_dtype dtype) { return as_type(a + b, dtype); }
@@ -104,8 +104,9 @@ static double worst_error(const char *op, const tow__buffer *x, double start, do
     return worst;
 }
 
-/* Of 2 10^6 numbers between 0 and 1 jax.lax.cumsum errs by 2.9e-7 and jax.lax.cumlogsumexp by 2.4e-7, where chains err by
- * 2e-5. A result of either has at most 16 roundings for each of 6 levels, most of them of numbers that are much smaller. */
+/* Of 2 10^6 numbers between 0 and 1 jax.lax.cumsum errs by 2.9e-7 and jax.lax.cumlogsumexp by 2.4e-7, where chains err
+ * by 2e-5. A result of either has at most 16 roundings for each of 6 levels, most of them of numbers that are much
+ * smaller. */
 static void many(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Attention, positions, gated feed-forward layers and blocks: initial values, outputs and gradients against Flax and JAX
- * (tests/oracle/flax_attention.py), and the same bits under remat, vmap and scan.
- * Tests attention_weights.c, gated_mlp.c, positions.c, rope.c, transformer_block.c, transforms/encoder_decoder.c. */
+/* Attention, positions, gated feed-forward layers and blocks: initial values, outputs and gradients against Flax and
+ * JAX (tests/oracle/flax_attention.py), and the same bits under remat, vmap and scan. Tests attention_weights.c,
+ * gated_mlp.c, positions.c, rope.c, transformer_block.c, transforms/encoder_decoder.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

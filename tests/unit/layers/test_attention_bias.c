@@ -1,4 +1,5 @@
-/* Gradients of a bias of attention, summed over the axes along which it is broadcast, against JAX (tests/oracle/attention_bias.py). */
+/* Gradients of a bias of attention, summed over the axes along which it is broadcast, against JAX
+ * (tests/oracle/attention_bias.py). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Layers made of layers and functions against Flax (tests/oracle/flax_combinators.py), and the same bits in remat, scan and vmap;
- * names, several inputs and outputs, errors. Tests named.c, sequential.c, parallel.c, residual.c. */
+/* Layers made of layers and functions against Flax (tests/oracle/flax_combinators.py), and the same bits in remat, scan
+ * and vmap; names, several inputs and outputs, errors. Tests named.c, sequential.c, parallel.c, residual.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

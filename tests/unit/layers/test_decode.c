@@ -1,5 +1,5 @@
-/* Attention with a cache: against Flax, position by position and past the end (tests/oracle/flax_decode.py); prompts of several
- * positions; the cache in place.
+/* Attention with a cache: against Flax, position by position and past the end (tests/oracle/flax_decode.py); prompts of
+ * several positions; the cache in place.
  * Tests attention_cache.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -246,8 +246,9 @@ static tow_program *compile_call(session *s, tow_type input, bool donates)
     return program;
 }
 
-/* With a cache of 4096 positions, 2 layers and 64 features (4 MiB), a call copies none of it: the arena holds what the call's own
- * positions need and the logits of 2048 keys (512 KiB), and the outputs in place of inputs have the bits of those beside them. */
+/* With a cache of 4096 positions, 2 layers and 64 features (4 MiB), a call copies none of it: the arena holds what the
+ * call's own positions need and the logits of 2048 keys (512 KiB), and the outputs in place of inputs have the bits of
+ * those beside them. */
 static void expect_in_place(const tow_module *model, int64_t positions)
 {
     session s;

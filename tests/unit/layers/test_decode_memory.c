@@ -1,5 +1,5 @@
-/* Decoding with a memory: calls that recall it give the bits of calls that project it, project nothing of it, and leave its keys and
- * values in place. */
+/* Decoding with a memory: calls that recall it give the bits of calls that project it, project nothing of it, and leave
+ * its keys and values in place. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,9 +106,9 @@ static void expect_near(tow_array *y, tow_array *whole, int64_t first, int64_t n
         }
 }
 
-/* A prompt of 3 positions, then one after the other. What is decoded with the memory of the first call has the bits of what is decoded
- * with that of every call, as have the caches, and is near the model that has no cache. Later calls that recall get another source, which
- * they do not read. */
+/* A prompt of 3 positions, then one after the other. What is decoded with the memory of the first call has the bits of
+ * what is decoded with that of every call, as have the caches, and is near the model that has no cache. Later calls
+ * that recall get another source, which they do not read. */
 static void expect_decoding(tow_transformer_block write, bool unrolled, bool masked)
 {
     tow_transformer_block read = TOW_TRANSFORMER_BLOCK(.heads = 2), decoding = write;
@@ -206,9 +206,9 @@ static void test_another_memory(void **unused)
 
 /* ---- the program of one token ------------------------------------------------------------------------------------ */
 
-/* With a memory of 4096 positions a token makes the products of one position only: of its block, query, key, value, out of the
- * self-attention, query and out of the cross attention, up and down. None of the memory is copied: the arena is smaller than
- * the keys of a layer. */
+/* With a memory of 4096 positions a token makes the products of one position only: of its block, query, key, value, out
+ * of the self-attention, query and out of the cross attention, up and down. None of the memory is copied: the arena is
+ * smaller than the keys of a layer. */
 static void expect_nothing_of_memory(bool unrolled)
 {
     const int64_t features = 64, length = 4096;

@@ -243,7 +243,8 @@ static void other_writers(void **state)
 {
     fixture *f = *state;
     found all = {0};
-    /* step 5, a summary with tag "l" and a tensor: dtype 1 (float), tensor_content 2.0; then one of float_val 0.5, packed */
+    /* step 5, a summary with tag "l" and a tensor: dtype 1 (float), tensor_content 2.0; then one of float_val 0.5,
+     * packed */
     static const unsigned char tensor[] = {0x10, 5,   0x2a, 28, 0x0a, 13, 0x0a, 1,    'l',  0x42, 8,
                                            0x08, 1,   0x22, 4,  0,    0,  0,    0x40, 0x0a, 11,   0x0a,
                                            1,    'm', 0x42, 6,  0x2a, 4,  0,    0,    0,    0x3f};
@@ -262,7 +263,7 @@ static void other_writers(void **state)
     }
 }
 
-/* ---- failing allocations ------------------------------------------------------------------------------------------ */
+/* ---- failing allocations ----------------------------------------------------------------------------------------- */
 
 static tow_status log_all(tow_context *ctx, const fixture *f, const tow_array *pixels, tow_logger **log)
 {

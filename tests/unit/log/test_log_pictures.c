@@ -158,7 +158,8 @@ static void charts(void **state)
     for (const char *const *tick = (const char *const[]){">0.01<", ">0.1<", ">1<", ">0<", ">20<", ">100<", NULL}; *tick;
          tick++)
         assert_has(text, *tick);
-    /* x from 68 to 702, y of the plot from 370 (0.01) to 40 (1), 4 % beyond on both sides: 1 is 330 * 0.08 / 2.16 below the top */
+    /* x from 68 to 702, y of the plot from 370 (0.01) to 40 (1), 4 % beyond on both sides: 1 is 330 * 0.08 / 2.16 below
+     * the top */
     assert_has(text, "points=\"68.0,52.2 385.0,205.0 702.0,357.8 \"");
     assert_has(text, "points=\"68.0,52.2 68.0,52.2 \""); /* a point alone is a dot, on both sides of the hole */
     chart.log_y = false;

@@ -324,7 +324,8 @@ static void test_errors(void **unused)
     tow_params_free(params);
 }
 
-/* Allocations fail one after the other, early ones each, later ones at growing distances: a status, and nothing is left behind. */
+/* Allocations fail one after the other, early ones each, later ones at growing distances: a status, and nothing is left
+ * behind. */
 static void test_no_memory(void **unused)
 {
     tow_params *params = draw_params();

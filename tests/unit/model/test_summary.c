@@ -96,8 +96,9 @@ static void expected_beside_flax(const char *model, const char *path, double *fo
         *backward = 2. * 2 * (8 * 7 - 6 * 5) * 3 * 3 * 4 * 5; /* of the input: products with padding count as others */
 }
 
-/* A layer's flops as Flax has them, and with its backward pass: Flax's figure is that of forward and backward pass, and adds
- * one for each parameter, because its vjp adds the gradient to zeros. Rows of a layer that is called twice are of one call. */
+/* A layer's flops as Flax has them, and with its backward pass: Flax's figure is that of forward and backward pass, and
+ * adds one for each parameter, because its vjp adds the gradient to zeros. Rows of a layer that is called twice are of
+ * one call. */
 static void expect_flops(const char *model, const tow_layer_summary *l, double flops, double vjp_flops)
 {
     const double calls = (double)l->calls;
@@ -308,8 +309,8 @@ static void call_with_capture(const tow_module *model, const char *const *captur
     tow_params_free(params);
 }
 
-/* Flax's entries of a scan stand under the path of the scan, Tow's under that of its body, "blocks/{}". Outputs of a block in a
- * scan are its carry. */
+/* Flax's entries of a scan stand under the path of the scan, Tow's under that of its body, "blocks/{}". Outputs of a
+ * block in a scan are its carry. */
 static void captured_outputs_are_those_of_flax(void **state)
 {
     (void)state;

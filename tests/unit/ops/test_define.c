@@ -1,6 +1,6 @@
-/* Primitives that a user defines: a rotary embedding with its gradient in one kernel, and a sparse matrix (CSR) times a dense one,
- * against values worked out here; text, policies, batching, and errors of definitions.
- * Tests define.c, kernels/defined.c. */
+/* Primitives that a user defines: a rotary embedding with its gradient in one kernel, and a sparse matrix (CSR) times a
+ * dense one, against values worked out here; text, policies, batching, and errors of definitions. Tests define.c,
+ * kernels/defined.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-/* ---- rotary embedding: x [T, D] and angles [T, D/2]; each pair (x[2k], x[2k+1]) turned by its angle --------------- */
+/* ---- rotary embedding: x [T, D] and angles [T, D/2]; each pair (x[2k], x[2k+1]) turned by its angle -------------- */
 
 typedef struct rotary_parameters {
     bool back;
@@ -209,7 +209,7 @@ static void test_batched(void **state)
     tow_graph_release(graph);
 }
 
-/* ---- sparse times dense: values [N], columns [N], row starts [M + 1], dense [K, C] -> [M, C] ---------------------- */
+/* ---- sparse times dense: values [N], columns [N], row starts [M + 1], dense [K, C] -> [M, C] --------------------- */
 
 static tow_status csr_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
 {

@@ -1,5 +1,6 @@
-/* Defined primitives among others: in regions, under policies and vmap, in plans with tiles and threads, while allocations
- * fail. The primitive is x^2 in C, so every program has a twin in built-in primitives with the same bits. */
+/* Defined primitives among others: in regions, under policies and vmap, in plans with tiles and threads, while
+ * allocations fail. The primitive is x^2 in C, so every program has a twin in built-in primitives with the same
+ * bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,8 +51,8 @@ static void cube_run(const tow_kernel_call *call)
 }
 
 /* dy = 2 x dx, as integer_pow has it */
-static void square_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
-                       tow_value *dy)
+static void square_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
+                       tow_value *y, tow_value *dy)
 {
     tow_primitive_call(t, tow_primitive_find(rule->context, "sq"), NULL, x, y);
     dy[0] = tow_mul(dx[0], tow_mul_scalar(x[0], 2));
@@ -65,8 +66,8 @@ static void reading_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_
     dy[0] = tow_mul(y[0], dx[0]);
 }
 
-static void square_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t size, const tow_value *x, const int *axes,
-                         tow_value *y, int *y_axes)
+static void square_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t size, const tow_value *x,
+                         const int *axes, tow_value *y, int *y_axes)
 {
     (void)size;
     tow_primitive_call(t, tow_primitive_find(rule->context, "sq"), NULL, x, y);
@@ -132,7 +133,7 @@ static tow_graph *parse(tow_context *ctx, const char *text)
     return graph;
 }
 
-/* ---- regions: the same bits as the twin, which has integer_pow[exponent=2] in place of sq ----------------------------------------- */
+/* ---- regions: the same bits as the twin, which has integer_pow[exponent=2] in place of sq ------------------------ */
 
 #define FUNCTION(equations, result) "{ lambda ; x:f32[3]. let\n" equations "  in (" result ") }"
 #define SUM(equations)              FUNCTION(equations " s:f32[] = reduce_sum[axes=(0)] y\n", "s") "\n"
@@ -140,20 +141,24 @@ static tow_graph *parse(tow_context *ctx, const char *text)
 static const char *const programs[] = {
     SUM(" y:f32[3] = sq x\n"),
     SUM(" z:f32[3] = sin x\n w:f32[3] = sq z\n y:f32[3] = sq w\n"),
-    SUM(" y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n w:f32[3] = sq y\n", "w") "] x\n"),
+    SUM(" y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n w:f32[3] = sq y\n",
+                                                              "w") "] x\n"),
     SUM(" y:f32[3] = remat[policy=\"dots\" body=" FUNCTION(
-        " z:f32[3] = sq x\n y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(" y:f32[3] = sq x\n z:f32[3] = exp y\n", "z") "] z\n",
+        " z:f32[3] = sq x\n y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(" y:f32[3] = sq x\n z:f32[3] = exp y\n",
+                                                                                "z") "] z\n",
         "y") "] x\n"),
-    SUM(" y:f32[3] = scan[length=4 reverse=false consts=0 carry=1 body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n", "y") "] x\n"),
-    SUM(" y:f32[3] = scan[length=3 reverse=true consts=1 carry=1 body={ lambda ; c:f32[3] x:f32[3]. let\n"
-        " d:f32[3] = sq c\n z:f32[3] = mul d x\n y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = cos z\n",
-                                                                                                   "y") "] z\n"
-        "  in (y) }] x x\n"),
-    SUM(" m:f32[] = reduce_max[axes=(0)] x\n c:f32[] = const[value=0.1]\n p:bool[] = gt m c\n"
-        " y:f32[3] = cond[branches=(" FUNCTION(" y:f32[3] = sq x\n", "y") " " FUNCTION(" z:f32[3] = sin x\n y:f32[3] = sq z\n", "y") ")] p x\n"),
-    SUM(" y:f32[3] = while[consts=0 max_iterations=5 condition=" FUNCTION(
-        " m:f32[] = reduce_max[axes=(0)] x\n c:f32[] = const[value=0.01]\n p:bool[] = gt m c\n", "p") " body=" FUNCTION(
+    SUM(" y:f32[3] = scan[length=4 reverse=false consts=0 carry=1 body=" FUNCTION(
         " z:f32[3] = sq x\n y:f32[3] = sin z\n", "y") "] x\n"),
+    SUM(" y:f32[3] = scan[length=3 reverse=true consts=1 carry=1 body={ lambda ; c:f32[3] x:f32[3]. let\n"
+        " d:f32[3] = sq c\n z:f32[3] = mul d x\n y:f32[3] = remat[policy=\"nothing\" body=" FUNCTION(
+            " z:f32[3] = sq x\n y:f32[3] = cos z\n", "y") "] z\n"
+                                                          "  in (y) }] x x\n"),
+    SUM(" m:f32[] = reduce_max[axes=(0)] x\n c:f32[] = const[value=0.1]\n p:bool[] = gt m c\n"
+        " y:f32[3] = cond[branches=(" FUNCTION(" y:f32[3] = sq x\n", "y") " " FUNCTION(
+            " z:f32[3] = sin x\n y:f32[3] = sq z\n", "y") ")] p x\n"),
+    SUM(" y:f32[3] = while[consts=0 max_iterations=5 condition=" FUNCTION(
+        " m:f32[] = reduce_max[axes=(0)] x\n c:f32[] = const[value=0.01]\n p:bool[] = gt m c\n",
+        "p") " body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n", "y") "] x\n"),
 };
 
 /* integer_pow for sq */
@@ -217,7 +222,7 @@ static void test_regions(void **state)
     }
 }
 
-/* ---- policies: how often the kernel runs for a value and its gradient --------------------------------------------------- */
+/* ---- policies: how often the kernel runs for a value and its gradient -------------------------------------------- */
 
 static void test_policies(void **state)
 {
@@ -247,9 +252,10 @@ static void test_policies(void **state)
         d.user = &calls, d.jvp = reading_jvp, d.dot = cases[i].dot, d.varies = cases[i].varies;
         if (d.varies) d.tiling = TOW_TILING_NONE;
         tow_context *ctx = context_with(&d, 1, false);
-        snprintf(text, sizeof text,
-                 SUM(" y:f32[3] = remat[policy=\"%s\" body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n", "y") "] x\n"),
-                 cases[i].policy);
+        snprintf(
+            text, sizeof text,
+            SUM(" y:f32[3] = remat[policy=\"%s\" body=" FUNCTION(" z:f32[3] = sq x\n y:f32[3] = sin z\n", "y") "] x\n"),
+            cases[i].policy);
         tow_graph *graph = parse(ctx, text), *gradient;
         assert_int_equal(tow_value_and_grad(graph, 0, NULL, false, &gradient), TOW_OK);
         run(gradient, NULL, results);
@@ -261,7 +267,7 @@ static void test_policies(void **state)
     }
 }
 
-/* ---- plans: tiles, threads -------------------------------------------------------------------------------------------- */
+/* ---- plans: tiles, threads --------------------------------------------------------------------------------------- */
 
 static void test_tiles(void **state)
 {
@@ -316,7 +322,7 @@ static void test_reference(void **state)
     }
 }
 
-/* ---- allocations that fail ---------------------------------------------------------------------------------------------- */
+/* ---- allocations that fail --------------------------------------------------------------------------------------- */
 
 static tow_status do_everything(tow_context *ctx)
 {

@@ -1,5 +1,5 @@
-/* Calls of host functions: how often and in which order they happen under every transformation and on every kind of plan,
- * what fails, what is printed, and the textual form.
+/* Calls of host functions: how often and in which order they happen under every transformation and on every kind of
+ * plan, what fails, what is printed, and the textual form.
  * Tests host.c, kernels/host.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-/* ---- functions that write down when they are called: NAME(first element of operand 0) ------------------------------- */
+/* ---- functions that write down when they are called: NAME(first element of operand 0) ---------------------------- */
 
 static char journal[8192];
 
@@ -106,7 +106,7 @@ static tow_status run(const tow_graph *graph, const tow_compile_options *options
     return status;
 }
 
-/* ---- how often, and in which order ---------------------------------------------------------------------------------- */
+/* ---- how often, and in which order ------------------------------------------------------------------------------- */
 
 /* A scalar function of x; bodies of regions use the names x and y. */
 #define PROGRAM(equations, result) "{ lambda ; x:f32[]. let\n" equations "  in (" result ") }\n"
@@ -402,7 +402,7 @@ static void test_plans(void **state)
     tow_context_destroy(threaded);
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 static void test_failures(void **state)
 {
@@ -538,7 +538,7 @@ static void test_unbounded(void **state)
     tow_graph_release(graph);
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static void test_print(void **state)
 {

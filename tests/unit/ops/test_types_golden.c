@@ -1,6 +1,5 @@
-/* Element types against JAX: conversions, arithmetic on edge values, reductions, products with a preferred type, gradients in
- * 16 bits under policies. tests/oracle/types_golden.py says what is in the file.
- * Tests wide.c. */
+/* Element types against JAX: conversions, arithmetic on edge values, reductions, products with a preferred type,
+ * gradients in 16 bits under policies. tests/oracle/types_golden.py says what is in the file. Tests wide.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

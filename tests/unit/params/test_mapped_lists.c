@@ -1,5 +1,5 @@
-/* Mapped and tied layers outside of a trace: names on disk, files, partial loading, summaries, parts of models, other element types and
- * sizes of zero, noise, variables without a type. */
+/* Mapped and tied layers outside of a trace: names on disk, files, partial loading, summaries, parts of models, other
+ * element types and sizes of zero, noise, variables without a type. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -24,7 +24,8 @@ static tow_array *digits(tow_context *c, int64_t a, int64_t b, int64_t d)
     return array;
 }
 
-/* "w" [2, 3, 4] stacked 3 times along axis 1, "inner" [2, 3, 4] with the inner scan's axis 0 in the outer one's last, and "v". */
+/* "w" [2, 3, 4] stacked 3 times along axis 1, "inner" [2, 3, 4] with the inner scan's axis 0 in the outer one's last,
+ * and "v". */
 static const char *const paths[] = {"f/{@1}/w", "f/{@-1}/g/{}/v", "f/{}/u", "rest"};
 static tow_params *make_list(tow_context *c)
 {

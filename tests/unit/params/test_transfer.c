@@ -176,10 +176,10 @@ static void one_layer_of_a_scan_is_a_part(void **state)
     tow_params_free(params);
 }
 
-/* ---- two models that share an encoder ------------------------------------------------------------------------------ */
+/* ---- two models that share an encoder ---------------------------------------------------------------------------- */
 
-/* Two heads on one encoder, trained in turn by plain gradient descent: each step moves the encoder by the gradient of its own
- * model at where the other one left it. */
+/* Two heads on one encoder, trained in turn by plain gradient descent: each step moves the encoder by the gradient of
+ * its own model at where the other one left it. */
 static void two_models_share_parameters_and_both_train_them(void **state)
 {
     (void)state;
@@ -272,7 +272,8 @@ static float first_of(const tow_params *list, const char *name)
     return *(float *)tow_array_data(tow_params_find(list, name));
 }
 
-/* The file has old/encoder/a [2], old/encoder/b [3], old/head/w [5]; the model encoder/a [2], encoder/c [2], head/w [4]. */
+/* The file has old/encoder/a [2], old/encoder/b [3], old/head/w [5]; the model encoder/a [2], encoder/c [2], head/w
+ * [4]. */
 static void partial_loading_reports_everything(void **state)
 {
     (void)state;

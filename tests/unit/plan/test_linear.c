@@ -2,8 +2,8 @@
  * shapes, and their gradients, are made, derived, planned, checked and printed; eight times as many equations take less
  * than sixteen times the memory and the instructions. What is quadratic takes 64 times as many, as far as it counts.
  *
- * Bytes are counted by the allocator, instructions by valgrind where it is installed: both are the same however busy the
- * machine is. */
+ * Bytes are counted by the allocator, instructions by valgrind where it is installed: both are the same however busy
+ * the machine is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,7 +121,8 @@ static void test_bytes(void **state)
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-/* This program runs itself with the name of a shape, whether it is the gradient, and the number of links, in this variable. */
+/* This program runs itself with the name of a shape, whether it is the gradient, and the number of links, in this
+ * variable. */
 #define CHAIN "TOW_TEST_CHAIN"
 
 static void make_one_plan(void **state)

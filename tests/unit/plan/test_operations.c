@@ -68,7 +68,8 @@ static void products_cost_products(void **state)
     }
 }
 
-/* [4, 5, 8] with a kernel of [3, 8, 2] takes 2 * 4 * 5 * 3 * 8 * 2 operations, and goes by batch entries or features. */
+/* [4, 5, 8] with a kernel of [3, 8, 2] takes 2 * 4 * 5 * 3 * 8 * 2 operations, and goes by batch entries or
+ * features. */
 static void convolutions_cost_convolutions(void **state)
 {
     (void)state;

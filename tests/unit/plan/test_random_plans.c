@@ -352,7 +352,8 @@ static bool equal(const float *x, const float *y, int64_t count)
     return true;
 }
 
-/* Donates inputs to outputs of the same type, as many as chance wants. donor: [n_out] the input of each output, or -1. */
+/* Donates inputs to outputs of the same type, as many as chance wants. donor: [n_out] the input of each output, or
+ * -1. */
 static size_t pick_donations(const tape *t, bool donates, tow_donation *donations, int *donor)
 {
     bool taken[8] = {false};

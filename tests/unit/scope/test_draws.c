@@ -1,5 +1,5 @@
-/* Parameters drawn from seeds, by paths, shapes and initialisers, bit for bit those of Flax (tests/oracle/flax_draws.py).
- * Tests draws.c, streams.c. */
+/* Parameters drawn from seeds, by paths, shapes and initialisers, bit for bit those of Flax
+ * (tests/oracle/flax_draws.py). Tests draws.c, streams.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

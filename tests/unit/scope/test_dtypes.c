@@ -1,5 +1,5 @@
-/* dtype and param_dtype of the layers against Flax (tests/oracle/flax_dtypes.py); the defaults that TOW_PRECISION sets; layers of
- * one's own; errors.
+/* dtype and param_dtype of the layers against Flax (tests/oracle/flax_dtypes.py); the defaults that TOW_PRECISION sets;
+ * layers of one's own; errors.
  * Tests dtypes.c, transforms/precision.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -312,7 +312,8 @@ static void compute_precise(void *user, const tow_module *model, tow_type type)
     compute(p->r, p->wrapped == 0 ? &layer.module : p->wrapped == 1 ? &remat.module : &outer.module, type);
 }
 
-/* A TOW_PRECISION around a layer without options gives the bits of the layer with them: also in a remat, and in another one. */
+/* A TOW_PRECISION around a layer without options gives the bits of the layer with them: also in a remat, and in another
+ * one. */
 static void test_defaults(void **unused)
 {
     (void)unused;
@@ -359,8 +360,8 @@ static void test_block_types(void **unused)
     }
 }
 
-/* One line for a whole model: parameters and gradients are f32, what flows is bf16, the result f32 again. A layer's own option
- * goes first. */
+/* One line for a whole model: parameters and gradients are f32, what flows is bf16, the result f32 again. A layer's own
+ * option goes first. */
 static void test_mixed_precision(void **unused)
 {
     (void)unused;
@@ -548,7 +549,8 @@ static void test_failing_allocations(void **unused)
 
 /* ---- sums of branches -------------------------------------------------------------------------------------------- */
 
-/* A block adds branches of bf16 to what is f32 in f32, also where norms stand behind the sums, so that a stack of them is a scan. */
+/* A block adds branches of bf16 to what is f32 in f32, also where norms stand behind the sums, so that a stack of them
+ * is a scan. */
 static void test_blocks_keep_the_type_of_their_input(void **unused)
 {
     (void)unused;

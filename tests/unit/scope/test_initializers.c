@@ -1,6 +1,6 @@
-/* Initialisers against jax.nn.initializers (tests/oracle/initializers_golden.py): bits, but for orthogonal ones, which are close
- * to JAX's and orthonormal; one's own; errors with the path of the parameter; allocations that fail.
- * Tests initializers.c, draws.c, orthogonal.c. */
+/* Initialisers against jax.nn.initializers (tests/oracle/initializers_golden.py): bits, but for orthogonal ones, which
+ * are close to JAX's and orthonormal; one's own; errors with the path of the parameter; allocations that fail. Tests
+ * initializers.c, draws.c, orthogonal.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

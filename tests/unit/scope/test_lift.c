@@ -1,5 +1,5 @@
-/* Lifted transforms against Flax, option by option: initial values and random keys bit for bit, outputs, gradients and the
- * variables after two calls to float rounding. The golden file is written by tests/oracle/flax_lift.py. */
+/* Lifted transforms against Flax, option by option: initial values and random keys bit for bit, outputs, gradients and
+ * the variables after two calls to float rounding. The golden file is written by tests/oracle/flax_lift.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,7 +116,8 @@ static void test_golden(void **unused)
 static const tow_type two[] = {{.dtype = TOW_F32, .rank = 2, .dims = {2, 4}},
                                {.dtype = TOW_F32, .rank = 3, .dims = {3, 2, 4}}};
 
-/* The loop, the loop over remat and the same written out have equal names on disk, values and bits, whatever is shared. */
+/* The loop, the loop over remat and the same written out have equal names on disk, values and bits, whatever is
+ * shared. */
 static void test_rules_unrolled(void **unused)
 {
     (void)unused;

@@ -1,4 +1,5 @@
-/* Copies of models that were built in a function, and the check that finds what such a function has left on the stack. Tests tree.c. */
+/* Copies of models that were built in a function, and the check that finds what such a function has left on the stack.
+ * Tests tree.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,8 @@ static const tow_module_class again_class = {.name = "Again", .call = call_again
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
-/* A model with every kind of member; what() gets it while all of it is there. Names are built here, so that copies need their own. */
+/* A model with every kind of member; what() gets it while all of it is there. Names are built here, so that copies need
+ * their own. */
 static tow_status with_model(bool unknown, tow_status (*what)(const tow_module *model, void *user), void *user)
 {
     char own[16], rule[16], kept_name[16];

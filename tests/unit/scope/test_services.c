@@ -1,5 +1,5 @@
-/* What layers do inside of themselves: calls in their own scope, sums that are sown, perturbations, derivatives with respect to parameters,
- * captured methods; against Flax (tests/oracle/flax_services.py).
+/* What layers do inside of themselves: calls in their own scope, sums that are sown, perturbations, derivatives with
+ * respect to parameters, captured methods; against Flax (tests/oracle/flax_services.py).
  * Tests scope.c, sow.c, transforms/derivative.c, transforms/method.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,7 +107,8 @@ static const tow_function_layer *inner_layer(void)
     return &inner;
 }
 
-/* Initialising, the derivatives of the oracle's models call the inner layer alone; here, the derivative asks for the same. */
+/* Initialising, the derivatives of the oracle's models call the inner layer alone; here, the derivative asks for the
+ * same. */
 static void call_pullback(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                           tow_value *out)
 {

@@ -1,8 +1,9 @@
-/* Cases of layers: a file of golden values against Flax, and the same bits under remat, vmap and scan. A test program includes this
- * once, after cmocka and a context, and has a list of cases: a function that calls use(user, name, model, type of the input) for the
- * case of a name, or for every case (NULL), and returns false if there is none.
+/* Cases of layers: a file of golden values against Flax, and the same bits under remat, vmap and scan. A test program
+ * includes this once, after cmocka and a context, and has a list of cases: a function that calls use(user, name, model,
+ * type of the input) for the case of a name, or for every case (NULL), and returns false if there is none.
  *
- * A line of the golden file: case dtype what shape values... tests/oracle/flax_catalogue.py writes them and says what is what. */
+ * A line of the golden file: case dtype what shape values... tests/oracle/flax_catalogue.py writes them and says what
+ * is what. */
 #ifndef TOW_TESTS_CATALOGUE_H
 #define TOW_TESTS_CATALOGUE_H
 
@@ -108,8 +109,8 @@ static tow_array *result_called(const results *r, const char *what)
     return NULL;
 }
 
-/* Every line of the golden file (how many there are). Initial values have the same bits. Sums are taken in other orders: 2e-5 of the largest element of an array in f32, 1e-12 in
- * f64, whose running statistics are f32. */
+/* Every line of the golden file (how many there are). Initial values have the same bits. Sums are taken in other
+ * orders: 2e-5 of the largest element of an array in f32, 1e-12 in f64, whose running statistics are f32. */
 static int check_golden(const char *golden, case_list with_case)
 {
     char path[256];

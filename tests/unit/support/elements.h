@@ -1,6 +1,6 @@
 /* Elements of arrays of any type as doubles: what tests fill, read and compare memory with. Integers of 64 bits that a
- * double cannot hold are compared by their bytes instead. Floats of 16 bits are made here from their definition, not with
- * the conversions under test. */
+ * double cannot hold are compared by their bytes instead. Floats of 16 bits are made here from their definition, not
+ * with the conversions under test. */
 #ifndef TOW_TESTS_ELEMENTS_H
 #define TOW_TESTS_ELEMENTS_H
 

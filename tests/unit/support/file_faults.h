@@ -1,5 +1,5 @@
-/* System calls that fail when a test wants it: put &faulty into a context, then plan_fault. One test program includes it
- * once. */
+/* System calls that fail when a test wants it: put &faulty into a context, then plan_fault. One test program includes
+ * it once. */
 #ifndef TOW_TESTS_FILE_FAULTS_H
 #define TOW_TESTS_FILE_FAULTS_H
 

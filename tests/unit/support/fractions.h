@@ -1,4 +1,5 @@
-/* Numbers for layers, the same in the scripts of tests/oracle: element i of an array is ((7919 i) mod 257 - 128) / 64. */
+/* Numbers for layers, the same in the scripts of tests/oracle: element i of an array is ((7919 i) mod 257 - 128) /
+ * 64. */
 #ifndef TOW_TESTS_FRACTIONS_H
 #define TOW_TESTS_FRACTIONS_H
 
@@ -28,7 +29,8 @@ static inline double element(const tow_array *array, int64_t i)
     return tow_array_type(array).dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* A loss: sum over outputs k of sum(output k * fractions from number 100 k on); aux: the outputs. user: a size_t, how many; NULL: one. */
+/* A loss: sum over outputs k of sum(output k * fractions from number 100 k on); aux: the outputs. user: a size_t, how
+ * many; NULL: one. */
 static inline void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
                                 tow_value *aux, void *user)
 {

@@ -1,5 +1,5 @@
-/* The parameters, gradients and lines of tests/oracle/golden/optax.txt and training.txt. One test program includes it once,
- * after running_layer.h. */
+/* The parameters, gradients and lines of tests/oracle/golden/optax.txt and training.txt. One test program includes it
+ * once, after running_layer.h. */
 #ifndef TOW_TESTS_GOLDEN_PARAMETERS_H
 #define TOW_TESTS_GOLDEN_PARAMETERS_H
 
@@ -40,7 +40,8 @@ static inline double element_of(const tow_array *x, int64_t i)
     return tow_array_type(x).dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Compares arrays with the lines "name dtype parameter values..." of a file; returns how many there were. NaN equals NaN. */
+/* Compares arrays with the lines "name dtype parameter values..." of a file; returns how many there were. NaN equals
+ * NaN. */
 static inline int compare_lines(const char *file_name, const char *name, double tolerance, tow_array *const *arrays)
 {
     static char line[1 << 14];

@@ -110,8 +110,8 @@ static inline void assert_array(const tow_array *array, tow_type type, const voi
 
 typedef tow_status (*reader)(tow_context *ctx, const char *path, void **result);
 
-/* Every truncation is an error; every flipped bit gives a status and no crash (sanitizers watch for leaks), and is found
- * if the file has checksums. */
+/* Every truncation is an error; every flipped bit gives a status and no crash (sanitizers watch for leaks), and is
+ * found if the file has checksums. */
 static inline void damage(const fixture *f, reader read, bool checksums)
 {
     unsigned char good[4096], bad[4096];

@@ -1,5 +1,5 @@
-/* What the tests of lifted transforms share: the Cell of tests/oracle/flax_lift.py and what a model computes in two calls. A test
- * program includes it once, after cmocka. */
+/* What the tests of lifted transforms share: the Cell of tests/oracle/flax_lift.py and what a model computes in two
+ * calls. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_LIFT_CELL_H
 #define TOW_TESTS_LIFT_CELL_H
 
@@ -88,7 +88,8 @@ static inline void free_lift_run(lift_run *r)
     *r = (lift_run){0};
 }
 
-/* Inputs of exact fractions, seed 3, stream "noise" of PRNGKey(5). params, state: NULL, or taken as they are at the start. */
+/* Inputs of exact fractions, seed 3, stream "noise" of PRNGKey(5). params, state: NULL, or taken as they are at the
+ * start. */
 static inline void run_lifted(lift_run *r, const tow_module *model, size_t n_in, const tow_type *types, size_t n_out,
                               const tow_model_options *more)
 {
@@ -179,7 +180,8 @@ static inline tow_array *lifted_result(const lift_run *r, const char *what)
     return strncmp(what, "grad/", 5) == 0 && array_at(r->params, what + 5, &index) ? r->grads[index] : NULL;
 }
 
-/* The same parameters, variables, outputs and gradients, to the bit; gradients of parameters where both models hold them alike. */
+/* The same parameters, variables, outputs and gradients, to the bit; gradients of parameters where both models hold
+ * them alike. */
 static inline void expect_same_lift(const char *what, const lift_run *a, const lift_run *b)
 {
     expect_same_list(what, a->params, b->params);

@@ -1,11 +1,12 @@
-/* What flax_lift.py and the like wrote, compared with what models compute. A test program includes it once, after cmocka. */
+/* What flax_lift.py and the like wrote, compared with what models compute. A test program includes it once, after
+ * cmocka. */
 #ifndef TOW_TESTS_LIFT_GOLDEN_H
 #define TOW_TESTS_LIFT_GOLDEN_H
 
 #include "tests/unit/support/lift_cell.h"
 
-/* Initial values and keys are words in hexadecimal: equal bits or, of f32 with `orthogonal`, whose factors JAX makes by other sums, within
- * 5e-6. Other numbers agree to 1e-5 of the largest. */
+/* Initial values and keys are words in hexadecimal: equal bits or, of f32 with `orthogonal`, whose factors JAX makes by
+ * other sums, within 5e-6. Other numbers agree to 1e-5 of the largest. */
 static inline void compare_array(FILE *file, const char *name, const char *what, const tow_array *array,
                                  bool orthogonal)
 {

@@ -1,11 +1,11 @@
-/* What the tests of map_variables and tied share: functions of variables, and models. A test program includes it once, after
- * lift_golden.h. */
+/* What the tests of map_variables and tied share: functions of variables, and models. A test program includes it once,
+ * after lift_golden.h. */
 #ifndef TOW_TESTS_MAPPED_LAYERS_H
 #define TOW_TESTS_MAPPED_LAYERS_H
 
 #include "tests/unit/support/lift_golden.h"
 
-/* ---- functions of variables; user, where they have one: a number --------------------------------------------------- */
+/* ---- functions of variables; user, where they have one: a number ------------------------------------------------- */
 
 #define MAP(name, expression)                                                                                          \
     static inline tow_value name(tow_value v, const tow_variable_request *asked, const void *user)                     \
@@ -59,7 +59,7 @@ static inline tow_value low_rank(tow_scope *scope, const tow_variable_request *a
 
 #define KERNELS TOW_NAMES("params/**kernel")
 
-/* ---- models ---------------------------------------------------------------------------------------------------------- */
+/* ---- models ------------------------------------------------------------------------------------------------------ */
 
 /* A model of a function, with up to four layers. */
 typedef struct built {

@@ -1,5 +1,5 @@
-/* What the tests of mappings share: lists of named arrays with counted elements, as tensors and as parameters, and comparisons. A test
- * program includes it once, after cmocka. */
+/* What the tests of mappings share: lists of named arrays with counted elements, as tensors and as parameters, and
+ * comparisons. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_MAPPINGS_H
 #define TOW_TESTS_MAPPINGS_H
 

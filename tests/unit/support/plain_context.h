@@ -1,4 +1,5 @@
-/* A context as callers get it by default, for all tests of a program. One test program includes it once, after cmocka. */
+/* A context as callers get it by default, for all tests of a program. One test program includes it once, after
+ * cmocka. */
 #ifndef TOW_TESTS_PLAIN_CONTEXT_H
 #define TOW_TESTS_PLAIN_CONTEXT_H
 

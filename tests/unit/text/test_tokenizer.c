@@ -1,5 +1,5 @@
-/* Tokenizers: files that are refused, arguments, memory that is missing. Equality with another implementation is tested by
- * test_tokenizer_golden.c.
+/* Tokenizers: files that are refused, arguments, memory that is missing. Equality with another implementation is tested
+ * by test_tokenizer_golden.c.
  * Tests around.c, dom.c, grapheme.c, read.c, read_files.c, read_model.c, read_parts.c, read_template.c,
  * read_values.c. */
 #include <setjmp.h>
@@ -318,8 +318,9 @@ static void equal_to_the_package_in_corners(void **state)
          3,
          {{5, 0, 1}, {7, 3, 3}, {6, 3, 4}}},
         /* unknown bytes are one token, without the byte before them that the unknown token stands for */
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},\"model\":{\"type\":"
-         "\"BPE\",\"unk_token\":\"a\",\"fuse_unk\":true,\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
+        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},"
+         "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"fuse_unk\":true,"
+         "\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
          "a\xd9\x90"
          "b",
          3,

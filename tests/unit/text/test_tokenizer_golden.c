@@ -1,5 +1,5 @@
-/* Tokenizers against the package `tokenizers` (tests/oracle/tokenizers_golden.py): ids, offsets and decoded text of 1 MB of many
- * languages and kinds, and of small texts; and random tokenizers.
+/* Tokenizers against the package `tokenizers` (tests/oracle/tokenizers_golden.py): ids, offsets and decoded text of 1
+ * MB of many languages and kinds, and of small texts; and random tokenizers.
  * Tests bpe.c, charsmap.c, decode.c, encode.c, normal_forms.c, normalize.c, split.c, text.c, trie.c, unicode.c,
  * unigram.c, vocabulary.c, wordlevel.c, wordpiece.c, words.c. */
 #include <setjmp.h>
@@ -303,7 +303,7 @@ static void other_files(void **state)
     free(text);
 }
 
-/* ---- truncation and padding (tests/oracle/tokenizers_cut.py) ------------------------------------------------------ */
+/* ---- truncation and padding (tests/oracle/tokenizers_cut.py) ----------------------------------------------------- */
 
 static void expect_tokens(const tow_encoding *encoding, const char *line, const char *tokens)
 {

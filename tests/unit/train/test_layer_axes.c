@@ -1,5 +1,5 @@
-/* Training does not depend on the axis on which layers are stacked: parameters, variables, slots, averages and checkpoints have the
- * bits of axis 0, whatever the optimiser does by layer.
+/* Training does not depend on the axis on which layers are stacked: parameters, variables, slots, averages and
+ * checkpoints have the bits of axis 0, whatever the optimiser does by layer.
  * Tests layer_path.c. */
 #include "tests/unit/support/training.h"
 

@@ -1,4 +1,5 @@
-/* Metrics beside nnx and numpy (tests/oracle/training_golden.py), over batches cut anyhow. Tests metrics.c, confusion.c. */
+/* Metrics beside nnx and numpy (tests/oracle/training_golden.py), over batches cut anyhow. Tests metrics.c,
+ * confusion.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,8 +100,8 @@ static void accuracy_is_that_of_nnx(void **state)
     tow_array_release(labels);
 }
 
-/* Equal scores: the first one is the largest; a row with a NaN is wrong; what is masked does not count and need not be a
- * class. */
+/* Equal scores: the first one is the largest; a row with a NaN is wrong; what is masked does not count and need not be
+ * a class. */
 static void ties_and_masks(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The layer in which the first NaN comes up has its exact name, whatever repeats the layer; and so has the first parameter of the
- * backward pass whose gradient is not finite. Every layer of every structure is made to fail once.
+/* The layer in which the first NaN comes up has its exact name, whatever repeats the layer; and so has the first
+ * parameter of the backward pass whose gradient is not finite. Every layer of every structure is made to fail once.
  * Tests not_finite.c, layer_path.c, not_finite_report.c, not_finite_index.c. */
 #include "tests/unit/support/training.h"
 
@@ -82,8 +82,8 @@ static void expect_part(const fixture *f, const char *name, const char *format, 
 static const char made[] = "the first NaN is made by log of layer '%s/mlp/hidden'",
                   gate[] = "gradient is not finite is '%s/mlp/hidden/gate'";
 
-/* Each layer alone, then the first and the last together. `layers`: in the order of computation. remat: an infinite derivative
- * that is recomputed stays where it is. */
+/* Each layer alone, then the first and the last together. `layers`: in the order of computation. remat: an infinite
+ * derivative that is recomputed stays where it is. */
 static void check_structure(const fixture *f, const char *name, const tow_module *inner, bool mean,
                             const char *const *layers)
 {
@@ -315,7 +315,7 @@ static void rows_and_time_steps(void **state)
     }
 }
 
-/* ---- loops of a layer's own, and gradients in a loop of the caller's ---------------------------------------------- */
+/* ---- loops of a layer's own, and gradients in a loop of the caller's --------------------------------------------- */
 
 static void add_root(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {

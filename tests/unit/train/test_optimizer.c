@@ -306,9 +306,9 @@ static void muon_of_several_axes(void **unused)
     assert_memory_equal(results[1], results[3], sizeof results[0]);
 }
 
-/* Adafactor of 16 bits goes on averaging late in training. With g = 1 up to step 3000 and 8 from there on, the average of squares is
- * d + 64 (1 - d), d = 1 - 3001^-0.8, and the update 8 over its root: 7.61, where an average that stands still gives 8. Three
- * roundings of 2^-9 (square, average, update) and two of the division allow 1 %. */
+/* Adafactor of 16 bits goes on averaging late in training. With g = 1 up to step 3000 and 8 from there on, the average
+ * of squares is d + 64 (1 - d), d = 1 - 3001^-0.8, and the update 8 over its root: 7.61, where an average that stands
+ * still gives 8. Three roundings of 2^-9 (square, average, update) and two of the division allow 1 %. */
 static void late_averages_of_16_bits(void **unused)
 {
     (void)unused;

@@ -19,7 +19,7 @@ enum {
     LIST = 8
 };
 
-/* ---- the chains --------------------------------------------------------------------------------------------------- */
+/* ---- the chains -------------------------------------------------------------------------------------------------- */
 
 static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
                                                 .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
@@ -61,8 +61,8 @@ static const struct {
     const tow_gradient_transform *transforms[LIST];
     double tolerance[2]; /* relative, of f32 and f64 */
 } optimisers[] = {
-    /* f32: 20 roundings; where there are bias corrections, Optax computes them in f32, where 1 - 0.999^t has 4 digits at
-     * first. Adafactor's decay is f32 there in f64, too. */
+    /* f32: 20 roundings; where there are bias corrections, Optax computes them in f32, where 1 - 0.999^t has 4 digits
+     * at first. Adafactor's decay is f32 there in f64, too. */
     {"sgd", LIST_OF(&rate.base), {3e-6, 1e-14}},
     {"momentum", LIST_OF(&momentum.base, &rate.base), {3e-6, 1e-14}},
     {"nesterov", LIST_OF(&nesterov.base, &rate.base), {3e-6, 1e-14}},
@@ -98,7 +98,7 @@ static tow_chain chain_of(const tow_gradient_transform *const *list)
     return (tow_chain){.base = {&tow_chain_class}, .transforms = list, .n = n};
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void expect(const char *name, const tow_gradient_transform *transform, tow_dtype dtype, double tolerance)
 {

@@ -1,5 +1,5 @@
-/* What options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values, the learning
- * rate.
+/* What options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values, the
+ * learning rate.
  * Tests step.c, programs.c, checkpoint.c, state.c, step*.c. */
 #include "tests/unit/support/training.h"
 
@@ -131,8 +131,8 @@ static void memory_is_that_of_a_micro_batch(void **fixture_)
     drop(&cut);
 }
 
-/* Two micro-batches with dropout: parameters after a step are the mean of two steps' gradients with the keys of the parts, and
- * resuming draws the same masks. */
+/* Two micro-batches with dropout: parameters after a step are the mean of two steps' gradients with the keys of the
+ * parts, and resuming draws the same masks. */
 static void micro_batches_resume(void **fixture_)
 {
     const fixture *f = *fixture_;
@@ -323,8 +323,8 @@ static void skipped_and_then_refused(void **fixture_)
 
 /* ---- files of older versions ------------------------------------------------------------------------------------- */
 
-/* A file of the first format, without averages and counts, that a state of three steps wrote: it still loads, also where
- * averages are wanted, and the run goes on with the same bits. */
+/* A file of the first format, without averages and counts, that a state of three steps wrote: it still loads, also
+ * where averages are wanted, and the run goes on with the same bits. */
 static void old_files_load(void **fixture_)
 {
     const fixture *f = *fixture_;

@@ -1,5 +1,6 @@
-/* A training step is one program, whatever the options: its runs are counted, its bytes add up, and its bits are those of
- * gradients, sums, norms, updates and averages by programs of their own. So is a step of the caller's own (tow_step).
+/* A training step is one program, whatever the options: its runs are counted, its bytes add up, and its bits are those
+ * of gradients, sums, norms, updates and averages by programs of their own. So is a step of the caller's own
+ * (tow_step).
  *
  * Tests step_graph.c, step_program.c. */
 #include "tests/unit/support/training.h"
@@ -12,7 +13,8 @@ enum {
     FEATURES = 3
 };
 
-/* The linker puts this in the place of tow__execute, which every run of a program goes through (tests/CMakeLists.txt). */
+/* The linker puts this in the place of tow__execute, which every run of a program goes through
+ * (tests/CMakeLists.txt). */
 static int64_t runs;
 tow_status __real_tow__execute(tow__executable *x, tow_array *const *inputs, tow_array *const *outputs);
 tow_status __wrap_tow__execute(tow__executable *x, tow_array *const *inputs, tow_array *const *outputs);

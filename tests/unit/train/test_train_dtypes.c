@@ -1,5 +1,5 @@
-/* Training with parameters, or computation, of 16 bits against Flax and Optax (tests/oracle/train_dtypes_golden.py): losses, types of
- * moments; checkpoints; files of f32 loaded into parameters of bf16. */
+/* Training with parameters, or computation, of 16 bits against Flax and Optax (tests/oracle/train_dtypes_golden.py):
+ * losses, types of moments; checkpoints; files of f32 loaded into parameters of bf16. */
 #include "tests/unit/support/training.h"
 
 /* Dense(8), LayerNorm, tanh, Dense(3), as in the golden file. */

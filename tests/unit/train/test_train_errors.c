@@ -218,7 +218,8 @@ static void a_step_allocates_nothing(void **state)
     assert_int_equal(b.in_use, 0);
 }
 
-/* Creating, saving and loading with ever more allocations allowed, until all succeeds: a status each time, and no leak. */
+/* Creating, saving and loading with ever more allocations allowed, until all succeeds: a status each time, and no
+ * leak. */
 static void allocations_fail_in_turn(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,5 @@
-/* Micro-batches of unequal weights: a step is that of the mean over all tokens, by arithmetic. Tests gather.c, step.c. */
+/* Micro-batches of unequal weights: a step is that of the mean over all tokens, by arithmetic. Tests gather.c,
+ * step.c. */
 #include "tests/unit/support/training.h"
 
 enum {

@@ -1,5 +1,6 @@
 /* Tests aside.c, choice.c, while.c, scope/calls.c: cond, switch and while together with the other transforms, with what
- * is sown and captured, and with what reports on models. Everything that promises the same bits is compared bit for bit. */
+ * is sown and captured, and with what reports on models. Everything that promises the same bits is compared bit for
+ * bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -329,7 +330,8 @@ static tow_status run_first(const tow_module *layer, int32_t truth, called *c)
     return status;
 }
 
-/* Layers that see parameters in their own way: the branch that runs has the parameters, and gives the values, that it has alone. */
+/* Layers that see parameters in their own way: the branch that runs has the parameters, and gives the values, that it
+ * has alone. */
 static void test_views(void **unused)
 {
     (void)unused;
@@ -568,7 +570,8 @@ static void test_not_finite(void **unused)
     }
 }
 
-/* A part of a model that is a choice has, alone, the parameters and values that it has in the whole; names in files are plain. */
+/* A part of a model that is a choice has, alone, the parameters and values that it has in the whole; names in files are
+ * plain. */
 static void test_part_and_names(void **unused)
 {
     (void)unused;

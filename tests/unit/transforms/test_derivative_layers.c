@@ -1,5 +1,6 @@
-/* Tests derivative.c, custom_vjp.c: value_and_grad, vjp, jvp and custom_vjp as layers. Against Flax as in test_lift_control.c, with gradients of models that
- * contain derivatives; the golden file is written by tests/oracle/flax_derivative.py. */
+/* Tests derivative.c, custom_vjp.c: value_and_grad, vjp, jvp and custom_vjp as layers. Against Flax as in
+ * test_lift_control.c, with gradients of models that contain derivatives; the golden file is written by
+ * tests/oracle/flax_derivative.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +77,8 @@ static const tow_module_class force_class = {"force", call_force}, pullback_clas
                               pushforward_class = {"pushforward", call_pushforward};
 static const bare force = {{&force_class}}, pullback = {{&pullback_class}}, pushforward = {{&pushforward_class}};
 
-/* A cell whose gradients are changed: those of its output doubled, of its input clipped, of kernels replaced by their signs. */
+/* A cell whose gradients are changed: those of its output doubled, of its input clipped, of kernels replaced by their
+ * signs. */
 static tow_value doubled(tow_trace *t, size_t index, tow_value cotangent, const void *user)
 {
     (void)t, (void)user;

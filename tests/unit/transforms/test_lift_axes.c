@@ -1,5 +1,5 @@
-/* Variables of scans and vmaps stacked on other axes than 0: against Flax (tests/oracle/flax_axes.py), and against axis 0, from
- * which the model must differ in nothing but where its layers are.
+/* Variables of scans and vmaps stacked on other axes than 0: against Flax (tests/oracle/flax_axes.py), and against axis
+ * 0, from which the model must differ in nothing but where its layers are.
  * Tests scope/mapped_draw.c. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Models with variables on other axes than 0: errors, gradients, what is sown, views of parameters, summaries, odd sizes. */
+/* Models with variables on other axes than 0: errors, gradients, what is sown, views of parameters, summaries, odd
+ * sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -227,7 +228,8 @@ static tow_value flipped(tow_value x, const tow_variable_request *asked, const v
     return tow_transpose(x, 0, NULL);
 }
 
-/* Kernels that are stored transposed, by a map in the scan or around it; and a layer that is tied to the one before it. */
+/* Kernels that are stored transposed, by a map in the scan or around it; and a layer that is tied to the one before
+ * it. */
 static void mapped_variables(void **unused)
 {
     (void)unused;

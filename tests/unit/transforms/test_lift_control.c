@@ -1,5 +1,6 @@
-/* Tests choice.c, while.c: cond, switch and while as layers. Against Flax: initial values and random keys bit for bit, outputs, gradients
- * and the variables after two calls to float rounding. The golden file is written by tests/oracle/flax_control.py. */
+/* Tests choice.c, while.c: cond, switch and while as layers. Against Flax: initial values and random keys bit for bit,
+ * outputs, gradients and the variables after two calls to float rounding. The golden file is written by
+ * tests/oracle/flax_control.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

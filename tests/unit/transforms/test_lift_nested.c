@@ -1,6 +1,6 @@
-/* Transforms inside each other against Flax: a BatchNorm under vmap, scan and remat in every order, RNNs under vmap, variables that rows
- * share, and layers that are not all alike against a model that writes them out. The golden file is written by
- * tests/oracle/flax_lift_more.py. */
+/* Transforms inside each other against Flax: a BatchNorm under vmap, scan and remat in every order, RNNs under vmap,
+ * variables that rows share, and layers that are not all alike against a model that writes them out. The golden file is
+ * written by tests/oracle/flax_lift_more.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

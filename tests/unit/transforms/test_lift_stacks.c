@@ -1,5 +1,5 @@
-/* Stacks of several loops: remat_scan, layer_stack and unrolled turns have the names on disk, values, variables, gradients and keys of
- * the layers written out.
+/* Stacks of several loops: remat_scan, layer_stack and unrolled turns have the names on disk, values, variables,
+ * gradients and keys of the layers written out.
  * Tests loop.c, loop_record.c, scan.c, stack.c. */
 #include <setjmp.h>
 #include <stdarg.h>

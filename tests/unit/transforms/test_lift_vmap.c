@@ -1,5 +1,5 @@
-/* TOW_VMAP beyond its golden files: rows recorded by themselves, no rows at all, variables that rows share, what goes wrong, and failing
- * allocations. Tests vmap.c. */
+/* TOW_VMAP beyond its golden files: rows recorded by themselves, no rows at all, variables that rows share, what goes
+ * wrong, and failing allocations. Tests vmap.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +28,8 @@ static void expect_close(const char *what, tow_array *a, tow_array *b)
     }
 }
 
-/* Names on disk, initial values and keys are equal, outputs, gradients and variables agree: products of one row may be summed in
- * another order than those of all rows. */
+/* Names on disk, initial values and keys are equal, outputs, gradients and variables agree: products of one row may be
+ * summed in another order than those of all rows. */
 static void expect_same_rows(const char *what, tow_vmap_layer vmap, const tow_type *x)
 {
     lift_run a, b;
@@ -78,7 +78,8 @@ static void test_unrolled(void **unused)
     }
 }
 
-/* A scan may write what its iterations share where the value does not depend on the iteration: all of them read what was there before. */
+/* A scan may write what its iterations share where the value does not depend on the iteration: all of them read what
+ * was there before. */
 static void test_shared_in_scan(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* LoRA: outputs and gradients are those of the layer with w + alpha/rank a b, whatever computes the product; names and initial values
- * are the layer's own; folding in and out.
+/* LoRA: outputs and gradients are those of the layer with w + alpha/rank a b, whatever computes the product; names and
+ * initial values are the layer's own; folding in and out.
  * Tests lora.c, lora_merge.c. */
 #include <math.h>
 #include <setjmp.h>
@@ -79,7 +79,8 @@ static tow_params *own_params(const tow_params *params)
     return rest;
 }
 
-/* At first the output has the bits of the layer's own up to the sum with 0; folded in, the layer gives what the LoRA gave. */
+/* At first the output has the bits of the layer's own up to the sum with 0; folded in, the layer gives what the LoRA
+ * gave. */
 static void expect_lora(const char *what, const tow_module *lora, const tow_module *inner, tow_type type, double alpha,
                         size_t updates)
 {
@@ -168,7 +169,8 @@ static void test_models(void **unused)
     expect_lora("scan around", TOW_MODULE(&around), TOW_MODULE(&plain), TYPE(2, 5, 8), 6, 6);
 }
 
-/* Views see what views around them made: WeightNorm in LoRA normalises the sum, LoRA in WeightNorm adds to what is normalised. */
+/* Views see what views around them made: WeightNorm in LoRA normalises the sum, LoRA in WeightNorm adds to what is
+ * normalised. */
 static void test_with_weight_norm(void **unused)
 {
     (void)unused;
@@ -205,8 +207,8 @@ static void sum_of_squares(tow_trace *t, const tow_value *outputs, const tow_val
     *loss = tow_reduce_sum(tow_square(outputs[0]), 0, NULL);
 }
 
-/* Only updates are trained; no product a b is made, forward or backward: all products have the rank among their sizes or are those
- * of the layer itself. */
+/* Only updates are trained; no product a b is made, forward or backward: all products have the rank among their sizes
+ * or are those of the layer itself. */
 static void test_training(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* Layers that see their variables through functions, and tied layers: against Flax (tests/oracle/flax_views.py), within each other and
- * LoRA, WeightNorm, SpectralNorm, Precision, in all transforms, in lists, files and summaries; errors.
+/* Layers that see their variables through functions, and tied layers: against Flax (tests/oracle/flax_views.py), within
+ * each other and LoRA, WeightNorm, SpectralNorm, Precision, in all transforms, in lists, files and summaries; errors.
  * Tests map_variables.c, tied.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -314,7 +314,8 @@ static void test_tied_embedding(void **unused)
     free_lift_run(&a);
 }
 
-/* LoRA in a tied layer adds to this use of the parameter, and not to the parameter; around it there is nothing to add to. */
+/* LoRA in a tied layer adds to this use of the parameter, and not to the parameter; around it there is nothing to add
+ * to. */
 static void test_tied_with_lora(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* RNN: order and lengths, variables of cells, memory of long sequences, element types, and what goes wrong. Values against Flax are in
- * test_recurrent.c, equal bits in test_rnn_bits.c.
+/* RNN: order and lengths, variables of cells, memory of long sequences, element types, and what goes wrong. Values
+ * against Flax are in test_recurrent.c, equal bits in test_rnn_bits.c.
  * Tests bidirectional.c, rnn.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,8 +179,8 @@ static void square_loss(tow_trace *t, const tow_value *outputs, const tow_value 
     *loss = tow_mean(tow_square(outputs[0]), 0, NULL);
 }
 
-/* x [1000, 8, 32] in 25 pieces of 40 steps, each of which keeps its carry alone: a RNN in a remat in a scan with one set of parameters.
- * The model itself is the same. */
+/* x [1000, 8, 32] in 25 pieces of 40 steps, each of which keeps its carry alone: a RNN in a remat in a scan with one
+ * set of parameters. The model itself is the same. */
 typedef struct pieces {
     tow_module module;
     const tow_module *rnn; /* time first */
@@ -257,8 +257,8 @@ static tow_dtype output_dtype(const tow_module *model, tow_type x, tow_dtype exp
     return dtype;
 }
 
-/* As Flax's: computed in .dtype, or in what x and the parameters promote to. Carries, and so results, are as wide as parameters; those
- * of the SimpleCell are made anew. */
+/* As Flax's: computed in .dtype, or in what x and the parameters promote to. Carries, and so results, are as wide as
+ * parameters; those of the SimpleCell are made anew. */
 static void test_element_types(void **unused)
 {
     (void)unused;

@@ -85,8 +85,8 @@ static void with_cells(cell_use use)
     }
 }
 
-/* Outputs and carries have the bits of the cell called in every step. Gradients of parameters are sums over steps in another
- * order. */
+/* Outputs and carries have the bits of the cell called in every step. Gradients of parameters are sums over steps in
+ * another order. */
 static void check_stepwise(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
     stepwise by_step = {{&stepwise_class[n_carry]}, cell};
@@ -224,7 +224,8 @@ static void test_vmap(void **unused)
     with_cells(check_vmap);
 }
 
-/* Every step by itself gives the bits of the loop; gradients of what steps share are sums over steps in another order. */
+/* Every step by itself gives the bits of the loop; gradients of what steps share are sums over steps in another
+ * order. */
 static void check_unrolled(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
     tow_rnn loop = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true}, steps = loop;

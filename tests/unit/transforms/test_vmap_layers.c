@@ -1,5 +1,5 @@
-/* Layers called for all rows at once: one set of parameters, with the names and values of the layer alone, and rows with the
- * bits of its calls. */
+/* Layers called for all rows at once: one set of parameters, with the names and values of the layer alone, and rows
+ * with the bits of its calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -300,8 +300,8 @@ static void tied_copies_are_compared(void **state)
 }
 
 /* Only parameters below a prefix are loaded and written; layers of a stack are rows of one array. */
-/* A tensor of a rule is a copy where the model does not have the rule's parameter: some tied models have been written with
- * their output projection. */
+/* A tensor of a rule is a copy where the model does not have the rule's parameter: some tied models have been written
+ * with their output projection. */
 static void copies_of_tensors_with_a_rule(void **state)
 {
     const fixture *f = *state;

@@ -1,5 +1,5 @@
-/* Models of Hugging Face's transformers (tests/oracle/weights_golden.py): loaded by the library's tables, their logits are
- * those of torch, and what is written has the bytes that were read. */
+/* Models of Hugging Face's transformers (tests/oracle/weights_golden.py): loaded by the library's tables, their logits
+ * are those of torch, and what is written has the bytes that were read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -211,8 +211,8 @@ static tow_array *run(const fixture *f, const tow_module *m, const tow_params *p
     return logits;
 }
 
-/* Sums of 64 products of numbers around 1, in f32: errors of some 1e-6 of the largest logits; mistakes are of the size of the
- * logits. */
+/* Sums of 64 products of numbers around 1, in f32: errors of some 1e-6 of the largest logits; mistakes are of the size
+ * of the logits. */
 static void expect_logits(const tow_array *found, const tow_array *want)
 {
     const tow_type type = tow_array_type(want);

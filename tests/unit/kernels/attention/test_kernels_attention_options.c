@@ -1,6 +1,6 @@
 /* Windows, caps, biases and offsets of attention at sizes of many strips and cuts. Tests attention.c, attention_f32.c,
- * attention_f64.c: outputs against sums written out in double precision, gradients in single against those in double precision, whose
- * kernel is other code. */
+ * attention_f64.c: outputs against sums written out in double precision, gradients in single against those in double
+ * precision, whose kernel is other code. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

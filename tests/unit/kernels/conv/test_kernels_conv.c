@@ -1,6 +1,6 @@
-/* Fast kernels of convolutions against the plain one: in all layouts of operands, with one and two threads, and with the same
- * bits by all instruction sets, for shapes that reach every way of computing one: rows in place and copied, blocks of rows and
- * of columns, phases of a dilated operand, sums over positions, channels.
+/* Fast kernels of convolutions against the plain one: in all layouts of operands, with one and two threads, and with
+ * the same bits by all instruction sets, for shapes that reach every way of computing one: rows in place and copied,
+ * blocks of rows and of columns, phases of a dilated operand, sums over positions, channels.
  * Tests conv*.c, kernels/patches.c, base/window.c. */
 #include "tests/unit/support/kernels.h"
 

@@ -123,8 +123,8 @@ static void update_by_adamw(const tow_optimizer *options, int64_t step, float *p
 }
 
 /* m: 1.5 ulps of |b1 m| + |(1 - b1) g|; v: 2 ulps, and the
- * smallest normal number for each of its two terms, because subnormal ones count as zeros; p: one ulp of its own and 4 of what is subtracted, made of the new m
- * and v as they are rounded, while v / (1 - b2^t) is finite. */
+ * smallest normal number for each of its two terms, because subnormal ones count as zeros; p: one ulp of its own and 4
+ * of what is subtracted, made of the new m and v as they are rounded, while v / (1 - b2^t) is finite. */
 static void adamw_rounds_little(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* sort, top_k, searchsorted, gather_general and the scatters: the fast kernels against their plain twins, bit for bit, in
- * all layouts and for so many elements that threads share them.
+/* sort, top_k, searchsorted, gather_general and the scatters: the fast kernels against their plain twins, bit for bit,
+ * in all layouts and for so many elements that threads share them.
  * Tests index.c, windows.c. */
 #include "tests/unit/support/kernels.h"
 

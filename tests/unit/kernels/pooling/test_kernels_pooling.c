@@ -72,8 +72,8 @@ static const window_case cases[] = {
     {3,
      {1, 3, 1100},
      {.window = LIST(1, 2, 1), .low = LIST(0, 1, 0), .high = LIST(0, 1, 0), .base_dilation = LIST(1, 2, 1)}},
-    /* Runs of whole and partial vectors: windows that overlap, that partition their axes, whole images; and more taps of the outer
-     * axes than are listed. */
+    /* Runs of whole and partial vectors: windows that overlap, that partition their axes, whole images; and more taps
+     * of the outer axes than are listed. */
     {4,
      {2, 9, 7, 45},
      {.window = LIST(1, 3, 3, 1), .strides = LIST(1, 2, 2, 1), .low = LIST(0, 1, 1, 0), .high = LIST(0, 1, 1, 0)}},

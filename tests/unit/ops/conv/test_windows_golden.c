@@ -1,5 +1,5 @@
-/* Convolutions, reductions over windows and cumulative operations against JAX: values and gradients, in f32 and f64. The
- * file is made by tests/oracle/windows_golden.py, which says what its lines mean. */
+/* Convolutions, reductions over windows and cumulative operations against JAX: values and gradients, in f32 and f64.
+ * The file is made by tests/oracle/windows_golden.py, which says what its lines mean. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

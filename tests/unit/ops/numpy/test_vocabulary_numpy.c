@@ -1,5 +1,5 @@
-/* tow/numpy.h against jax.numpy (tests/oracle/vocabulary_numpy.py), the order of products of einsum, and what is refused.
- * Tests ops/products/einsum.c, numpy.c, numpy_shapes.c. */
+/* tow/numpy.h against jax.numpy (tests/oracle/vocabulary_numpy.py), the order of products of einsum, and what is
+ * refused. Tests ops/products/einsum.c, numpy.c, numpy_shapes.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

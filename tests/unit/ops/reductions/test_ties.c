@@ -53,8 +53,8 @@ static void repeated_min(tow_trace *t, const tow_value *in, tow_value *out, void
     out[0] = tow_reduce_min(tow_broadcast_to(in[0], 1, (int64_t[]){MANY}), 0, NULL);
 }
 
-/* One value, MANY times: the derivative is 1, in both modes. The share of each is 1 / 70000, which f16 holds as 240 times
- * 2^-24 (0.14 % too much), bf16 to 2^-9. */
+/* One value, MANY times: the derivative is 1, in both modes. The share of each is 1 / 70000, which f16 holds as 240
+ * times 2^-24 (0.14 % too much), bf16 to 2^-9. */
 static void test_extrema(void **state)
 {
     (void)state;

@@ -249,7 +249,7 @@ static void test_blocks_store_nothing_for_sums(void **state)
 {
     (void)state;
     const tow_type types[] = {matrix(2048, 512), tow_make_type(TOW_F32, 1, (int64_t[]){512})};
-    for (size_t wrt = 1; wrt <= 2; wrt++) { /* the gradient of x[1] is a sum of its own, for which blocks may store an array */
+    for (size_t wrt = 1; wrt <= 2; wrt++) { /* the gradient of x[1] is a sum: blocks may store an array for it */
         tow_graph *g = gradient_of(norm_to_sum, 2, types, wrt);
         size_t fused, separate, most = (256 << 10) + (wrt == 2 ? tow_type_bytes(types[0]) : 0); /* two blocks */
         expect_same(g, 0, &fused, &separate);

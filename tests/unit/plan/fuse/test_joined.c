@@ -1,5 +1,5 @@
-/* Expressions of optimisers that become one op of a row program: each order of operands, with arrays and with single numbers
- * in the places that are often single numbers, has the bits of its parts.
+/* Expressions of optimisers that become one op of a row program: each order of operands, with arrays and with single
+ * numbers in the places that are often single numbers, has the bits of its parts.
  *
  * Tests row_program.c, kernels/elementwise/joined.c. */
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Donated inputs: results in place of inputs have the bits of results in arrays of their own, take no memory where the old
- * value is read for the last time as the new one is written, and a copy at the end where it is read later. */
+/* Donated inputs: results in place of inputs have the bits of results in arrays of their own, take no memory where the
+ * old value is read for the last time as the new one is written, and a copy at the end where it is read later. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
