@@ -217,8 +217,8 @@ void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow
     bench_trace(b, run_traced, &(run){program, inputs, outputs, 1});
 }
 
-/* What the work moves, and the bandwidth of copying arrays as large as its inputs and outputs: what work that memory
- * limits is held against. */
+/* Sets the bytes that the work moves, and the bandwidth of copying arrays as large as its inputs and outputs, which
+ * limits work on memory. */
 static void set_traffic(bench *b)
 {
     const size_t arrays = 2 * (size_t)b->threads, bytes = (b->footprint / arrays + 63) / 64 * 64;

@@ -1,4 +1,4 @@
-/* What the benchmark programs share: command line, timing, resident memory, and the JSON object that each prints.
+/* Shared by the benchmark programs: command line, timing, resident memory, and the JSON object that each prints.
  *
  * A program measures one workload in one process:
  *

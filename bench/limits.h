@@ -1,4 +1,4 @@
-/* What the machine can do at most, measured: the figures that benchmarks are held against. */
+/* The limits of the machine, measured: the figures that benchmarks are held against. */
 #ifndef BENCH_LIMITS_H
 #define BENCH_LIMITS_H
 

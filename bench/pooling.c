@@ -41,7 +41,7 @@ static tow_dtype read_type(const char *name)
     bench_fail("pooling: --type: expected f32, i32 or u8, found '%s'", name);
 }
 
-/* How many windows an axis has. */
+/* The number of windows along an axis. */
 static int64_t windows(const pooling *p, int64_t size)
 {
     if (p->window > size) bench_fail("pooling: --window: %lld exceeds the image", (long long)p->window);

@@ -1,4 +1,4 @@
-/* What other processes and the hypervisor do on the CPUs of this process while it measures. */
+/* The time that other processes and the hypervisor take on the CPUs of this process while it measures. */
 #ifndef BENCH_WATCH_H
 #define BENCH_WATCH_H
 

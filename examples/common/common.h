@@ -1,4 +1,4 @@
-/* What the examples share besides options and progress: messages, clock, files, interrupts, random numbers. */
+/* Shared by the examples, besides options and progress: messages, clock, files, interrupts, random numbers. */
 #ifndef EXAMPLE_COMMON_H
 #define EXAMPLE_COMMON_H
 

@@ -19,7 +19,7 @@ enum {
     MOST_OPTIONS = 32 /* of a table */
 };
 
-/* What the value was before is the default. A table ends with a row of zeros. */
+/* The value before is the default. A table ends with a row of zeros. */
 typedef struct example_option {
     const char *name, *argument, *help;
     option_kind kind;

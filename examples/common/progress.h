@@ -1,4 +1,4 @@
-/* What is seen of a running training: a bar on a terminal, plain lines otherwise, and a log of JSON lines. */
+/* The display of a running training: a bar on a terminal, plain lines otherwise, and a log of JSON lines. */
 #ifndef EXAMPLE_PROGRESS_H
 #define EXAMPLE_PROGRESS_H
 

@@ -1,4 +1,5 @@
-/* What the runs of most examples have: options, a context, messages. The struct of a program begins with it. */
+/* The parts that the runs of most examples have: options, a context, messages. The struct of a program begins with
+ * it. */
 #ifndef EXAMPLE_RUN_H
 #define EXAMPLE_RUN_H
 

@@ -1,4 +1,4 @@
-/* How well a model reads the digits that were held out. */
+/* Accuracy of a model on the digits that were held out. */
 #ifndef DIGITS_EVALUATE_H
 #define DIGITS_EVALUATE_H
 

@@ -105,7 +105,7 @@ static int train(digits_run *r)
     return end_training(&p, status, tow_train_step_number(r->state), "");
 }
 
-/* What a run leaves, also one that was stopped. */
+/* Writes the files that a run leaves, also one that was stopped. */
 static tow_status finish(digits_run *r)
 {
     const char *out = r->base.options.out;

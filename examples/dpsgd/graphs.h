@@ -4,7 +4,7 @@
 
 #include <tow/tow.h>
 
-/* How much an example may change an update, and what hides that. */
+/* The most that an example may change an update, and the noise that hides it. */
 typedef struct dp_privacy {
     double clip;     /* the norm that the gradient of an example has at most */
     double noise;    /* standard deviation of the noise, as a multiple of clip */

@@ -1,4 +1,4 @@
-/* What a run of differentially private SGD tells about any one example. */
+/* A bound on what a run of differentially private SGD tells about any one example. */
 #ifndef DPSGD_PRIVACY_H
 #define DPSGD_PRIVACY_H
 

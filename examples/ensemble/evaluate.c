@@ -178,7 +178,7 @@ static double mean_of(const double *x, int64_t n)
     return sum;
 }
 
-/* How much the members disagree, kind by kind, and how well that tells the kind from held-out digits. */
+/* Prints the disagreement of the members, kind by kind, and how well it tells the kind from held-out digits. */
 static void print_disagreement(const evaluation *e)
 {
     const image_set *known = &e->sets[HELD_OUT];

@@ -1,4 +1,4 @@
-/* What the members and their mean say of images, how right that is, and how much the members disagree. */
+/* Predictions of the members and of their mean for images, their accuracy, and the disagreement of the members. */
 #ifndef ENSEMBLE_EVALUATE_H
 #define ENSEMBLE_EVALUATE_H
 
@@ -36,7 +36,7 @@ typedef struct evaluation {
     image_set sets[N_SETS];
 } evaluation;
 
-/* How right probabilities [n, 10] are. */
+/* Scores of probabilities [n, 10]. */
 typedef struct scores {
     double accuracy;
     double nll;         /* mean of -log p(label), in nats */
@@ -56,7 +56,7 @@ void evaluation_free(evaluation *e);
 /* Asks the members about a set, as the parameters are now. Prints a message and returns TOW_CHECK_FAILED for answers
  * that are not finite. */
 tow_status evaluate(evaluation *e, int set);
-/* What member `who` said of the images of a set, or, for who = members, the mean: [n, 10]. */
+/* The probabilities of member `who` for the images of a set, or, for who = members, their mean: [n, 10]. */
 const double *probabilities_of(const evaluation *e, int set, int64_t who);
 
 int likeliest(const double *p); /* of CLASSES probabilities */

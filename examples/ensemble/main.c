@@ -143,7 +143,7 @@ static int train(ensemble_run *r)
     return interrupted() ? INTERRUPTED : SUCCESS;
 }
 
-/* What a run leaves, also one that was stopped. */
+/* Writes the files that a run leaves, also one that was stopped. */
 static tow_status finish(ensemble_run *r)
 {
     tow_status status = TOW_OK;

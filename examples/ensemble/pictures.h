@@ -1,4 +1,4 @@
-/* What the ensemble draws. */
+/* Pictures of the ensemble. */
 #ifndef ENSEMBLE_PICTURES_H
 #define ENSEMBLE_PICTURES_H
 

@@ -162,7 +162,7 @@ static void complain_of_trace(run *r, const char *why)
     r->untraced = true;
 }
 
-/* What would prevent a trace is found out now, and not after training. */
+/* Obstacles to a trace are found out now, and not after training. */
 static int open_trace(run *r)
 {
     if (!r->options.trace) return SUCCESS;

@@ -204,7 +204,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
 }
 
 /* Tow's own sources and documents: in share/tow beside the directory of this program, in the build directory as in the
- * installed tree. Where that directory is not known (without /proc) they are where this build or a package installs
+ * installed tree. If that directory is not known (without /proc), they are where this build or a package installs
  * them. */
 static void find_default_text(options *o)
 {

@@ -1,4 +1,4 @@
-/* What the command line asks for. */
+/* The wishes of the command line. */
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
 

@@ -1,4 +1,4 @@
-/* What is known before the first step: parameters, planned memory, and what the forward pass keeps for the backward
+/* Facts before the first step: parameters, planned memory, and the values that the forward pass keeps for the backward
  * pass. */
 #ifndef GPT_REPORT_H
 #define GPT_REPORT_H

@@ -33,7 +33,7 @@ static void print_text(gpt2_run *r, const int32_t *ids, int64_t count)
     free(text);
 }
 
-/* What is generated, as the callback sees it. */
+/* The generated text, as the callback sees it. */
 typedef struct progress_of_text {
     gpt2_run *r;
     const int32_t *tokens; /* so far; of beams, which change their minds, the end alone counts */
@@ -42,7 +42,7 @@ typedef struct progress_of_text {
     double begin, first, last; /* seconds: of the call, of the first token, of the last one so far */
 } progress_of_text;
 
-/* Whether the text contains --until. */
+/* True if the text contains --until. */
 static bool has_end(const progress_of_text *p, int64_t count)
 {
     const gpt2_run *r = p->r;

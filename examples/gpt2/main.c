@@ -48,7 +48,7 @@ static void read_options(int argc, char **argv, gpt2_run *r)
     read_run_options(&r->base, argc, argv, own);
 }
 
-/* What was not given, of what comes with Tow. */
+/* Finds the files that were not given among those that come with Tow. */
 static int find_files(gpt2_run *r)
 {
     static char model[4096], text[4096], check[4200];

@@ -18,7 +18,7 @@ static bool read_size(const json_t *root, const char *path, const char *name, in
     return false;
 }
 
-/* What this program knows of GPT-2; others would give other logits. */
+/* Checks that the model is of the kind that this program knows; others would give other logits. */
 static bool check_kind(const json_t *root, const char *path)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What the parts of the program share. */
+/* Shared by the parts of the program. */
 #ifndef GPT2_RUN_H
 #define GPT2_RUN_H
 

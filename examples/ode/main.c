@@ -70,7 +70,7 @@ static tow_status compile(tow_context *context, nesting regions, tow_program **p
     return status;
 }
 
-/* What all of it works on: parameters, measured logarithms, the loss and its gradient. */
+/* The arrays of the program: parameters, measured logarithms, the loss and its gradient. */
 typedef struct arrays {
     tow_array *theta, *measured, *loss, *gradient;
 } arrays;

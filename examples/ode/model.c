@@ -6,7 +6,7 @@
 
 #include "hares.h"
 
-/* What a step needs besides the state; outer values of all loops. */
+/* The values that a step needs besides the state; outer values of all loops. */
 typedef struct rates {
     tow_value alone, together; /* (a, -c), (-b, d): f64[2] */
     nesting regions;

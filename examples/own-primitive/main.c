@@ -56,7 +56,7 @@ static int check(tow_array *const *results)
            compare("by x", results[2], by_x, K * C);
 }
 
-/* What Tow's own primitives go through: kernels, derivatives, rows of batches, tiles. */
+/* Runs the checks that Tow's own primitives go through: kernels, derivatives, rows of batches, tiles. */
 static int check_primitives(tow_context *context)
 {
     const bool back = false;

@@ -1,5 +1,6 @@
-/* What reverse mode keeps, for a series of functions: three layers sin(W x) plain, with each layer checkpointed, under
- * a policy, and with named values; a loss over three layers; chains of sines checkpointed recursively. */
+/* The values that reverse mode keeps, for a series of functions: three layers sin(W x) plain, with each layer
+ * checkpointed, under a policy, and with named values; a loss over three layers; chains of sines checkpointed
+ * recursively. */
 #include <stdio.h>
 
 #include "seed.h"

@@ -1,4 +1,4 @@
-/* What a rematerialisation policy changes, what happens to constants, and arguments that are not traced.
+/* Effects of a rematerialisation policy, constants, and arguments that are not traced.
  *
  * 1. A chain of layers sin(W x) inside remat with the policy dots_saveable: only products may be kept, so the cosines
  * that

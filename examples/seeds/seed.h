@@ -1,4 +1,4 @@
-/* What the programs of this folder share: they stop at the first error with its message, and they print residuals. */
+/* Shared by the programs of this folder: they stop at the first error with its message, and they print residuals. */
 #ifndef SEED_H
 #define SEED_H
 

@@ -33,7 +33,7 @@ tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reve
 
 /* ---- partial.c --------------------------------------------------------------------------------------------------- */
 
-/* What partial evaluation makes of g. All arrays belong to `arena`.
+/* The two graphs that partial evaluation makes of g. All arrays belong to `arena`.
  *   known:   (known inputs...) -> (known outputs..., residuals...)
  *   unknown: (inputs with input_used..., residuals...) -> (outputs with out_staged...)
  * An output is known (out_unknown false), staged (the unknown graph computes it), or both. */
@@ -47,7 +47,7 @@ typedef struct tow__partial {
     tow__arena arena;
 } tow__partial;
 
-/* How the regions of a graph were split, for a caller that splits the graph several times with the same unknown inputs
+/* The splits of the regions of a graph, for a caller that splits the graph several times with the same unknown inputs
  * and the same policy: what is available outside of a region does not change how it is split, so each is split once. */
 typedef struct tow__split_region {
     bool done;
@@ -63,7 +63,7 @@ typedef struct tow__split_memo {
     tow__arena arena;
 } tow__split_memo;
 
-/* How to split. */
+/* The options of a split. */
 typedef struct tow__manner {
     const tow_policy *policy; /* NULL: everything is saved (not inside a remat) */
     bool stage_known; /* known outputs that the unknown graph can recompute are outputs of it, too (inside an outer

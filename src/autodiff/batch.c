@@ -124,7 +124,7 @@ TOW__OWN_FRAME static void record_once(tow__batch *r)
     if (e->primitive == &tow__broadcast_in_dim_p && r->in[0].rank == 0) r->y[0].scalar = in[0];
 }
 
-/* Where all results have their rows. */
+/* The axis of the rows in all results. */
 static int common_axis(const tow__batch *r)
 {
     _Static_assert((int)TOW__UNBATCHED == (int)TOW__ROWS_SHARED,

@@ -1,4 +1,4 @@
-/* Batching: a graph for one row becomes a graph for all rows. What the pass and the rules of regions share. */
+/* Batching: a graph for one row becomes a graph for all rows. The pass and the rules of regions share this. */
 #ifndef TOW_SRC_AUTODIFF_BATCH_H
 #define TOW_SRC_AUTODIFF_BATCH_H
 

@@ -87,7 +87,7 @@ static tow_status without_regions(const tow_graph *g, tow_graph **result)
 
 /* ---- invariant equations of a loop ------------------------------------------------------------------------------- */
 
-/* What becomes of a value of a loop's body. */
+/* The place of a value of a loop's body after flattening. */
 typedef enum fate {
     STAYS,  /* depends on the iteration, or on what is unknown */
     NUMBER, /* made of constants alone by moves: stays, and is made outside as well where that is needed */
@@ -145,7 +145,8 @@ static bool any_needed(const tow__equation *e, const bool *needed)
 
 static bool leaves(const loop *l, const tow__equation *e) { return e->n_out > 0 && l->fates[e->out[0]] == LEAVES; }
 
-/* What the loop still runs, and what it reads of that which leaves. needed: [n_vars] */
+/* Marks the values that the loop still computes, and those that it reads of the equations that leave it. needed:
+ * [n_vars] */
 static void find_inside(loop *l, bool *needed)
 {
     const tow_graph *g = l->form.body;
@@ -163,7 +164,7 @@ static void find_inside(loop *l, bool *needed)
     }
 }
 
-/* What runs before the loop: what crosses into it, its names, and what these are made of. */
+/* Marks the values that are computed before the loop: those that cross into it, its names, and their operands. */
 static void find_outside(loop *l, bool *needed)
 {
     const tow_graph *g = l->form.body;

@@ -6,7 +6,7 @@
 
 #include "src/autodiff/autodiff.h"
 
-/* What keeps an equation from being linear: "file.c:10: mul is not linear in operands 0 and 1, ...". */
+/* The reason why an equation is not linear: "file.c:10: mul is not linear in operands 0 and 1, ...". */
 typedef struct tow__nonlinear {
     char text[320];
 } tow__nonlinear;

@@ -106,7 +106,7 @@ static void find_roots(tow__split *s)
     }
 }
 
-/* What the policy says about the outputs of equation e. */
+/* The verdict of the policy on the outputs of equation e. */
 static tow_verdict verdict_on(const tow__split *s, const tow__equation *e)
 {
     if (e->primitive->varies || tow__has_effect(e)) return TOW_MUST_SAVE; /* computed again they might differ */
@@ -132,9 +132,9 @@ static bool is_constant(const tow__split *s, const tow__equation *e)
     return e->primitive->kind == TOW__MOVE && e->n_in == 1 && s->vars[s->vars[e->in[0]].root].constant;
 }
 
-/* What broadcasts, reshapes, transposes and conversions make of operands of the graph, of values that are kept, and of
- * what is made again in turn. The operand is never larger, so keeping it instead costs no byte, and saves its copy if
- * another equation reads it. */
+/* True for broadcasts, reshapes, transposes and conversions of operands of the graph, of values that are kept, and of
+ * values that are made again in turn. The operand is never larger, so keeping it instead costs no byte, and saves its
+ * copy if another equation reads it. */
 static bool is_made_again(const tow__split *s, const tow__equation *e)
 {
     if (!tow__is_never_smaller(s->g, e) || is_kept_by_name(s, e->out[0])) return false;

@@ -5,7 +5,7 @@
 #include "src/autodiff/autodiff.h"
 #include "tow/ops.h"
 
-/* What is known about one value of the graph that is split. `known` and `staged` are handles in the two traces. */
+/* The knowledge about one value of the graph that is split. `known` and `staged` are handles in the two traces. */
 typedef struct tow__pvar {
     bool unknown;       /* depends on an unknown input */
     bool available;     /* the unknown graph can make it by itself: as an input, or by repeating its equation */
@@ -47,13 +47,13 @@ tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **
 /* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */
 bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);
 
-/* How the bodies of loops and choices are split. */
+/* The options of the splits of bodies of loops and choices. */
 static inline tow__manner tow__manner_of(const tow__split *s)
 {
     return (tow__manner){.policy = s->policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
 }
 
-/* What is remembered of equation e; NULL: nothing is to be. */
+/* The memory of the split of equation e; NULL: the caller keeps none. */
 static inline tow__split_region *tow__split_remembered(const tow__split *s, const tow__equation *e)
 {
     return s->memo ? &s->memo->regions[e - s->g->equations] : NULL;

@@ -92,7 +92,8 @@ static tow_status reach_bodies(const tow__reach_walk *w, tow__reach *r, uint32_t
     return status;
 }
 
-/* Marks the results to which the equation's rule gives tangents. What the rule records is of no use. */
+/* Marks the results to which the equation's rule gives tangents. The equations that the rule records are thrown
+ * away. */
 static tow_status reach_by_rule(const tow__reach_walk *w, tow__reach *r, const tow__equation *e)
 {
     tow_trace *t = w->rules;

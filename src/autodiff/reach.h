@@ -1,4 +1,4 @@
-/* What the inputs of a graph reach: a forward analysis that walks through the bodies of regions.
+/* The values that inputs of a graph reach, found by a forward analysis that walks through the bodies of regions.
  *
  *   tangents     a value is reached if jvp gives it a tangent, as the rules of the primitives decide
  *   dependence   a value is reached if an operand of its equation is
@@ -25,7 +25,7 @@ struct tow__reach {
     tow__reach *next;  /* of the next branch of the same cond, or of the condition beside the body of a while */
 };
 
-/* What a walk goes by. rules: a trace into which jvp rules are recorded to see what they do; NULL: dependence. */
+/* The criterion of a walk. rules: a trace into which jvp rules are recorded to see what they do; NULL: dependence. */
 typedef struct tow__reach_walk {
     tow_context *ctx;
     tow__arena *arena;

@@ -1,4 +1,4 @@
-/* What need not be kept: residuals that the unknown graph can make from what it is given anyway.
+/* Finds residuals that need not be kept: the unknown graph can make them from its other inputs.
  *
  *   at hand   inputs of the known graph that the unknown graph reads, and residuals
  *
@@ -8,9 +8,9 @@
  *   by equations of any kind that nothing else in the known graph needs: cos x, where x is at hand, moves from the
  *   known graph to the unknown one, and runs as often as before.
  *
- * So rules of derivatives name the coefficients that they need, and do not ask what else is kept. What is given up
- * serves for no other residual, so that each is made in a few steps when it is needed, and not in a chain that keeps
- * all links alive. What a policy insists on is kept. */
+ * So rules of derivatives name the coefficients that they need, and do not ask what else is kept. A residual that is
+ * given up serves for no other one, so that each is made in a few steps when it is needed, and not in a chain that
+ * keeps all links alive. Residuals on which a policy insists are kept. */
 #include "src/autodiff/partial.h"
 #include "src/ops/table.h"
 

@@ -111,9 +111,9 @@ static void find_first(const tow__equation *e, uint32_t *place, uint32_t *first)
     for (uint32_t i = 0; i < e->n_in; i++) place[e->in[i]] = 0;
 }
 
-/* What does not depend on tangents runs forward, each equation directly before the first transposed one that needs it.
- * first[i], next[e]: lists of what is due before linear equation i, in order; TOW__INPUT ends them. first[n_equations]:
- * what is due at once. */
+/* Equations that do not depend on tangents run forward, each directly before the first transposed one that needs it.
+ * first[i], next[e]: lists of those that are due before linear equation i, in order; TOW__INPUT ends them.
+ * first[n_equations]: those that are due at once. */
 typedef struct due {
     uint32_t *first, *next;
 } due;

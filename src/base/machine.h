@@ -1,4 +1,4 @@
-/* What is known of the machine: its caches and its instruction set. Decisions about speed follow from these facts
+/* Facts about the machine: its caches and its instruction set. Decisions about speed follow from these facts
  * and from what is measured (src/kernels/products/gemm_tuning.h), never from the name of a vendor, and change no
  * bits. */
 #ifndef TOW_SRC_MACHINE_H

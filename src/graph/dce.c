@@ -9,8 +9,8 @@
  *                           ── marks of its bodies
  *
  * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded
- * anew. What has effects is live, whoever reads its results. All bodies of a region have the same inputs: what is live
- * in one of them stays an input of all. */
+ * anew. Equations with effects are live, whoever reads their results. All bodies of a region have the same inputs: what
+ * is live in one of them stays an input of all. */
 #include "src/graph/builder.h"
 #include "src/graph/region.h"
 

@@ -27,8 +27,8 @@ enum {
     TOW__ROWS_UNKNOWN = -2
 };
 
-/* Which pass of a gradient an equation belongs to. Differentiation marks it, and what makes other graphs of a graph
- * keeps it, with the source. The later one of two phases counts. */
+/* The pass of a gradient that an equation belongs to. Differentiation marks it, and functions that make other graphs of
+ * a graph keep it, with the source. The later one of two phases counts. */
 typedef enum tow__phase {
     TOW__FORWARD,  /* the forward pass, or no gradient */
     TOW__BACKWARD, /* the transpose */

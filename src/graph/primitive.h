@@ -64,8 +64,8 @@ typedef struct tow__param {
     size_t offset;
 } tow__param;
 
-/* What a type rule gets. It fills out[] and returns TOW_OK, or calls tow__fail(ctx, ...) and returns its status. The
- * message needs no source line or scope: bind prepends them and the operand types. */
+/* The argument of a type rule, which fills out[] and returns TOW_OK, or calls tow__fail(ctx, ...) and returns its
+ * status. The message needs no source line or scope: bind prepends them and the operand types. */
 typedef struct tow__typing {
     tow_context *ctx;
     const char *name; /* the primitive */
@@ -82,8 +82,8 @@ typedef tow_status (*tow__type_rule)(const tow__typing *ty);
 typedef struct tow__reach tow__reach;
 typedef struct tow__region tow__region;
 
-/* What a jvp rule gets. x: primal operands; dx: their tangents, null value = zero. It records and fills y (all n_out
- * primal outputs) and dy (null value = zero). */
+/* The argument of a jvp rule. x: primal operands; dx: their tangents, null value = zero. The rule records and fills y
+ * (all n_out primal outputs) and dy (null value = zero). */
 typedef struct tow__jvp {
     tow_trace *t;
     const tow__equation *e;
@@ -97,8 +97,9 @@ typedef struct tow__jvp {
     void (*decomposed)(struct tow__jvp *r);
 } tow__jvp;
 
-/* What a transpose rule gets. linear[i]: operand i carries a tangent; x[i] is valid only where !linear[i].
- * ct[j]: cotangent of output j, null = zero (at least one is not). It fills dx[i] for linear operands (null = zero). */
+/* The argument of a transpose rule. linear[i]: operand i carries a tangent; x[i] is valid only where !linear[i].
+ * ct[j]: cotangent of output j, null = zero (at least one is not). The rule fills dx[i] for linear operands (null =
+ * zero). */
 typedef struct tow__transpose {
     tow_trace *t;
     const tow__equation *e;
@@ -121,10 +122,10 @@ enum {
     TOW__UNBATCHED = -1
 };
 
-/* What a batching rule gets: an equation, and operands of which at least one is batched. It records one equation for
- * all rows (src/ops/batching.h has those of whole families) and fills y; all results have a batch axis, wherever it is.
- * Row i of each result must have the bits of the equation on row i of the operands, on an engine whose products do not
- * depend on what shares a call. */
+/* The argument of a batching rule: an equation, and operands of which at least one is batched. The rule records one
+ * equation for all rows (src/ops/batching.h has those of whole families) and fills y; all results have a batch axis,
+ * wherever it is. Row i of each result must have the bits of the equation on row i of the operands, on an engine whose
+ * products do not depend on what shares a call. */
 typedef struct tow__batch {
     tow_trace *t;
     const tow__equation *e;
@@ -138,7 +139,7 @@ typedef struct tow__batch {
     const tow__reach *reach; /* of a region inside a loop: what is batched in its body; NULL: not known */
 } tow__batch;
 
-/* What the rules of a plan see of an operation: types and layouts, no elements. */
+/* An operation as the rules of a plan see it: types and layouts, no elements. */
 typedef struct tow__operation {
     const void *params;
     uint32_t n_in, n_out;
@@ -156,7 +157,7 @@ enum {
  * sizes of the whole in the parameters `rows` and `columns`. */
 typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
 
-/* What an operation costs, in floating-point operations. */
+/* The cost of an operation, in floating-point operations. */
 typedef struct tow__op_cost {
     double exact; /* what reports count (src/model/flops.h); TOW__COST_OF_PARTS: what the decomposition does */
     double
@@ -169,7 +170,8 @@ enum {
 
 typedef tow__op_cost (*tow__cost_rule)(const tow__operation *o);
 
-/* What plans cut tiles for, and policies treat as dots: most of the work is in multiplying and adding. */
+/* The products, for which plans cut tiles, and which policies treat as dots: most of their work is multiplying and
+ * adding. */
 typedef enum tow__product_kind {
     TOW__NO_PRODUCT,
     TOW__PLAIN_PRODUCT,  /* a dot without batch dimensions, but for those that parameters of dot_general name */
@@ -180,7 +182,7 @@ typedef enum tow__product_kind {
  * elements. False: it cannot be one. */
 typedef bool (*tow__view_rule)(const void *params, const tow__view *x, tow__view *y);
 
-/* Which results a kernel may write over operands of the same type that lie whole and in order. */
+/* The results that a kernel may write over operands of the same type that lie whole and in order. */
 typedef enum tow__aliasing {
     TOW__ALIAS_NONE,
     TOW__ALIAS_ANY,   /* result 0 over any operand */

@@ -1,6 +1,6 @@
-/* What a primitive with nested graphs says about them, besides the rules that all primitives have: which of its
- * operands are those of the graphs, how often they run, and what no rule of primitive.h covers. Passes and reports ask
- * the descriptor; no file but a region's own compares with it (structure/regions).
+/* The description that a primitive with nested graphs gives of them, besides the rules that all primitives have: which
+ * of its operands are those of the graphs, how often they run, and all that no rule of primitive.h covers. Passes and
+ * reports ask the descriptor; no file but a region's own compares with it (structure/regions).
  *
  *   operands   (lead, operands of the bodies)
  *   bodies     (operands, [number of the iteration]) -> results        one of `branches` graphs runs
@@ -17,7 +17,7 @@ enum {
     TOW__DATA_DECIDE = -1 /* the number of iterations is not known before the program runs */
 };
 
-/* How the nested graphs of one equation are used. */
+/* The use of the nested graphs of one equation. */
 typedef struct tow__region_form {
     const tow_graph *body;  /* the first graph that computes results */
     uint32_t lead;          /* operands in front of those of the bodies: the index of a choice, the count of a loop */
@@ -32,7 +32,7 @@ typedef struct tow__region_form {
     int64_t most;           /* iterations at most where data decide; 0: no bound */
 } tow__region_form;
 
-/* What plans make of an equation. */
+/* The form that plans give an equation. */
 typedef enum tow__planned {
     TOW__AS_PARTS,  /* its decomposition */
     TOW__IN_PLACE, /* the equations of its body, in its place */

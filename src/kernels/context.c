@@ -7,7 +7,7 @@
 #include "src/base/clones.h"
 #include "src/kernels/products/gemm.h"
 
-/* What is said of engines, or NULL. */
+/* The engine that the options name, or NULL. */
 static const char *engine_name(const tow_context_options *options)
 {
     if (options && options->engine) return options->engine;

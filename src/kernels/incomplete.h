@@ -325,7 +325,7 @@ static inline f64 tow__beta_side(f64 a, f64 b, f64 x, bool swap)
 /* I_x(a, b) where a and b are at least 1e9, for which the fraction is too long: Temme's expansion of one term, with
  * n = a + b, x0 = a / n, and eta^2 / 2 = (a phi(u) + b phi(v)) / n, whose sign is that of x - x0,
  *     I = erfc(-eta sqrt(n/2)) / 2 + e^(-n eta^2 / 2) / sqrt(2 pi n) (1/eta - sqrt(x0 (1 - x0)) / (x - x0))
- * (Temme, 1982). What is left out is below 1e-13. */
+ * (Temme, 1982). The terms that are left out are below 1e-13. */
 static inline f64 tow__beta_expanded(f64 a, f64 b, f64 x)
 {
     const f64 n = a + b, x0 = a / n, y0 = b / n, root = sqrt(x0 * y0), d = tow__beta_distance(a, b, x) / n; /* x - x0 */

@@ -1,7 +1,7 @@
 /* Kernels: functions over buffers in memory. They know no graphs; src/plan binds equations to them.
  *
  * Rules: operands may be strided (stride 0 repeats, negative strides allowed), outputs are row-major and contiguous.
- * Where the primitive says so (tow__aliasing), an output may be the same memory as one same-shaped contiguous operand.
+ * If the primitive says so (tow__aliasing), an output may be the same memory as one same-shaped contiguous operand.
  * Results do not depend on the number of threads: work is split into blocks that depend on shapes alone. A kernel
  * allocates nothing: its scratch is part of the arena. */
 #ifndef TOW_SRC_KERNEL_H
@@ -53,7 +53,7 @@ typedef struct tow__kernel_call {
     void *user;                /* and what its functions get */
 } tow__kernel_call;
 
-/* How many threads may run the call. */
+/* The number of threads that may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
 
 /* The calling thread's part of scratch memory in which each has `bytes`; NULL if nobody needs any. */

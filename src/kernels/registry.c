@@ -1,5 +1,5 @@
-/* Which kernel runs a primitive: the first in these tables that accepts the type. Vector kernels come first, their
- * plain C twins last. */
+/* Chooses the kernel that runs a primitive: the first in these tables that accepts the type. Vector kernels come first,
+ * their plain C twins last. */
 #include "src/kernels/kernel.h"
 
 #include <string.h>

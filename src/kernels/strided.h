@@ -1,4 +1,4 @@
-/* What all kernels share: views of strided operands, runs of elements in row-major order, and how loops are compiled.
+/* Shared by all kernels: views of strided operands, runs of elements in row-major order, and how loops are compiled.
  *
  * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat`
  * (one contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of
@@ -59,7 +59,7 @@ static inline bool tow__buffer_contiguous(const tow__buffer *b)
     return true;
 }
 
-/* An element of an array of indices: any integer type. What no array is long enough for is INT64_MAX. */
+/* An element of an array of indices: any integer type. An index beyond all arrays is INT64_MAX. */
 static inline int64_t tow__load_index(const void *data, tow_dtype dtype, int64_t at)
 {
     switch (dtype) {
@@ -93,7 +93,7 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index);
 void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out);
 /* n elements of `size` bytes from `in`, `stride` elements apart, to contiguous memory. */
 void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride);
-/* Where elements [start, start + n) are contiguous: in place for a flat view, else read into `tile`. */
+/* The place where elements [start, start + n) are contiguous: in place for a flat view, else read into `tile`. */
 static inline const void *tow__strided_tile(const tow__strided *v, int64_t start, int64_t n, void *tile)
 {
     if (v->flat) return v->data + (size_t)start * v->size;
@@ -121,7 +121,7 @@ void tow__map(const tow__kernel_call *call, tow__tile tile);
 enum {
     TOW__MAP_OPERANDS = 4
 };
-/* What tow__map works out from shapes and strides: the state of kernels that use it. */
+/* The layout that tow__map works out from shapes and strides: the state of kernels that use it. */
 typedef struct tow__map_layout {
     int64_t count, step; /* elements; elements that go through the tile function at a time */
     tow__strided in[TOW__MAP_OPERANDS];

@@ -74,7 +74,7 @@ static tow_status count_parts(const counter *c, const tow_graph *g, const tow__e
     return status;
 }
 
-/* What the cost rule counts. */
+/* The operations that the cost rule counts. */
 static tow_status rule_flops(const counter *c, const tow_graph *g, const tow__equation *e, double *flops)
 {
     tow__view *views = tow__alloc(c->ctx, (size_t)e->n_in + e->n_out + 1, sizeof *views);

@@ -13,7 +13,7 @@ static inline bool tow__is_batched(tow__mapped x) { return x.axis != TOW__UNBATC
 tow_value tow__batched_at(tow__mapped x, int64_t size, int axis);
 /* Operand i, likewise. */
 tow_value tow__batch_operand(const tow__batch *r, uint32_t i, int axis);
-/* Where the first batched operand has its batch axis. */
+/* The batch axis of the first batched operand. */
 int tow__batch_axis(const tow__batch *r);
 /* Binds the equation's primitive with `params` on `in`; all results have their batch axis at `axis`. */
 void tow__batch_bind(tow__batch *r, const void *params, const tow_value *in, int axis);

@@ -1,4 +1,4 @@
-/* What the files of src/ops share: type rules of whole families, and helpers for writing rules and public operations.
+/* Shared by the files of src/ops: type rules of whole families, and helpers for writing rules and public operations.
  *
  * Public operations check only what they need to build parameters (axes in range, counts); everything about types is
  * the type rule's business, so that graphs that are parsed meet the same messages as graphs that are traced. */
@@ -16,8 +16,8 @@
 static inline tow_value tow__null(void) { return (tow_value){0}; }
 /* True if one of n values is null: then an operation has nothing to do. */
 bool tow__any_null(size_t n, const tow_value *x);
-/* What an operation gives of operands of which one is null: the first one that says why it is (tow__null_because), of
- * which the trace of another operand, if there is one, hears. */
+/* The result of an operation on operands of which one is null: the first one that says why it is (tow__null_because),
+ * of which the trace of another operand, if there is one, hears. */
 tow_value tow__null_of(const char *op, size_t n, const tow_value *x);
 /* The same of an operation on x alone, that fails: a null value. */
 static inline tow_value tow__null_from(tow_value x) { return tow_is_null(x) ? x : tow__null(); }

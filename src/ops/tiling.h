@@ -1,5 +1,5 @@
-/* Tiling rules and costs of whole families; those of a single family stand beside its descriptors. What they promise is
- * said in src/graph/primitive.h. */
+/* Tiling rules and costs of whole families; those of a single family stand beside its descriptors.
+ * src/graph/primitive.h says what they promise. */
 #ifndef TOW_SRC_TILING_H
 #define TOW_SRC_TILING_H
 
@@ -32,8 +32,8 @@ bool tow__same_extent(const tow__operation *o, int axis, uint32_t i, int at);
 static inline double tow__elements(const tow__view *x) { return (double)tow_type_count(x->type); }
 /* The cost of what multiplies and adds, which is known. */
 static inline tow__op_cost tow__exact_cost(double flops) { return (tow__op_cost){flops, flops}; }
-/* What reports count: of elementwise operations on floats one for each result, of reductions one less than they take
- * for each, of composites what they are made of, of anything else nothing. */
+/* The operations that reports count: of elementwise operations on floats one for each result, of reductions one less
+ * than they take for each, of composites those of their decomposition, of anything else none. */
 double tow__counted_flops(const tow__operation *o);
 /* The estimate is TOW__PER_ELEMENT of all operands and results. */
 tow__op_cost tow__element_cost(const tow__operation *o);

@@ -20,7 +20,7 @@ bool tow__unreturned(const tow__model *model);
 void tow__frame_open(tow__model *model, tow__frame *frame);
 void tow__frame_close(tow__model *model);
 
-/* What was sown at this path, in this frame or one around it; NULL: nothing. */
+/* The value that was sown at this path, in this frame or one around it; NULL: nothing. */
 const tow__sown *tow__find_sown(const tow__model *model, const char *path);
 /* Adds a value to what the innermost frame sowed; a reduced one takes the place of what was there. */
 void tow__add_sown(tow__model *model, const tow__sown *like, tow_value value);

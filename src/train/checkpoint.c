@@ -111,7 +111,7 @@ tow_status tow__train_save_best(const tow_train_state *state, const char *path, 
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* What a file says, before it is believed. */
+/* The contents of a file, before they are believed. */
 typedef struct contents {
     tow_tensors *tensors; /* whose data are in the file */
     tow__loading loading;

@@ -19,13 +19,13 @@ void tow__gathering_free(tow__gathering *gathering);
  * for a mean of weights that are all 0. */
 tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradients, double weight,
                               tow_array *const **complete);
-/* How many calls were added since the last time that all were there; forgets them. */
+/* Returns the number of calls that were added since the last complete sum, and forgets them. */
 size_t tow__gathering_count(const tow__gathering *gathering);
 void tow__gathering_forget(tow__gathering *gathering);
 
-/* What is recorded where gradients are added up, here and in the program of a training step: the type of a sum; a term
- * with its weight, f64[], which is 0 where the weight is 0, whatever x is; and what becomes of a complete sum of
- * `every` calls, whose weights add up to `weights` (null: they have none), for gradients of `dtype`. */
+/* Equations that add gradients up, here and in the program of a training step: the type of a sum; a term with its
+ * weight, f64[], which is 0 where the weight is 0, whatever x is; and the mean of a complete sum of `every` calls,
+ * whose weights add up to `weights` (null: they have none), for gradients of `dtype`. */
 tow_type tow__gradient_sum_type(tow_type type);
 tow_value tow__gradient_term(tow_value x, tow_dtype sum_dtype, tow_value weight);
 tow_value tow__gradient_mean(tow_value sum, size_t every, tow_value weights, tow_dtype dtype);

@@ -7,9 +7,9 @@
  *   "members/{}/hidden"       -                                  "members/2/hidden"    vmap: rows of the result
  *   "head/solver"             ("head/solver", 5)                 "head/solver[5]"      a loop of the layer's own
  *
- * A component belongs to the loops whose own scope ends in front of it. Where a region that was entered has another
- * number in the place of a component, as iterations have that are recorded one by one, its number counts. Numbers that
- * stay unknown stay as they are recorded. */
+ * A component belongs to the loops whose own scope ends in front of it. If a region that was entered has another number
+ * in the place of a component, as iterations have that are recorded one by one, its number counts. Numbers that stay
+ * unknown stay as they are recorded. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -49,8 +49,8 @@ static const char *next_component(const char *text, const component *c)
     return text[c->length] ? text + c->length + 1 : NULL;
 }
 
-/* How many components the scope of a region has, if the equation's begins with them; else -1. With `replace`, numbers
- * of the region replace components that stand for more layers. */
+/* The number of components of the scope of a region, if the equation's begins with them; else -1. With `replace`,
+ * numbers of the region replace components that stand for more layers. */
 static int common_components(naming *s, int region, bool replace)
 {
     int n = 0;

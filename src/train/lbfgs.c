@@ -58,7 +58,7 @@ static bool allocate(memory *h)
     return h->s && h->y && h->rho;
 }
 
-/* What the slot `name`_k held becomes entry k - 1, and the new one the last; all are written back. */
+/* The value of the slot `name`_k becomes entry k - 1, and the new one the last; all are written back. */
 static void shift(memory *h, const char *name, tow_value **entries, const tow_value *newest)
 {
     char slot[NAME];

@@ -33,7 +33,7 @@ static int64_t rows_of(const run *r)
     return type.rank > 0 ? type.dims[0] : 1;
 }
 
-/* What the loss of a batch counts as: its weight, the sum over micro-batches, or its rows. */
+/* The weight of the loss of a batch: its own, the sum over micro-batches, or its rows. */
 static double weight_of(const run *r)
 {
     tow_statistics weights = {0};

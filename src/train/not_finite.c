@@ -3,8 +3,8 @@
  *
  * An equation is to blame if it makes a NaN of operands without one, or an infinity of finite operands. So an infinity
  * that a mask brings in as a constant is not what is looked for. A region (scan, remat, cond, ...) is run as a whole
- * first; only one that is to blame is entered, and of a loop only the iteration that is. What the equation before has
- * used is freed after its last reader, so that no more is in memory than the graph needs. */
+ * first; only one that is to blame is entered, and of a loop only the iteration that is. Values are freed after their
+ * last reader, so that no more is in memory than the graph needs. */
 #include "src/train/not_finite.h"
 
 #include <inttypes.h>
@@ -219,7 +219,7 @@ static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
     return status;
 }
 
-/* How often the body runs, unless a condition ends it before: the operand in front of a loop is its count. */
+/* The number of iterations, unless a condition ends the loop before: the operand in front of a loop is its count. */
 static int64_t count_iterations(const tow__region_form *form, tow_array *const *in)
 {
     if (form->length != TOW__DATA_DECIDE) return form->length;

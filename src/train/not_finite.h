@@ -1,4 +1,4 @@
-/* What a step says when its loss or its gradients are not finite; shared by not_finite.c (the search), layer_path.c
+/* The message of a step whose loss or gradients are not finite; shared by not_finite.c (the search), layer_path.c
  * (names) and not_finite_report.c (inputs, gradients, sentences). */
 #ifndef TOW_SRC_TRAIN_NOT_FINITE_H
 #define TOW_SRC_TRAIN_NOT_FINITE_H
@@ -18,12 +18,13 @@ typedef struct tow__not_finite_counts {
 } tow__not_finite_counts;
 tow__not_finite_counts tow__count_not_finite(const tow_array *x);
 
-/* What is in `x`, which is at hand. */
+/* Notes the elements of `x` that are not finite. */
 void tow__note_not_finite(tow_not_finite *found, const tow_array *x);
 
 /* ---- not_finite_index.c ------------------------------------------------------------------------------------------ */
 
-/* What equation e with the operands `in` has looked up outside of its table, if it is that kind of equation. */
+/* Notes the indices outside of its table that equation e has looked up with the operands `in`, if it is that kind of
+ * equation. */
 void tow__note_outside(const tow__equation *e, tow_array *const *in, tow_not_finite *found);
 /* "label 10, expected 0 to 9; ", or nothing. Like snprintf. */
 size_t tow__outside_text(const tow_not_finite *found, char *text, size_t size);

@@ -8,7 +8,8 @@
 #include "src/graph/primitive.h"
 #include "src/train/not_finite.h"
 
-/* What the equation looks up: in[operand], integers, of which those below -from_end or from `rows` on are outside. */
+/* The operand that the equation looks up: in[operand], integers, of which those below -from_end or from `rows` on are
+ * outside. */
 typedef struct lookup {
     const char *what;
     uint32_t operand;

@@ -13,8 +13,8 @@ typedef struct tow__used {
     const char *name;
 } tow__used;
 
-/* What is still to be done to the gradient of a parameter. It is done when somebody asks for the gradient, or at the
- * end, so that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
+/* Work that is still to be done on the gradient of a parameter. It is done when somebody asks for the gradient, or at
+ * the end, so that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
 typedef struct tow__pending tow__pending;
 
 /* Schedules of options, in the transforms that stand in their wrapper. */

@@ -15,7 +15,7 @@ tow_status tow__scores_check(const char *function, tow__scores *scores, int64_t 
 bool tow__scores_counts(const tow__scores *scores, int64_t row);
 int64_t tow__scores_label(const tow__scores *scores, int64_t row);
 double tow__scores_value(const tow__scores *scores, int64_t row, int64_t index);
-/* How many scores of the row come before that of the label; the number of classes if one is NaN. */
+/* The number of scores of the row that come before that of the label; the number of classes if one is NaN. */
 int64_t tow__scores_rank(const tow__scores *scores, int64_t row);
 
 #endif

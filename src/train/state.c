@@ -175,7 +175,7 @@ static tow_status make_params(tow_train_state *s)
     return TOW_OK;
 }
 
-/* What a step changes besides parameters and variables. */
+/* Lists the arrays that a step changes besides parameters and variables. */
 static tow_status make_kept(tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
@@ -358,7 +358,7 @@ double tow_train_learning_rate(const tow_train_state *state)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* What programs of one shape write besides what is kept. */
+/* The bytes of arrays that programs of one shape write besides those that are kept. */
 static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_program *p)
 {
     size_t bytes = tow_type_bytes(tow_array_type(p->loss));
@@ -378,7 +378,7 @@ static tow_program_bytes largest_of(const tow_program_cache *cache)
     return largest;
 }
 
-/* What each program of a cache has for itself. */
+/* The bytes that each program of a cache has for itself. */
 static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_cache *cache)
 {
     size_t bytes = 0;
@@ -389,7 +389,7 @@ static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_ca
 }
 
 /* All programs share one arena: residuals and workspace of the largest step, then what an evaluation needs beyond that.
- * What programs have needed that are freed now is workspace. */
+ * Memory that programs needed before they were freed counts as workspace. */
 static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
 {
     const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);
@@ -400,7 +400,8 @@ static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
         tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
 }
 
-/* What a step reads and writes besides the batch, what is kept, loss and aux: reports, keys, numbers, norms. */
+/* The bytes that a step reads and writes besides the batch, kept arrays, loss and aux: reports, keys, numbers,
+ * norms. */
 static size_t bytes_of_numbers(const tow_train_state *s)
 {
     const tow__step_layout l = tow__step_layout_of(s);

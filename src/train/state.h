@@ -7,7 +7,7 @@
 #include "src/train/update.h"
 #include "tow/model.h"
 
-/* What is made for batches of one shape: a program for steps, or one for evaluation of one micro-batch. */
+/* The programs for batches of one shape: a program for steps, or one for evaluation of one micro-batch. */
 typedef struct tow__train_program {
     tow_program *program;      /* belongs to the cache */
     tow_type *micro_types;     /* [n_inputs] */

@@ -40,7 +40,7 @@ void tow__train_set_micro_inputs(tow_train_state *s, const tow__train_program *p
     for (size_t i = 0; i < s->n_streams; i++) write_key(s, i, micro, tow_array_data(to[s->n_inputs + i]));
 }
 
-/* What a step gets and writes besides what is kept. */
+/* Sets the arrays that a step reads and writes besides those that are kept. */
 static void set_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch)
 {
     const tow__step_layout l = tow__step_layout_of(s);

@@ -58,7 +58,7 @@ static const tow_value *kept_variables(const recording *r)
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
-/* What the forward and the backward pass give, of a micro-batch or of all. Null: it is not wanted. */
+/* The results of the forward and the backward pass, of a micro-batch or of all. Null: not wanted. */
 typedef struct passes {
     tow_value loss, norm, finite;
     tow_value *aux, *variables, *gradients;

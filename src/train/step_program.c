@@ -59,7 +59,7 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Which of the parameters the optimiser trains: the same arrays, in the same order. */
+/* Finds the parameters that the optimiser trains: the same arrays, in the same order. */
 static tow_status find_trained(tow_step *s)
 {
     const tow_params *trained = s->optimizer->params;

@@ -1,4 +1,4 @@
-/* What the files of gradient transforms share. */
+/* Shared by the files of gradient transforms. */
 #ifndef TOW_SRC_TRAIN_TRANSFORMS_H
 #define TOW_SRC_TRAIN_TRANSFORMS_H
 
@@ -41,7 +41,7 @@ void tow__set_parameter_slot(tow_update *update, size_t index, const char *name,
 tow_value tow__first_update(tow_update *update);
 tow_value tow__is_last_of(tow_update *update, const int64_t *period);
 tow_value tow__is_first_of(tow_update *update, const int64_t *period);
-/* How a transform inside another one is run. */
+/* The run of a transform inside another one. */
 typedef struct tow__inner_run {
     int64_t divisor, modulus;    /* its number of finished updates: (steps / divisor) % modulus; 0: not divided, all */
     tow_value keep;              /* bool[]: its slots change only where this is true; null: always */
@@ -69,7 +69,7 @@ bool tow__is_number(tow_update *update, const char *name, double value, double l
 bool tow__schedule_complete(const tow_schedule *schedule);
 /* In `all`: the transform sees all parameters of the optimiser, and for the first time. */
 bool tow__update_is_first(const tow_update *update);
-/* What the transforms of Adam's family have in common. */
+/* The options that the transforms of Adam's family have in common. */
 typedef struct tow__adam {
     tow__option b1, b2, eps, eps_root;
     tow_value m, v, before; /* before: m before this update */

@@ -1,4 +1,4 @@
-/* What transforms call while an update is recorded: slots, numbers, reports, parameters and gradients. */
+/* Functions that transforms call while an update is recorded: slots, numbers, reports, parameters and gradients. */
 #include "src/train/update.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the
  * trace away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters
- * (`each`) is recorded on one layer of a stack, which vmap makes the whole of. Where the axes of layers are not the
+ * (`each`) is recorded on one layer of a stack, which vmap makes the whole of. If the axes of layers are not the
  * leading ones of a parameter, they are brought there for the transform, and so are those of slots wherever they are
  * kept. */
 #ifndef TOW_SRC_TRAIN_UPDATE_H
@@ -28,7 +28,7 @@ typedef struct tow__slot {
     tow_array *array; /* belongs to its group */
 } tow__slot;
 
-/* How a transform inside of others counts its finished updates: s <- (s / divisor) % modulus, outermost first; 0: not
+/* The count of finished updates of a transform inside of others: s <- (s / divisor) % modulus, outermost first; 0: not
  * divided, all. */
 enum {
     TOW__STEP_MAPS = 4
@@ -87,7 +87,7 @@ tow_type tow__gradient_type(const tow_optimizer_state *state, uint32_t parameter
 /* Arrays and programs of line searches (line_search.c). */
 tow_status tow__search_create(tow_optimizer_state *state);
 void tow__search_free(struct tow__search *search);
-/* Where the program writes the directions. */
+/* The arrays into which the program writes the directions. */
 tow_array *const *tow__search_directions(const struct tow__search *search);
 /* Runs the program with these gradients. */
 tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *gradients, double loss);

@@ -8,13 +8,13 @@
 
 /* ---- transforms of single parameters ----------------------------------------------------------------------------- */
 
-/* Where the axes of layers are in a parameter, outermost first; returns how many there are. */
+/* Finds the axes of layers in a parameter, outermost first; returns their number. */
 static int layer_axes(const tow_optimizer_state *o, uint32_t parameter, int *axes)
 {
     return tow__path_axes(o->params->names.names[parameter], o->params->types[parameter].rank, axes);
 }
 
-/* How many axes of layers a value of the parameter has here. */
+/* The number of axes of layers that a value of the parameter has here. */
 static int levels_of(const tow_update *u, uint32_t parameter)
 {
     int axes[TOW_MAX_RANK];
@@ -272,7 +272,7 @@ static tow_value choose(tow_value condition, tow_value a, tow_value b)
     return tow_select(tow_broadcast_to(condition, type.rank, type.dims), a, b);
 }
 
-/* What slots become that the transform has written. before: what they were. */
+/* Settles the slots that the transform has written. before: their values before it. */
 static void settle_slots(tow_update *u, const tow__inner_run *run, const tow_value *before)
 {
     for (uint32_t k = 0; k < u->o->slot_names.count; k++) {
@@ -347,7 +347,7 @@ static bool begin(const recording *r, tow_trace *t, tow_update *u)
            u->converted && u->negated && u->reports;
 }
 
-/* What is written for a parameter: its new value, or the direction of a search. */
+/* The value that is written for a parameter: its new one, or the direction of a search. */
 static tow_value new_value(const tow_update *u, uint32_t p)
 {
     if (u->discovering) return u->parameters[p];

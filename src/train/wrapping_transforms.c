@@ -1,5 +1,5 @@
-/* Transforms around whole optimisers: Lookahead, schedule-free, sharpness-aware minimisation. What they keep of a
- * parameter has its type; copies of parameters begin in the first update. Formulas and their order of operations are
+/* Transforms around whole optimisers: Lookahead, schedule-free, sharpness-aware minimisation. Their slots have the
+ * types of the parameters; copies of parameters begin in the first update. Formulas and their order of operations are
  * those of Optax 0.2.8. */
 #include <float.h>
 #include <math.h>

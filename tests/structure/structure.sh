@@ -16,7 +16,7 @@
 #         tile/tiles.c" those below its first folder, or below src or the root. Unit tests are where the build looks for
 #         them, in folders that are named after those of the library.
 # frames: functions that look at the frame of their caller are not inlined into it.
-# comments: no comment of a public header begins a sentence with a clause instead of a subject ("What is kept.").
+# comments: no comment begins a sentence with a clause instead of a subject ("What is kept.").
 # columns: no line of C or C++ has more than 120, but for files that are written by scripts.
 set -u
 root=$1
@@ -292,7 +292,8 @@ $inlined"
 $raw"
         ;;
     comments)
-        headless=$(find include/tow -name '*.h' | sort | xargs awk '
+        headless=$(find bench examples include/tow layers src transforms -name '*.[ch]' -o -name '*.inc' |
+            grep -vE '^src/(plan|kernels/products|kernels/conv)/' | sort | xargs awk '
             FNR == 1 { inside = 0 }
             {
                 line = $0

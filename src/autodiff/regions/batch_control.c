@@ -17,7 +17,7 @@
 #include "src/ops/batching.h"
 #include "tow/ops.h"
 
-/* What is batched: in[]: operands and, of loops, what the body makes of carries; out[]: results. */
+/* The values that are batched. in[]: operands and, of loops, the next values of carries; out[]: results. */
 typedef struct spreading {
     bool *in, *out;
     tow__reach *states; /* of the bodies, for those who batch them */
@@ -115,7 +115,7 @@ static void choose_row_by_row(tow__batch *r)
     }
 }
 
-/* What has effects is not run for rows that it is not for: then the choice runs row after row. */
+/* A branch with effects runs for its own rows only: then the choice runs row after row. */
 void tow__batch_cond(tow__batch *r)
 {
     if (!tow__is_batched(r->x[0]))

@@ -67,8 +67,8 @@ typedef struct choice {
     uint32_t *base; /* [n_out] the input of the branches that result i is before any branch runs, or TOW__INPUT */
 } choice;
 
-/* What a result is before any branch runs: an operand, if some branch hands it through, so that it costs nothing
- * there. */
+/* The value of each result before any branch runs: an operand, if some branch hands it through, so that it costs
+ * nothing there. */
 static void begin_results(choice *c)
 {
     const tow__graphs *branches = &((const tow__cond_params *)c->e->params)->branches;

@@ -90,7 +90,7 @@ static bool split_all(tow__choice *c, tow__partial *parts)
     return true;
 }
 
-/* Whether such a result will be read is not known yet. So its branches keep it where that costs nothing. */
+/* Nothing is known yet about readers of such a result. So its branches keep it where that costs nothing. */
 static bool stage_saved_results(tow__choice *c)
 {
     tow__partial *first = c->parts;
@@ -136,7 +136,7 @@ static tow_value empty_of(tow_trace *t, tow_type type)
     return tow__bind1(t, &tow__empty_p, &p, 0, NULL);
 }
 
-/* What branch k puts into a slot. res: its residuals. */
+/* The value that branch k puts into a slot. res: its residuals. */
 static tow_value fill_slot(const tow__choice *c, tow_trace *t, uint32_t k, uint32_t slot, const tow_value *res)
 {
     const tow__partial *p = &c->parts[k];

@@ -1,10 +1,10 @@
-/* What the two files of the partial evaluation of cond share: cond_partial.c and cond_slots.c. */
+/* Shared by the two files of the partial evaluation of cond: cond_partial.c and cond_slots.c. */
 #ifndef TOW_SRC_AUTODIFF_COND_PARTIAL_H
 #define TOW_SRC_AUTODIFF_COND_PARTIAL_H
 
 #include "src/autodiff/partial.h"
 
-/* Where residual r of a branch is found in the unknown choice. */
+/* The place of residual r of a branch in the unknown choice. */
 typedef struct tow__slot_of {
     bool is_result;              /* known result `index` of the known choice, else slot `index` */
     const tow__equation *source; /* not NULL: a constant */

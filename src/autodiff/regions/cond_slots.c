@@ -155,7 +155,7 @@ static void place_joined(tow__choice *c, tow_dtype dtype, int64_t most)
     c->types[c->n_slots++] = tow_make_type(dtype, 1, &most);
 }
 
-/* What is left of one element type. */
+/* Places the remaining residuals of one element type. */
 static void place_rest(tow__choice *c, tow_dtype dtype)
 {
     int64_t most = 0;

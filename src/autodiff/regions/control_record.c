@@ -78,7 +78,7 @@ static bool is_same(const closure *c, size_t i, size_t j)
     return true;
 }
 
-/* What happens to an output of a choice. */
+/* The way in which a choice gives an output. */
 typedef struct chosen_output {
     bool kept;    /* the choice has it */
     size_t same;  /* else: the earlier output that it is, or itself */

@@ -4,7 +4,7 @@
 
 #include "src/graph/region.h"
 
-/* What stands for the derivative of a custom_vjp until reverse mode transposes it. Nobody can write it. */
+/* This primitive stands for the derivative of a custom_vjp until reverse mode transposes it. Nobody can write it. */
 extern const tow_primitive tow__custom_tangents_p;
 
 /* Calls whose first graph is their value, and further ones rules. */

@@ -18,7 +18,7 @@ enum {
     DEEPEST = 32 /* calls of one function in its rules, of other types or with another user each time */
 };
 
-/* What is being traced of a call. */
+/* The function of a call that is being traced. */
 typedef enum stage {
     VALUE,
     RULES
@@ -90,7 +90,7 @@ static tow_type *operand_types(const call *c, bool tangents, size_t *n)
 
 /* ---- what the functions write ------------------------------------------------------------------------------------ */
 
-/* What goes in front of the function that should have written a result. */
+/* The words in front of the function that should have written a result. */
 static const char *unwritten(tow_value found)
 {
     return tow__null_text(found, NULL)

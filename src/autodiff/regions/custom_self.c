@@ -4,7 +4,7 @@
  *   custom_jvp f [ rule: ... custom_self[level=0] is f ...
  *                        custom_jvp g [ rule: ... custom_self[level=0] is g, custom_self[level=1] is f ... ] ]
  *
- * Its value is that of its body. Where differentiation records a rule, the call is put in its place, so the second
+ * Its value is that of its body. When differentiation records a rule, the call is put in its place, so the second
  * derivative meets the call again. A custom_self of other types than its call is its body and no more: batching leaves
  * such ones, which all rows share, so no tangent reaches them. So does one that stands outside of all rules. */
 #include "src/autodiff/regions/custom.h"

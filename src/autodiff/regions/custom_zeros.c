@@ -1,6 +1,6 @@
 /* Rules of custom calls on tangents that are zero. A rule is traced once, with a tangent for every input that may have
- * one. Where a call is differentiated with respect to some of them, the others are zero, and what the rule multiplies
- * them with is neither computed nor kept: zero tangents go through the equations that are linear in them.
+ * one. If a call is differentiated with respect to some of them, the others are zero, and their factors in the rule are
+ * neither computed nor kept: zero tangents go through the equations that are linear in them.
  *
  *   linear in one operand alone         zero if one operand is: mul, dot_general, convolution
  *   linear in the first operand alone   zero if that is: div

@@ -126,7 +126,7 @@ static tow_status transposed_body(const loop *l, tow_graph **result)
     return tow__trace_end(t, n, out, false, result);
 }
 
-/* What a sum or a cotangent starts from. */
+/* The initial value of a sum or a cotangent. */
 static tow_value start_of(const loop *l, uint32_t i)
 {
     tow__transpose *r = l->r;

@@ -10,7 +10,8 @@
 #include "src/autodiff/regions/control.h"
 #include "tow/ops.h"
 
-/* Which inputs of the body carry tangents, and what gets them in it. in: starts from what the operands say. */
+/* Finds the inputs of the body that carry tangents, and the values in it that get them. in: starts as the operands
+ * say. */
 static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__region_form *form, bool reverse, bool *in)
 {
     tow_context *ctx = form->body->ctx;
@@ -76,7 +77,7 @@ static size_t list_operands(tow__jvp *r, const tow__region_form *form, const boo
     return n;
 }
 
-/* What gets tangents in the body: as a loop around this one has found out, or by a fixpoint. */
+/* The values in the body that get tangents: as a loop around this one has found out, or by a fixpoint. */
 static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow__region_form *form, bool *in)
 {
     for (uint32_t i = 0; i + form->lead < r->e->n_in; i++) {

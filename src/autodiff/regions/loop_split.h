@@ -31,10 +31,11 @@ bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equatio
 /* Splits the body. */
 bool tow__loop_split_body(tow__loop_split *l);
 void tow__loop_split_end(tow__loop_split *l);
-/* What becomes of the results once both loops are there: staged values have been set. */
+/* Sets the results once both loops are there, which have set the staged values. */
 void tow__loop_split_results(const tow__loop_split *l);
 
-/* What stands in rows of a stack for a residual of this type: the residual, or one of the highest rank made flat. */
+/* The type of rows of a stack for a residual of this type: that of the residual, or one of the highest rank made
+ * flat. */
 tow_type tow__stack_row(tow_type type);
 /* x, of as many elements, in the shape of `type`. */
 tow_value tow__in_shape(tow_value x, tow_type type);

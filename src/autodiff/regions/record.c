@@ -1,4 +1,4 @@
-/* What the operations that record nested graphs from C functions share. */
+/* Shared by the operations that record nested graphs from C functions. */
 #include "src/autodiff/regions/record.h"
 
 void tow__clear(size_t n, tow_value *values)

@@ -1,4 +1,4 @@
-/* What the operations that record nested graphs from C functions share (remat.c, call.c,
+/* Shared by the operations that record nested graphs from C functions (remat.c, call.c,
  * scan_record.c, control_record.c, custom_function.c, vmap.c). */
 #ifndef TOW_SRC_AUTODIFF_RECORD_H
 #define TOW_SRC_AUTODIFF_RECORD_H
@@ -35,7 +35,7 @@ bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_i
                      tow__traced_body *b);
 /* Adds the captured values of n bodies, which one builder surrounds, to *all. False: no memory. */
 bool tow__unite_captures(tow_trace *t, size_t n, const tow__traced_body *bodies, tow__captures *all);
-/* Where v is among the captured values, or their number. */
+/* The index of v among the captured values, or their number. */
 size_t tow__find_capture(const tow__captures *all, tow_value v);
 /* The body with all of these, its own among them, as first inputs. False on a sticky error. */
 bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__traced_body *b);

@@ -97,8 +97,8 @@ static void scan_jvp(tow__jvp *r) { tow__loop_jvp_forwarding(r, forward_tangents
 
 /* ---- batching ---------------------------------------------------------------------------------------------------- */
 
-/* Which operands of the loop are batched inside, and what the body makes batched. in: [n_in], starts from what the
- * operands say. */
+/* Finds the operands of the loop that are batched inside, and the values that the body makes batched. in: [n_in],
+ * starts as the operands say. */
 TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__equation *e, bool *in)
 {
     tow__reach_walk walk = {.ctx = arena->ctx, .arena = arena};

@@ -1,4 +1,4 @@
-/* Where the carries of a scan come from, and how many contributions the cotangent of a value has. */
+/* Origins of the carries of a scan, and the number of contributions to the cotangent of a value. */
 #include <stdlib.h>
 
 #include "src/autodiff/regions/scan_flow.h"

@@ -1,4 +1,4 @@
-/* Where the carries of a scan come from whose body forwards values: returns inputs as they are.
+/* Origins of the carries of a scan whose body forwards values: it returns inputs as they are.
  *
  *   body: (a, b, c) -> (u, a, a)        u: made by the body
  *   b and c hold what a held one iteration earlier: the value u of iteration t is a in t + 1, and b and c in t + 2
@@ -18,7 +18,7 @@ typedef enum tow__flow_kind {
     TOW__FLOW_CARRY     /* index: which carry. Of a final value: the initial value of that carry */
 } tow__flow_kind;
 
-/* Where a carry's next value comes from, or what its final value is: the value of `delay` iterations before the
+/* The origin of a carry's next value, or its final value: the value of `delay` iterations before the
  * last one. */
 typedef struct tow__flow {
     tow__flow_kind kind;

@@ -9,7 +9,7 @@
  *
  * The transpose of that program adds the cotangents of each value in the order of the iterations written out.
  *
- * Iterations that stand before the loop are copies of its body. Where loops are nested and each level had some, the
+ * Iterations that stand before the loop are copies of its body. If loops are nested and each level had some, the
  * program would grow exponentially with the depth. So a loop whose copies could become too large keeps its iterations
  * and gets a body in which all results are different values: the sums are right, but for the order of their terms. */
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum {
     WRITTEN_OUT = 1 << 16 /* equations of the first iterations and of what becomes of the loops in them, at most */
 };
 
-/* What makes values equal, and whose it is. */
+/* The key by which values are equal, and its owner. */
 typedef struct key {
     uint64_t a, b;
     uint32_t index;
@@ -98,7 +98,7 @@ static bool compare_values(const rewriting *w, const uint64_t *values, uint32_t 
     return compare_keys(w->keys, w->consts + w->carries, same);
 }
 
-/* What value i is after one more iteration, given the values that are now the same. */
+/* The key of value i after one more iteration, given the values that are now the same. */
 static key next_key(const rewriting *w, uint32_t i)
 {
     tow__flow f = i < w->consts ? (tow__flow){TOW__FLOW_CONSTANT, i, 0} : w->flow[i - w->consts];
@@ -109,7 +109,7 @@ static key next_key(const rewriting *w, uint32_t i)
     return (key){.a = w->same[i], .b = kind | f.index};
 }
 
-/* Where values change places for ever: keeps equal only those that stay so. True if there are any. */
+/* Keeps values equal only if they stay so, as values may change places for ever. True if there are any. */
 static bool keep_lasting_equalities(rewriting *w, uint32_t *same)
 {
     uint32_t n = w->consts + w->carries;
@@ -292,7 +292,7 @@ static void first_rows(rewriting *w, uint32_t y, tow_value *parts)
     }
 }
 
-/* The first iterations' y and the loop's, in one array. What becomes one array is recorded from the first row to the
+/* The first iterations' y and the loop's, in one array. Values of one array are recorded from the first row to the
  * last. */
 static tow_value stack(rewriting *w, uint32_t y, tow_value rest)
 {
@@ -351,7 +351,7 @@ static void transpose_program(rewriting *w, const tow_graph *g)
     for (uint32_t i = 0; i < w->n_in; i++) r->dx[i] = w->first[i] == i ? dx[n++] : (tow_value){0};
 }
 
-/* How many copies of its bodies a region has once it is rewritten, at most: of a loop the first iterations, and one. */
+/* The most copies of its bodies that a region has once it is rewritten: of a loop the first iterations, and one. */
 static double copies_of(const tow__equation *e)
 {
     tow__region_form form;

@@ -144,7 +144,8 @@ static tow_value join_axes(tow_value x)
     return tow_reshape(x, type.rank - 1, type.dims + 1);
 }
 
-/* Reports unless so many equations may be written out. What an iteration takes besides its body is counted in. */
+/* Reports unless so many equations may be written out. The count includes the equations of an iteration besides its
+ * body. */
 static bool may_unroll(tow_trace *t, const unrolled *u)
 {
     const int64_t each = (int64_t)u->b->graph->n_equations + 2 * (int64_t)u->n_xs + (int64_t)u->n_ys,

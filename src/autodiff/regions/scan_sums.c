@@ -1,4 +1,4 @@
-/* Where the sums of cotangents of a transposed scan start.
+/* The starting values of the sums of cotangents of a transposed scan.
  *
  * In the iterations written out, the sum of a value grows in reverse order of its readers: first what stands after the
  * loop, then the rows of ys, because an array of all rows is made after the last iteration, then the bodies of the
@@ -45,7 +45,7 @@ TOW__OWN_FRAME static void find_chains(tow__scan_loop *l)
     }
 }
 
-/* Where the rows of output y come from in chain `head`: 0: the value that the body computes, d: the carry of delay d;
+/* The origin of the rows of output y in chain `head`: 0: the value that the body computes, d: the carry of delay d;
  * -1: not from this chain. */
 static int64_t delay_of_row(const tow__scan_loop *l, uint32_t head, uint32_t y)
 {
@@ -73,7 +73,7 @@ static uint32_t carry_at_delay(const tow__scan_loop *l, uint32_t head, uint32_t 
     return head;
 }
 
-/* How the sums of a chain's values must be accumulated so that they have the bits of the iterations written out. A loop
+/* The accumulation of the sums of a chain's values that has the bits of the iterations written out. A loop
  * visits a value in the order of falling delays: at each delay it adds the rows of ys that hold the value there, then
  * what the body contributes. `added` counts contributions on that way. Two contributions may change places, as addition
  * commutes; with a third one the order decides:

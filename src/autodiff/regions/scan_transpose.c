@@ -31,7 +31,7 @@ static bool any_continued(const tow__scan_loop *l)
     return false;
 }
 
-/* What the sum of the last carry of a chain starts from in this iteration: the caller's sum of the initial value
+/* The starting value of the sum of the last carry of a chain in this iteration: the caller's sum of the initial value
  * that this carry holds now, or -0. sums: [n_in] of the continued initial values. */
 TOW__OWN_FRAME static tow_value initial_sum_here(const tow__scan_loop *l, tow_trace *t, uint32_t head,
                                                  const tow_value *sums, tow_value position)

@@ -6,7 +6,7 @@
 #include "src/autodiff/partial.h"
 #include "src/autodiff/regions/scan_flow.h"
 
-/* How the loop accumulates the cotangents of the values of a chain. */
+/* The way in which the loop accumulates the cotangents of the values of a chain. */
 typedef enum tow__accumulation {
     TOW__PLAIN,     /* sums start from the cotangents of the final carries; the result is added to the caller's sum */
     TOW__CONTINUED, /* in the iteration that uses an initial value, its sum starts from the caller's sum */

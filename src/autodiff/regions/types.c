@@ -1,4 +1,4 @@
-/* What the type rules of regions share. */
+/* Shared by the type rules of regions. */
 #include "src/autodiff/regions/types.h"
 
 tow_status tow__body_type(const tow__typing *ty, const tow_graph *body)

@@ -1,4 +1,4 @@
-/* What the type rules of regions share. */
+/* Shared by the type rules of regions. */
 #ifndef TOW_SRC_AUTODIFF_REGION_TYPES_H
 #define TOW_SRC_AUTODIFF_REGION_TYPES_H
 

@@ -46,7 +46,7 @@ static tow_value read_row(tow_value stack, tow_value i, tow_type residual)
 
 /* ---- the known loop ---------------------------------------------------------------------------------------------- */
 
-/* What of the body runs in the known loop: known carries, then residuals. */
+/* The part of the body that runs in the known loop: known carries, then residuals. */
 typedef struct known_loop {
     tow__loop_split *l;
     const tow_graph *g; /* (known inputs) -> (known outputs, residuals) */

@@ -14,7 +14,7 @@ typedef struct tow__parts {
     tow__arena arena;
 } tow__parts;
 
-/* Which inputs are differentiated, checked: in increasing order, in range, of float type. chosen: [inputs], false
+/* The inputs that are differentiated, checked: in increasing order, in range, of float type. chosen: [inputs], false
  * before. Errors name `caller`. n_wrt 0: all float inputs. */
 tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen);
 /* An error if no input is of float type. */

@@ -123,8 +123,8 @@ static bool is_choice(const tow__equation *e)
     return tow__region_of(e, &form) && form.branches > 1;
 }
 
-/* Where the elements come from of what a move or a region makes: of a region, the value of its body, of the innermost
- * one. NULL if nothing can be said, or if memory ran out (*failed). */
+/* The origin of the elements of a value that a move or a region makes: of a region, the value of its body, of the
+ * innermost one. NULL if nothing can be said, or if memory ran out (*failed). */
 static const char *origin_of(tow__arena *arena, const tow_graph *whole, const tow_graph *known, uint32_t var,
                              bool *failed)
 {
@@ -246,7 +246,7 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
     return TOW_OK;
 }
 
-/* What has no backward pass keeps nothing for it: there is an answer where tow_vjp has one. */
+/* A function without a backward pass keeps nothing for it: there is an answer where tow_vjp has one. */
 static tow_status check_backward(const tow__parts *parts)
 {
     tow_graph *backward = NULL;

@@ -37,7 +37,7 @@ static void see_keys(const tow__attention_job *a, tow__strip *s, int64_t i, int6
     s->from[i] = tow__max(0, tow__min(s->limit[i], begin));
 }
 
-/* Where query 0 of sequence b is among the keys. */
+/* The position of query 0 of sequence b among the keys. */
 static int64_t offset_of(const tow__attention_job *a, int64_t b)
 {
     if (!a->offset) return a->s - a->t;

@@ -75,7 +75,7 @@ tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, 
 /* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
 const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row);
 
-/* How one float type computes. memory: 64-byte-aligned, as large as .bytes says. */
+/* The functions that compute in one float type. memory: 64-byte-aligned, as large as .bytes says. */
 typedef struct tow__attention_code {
     size_t (*bytes)(const tow__attention_job *a);
     /* Strips from .. to of one head. */

@@ -48,7 +48,7 @@ typedef struct softmax {
     f32 top[QUERIES], sum[QUERIES], factor[QUERIES];
 } softmax;
 
-/* Some keys of a strip: first .. first + keys. What counts keys is relative to `first`. */
+/* Some keys of a strip: first .. first + keys. Numbers of keys are relative to `first`. */
 typedef struct view {
     const tow__strip *strip;
     int64_t first, keys, rows, vectors;                  /* rows: queries; vectors of 16 of them */
@@ -77,10 +77,10 @@ static int64_t block_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1,
 
 static int64_t within(int64_t keys, int64_t limit) { return tow__max(0, tow__min(keys, limit)); }
 
-/* How many of the keys query i sees, but for the mask. */
+/* The number of the keys that query i sees, but for the mask. */
 static int64_t seen(const view *w, int64_t i) { return within(w->keys, w->strip->limit[i] - w->first); }
 
-/* How many of the keys lie before those that query i sees. */
+/* The number of the keys before those that query i sees. */
 static int64_t unseen(const view *w, int64_t i) { return within(w->keys, w->strip->from[i] - w->first); }
 
 /* All keys of a strip, counted from key 0. */
@@ -205,7 +205,7 @@ static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void
     return (sums){!result ? NULL : (f32 *)result + at, a->groups * width};
 }
 
-/* Where the sums are made that become rows of a result. */
+/* The memory of the sums that become rows of a result. */
 static sums sums_of(sums result, int64_t width, f32 *memory)
 {
     return whole_vectors(width) ? result : (sums){memory, spaced(width)};
@@ -253,7 +253,7 @@ static void hide_masked(const tow__attention_job *a, const tow__strip *s, const 
     }
 }
 
-/* What blind queries have in p. */
+/* Sets the values of blind queries in p. */
 static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value)
 {
     for (int64_t i = 0; i < s->rows; i++)

@@ -61,7 +61,7 @@ TOW__INLINE lanes_plain max_plain(lanes_plain x, lanes_plain y)
     EACH_LANE y.x[l] = x.x[l] > y.x[l] ? x.x[l] : y.x[l];
     return y;
 }
-/* Where x < limit, `instead`; else y. */
+/* `instead` where x < limit, else y. */
 TOW__INLINE lanes_plain unless_below_plain(lanes_plain x, lanes_plain limit, lanes_plain instead, lanes_plain y)
 {
     EACH_LANE y.x[l] = x.x[l] < limit.x[l] ? instead.x[l] : y.x[l];

@@ -138,7 +138,7 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* Where values are, and where the current row begins in each operand. */
+/* The places of values, and the beginning of the current row in each operand. */
 typedef struct cursor {
     const char *in[TOW__FUSED_VALUES]; /* of all values: those made before are read again */
     char *out[TOW__FUSED_VALUES];      /* of results and temporaries */
@@ -221,7 +221,7 @@ static void run_ops(const tow__fused *program, int64_t n, const cursor *c)
     }
 }
 
-/* Where results begin that are written where they lie, for the tile that begins with element `start`. */
+/* Sets the places of results that are written in place, for the tile that begins with element `start`. */
 static void place_results(const tow__fused_job *job, cursor *c, int64_t start)
 {
     const tow__fused *program = job->program;

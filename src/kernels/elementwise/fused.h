@@ -45,7 +45,7 @@ typedef struct tow__fused {
 
 _Static_assert(TOW__FUSED_IN <= 32, "operands are bits");
 
-/* How a value is read. */
+/* The way in which a value is read. */
 typedef enum tow__access {
     TOW__CONTIGUOUS, /* along rows */
     TOW__SINGLE,     /* one element, which is read where it lies */
@@ -55,7 +55,8 @@ typedef enum tow__access {
     TOW__GATHERED
 } tow__access;
 
-/* What follows from shapes and strides alone. Axes: those of the results, merged where all operands allow it. */
+/* The layout, which follows from shapes and strides alone. Axes: those of the results, merged where all operands allow
+ * it. */
 typedef struct tow__fused_layout {
     int64_t count, row, tile; /* elements in all; of the last merged axis; of one tile */
     int64_t room;             /* elements from tile to tile in memory */
@@ -96,8 +97,8 @@ enum {
 };
 
 /* Parameters of "fused_reduce". Results of the program, as [outer, elements, columns], are reduced to [outer, columns].
- * Results of the instruction: those of the program that are stored, then the reductions. What is not stored exists only
- * as tiles. */
+ * Results of the instruction: those of the program that are stored, then the reductions. Other results exist only as
+ * tiles. */
 typedef struct tow__fused_reduce_params {
     const tow__fused *program;
     bool stored[TOW__FUSED_OUT];

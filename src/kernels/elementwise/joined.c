@@ -163,7 +163,7 @@ enum {
             J_with_slope
 };
 
-/* What is evaluated first, and what reads it as operand `place`. */
+/* Pairs of an operation and the one that reads its result as operand `place`. */
 static const struct {
     uint8_t first, first_joined, second, second_joined;
     int place;
@@ -314,7 +314,7 @@ static bool takes_single(const tow__fused_op *op, int operand)
     return op->tile == table[op->joined].of_scalars && table[op->joined].scalars >> operand & 1;
 }
 
-/* Where operands are one number each, they need no tiles: repeated[value] becomes whether all readers of the value are
+/* Operands that are one number each need no tiles: repeated[value] becomes whether all readers of the value are
  * such. */
 static void take_scalars(tow__fused_op *ops, uint32_t n, bool *repeated)
 {

@@ -12,7 +12,7 @@
  * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
  *
  * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all
- * classes, stay until the panels have used them. How many rows that are is what BAND numbers allow, with one pass or
+ * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
  * two, so the bits agree. */
 #include "src/kernels/norms/rows.h"
 #include "src/kernels/products/gemm.h"
@@ -232,7 +232,7 @@ static const void *element(const tow__strided *s, int64_t i)
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
-/* What is kept of a tile of logits; its rows are `stride` apart. */
+/* Reduces a tile of logits to the statistics that are kept; its rows are `stride` apart. */
 static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits,
                         int64_t stride)
 {

@@ -86,14 +86,14 @@ static axis_job prepare_axis(const tow__kernel_call *call)
     return job;
 }
 
-/* How many rows from r on lie side by side; 0: none do. */
+/* The number of rows from r on that lie side by side; 0: none do. */
 static int64_t neighbours(const tow__strided *rest, int64_t r)
 {
     int last = rest->rank - 1;
     return last >= 0 && rest->strides[last] == 1 ? rest->dims[last] - r % rest->dims[last] : 0;
 }
 
-/* Where rows r .. r + rows begin; further ones up to `width` are the last one again. */
+/* Finds the beginnings of rows r .. r + rows; further ones up to `width` are the last one again. */
 static void places_of(const tow__strided *rest, int64_t r, int64_t rows, int64_t width, int64_t *at)
 {
     int last = rest->rank - 1;

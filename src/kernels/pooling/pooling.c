@@ -13,8 +13,8 @@
  *                operand, the gradients of averages over windows that do not overlap.
  *   by windows   where taps meet too few lanes for that: all taps of a window along the row in one loop.
  *
- * Taps of a window are combined in row-major order in all of them: the bits are those of the reference. What is
- * scattered meets where windows overlap; so threads share leading axes and pieces of a run of channels. */
+ * Taps of a window are combined in row-major order in all of them: the bits are those of the reference. Scattered
+ * elements meet where windows overlap; so threads share leading axes and pieces of a run of channels. */
 #include <string.h>
 
 #include "src/kernels/pooling/windows.h"
@@ -169,7 +169,7 @@ static void find_taps(const tow__window_job *job, tow__walk *w, int i)
     w->other_steps[i] = t.element_step * job->other.strides[i];
 }
 
-/* Where taps of axes are found: all of them, for loops by channels, and back to the first ones. */
+/* Lists the places of taps of axes: all of them, for loops by channels, and back to the first ones. */
 static void list_taps(const tow__window_job *job, tow__walk *w)
 {
     w->n = 0;

@@ -1,4 +1,4 @@
-/* What windows select: gathering from another array and scattering to it, see pooling.c. */
+/* Selection by windows: gathering from another array and scattering to it, see pooling.c. */
 #include "src/kernels/pooling/windows.h"
 
 /* ---- by channels ------------------------------------------------------------------------------------------------- */
@@ -28,9 +28,8 @@
         }                                                                                                              \
     }
 
-/* N vectors of the run of one window. other: where its first tap of the row axis is in the other array. What is
- * scattered adds a zero to elements that are not selected. That leaves their bits: a sum that begins with 0 is never
- * -0. */
+/* N vectors of the run of one window. other: the place of its first tap of the row axis in the other array. Scattering
+ * adds a zero to elements that are not selected. That leaves their bits: a sum that begins with 0 is never -0. */
 #define PIECE(T, V, W, N)                                                                                              \
     CHOOSE(T, V, W, N)                                                                                                 \
     TOW__INLINE void gather_##V##_##N(const bool minimum, const tow__walk *w, const T *x, const tow__taps *taps,       \

@@ -1,4 +1,4 @@
-/* What the files of this folder share: the job of a reduction over windows or a selection by them, its tiles, and the
+/* Shared by the files of this folder: the job of a reduction over windows or a selection by them, its tiles, and the
  * taps of windows. pooling.c says how results are cut into tiles, and which of three kinds of loops computes one. */
 #ifndef TOW_SRC_KERNELS_POOLING_WINDOWS_H
 #define TOW_SRC_KERNELS_POOLING_WINDOWS_H
@@ -130,7 +130,7 @@ typedef struct tow__sweep {
     int64_t rows, columns, y, y_row, y_column, x, x_row, x_column;
 } tow__sweep;
 
-/* What tap k of the row axis meets in a tile. False: nothing. */
+/* Finds the elements that tap k of the row axis meets in a tile. False: none. */
 TOW__INLINE bool tow__find_sweep(const tow__window_job *job, const tow__walk *w, const tow__window_tile *t, int64_t k,
                                  tow__sweep *s)
 {

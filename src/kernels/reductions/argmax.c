@@ -1,6 +1,6 @@
-/* argmax of floats as vector code: the first of equal maxima, NaN counts as the largest. Where rows lie side by side, a
- * strip of them is compared at once; long contiguous rows one by one; short ones are transposed into such a strip. What
- * lies in another way is left to the plain twin, and so are integers. */
+/* argmax of floats as vector code: the first of equal maxima, NaN counts as the largest. If rows lie side by side, a
+ * strip of them is compared at once; long contiguous rows one by one; short ones are transposed into such a strip.
+ * Other layouts are left to the plain twin, and so are integers. */
 #include "src/kernels/math.h"
 #include "src/kernels/reductions/reduce.h"
 #include "src/kernels/tables.h"

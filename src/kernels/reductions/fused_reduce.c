@@ -25,7 +25,7 @@ _Static_assert(WIDE / TOW__FUSED_REDUCTIONS >= NARROW && ROOM / 2 >= WIDE && ROO
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
 
-/* What follows from shapes and the number of threads. */
+/* The state, which follows from shapes and the number of threads. */
 typedef struct fused_reduce_state {
     tow__fused_layout layout;
     int64_t width;       /* results of a strip */
@@ -164,14 +164,14 @@ static void begin_worker(worker *w, const fused_reduce_job *job)
         w->room[k] = p->stored[k] ? NULL : w->memory + n++ * job->state->room;
 }
 
-/* Where what reduction r reads lies, from element `first` on, with which a run has begun. */
+/* The operand of reduction r from element `first` on, with which a run has begun. */
 static const char *made_at(const worker *w, uint32_t r, int64_t first)
 {
     uint32_t k = w->job->params->reductions[r].result;
     return w->room[k] ? w->room[k] : w->job->program->out[k] + (size_t)first * w->job->sizes[r];
 }
 
-/* Where a segment of results from `result` on goes: among the parts, or to the results if it is the first. */
+/* The place of a segment of results from `result` on: among the parts, or to the results if it is the first. */
 static char *segment_at(worker *w, uint32_t r, int64_t segment, int64_t result)
 {
     const fused_reduce_job *job = w->job;
@@ -215,7 +215,7 @@ static int64_t lane_pitch(const fused_reduce_job *job, uint32_t r)
 
 static void *lanes_of(worker *w, uint32_t r) { return w->lanes + r * TOW__LANES * w->job->state->lane; }
 
-/* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment. */
+/* Adds n rows to the lanes of reduction r, the first of which is row `at` of the segment. */
 static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int64_t at, int64_t n)
 {
     const fused_reduce_job *job = w->job;

@@ -212,7 +212,7 @@ const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 
 /* ---- the plan of one reduction ---------------------------------------------------------------------------------- */
 
-/* What follows from shapes. */
+/* The job, which follows from shapes. */
 typedef struct reduce_job {
     tow__reduction_axes x; /* without addresses */
     size_t size;
@@ -229,7 +229,7 @@ typedef struct reduce_run {
     int64_t group; /* small strips that make one block */
 } reduce_run;
 
-/* What the strips of a block have in common: where the rows of a segment are. */
+/* Common to the strips of a block: the places of the rows of a segment. */
 typedef struct common {
     int64_t segment; /* whose rows these are; -1: none yet */
     int64_t rows[TOW__SEGMENT];

@@ -30,7 +30,7 @@ static bool find_tap(const conv_job *job, int64_t p, int64_t k, int64_t *x, int6
     return true;
 }
 
-/* Where element (batch entry n, position p, feature o) of the result is. */
+/* The place of element (batch entry n, position p, feature o) of the result. */
 static int64_t result_offset(const conv_job *job, int64_t n, int64_t p, int64_t o)
 {
     const tow__buffer *out = &job->call->out[0];

@@ -26,7 +26,7 @@ enum {
     MOST_OPERANDS = 11 /* of a companion: q, k, v, out, lse, mask, bias, offset, dq, dk, dv */
 };
 
-/* What the decompositions share. */
+/* Shared by the decompositions. */
 typedef struct attention {
     tow_trace *t;
     tow_dtype dtype;
@@ -37,7 +37,8 @@ typedef struct attention {
     double scale, cap;
 } attention;
 
-/* What may stand behind q, k and v, and behind the statistics of companions: which is there, and where. */
+/* The operands that may stand behind q, k and v, and behind the statistics of companions: which are there, and
+ * where. */
 typedef struct optional {
     int mask, bias, offset; /* -1: not there */
     size_t end;             /* of these operands */
@@ -127,7 +128,7 @@ static tow_value positions(const attention *a, tow_value offset)
     return tow_add(row, tow_broadcast_in_dim(offset, 4, shape, own ? (int[]){0} : NULL));
 }
 
-/* Which keys causality, the window and the mask leave visible; null: all. */
+/* The keys that causality, the window and the mask leave visible; null: all. */
 static tow_value visibility(const attention *a, bool causal, int64_t window, tow_value mask, tow_value offset)
 {
     int64_t shape[4] = {a->b, a->heads, a->t_len, a->s_len};
@@ -228,7 +229,7 @@ static optional optional_of_companion(const tow__attention_ad_params *p)
     return o;
 }
 
-/* What broadcasts to the logits. */
+/* Checks the type of an operand that broadcasts to the logits. */
 static tow_status logits_type(const tow__typing *ty, const char *what, tow_dtype dtype, tow_type found)
 {
     tow_type q = ty->in[0], k = ty->in[1];

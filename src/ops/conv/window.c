@@ -2,9 +2,9 @@
  *   reduce_window_sum, _max, _min: y[p] = the sum (maximum, minimum) of x where the window at p meets it
  *   select_and_gather_add(t, x):   y[p] = t at the element of x that the window at p selects
  *   select_and_scatter_add(t, x):  y = zeros, plus t[p] at that element for each p in order
- * A window selects its first maximum in row-major order (with `minimum` the first minimum), as in JAX. What a window
- * does not meet (padding, holes of a dilated operand) is no part of it; a window that meets nothing gives the identity
- * and selects nothing. */
+ * A window selects its first maximum in row-major order (with `minimum` the first minimum), as in JAX. Padding and
+ * holes of a dilated operand are no part of a window; a window that meets nothing gives the identity and selects
+ * nothing. */
 #include "src/base/window.h"
 #include "src/ops/rules.h"
 

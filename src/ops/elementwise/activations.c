@@ -1,5 +1,5 @@
-/* See activations.h. Where a branch that is not taken would overflow, it is computed of a harmless number instead, so
- * that no derivative is an infinity times zero. */
+/* See activations.h. A branch that is not taken and would overflow is computed of a harmless number instead, so that no
+ * derivative is an infinity times zero. */
 #include "tow/activations.h"
 
 #include "src/ops/rules.h"

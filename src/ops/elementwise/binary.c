@@ -98,7 +98,7 @@ static void pow_jvp(tow__jvp *r)
 
 /* ---- max, min: select(z == x, select(z == y, (dx + dy)/2, dx), select(z == y, dy, 0)); keeps two bool masks ------ */
 
-/* Where an operand is NaN, so is z, which equals neither: no gradient. */
+/* If an operand is NaN, so is z, which equals neither: no gradient. */
 static void extremum_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);

@@ -1,4 +1,4 @@
-/* How floats are represented: is_finite, nextafter, reduce_precision. */
+/* Functions of the representation of floats: is_finite, nextafter, reduce_precision. */
 #include "src/ops/rules.h"
 #include "src/ops/shapes/broadcast.h"
 

@@ -90,8 +90,8 @@ static void gather_jvp(tow__jvp *r)
     if (!tow_is_null(r->dx[0])) r->dy[0] = tow__bind_gather(r->dx[0], r->x[1], &p);
 }
 
-/* Adds to what has been accumulated for the array. Where windows are neither filled nor clipped, those outside are read
- * at the edge, but get no gradient, as in JAX. */
+/* Adds to the cotangent that has been accumulated for the array. If windows are neither filled nor clipped, those
+ * outside are read at the edge, but get no gradient, as in JAX. */
 static void gather_transpose(tow__transpose *r)
 {
     const tow__gather_params *p = r->e->params;

@@ -1,4 +1,4 @@
-/* What the files of general indexing share. */
+/* Shared by the files of general indexing. */
 #ifndef TOW_SRC_OPS_INDEXING_H
 #define TOW_SRC_OPS_INDEXING_H
 
@@ -13,7 +13,7 @@ tow_value tow__take_at(tow_value x, tow_value vectors, int axis);
 /* The dimension numbers of such a gather, whose indices have a last axis of size 1 more. */
 tow_gather_dims tow__along_dims(int rank, int axis);
 
-/* What TOW_INDEX_FILL fills with. */
+/* The number with which TOW_INDEX_FILL fills. */
 double tow__usual_fill(tow_dtype dtype);
 tow_value tow__bind_gather(tow_value x, tow_value indices, const tow__gather_params *p);
 

@@ -74,7 +74,8 @@ static tow_value bind(const tow_primitive *op, tow_value x, tow_value indices, t
     return tow__op(op, p, 3, (tow_value[]){x, indices, updates});
 }
 
-/* What the scatter of `updates` reads or writes of x, in the updates' shape; where it drops them, `fill`. */
+/* The elements of x that the scatter of `updates` reads or writes, in the updates' shape; where it drops them,
+ * `fill`. */
 static tow_value windows_of(tow_value x, tow_value indices, tow_type updates, const tow__scatter_params *p, double fill)
 {
     tow__gather_params g = {p->update_window_dims, p->inserted_window_dims, p->operand_batching_dims,
@@ -93,7 +94,7 @@ static tow_value windows_of(tow_value x, tow_value indices, tow_type updates, co
 
 /* ---- set: ct without the windows; of the updates, ct where the update is the one that stayed --------------------- */
 
-/* Which elements of the updates are in the result: places are numbered, scattered and read back. */
+/* Finds the elements of the updates that are in the result: places are numbered, scattered and read back. */
 static tow_value winners(tow__transpose *r, const tow__scatter_params *p)
 {
     tow_type type = r->in_types[2], places = type, cells = r->in_types[0];

@@ -4,7 +4,7 @@
 
 #include "src/graph/primitive.h"
 
-/* How windows of operand 0 lie in it: which of its axes have no axis in the window, and to which the elements of index
+/* The places of windows in operand 0: which of its axes have no axis in the window, and to which the elements of index
  * vectors belong. Operand 1: the indices. */
 typedef struct tow__windows {
     const tow__ints *collapsed, *operand_batching, *indices_batching, *index_map;

@@ -206,8 +206,8 @@ static int free_axis(const tow_type *x, const tow__ints *batch, const tow__ints 
     return -1;
 }
 
-/* Axes of the result are batch axes of both operands, then free axes of the left one, then of the right one. What is
- * read behind the two when the product is finished has the shape of the result or is a scalar. */
+/* Axes of the result are batch axes of both operands, then free axes of the left one, then of the right one. Operands
+ * behind the two, which are read when the product is finished, have the shape of the result or are scalars. */
 static bool tile_dot(const tow__operation *o, int axis, int *from)
 {
     const tow__dot_params *p = o->params;

@@ -78,7 +78,7 @@ static bool read_labels(einsum *s, const char **at, int n_dots, int8_t *axes, in
     return true;
 }
 
-/* How many axes "..." stands for in an operand of this rank; -1: it has too few axes. */
+/* The number of axes that "..." stands for in an operand of this rank; -1: it has too few axes. */
 static int dots_of(const char *at, int rank)
 {
     int letters = 0;
@@ -297,7 +297,7 @@ static double elements(const einsum *s, labels set)
     return n;
 }
 
-/* What must be left of the product of sets i and j: labels of the result and of other operands. */
+/* The labels that must be left of the product of sets i and j: those of the result and of other operands. */
 static labels kept_by_others(labels result, const labels *sets, size_t n, size_t i, size_t j)
 {
     for (size_t k = 0; k < n; k++)

@@ -1,4 +1,4 @@
-/* What the files of random numbers share. */
+/* Shared by the files of random numbers. */
 #ifndef TOW_SRC_OPS_RANDOM_H
 #define TOW_SRC_OPS_RANDOM_H
 
