@@ -297,7 +297,7 @@ static figures measure(const setting *set, tow__gemm *g, const shape *s, int kin
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
             (void)tow__gemm_prepare(g, set->engines[e]);
-            if (set->engines[e]->make && !g->code) continue; /* it would leave the product to the own kernel */
+            if (set->engines[e]->needs_code && !g->code) continue; /* it would leave the product to the own kernel */
             g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
             double t = time_once(g, set->engines[e], repetitions);
             spent += t * (double)repetitions;

@@ -74,6 +74,9 @@ typedef struct tow__kernel {
      * program is linked. Addresses move between runs, so the state holds none: they come from the buffers. */
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
+    /* Optional: what takes longer than linking may take, such as timings by which an engine is chosen. Called once,
+     * before the first run of a program; changes no bits. */
+    void (*tune)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
     /* Why it is that engine; written like snprintf. NULL: there is nothing to choose from. */
     size_t (*reason)(const tow__kernel_call *call, char *text, size_t size);

@@ -146,6 +146,7 @@ typedef struct tow__executable {
     size_t arena_size;
     tow_shared_arena *shared_arena; /* that the arena belongs to; NULL: to the program */
     uint32_t arena_base;            /* moves the arena of a shared arena */
+    bool tuned; /* it has run before */
     bool flush_subnormals;
     tow_status failure; /* of a host function, which ends the run */
     /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave:

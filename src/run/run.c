@@ -192,6 +192,20 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
+/* Kernels choose engines for the code and for the loops in it. */
+static void tune_code(const tow__code *code)
+{
+    for (uint32_t i = 0; i < code->n; i++) {
+        const tow__call *call = &code->calls[i];
+        if (call->loop != NULL) {
+            for (uint32_t j = 0; j < call->loop->n_codes; j++) tune_code(&call->loop->codes[j]);
+            tune_code(&call->loop->together);
+        } else if (call->kernel->tune != NULL) {
+            call->kernel->tune(&call->arguments, (void *)(uintptr_t)call->arguments.state);
+        }
+    }
+}
+
 /* Calls of the program itself. From first_lasting on nothing can cancel them. */
 static void run_calls(tow__executable *x)
 {
@@ -264,6 +278,8 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
 #ifndef NDEBUG
     memset(x->arena, 0xFF, x->arena_size);
 #endif
+    if (!x->tuned) tune_code(&x->code);
+    x->tuned = true;
     if (x->recording) tow__recording_reset(x->recording);
     status = run_all(x);
     if (x->shared_arena) tow__shared_arena_leave(x->shared_arena);

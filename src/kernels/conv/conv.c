@@ -1,6 +1,7 @@
 /* conv_general_dilated: axes are sorted, and one of the ways of conv.h runs. */
 #include "src/kernels/conv/conv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "src/kernels/conv/lanes.h"
@@ -227,10 +228,17 @@ static void run_conv(const tow__kernel_call *call)
 
 static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
 
+static size_t reason(const tow__kernel_call *call, char *text, size_t size)
+{
+    const int length = snprintf(text, size, "%s", job_of(call).way->reason);
+    return length < 0 ? 0 : (size_t)length;
+}
+
 static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
                                        .dtypes = TOW__WIDE_FLOATS,
                                        .run = run_conv,
                                        .runs_epilogue = true,
                                        .scratch = scratch_conv,
-                                       .engine_of = engine_of}};
+                                       .engine_of = engine_of,
+                                       .reason = reason}};
 const tow__kernel_table tow__kernels_conv = {kernels, 1};

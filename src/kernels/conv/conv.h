@@ -45,6 +45,7 @@ typedef struct tow__conv_run {
 
 typedef struct tow__conv_way {
     const char *engine;
+    const char *reason; /* for plans */
     bool transposes; /* writes results in which positions along w lie together, and features do not */
     bool batch_last; /* makes results with the batch between positions and features */
     size_t (*scratch)(const tow__conv *c, int threads);

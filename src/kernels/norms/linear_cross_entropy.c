@@ -15,6 +15,8 @@
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
  * two, so the bits agree. */
 #include "src/kernels/norms/rows.h"
+
+#include <stdio.h>
 #include "src/kernels/products/gemm.h"
 #include "src/kernels/tables.h"
 
@@ -493,9 +495,26 @@ static size_t scratch_both(const tow__kernel_call *call)
     return divide_memory(&j, NULL, true, true);
 }
 
+static size_t explain(const tow__kernel_call *call, bool rows, char *text, size_t size)
+{
+    const tow__gemm_engine *engine = begin(call, rows, false, false).logits_engine;
+    const int length = snprintf(text, size, "%s: logits are reduced tile by tile as they are made", engine->label);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+static size_t reason_forward(const tow__kernel_call *call, char *text, size_t size)
+{
+    return explain(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, text, size);
+}
+
+static size_t reason_backward(const tow__kernel_call *call, char *text, size_t size)
+{
+    return explain(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, text, size);
+}
+
 static const tow__kernel kernels[] = {
-    {"linear_cross_entropy", TOW__WIDE_FLOATS, run_forward, scratch_forward, "tiles"},
-    {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands"},
-    {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels"},
+    {"linear_cross_entropy", TOW__WIDE_FLOATS, run_forward, scratch_forward, "tiles", .reason = reason_forward},
+    {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands", .reason = reason_backward},
+    {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels", .reason = reason_backward},
 };
 const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

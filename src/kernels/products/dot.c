@@ -231,43 +231,39 @@ static int64_t slice_begin(int64_t length, int64_t index, int64_t slices)
     return tow__min(index * tow__ceil_div(length, CUT) / slices * CUT, length);
 }
 
-/* The length of all slices; 0: they differ. */
-static int64_t slice_length(int64_t length, int64_t slices)
+static void no_epilogue(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
-    const int64_t first = slice_begin(length, 1, slices);
-    for (int64_t i = 1; i < slices; i++)
-        if (slice_begin(length, i + 1, slices) - slice_begin(length, i, slices) != first) return 0;
-    return first;
+    (void)user, (void)row, (void)rows, (void)column, (void)columns;
 }
 
-/* The product of each slice. */
-static tow__gemm slice_of(const dot_job *job, bool adds)
+/* The product of a slice, as engines are compared on it: the first one, if they differ in length. */
+static tow__gemm slice_of(const dot_job *job, const tow__kernel_call *call, bool adds)
 {
+    static char packed; /* nobody reads it */
     tow__gemm g = job->product;
     int64_t *cut = g.m >= g.n ? &g.m : &g.n;
-    if (job->slices > 1) *cut = slice_length(*cut, job->slices);
+    if (job->slices > 1) *cut = slice_begin(*cut, 1, job->slices);
     g.choice = &job->choice;
     g.accumulate = adds;
+    if (!adds && call->n_in > 2) g.packed = &packed;
+    if (call->epilogue != NULL) g.epilogue = no_epilogue;
     return g;
 }
 
-/* Why no engine stands in for that of a job; NULL: one may. */
-static const char *unprepared(const dot_job *job, const tow__kernel_call *call, bool adds)
-{
-    if (job->jobs == 0) return "empty";
-    if (call->n_in > 2) return adds ? "adds to an operand" : "has a packed operand";
-    const int64_t length = tow__max(job->product.m, job->product.n);
-    return job->slices > 1 && slice_length(length, job->slices) == 0 ? "slices of threads differ in length" : NULL;
-}
-
 /* A job that is about to run, or as it would: an engine with the same bits may be faster on the very shape of its
- * slices. Operands that are packed are the own kernel's. */
+ * slices. */
 static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
 {
-    if (unprepared(job, call, adds) != NULL) return;
-    tow__gemm g = slice_of(job, adds);
+    if (job->jobs == 0) return;
+    tow__gemm g = slice_of(job, call, adds);
     job->engine = tow__gemm_prepare(&g, job->engine);
     job->product.code = g.code;
+}
+
+static void tune_job(dot_job *job, const tow__kernel_call *call, bool adds)
+{
+    tow__gemm_tune_for(&job->product);
+    prepare_job(job, call, adds);
 }
 
 /* Offset of step `index` over the first n axes. */
@@ -404,10 +400,10 @@ static void run_dot_general(const tow__kernel_call *call) { run_product(call, 0,
 
 static void prepare_dot_general(const tow__kernel_call *call, void *state)
 {
-    dot_job *job = state;
-    *job = job_of(call, 0);
-    prepare_job(job, call, false);
+    *(dot_job *)state = job_of(call, 0);
 }
+
+static void tune_dot_general(const tow__kernel_call *call, void *state) { tune_job(state, call, false); }
 
 static size_t scratch_bytes(const tow__kernel_call *call, const dot_job *job)
 {
@@ -450,6 +446,13 @@ static void run_part(const tow__kernel_call *call)
     run_product(call, p->kc, !p->row || *p->row > 0);
 }
 
+static void tune_part(const tow__kernel_call *call, void *state)
+{
+    const dot_job *job = state;
+    (void)call;
+    tow__gemm_tune_for(&job->product);
+}
+
 static void prepare_part(const tow__kernel_call *call, void *state)
 {
     *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
@@ -465,10 +468,10 @@ static size_t scratch_part(const tow__kernel_call *call)
 
 static void prepare_add(const tow__kernel_call *call, void *state)
 {
-    dot_job *job = state;
-    *job = job_of(call, 0);
-    prepare_job(job, call, true);
+    *(dot_job *)state = job_of(call, 0);
 }
+
+static void tune_add(const tow__kernel_call *call, void *state) { tune_job(state, call, true); }
 
 static void run_add(const tow__kernel_call *call)
 {
@@ -531,8 +534,8 @@ static const char *add_engine(const tow__kernel_call *call)
 
 static size_t explain(const dot_job *job, const tow__kernel_call *call, bool adds, char *text, size_t size)
 {
-    tow__gemm g = slice_of(job, adds);
-    return tow__gemm_explain(&g, job->engine, unprepared(job, call, adds), text, size);
+    tow__gemm g = slice_of(job, call, adds);
+    return tow__gemm_explain(&g, job->engine, job->jobs == 0 ? "empty" : NULL, text, size);
 }
 
 static size_t dot_reason(const tow__kernel_call *call, char *text, size_t size)
@@ -556,7 +559,7 @@ static const char *part_engine(const tow__kernel_call *call)
 static size_t part_reason(const tow__kernel_call *call, char *text, size_t size)
 {
     dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
-    tow__gemm g = slice_of(&job, false);
+    tow__gemm g = slice_of(&job, call, false);
     return tow__gemm_explain(&g, job.engine, "made in parts along k", text, size);
 }
 
@@ -570,7 +573,8 @@ static const tow__kernel kernels[] = {
      .engine_of = dot_engine,
      .reason = dot_reason,
      .state_bytes = sizeof(dot_job),
-     .prepare = prepare_dot_general},
+     .prepare = prepare_dot_general,
+     .tune = tune_dot_general},
     {.primitive = "dot_general_add",
      .dtypes = 1u << TOW_F32,
      .prefetches = true,
@@ -579,7 +583,8 @@ static const tow__kernel kernels[] = {
      .engine_of = add_engine,
      .reason = add_reason,
      .state_bytes = sizeof(dot_job),
-     .prepare = prepare_add},
+     .prepare = prepare_add,
+     .tune = tune_add},
     {.primitive = "dot_general_part",
      .dtypes = 1u << TOW_F32,
      .run = run_part,
@@ -587,7 +592,8 @@ static const tow__kernel kernels[] = {
      .engine_of = part_engine,
      .reason = part_reason,
      .state_bytes = sizeof(dot_job),
-     .prepare = prepare_part},
+     .prepare = prepare_part,
+     .tune = tune_part},
     {.primitive = "pack_operand", .dtypes = 1u << TOW_F32, .run = run_pack_operand, .engine_of = pack_engine},
 };
 const tow__kernel_table tow__kernels_dot = {kernels, sizeof kernels / sizeof kernels[0]};

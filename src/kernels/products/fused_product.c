@@ -56,6 +56,16 @@ static void prepare_fused_product(const tow__kernel_call *call, void *at)
     if (state->prepared) p->product->prepare(&product, state->product);
 }
 
+static void tune_fused_product(const tow__kernel_call *call, void *at)
+{
+    const tow__fused_product_params *p = call->params;
+    fused_product_state *state = at;
+    const tow__epilogue epilogue = {0};
+    tow__kernel_call product = product_call(call);
+    product.epilogue = &epilogue; /* there will be one */
+    if (state->prepared && p->product->tune) p->product->tune(&product, state->product);
+}
+
 static void run_epilogue_on_strip(void *user, int64_t first, int64_t times, int64_t step, int64_t n)
 {
     tow__fused_run(user, first, times, step, n);
@@ -101,14 +111,18 @@ static size_t scratch_fused_product(const tow__kernel_call *call)
 
 static const char *engine_of_product(const tow__kernel_call *call)
 {
+    const tow__epilogue epilogue = {0};
     tow__kernel_call product = product_call(call);
+    product.epilogue = &epilogue;
     const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
     return kernel->engine_of ? kernel->engine_of(&product) : kernel->engine;
 }
 
 static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t size)
 {
+    const tow__epilogue epilogue = {0};
     tow__kernel_call product = product_call(call);
+    product.epilogue = &epilogue;
     const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
     if (kernel->reason != NULL) return kernel->reason(&product, text, size);
     if (size > 0) text[0] = '\0';
@@ -119,7 +133,7 @@ static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t
     {                                                                                                                  \
         .primitive = name, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches, .run = run_fused_product,                 \
         .scratch = scratch_fused_product, .engine_of = engine_of_product, .reason = reason_of_product,                 \
-        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product                                   \
+        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product, .tune = tune_fused_product                                    \
     }
 static const tow__kernel kernels[] = {WITH_EPILOGUE("fused_dot_general", true),
                                       WITH_EPILOGUE("fused_conv_general_dilated", false)};

@@ -36,7 +36,7 @@ static void describe_small(const tow__gemm_choice *choice, char *text, size_t si
         tow__gemm g = {.dtype = TOW_F32, .choice = choice, .m = n, .n = n, .k = n, .ldc = n};
         g.a_row = g.b_row = n, g.a_column = g.b_column = 1;
         const tow__gemm_engine *engine = tow__gemm_prepare(&g, &tow__gemm_own);
-        const tow__gemm_trial *t = g.code != NULL ? tow__gemm_try(&g) : NULL;
+        const tow__gemm_trial *t = engine != &tow__gemm_own ? tow__gemm_try(&g) : NULL;
         const size_t used = strlen(times);
         if (t == NULL || t->times.other == 0) continue;
         snprintf(times + used, sizeof times - used, "%s%dx%dx%d %.2f", name ? ", " : "", n, n, n,
@@ -125,7 +125,7 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     if (forced && forced->applicable(g)) return forced;
     const unsigned without = g->choice != NULL ? g->choice->without : 0;
     int i = 0;
-    while ((without >> i & 1) || !engines[i]->cuts || engines[i]->make != NULL || !engines[i]->applicable(g) ||
+    while ((without >> i & 1) || !engines[i]->cuts || engines[i]->needs_code || !engines[i]->applicable(g) ||
            (engines[i]->gains != NULL && !engines[i]->gains(g)))
         i++; /* the last one can do everything */
     return engines[i];
@@ -139,31 +139,48 @@ bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engi
     return choice->engine != &tow__gemm_own && choice->set == TOW__GEMM_AUTO && choice->tuning == NULL;
 }
 
-/* The engine of a trial that is faster than the own kernel; NULL: none. */
-static const tow__gemm_engine *faster(const tow__gemm_trial *t, const tow__gemm_choice *choice)
+/* How the engine of a trial stands to the own kernel. */
+typedef enum finding {
+    BEHIND,
+    AHEAD, /* or there is a tie */
+    OPEN   /* the first runs decide */
+} finding;
+
+static finding finding_of(const tow__gemm_trial *t, const tow__gemm_choice *choice)
 {
-    const tow__gemm_times *times = choice != NULL ? choice->times : NULL;
-    if (times == NULL) return t->engine;
-    return times->other <= times->own ? t->proven : NULL;
+    tow__gemm_times times = {0};
+    if (choice != NULL && choice->times != NULL)
+        times = *choice->times;
+    else if (t->contest == NULL)
+        return t->stands_in ? AHEAD : BEHIND;
+    else if (!tow__gemm_contest_times(t->contest, &times))
+        return OPEN;
+    return times.other <= times.own ? AHEAD : BEHIND;
 }
 
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine)
 {
-    g->code = NULL;
-    if (engine != &tow__gemm_own && engine->make == NULL) return engine;
-    const tow__gemm_trial *t = tow__gemm_try(g);
     const bool forced = engine != &tow__gemm_own;
-    const tow__gemm_engine *found = t == NULL ? NULL : forced ? t->proven : faster(t, g->choice);
+    g->code = NULL;
+    if (forced && !engine->needs_code) return engine;
+    const tow__gemm_trial *t = tow__gemm_try(g);
+    const tow__gemm_engine *found = t != NULL ? t->proven : NULL;
     if (found == NULL || (forced ? found != engine : !tow__gemm_may_stand_in(g->choice, found))) return engine;
+    const finding it = forced ? AHEAD : finding_of(t, g->choice);
+    if (it == BEHIND) return engine;
     g->code = &t->code;
-    return found;
+    return it == AHEAD ? found : engine;
 }
 
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0 || g->k == 0 || engine->scratch == NULL) return 0;
-    if (g->n * g->k >= TOW__TUNED && (g->choice == NULL || g->choice->tuning == NULL)) tow__gemm_time();
     return engine->scratch(g);
+}
+
+void tow__gemm_tune_for(const tow__gemm *g)
+{
+    if (g->n * g->k >= TOW__TUNED && (g->choice == NULL || g->choice->tuning == NULL)) tow__gemm_time();
 }
 
 size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine)
@@ -248,6 +265,10 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0) return;
     if (!engine) engine = tow__gemm_choose(g);
+    if (g->k > 0 && engine == &tow__gemm_own && g->code != NULL && g->code->contest != NULL) {
+        tow__gemm_compete(g);
+        return;
+    }
     if (g->k > 0 && engine->cuts && !engine->runs_epilogue)
         run_in_parts(g, engine);
     else if (g->k > 0)

@@ -139,6 +139,7 @@ typedef struct tow__gemm_engine {
      * g, in one of several ways, counted from 0; false: there is none. NULL: the engine makes none. */
     bool (*make)(const tow__gemm *g, int way, struct tow__gemm_code *code);
     void (*unmake)(const struct tow__gemm_code *code);
+    bool needs_code; /* without it, the own kernel does its work */
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
@@ -166,7 +167,10 @@ bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engi
  * bits of the own kernel, 1.31 times as fast here". Written like snprintf. unprepared: why the caller does not ask
  * tow__gemm_prepare; NULL: it does. */
 size_t tow__gemm_explain(tow__gemm *g, const tow__gemm_engine *engine, const char *unprepared, char *text, size_t size);
-/* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
+/* Times what the tuning of products as large as g depends on, unless that is known. To be called before the first run of a
+ * program. */
+void tow__gemm_tune_for(const tow__gemm *g);
+/* Bytes of `scratch` with which g runs fastest on `engine`, however the machine is tuned. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads
  * what tow__gemm_choose reads. */

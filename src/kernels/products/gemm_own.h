@@ -35,6 +35,8 @@ typedef struct tow__gemm_tuning {
 
 /* What suits this machine, or what the choice of g says. */
 const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g);
+/* The tuning for g with which it needs the most scratch memory, whatever timings will say. */
+const tow__gemm_tuning *tow__gemm_tuning_at_most(const tow__gemm *g);
 
 typedef struct tow__gemm_version {
     const char *text;

@@ -4,50 +4,101 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "src/base/arithmetic.h"
+#include "src/base/machine.h"
 #include "src/kernels/products/gemm_own.h"
 
 #ifdef TOW_HAVE_LIBXSMM
-#include <sys/mman.h>
+static const tow__gemm_engine *const for_small = &tow__gemm_xsmm;
+#else
+static const tow__gemm_engine *const for_small = NULL;
+#endif
+#ifdef TOW_HAVE_BLIS
+static const tow__gemm_engine *const for_large = &tow__gemm_blis;
+#else
+static const tow__gemm_engine *const for_large = NULL;
+#endif
 
 enum {
     TRIALS = 512,         /* in a process; products of further shapes run on the own kernel */
     SPAN_BYTES = 2 << 20, /* of the arrays of a trial, at most */
     NUMBERS = 1024,       /* of which operands are made */
     ROUNDS = 5,           /* of timing, for products that take less than LONG */
-    ROUNDS_LONG = 2,
+    ROUNDS_LONG = 3,
     LONG = 20000, /* nanoseconds */
     LEAST = 3000, /* of what is timed at once */
-    LINE = 64
+    LINE = 64,
+    FEW_ROWS = 16,   /* with which BLIS, which packs all of B, is never ahead of a vector kernel */
+    PROOF_ROWS = 40, /* of a proof: several tiles of every kernel, and an edge */
+    PROOF_COLUMNS = 72,
+    TINY_COLUMNS = 8 /* whose sums underflow */
 };
 
-/* What a trial depends on. */
+/* What a trial depends on; the last two in a contest alone. */
 typedef struct shape {
     int64_t m, n, k, a_row, a_column, b_row, b_column, ldc;
-    bool accumulate;
+    bool accumulate, packed, epilogue;
 } shape;
 
 typedef struct entry {
     atomic_bool done;
     shape shape;
     tow__gemm_trial trial;
+    tow__gemm_contest contest;
 } entry;
 
 static entry entries[TRIALS];
 static atomic_int claimed;
 static atomic_llong spent; /* nanoseconds */
 
+static bool is_large(const tow__gemm *g) { return (double)g->m * (double)g->n * (double)g->k > TOW__TRIAL_WORK; }
+
+/* True if libxsmm is tried. A packed operand is the own kernel's. */
+static bool suits_small(const tow__gemm *g)
+{
+    return for_small != NULL && !is_large(g) && g->k <= TOW__GEMM_KC && g->packed == NULL && for_small->applicable(g);
+}
+
+/* One of two axes runs through memory without gaps. */
+static bool is_simple(int64_t rows, int64_t columns, int64_t row, int64_t column)
+{
+    return row == 1 || column == 1 || rows == 1 || columns == 1;
+}
+
+/* True if BLIS is tried. */
+static bool suits_large(const tow__gemm *g)
+{
+    const bool has_vectors = tow__machine_here()->vector_bytes > 0;
+    tow__gemm_code code;
+    return for_large != NULL && (!has_vectors || (is_large(g) && g->m >= FEW_ROWS && g->n >= FEW_ROWS)) &&
+           is_simple(g->m, g->k, g->a_row, g->a_column) && is_simple(g->k, g->n, g->b_row, g->b_column) &&
+           for_large->applicable(g) && for_large->make(g, 0, &code);
+}
+
 static shape shape_of(const tow__gemm *g)
 {
-    return (shape){g->m, g->n, g->k, g->a_row, g->a_column, g->b_row, g->b_column, g->ldc, g->accumulate};
+    const bool small = suits_small(g);
+    return (shape){.m = g->m,
+                   .n = g->n,
+                   .k = g->k,
+                   .a_row = g->a_row,
+                   .a_column = g->a_column,
+                   .b_row = g->b_row,
+                   .b_column = g->b_column,
+                   .ldc = g->ldc,
+                   .accumulate = g->accumulate,
+                   .packed = g->packed != NULL,
+                   .epilogue = !small && g->epilogue != NULL};
 }
 
 static bool same(const shape *x, const shape *y)
 {
     return x->m == y->m && x->n == y->n && x->k == y->k && x->a_row == y->a_row && x->a_column == y->a_column &&
-           x->b_row == y->b_row && x->b_column == y->b_column && x->ldc == y->ldc && x->accumulate == y->accumulate;
+           x->b_row == y->b_row && x->b_column == y->b_column && x->ldc == y->ldc && x->accumulate == y->accumulate &&
+           x->packed == y->packed && x->epilogue == y->epilogue;
 }
 
 static const entry *find(const shape *s)
@@ -127,6 +178,15 @@ static void fill(f32 *x, int64_t n_lines, int64_t step, int64_t length, const f3
                    (size_t)tow__min(NUMBERS, length - first) * sizeof(f32));
 }
 
+/* Row 0 of A and some columns of B: their products are so small that only the signs of zeros are left. */
+static void make_tiny(const tow__gemm *g, const arrays *x)
+{
+    for (int64_t p = 0; p < g->k; p++) {
+        x->a[p * g->a_column] *= 0x1p-110f;
+        for (int64_t j = 0; j < tow__min(TINY_COLUMNS, g->n); j++) x->b[p * g->b_row + j * g->b_column] *= 0x1p-110f;
+    }
+}
+
 static void fill_operands(const tow__gemm *g, const arrays *x, bool hard)
 {
     f32 numbers[2 * NUMBERS];
@@ -136,9 +196,14 @@ static void fill_operands(const tow__gemm *g, const arrays *x, bool hard)
         fill(x->a, g->m, g->a_row, g->k, numbers, 0);
     else
         fill(x->a, g->k, g->a_column, g->m, numbers, 0);
-    fill(x->b, g->k, g->b_row, g->n, numbers, 7);
+    if (g->b_column == 1 || g->n == 1)
+        fill(x->b, g->k, g->b_row, g->n, numbers, 7);
+    else
+        fill(x->b, g->n, g->b_column, g->k, numbers, 7);
     fill(x->first, 1, 0, x->c_elements, numbers, 0);
-    if (hard) fill(x->second, 1, 0, x->c_elements, numbers, 0);
+    if (!hard) return;
+    make_tiny(g, x);
+    fill(x->second, 1, 0, x->c_elements, numbers, 0);
 }
 
 /* ---- one trial --------------------------------------------------------------------------------------------------- */
@@ -210,28 +275,57 @@ static void try_engine(const tow__gemm *like, const tow__gemm_engine *engine, co
     }
 }
 
-static void run_trial(const tow__gemm *g, tow__gemm_trial *t)
+static void try_small(const tow__gemm *g, tow__gemm_trial *t)
 {
     arrays x;
     const double start = now();
-    *t = (tow__gemm_trial){.engine = NULL};
     if (!take_arrays(g, lines((int64_t)tow__gemm_scratch(g, &tow__gemm_own)), &x)) return;
-    try_engine(g, &tow__gemm_xsmm, &x, t);
+    try_engine(g, for_small, &x, t);
     munmap(x.memory, x.bytes);
-    const bool faster = t->times.other > 0 ? t->times.other <= t->times.own : g->m * g->n * g->k <= TOW__TRIAL_ALWAYS;
-    if (t->proven && faster) t->engine = t->proven;
+    t->stands_in = t->proven != NULL &&
+                   (t->times.other > 0 ? t->times.other <= t->times.own : g->m * g->n * g->k <= TOW__TRIAL_ALWAYS);
     atomic_fetch_add(&spent, (long long)(now() - start));
+}
+
+/* Some rows and columns of g, and as much of k that there are two blocks, the second one shorter. */
+static tow__gemm proof_of(const tow__gemm *g)
+{
+    tow__gemm proof = *g;
+    proof.m = tow__min(g->m, PROOF_ROWS), proof.n = tow__min(g->n, PROOF_COLUMNS);
+    proof.kc = g->kc > 0 ? g->kc : tow__gemm_kc(g->k);
+    proof.k = tow__min(g->k, proof.kc + proof.kc / 2 + 1);
+    const bool rows_of_a = g->a_column == 1 || g->k == 1, rows_of_b = g->b_column == 1 || g->n == 1;
+    proof.a_row = rows_of_a ? proof.k : 1, proof.a_column = rows_of_a ? 1 : proof.m;
+    proof.b_row = rows_of_b ? proof.n : 1, proof.b_column = rows_of_b ? 1 : proof.k;
+    proof.ldc = proof.n;
+    return proof;
+}
+
+static void try_large(const tow__gemm *g, tow__gemm_trial *t, tow__gemm_contest *contest)
+{
+    arrays x;
+    tow__gemm proof = proof_of(g);
+    if (!take_arrays(&proof, lines((int64_t)tow__gemm_scratch(&proof, &tow__gemm_own)), &x)) return;
+    proof.a = x.a, proof.b = x.b, proof.scratch = x.memory;
+    if (is_equal(&proof, for_large, &x) && for_large->make(g, 0, &t->code)) {
+        t->proven = for_large;
+        t->contest = t->code.contest = contest;
+    }
+    munmap(x.memory, x.bytes);
 }
 
 const char *tow__gemm_untried(const tow__gemm *g)
 {
     if (g->dtype != TOW_F32) return "not f32";
     if (g->m <= 0 || g->n <= 0 || g->k <= 0) return "empty";
+    if (suits_small(g) || suits_large(g)) return NULL;
+    if (is_large(g) && for_large == NULL) return "this build has no BLIS";
+    if (is_large(g))
+        return g->m < FEW_ROWS || g->n < FEW_ROWS ? "few rows or columns" : "strides that BLIS does not take";
+    if (for_small == NULL) return "this build has no libxsmm";
+    if (g->packed != NULL) return "has a packed operand";
     if (g->k > TOW__GEMM_KC) return "k has several blocks";
-    if (g->m > TOW__TRIAL_WORK || g->n > TOW__TRIAL_WORK ||
-        (double)g->m * (double)g->n * (double)g->k > TOW__TRIAL_WORK)
-        return "larger than a trial";
-    return tow__gemm_xsmm.applicable(g) ? NULL : "instructions or strides that libxsmm does not take";
+    return "instructions or strides that libxsmm does not take";
 }
 
 const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
@@ -244,23 +338,16 @@ const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
     const int index = atomic_fetch_add(&claimed, 1);
     if (index >= TRIALS) return NULL;
     TOW__ARITHMETIC(false);
+    entry *e = &entries[index];
     tow__gemm plain = *g;
     plain.epilogue = NULL, plain.next_b = NULL, plain.read_after = NULL, plain.packed = NULL, plain.choice = NULL;
-    entries[index].shape = s;
-    run_trial(&plain, &entries[index].trial);
-    atomic_store(&entries[index].done, true);
-    return &entries[index].trial;
+    plain.code = NULL;
+    e->shape = s;
+    e->trial = (tow__gemm_trial){.proven = NULL};
+    if (suits_small(g))
+        try_small(&plain, &e->trial);
+    else
+        try_large(&plain, &e->trial, &e->contest);
+    atomic_store(&e->done, true);
+    return &e->trial;
 }
-#else
-const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
-{
-    (void)g;
-    return NULL;
-}
-
-const char *tow__gemm_untried(const tow__gemm *g)
-{
-    (void)g;
-    return "this build has no libxsmm";
-}
-#endif

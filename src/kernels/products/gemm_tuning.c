@@ -126,6 +126,13 @@ tow__gemm_timings tow__gemm_timings_here(void)
     return atomic_load_explicit(&is_timed, memory_order_acquire) ? measured : (tow__gemm_timings){.direct = 0};
 }
 
+const tow__gemm_tuning *tow__gemm_tuning_at_most(const tow__gemm *g)
+{
+    static const tow__gemm_tuning most = {.packed_panels = FEW_PANELS};
+    if (g->choice && g->choice->tuning) return g->choice->tuning;
+    return g->n * g->k < TOW__TUNED ? &untimed : &most;
+}
+
 const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g)
 {
     if (g->choice && g->choice->tuning) return g->choice->tuning;

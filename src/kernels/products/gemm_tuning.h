@@ -2,8 +2,8 @@
  * timed.
  *
  * Products with large operands (TOW__TUNED elements of B) have the tuning of the machine; the timings it needs are
- * made when the first of them is planned, once in a process, in less than 20 ms. All others have the tuning that
- * needs no timing: it packs least, so that scratch memory which was counted for the one is enough for the other. */
+ * made before a program with such products runs for the first time, once in a process, in less than 10 ms. All others
+ * have the tuning that needs no timing. Scratch memory is counted for the tuning that packs most. */
 #ifndef TOW_SRC_KERNELS_GEMM_TUNING_H
 #define TOW_SRC_KERNELS_GEMM_TUNING_H
 

@@ -4,9 +4,10 @@
  * kept with it.
  *
  * C is cut into tiles; those of one product have at most four shapes. libxsmm is column-major, so it computes
- * transposed: its first operand is B, which it cannot transpose; its second is A. Products of one block of k are the
- * own kernel's chains, which a trial proves for every shape (gemm_trial.h); C + A B adds tiles that are computed
- * apart. Whatever has no code runs on the own kernel: the bits are the same. */
+ * transposed: its first operand is B, which it cannot transpose; its second is A. A B whose columns run along k is
+ * packed by the own kernel, a panel at a time. Products of one block of k are the own kernel's chains, which a trial
+ * proves for every shape (gemm_trial.h); C + A B adds tiles that are computed apart. Whatever has no code runs on the
+ * own kernel: the bits are the same. */
 #include "src/kernels/products/gemm_trial.h"
 
 #ifdef TOW_HAVE_LIBXSMM
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "src/base/machine.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
@@ -49,17 +51,27 @@ static bool is_straight(const tow__gemm *g)
     return (g->b_column == 1 || g->n == 1) && (g->b_row >= g->n || g->k == 1);
 }
 
+/* Columns of B run along k. */
+static bool is_transposed(const tow__gemm *g) { return !is_straight(g) && g->b_row == 1 && g->b_column >= g->k; }
+
+/* Columns of a panel that the own kernel packs: two vectors. */
+static int64_t panel_columns(void) { return tow__machine_here()->vector_bytes / (int64_t)sizeof(f32) * 2; }
+
 static int64_t leading_of_a(const tow__gemm *g)
 {
     if (runs_along_k(g)) return g->m == 1 ? g->k : g->a_row;
     return g->k == 1 ? g->m : g->a_column;
 }
-static int64_t leading_of_b(const tow__gemm *g) { return g->k == 1 ? g->n : g->b_row; }
+static int64_t leading_of_b(const tow__gemm *g)
+{
+    if (is_transposed(g)) return panel_columns();
+    return g->k == 1 ? g->n : g->b_row;
+}
 
 static bool applicable(const tow__gemm *g)
 {
     const bool one_block = g->k <= TOW__GEMM_KC && (g->kc == 0 || g->k <= g->kc);
-    return g->dtype == TOW_F32 && one_block && instruction_set() != 0 && is_straight(g) &&
+    return g->dtype == TOW_F32 && one_block && instruction_set() != 0 && (is_straight(g) || is_transposed(g)) &&
            (runs_along_k(g) || runs_along_m(g)) && fits(leading_of_a(g)) && fits(leading_of_b(g)) && fits(g->ldc);
 }
 
@@ -84,12 +96,16 @@ static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static bool make(const tow__gemm *g, int way, tow__gemm_code *code)
 {
-    const bool one_tile = way == 1;
-    if (way > 1 || (one_tile && (g->accumulate || g->m * g->n > WHOLE || (g->m <= ROWS && g->n <= COLUMNS))))
+    const bool one_tile = way == 1, transposes = is_transposed(g);
+    const int64_t most_columns = transposes ? panel_columns() : COLUMNS;
+    if (way > 1 ||
+        (one_tile && (transposes || g->accumulate || g->m * g->n > WHOLE || (g->m <= ROWS && g->n <= COLUMNS))))
         return false;
-    *code = (tow__gemm_code){.m = g->m, .n = g->n, .apart = g->accumulate, .bytes = TILES * CODE_BYTES};
+    *code = (tow__gemm_code){.engine = &tow__gemm_xsmm, .m = g->m, .n = g->n, .apart = g->accumulate};
+    code->transposes = transposes;
+    code->bytes = TILES * CODE_BYTES;
     code->rows = one_tile ? g->m : tow__min(g->m, ROWS);
-    code->columns = one_tile ? g->n : tow__min(g->n, COLUMNS);
+    code->columns = one_tile ? g->n : tow__min(g->n, most_columns);
     char *memory = mmap(NULL, code->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return false;
     const int64_t rows[2] = {code->rows, g->m % code->rows}, columns[2] = {code->columns, g->n % code->columns};
@@ -122,6 +138,35 @@ static void add_tile(f32 *c, int64_t ldc, const f32 *tile, int64_t rows, int64_t
         for (int64_t j = 0; j < columns; j++) c[i * ldc + j] += tile[i * width + j];
 }
 
+/* All rows of some columns of C, of which b is a B or a panel of it. */
+static void run_columns(const tow__gemm *g, int64_t column, int64_t columns, const f32 *b)
+{
+    const tow__gemm_code *code = g->code;
+    f32 tile[ROWS * COLUMNS] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < g->m; i += code->rows) {
+        const int64_t rows = tow__min(code->rows, g->m - i);
+        const f32 *a = (const f32 *)g->a + i * g->a_row;
+        f32 *c = (f32 *)g->c + i * g->ldc + column;
+        code->tiles[rows < code->rows][columns < code->columns](b, a, code->apart ? tile : c);
+        if (code->apart) add_tile(c, g->ldc, tile, rows, columns, code->columns);
+    }
+}
+
+/* In a frame of its own: others need no panel. */
+static __attribute__((noinline)) void run_transposed(const tow__gemm *g)
+{
+    f32 panel[TOW__GEMM_KC * TOW__GEMM_PACKED_COLUMNS] __attribute__((aligned(64)));
+    const int64_t width = panel_columns();
+    tow__gemm part = *g;
+    part.packed = panel, part.packed_column = 0, part.choice = NULL;
+    for (int64_t j = 0; j < g->n; j += width) {
+        part.n = tow__min(width, g->n - j);
+        part.b = (const f32 *)g->b + j * g->b_column;
+        tow__gemm_own.pack(&part);
+        run_columns(g, j, part.n, panel);
+    }
+}
+
 static void run(const tow__gemm *g)
 {
     const tow__gemm_code *code = g->code;
@@ -129,22 +174,20 @@ static void run(const tow__gemm *g)
         tow__gemm_own.run(g);
         return;
     }
-    f32 tile[ROWS * COLUMNS] __attribute__((aligned(64)));
-    for (int64_t j = 0; j < g->n; j += code->columns) {
-        const int64_t columns = tow__min(code->columns, g->n - j);
-        for (int64_t i = 0; i < g->m; i += code->rows) {
-            const int64_t rows = tow__min(code->rows, g->m - i);
-            const f32 *a = (const f32 *)g->a + i * g->a_row, *b = (const f32 *)g->b + j;
-            f32 *c = (f32 *)g->c + i * g->ldc + j;
-            code->tiles[rows < code->rows][columns < code->columns](b, a, code->apart ? tile : c);
-            if (code->apart) add_tile(c, g->ldc, tile, rows, columns, code->columns);
-        }
-    }
+    if (code->transposes)
+        run_transposed(g);
+    else
+        for (int64_t j = 0; j < g->n; j += code->columns)
+            run_columns(g, j, tow__min(code->columns, g->n - j), (const f32 *)g->b + j);
     if (g->epilogue) tow__gemm_epilogue_on_all(g);
 }
 
+/* The own kernel may run. */
+static size_t scratch(const tow__gemm *g) { return tow__gemm_own.scratch(g); }
+
 static const char *describe(void) { return "libxsmm " LIBXSMM_VERSION; }
 
-const tow__gemm_engine tow__gemm_xsmm = {"xsmm", "libxsmm", applicable,       run,          describe,
-                                         true,   true,      .in_parts = true, .make = make, .unmake = unmake};
+const tow__gemm_engine tow__gemm_xsmm = {
+    "xsmm", "libxsmm",        applicable,         run,          describe,         true,
+    true,   .in_parts = true, .scratch = scratch, .make = make, .unmake = unmake, .needs_code = true};
 #endif

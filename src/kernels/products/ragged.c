@@ -198,11 +198,26 @@ static const char *engine_of_ragged_dot_contract(const tow__kernel_call *call)
     return tow__gemm_choose(&whole)->name;
 }
 
+static size_t reason(const tow__kernel_call *call, bool contracts, char *text, size_t size)
+{
+    tow__gemm whole = whole_product(call, contracts);
+    return tow__gemm_explain(&whole, tow__gemm_choose(&whole), "groups have any number of rows", text, size);
+}
+static size_t reason_of_ragged_dot(const tow__kernel_call *call, char *text, size_t size)
+{
+    return reason(call, false, text, size);
+}
+static size_t reason_of_ragged_dot_contract(const tow__kernel_call *call, char *text, size_t size)
+{
+    return reason(call, true, text, size);
+}
+
 #define KERNEL(name)                                                                                                   \
     {.primitive = #name,                                                                                               \
      .dtypes = TOW__WIDE_FLOATS,                                                                                       \
      .run = run_##name,                                                                                                \
      .scratch = scratch_##name,                                                                                        \
-     .engine_of = engine_of_##name},
+     .engine_of = engine_of_##name,                                                                                    \
+     .reason = reason_of_##name},
 static const tow__kernel kernels[] = {KERNEL(ragged_dot) KERNEL(ragged_dot_contract)};
 const tow__kernel_table tow__kernels_ragged = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -227,6 +227,14 @@ static void run_sum_dots(const tow__kernel_call *call)
         tow__team_run_indexed(call->team, tow__ceil_div(job.product.m, job.panel), run_panel, &job);
 }
 
+static size_t reason_of_sum_dots(const tow__kernel_call *call, char *text, size_t size)
+{
+    dot_job job = dot_job_of(call);
+    return tow__gemm_explain(&job.product, job.engine,
+                             job.tiles ? "sums of all iterations stay in its registers" : "adds products to a sum", text,
+                             size);
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 #define ADD_ROWS(T)                                                                                                    \
@@ -272,6 +280,6 @@ static void run_sum_rows(const tow__kernel_call *call)
 
 static const tow__kernel kernels[] = {
     {"sum_rows", TOW__WIDE_FLOATS, run_sum_rows, NULL, "vector"},
-    {"sum_dots", TOW__WIDE_FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots"},
+    {"sum_dots", TOW__WIDE_FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots", .reason = reason_of_sum_dots},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

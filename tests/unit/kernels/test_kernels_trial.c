@@ -5,6 +5,20 @@
 
 static bool has_library(void) { return tow__gemm_find("xsmm") != NULL && tow__machine_here()->vector_bytes > 0; }
 
+static bool has_blis_kernels(void) /* of those with fused multiply-adds */
+{
+#if defined(__aarch64__)
+    return true;
+#else
+    return tow__machine_here()->vector_bytes > 0;
+#endif
+}
+
+static void count_finished_strips(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    (void)user, (void)row, (void)rows, (void)column, (void)columns;
+}
+
 /* Numbers of many sizes, zeros of both signs, subnormal ones. */
 static void make_hard(tow__buffer *x)
 {
@@ -92,17 +106,85 @@ static void engines_that_stand_in_keep_bits(void **state)
     if (has_library()) assert_true(others > 40);
 }
 
+/* With blocks of k as long as the own kernel's, BLIS has its bits, whatever the rows, columns and strides. */
+static void blis_keeps_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},       {6, 16, 4},     {40, 72, 577}, {33, 130, 384}, {97, 50, 385},
+                                       {200, 300, 800}, {17, 1, 900},   {1, 65, 400},  {169, 49, 20},  {13, 29, 1200}};
+    const tow__gemm_engine *blis = tow__gemm_find("blis");
+    if (blis == NULL || !has_blis_kernels()) skip();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (unsigned transposed = 0; transposed < 4; transposed++)
+            for (int variant = 0; variant < 4; variant++) {
+                problem p = make_problem(sizes[s][0], sizes[s][1], sizes[s][2], transposed, variant & 2 ? 5 : 0);
+                p.g.accumulate = variant & 1;
+                assert_memory_equal(run_on(&p, blis, NULL), run_on(&p, &tow__gemm_own, NULL), bytes_of(&p));
+                release_all();
+            }
+}
+
+/* Large products: BLIS is proven on a part, the first runs go to both engines in turn, and their times decide. */
+static void first_runs_decide_large_products(void **state)
+{
+    (void)state;
+    problem p = make_problem(200, 180, 410, 0, 0);
+    const void *want = run_on(&p, &tow__gemm_own, NULL);
+    const tow__gemm_trial *t = tow__gemm_try(&p.g);
+    assert_int_equal(t != NULL && t->proven != NULL, tow__gemm_find("blis") != NULL && has_blis_kernels());
+    if (t == NULL || t->proven == NULL) {
+        release_all();
+        skip();
+    }
+    tow__gemm_times times;
+    assert_ptr_equal(t->proven, tow__gemm_find("blis"));
+    for (int i = 0; i < 2 * TOW__CONTEST_ROUNDS; i++) {
+        tow__gemm g = p.g;
+        assert_false(tow__gemm_contest_times(t->contest, &times));
+        assert_ptr_equal(tow__gemm_prepare(&g, &tow__gemm_own), &tow__gemm_own);
+        assert_non_null(g.code);
+        p.g.m = 200;
+        assert_memory_equal(run_on(&p, &tow__gemm_own, g.code), want, bytes_of(&p));
+        p.g.m = 20; /* a small part counts for nothing */
+        (void)run_on(&p, &tow__gemm_own, g.code);
+        p.g.m = 200;
+    }
+    assert_true(tow__gemm_contest_times(t->contest, &times));
+    assert_true(times.own > 0 && times.other > 0);
+    const tow__gemm_engine *found = tow__gemm_prepare(&p.g, &tow__gemm_own);
+    assert_ptr_equal(found, times.other <= times.own ? t->proven : &tow__gemm_own);
+    assert_memory_equal(run_on(&p, found, p.g.code), want, bytes_of(&p));
+    release_all();
+}
+
+/* Products with a packed operand and with an epilogue are compared with these, each by itself. */
+static void contests_are_of_calls(void **state)
+{
+    (void)state;
+    tow__gemm g = {.dtype = TOW_F32, .m = 256, .n = 300, .k = 100, .a_row = 100, .a_column = 1, .b_row = 300};
+    g.b_column = 1, g.ldc = 300;
+    if (tow__gemm_find("blis") == NULL || !has_blis_kernels()) skip();
+    const tow__gemm_trial *plain = tow__gemm_try(&g);
+    g.packed = &g;
+    const tow__gemm_trial *packed = tow__gemm_try(&g);
+    g.packed = NULL, g.epilogue = count_finished_strips;
+    const tow__gemm_trial *finished = tow__gemm_try(&g);
+    assert_true(plain != NULL && packed != NULL && finished != NULL);
+    assert_true(plain != packed && packed != finished && finished != plain);
+}
+
 /* The library runs where it is chosen by the rule, and never where the own kernel is asked for. */
 static void the_rule_follows_the_trial(void **state)
 {
     (void)state;
     problem p = make_problem(64, 64, 64, 0, 0);
     const tow__gemm_trial *t = tow__gemm_try(&p.g);
-    assert_int_equal(t != NULL, has_library());
+    assert_true(t != NULL || !has_library());
     assert_ptr_equal(t, tow__gemm_try(&p.g)); /* made once */
+    const tow__gemm_engine *chosen = t != NULL && t->stands_in ? t->proven : &tow__gemm_own;
     const tow__gemm_engine *found = tow__gemm_prepare(&p.g, &tow__gemm_own);
-    assert_ptr_equal(found, t && t->engine ? t->engine : &tow__gemm_own);
-    if (t && t->times.own > 0) assert_int_equal(t->engine != NULL, t->times.other <= t->times.own);
+    assert_ptr_equal(found, chosen);
+    if (t && t->times.own > 0) assert_int_equal(t->stands_in, t->times.other <= t->times.own);
     static const tow__gemm_tuning tuning = {.rows = 2};
     const tow__gemm_choice choices[] = {{.engine = &tow__gemm_own}, {.set = TOW__GEMM_PLAIN}, {.tuning = &tuning}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
@@ -117,8 +199,6 @@ static void the_rule_follows_the_trial(void **state)
         assert_ptr_equal(tow__gemm_prepare(&p.g, &tow__gemm_own), &tow__gemm_own);
     }
     p.g.choice = NULL;
-    p.g.m = p.g.n = p.g.k = 1 << 10; /* nothing is tried that takes long */
-    assert_null(tow__gemm_try(&p.g));
     release_all();
 }
 
@@ -149,16 +229,21 @@ static void reasons_are_what_trials_found(void **state)
         check_reason(p.g, &faster, engine, "libxsmm: bits of the own kernel, 1.30 times as fast here");
         check_reason(p.g, &slower, engine, "own kernel: timed ahead of libxsmm, 1.25 times as fast here");
         check_reason(p.g, &untimed, engine, "libxsmm: bits of the own kernel, small, not timed");
-        check_reason(p.g, &without, engine, "own kernel: libxsmm is left out");
+        check_reason(p.g, &without, engine, "own kernel: the engine with its bits is left out");
         check_reason(p.g, &forced, library, "libxsmm: forced by TOW_ENGINE or an option");
     }
     const bool tried = library != NULL;
     p.g.k = 400;
     check_reason(p.g, NULL, engine,
                  tried ? "own kernel: k has several blocks" : "own kernel: this build has no libxsmm");
-    p.g.m = p.g.n = 1 << 12, p.g.k = 64;
-    check_reason(p.g, NULL, engine,
-                 tried ? "own kernel: larger than a trial" : "own kernel: this build has no libxsmm");
+    p.g.m = p.g.n = p.g.b_row = p.g.ldc = 1 << 12, p.g.k = 64;
+    if (tow__gemm_find("blis") == NULL) {
+        check_reason(p.g, NULL, engine, "own kernel: this build has no BLIS");
+    } else if (has_blis_kernels()) {
+        check_reason(p.g, NULL, engine, "own kernel: large; the first runs time it and BLIS, which has its bits");
+        check_reason(p.g, &faster, engine, "BLIS: bits of the own kernel, 1.30 times as fast here");
+        check_reason(p.g, &slower, engine, "own kernel: timed ahead of BLIS, 1.25 times as fast here");
+    }
     release_all();
 }
 
@@ -178,6 +263,7 @@ static void check_linked(const tow__buffer *in, const tow__buffer *want, const t
     void *at = take(kernel->state_bytes);
     call.scratch = take(kernel->scratch(&call) + 1);
     kernel->prepare(&call, at);
+    kernel->tune(&call, at);
     kernel->reason(&call, text, sizeof text);
     if (strncmp(text, reason, strlen(reason)) != 0) fail_msg("found \"%s\", expected \"%s\"", text, reason);
     call.state = at;
@@ -189,7 +275,7 @@ static void check_linked(const tow__buffer *in, const tow__buffer *want, const t
 static void linked_products_keep_bits(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{8, 8, 8}, {100, 17, 5}, {128, 96, 64}, {33, 320, 100}, {64, 64, 500}};
+    static const int64_t sizes[][3] = {{8, 8, 8}, {100, 17, 5}, {128, 96, 64}, {33, 320, 100}, {64, 64, 500}, {200, 180, 410}};
     static const tow__gemm_times ahead = {.own = 2, .other = 1}, behind = {.own = 1, .other = 2};
     const tow__gemm_choice faster = {.times = &ahead}, slower = {.times = &behind}, own = {.engine = &tow__gemm_own};
     int others = 0;
@@ -205,10 +291,13 @@ static void linked_products_keep_bits(void **state)
             const tow__gemm_trial *t = threads == 1 ? tow__gemm_try(&p.g) : NULL;
             const bool proven = t != NULL && t->proven != NULL;
             others += proven;
-            check_linked(in, &want, &faster, threads,
-                         proven         ? "libxsmm: bits of the own kernel, 2.00 times as fast here"
-                         : threads == 1 ? "own kernel: "
-                                        : "");
+            char reason[80] = "";
+            if (proven)
+                snprintf(reason, sizeof reason, "%s: bits of the own kernel, 2.00 times as fast here",
+                         t->proven->label);
+            else if (threads == 1)
+                strcpy(reason, "own kernel: ");
+            check_linked(in, &want, &faster, threads, reason);
         }
         release_all();
     }
@@ -292,6 +381,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_that_stand_in_keep_bits),
+        cmocka_unit_test(blis_keeps_bits),
+        cmocka_unit_test(first_runs_decide_large_products),
+        cmocka_unit_test(contests_are_of_calls),
         cmocka_unit_test(the_rule_follows_the_trial),
         cmocka_unit_test(reasons_are_what_trials_found),
         cmocka_unit_test(linked_products_keep_bits),
