@@ -13,7 +13,7 @@ if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND OpenMP_C_FOUND AND NOT DEFINED BLIS_VER
   set(_blis_source "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis_version.c")
   file(WRITE "${_blis_source}"
     "#include <stdio.h>\n#include <blis.h>\nint main(void)\n{\n    bli_init();\n"
-    "    if (bli_gks_lookup_nat_cntx(BLIS_ARCH_GENERIC) == NULL) return 1;\n    fputs(bli_info_get_version_str(), stdout);\n    return 0;\n}\n")
+    "    if (bli_gks_lookup_nat_cntx(bli_arch_query_id()) == NULL) return 1;\n    fputs(bli_info_get_version_str(), stdout);\n    return 0;\n}\n")
   try_run(_blis_run _blis_compiled "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis" "${_blis_source}"
     COMPILE_DEFINITIONS -D_GNU_SOURCE
     CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${BLIS_INCLUDE_DIR}"

@@ -52,7 +52,7 @@ packages_of() {
         long) echo "valgrind" ;;
         clang) echo "clang libomp-dev" ;;
         fuzz | fuzz-fast) echo "clang libclang-rt-14-dev" ;;
-        arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 zlib1g-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
+        arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libblis-openmp-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 zlib1g-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
     esac
 }
 

@@ -96,6 +96,18 @@ TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
+/* An instruction that runs on one of several engines: a matrix product, a convolution, attention, a cross-entropy of
+ * logits, a sum of products. */
+typedef struct tow_program_engine {
+    const char *instruction; /* "dot_general" */
+    const char *engine;      /* as in plans: "own", "xsmm", "blis", "strips" */
+    tow_type result;         /* its first one */
+    bool backward;           /* of the backward pass */
+    char reason[160];        /* "libxsmm: bits of the own kernel, 1.31 times as fast here" */
+} tow_program_engine;
+/* Instruction number `index` of those, in the order of the plan, bodies of loops where the loop is; false: there are not
+ * so many. Large products whose first runs have not been made say so. */
+TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, tow_program_engine *engine);
 /* The number of operations of primitive `name` in one run: each operation of a row program counts, and those of a scan
  * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one
  * element as "mul", "copy" counts copies; views, and small functions of constants, which are computed when the program

@@ -78,7 +78,7 @@ static void cpu_features(char *text, size_t size) { snprintf(text, size, "generi
 
 size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
-    char features[128], products[512], machine[256];
+    char features[128], products[768], machine[256];
     cpu_features(features, sizeof features);
     tow__gemm_describe(context->products, products, sizeof products);
     tow__gemm_describe_machine(machine, sizeof machine);

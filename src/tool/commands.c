@@ -316,17 +316,33 @@ tow_status tool_count(tool *t)
     return status;
 }
 
+/* [{"instruction", "engine", "result", "backward", "reason"}]; NULL: out of memory. */
+static json_t *json_engines(const tow_program *program)
+{
+    json_t *list = json_array();
+    tow_program_engine e;
+    for (size_t i = 0; list && tow_program_get_engine(program, i, &e); i++) {
+        json_t *item = json_pack("{s:s, s:s, s:o, s:b, s:s}", "instruction", e.instruction, "engine", e.engine,
+                                 "result", tool_json_type(e.result), "backward", e.backward, "reason", e.reason);
+        if (json_array_append_new(list, item) == 0) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    return list;
+}
+
 static json_t *json_plan(const tow_program *program)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
-    json_t *result =
-        !text ? NULL
-              : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs", (json_int_t)bytes.inputs,
-                          "outputs", (json_int_t)bytes.outputs, "arena", (json_int_t)bytes.arena, "lower_bound",
-                          (json_int_t)bytes.lower_bound, "residuals", (json_int_t)bytes.residuals, "constants",
-                          (json_int_t)bytes.constants, "instructions", (json_int_t)tow_program_count(program, NULL),
-                          "text", tool_json_text(text));
+    json_t *result = !text
+                         ? NULL
+                         : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o, s:o}", "bytes", "inputs",
+                                     (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
+                                     (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
+                                     (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants,
+                                     "instructions", (json_int_t)tow_program_count(program, NULL), "engines",
+                                     json_engines(program), "text", tool_json_text(text));
     free(text);
     return result;
 }

@@ -98,6 +98,8 @@ test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_g
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
 # The reason behind the engine of each product.
 test "$("$tow" plan products.tow --grad --wrt w | grep dot_general | grep -cE '  (own kernel|libxsmm|matrix unit|BLIS|reference): ')" = 2 || { echo "expected a reason of each product"; failed=1; }
+expect 0 '"engines"' "$tow" plan products.tow --json
+test "$("$tow" plan products.tow --grad --wrt w --json | grep -c '"reason"')" = 2 || { echo "expected a reason of each product"; failed=1; }
 export TOW_ENGINE=own
 expect 0 '  own kernel: forced by TOW_ENGINE or an option' "$tow" plan products.tow
 TOW_ENGINE=reference

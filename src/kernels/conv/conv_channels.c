@@ -342,9 +342,8 @@ static void run_sums(const tow__conv_run *r)
     tow__team_run(r->team, job.pieces, sums_block, &job);
 }
 
-const tow__conv_way tow__conv_channels = {
-    "vector", "vector code: groups of one feature have no matrices to multiply", .scratch = scratch_forward, .run = run_forward
-};
-const tow__conv_way tow__conv_channel_sums = {
-    "vector", "vector code: groups of one feature have no matrices to multiply", .batch_last = true, .scratch = scratch_sums, .run = run_sums
-};
+const tow__conv_way tow__conv_channels = {"vector", "vector code: groups of one feature have no matrices to multiply",
+                                          .scratch = scratch_forward, .run = run_forward};
+const tow__conv_way tow__conv_channel_sums = {"vector",
+                                              "vector code: groups of one feature have no matrices to multiply",
+                                              .batch_last = true, .scratch = scratch_sums, .run = run_sums};

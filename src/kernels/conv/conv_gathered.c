@@ -446,6 +446,6 @@ static void run_gathered(const tow__conv_run *r)
     }
 }
 
-const tow__conv_way tow__conv_gathered = {
-    "own", "own kernel: gathers taps in tiles that stay in L2, and multiplies these", .transposes = true, .scratch = scratch_gathered, .run = run_gathered
-};
+const tow__conv_way tow__conv_gathered = {"own",
+                                          "own kernel: gathers taps in tiles that stay in L2, and multiplies these",
+                                          .transposes = true, .scratch = scratch_gathered, .run = run_gathered};

@@ -413,6 +413,5 @@ static void run_rows(const tow__conv_run *r)
     tow__team_run_indexed(r->team, job.c->batch * job.outer * job.h_blocks * job.w_blocks, run_block, &job);
 }
 
-const tow__conv_way tow__conv_rows = {
-    "own", "own kernel: few taps, whose rows are multiplied where they are", .transposes = true, .scratch = scratch_rows, .run = run_rows
-};
+const tow__conv_way tow__conv_rows = {"own", "own kernel: few taps, whose rows are multiplied where they are",
+                                      .transposes = true, .scratch = scratch_rows, .run = run_rows};

@@ -261,6 +261,5 @@ static void run_sums(const tow__conv_run *r)
     tow__team_run_indexed(r->team, job.c->groups * job.slices * job.tap_slices, run_share, &job);
 }
 
-const tow__conv_way tow__conv_sums = {
-    "own", "own kernel: all results share copies of both operands", .batch_last = true, .scratch = scratch_sums, .run = run_sums
-};
+const tow__conv_way tow__conv_sums = {"own", "own kernel: all results share copies of both operands",
+                                      .batch_last = true, .scratch = scratch_sums, .run = run_sums};

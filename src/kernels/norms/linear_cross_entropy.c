@@ -16,9 +16,9 @@
  * two, so the bits agree. */
 #include "src/kernels/norms/rows.h"
 
-#include <stdio.h>
 #include "src/kernels/products/gemm.h"
 #include "src/kernels/tables.h"
+#include <stdio.h>
 
 enum {
     ROWS = 256,          /* of a tile */

@@ -398,10 +398,7 @@ static void run_product(const tow__kernel_call *call, int64_t kc, bool adds)
 
 static void run_dot_general(const tow__kernel_call *call) { run_product(call, 0, false); }
 
-static void prepare_dot_general(const tow__kernel_call *call, void *state)
-{
-    *(dot_job *)state = job_of(call, 0);
-}
+static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
 
 static void tune_dot_general(const tow__kernel_call *call, void *state) { tune_job(state, call, false); }
 
@@ -466,10 +463,7 @@ static size_t scratch_part(const tow__kernel_call *call)
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-static void prepare_add(const tow__kernel_call *call, void *state)
-{
-    *(dot_job *)state = job_of(call, 0);
-}
+static void prepare_add(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
 
 static void tune_add(const tow__kernel_call *call, void *state) { tune_job(state, call, true); }
 

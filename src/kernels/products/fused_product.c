@@ -133,7 +133,7 @@ static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t
     {                                                                                                                  \
         .primitive = name, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches, .run = run_fused_product,                 \
         .scratch = scratch_fused_product, .engine_of = engine_of_product, .reason = reason_of_product,                 \
-        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product, .tune = tune_fused_product                                    \
+        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product, .tune = tune_fused_product       \
     }
 static const tow__kernel kernels[] = {WITH_EPILOGUE("fused_dot_general", true),
                                       WITH_EPILOGUE("fused_conv_general_dilated", false)};

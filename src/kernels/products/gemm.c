@@ -35,21 +35,31 @@ static void describe_small(const tow__gemm_choice *choice, char *text, size_t si
         const int n = sizes[i];
         tow__gemm g = {.dtype = TOW_F32, .choice = choice, .m = n, .n = n, .k = n, .ldc = n};
         g.a_row = g.b_row = n, g.a_column = g.b_column = 1;
-        const tow__gemm_engine *engine = tow__gemm_prepare(&g, &tow__gemm_own);
-        const tow__gemm_trial *t = engine != &tow__gemm_own ? tow__gemm_try(&g) : NULL;
+        const tow__gemm_trial *t = tow__gemm_try(&g);
         const size_t used = strlen(times);
-        if (t == NULL || t->times.other == 0) continue;
+        if (t == NULL || t->proven == NULL || !tow__gemm_may_stand_in(choice, t->proven)) continue;
+        if (!t->stands_in || t->times.other == 0) continue;
         snprintf(times + used, sizeof times - used, "%s%dx%dx%d %.2f", name ? ", " : "", n, n, n,
                  t->times.own / t->times.other);
-        name = engine->describe();
+        name = t->proven->describe();
     }
     if (name) snprintf(text, size, ", small ones by %s with the same bits (%s times as fast)", name, times);
+}
+
+/* "large ones by BLIS or the own kernel, as the first runs say (so far 2 and 5 shapes)" */
+static void describe_large(const tow__gemm_choice *choice, char *text, size_t size)
+{
+    const tow__gemm_engine *engine = tow__gemm_find("blis");
+    if (engine == NULL || !tow__gemm_may_stand_in(choice, engine)) return;
+    const tow__gemm_tally tally = tow__gemm_count_trials();
+    snprintf(text, size, ", large ones by %s or the own kernel, as their first runs say (so far %d and %d shapes)",
+             engine->describe(), tally.large, tally.large_own);
 }
 
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
 {
     tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide, tiny;
-    char small[256] = "";
+    char small[256] = "", large[192] = "";
     single.a_row = single.b_row = 256;
     single.a_column = single.b_column = 1;
     wide = tiny = single;
@@ -58,13 +68,14 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     const tow__gemm_engine *engine = tow__gemm_choose(&single);
     const bool own = tow__gemm_choose(&tiny) == &tow__gemm_own;
     if (own) describe_small(choice, small, sizeof small);
+    if (own && engine == &tow__gemm_own) describe_large(choice, large, sizeof large);
     const char *unit = engine == &tow__gemm_amx && own ? ", those below 2^22 multiply-adds by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
                       : choice->without != 0     ? "; without those that the caller leaves out"
                       : !choice->engine          ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
-    int length = snprintf(text, size, "f32 by %s%s%s, f64 by %s%s", engine->describe(), unit, small,
+    int length = snprintf(text, size, "f32 by %s%s%s%s, f64 by %s%s", engine->describe(), unit, small, large,
                           tow__gemm_choose(&wide)->describe(), why);
     return length < 0 ? 0 : (size_t)length;
 }

@@ -8,8 +8,7 @@
  * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone:
  * not on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they
  * like, if all parts run on one engine, or on engines with the same bits. With accumulate, the engines of this library
- * round the element of A B as they would alone, then add it to C: the same as a product followed by an addition. BLIS
- * may add to C between blocks of k.
+ * round the element of A B as they would alone, then add it to C: the same as a product followed by an addition.
  *
  * The own kernel defines an element exactly: k is cut into kc blocks (tow__gemm_kc), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
@@ -19,8 +18,8 @@
  * are added to C one by one.
  *
  * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
- * accepts every product. libxsmm has the bits of the own kernel: a trial proves it for the code of every shape, and
- * what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for
+ * accepts every product. libxsmm and BLIS have the bits of the own kernel: a trial proves it for the code of every
+ * shape, and what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for
  * AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or TOW_ENGINE force an
  * engine or leave some out (tow__gemm_choice).
  *
@@ -30,9 +29,9 @@
  * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
  *   - f32 has the bits of the own kernel. Small products run on libxsmm where a trial on this machine finds it as fast
  *     (tow__gemm_prepare): with tiny tiles, few elements of k or products of a few microseconds it is ahead by up to 5,
- *     and on a tie the library has precedence. All others run on the own kernel, which has epilogues on strips that are
- *     in cache; how it goes through a product is tuned to the machine (gemm_tuning.h). BLIS is 1.3 times slower on
- *     average and ten times on small products.
+ *     and on a tie the library has precedence. Large ones run on BLIS where the first runs find it as fast; else, and
+ *     where callers cut in other ways, on the own kernel, which has epilogues on strips that are in cache. How it goes
+ *     through a product is tuned to the machine (gemm_tuning.h).
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
  *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
@@ -121,7 +120,7 @@ enum {
 
 typedef struct tow__gemm_engine {
     const char *name;
-    const char *label; /* in sentences */
+    const char *label;                      /* in sentences */
     bool (*applicable)(const tow__gemm *g); /* depends on types, n, k and strides alone */
     void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls the epilogue only if `runs_epilogue` */
     const char *(*describe)(void);
@@ -156,9 +155,10 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
  * and columns are 0. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 /* The engine that runs calls like g, with m and n as they are: `engine`, which tow__gemm_choose found, or one with the
- * same bits that is faster here (gemm_trial.h), for which it sets g->code. To be called when a program is linked; the
- * first call for a shape takes some tens of microseconds. Other calls with that engine and code are right as well.
- * Reads no pointers. */
+ * same bits that is faster here (gemm_trial.h), for which it sets g->code; where the first runs decide, it sets the code
+ * beside the own kernel. To be called before the first run of a program; the first call for a shape takes some tens of
+ * microseconds. Other calls with that engine and code are right as well. Reads no pointers but whether `packed` and
+ * `epilogue` are NULL. */
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
 /* True if `engine` may run what the rule gives to the own kernel: nobody leaves it out, and none is forced, nor a version
  * of the own kernel. */

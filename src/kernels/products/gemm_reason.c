@@ -35,14 +35,15 @@ static int explain_trial(const tow__gemm_trial *t, const tow__gemm_choice *choic
     if (choice != NULL && choice->times != NULL)
         times = *choice->times;
     else if (open)
-        return snprintf(text, size, "%s: large; the first runs time it and %s, which has its bits", label, other);
+        return snprintf(text, size, "%s: the first runs time it and %s, which has its bits", label, other);
     const bool timed = times.own > 0 && times.other > 0;
     if (chosen && timed)
         return snprintf(text, size, "%s: bits of the own kernel, %.2f times as fast here", label,
                         times.own / times.other);
     if (chosen) return snprintf(text, size, "%s: bits of the own kernel, small, not timed", label);
     if (!timed) return snprintf(text, size, "%s: not small, and not timed against %s", label, other);
-    return snprintf(text, size, "%s: timed ahead of %s, %.2f times as fast here", label, other, times.other / times.own);
+    return snprintf(text, size, "%s: timed ahead of %s, %.2f times as fast here", label, other,
+                    times.other / times.own);
 }
 
 size_t tow__gemm_explain(tow__gemm *g, const tow__gemm_engine *engine, const char *unprepared, char *text, size_t size)

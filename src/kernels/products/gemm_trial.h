@@ -8,7 +8,8 @@
  *
  *   small products    libxsmm, whose machine code is made for one shape. Both are timed at once, which takes some tens
  *                     of microseconds; all such trials of a process take at most TOW__TRIAL_NANOSECONDS. Where that is
- *                     spent, sizes alone decide.
+ *                     spent, sizes alone decide. Where the times of products that are not tiny are close, the first
+ *                     runs decide, as they do for large products.
  *   large products    BLIS; all products, where the processor has no vector instructions that Tow has a kernel for. A
  *                     part of the product is proof enough, because no bits of either depend on the rows and columns
  *                     that share a call. Neither is timed beforehand: the first runs of the product go to both in turn
@@ -24,9 +25,9 @@
 
 enum {
     TOW__TRIAL_WORK = 1 << 22,        /* m n k of a product that libxsmm is tried on, at most */
-    TOW__TRIAL_ALWAYS = 1 << 18,      /* the same from which only a timed trial lets libxsmm stand in */
+    TOW__TRIAL_ALWAYS = 1 << 18,      /* the same up to which libxsmm stands in untimed, and times of a trial decide */
     TOW__TRIAL_NANOSECONDS = 8000000, /* of all trials of small products of a process */
-    TOW__CONTEST_ROUNDS = 4           /* runs of each engine */
+    TOW__CONTEST_RUNS = 12            /* of both engines together */
 };
 
 /* b, a, c: of a tile; the strides are part of the code. */
@@ -63,7 +64,7 @@ typedef struct tow__gemm_trial {
     bool stands_in;                 /* it was found to be as fast; a contest is not asked */
     tow__gemm_code code;            /* of `proven` */
     tow__gemm_times times;          /* of `proven`, unless there is a contest */
-    tow__gemm_contest *contest;     /* of large products; NULL: of small ones */
+    tow__gemm_contest *contest;     /* NULL: there is none */
 } tow__gemm_trial;
 
 /* The trial of products like g, which is made if there is none; NULL: no library can stand in. Reads no pointers, but for
@@ -71,6 +72,12 @@ typedef struct tow__gemm_trial {
 const tow__gemm_trial *tow__gemm_try(const tow__gemm *g);
 /* Why no trial is made of products like g; NULL: one is made, as long as there is room for its result. */
 const char *tow__gemm_untried(const tow__gemm *g);
+
+/* How many shapes each engine has won in this process, large ones by contests that are decided. */
+typedef struct tow__gemm_tally {
+    int small, small_own, large, large_own;
+} tow__gemm_tally;
+tow__gemm_tally tow__gemm_count_trials(void);
 
 /* What the runs have found so far, in femtoseconds of a multiply-add; false: the contest goes on. */
 bool tow__gemm_contest_times(tow__gemm_contest *contest, tow__gemm_times *times);

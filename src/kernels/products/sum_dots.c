@@ -231,8 +231,8 @@ static size_t reason_of_sum_dots(const tow__kernel_call *call, char *text, size_
 {
     dot_job job = dot_job_of(call);
     return tow__gemm_explain(&job.product, job.engine,
-                             job.tiles ? "sums of all iterations stay in its registers" : "adds products to a sum", text,
-                             size);
+                             job.tiles ? "sums of all iterations stay in its registers" : "adds products to a sum",
+                             text, size);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

@@ -117,44 +117,11 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
     for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
 }
 
-enum {
-    OPERANDS = 3
-};
-
-/* A call of an instruction, without addresses: as much of it as kernels with several engines look at. */
-typedef struct call_shape {
-    tow__team team;
-    tow__buffer in[OPERANDS], out[TOW__FUSED_OUT + 1];
-    tow__kernel_call call;
-} call_shape;
-
-static const tow__kernel_call *shape_call(const tow_program *p, const tow__instruction *inst, call_shape *x)
-{
-    tow__kernel_call *call = &x->call;
-    x->team = p->team;
-    *call =
-        (tow__kernel_call){.n_in = inst->n_in, .in = x->in, .out = x->out, .params = inst->params, .team = &x->team};
-    for (; call->n_out <= TOW__FUSED_OUT && call->n_out < inst->n_out; call->n_out++)
-        x->out[call->n_out] = tow__view_buffer(&inst->out[call->n_out]);
-    for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) x->in[i] = tow__view_buffer(&inst->in[i]);
-    return call;
-}
-
-const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
-{
-    call_shape x;
-    if (!inst->kernel->engine_of) return inst->kernel->engine;
-    return inst->kernel->engine_of(shape_call(p, inst, &x));
-}
-
-/* "  own kernel: larger than a trial" */
+/* "  own kernel: few rows or columns" */
 static void add_reason(tow__string *s, const tow_program *p, const tow__instruction *inst)
 {
-    char text[160] = "";
-    call_shape x;
-    if (inst->loop || !inst->kernel->reason) return;
-    inst->kernel->reason(shape_call(p, inst, &x), text, sizeof text);
-    if (text[0] != '\0') tow__string_add(s, "  %s", text);
+    char text[TOW__REASON];
+    if (tow__reason_of(p, inst, text)) tow__string_add(s, "  %s", text);
 }
 
 static void add_inst(printer *out, const tow_program *p, const tow__body *body, uint32_t i, size_t live, int depth)

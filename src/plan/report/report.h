@@ -7,4 +7,10 @@
 /* The name of the engine that runs an instruction, which is no loop. */
 const char *tow__engine_of(const tow_program *p, const tow__instruction *inst);
 
+enum {
+    TOW__REASON = 160
+};
+/* Why it is that engine, of any instruction. False: there is nothing to choose from. */
+bool tow__reason_of(const tow_program *p, const tow__instruction *inst, char text[TOW__REASON]);
+
 #endif

@@ -1,4 +1,4 @@
-/* Engines that stand in for the own kernel, and its tuning: all bits stay, whatever is chosen. */
+/* Engines that stand in for the own kernel, and its tuning: all bits stay, whatever is chosen. Tests products/gemm_*.c. */
 #include "src/kernels/products/gemm_trial.h"
 #include "src/kernels/products/gemm_tuning.h"
 #include "tests/unit/support/gemm_products.h"
@@ -110,8 +110,8 @@ static void engines_that_stand_in_keep_bits(void **state)
 static void blis_keeps_bits(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},       {6, 16, 4},     {40, 72, 577}, {33, 130, 384}, {97, 50, 385},
-                                       {200, 300, 800}, {17, 1, 900},   {1, 65, 400},  {169, 49, 20},  {13, 29, 1200}};
+    static const int64_t sizes[][3] = {{1, 1, 1},       {6, 16, 4},   {40, 72, 577}, {33, 130, 384}, {97, 50, 385},
+                                       {200, 300, 800}, {17, 1, 900}, {1, 65, 400},  {169, 49, 20},  {13, 29, 1200}};
     const tow__gemm_engine *blis = tow__gemm_find("blis");
     if (blis == NULL || !has_blis_kernels()) skip();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -138,7 +138,7 @@ static void first_runs_decide_large_products(void **state)
     }
     tow__gemm_times times;
     assert_ptr_equal(t->proven, tow__gemm_find("blis"));
-    for (int i = 0; i < 2 * TOW__CONTEST_ROUNDS; i++) {
+    for (int i = 0; i < TOW__CONTEST_RUNS; i++) {
         tow__gemm g = p.g;
         assert_false(tow__gemm_contest_times(t->contest, &times));
         assert_ptr_equal(tow__gemm_prepare(&g, &tow__gemm_own), &tow__gemm_own);
@@ -240,7 +240,7 @@ static void reasons_are_what_trials_found(void **state)
     if (tow__gemm_find("blis") == NULL) {
         check_reason(p.g, NULL, engine, "own kernel: this build has no BLIS");
     } else if (has_blis_kernels()) {
-        check_reason(p.g, NULL, engine, "own kernel: large; the first runs time it and BLIS, which has its bits");
+        check_reason(p.g, NULL, engine, "own kernel: the first runs time it and BLIS, which has its bits");
         check_reason(p.g, &faster, engine, "BLIS: bits of the own kernel, 1.30 times as fast here");
         check_reason(p.g, &slower, engine, "own kernel: timed ahead of BLIS, 1.25 times as fast here");
     }
@@ -275,7 +275,8 @@ static void check_linked(const tow__buffer *in, const tow__buffer *want, const t
 static void linked_products_keep_bits(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{8, 8, 8}, {100, 17, 5}, {128, 96, 64}, {33, 320, 100}, {64, 64, 500}, {200, 180, 410}};
+    static const int64_t sizes[][3] = {{8, 8, 8},      {100, 17, 5},  {128, 96, 64},
+                                       {33, 320, 100}, {64, 64, 500}, {200, 180, 410}};
     static const tow__gemm_times ahead = {.own = 2, .other = 1}, behind = {.own = 1, .other = 2};
     const tow__gemm_choice faster = {.times = &ahead}, slower = {.times = &behind}, own = {.engine = &tow__gemm_own};
     int others = 0;
@@ -380,16 +381,11 @@ static void timings_are_made_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(engines_that_stand_in_keep_bits),
-        cmocka_unit_test(blis_keeps_bits),
-        cmocka_unit_test(first_runs_decide_large_products),
-        cmocka_unit_test(contests_are_of_calls),
-        cmocka_unit_test(the_rule_follows_the_trial),
-        cmocka_unit_test(reasons_are_what_trials_found),
-        cmocka_unit_test(linked_products_keep_bits),
-        cmocka_unit_test(tuning_keeps_bits),
-        cmocka_unit_test(tuning_follows_the_machine),
-        cmocka_unit_test(timings_are_made_once),
+        cmocka_unit_test(engines_that_stand_in_keep_bits),  cmocka_unit_test(blis_keeps_bits),
+        cmocka_unit_test(first_runs_decide_large_products), cmocka_unit_test(contests_are_of_calls),
+        cmocka_unit_test(the_rule_follows_the_trial),       cmocka_unit_test(reasons_are_what_trials_found),
+        cmocka_unit_test(linked_products_keep_bits),        cmocka_unit_test(tuning_keeps_bits),
+        cmocka_unit_test(tuning_follows_the_machine),       cmocka_unit_test(timings_are_made_once),
     };
     return cmocka_run_group_tests_name("trials of engines", tests, NULL, NULL);
 }
