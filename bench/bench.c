@@ -273,6 +273,19 @@ void bench_set_program_bytes(bench *b, const tow_program *program)
                         (json_int_t)bytes.constants, "temporary", (json_int_t)(bytes.arena + bytes.constants)));
 }
 
+void bench_set_engines(bench *b, const tow_program *program)
+{
+    json_t *list = json_array();
+    tow_program_engine e;
+    for (size_t i = 0; tow_program_get_engine(program, i, &e); i++) {
+        char type[64], line[320];
+        tow_type_text(e.result, type, sizeof type);
+        snprintf(line, sizeof line, "%s %s%s: %s", e.instruction, type, e.backward ? ", backward" : "", e.reason);
+        json_array_append_new(list, json_string(line));
+    }
+    bench_set(b, "engines", list);
+}
+
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
 void bench_fill(tow_array *array, uint64_t seed, double scale)
@@ -367,6 +380,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
         bench_repeat(b, run_once, &r, r.calls);
         b->footprint = tow_program_get_bytes(r.program).inputs + tow_program_get_bytes(r.program).outputs;
         bench_trace_program(b, r.program, r.inputs, r.outputs);
+        bench_set_engines(b, r.program);
         if (!g->pulls_back && tow_graph_output_type(gradient, 0).dtype == TOW_F32)
             bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
     }

@@ -64,6 +64,7 @@ int main(int argc, char **argv)
         bench_check(&b, tow_array_create(b.context, tow_graph_output_type(gradient, i), &c.outputs[i]));
     bench_repeat(&b, run, &c, CALLS);
     bench_trace_program(&b, c.program, c.inputs, c.outputs);
+    bench_set_engines(&b, c.program);
     bench_set(&b, "loss", json_real(((float *)tow_array_data(c.outputs[0]))[0]));
 
     for (size_t i = 0; i <= n; i++) tow_array_release(c.inputs[i]);

@@ -52,6 +52,7 @@ static void measure(bench *b, const tow_module *model, tow_type x)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &c.outputs[i]));
     bench_repeat(b, run, &c, 1);
     bench_trace_program(b, c.program, c.inputs, c.outputs);
+    bench_set_engines(b, c.program);
     bench_set(b, "loss", json_real(((float *)tow_array_data(c.outputs[0]))[0]));
     for (size_t i = 0; i <= n; i++) tow_array_release(c.inputs[i]);
     for (size_t i = 0; i <= n; i++) tow_array_release(c.outputs[i]);

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/kernels/products/gemm.h"
+#include "src/kernels/products/gemm_trial.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -282,12 +282,21 @@ typedef struct setting {
     peer peer;
 } setting;
 
+/* The engine that the rule finds, when the first runs have decided where they are to. */
+static const tow__gemm_engine *engine_of(const setting *set, tow__gemm *g)
+{
+    const tow__gemm_engine *chosen = tow__gemm_choose(g), *engine = tow__gemm_prepare(g, chosen);
+    g->scratch = set->scratch;
+    for (int i = 0; i < TOW__CONTEST_RUNS && g->code != NULL && g->code->contest != NULL; i++) tow__gemm_run(g, engine);
+    return tow__gemm_prepare(g, chosen);
+}
+
 static figures measure(const setting *set, tow__gemm *g, const shape *s, int kind)
 {
     figures f = {.chosen = -1};
     bool unit = set->isa == TOW__GEMM_AUTO && tow__gemm_amx_usable();
     g->choice = &(tow__gemm_choice){.matrix_unit = unit, .set = (int)set->isa};
-    const tow__gemm_engine *rule = tow__gemm_prepare(g, tow__gemm_choose(g));
+    const tow__gemm_engine *rule = engine_of(set, g);
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
     double spent = 0, limit = set->budget * set->n_engines;
