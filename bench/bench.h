@@ -70,7 +70,7 @@ void bench_set(bench *b, const char *key, json_t *value); /* takes the reference
 /* Planned bytes by kind; "temporary" is what comes beside inputs and outputs. */
 void bench_set_program_bytes(bench *b, const tow_program *program);
 
-/* Which engine runs each product, and why, when first runs have decided. */
+/* Sets "engines": which engine runs each product, and why. To be called when first runs have decided. */
 void bench_set_engines(bench *b, const tow_program *program);
 
 /* Uniform numbers from [-scale, scale), the same in every run. i32 and u8: from {0, ..., scale - 1}. Other types:

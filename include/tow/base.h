@@ -73,9 +73,9 @@ typedef struct tow_context_options {
     /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors, f32
      * as sums of three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm"
      * (libxsmm) or "reference"; others are computed as if it were not set. Or the engines that must not compute them,
-     * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). blis and
-     * xsmm have the bits of own: xsmm computes the products for which a trial proves that. NULL: the environment variable TOW_ENGINE, else the
-     * best one for each product. */
+     * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). blis and xsmm have the
+     * bits of own: xsmm computes the products for which a trial proves that. NULL: the environment variable
+     * TOW_ENGINE, else the best one for each product. */
     const char *engine;
     /* Products only by engines that give the same bits on all machines, so that a seed gives the same losses
      * everywhere: without the matrix unit. Functions of f64 that the C library computes (exp, log, tanh and the like)

@@ -105,8 +105,8 @@ typedef struct tow_program_engine {
     bool backward;           /* of the backward pass */
     char reason[160];        /* "libxsmm: bits of the own kernel, 1.31 times as fast here" */
 } tow_program_engine;
-/* Instruction number `index` of those, in the order of the plan, bodies of loops where the loop is; false: there are not
- * so many. Large products whose first runs have not been made say so. */
+/* Describes instruction number `index` of those, in the order of the plan, bodies of loops where the loop is. Returns
+ * false if there are not so many. Large products whose first runs have not been made say so. */
 TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, tow_program_engine *engine);
 /* The number of operations of primitive `name` in one run: each operation of a row program counts, and those of a scan
  * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one

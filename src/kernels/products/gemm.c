@@ -178,8 +178,9 @@ const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *
     const tow__gemm_engine *found = t != NULL ? t->proven : NULL;
     if (found == NULL || (forced ? found != engine : !tow__gemm_may_stand_in(g->choice, found))) return engine;
     const finding it = forced ? AHEAD : finding_of(t, g->choice);
-    if (it == BEHIND) return engine;
-    g->code = &t->code;
+    const bool contested = t->contest != NULL && (g->choice == NULL || g->choice->times == NULL);
+    if (it == BEHIND && !contested) return engine;
+    g->code = &t->code; /* with a contest the code says which engine runs, also when it is decided */
     return it == AHEAD ? found : engine;
 }
 
@@ -280,6 +281,8 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
         tow__gemm_compete(g);
         return;
     }
+    if (engine == &tow__gemm_own && g->code == NULL && tow__gemm_without_vectors(g) != NULL)
+        engine = tow__gemm_without_vectors(g);
     if (g->k > 0 && engine->cuts && !engine->runs_epilogue)
         run_in_parts(g, engine);
     else if (g->k > 0)

@@ -2,6 +2,7 @@
  * and does not change any more. Threads that make the same trial at once make it twice, which does no harm. */
 #include "src/kernels/products/gemm_trial.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -357,6 +358,42 @@ const tow__gemm_trial *tow__gemm_try(const tow__gemm *g)
         try_large(&plain, &e->trial, &e->contest);
     atomic_store(&e->done, true);
     return &e->trial;
+}
+
+static bool all_are_equal;
+
+/* Every layout of both operands, written and added. */
+static void prove_all(void)
+{
+    all_are_equal = true;
+    TOW__ARITHMETIC(false);
+    for (int i = 0; i < 8 && all_are_equal; i++) {
+        const int64_t k = 2 * TOW__GEMM_KC - 5, n = PROOF_COLUMNS;
+        tow__gemm g = {.dtype = TOW_F32, .threads = 1, .m = PROOF_ROWS, .n = n, .k = k, .ldc = n};
+        tow__gemm_trial t = {.proven = NULL};
+        tow__gemm_contest contest;
+        g.a_row = i & 1 ? 1 : k, g.a_column = i & 1 ? PROOF_ROWS : 1;
+        g.b_row = i & 2 ? 1 : n, g.b_column = i & 2 ? k : 1;
+        g.accumulate = i & 4;
+        g.kc = tow__gemm_kc(k);
+        try_large(&g, &t, &contest);
+        all_are_equal = t.proven != NULL;
+    }
+}
+
+const tow__gemm_engine *tow__gemm_without_vectors(const tow__gemm *g)
+{
+    enum {
+        WORTH_A_CALL = 1 << 15 /* multiply-adds for which a call of BLIS is worth it */
+    };
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    tow__gemm_code code;
+    if (for_large == NULL || tow__machine_here()->vector_bytes > 0 || g->dtype != TOW_F32) return NULL;
+    if ((double)g->m * (double)g->n * (double)g->k < WORTH_A_CALL || !tow__gemm_may_stand_in(g->choice, for_large))
+        return NULL;
+    if (!for_large->applicable(g) || !for_large->make(g, 0, &code)) return NULL;
+    pthread_once(&once, prove_all);
+    return all_are_equal ? for_large : NULL;
 }
 
 tow__gemm_tally tow__gemm_count_trials(void)

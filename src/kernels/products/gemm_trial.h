@@ -73,6 +73,10 @@ const tow__gemm_trial *tow__gemm_try(const tow__gemm *g);
 /* Why no trial is made of products like g; NULL: one is made, as long as there is room for its result. */
 const char *tow__gemm_untried(const tow__gemm *g);
 
+/* The engine that runs g, a product that is not prepared, in place of the own kernel on a processor for which that has
+ * no vector instructions: BLIS, if its bits are proven equal, which is done once in a process. NULL: none, the own kernel. */
+const tow__gemm_engine *tow__gemm_without_vectors(const tow__gemm *g);
+
 /* How many shapes each engine has won in this process, large ones by contests that are decided. */
 typedef struct tow__gemm_tally {
     int small, small_own, large, large_own;

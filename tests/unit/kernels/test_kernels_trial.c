@@ -1,4 +1,5 @@
-/* Engines that stand in for the own kernel, and its tuning: all bits stay, whatever is chosen. Tests products/gemm_*.c. */
+/* Engines that stand in for the own kernel, and its tuning: all bits stay, whatever is chosen. Tests
+ * products/gemm_*.c. */
 #include "src/kernels/products/gemm_trial.h"
 #include "src/kernels/products/gemm_tuning.h"
 #include "tests/unit/support/gemm_products.h"
@@ -171,6 +172,23 @@ static void contests_are_of_calls(void **state)
     const tow__gemm_trial *finished = tow__gemm_try(&g);
     assert_true(plain != NULL && packed != NULL && finished != NULL);
     assert_true(plain != packed && packed != finished && finished != plain);
+}
+
+/* On processors without a vector kernel of the library's, BLIS runs products that nobody prepares, too. */
+static void without_vectors_blis_runs_all(void **state)
+{
+    (void)state;
+    tow__gemm g = {.dtype = TOW_F32, .m = 64, .n = 64, .k = 64, .a_row = 64, .a_column = 1, .b_row = 64, .b_column = 1};
+    const bool expected =
+        tow__gemm_find("blis") != NULL && has_blis_kernels() && tow__machine_here()->vector_bytes == 0;
+    g.ldc = 64;
+    assert_ptr_equal(tow__gemm_without_vectors(&g), expected ? tow__gemm_find("blis") : NULL);
+    g.choice = &(tow__gemm_choice){.engine = &tow__gemm_own};
+    assert_null(tow__gemm_without_vectors(&g));
+    g.choice = NULL, g.m = 1, g.n = 8; /* small */
+    assert_null(tow__gemm_without_vectors(&g));
+    g.m = g.n = 64, g.dtype = TOW_F64;
+    assert_null(tow__gemm_without_vectors(&g));
 }
 
 /* The library runs where it is chosen by the rule, and never where the own kernel is asked for. */
@@ -381,11 +399,17 @@ static void timings_are_made_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(engines_that_stand_in_keep_bits),  cmocka_unit_test(blis_keeps_bits),
-        cmocka_unit_test(first_runs_decide_large_products), cmocka_unit_test(contests_are_of_calls),
-        cmocka_unit_test(the_rule_follows_the_trial),       cmocka_unit_test(reasons_are_what_trials_found),
-        cmocka_unit_test(linked_products_keep_bits),        cmocka_unit_test(tuning_keeps_bits),
-        cmocka_unit_test(tuning_follows_the_machine),       cmocka_unit_test(timings_are_made_once),
+        cmocka_unit_test(engines_that_stand_in_keep_bits),
+        cmocka_unit_test(blis_keeps_bits),
+        cmocka_unit_test(first_runs_decide_large_products),
+        cmocka_unit_test(contests_are_of_calls),
+        cmocka_unit_test(without_vectors_blis_runs_all),
+        cmocka_unit_test(the_rule_follows_the_trial),
+        cmocka_unit_test(reasons_are_what_trials_found),
+        cmocka_unit_test(linked_products_keep_bits),
+        cmocka_unit_test(tuning_keeps_bits),
+        cmocka_unit_test(tuning_follows_the_machine),
+        cmocka_unit_test(timings_are_made_once),
     };
     return cmocka_run_group_tests_name("trials of engines", tests, NULL, NULL);
 }
