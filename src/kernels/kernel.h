@@ -37,10 +37,55 @@ typedef struct tow__epilogue {
     const void *operands[TOW__EPILOGUE_OPERANDS];
 } tow__epilogue;
 
+/* How the result is added to the last operand, in whose memory it may lie. The bits are those of the primitive and an
+ * addition. */
+typedef struct tow__accumulation {
+    /* The primitive sums over the leading axis of its other operands: terms are added one by one, in the order of that
+     * axis. Else the result is added as a whole. */
+    bool in_order;
+    bool reverse; /* the last element of the leading axis first */
+} tow__accumulation;
+
+/* A block of the elements that a product or a reduction sums. Blocks follow each other in order, and each joins what the
+ * ones before it have made. The bits are those of the whole sum. */
+typedef struct tow__sum_part {
+    const int64_t *row; /* calls before this one in the loop over blocks; NULL: another loop has begun the sum */
+    int64_t depth;      /* products: elements that are summed before they are added to the result (products/dot.h) */
+    const struct tow__reducer *reducer; /* reductions: what they do (reductions/reduce.h), */
+    int64_t elements;                   /* to so many elements in all blocks, */
+    int64_t before;                     /* of which so many come before the first call of this loop */
+} tow__sum_part;
+
+/* What an instruction does beside its primitive, NULL: nothing of the kind. */
+typedef struct tow__extras {
+    const struct tow__row_epilogue *epilogue; /* elementwise/fused.h: a row program on finished strips of a product */
+    const struct tow__row_reductions *reductions; /* elementwise/fused.h: sums of what a row program makes */
+    const tow__accumulation *accumulation;
+    const tow__sum_part *part;
+} tow__extras;
+
+/* The kernels of one primitive differ in which of these they do. */
+typedef enum tow__variant {
+    TOW__PLAIN,
+    TOW__WITH_EPILOGUE,
+    TOW__WITH_REDUCTIONS,
+    TOW__ADDING,
+    TOW__ADDING_IN_ORDER,
+    TOW__PART_OF_SUM
+} tow__variant;
+
+static inline tow__variant tow__variant_of(const tow__extras *x)
+{
+    if (x->part) return TOW__PART_OF_SUM;
+    if (x->accumulation) return x->accumulation->in_order ? TOW__ADDING_IN_ORDER : TOW__ADDING;
+    return x->reductions ? TOW__WITH_REDUCTIONS : x->epilogue ? TOW__WITH_EPILOGUE : TOW__PLAIN;
+}
+
 typedef struct tow__kernel_call {
     size_t n_in, n_out;
     const tow__buffer *in, *out;
     const void *params; /* the primitive's parameter struct (src/base/params.h), or NULL */
+    tow__extras extras; /* those of the kernel's variant */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
     const tow__epilogue *epilogue; /* of kernels that run one; NULL: none */
@@ -84,6 +129,10 @@ typedef struct tow__kernel {
     bool prefetches;        /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
     tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
+    tow__variant variant;                       /* what it does beside the primitive */
+    /* Of a variant: does it take a call on these shapes and strides, with the bits of the primitive and what follows?
+     * Data pointers are NULL here. NULL: every call. */
+    bool (*takes)(const tow__kernel_call *call);
 } tow__kernel;
 
 /* Runs what .defined of a call says. */
@@ -91,5 +140,7 @@ extern const tow__kernel tow__kernel_defined;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */
 const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype);
+/* The same, for a kernel that does more. */
+const tow__kernel *tow__kernel_variant(const char *primitive, tow__variant variant, tow_dtype dtype);
 
 #endif

@@ -45,22 +45,32 @@ enum {
     TWINS = 9
 };
 
-static const tow__kernel *find_from(int first, const char *primitive, tow_dtype dtype)
+static const tow__kernel *find_from(int first, const char *primitive, tow__variant variant, tow_dtype dtype)
 {
     for (int t = first; t < TABLES; t++) {
         for (size_t i = 0; i < tables[t]->count; i++) {
             const tow__kernel *kernel = &tables[t]->kernels[i];
-            if ((kernel->dtypes >> dtype & 1) != 0 && strcmp(kernel->primitive, primitive) == 0) return kernel;
+            if (kernel->variant == variant && (kernel->dtypes >> dtype & 1) != 0 &&
+                strcmp(kernel->primitive, primitive) == 0)
+                return kernel;
         }
     }
     return NULL;
 }
 
-const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) { return find_from(0, primitive, dtype); }
+const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype)
+{
+    return find_from(0, primitive, TOW__PLAIN, dtype);
+}
+
+const tow__kernel *tow__kernel_variant(const char *primitive, tow__variant variant, tow_dtype dtype)
+{
+    return find_from(0, primitive, variant, dtype);
+}
 
 const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
 {
-    return find_from(TABLES - TWINS, primitive, dtype);
+    return find_from(TABLES - TWINS, primitive, TOW__PLAIN, dtype);
 }
 
 const char *tow__function_name(tow__function function)

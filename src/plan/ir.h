@@ -114,10 +114,11 @@ static inline bool tow__by_blocks(const tow__loop *loop)
  * A scan has its body as a nested function, and since lowering a loop that runs it: in = initial values, xs, then what
  * the body reads of functions around; out = carries, ys. */
 typedef struct tow__instruction {
-    const tow_primitive *op;   /* what it computes */
-    const tow_primitive *base; /* what it was made of: op itself, or the product that op does more than */
-    const tow__kernel *kernel; /* NULL: a scan; until lowering, a constant or a view as well */
-    const void *params;
+    const tow_primitive *op; /* what it computes */
+    const void *params;      /* of op */
+    tow__extras extras;      /* what it does beside op: epilogue, accumulation, part of a sum (kernels/kernel.h) */
+    const tow__kernel
+        *kernel; /* for op with these extras. NULL: a scan; until lowering, a constant or a view as well */
     uint32_t n_in, n_out;
     const tow__source *source; /* of the equation it was made for; NULL: of none */
     bool backward;             /* comes from the backward pass of a gradient */
@@ -138,6 +139,38 @@ typedef struct tow__instruction {
 
 /* Is the instruction one of the primitive `name` of the table, or of the operation of plans? */
 #define TOW__COMPUTES(inst, name) ((inst)->op == &tow__##name##_p)
+
+/* Does it compute its operation and nothing else? */
+static inline bool tow__is_plain(const tow__instruction *inst) { return tow__variant_of(&inst->extras) == TOW__PLAIN; }
+
+/* The kernel that does all that the instruction does, on this type; NULL: there is none. */
+static inline const tow__kernel *tow__kernel_for(const tow__instruction *inst, tow_dtype dtype)
+{
+    return tow__kernel_variant(inst->op->name, tow__variant_of(&inst->extras), dtype);
+}
+
+/* Which of its results it may write over operands: what is added to an operand may lie there. */
+static inline tow__aliasing tow__aliasing_of(const tow__instruction *inst)
+{
+    switch (tow__variant_of(&inst->extras)) {
+    case TOW__PLAIN:
+    case TOW__WITH_REDUCTIONS:
+        return inst->op->aliasing;
+    case TOW__ADDING:
+    case TOW__ADDING_IN_ORDER:
+        return TOW__ALIAS_LAST;
+    case TOW__WITH_EPILOGUE:
+    case TOW__PART_OF_SUM:
+        return TOW__ALIAS_NONE;
+    }
+    return TOW__ALIAS_NONE;
+}
+
+/* The operation of an instruction, as rules of primitives see it. */
+static inline tow__operation tow__operation_of(const tow__instruction *inst)
+{
+    return (tow__operation){inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->op};
+}
 
 /* A function: the program itself, the body of a scan, or that of a tile group. Instructions run in order once they are
  * ordered. */

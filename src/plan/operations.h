@@ -1,4 +1,6 @@
-/* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. */
+/* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. What an
+ * instruction does beside its operation, an epilogue, an accumulation or a part of a sum, is no operation of its own: see
+ * tow__extras in kernels/kernel.h. */
 #ifndef TOW_SRC_PLAN_OPERATIONS_H
 #define TOW_SRC_PLAN_OPERATIONS_H
 
@@ -9,17 +11,9 @@
 /* X(name, what it does) */
 #define TOW__OPERATION_LIST(X)                                                                                         \
     X(copy, "a view, made contiguous")                                                                                 \
-    X(dot_general_add, "a product of vectors that is added to a matrix where that lies")                               \
-    X(dot_general_part, "a block of the rows that a product sums, added to what it has so far")                        \
     X(fused, "a row program: elementwise functions in one pass")                                                       \
-    X(fused_conv_general_dilated, "a convolution and a row program on its finished strips")                            \
-    X(fused_dot_general, "a product and a row program on its finished strips")                                         \
-    X(fused_reduce, "a row program and reductions of what it makes")                                                   \
     X(linear_cross_entropy_and_vjp, "a loss and its derivative, which share their logits")                             \
     X(pack_operand, "what the engine of a product would make of operand 1")                                            \
-    X(reduce_part, "a block of the rows that a reduction takes in, joined with what it has so far")                    \
-    X(sum_dots, "the sum of a carry and of a product for each row of two arrays, in order")                            \
-    X(sum_rows, "the sum of a carry and of all rows of an array, in order")                                            \
     X(tile_group, "a loop over blocks of rows")
 
 #define X(name, what) extern const tow_primitive tow__##name##_p;
@@ -42,10 +36,6 @@ static inline const tow_kernel *tow__defined_kernel(const tow_primitive *op)
     return op->definition ? &op->definition->kernel : NULL;
 }
 static inline void *tow__defined_user(const tow_primitive *op) { return op->definition ? op->definition->user : NULL; }
-
-/* The operation that is a product with a row program as epilogue (tow__fused_product_params); NULL: this primitive cannot
- * have one. */
-const tow_primitive *tow__with_epilogue(const tow_primitive *product);
 
 /* The primitive or operation of that name; NULL: there is none. */
 const tow_primitive *tow__operation_find(const char *name);

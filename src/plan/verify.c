@@ -7,7 +7,7 @@
 static tow_status bad_inst(tow_context *ctx, const tow__body *body, const char *pass, uint32_t i, const char *what)
 {
     return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left instruction %u (%s) %s (please report this)", pass, i,
-                     body->insts[i].base ? body->insts[i].base->name : "no operation", what);
+                     body->insts[i].op ? body->insts[i].op->name : "no operation", what);
 }
 
 static bool names_values(const uint32_t *values, uint32_t n, uint32_t n_values)
@@ -71,7 +71,7 @@ static bool all_fit(const tow_program *p, const tow__view *views, uint32_t n)
 
 static const char *fault_of(const tow_program *p, const tow__instruction *inst)
 {
-    if (!inst->op || !inst->base) return "without an operation";
+    if (!inst->op) return "without an operation";
     if (!inst->kernel != !!inst->loop) return "with both a kernel and a body, or neither";
     if (!all_fit(p, inst->in, inst->n_in)) return "reading outside of a storage";
     if (!all_fit(p, inst->out, inst->n_out)) return "writing outside of a storage";

@@ -96,11 +96,11 @@ enum {
     TOW__FUSED_REDUCTIONS = 4
 };
 
-/* Parameters of "fused_reduce". Results of the program, as [outer, elements, columns], are reduced to [outer, columns].
+/* Reductions of what a row program makes. Its results, as [outer, elements, columns], are reduced to [outer, columns].
  * Results of the instruction: those of the program that are stored, then the reductions. Other results exist only as
  * tiles. */
-typedef struct tow__fused_reduce_params {
-    const tow__fused *program;
+typedef struct tow__row_reductions {
+    uint32_t n_results; /* of the program */
     bool stored[TOW__FUSED_OUT];
     int64_t outer, elements, columns;
     uint32_t n_reductions;
@@ -110,26 +110,22 @@ typedef struct tow__fused_reduce_params {
         tow_dtype dtype;
         uint32_t result; /* of the program */
     } reductions[TOW__FUSED_REDUCTIONS];
-} tow__fused_reduce_params;
+} tow__row_reductions;
 
 /* Into how many pieces so many threads can divide the work. */
-int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params, int64_t threads);
+int64_t tow__fused_reduce_pieces(const tow__row_reductions *reductions, int64_t threads);
 
 /* ---- programs on finished strips of a product -------------------------------------------------------------------- */
 
-/* Parameters of a product (dot_general, conv_general_dilated) whose result the program reads as operand 0. The product
+/* A row program that reads the result of a product (dot_general, conv_general_dilated, ...) as operand 0. The product
  * is computed in result `accumulator` of the instruction: that of the program which has this number or, if there is one
  * more than the program has, the plain product. Operands of the instruction: those of the product, then operands 1.. of
  * the program. */
-typedef struct tow__fused_product_params {
-    union {
-        tow__dot_params dot;
-        tow__conv_params conv;
-    } of; /* first, so that they can be read as the product's */
+typedef struct tow__row_epilogue {
     const tow__fused *program;
     const tow__kernel *product;
     uint32_t accumulator;
-} tow__fused_product_params;
+} tow__row_epilogue;
 
 /* The tile function of a call of an elementwise kernel; NULL: it is not elementwise. */
 tow__tile tow__kernel_tile(const tow__kernel *kernel, const tow__kernel_call *call);

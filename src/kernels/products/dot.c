@@ -439,8 +439,8 @@ int64_t tow__dot_kc(const tow__kernel_call *call)
 
 static void run_part(const tow__kernel_call *call)
 {
-    const tow__dot_part_params *p = call->params;
-    run_product(call, p->kc, !p->row || *p->row > 0);
+    const tow__sum_part *p = call->extras.part;
+    run_product(call, p->depth, !p->row || *p->row > 0);
 }
 
 static void tune_part(const tow__kernel_call *call, void *state)
@@ -452,16 +452,25 @@ static void tune_part(const tow__kernel_call *call, void *state)
 
 static void prepare_part(const tow__kernel_call *call, void *state)
 {
-    *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
+    *(dot_job *)state = job_of(call, call->extras.part->depth);
 }
 
 static size_t scratch_part(const tow__kernel_call *call)
 {
-    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
+    dot_job job = job_of(call, call->extras.part->depth);
     return scratch_bytes(call, &job);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+/* The sum has the bits of a product and an addition if each element is one chain of multiply-adds. */
+static bool takes_add(const tow__kernel_call *call)
+{
+    if (call->out[0].dtype != TOW_F32 || ((const tow__dot_params *)call->params)->lhs_contract.n == 0) return false;
+    dot_job job = job_of(call, 0);
+    const int64_t k = job.product.k;
+    return job.jobs > 0 && k > 0 && job.engine->in_parts && k <= tow__gemm_kc(k);
+}
 
 static void prepare_add(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
 
@@ -469,7 +478,7 @@ static void tune_add(const tow__kernel_call *call, void *state) { tune_job(state
 
 static void run_add(const tow__kernel_call *call)
 {
-    const tow__buffer *c = &call->in[2], *out = &call->out[0];
+    const tow__buffer *c = &call->in[call->n_in - 1], *out = &call->out[0];
     tow__kernel_call product = *call;
     product.n_in = 2;
     if (c->data != out->data) {
@@ -547,12 +556,12 @@ static size_t add_reason(const tow__kernel_call *call, char *text, size_t size)
 /* Parts run on the engine of the whole product. */
 static const char *part_engine(const tow__kernel_call *call)
 {
-    return job_of(call, ((const tow__dot_part_params *)call->params)->kc).engine->name;
+    return job_of(call, call->extras.part->depth).engine->name;
 }
 
 static size_t part_reason(const tow__kernel_call *call, char *text, size_t size)
 {
-    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
+    dot_job job = job_of(call, call->extras.part->depth);
     tow__gemm g = slice_of(&job, call, false);
     return tow__gemm_explain(&g, job.engine, "made in parts along k", text, size);
 }
@@ -569,7 +578,9 @@ static const tow__kernel kernels[] = {
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_dot_general,
      .tune = tune_dot_general},
-    {.primitive = "dot_general_add",
+    {.primitive = "dot_general",
+     .variant = TOW__ADDING,
+     .takes = takes_add,
      .dtypes = 1u << TOW_F32,
      .prefetches = true,
      .run = run_add,
@@ -579,7 +590,8 @@ static const tow__kernel kernels[] = {
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_add,
      .tune = tune_add},
-    {.primitive = "dot_general_part",
+    {.primitive = "dot_general",
+     .variant = TOW__PART_OF_SUM,
      .dtypes = 1u << TOW_F32,
      .run = run_part,
      .scratch = scratch_part,

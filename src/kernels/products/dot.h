@@ -6,19 +6,10 @@
 #include "src/base/params.h"
 #include "src/kernels/kernel.h"
 
-/* Parameters of dot_general_part, which is called on one block of k of both operands after the other. The bits are
- * those of the whole product if every part but the last is a multiple of tow__dot_kc. */
-typedef struct tow__dot_part_params {
-    tow__dot_params dot; /* first, so that they can be read as the product's */
-    int64_t kc;          /* tow__dot_kc of the whole product */
-    const int64_t *row;  /* 0 at the first call, which writes the result; the others add to it. NULL: all add */
-} tow__dot_part_params;
-
 /* Elements of k that are summed before they are added to the result, where the product can be made in parts; else 0.
- * Data pointers are not read. */
+ * Data pointers are not read. Parts (tow__sum_part) are called on one block of k of both operands after the other, with
+ * this depth of the whole product. The bits are those of the whole if every part but the last is a multiple of it. */
 int64_t tow__dot_kc(const tow__kernel_call *call);
-/* dot_general_add(x, y, c): c plus the product, for products of no more elements of k than tow__dot_kc. Its
- * parameters begin with the product's; its bits are those of a product and an addition. */
 
 /* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of
  * rows in operand 0 then have it as operand 2, behind operand 1, and the same bits as without it. */

@@ -20,24 +20,23 @@ typedef struct fused_product_state {
 /* Operands of the product: two, or three if one is packed. The program has the product itself and those behind them. */
 static size_t product_operands(const tow__kernel_call *call)
 {
-    return call->n_in + 1 - ((const tow__fused_product_params *)call->params)->program->n_in;
+    return call->n_in + 1 - call->extras.epilogue->program->n_in;
 }
 
 static tow__kernel_call product_call(const tow__kernel_call *call)
 {
-    const tow__fused_product_params *p = call->params;
     tow__kernel_call product = *call;
     product.n_in = product_operands(call);
     product.n_out = 1;
-    product.out = &call->out[p->accumulator];
-    product.params = &p->of;
+    product.out = &call->out[call->extras.epilogue->accumulator];
+    product.extras = (tow__extras){NULL};
     product.state = NULL;
     return product;
 }
 
 static void point_at(const tow__kernel_call *call, const tow__buffer **in, const tow__buffer **out)
 {
-    const tow__fused_product_params *p = call->params;
+    const tow__row_epilogue *p = call->extras.epilogue;
     const tow__buffer *rest = call->in + product_operands(call);
     in[0] = &call->out[p->accumulator];
     for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &rest[i - 1];
@@ -46,7 +45,7 @@ static void point_at(const tow__kernel_call *call, const tow__buffer **in, const
 
 static void prepare_fused_product(const tow__kernel_call *call, void *at)
 {
-    const tow__fused_product_params *p = call->params;
+    const tow__row_epilogue *p = call->extras.epilogue;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
     fused_product_state *state = at;
     tow__kernel_call product = product_call(call);
@@ -58,7 +57,7 @@ static void prepare_fused_product(const tow__kernel_call *call, void *at)
 
 static void tune_fused_product(const tow__kernel_call *call, void *at)
 {
-    const tow__fused_product_params *p = call->params;
+    const tow__row_epilogue *p = call->extras.epilogue;
     fused_product_state *state = at;
     const tow__epilogue epilogue = {0};
     tow__kernel_call product = product_call(call);
@@ -85,7 +84,7 @@ static void find_epilogue_operands(const tow__fused_job *job, uint32_t accumulat
 
 static void run_fused_product(const tow__kernel_call *call)
 {
-    const tow__fused_product_params *p = call->params;
+    const tow__row_epilogue *p = call->extras.epilogue;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
     const fused_product_state *state = call->state;
     tow__fused_layout own;
@@ -105,7 +104,7 @@ static void run_fused_product(const tow__kernel_call *call)
 static size_t scratch_fused_product(const tow__kernel_call *call)
 {
     tow__kernel_call product = product_call(call);
-    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
+    const tow__kernel *kernel = call->extras.epilogue->product;
     return kernel->scratch ? kernel->scratch(&product) : 0;
 }
 
@@ -114,7 +113,7 @@ static const char *engine_of_product(const tow__kernel_call *call)
     const tow__epilogue epilogue = {0};
     tow__kernel_call product = product_call(call);
     product.epilogue = &epilogue;
-    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
+    const tow__kernel *kernel = call->extras.epilogue->product;
     return kernel->engine_of ? kernel->engine_of(&product) : kernel->engine;
 }
 
@@ -123,7 +122,7 @@ static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t
     const tow__epilogue epilogue = {0};
     tow__kernel_call product = product_call(call);
     product.epilogue = &epilogue;
-    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
+    const tow__kernel *kernel = call->extras.epilogue->product;
     if (kernel->reason != NULL) return kernel->reason(&product, text, size);
     if (size > 0) text[0] = '\0';
     return 0;
@@ -131,10 +130,11 @@ static size_t reason_of_product(const tow__kernel_call *call, char *text, size_t
 
 #define WITH_EPILOGUE(name, fetches)                                                                                   \
     {                                                                                                                  \
-        .primitive = name, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches, .run = run_fused_product,                 \
-        .scratch = scratch_fused_product, .engine_of = engine_of_product, .reason = reason_of_product,                 \
-        .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product, .tune = tune_fused_product       \
+        .primitive = name, .variant = TOW__WITH_EPILOGUE, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches,            \
+        .run = run_fused_product, .scratch = scratch_fused_product, .engine_of = engine_of_product,                    \
+        .reason = reason_of_product, .state_bytes = sizeof(fused_product_state), .prepare = prepare_fused_product,     \
+        .tune = tune_fused_product                                                                                     \
     }
-static const tow__kernel kernels[] = {WITH_EPILOGUE("fused_dot_general", true),
-                                      WITH_EPILOGUE("fused_conv_general_dilated", false)};
+static const tow__kernel kernels[] = {WITH_EPILOGUE("dot_general", true), WITH_EPILOGUE("conv_general_dilated", false),
+                                      WITH_EPILOGUE("ragged_dot", false), WITH_EPILOGUE("ragged_dot_contract", false)};
 const tow__kernel_table tow__kernels_fused_product = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -5,7 +5,7 @@
  * are copied into scratch memory first:
  *
  *   scratch [copy of x] [copy of y] [what the engine wants for each thread] */
-#include "src/kernels/products/gemm.h"
+#include "src/kernels/products/gemm_own.h"
 
 #include <string.h>
 
@@ -25,6 +25,7 @@ typedef struct ragged_job {
     int64_t blocks;                     /* of a group, in ragged_dot_contract */
     size_t size, engine_bytes;
     char *scratch; /* of the engine */
+    bool adds;     /* to what the result holds already */
 } ragged_job;
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
@@ -102,7 +103,9 @@ static size_t scratch_of(const tow__kernel_call *call, bool contracts)
 static ragged_job job_of(const tow__kernel_call *call, bool contracts)
 {
     char *scratch = call->scratch;
-    ragged_job job = {.call = call, .product = whole_product(call, contracts)};
+    ragged_job job = {
+        .call = call, .product = whole_product(call, contracts), .adds = call->extras.accumulation != NULL};
+    job.product.accumulate = job.adds;
     job.engine = tow__gemm_choose(&job.product);
     job.engine_bytes = engine_bytes(&job.product);
     job.x = operand(&call->in[0], &scratch, job.x_strides);
@@ -118,6 +121,23 @@ static void next_group(const tow__buffer *sizes, int64_t group, int64_t m, int64
     const int32_t size = ((const int32_t *)sizes->data)[group * sizes->strides[0]];
     *start = *end;
     *end = tow__min(m, *start + tow__max(size, 0));
+}
+
+/* Elements first .. first + n of the result, of which all products have no terms. */
+static void add_nothing(const ragged_job *job, int64_t first, int64_t n)
+{
+    char *out = (char *)job->call->out[0].data + (size_t)first * job->size;
+    if (!job->adds)
+        memset(out, 0, (size_t)n * job->size);
+    else
+        for (int64_t i = 0; i < n; i++) ((f32 *)out)[i] += 0; /* -0 becomes 0 */
+}
+
+/* Rows of the result are complete: elements first .. first + n. */
+static void finish(const ragged_job *job, int64_t first, int64_t n)
+{
+    const tow__epilogue *epilogue = job->call->epilogue;
+    if (epilogue && n > 0) epilogue->run(epilogue->user, first, 1, 0, n);
 }
 
 /* Rows [first, end) of x, which may belong to several groups. */
@@ -144,7 +164,8 @@ static void dot_block(void *user, int64_t block)
         tow__gemm_run(&g, job->engine);
     }
     const int64_t rest = tow__max(first, tow__min(end, last));
-    memset(out + (size_t)(rest * n) * job->size, 0, (size_t)((last - rest) * n) * job->size);
+    add_nothing(job, rest * n, (last - rest) * n);
+    finish(job, first * n, (last - first) * n);
 }
 
 /* Rows [first, end) of the matrix of one group. */
@@ -168,17 +189,29 @@ static void contract_block(void *user, int64_t block)
     if (g.k > 0)
         tow__gemm_run(&g, job->engine);
     else
-        memset(g.c, 0, (size_t)(g.m * n) * job->size);
+        add_nothing(job, (group * k + first) * n, g.m * n);
+    finish(job, (group * k + first) * n, g.m * n);
+}
+
+/* Puts what is added to where the sum is to be. */
+static void begin_sum(const tow__kernel_call *call)
+{
+    const tow__buffer *out = &call->out[0], *sum = &call->in[call->n_in - 1];
+    if (!call->extras.accumulation || sum->data == out->data) return;
+    tow__strided to = tow__strided_buffer(out), from = tow__strided_buffer(sum);
+    tow__strided_store(call->team, &to, &from);
 }
 
 static void run_ragged_dot(const tow__kernel_call *call)
 {
+    begin_sum(call);
     ragged_job job = job_of(call, false);
     if (job.product.n > 0) tow__team_run(call->team, tow__ceil_div(call->in[0].dims[0], ROWS), dot_block, &job);
 }
 
 static void run_ragged_dot_contract(const tow__kernel_call *call)
 {
+    begin_sum(call);
     ragged_job job = job_of(call, true);
     job.blocks = tow__ceil_div(call->in[0].dims[1], ROWS);
     if (job.product.n > 0) tow__team_run(call->team, call->in[2].dims[0] * job.blocks, contract_block, &job);
@@ -212,12 +245,27 @@ static size_t reason_of_ragged_dot_contract(const tow__kernel_call *call, char *
     return reason(call, true, text, size);
 }
 
-#define KERNEL(name)                                                                                                   \
+/* The sum has the bits of a product and an addition if each element is one chain of multiply-adds, however many rows a
+ * group has. */
+static bool takes_sum(const tow__kernel_call *call, bool contracts)
+{
+    const tow__gemm whole = whole_product(call, contracts);
+    return whole.dtype == TOW_F32 && whole.k > 0 && tow__gemm_choose(&whole)->in_parts &&
+           whole.k <= tow__gemm_kc(whole.k);
+}
+
+static bool takes_sum_ragged_dot(const tow__kernel_call *call) { return takes_sum(call, false); }
+static bool takes_sum_ragged_dot_contract(const tow__kernel_call *call) { return takes_sum(call, true); }
+
+#define KERNEL(name, ...)                                                                                              \
     {.primitive = #name,                                                                                               \
      .dtypes = TOW__WIDE_FLOATS,                                                                                       \
      .run = run_##name,                                                                                                \
      .scratch = scratch_##name,                                                                                        \
      .engine_of = engine_of_##name,                                                                                    \
-     .reason = reason_of_##name},
-static const tow__kernel kernels[] = {KERNEL(ragged_dot) KERNEL(ragged_dot_contract)};
+     .reason = reason_of_##name,                                                                                       \
+     __VA_ARGS__},
+#define KERNELS(name)                                                                                                  \
+    KERNEL(name, .runs_epilogue = true) KERNEL(name, .variant = TOW__ADDING, .takes = takes_sum_##name)
+static const tow__kernel kernels[] = {KERNELS(ragged_dot) KERNELS(ragged_dot_contract)};
 const tow__kernel_table tow__kernels_ragged = {kernels, sizeof kernels / sizeof kernels[0]};

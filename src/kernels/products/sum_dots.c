@@ -21,7 +21,7 @@ typedef struct factor {
 
 static factor factor_of(const tow__buffer *b, const tow__ints *contract)
 {
-    int axis = contract->n > 0 ? 1 + (int)contract->v[0] : 0, other = axis > 0 ? 3 - axis : 1;
+    int axis = contract->n > 1 ? (int)contract->v[1] : 0, other = axis > 0 ? 3 - axis : 1;
     factor f = {.count = b->dims[other],
                 .depth = axis > 0 ? b->dims[axis] : 1,
                 .free_stride = b->strides[other],
@@ -45,20 +45,24 @@ static bool has_plain_rows(const tow__buffer *x)
     return true;
 }
 
-bool tow__sum_dots_fit(size_t n_in, const tow__buffer *in, const tow__sum_dots_params *params)
+static bool takes_rows(const tow__kernel_call *call) { return has_plain_rows(&call->in[0]); }
+
+static bool takes_dots(const tow__kernel_call *call)
 {
-    if (n_in == 2) return has_plain_rows(&in[1]);
-    const tow__dot_params *p = &params->dot;
-    int rank = 2 + p->lhs_contract.n;
-    if (in[1].rank != rank || in[2].rank != rank || p->lhs_batch.n > 0 || rank > 3) return false;
-    factor x = factor_of(&in[1], &p->lhs_contract), y = factor_of(&in[2], &p->rhs_contract);
-    return is_plain(&x) && is_plain(&y);
+    const tow__dot_params *p = call->params;
+    const tow__buffer *x = &call->in[0], *y = &call->in[1];
+    const int rank = 1 + p->lhs_contract.n;
+    if (x->rank != rank || y->rank != rank || p->lhs_batch.n > 0 || rank > 3) return false;
+    factor a = factor_of(x, &p->lhs_contract), b = factor_of(y, &p->rhs_contract);
+    return is_plain(&a) && is_plain(&b);
 }
+
+static const tow__buffer *init_of(const tow__kernel_call *call) { return &call->in[call->n_in - 1]; }
 
 static void store_init(const tow__kernel_call *call)
 {
-    if (call->in[0].data == call->out[0].data) return;
-    tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_buffer(&call->in[0]);
+    if (init_of(call)->data == call->out[0].data) return;
+    tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_buffer(init_of(call));
     tow__strided_store(call->team, &to, &from);
 }
 
@@ -172,28 +176,28 @@ static void run_panel(void *user, int64_t block, int thread)
 
 static dot_job dot_job_of(const tow__kernel_call *call)
 {
-    const tow__sum_dots_params *p = call->params;
+    const tow__dot_params *p = call->params;
     const tow__buffer *in = call->in;
-    factor x = factor_of(&in[1], &p->dot.lhs_contract), y = factor_of(&in[2], &p->dot.rhs_contract);
-    int64_t size = (int64_t)tow__element_bytes(in[0].dtype), steps = in[1].dims[0];
+    factor x = factor_of(&in[0], &p->lhs_contract), y = factor_of(&in[1], &p->rhs_contract);
+    int64_t size = (int64_t)tow__element_bytes(in[0].dtype), steps = in[0].dims[0];
     dot_job job = {.product = {.dtype = in[0].dtype,
                                .accumulate = true,
                                .threads = 1,
                                .m = x.count,
                                .n = y.count,
                                .k = x.depth,
-                               .rows = p->dot.rows,
-                               .columns = p->dot.columns,
+                               .rows = p->rows,
+                               .columns = p->columns,
                                .a_row = x.free_stride,
                                .a_column = x.depth_stride,
                                .b_row = y.depth_stride,
                                .b_column = y.free_stride,
                                .ldc = y.count},
-                   .x = in[1].data,
-                   .y = in[2].data,
+                   .x = in[0].data,
+                   .y = in[1].data,
                    .out = call->out[0].data,
                    .steps = steps,
-                   .first = p->reverse ? steps - 1 : 0,
+                   .first = call->extras.accumulation->reverse ? steps - 1 : 0,
                    .x_step = x.step_stride * size,
                    .y_step = y.step_stride * size,
                    .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
@@ -265,8 +269,8 @@ static void add_block(void *user, int64_t block)
 
 static void run_sum_rows(const tow__kernel_call *call)
 {
-    const tow__buffer *x = &call->in[1];
-    const tow__sum_dots_params *p = call->params;
+    const tow__buffer *x = &call->in[0];
+    const tow__accumulation *p = call->extras.accumulation;
     int64_t rows = x->dims[0], row = x->strides[0], size = (int64_t)tow__element_bytes(x->dtype);
     add_job job = {.dtype = x->dtype,
                    .out = call->out[0].data,
@@ -279,7 +283,19 @@ static void run_sum_rows(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"sum_rows", TOW__WIDE_FLOATS, run_sum_rows, NULL, "vector"},
-    {"sum_dots", TOW__WIDE_FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots", .reason = reason_of_sum_dots},
+    {.primitive = "reduce_sum",
+     .variant = TOW__ADDING_IN_ORDER,
+     .dtypes = TOW__WIDE_FLOATS,
+     .run = run_sum_rows,
+     .takes = takes_rows,
+     .engine = "vector"},
+    {.primitive = "dot_general",
+     .variant = TOW__ADDING_IN_ORDER,
+     .dtypes = TOW__WIDE_FLOATS,
+     .run = run_sum_dots,
+     .takes = takes_dots,
+     .scratch = scratch_sum_dots,
+     .engine = "sum_dots",
+     .reason = reason_of_sum_dots},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -5,18 +5,15 @@
 #include "src/base/params.h"
 #include "src/kernels/kernel.h"
 
-/* sum_dots(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
- * dot_general of two matrices with one contracted axis each, or of two vectors with none.
- * sum_rows(init, x [steps, ...]): init + x_0 + x_1 ...
+/* Sums in order (tow__accumulation), of which the last operand is `init`:
+ *
+ *   dot_general   x [steps, ...], y [steps, ...], init [m, n]: init + x_0 y_0 + x_1 y_1 ..., where axis 0 is the first
+ *                 contracted one, and x_t y_t the product of two matrices with one contracted axis each, or of two
+ *                 vectors with none
+ *   reduce_sum    x [steps, ...], init: init + x_0 + x_1 ..., over axis 0
+ *
  * The order is that of the iterations, from the last one with `reverse`; the bits are those of products and additions done
  * one by one. */
-typedef struct tow__sum_dots_params {
-    tow__dot_params dot;
-    bool reverse;
-} tow__sum_dots_params;
-
-/* True if sum_dots (n_in 3) or sum_rows (n_in 2) can run on operands with these strides. */
-bool tow__sum_dots_fit(size_t n_in, const tow__buffer *in, const tow__sum_dots_params *params);
 
 enum {
     TOW__SUM_DOTS_WIDTH = 32,  /* columns of a panel */

@@ -39,7 +39,7 @@ typedef struct fused_reduce_state {
 } fused_reduce_state;
 
 typedef struct fused_reduce_job {
-    const tow__fused_reduce_params *params;
+    const tow__row_reductions *params;
     const fused_reduce_state *state;
     const tow__fused_job *program;
     size_t sizes[TOW__FUSED_REDUCTIONS];
@@ -52,14 +52,14 @@ typedef struct fused_reduce_job {
 /* The program's operands all have the shape of the whole. */
 static void prepare_layout(const tow__kernel_call *call, tow__fused_layout *layout)
 {
-    const tow__fused_reduce_params *p = call->params;
+    const tow__fused *program = call->params;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
-    for (uint32_t i = 0; i < p->program->n_in; i++) in[i] = &call->in[i];
-    for (uint32_t k = 0; k < p->program->n_out; k++) out[k] = &call->in[0];
-    tow__fused_prepare(p->program, in, out, layout);
+    for (uint32_t i = 0; i < program->n_in; i++) in[i] = &call->in[i];
+    for (uint32_t k = 0; k < program->n_out; k++) out[k] = &call->in[0];
+    tow__fused_prepare(program, in, out, layout);
 }
 
-static int64_t widest(const tow__fused_reduce_params *p)
+static int64_t widest(const tow__row_reductions *p)
 {
     int64_t size = 4;
     for (uint32_t r = 0; r < p->n_reductions; r++)
@@ -67,14 +67,14 @@ static int64_t widest(const tow__fused_reduce_params *p)
     return size;
 }
 
-static int64_t room_of(const tow__fused_reduce_params *p)
+static int64_t room_of(const tow__row_reductions *p)
 {
     int n = 0;
-    for (uint32_t k = 0; k < p->program->n_out; k++) n += !p->stored[k];
+    for (uint32_t k = 0; k < p->n_results; k++) n += !p->stored[k];
     return n > TOW__FUSED_REDUCTIONS / 2 ? ROOM / 2 : ROOM;
 }
 
-static void cut_along(const tow__fused_reduce_params *p, fused_reduce_state *s)
+static void cut_along(const tow__row_reductions *p, fused_reduce_state *s)
 {
     const int64_t room = s->room / widest(p);
     s->span = room / TOW__SEGMENT;
@@ -83,7 +83,7 @@ static void cut_along(const tow__fused_reduce_params *p, fused_reduce_state *s)
     s->strips = tow__ceil_div(p->outer, s->width);
 }
 
-static void cut_across(const tow__fused_reduce_params *p, int64_t threads, fused_reduce_state *s)
+static void cut_across(const tow__row_reductions *p, int64_t threads, fused_reduce_state *s)
 {
     const int64_t size = widest(p);
     s->span = 1;
@@ -101,7 +101,7 @@ static void cut_across(const tow__fused_reduce_params *p, int64_t threads, fused
 }
 
 /* No sum is cut by the number of threads, only strips are. */
-static void cut(const tow__fused_reduce_params *p, int64_t threads, fused_reduce_state *s)
+static void cut(const tow__row_reductions *p, int64_t threads, fused_reduce_state *s)
 {
     s->segments = tow__ceil_div(p->elements, TOW__SEGMENT);
     s->room = room_of(p);
@@ -118,17 +118,17 @@ static void cut(const tow__fused_reduce_params *p, int64_t threads, fused_reduce
 static void prepare_fused_reduce(const tow__kernel_call *call, void *state)
 {
     prepare_layout(call, &((fused_reduce_state *)state)->layout);
-    cut(call->params, tow__threads(call), state);
+    cut(call->extras.reductions, tow__threads(call), state);
 }
 
-int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p, int64_t threads)
+int64_t tow__fused_reduce_pieces(const tow__row_reductions *p, int64_t threads)
 {
     fused_reduce_state s;
     cut(p, threads, &s);
     return s.strips * s.parts;
 }
 
-static size_t parts_bytes(const tow__fused_reduce_params *p, const fused_reduce_state *s, uint32_t r)
+static size_t parts_bytes(const tow__row_reductions *p, const fused_reduce_state *s, uint32_t r)
 {
     int64_t bytes = s->segments * p->outer * p->columns * (int64_t)tow__element_bytes(p->reductions[r].dtype);
     return s->parts > 1 ? (size_t)(tow__ceil_div(bytes, LINE) * LINE) : 0;
@@ -136,7 +136,7 @@ static size_t parts_bytes(const tow__fused_reduce_params *p, const fused_reduce_
 
 static size_t scratch_fused_reduce(const tow__kernel_call *call)
 {
-    const tow__fused_reduce_params *p = call->params;
+    const tow__row_reductions *p = call->extras.reductions;
     fused_reduce_state s;
     size_t bytes = 0;
     cut(p, tow__threads(call), &s);
@@ -157,10 +157,10 @@ typedef struct worker {
 
 static void begin_worker(worker *w, const fused_reduce_job *job)
 {
-    const tow__fused_reduce_params *p = job->params;
+    const tow__row_reductions *p = job->params;
     uint32_t n = 0;
     w->job = job;
-    for (uint32_t k = 0; k < p->program->n_out; k++)
+    for (uint32_t k = 0; k < p->n_results; k++)
         w->room[k] = p->stored[k] ? NULL : w->memory + n++ * job->state->room;
 }
 
@@ -229,7 +229,7 @@ static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int6
 static void run_across(worker *w, int64_t result, int64_t columns, int64_t segment)
 {
     const fused_reduce_job *job = w->job;
-    const tow__fused_reduce_params *p = job->params;
+    const tow__row_reductions *p = job->params;
     int64_t start = segment * TOW__SEGMENT, count = tow__min(TOW__SEGMENT, p->elements - start);
     int64_t first = (result / p->columns * p->elements + start) * p->columns + result % p->columns;
     for (uint32_t r = 0; r < p->n_reductions; r++)
@@ -300,16 +300,17 @@ static void join_parts(const fused_reduce_job *job, uint32_t r)
 
 static void run_fused_reduce(const tow__kernel_call *call)
 {
-    const tow__fused_reduce_params *p = call->params;
+    const tow__row_reductions *p = call->extras.reductions;
+    const tow__fused *ops = call->params;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT], nowhere = {0};
     fused_reduce_state own;
     tow__fused_job program;
     fused_reduce_job job = {.params = p, .state = call->state ? call->state : &own, .program = &program};
     uint32_t n = 0;
     if (!call->state) prepare_fused_reduce(call, &own);
-    for (uint32_t i = 0; i < p->program->n_in; i++) in[i] = &call->in[i];
-    for (uint32_t k = 0; k < p->program->n_out; k++) out[k] = p->stored[k] ? &call->out[n++] : &nowhere;
-    tow__fused_begin(&program, p->program, &job.state->layout, in, out);
+    for (uint32_t i = 0; i < ops->n_in; i++) in[i] = &call->in[i];
+    for (uint32_t k = 0; k < ops->n_out; k++) out[k] = p->stored[k] ? &call->out[n++] : &nowhere;
+    tow__fused_begin(&program, ops, &job.state->layout, in, out);
     char *parts = call->scratch;
     for (uint32_t r = 0; r < p->n_reductions; r++) {
         job.sizes[r] = tow__element_bytes(p->reductions[r].dtype);
@@ -317,14 +318,15 @@ static void run_fused_reduce(const tow__kernel_call *call)
         job.parts[r] = parts;
         if (parts) parts += parts_bytes(p, job.state, r);
     }
-    double nanoseconds = NANOSECONDS * (p->program->n_ops + p->n_reductions) * (double)job.state->layout.count;
+    double nanoseconds = NANOSECONDS * (ops->n_ops + p->n_reductions) * (double)job.state->layout.count;
     int64_t blocks = tow__ceil_div(job.state->strips * job.state->parts, job.state->group);
     tow__team_run(tow__team_for(call->team, nanoseconds), blocks, reduce_block, &job);
     for (uint32_t r = 0; r < p->n_reductions && job.state->parts > 1; r++) join_parts(&job, r);
 }
 
 static const tow__kernel kernels[] = {
-    {.primitive = "fused_reduce",
+    {.primitive = "fused",
+     .variant = TOW__WITH_REDUCTIONS,
      .dtypes = TOW__ALL_DTYPES,
      .run = run_fused_reduce,
      .scratch = scratch_fused_reduce,

@@ -45,17 +45,9 @@ typedef struct tow__reducer {
 /* That of a kernel on numbers; NULL: it reduces nothing. */
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype);
 
-/* Parameters of reduce_part, which is called on one block of rows after the other: operand [elements, columns],
- * row-major, reduced to [columns]. The sums of a segment so far stay in the lanes, out[1], [TOW__LANES, columns];
- * with one column there are none, and blocks are whole segments. The bits are those of the whole reduction. */
-typedef struct tow__reduce_part_params {
-    tow__axes_params axes; /* first, so that they can be read as the reduction's */
-    const tow__reducer *reducer;
-    int64_t columns;
-    int64_t elements;   /* in all blocks */
-    int64_t before;     /* those before the first call of this loop over blocks */
-    const int64_t *row; /* calls before this one in the loop */
-} tow__reduce_part_params;
+/* A part of a reduction (tow__sum_part) is called on one block of rows after the other: operand [elements, columns],
+ * row-major, reduced to [columns]. What a segment has added so far stays in the lanes, out[1], [TOW__LANES, columns]; with
+ * one column there are none, and blocks are whole segments. */
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
 typedef struct tow__reduction_axes {

@@ -4,8 +4,8 @@
 
 double tow__flops(const tow__instruction *inst)
 {
-    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->base};
-    return inst->base->cost(&o).estimate;
+    const tow__operation o = tow__operation_of(inst);
+    return inst->op->cost(&o).estimate;
 }
 
 tow__cost *tow__find_cost(const tow__body *body, tow__arena *scratch)

@@ -4,20 +4,21 @@
 
 static int64_t rows(const tow__view *x) { return x->type.rank ? x->type.dims[0] : 0; }
 
-bool tow__reduces_axis(const tow__instruction *inst) { return inst->base->reduces_axis; }
+bool tow__reduces_axis(const tow__instruction *inst) { return inst->op->reduces_axis; }
 
 /* Rows of products are rows of the left operand: blocks of them are products of as many columns. */
 bool tow__is_tileable(const tow__instruction *inst, int *from)
 {
-    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->base};
+    const tow__operation o = tow__operation_of(inst);
     for (uint32_t i = 0; i < inst->n_in; i++) from[i] = TOW__WHOLE;
-    if (!inst->kernel || !inst->n_out || rows(&inst->out[0]) < 2) return false;
+    if (!inst->kernel || !inst->n_out || rows(&inst->out[0]) < 2 || inst->extras.part) return false;
+    if (inst->extras.reductions || (inst->extras.accumulation && inst->extras.accumulation->in_order)) return false;
     for (uint32_t i = 1; i < inst->n_out; i++)
         if (rows(&inst->out[i]) != rows(&inst->out[0])) return false;
-    if (!inst->base->tile(&o, 0, from)) return false;
+    if (!inst->op->tile(&o, 0, from)) return false;
     for (uint32_t i = 0; i < inst->n_in; i++)
         if (from[i] > 0) return false;
-    return inst->base->kind != TOW__DOT || from[0] == 0;
+    return inst->op->kind != TOW__DOT || from[0] == 0;
 }
 
 tow__tiling *tow__find_tiling(const tow__body *body, tow__arena *scratch)
@@ -49,7 +50,7 @@ int64_t tow__inner_rows(const tow__instruction *inst)
 {
     const tow_type *x = &inst->in[0].type;
     int64_t inner = x->rank > 1 ? x->dims[1] : 1, count = 1;
-    if (inst->base != &tow__dot_general_p) return inner;
+    if (inst->op != &tow__dot_general_p) return inner;
     const tow__dot_params *p = inst->params;
     for (int i = 1; i < x->rank; i++) count *= x->dims[i];
     for (int i = 0; i < p->lhs_contract.n; i++)

@@ -46,8 +46,9 @@ enum {
 /* True for a product that writes all of a storage, in a type that row programs support. */
 static bool is_product(const tow__fuse_state *f, const tow__instruction *inst)
 {
-    return inst->kernel && inst->op == inst->base && tow__with_epilogue(inst->op) != NULL && inst->n_in == 2 &&
-           inst->n_out == 1 && tow__is_whole(f->p, &inst->out[0]);
+    return inst->kernel && tow__is_plain(inst) && inst->op->product && inst->n_out == 1 &&
+           tow__is_whole(f->p, &inst->out[0]) &&
+           tow__kernel_variant(inst->op->name, TOW__WITH_EPILOGUE, inst->out[0].type.dtype);
 }
 
 static tow__tile tile_of(const tow__fuse_state *f, const tow__instruction *inst)
@@ -405,20 +406,17 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *c, cons
 {
     const tow__instruction *product = &f->body->insts[c->product];
     tow__arena *memory = &f->p->memory;
-    tow__fused_product_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    tow__row_epilogue *epilogue = tow__arena_alloc(memory, 1, sizeof *epilogue);
     *inst = *product;
     inst->n_in = product->n_in + c->n_in - 1;
     inst->n_out = c->n_out + c->keeps_product;
-    inst->op = tow__with_epilogue(product->op);
-    inst->kernel = tow__kernel_of(inst->op, product->out[0].type.dtype);
-    inst->params = params;
     inst->scratch = TOW__NONE;
     inst->in = tow__arena_alloc(memory, inst->n_in, sizeof *inst->in);
     inst->out = tow__arena_alloc(memory, inst->n_out, sizeof *inst->out);
-    if (!params || !inst->in || !inst->out) return TOW_OUT_OF_MEMORY;
-    *params =
-        (tow__fused_product_params){.program = program, .product = product->kernel, .accumulator = c->accumulator};
-    memcpy(&params->of, product->params, product->op->params_size);
+    if (!epilogue || !inst->in || !inst->out) return TOW_OUT_OF_MEMORY;
+    *epilogue = (tow__row_epilogue){.program = program, .product = product->kernel, .accumulator = c->accumulator};
+    inst->extras.epilogue = epilogue;
+    inst->kernel = tow__kernel_for(inst, product->out[0].type.dtype);
     for (uint32_t i = 0; i < inst->n_in; i++)
         inst->in[i] = i < product->n_in ? product->in[i] : c->in[i - product->n_in + 1];
     memcpy(inst->out, c->out, c->n_out * sizeof *c->out);
@@ -454,7 +452,6 @@ static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction
     if (!program) return TOW_OUT_OF_MEMORY;
     if (c.product != TOW__NONE) return emit_product(f, &c, program, inst);
     *inst = (tow__instruction){.op = &tow__fused_p,
-                               .base = &tow__fused_p,
                                .kernel = tow__kernel_of(&tow__fused_p, TOW_F32),
                                .params = program,
                                .n_in = c.n_in,
@@ -469,12 +466,8 @@ static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction
 
 const tow__fused *tow__row_program_of(const tow__instruction *inst)
 {
-    if (!inst->kernel) return NULL;
-    if (inst->op == &tow__fused_p) return inst->params;
-    if (inst->op == &tow__fused_reduce_p) return ((const tow__fused_reduce_params *)inst->params)->program;
-    const bool product = inst->op != inst->base && inst->op == tow__with_epilogue(inst->base);
-    if (!product && inst->op != &tow__dot_general_add_p) return NULL;
-    return ((const tow__fused_product_params *)inst->params)->program;
+    if (TOW__COMPUTES(inst, fused)) return inst->params;
+    return inst->extras.epilogue ? inst->extras.epilogue->program : NULL;
 }
 
 tow_status tow__fuse(tow__function_state *s)

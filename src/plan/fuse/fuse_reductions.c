@@ -1,6 +1,6 @@
 /* Reductions join the row program that makes their operand:
  *
- *   fused       d, s = (sub, integer_pow)(x, mean)      fused_reduce  d, v = (sub, integer_pow, reduce_sum)(x, mean)
+ *   fused       d, s = (sub, integer_pow)(x, mean)      fused       d, v = (sub, integer_pow, reduce_sum)(x, mean)
  *   reduce_sum  v = (s)
  *
  * So s is stored only if another instruction reads it, and it is always reduced while it is in cache. The reduced axes
@@ -25,7 +25,7 @@ typedef struct fuse_reductions_state {
 
 bool tow__is_reduction(const tow_program *p, const tow__instruction *inst)
 {
-    return inst->kernel && inst->op == inst->base && inst->n_in == 1 && inst->n_out == 1 &&
+    return inst->kernel && tow__is_plain(inst) && inst->n_in == 1 && inst->n_out == 1 &&
            tow__is_whole(p, &inst->in[0]) && tow__is_whole(p, &inst->out[0]) &&
            tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
 }
@@ -126,13 +126,13 @@ static choice choose(const fuse_reductions_state *j, uint32_t i)
 
 /* Adds a reduction, of one of the results of `program`, to the parameters. */
 static void add_reduction(const tow__instruction *program, const tow__instruction *reduction,
-                          tow__fused_reduce_params *params)
+                          tow__row_reductions *params)
 {
     uint32_t k = 0;
     while (!reads(reduction, &program->out[k])) k++;
     uint32_t n = params->n_reductions++;
     tow_dtype dtype = reduction->in[0].type.dtype;
-    params->reductions[n].name = reduction->base->name;
+    params->reductions[n].name = reduction->op->name;
     params->reductions[n].reducer = tow__reducer_of(reduction->kernel, dtype);
     params->reductions[n].dtype = dtype;
     params->reductions[n].result = k;
@@ -147,7 +147,7 @@ static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const 
 }
 
 /* True if the program keeps more threads busy without its reductions. */
-static bool slows(const fuse_reductions_state *j, const tow__fused_reduce_params *params)
+static bool slows(const fuse_reductions_state *j, const tow__row_reductions *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.body->team->threads;
     return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
@@ -155,17 +155,17 @@ static bool slows(const fuse_reductions_state *j, const tow__fused_reduce_params
 
 /* Parameters of `program` together with the chosen reductions. */
 static void set_params(const fuse_reductions_state *j, const tow__instruction *program, const choice *c,
-                       tow__fused_reduce_params *params)
+                       tow__row_reductions *params)
 {
-    *params = (tow__fused_reduce_params){
-        .program = program->params, .outer = c->e.outer, .elements = c->e.elements, .columns = c->e.columns};
+    *params = (tow__row_reductions){
+        .n_results = program->n_out, .outer = c->e.outer, .elements = c->e.elements, .columns = c->e.columns};
     for (uint32_t r = 0; r < c->n; r++) add_reduction(program, &j->f.body->insts[c->of[r]], params);
     for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], c);
 }
 
 /* Lists the results of the merged instruction: stored results of the program, then the reductions. */
 static uint32_t list_results(fuse_reductions_state *j, const tow__instruction *program, const choice *c,
-                             const tow__fused_reduce_params *params, tow__view *out)
+                             const tow__row_reductions *params, tow__view *out)
 {
     uint32_t n_out = 0;
     for (uint32_t k = 0; k < program->n_out; k++)
@@ -187,7 +187,7 @@ static tow_status join(fuse_reductions_state *j, uint32_t i, tow__instruction *i
     if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
     tow_status status = program_of_inst(j, i, &program, &done);
     if (status != TOW_OK || !done) return status;
-    tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    tow__row_reductions *params = tow__arena_alloc(memory, 1, sizeof *params);
     tow__view *out = tow__arena_alloc(memory, program.n_out + c.n, sizeof *out);
     if (!params || !out) return TOW_OUT_OF_MEMORY;
     set_params(j, &program, &c, params);
@@ -195,9 +195,9 @@ static tow_status join(fuse_reductions_state *j, uint32_t i, tow__instruction *i
     *inst = program;
     inst->n_out = list_results(j, &program, &c, params, out);
     inst->out = out;
-    inst->params = params;
-    inst->op = inst->base = &tow__fused_reduce_p;
-    inst->kernel = tow__kernel_of(inst->op, TOW_F32);
+    inst->op = &tow__fused_p;
+    inst->extras.reductions = params;
+    inst->kernel = tow__kernel_for(inst, TOW_F32);
     tow__lowering l = {.p = j->f.p, .body = j->f.body, .scratch = j->f.scratch};
     return tow__add_scratch(&l, inst);
 }

@@ -76,7 +76,7 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
     for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
     tow__instruction inst = {
-        .op = e->primitive, .base = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
+        .op = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
     inst.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
     inst.in = in;
     inst.out = out;

@@ -60,7 +60,7 @@ static int64_t choose_blocks(const parallelize_state *s)
         if (!s->tiling->is_tileable[i]) return 1;
         if (rows == 0) rows = inst->out[0].type.dims[0];
         if (rows != inst->out[0].type.dims[0]) return 1;
-        if (inst->base == &tow__dot_general_p) {
+        if (inst->op == &tow__dot_general_p) {
             int64_t inner = tow__inner_rows(inst);
             least = inner < least ? inner : least;
         }

@@ -72,7 +72,6 @@ static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation 
     }
     tow__instruction inst = {
         .op = e->primitive,
-        .base = e->primitive,
         .kernel = kernel,
         .params = e->params,
         .n_in = e->n_in,

@@ -35,7 +35,7 @@ tow__instruction *tow__add_instruction(tow__lowering *l, const tow_primitive *op
     if (!insts) return NULL;
     body->insts = insts;
     tow__instruction *inst = &insts[body->n_insts];
-    *inst = (tow__instruction){.op = op, .base = op, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
+    *inst = (tow__instruction){.op = op, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
     inst->in = tow__arena_alloc(&l->p->memory, n_in, sizeof *inst->in);
     inst->out = tow__arena_alloc(&l->p->memory, n_out, sizeof *inst->out);
     if (!inst->in || !inst->out) return NULL;
@@ -65,11 +65,33 @@ tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst,
                              .in = buffers,
                              .out = buffers + inst->n_in,
                              .params = inst->params,
+                             .extras = inst->extras,
                              .team = team,
                              .defined = tow__defined_kernel(inst->op),
                              .user = tow__defined_user(inst->op)};
     *bytes = inst->kernel->scratch(&call);
     return TOW_OK;
+}
+
+enum {
+    MOST_BUFFERS = 8 /* of a call that a kernel is asked about */
+};
+
+bool tow__kernel_takes(const tow__instruction *inst, tow__team *team)
+{
+    tow__buffer buffers[MOST_BUFFERS];
+    const tow__kernel *kernel = inst->kernel;
+    if (!kernel || !kernel->takes) return kernel != NULL;
+    if (inst->n_in + inst->n_out > MOST_BUFFERS) return false;
+    for (uint32_t i = 0; i < inst->n_in; i++) buffers[i] = tow__view_buffer(&inst->in[i]);
+    for (uint32_t i = 0; i < inst->n_out; i++) buffers[inst->n_in + i] = tow__view_buffer(&inst->out[i]);
+    return kernel->takes(&(tow__kernel_call){.n_in = inst->n_in,
+                                             .n_out = inst->n_out,
+                                             .in = buffers,
+                                             .out = buffers + inst->n_in,
+                                             .params = inst->params,
+                                             .extras = inst->extras,
+                                             .team = team});
 }
 
 tow_status tow__add_scratch(tow__lowering *l, tow__instruction *inst)

@@ -27,6 +27,8 @@ tow_status tow__lower_scan(tow__lowering *l, const tow__instruction *inst);
 tow_status tow__add_scratch(tow__lowering *l, tow__instruction *inst);
 /* *bytes: what it needs when it runs on `team`. */
 tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst, tow__team *team, size_t *bytes);
+/* Is there a kernel for the instruction, on a team, which takes its shapes and strides? */
+bool tow__kernel_takes(const tow__instruction *inst, tow__team *team);
 /* Copies view x, row-major, into a storage that exists. */
 tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
 /* An instruction with room for its views; NULL: out of memory. Instructions move when more are added: fill it before

@@ -285,7 +285,7 @@ static tow_status add_loop_inst(tow__lowering *l, const scan *s, tow__loop *loop
 {
     tow__instruction lowered = *s->inst;
     uint32_t n = 0;
-    if (loop->stops) lowered.base = loop->new_flags ? &tow__while_p : &tow__cond_p;
+    if (loop->stops) lowered.op = loop->new_flags ? &tow__while_p : &tow__cond_p;
     lowered.operands = lowered.results = NULL;
     lowered.loop = loop;
     lowered.scratch = loop->body->block;

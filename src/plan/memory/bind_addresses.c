@@ -230,6 +230,7 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
     *arguments = (tow__kernel_call){.n_in = inst->n_in,
                                     .n_out = inst->n_out,
                                     .params = inst->params,
+                                    .extras = inst->extras,
                                     .team = b->together ? &b->p->team : body->team,
                                     .defined = tow__defined_kernel(inst->op),
                                     .user = tow__defined_user(inst->op)};

@@ -69,7 +69,7 @@ static tow_status wrong(const checker *c, uint32_t inst, uint32_t storage, const
     return tow__fail(
         c->p->ctx, TOW_INTERNAL_ERROR,
         "the plan is wrong at instruction %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this", inst,
-        c->body->insts[inst].base->name, storage, s->bytes, c->p->storages[tow__representative(c->p, storage)].offset,
+        c->body->insts[inst].op->name, storage, s->bytes, c->p->storages[tow__representative(c->p, storage)].offset,
         what);
 }
 

@@ -70,7 +70,6 @@ static tow_status copy_at_end(tow__function_state *s, uint32_t out, tow_type typ
 {
     tow_program *p = s->p;
     tow__instruction copy = {.op = &tow__copy_p,
-                             .base = &tow__copy_p,
                              .kernel = p->copy,
                              .n_in = 1,
                              .n_out = 1,

@@ -28,7 +28,7 @@ static bool allows(tow__aliasing aliasing, uint32_t k, uint32_t i, uint32_t n_in
  * every operand in that memory is the whole of it, in row-major order, and of the output's type. */
 static bool kernel_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
 {
-    const tow__aliasing aliasing = inst->op->aliasing;
+    const tow__aliasing aliasing = tow__aliasing_of(inst);
     if (aliasing == TOW__ALIAS_NONE || (k > 0 && aliasing != TOW__ALIAS_EACH)) return false;
     const uint32_t memory = tow__representative(p, inst->in[j].storage);
     for (uint32_t i = 0; i < inst->n_in; i++) {

@@ -26,9 +26,8 @@ static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted
 static uint64_t count_reductions(const tow__instruction *inst, const tow_primitive *wanted)
 {
     uint64_t count = 0;
-    if (inst->base != &tow__fused_reduce_p) return 0;
-    const tow__fused_reduce_params *p = inst->params;
-    for (uint32_t r = 0; r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
+    const tow__row_reductions *p = inst->extras.reductions;
+    for (uint32_t r = 0; p && r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
     return count;
 }
 
@@ -38,13 +37,13 @@ static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const tow__instruction *inst = &body->insts[i];
         const tow__loop *loop = inst->loop;
-        bool region = loop && inst->base == &tow__tile_group_p; /* its blocks together make each instruction once */
+        bool region = loop && inst->op == &tow__tile_group_p; /* its blocks together make each instruction once */
         if (region && loop->continues) continue;
         const tow__fused *program = tow__row_program_of(inst);
         if (program) count += count_ops(program, wanted);
         count += count_reductions(inst, wanted);
-        bool parts_only = inst->base == &tow__fused_p || inst->base == &tow__fused_reduce_p;
-        if (!parts_only) count += !region && counts(wanted, inst->base->name);
+        if (inst->extras.accumulation && !inst->extras.accumulation->in_order) count += counts(wanted, tow__add_p.name);
+        if (!TOW__COMPUTES(inst, fused)) count += !region && counts(wanted, inst->op->name);
         if (loop) count += (region || loop->stops ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
     }
     return count;

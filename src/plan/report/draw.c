@@ -289,7 +289,7 @@ static void add_mark(picture *d)
     add_bytes(d, bytes);
     if (place->inst) {
         const char *scope = place->inst->source ? place->inst->source->scope : NULL;
-        tow__string_add(&d->s, ": %s %s%s", place->backward ? "backward" : "forward", place->inst->base->name,
+        tow__string_add(&d->s, ": %s %s%s", place->backward ? "backward" : "forward", place->inst->op->name,
                         scope ? " in " : "");
         add_escaped(&d->s, scope, scope ? strlen(scope) : 0);
     }

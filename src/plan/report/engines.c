@@ -19,8 +19,12 @@ static const tow__kernel_call *shape_call(const tow_program *p, const tow__instr
 {
     tow__kernel_call *call = &x->call;
     x->team = p->team;
-    *call =
-        (tow__kernel_call){.n_in = inst->n_in, .in = x->in, .out = x->out, .params = inst->params, .team = &x->team};
+    *call = (tow__kernel_call){.n_in = inst->n_in,
+                               .in = x->in,
+                               .out = x->out,
+                               .params = inst->params,
+                               .extras = inst->extras,
+                               .team = &x->team};
     for (; call->n_out <= TOW__FUSED_OUT && call->n_out < inst->n_out; call->n_out++)
         x->out[call->n_out] = tow__view_buffer(&inst->out[call->n_out]);
     for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) x->in[i] = tow__view_buffer(&inst->in[i]);
@@ -67,7 +71,7 @@ bool tow_program_get_engine(const tow_program *p, size_t index, tow_program_engi
     *engine = (tow_program_engine){.backward = false};
     const tow__instruction *inst = p != NULL ? find(p, p->top, false, &index, engine) : NULL;
     if (inst == NULL) return false;
-    engine->instruction = inst->base->name;
+    engine->instruction = inst->op->name;
     engine->engine = tow__engine_of(p, inst);
     engine->result = inst->out[0].type;
     return true;

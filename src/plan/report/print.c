@@ -102,7 +102,7 @@ static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, 
     add_plan(out, p, loop->body, depth + 1);
 }
 
-/* fused(add, mul, tanh), fused_reduce(mul, reduce_sum) */
+/* fused(add, mul, tanh), fused(mul, reduce_sum), dot_general(add) */
 static void add_parts(tow__string *s, const tow__instruction *inst)
 {
     const tow__fused *program = tow__row_program_of(inst);
@@ -112,9 +112,8 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
         for (uint32_t j = 0; j < n; j++)
             tow__string_add(s, "%s%s", j ? " + " : i ? ", " : "", tow__function_name(functions[j]));
     }
-    if (inst->base != &tow__fused_reduce_p) return;
-    const tow__fused_reduce_params *p = inst->params;
-    for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
+    const tow__row_reductions *p = inst->extras.reductions;
+    for (uint32_t r = 0; p && r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
 }
 
 /* "  own kernel: few rows or columns" */
@@ -122,6 +121,18 @@ static void add_reason(tow__string *s, const tow_program *p, const tow__instruct
 {
     char text[TOW__REASON];
     if (tow__reason_of(p, inst, text)) tow__string_add(s, "  %s", text);
+}
+
+/* " + #4 f32[8,8] in order": what the result is added to, and in parts. */
+static void add_sum(printer *out, const tow_program *p, const tow__instruction *inst)
+{
+    const tow__accumulation *sum = inst->extras.accumulation;
+    if (sum) {
+        tow__string_add(&out->s, " + ");
+        add_view(&out->s, p, &inst->in[inst->n_in - 1], out->placed);
+        if (sum->in_order) tow__string_add(&out->s, sum->reverse ? " in reverse order" : " in order");
+    }
+    if (inst->extras.part) tow__string_add(&out->s, " of a block");
 }
 
 static void add_inst(printer *out, const tow_program *p, const tow__body *body, uint32_t i, size_t live, int depth)
@@ -136,16 +147,18 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &inst->out[j], out->placed);
     }
-    tow__string_add(s, " = %s(", inst->base->name);
+    tow__string_add(s, " = %s(", inst->op->name);
     if (tow__row_program_of(inst)) {
         add_parts(s, inst);
         tow__string_add(s, ")(");
     }
-    for (uint32_t j = 0; j < inst->n_in; j++) {
+    const uint32_t n_in = inst->n_in - (inst->extras.accumulation != NULL);
+    for (uint32_t j = 0; j < n_in; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &inst->in[j], out->placed);
     }
     tow__string_add(s, ")");
+    add_sum(out, p, inst);
     if (!out->placed) {
         add_reason(s, p, inst);
         tow__string_add(s, "\n");

@@ -62,7 +62,7 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
     const char *phase = is_backward(p->top, inst, false, &found) ? "backward" : "forward";
     fprintf(file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", lane,
             event->start - r->start, event->end - event->start, phase);
-    write_string(file, inst->base->name);
+    write_string(file, inst->op->name);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
     write_text(file, "engine", !loop ? tow__engine_of(p, inst) : tow__by_blocks(loop) ? "tiles" : "loop");
     if (inst->source) write_text(file, "scope", inst->source->scope);

@@ -45,7 +45,7 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     else
         *(double *)data = 1 / value;
     inst->in[1].offset = 0;
-    inst->op = inst->base = &tow__mul_p;
+    inst->op = &tow__mul_p;
     inst->kernel = tow__kernel_of(&tow__mul_p, dtype);
     return tow__add_scratch(&r->l, inst);
 }

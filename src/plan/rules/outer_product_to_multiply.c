@@ -43,7 +43,7 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     const int rows = inst->in[0].type.rank - p->lhs_contract.n;
     repeat_operand(&inst->in[0], &p->lhs_batch, &p->lhs_contract, type, p->lhs_batch.n);
     repeat_operand(&inst->in[1], &p->rhs_batch, &p->rhs_contract, type, rows);
-    inst->op = inst->base = &tow__mul_p;
+    inst->op = &tow__mul_p;
     inst->kernel = tow__kernel_of(&tow__mul_p, type.dtype);
     inst->params = NULL;
     return tow__add_scratch(&r->l, inst);

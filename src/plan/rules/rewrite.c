@@ -49,7 +49,7 @@ static tow_status set_computation(tow__rewrite *r, tow__instruction *inst, const
     const void *params = c->params_bytes ? tow__arena_copy(&r->p->memory, c->params, 1, c->params_bytes) : c->params;
     uint32_t *operands = tow__arena_copy(r->scratch, c->operands, c->n_in, sizeof *operands);
     if ((c->params && !params) || !operands) return TOW_OUT_OF_MEMORY;
-    inst->op = inst->base = c->op;
+    inst->op = c->op;
     inst->params = params;
     inst->kernel = c->op->view ? NULL : tow__kernel_of(c->op, dtype);
     inst->n_in = c->n_in;
@@ -153,7 +153,7 @@ tow_status tow__copy_late(tow__rewrite *r, const tow__view *x, uint32_t storage,
 /* The first instruction from `at` on in which the pattern ends; n: there is none. */
 static uint32_t next_match(tow__rewrite *r, const tow__rule *rule, uint32_t at, uint32_t n, void *match)
 {
-    while (at < n && r->status == TOW_OK && !(rule->is_root(r->insts[at].base) && rule->matches(r, at, match))) at++;
+    while (at < n && r->status == TOW_OK && !(rule->is_root(r->insts[at].op) && rule->matches(r, at, match))) at++;
     return at;
 }
 
@@ -163,7 +163,7 @@ static tow_status rewrite_views(tow__rewrite *r, const tow__rule *rule)
     const uint32_t n = body->n_insts;
     tow_status status = TOW_OK;
     bool any = false;
-    for (uint32_t i = 0; i < n && !any; i++) any = rule->is_root(body->insts[i].base);
+    for (uint32_t i = 0; i < n && !any; i++) any = rule->is_root(body->insts[i].op);
     if (!any || (rule->applies && !rule->applies(r))) return r->status;
     void *match = tow__arena_alloc(r->scratch, 1, rule->match_bytes ? rule->match_bytes : 1);
     if (!match) return TOW_OUT_OF_MEMORY;

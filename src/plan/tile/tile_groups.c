@@ -64,7 +64,7 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
     *whole = 0;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
-        bool heavy = inst->kernel && inst->base->product;
+        bool heavy = inst->kernel && inst->op->product;
         if (!heavy || !f->tiling->is_tileable[i]) continue;
         common = gcd(common, inst->out[0].type.dims[0]);
         if (tow__inner_rows(inst) < *inner) *inner = tow__inner_rows(inst);
@@ -289,7 +289,8 @@ static void count_reads_inside(tow__tiler *f)
 /* True if tiling loses an in-place reuse: outside of a tile group this instruction would overwrite s, its last use. */
 static bool overwrites(const tow__tiler *f, const tow__instruction *inst, uint32_t s)
 {
-    if (!inst->kernel || (inst->op->aliasing != TOW__ALIAS_ANY && inst->op->aliasing != TOW__ALIAS_EACH)) return false;
+    const tow__aliasing aliasing = tow__aliasing_of(inst);
+    if (!inst->kernel || (aliasing != TOW__ALIAS_ANY && aliasing != TOW__ALIAS_EACH)) return false;
     for (uint32_t k = 0; k < inst->n_out; k++)
         if (f->p->storages[inst->out[k].storage].bytes == f->p->storages[s].bytes) return true;
     return false;

@@ -23,9 +23,8 @@ static int64_t sum_depth(const tow__tiler *f, const tow__instruction *inst)
 /* A product that contracts rows, alone or before other axes: dW = x^T dy. */
 static bool sums(const tow__tiler *f, const tow__instruction *inst)
 {
-    if (inst->base != &tow__dot_general_p || inst->n_in != 2) return false;
-    if (!inst->kernel || inst->op != &tow__dot_general_p) return false;
-    if (!tow__kernel_of(&tow__dot_general_part_p, inst->out[0].type.dtype)) return false;
+    if (!inst->kernel || !TOW__COMPUTES(inst, dot_general) || !tow__is_plain(inst) || inst->n_in != 2) return false;
+    if (!tow__kernel_variant(inst->op->name, TOW__PART_OF_SUM, inst->out[0].type.dtype)) return false;
     const tow__dot_params *p = inst->params;
     f->from[0] = f->from[1] = 0;
     return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && sum_depth(f, inst) &&
@@ -148,13 +147,11 @@ static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__
 /* The product of one block, which is added to the product over all rows. */
 static tow_status become_product_part(builder *b, const tow__instruction *inst, tow__instruction *part)
 {
-    tow__dot_part_params *params = tow__arena_alloc(&b->f->p->memory, 1, sizeof *params);
-    if (!params) return TOW_OUT_OF_MEMORY;
-    *params = (tow__dot_part_params){*(const tow__dot_params *)inst->params, sum_depth(b->f, inst),
-                                     b->loop->continues ? NULL : &b->loop->row};
-    part->params = params;
-    part->op = &tow__dot_general_part_p;
-    part->kernel = tow__kernel_of(part->op, inst->out[0].type.dtype);
+    tow__sum_part *sum = tow__arena_alloc(&b->f->p->memory, 1, sizeof *sum);
+    if (!sum) return TOW_OUT_OF_MEMORY;
+    *sum = (tow__sum_part){.row = b->loop->continues ? NULL : &b->loop->row, .depth = sum_depth(b->f, inst)};
+    part->extras.part = sum;
+    part->kernel = tow__kernel_for(part, inst->out[0].type.dtype);
     part->out[0] = b->sums[b->n_sums++] = inst->out[0];
     return TOW_OK;
 }
@@ -165,22 +162,19 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruc
     tow__tiler *f = b->f;
     const tow__instruction *inst = &f->insts[index];
     tow_dtype dtype = inst->in[0].type.dtype;
-    tow__reduce_part_params *params = tow__arena_alloc(&f->p->memory, 1, sizeof *params);
-    if (!params) return TOW_OUT_OF_MEMORY;
+    tow__sum_part *sum = tow__arena_alloc(&f->p->memory, 1, sizeof *sum);
+    if (!sum) return TOW_OUT_OF_MEMORY;
     tow__extents e;
     tow__find_extents(inst, &e);
-    *params = (tow__reduce_part_params){.axes = *(const tow__axes_params *)inst->params,
-                                        .reducer = tow__reducer_of(inst->kernel, dtype),
-                                        .columns = e.columns,
-                                        .elements = e.elements,
-                                        .before = e.elements / f->units * b->first,
-                                        .row = &b->loop->row};
-    part->params = params;
-    part->op = &tow__reduce_part_p;
-    part->kernel = tow__kernel_of(part->op, dtype);
+    *sum = (tow__sum_part){.row = &b->loop->row,
+                           .reducer = tow__reducer_of(inst->kernel, dtype),
+                           .elements = e.elements,
+                           .before = e.elements / f->units * b->first};
+    part->extras.part = sum;
+    part->kernel = tow__kernel_for(part, dtype);
     part->out[0] = b->sums[b->n_sums++] = inst->out[0];
-    if (params->columns == 1) return TOW_OK;
-    tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, params->columns}};
+    if (e.columns == 1) return TOW_OK;
+    tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, e.columns}};
     if (f->lanes[index] == TOW__NONE)
         f->lanes[index] = tow__add_storage(f->p, f->body, TOW__S_ARENA, 0, tow_type_bytes(type));
     if (f->lanes[index] == TOW__NONE) return TOW_OUT_OF_MEMORY;
@@ -201,7 +195,8 @@ static tow_status pack_whole(builder *b, const tow__instruction *inst, tow__view
 {
     tow_program *p = b->f->p;
     packed->storage = TOW__NONE;
-    bool product = inst->op == &tow__dot_general_p || inst->op == &tow__fused_dot_general_p;
+    const tow__extras *x = &inst->extras;
+    bool product = TOW__COMPUTES(inst, dot_general) && !x->accumulation && !x->part;
     if (!inst->kernel || !product || b->loop->length < PACKED_BLOCKS) return TOW_OK;
     tow__dot_pack_params *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
     if (!params) return TOW_OUT_OF_MEMORY;
@@ -239,10 +234,10 @@ static tow_status add_tile_inst(builder *b, uint32_t index)
     uint32_t lanes = part == TOW__REDUCES_AXIS; /* a second result, if there are columns */
     tow__instruction *copy = tow__add_instruction(&l, inst->op, inst->n_in + more, inst->n_out + lanes);
     if (!copy) return TOW_OUT_OF_MEMORY;
-    copy->base = inst->base;
     copy->n_out = inst->n_out;
     copy->kernel = inst->kernel;
     copy->params = inst->params;
+    copy->extras = inst->extras;
     copy->backward = inst->backward;
     copy->source = inst->source;
     for (uint32_t i = 0; i < inst->n_in; i++)

@@ -8,7 +8,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "src/plan/operations.h"
+#include "src/kernels/elementwise/fused.h"
+#include "src/plan/ir.h"
 
 static const tow_primitive *const operations[] = {
 #define X(name, what) &tow__##name##_p,
@@ -44,56 +45,71 @@ static tow__view whole(int rank, int64_t a, int64_t b)
     return tow__view_whole(0, tow_make_type(TOW_F32, rank, (int64_t[]){a, b}));
 }
 
+/* Five: what else an instruction does is a field of it, no operation. */
+static void operations_are_few(void **state)
+{
+    (void)state;
+    assert_int_equal(OPERATIONS, 5);
+    for (size_t i = 0; i < OPERATIONS; i++) assert_int_equal(operations[i]->product, TOW__NO_PRODUCT);
+}
+
+static const tow__row_epilogue epilogue;
+static const tow__row_reductions reductions;
+static const tow__accumulation adds, adds_in_order = {.in_order = true};
+static const tow__sum_part part;
+
 /* [4, 8] times [8, 3] takes 2 * 4 * 8 * 3 operations, whatever is added or done to it on the way. */
 static void products_cost_products(void **state)
 {
     (void)state;
     tow__dot_params params = {.lhs_contract = {1, {1}}, .rhs_contract = {1, {0}}};
     tow__view in[] = {whole(2, 4, 8), whole(2, 8, 3), whole(2, 4, 3)}, out = whole(2, 4, 3);
-    const tow__operation o = {&params, 3, 1, in, &out};
-    const tow_primitive *const products[] = {&tow__fused_dot_general_p, &tow__dot_general_add_p,
-                                             &tow__dot_general_part_p};
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+    tow__instruction inst = {
+        .op = &tow__dot_general_p, .params = &params, .n_in = 3, .n_out = 1, .in = in, .out = &out};
+    const tow__extras extras[] = {{.epilogue = &epilogue}, {.accumulation = &adds}, {.part = &part}};
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
         int from[3];
-        assert_int_equal(products[i]->product, TOW__PLAIN_PRODUCT);
-        assert_true(products[i]->cost(&o).exact == 192);
-        assert_true(products[i]->tile(&o, 0, from)); /* rows of x and of what is read behind the product; all of w */
+        inst.extras = extras[i];
+        const tow__operation o = tow__operation_of(&inst);
+        assert_true(o.primitive->cost(&o).exact == 192);
+        assert_true(o.primitive->tile(&o, 0, from)); /* rows of x and of what is read behind the product; all of w */
         assert_int_equal(from[0], 0);
         assert_int_equal(from[1], TOW__WHOLE);
         assert_int_equal(from[2], 0);
-        assert_true(products[i]->tile(&o, 1, from));
+        assert_true(o.primitive->tile(&o, 1, from));
         assert_int_equal(from[0], TOW__WHOLE);
         assert_int_equal(from[1], 1);
         assert_int_equal(from[2], 1);
     }
 }
 
-/* [4, 5, 8] with a kernel of [3, 8, 2] takes 2 * 4 * 5 * 3 * 8 * 2 operations, and goes by batch entries or
- * features. */
-static void convolutions_cost_convolutions(void **state)
+/* Which kernels there are for products that do more: every product can have an epilogue, and most can add. */
+static void products_do_more(void **state)
 {
     (void)state;
-    tow__conv_params params = {.dimensions = "NWC,WIO->NWC", .low = {1, {1}}, .high = {1, {1}}, .feature_groups = 1};
-    params.batch_groups = 1;
-    const tow_type result = tow_make_type(TOW_F32, 3, (int64_t[]){4, 5, 2});
-    tow__view in[] = {tow__view_whole(0, tow_make_type(TOW_F32, 3, (int64_t[]){4, 5, 8})),
-                      tow__view_whole(0, tow_make_type(TOW_F32, 3, (int64_t[]){3, 8, 2})), tow__view_whole(0, result)};
-    tow__view out = tow__view_whole(0, result);
-    const tow__operation o = {&params, 3, 1, in, &out};
-    const tow_primitive *conv = &tow__fused_conv_general_dilated_p;
-    int from[3];
-    assert_ptr_equal(tow__with_epilogue(&tow__conv_general_dilated_p), conv);
-    assert_int_not_equal(conv->product, TOW__NO_PRODUCT);
-    assert_true(conv->cost(&o).exact == 1920);
-    assert_true(conv->tile(&o, 0, from));
-    assert_int_equal(from[0], 0);
-    assert_int_equal(from[1], TOW__WHOLE);
-    assert_int_equal(from[2], 0);
-    assert_true(conv->tile(&o, 2, from));
-    assert_int_equal(from[0], TOW__WHOLE);
-    assert_int_equal(from[1], 2);
-    assert_int_equal(from[2], 2);
-    assert_false(conv->tile(&o, 1, from));
+    const struct {
+        const tow_primitive *op;
+        bool epilogue, adds, adds_in_order, parts;
+    } cases[] = {{&tow__dot_general_p, true, true, true, true},
+                 {&tow__ragged_dot_p, true, true, false, false},
+                 {&tow__ragged_dot_contract_p, true, true, false, false},
+                 {&tow__conv_general_dilated_p, true, false, false, false},
+                 {&tow__reduce_sum_p, false, false, true, true},
+                 {&tow__tanh_p, false, false, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow__instruction inst = {.op = cases[i].op};
+        assert_true(tow__is_plain(&inst));
+        assert_ptr_equal(tow__kernel_for(&inst, TOW_F32), tow__kernel_of(inst.op, TOW_F32));
+        inst.extras = (tow__extras){.epilogue = &epilogue};
+        assert_int_equal(tow__kernel_for(&inst, TOW_F32) != NULL, cases[i].epilogue);
+        inst.extras = (tow__extras){.accumulation = &adds};
+        assert_int_equal(tow__kernel_for(&inst, TOW_F32) != NULL, cases[i].adds);
+        inst.extras = (tow__extras){.accumulation = &adds_in_order};
+        assert_int_equal(tow__kernel_for(&inst, TOW_F32) != NULL, cases[i].adds_in_order);
+        inst.extras = (tow__extras){.part = &part};
+        assert_int_equal(tow__kernel_for(&inst, TOW_F32) != NULL, cases[i].parts);
+        assert_false(tow__is_plain(&inst));
+    }
 }
 
 /* x [4, 8] and w [8, 5] give logits, 2 * 4 * 8 * 5 operations, and each of dx and dw takes as many again. Loss and
@@ -117,7 +133,6 @@ static void tiling(void **state)
     const tow__operation o = {NULL, 1, 1, &in, &out};
     size_t tiled = 0;
     for (size_t i = 0; i < OPERATIONS; i++) {
-        if (operations[i]->kind == TOW__DOT || operations[i]->kind == TOW__CONVOLUTION) continue;
         int from[1] = {TOW__WHOLE};
         bool goes = operations[i]->tile(&o, 0, from);
         tiled += goes;
@@ -127,15 +142,23 @@ static void tiling(void **state)
     assert_int_equal(tiled, 2);
 }
 
-/* What only adds to a carry may do so where that lies; what is added is not written over. */
-static void sums_write_over_their_carry(void **state)
+/* What is added to an operand may lie there; other operands of sums are not written over. */
+static void sums_write_over_what_they_are_added_to(void **state)
 {
     (void)state;
-    assert_int_equal(tow__dot_general_add_p.aliasing, TOW__ALIAS_LAST); /* x, w, the matrix */
-    assert_int_equal(tow__sum_rows_p.aliasing, TOW__ALIAS_FIRST);       /* the carry, rows */
-    assert_int_equal(tow__sum_dots_p.aliasing, TOW__ALIAS_FIRST);
-    assert_int_equal(tow__fused_dot_general_p.aliasing, TOW__ALIAS_NONE); /* the product reads until its end */
-    assert_int_equal(tow__copy_p.aliasing, TOW__ALIAS_NONE);              /* a view has another order */
+    tow__instruction inst = {.op = &tow__dot_general_p};
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_NONE); /* a product reads until its end */
+    inst.extras.epilogue = &epilogue;
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_NONE);
+    inst.extras = (tow__extras){.accumulation = &adds};
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_LAST); /* x, w, the matrix */
+    inst.extras.accumulation = &adds_in_order;
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_LAST);
+    inst = (tow__instruction){.op = &tow__fused_p, .extras = {.reductions = &reductions}};
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_EACH);
+    inst = (tow__instruction){.op = &tow__reduce_sum_p, .extras = {.part = &part}};
+    assert_int_equal(tow__aliasing_of(&inst), TOW__ALIAS_NONE);
+    assert_int_equal(tow__copy_p.aliasing, TOW__ALIAS_NONE); /* a view has another order */
 }
 
 int main(void)
@@ -143,10 +166,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_found),
         cmocka_unit_test(products_cost_products),
-        cmocka_unit_test(convolutions_cost_convolutions),
+        cmocka_unit_test(operations_are_few),
+        cmocka_unit_test(products_do_more),
         cmocka_unit_test(losses_with_gradients_cost_three_products),
         cmocka_unit_test(tiling),
-        cmocka_unit_test(sums_write_over_their_carry),
+        cmocka_unit_test(sums_write_over_what_they_are_added_to),
     };
     return cmocka_run_group_tests_name("operations", tests, NULL, NULL);
 }

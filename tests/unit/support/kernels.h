@@ -150,8 +150,8 @@ static inline tow_context *the_kernel_context(void)
     return kernel_context;
 }
 
-static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
-                            tow__buffer *out, const void *params, int threads)
+static inline void run_more(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
+                            tow__buffer *out, const void *params, const tow__extras *extras, int threads)
 {
     tow__team team;
     assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
@@ -163,6 +163,7 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     for (int i = 0; i < 16; i++) blank[i].data = NULL;
     tow__kernel_call call = {
         .n_in = n_in, .n_out = n_out, .in = blank, .out = blank + 12, .params = params, .team = &team};
+    if (extras != NULL) call.extras = *extras;
     size_t bytes = kernel->scratch != NULL ? kernel->scratch(&call) : 0;
     call.scratch = bytes > 0 ? take(bytes + 64) : NULL;
     call.in = in;
@@ -170,6 +171,12 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     kernel->run(&call);
     /* nothing was written behind the scratch memory */
     for (size_t i = 0; i < 64 && bytes > 0; i++) assert_int_equal(((unsigned char *)call.scratch)[bytes + i], 0xA5);
+}
+
+static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
+                            tow__buffer *out, const void *params, int threads)
+{
+    run_more(kernel, n_in, in, n_out, out, params, NULL, threads);
 }
 
 /* Runs with 1 and with 2 threads into outputs filled with garbage; the bits must be equal. */

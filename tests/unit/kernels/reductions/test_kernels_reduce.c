@@ -210,20 +210,22 @@ static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t colum
                           make(dtype, 2, (int64_t[]){TOW__LANES, columns}, ROW_MAJOR)};
     const tow__axes_params axes = {{1, {0}}};
     int64_t row, rest = elements % block;
-    tow__reduce_part_params params = {
-        axes, tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype), columns, elements, 0, &row};
+    tow__sum_part sum = {.row = &row,
+                         .reducer = tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype),
+                         .elements = elements};
+    const tow__kernel *kernel = tow__kernel_variant(reductions[op], TOW__PART_OF_SUM, dtype);
     for (int64_t i = 0; i < count_of(&x) && op == 3; i++)
         set(&x, i, dtype <= TOW_F64 ? 1 + 0.01 * random_unit() : random_bits() % 97 == 0 ? 2 : 1);
     run_kernel(tow__kernel_find(reductions[op], dtype), 1, &x, 1, &want, &axes);
     part.dims[0] = block;
     for (row = 0; row < elements / block; row++) {
-        run_once(tow__kernel_find("reduce_part", dtype), 1, &part, columns > 1 ? 2 : 1, out, &params, threads);
+        run_more(kernel, 1, &part, columns > 1 ? 2 : 1, out, &axes, &(tow__extras){.part = &sum}, threads);
         part.data = (char *)part.data + (size_t)(block * columns) * tow_dtype_size(dtype);
     }
-    params.before = elements - rest;
+    sum.before = elements - rest;
     part.dims[0] = rest;
     row = 0;
-    if (rest) run_once(tow__kernel_find("reduce_part", dtype), 1, &part, columns > 1 ? 2 : 1, out, &params, threads);
+    if (rest) run_more(kernel, 1, &part, columns > 1 ? 2 : 1, out, &axes, &(tow__extras){.part = &sum}, threads);
     assert_equal_bits(&out[0], &want, reductions[op]);
     release_all();
 }

@@ -23,7 +23,7 @@ static tow__instruction inst_of(const tow_primitive *op, const void *params, uin
     const tow__kernel *kernel = tow__kernel_of(op, TOW_F32);
     assert_non_null(kernel);
     return (tow__instruction){
-        .op = op, .base = op, .kernel = kernel, .params = params, .n_in = n_in, .in = in, .n_out = n_out, .out = out};
+        .op = op, .kernel = kernel, .params = params, .n_in = n_in, .in = in, .n_out = n_out, .out = out};
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */

@@ -143,7 +143,7 @@ static void test_most_reductions(void **state)
     tow_graph *g = trace(sums_of_both_kinds, NULL, 1, &m, 3);
     expect_same(g, 0, &fused, &separate);
     assert_true(fused < separate);
-    assert_true(says(g, "fused_reduce(sin, exp, reduce_sum, reduce_max)("));
+    assert_true(says(g, "fused(sin, exp, reduce_sum, reduce_max)("));
     tow_graph_release(g);
 }
 

@@ -277,7 +277,7 @@ static uint32_t norm_steps(const tow_program *p, const tow__instruction *found[2
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->top->n_insts; i++) {
-        if (p->top->insts[i].base != &tow__layer_norm_vjp_p) continue;
+        if (p->top->insts[i].op != &tow__layer_norm_vjp_p) continue;
         assert_true(n < 2);
         found[n++] = &p->top->insts[i];
     }
