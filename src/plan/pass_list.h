@@ -6,6 +6,7 @@
     X(distribute_loops)                                                                                                \
     X(fission_loops)                                                                                                   \
     X(sink_into_loops)                                                                                                 \
+    X(widen)                                                                                                           \
     X(inline)                                                                                                          \
     X(eliminate_recomputation)                                                                                         \
     X(pads_to_concatenate)                                                                                             \

@@ -1,6 +1,6 @@
 /* The passes of the compiler, in the order in which they run on one function.
  *
- *   graph ──distribute loops, sink──> graph ──inline──> instructions on values ──rules, order──>
+ *   graph ──distribute loops, sink, widen──> graph ──inline──> instructions on values ──rules, order──>
  *         ──lower──> instructions on views of storages ──rules, from the program into its loops──> instructions
  *         ──fuse, parallelize, tile, from the loops out to the program──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
@@ -11,7 +11,7 @@
  * known inside then. So the list is not the order in time. For a program P with a scan whose body is B, in which `tile`
  * makes a tile group with body T, time runs from top to bottom:
  *
- *   P   distribute-loops, sink-into-loops         TOW__ON_GRAPH
+ *   P   distribute-loops .. widen                 TOW__ON_GRAPH
  *   B   inline, eliminate-recomputation .. order  TOW__ON_VALUES     inner functions first
  *   P   inline, eliminate-recomputation .. order
  *   B   lower                                     TOW__LOWERING      inner functions first
@@ -85,6 +85,16 @@ static tow_status sink_into_loops(tow__function_state *s)
     return TOW_OK;
 }
 
+static tow_status widen(tow__function_state *s)
+{
+    tow_program *p = s->p;
+    if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
+    tow_status status = tow__widen_graph(s->graph, &p->decompositions[p->n_decompositions]);
+    if (status != TOW_OK) return status;
+    s->graph = p->decompositions[p->n_decompositions++];
+    return TOW_OK;
+}
+
 static tow_status inline_calls(tow__function_state *s)
 {
     return tow__inline_graph(s->p, s->scratch, s->graph, NULL, s->body);
@@ -145,6 +155,11 @@ const tow__pass tow__passes[TOW__PASSES] = {
          "Elementwise readers of the stacked results of a scan, which write in the place of donated inputs, move into "
          "its body, and nothing is stacked; after products and small loops have left scans, whose results are made "
          "elsewhere then."},
+    PASS(widen) =
+        {"widen", TOW__ON_GRAPH, widen, NULL, true,
+         "Operations on floats of 16 bits without a kernel for them, and products that sum in another type, are "
+         "computed in wider types between conversions; after the passes on loops, which look at products "
+         "without these, and before kernels are looked for."},
     PASS(inline) =
         {"inline", TOW__ON_GRAPH, inline_calls, NULL, true,
          "Calls, remat bodies and composites without a kernel become instructions of their function; what remat makes "

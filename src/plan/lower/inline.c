@@ -11,28 +11,6 @@
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
 
-/* A float type of 16 bits among operands and results; TOW_DTYPE_COUNT: there is none. */
-static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
-{
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (tow__is_half(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
-    for (uint32_t i = 0; i < e->n_out; i++)
-        if (tow__is_half(g->vars[e->out[i]].type.dtype)) return g->vars[e->out[i]].type.dtype;
-    return (tow_dtype)TOW_DTYPE_COUNT;
-}
-
-/* dtype by which kernels are chosen: a float of 16 bits, for which few have code; else of the first float operand, else
- * of operand 0; of the result if there are none, or if operand 0 are indices. */
-static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
-{
-    const tow_dtype half = half_dtype(g, e);
-    if ((int)half < TOW_DTYPE_COUNT) return half;
-    if (e->primitive->of_result) return g->vars[e->out[0]].type.dtype;
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
-    return e->n_in + e->n_out > 0 ? g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype : TOW_F32;
-}
-
 /* What is known about the equations that are being inlined. */
 typedef struct inliner {
     tow_program *p;
@@ -102,10 +80,10 @@ static tow_status inline_alias(const uint32_t *operands, uint32_t *results)
     return TOW_OK;
 }
 
-/* What the equation is made of, its decomposition or the equation in wider types, is a graph of its own, which the
- * program keeps: instructions point to its parameters. */
-static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equation *e, bool wide,
-                               const uint32_t *operands, uint32_t *results)
+/* The decomposition of the equation is a graph of its own, which the program keeps: instructions point to its
+ * parameters. */
+static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
+                               uint32_t *results)
 {
     tow_program *p = in->p;
     tow_graph *parts = NULL;
@@ -113,20 +91,19 @@ static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equat
         tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
     tow_value *x = tow__arena_alloc(in->scratch, e->n_in, sizeof *x),
               *y = tow__arena_alloc(in->scratch, e->n_out, sizeof *y);
-    tow_type *types = tow__arena_alloc(in->scratch, e->n_out, sizeof *types);
-    if (!kept || !x || !y || !types) return TOW_OUT_OF_MEMORY;
+    if (!kept || !x || !y) return TOW_OUT_OF_MEMORY;
     p->decompositions = kept;
     tow_trace *t = tow__trace_begin(p->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow__set_source(t, &e->source);
     for (uint32_t i = 0; i < e->n_in; i++) x[i] = tow__input(t, g->vars[e->in[i]].type, NULL);
-    for (uint32_t i = 0; i < e->n_out; i++) types[i] = g->vars[e->out[i]].type;
-    if (!tow__failed(t) && wide) tow__bind_wide(t, e, types, x, y); /* null values have no shapes */
-    if (!tow__failed(t) && !wide) tow__decompose(t, e, x, y);
+    if (!tow__failed(t)) tow__decompose(t, e, x, y); /* null values have no shapes */
     tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
     if (status != TOW_OK) return status;
-    kept[p->n_decompositions++] = parts;
-    return inline_graph(in, parts, operands, results);
+    status = tow__widen_graph(parts, &kept[p->n_decompositions]);
+    tow_graph_release(parts);
+    if (status != TOW_OK) return status;
+    return inline_graph(in, kept[p->n_decompositions++], operands, results);
 }
 
 static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
@@ -139,13 +116,10 @@ static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__eq
         return inline_graph(in, tow__nested(e->primitive, e->params, 0), operands, results);
     if (TOW__IS(e, const) || tow__is_loop(e->primitive) || e->primitive->view)
         return add_inst(in, g, e, NULL, operands, results);
-    tow_dtype dtype = kernel_dtype(g, e);
-    const bool preferred = (int)tow__preferred(e->primitive, e->params) < TOW_DTYPE_COUNT;
-    const tow__kernel *kernel = preferred ? NULL : tow__kernel_of(e->primitive, dtype);
+    tow_dtype dtype = tow__dtype_of_kernel(g, e);
+    const tow__kernel *kernel = tow__kernel_of(e->primitive, dtype);
     if (kernel) return add_inst(in, g, e, kernel, operands, results);
-    if ((preferred || tow__is_half(dtype)) && tow__may_be_widened(e))
-        return inline_parts(in, g, e, true, operands, results);
-    if (e->primitive->decompose) return inline_parts(in, g, e, false, operands, results);
+    if (e->primitive->decompose) return inline_parts(in, g, e, operands, results);
     return tow__fail(in->p->ctx, TOW_UNSUPPORTED, "%s: there is no kernel for %s; convert the operands to another type",
                      e->primitive->name, tow_dtype_name(dtype));
 }

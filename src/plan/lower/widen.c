@@ -1,0 +1,132 @@
+/* Widening: equations on floats of 16 bits for which there is no kernel, and products that are asked to sum in another
+ * type, are recorded in wider types (ops/wide.h), with conversions around them.
+ *
+ *   y: bf16 = tanh x: bf16   =>   w: f32 = convert x,  v: f32 = tanh w,  y: bf16 = convert v
+ *
+ * The conversions are instructions as any other: fusion makes them parts of row programs. */
+#include "src/graph/builder.h"
+#include "src/graph/region.h"
+#include "src/ops/wide.h"
+#include "src/plan/lower/inline.h"
+
+/* A float type of 16 bits among operands and results; TOW_DTYPE_COUNT: there is none. */
+static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
+{
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow__is_half(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
+    for (uint32_t i = 0; i < e->n_out; i++)
+        if (tow__is_half(g->vars[e->out[i]].type.dtype)) return g->vars[e->out[i]].type.dtype;
+    return (tow_dtype)TOW_DTYPE_COUNT;
+}
+
+tow_dtype tow__dtype_of_kernel(const tow_graph *g, const tow__equation *e)
+{
+    const tow_dtype half = half_dtype(g, e);
+    if ((int)half < TOW_DTYPE_COUNT) return half;
+    if (e->primitive->of_result) return g->vars[e->out[0]].type.dtype;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
+    return e->n_in + e->n_out > 0 ? g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype : TOW_F32;
+}
+
+/* A region whose nested graphs are instructions of the plan, in their place or as a loop. */
+static bool is_region(const tow__equation *e)
+{
+    return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
+}
+
+/* Constants, views and names touch no bits. */
+static bool is_widened(const tow_graph *g, const tow__equation *e)
+{
+    if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
+    if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
+    if (!tow__may_be_widened(e)) return false;
+    if ((int)tow__preferred(e->primitive, e->params) < TOW_DTYPE_COUNT) return true;
+    const tow_dtype dtype = tow__dtype_of_kernel(g, e);
+    return tow__is_half(dtype) && !tow__kernel_of(e->primitive, dtype);
+}
+
+/* Is there anything to widen, here or in a region? */
+static bool has_narrow(const tow_graph *g)
+{
+    for (uint32_t k = 0; k < g->n_equations; k++) {
+        const tow__equation *e = &g->equations[k];
+        if (is_widened(g, e)) return true;
+        for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
+            const tow_graph *nested = tow__nested(e->primitive, e->params, i);
+            if (nested && has_narrow(nested)) return true;
+        }
+    }
+    return false;
+}
+
+/* A region with nested graphs that are widened. */
+static tow_status record_region(tow_trace *t, const tow__equation *e, const tow_value *operands, tow_value *results)
+{
+    const uint32_t n = tow__nested_count(e->primitive, e->params);
+    tow_graph **wide = tow__trace_alloc(t, (size_t)n + 1, sizeof *wide);
+    void *params;
+    tow_status status = wide && tow__params_own(t, e->primitive, e->params, &params) ? TOW_OK : TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n && status == TOW_OK; i++) {
+        const tow_graph *nested = tow__nested(e->primitive, e->params, i);
+        if (!nested) continue;
+        status = tow__widen_graph(nested, &wide[i]);
+        if (status == TOW_OK) tow__set_nested(e->primitive, params, i, wide[i]);
+    }
+    if (status == TOW_OK) tow__bind(t, e->primitive, params, e->n_in, operands, e->n_out, results);
+    for (uint32_t i = 0; wide && i < n; i++) tow_graph_release(wide[i]);
+    return status;
+}
+
+static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e, const tow_value *operands,
+                        tow_value *results)
+{
+    tow_type *types = tow__trace_alloc(t, (size_t)e->n_out + 1, sizeof *types);
+    for (uint32_t i = 0; types && i < e->n_out; i++) types[i] = g->vars[e->out[i]].type;
+    if (types && !tow__failed(t)) tow__bind_wide(t, e, types, operands, results); /* null values have no shapes */
+}
+
+static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *values)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t k = 0; k < g->n_equations && status == TOW_OK; k++) {
+        const tow__equation *e = &g->equations[k];
+        tow_value *operands = tow__trace_alloc(t, (size_t)e->n_in + e->n_out + 1, sizeof *operands);
+        if (!operands) return TOW_OUT_OF_MEMORY;
+        tow_value *results = operands + e->n_in;
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        tow__set_source(t, &e->source);
+        if (is_widened(g, e))
+            record_wide(t, g, e, operands, results);
+        else if (is_region(e))
+            status = record_region(t, e, operands, results);
+        else
+            tow__rebind(t, e, operands, results);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
+    }
+    tow__set_source(t, NULL);
+    return status;
+}
+
+tow_status tow__widen_graph(const tow_graph *g, tow_graph **result)
+{
+    *result = NULL;
+    if (!has_narrow(g)) {
+        *result = tow__graph_share(g);
+        return TOW_OK;
+    }
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *values = tow__trace_alloc(t, (size_t)g->n_vars + g->n_outputs + 1, sizeof *values);
+    tow_status status = values ? record_graph(t, g, values) : TOW_OUT_OF_MEMORY;
+    if (status != TOW_OK) {
+        tow__trace_abandon(t);
+        return status;
+    }
+    tow_value *outputs = values + g->n_vars;
+    for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = values[g->outputs[i]];
+    status = tow__trace_end(t, g->n_outputs, outputs, false, result);
+    return status == TOW_OK ? tow__verify(*result, "widening") : status;
+}
