@@ -46,8 +46,8 @@ typedef struct tow__accumulation {
     bool reverse; /* the last element of the leading axis first */
 } tow__accumulation;
 
-/* A block of the elements that a product or a reduction sums. Blocks follow each other in order, and each joins what the
- * ones before it have made. The bits are those of the whole sum. */
+/* A block of the elements that a product or a reduction sums. Blocks follow each other in order, and each joins what
+ * the ones before it have made. The bits are those of the whole sum. */
 typedef struct tow__sum_part {
     const int64_t *row; /* calls before this one in the loop over blocks; NULL: another loop has begun the sum */
     int64_t depth;      /* products: elements that are summed before they are added to the result (products/dot.h) */

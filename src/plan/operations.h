@@ -1,6 +1,6 @@
 /* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. What an
- * instruction does beside its operation, an epilogue, an accumulation or a part of a sum, is no operation of its own: see
- * tow__extras in kernels/kernel.h. */
+ * instruction does beside its operation, an epilogue, an accumulation or a part of a sum, is no operation of its own:
+ * see tow__extras in kernels/kernel.h. */
 #ifndef TOW_SRC_PLAN_OPERATIONS_H
 #define TOW_SRC_PLAN_OPERATIONS_H
 

@@ -1,6 +1,6 @@
-/* Products and convolutions with a row program as epilogue (fused.h): bias, activation, residual. The product is computed
- * in one of the results of the instruction, whose elements the program then overwrites strip by strip: the product's
- * kernel calls it on strips that are complete, or it runs when all of the product is. */
+/* Products and convolutions with a row program as epilogue (fused.h): bias, activation, residual. The product is
+ * computed in one of the results of the instruction, whose elements the program then overwrites strip by strip: the
+ * product's kernel calls it on strips that are complete, or it runs when all of the product is. */
 #include <string.h>
 
 #include "src/kernels/elementwise/fused.h"

@@ -1,5 +1,5 @@
-/* Kernels that sum over the iterations of a scan ("steps" in their names). The result is cut into panels that stay in L1
- * during all iterations, so it is read and written once and not once per iteration; threads share the panels. */
+/* Kernels that sum over the iterations of a scan ("steps" in their names). The result is cut into panels that stay in
+ * L1 during all iterations, so it is read and written once and not once per iteration; threads share the panels. */
 #include "src/kernels/products/sum_dots.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ enum {
     COLUMNS = 512           /* elements of the result that sum_rows takes at a time */
 };
 
-/* One matrix per iteration, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as dot_general has
- * them, so that both get the same engine. */
+/* One matrix per iteration, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as
+ * dot_general has them, so that both get the same engine. */
 typedef struct factor {
     int64_t count, depth, free_stride, depth_stride, step_stride;
 } factor;

@@ -12,8 +12,8 @@
  *                 vectors with none
  *   reduce_sum    x [steps, ...], init: init + x_0 + x_1 ..., over axis 0
  *
- * The order is that of the iterations, from the last one with `reverse`; the bits are those of products and additions done
- * one by one. */
+ * The order is that of the iterations, from the last one with `reverse`; the bits are those of products and additions
+ * done one by one. */
 
 enum {
     TOW__SUM_DOTS_WIDTH = 32,  /* columns of a panel */

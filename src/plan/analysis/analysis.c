@@ -68,7 +68,7 @@ static bool same_cost(const tow__cost *a, const tow__cost *b, uint32_t n)
 static bool same_tiling(const tow__tiling *a, const tow__tiling *b, const tow__body *body)
 {
     for (uint32_t i = 0; i < body->n_insts; i++) {
-        if (a->is_tileable[i] != b->is_tileable[i]) return false;
+        if (a->is_tileable[i] != b->is_tileable[i] || a->axis[i] != b->axis[i]) return false;
         for (uint32_t j = 0; j < body->insts[i].n_in; j++)
             if (a->from[i][j] != b->from[i][j]) return false;
     }

@@ -42,10 +42,12 @@ typedef struct tow__cost {
     double total;
 } tow__cost;
 
-/* Axis 0 of the results: rows. */
+/* Along which axis instructions compute blocks independently of each other: axis 0 of all results, their rows, or an
+ * axis that is propagated (analysis/axis.h). */
 typedef struct tow__tiling {
-    bool *is_tileable; /* [n_insts] it computes rows independently of each other */
-    int **from;        /* [n_insts] [operands] 0: it needs the same rows of the operand; TOW__WHOLE: all of it */
+    bool *is_tileable; /* [n_insts] */
+    int *axis;         /* [n_insts] of the results */
+    int **from;        /* [n_insts] [operands] the axis of which it needs the same block; TOW__WHOLE: it needs all */
 } tow__tiling;
 
 typedef struct tow__analyses {

@@ -1,4 +1,14 @@
-/* Passes on loops: distribution, fission, sinking, parallelization. */
+/* Passes on loops.
+ *
+ * Distribution, fission, strip mining and sinking transform graphs (stage TOW__ON_GRAPH): they record a scan and what
+ * is around it anew. They do not work on instructions with bodies, although a scan is one, for three reasons. A loop
+ * that is split has other carries, rows and captures, whose types the trace infers and checks, and what nobody reads
+ * any more the graph's own elimination drops; a function of instructions would need both a second time. All of them
+ * come before recomputation is placed and values are numbered, so nothing that instructions know more than equations
+ * would help them. And they ask the same questions of equations as differentiation does (graph/region.h), which made
+ * these loops.
+ *
+ * Parallelization and the remainder of iterations work on instructions on views: they decide by memory and by cost. */
 #ifndef TOW_SRC_PLAN_LOOP_H
 #define TOW_SRC_PLAN_LOOP_H
 
@@ -7,8 +17,8 @@
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
  * scans do not wait for may come later (loop/fission.c). */
 tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result);
-/* The same, with elementwise readers of stacked results in the bodies of scans. homes: [outputs] the input whose place an
- * output takes, or TOW__NONE. */
+/* The same, with elementwise readers of stacked results in the bodies of scans. homes: [outputs] the input whose place
+ * an output takes, or TOW__NONE. */
 tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_graph **result);
 /* Makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before tile groups. */

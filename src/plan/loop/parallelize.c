@@ -58,10 +58,11 @@ static int64_t choose_blocks(const parallelize_state *s)
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         const tow__instruction *inst = &s->body->insts[i];
         if (!s->tiling->is_tileable[i]) return 1;
-        if (rows == 0) rows = inst->out[0].type.dims[0];
-        if (rows != inst->out[0].type.dims[0]) return 1;
+        const int64_t own = inst->out[0].type.dims[s->tiling->axis[i]];
+        if (rows == 0) rows = own;
+        if (rows != own) return 1;
         if (inst->op == &tow__dot_general_p) {
-            int64_t inner = tow__inner_rows(inst);
+            int64_t inner = tow__inner_rows(inst, s->tiling->from[i][0]);
             least = inner < least ? inner : least;
         }
     }
@@ -79,15 +80,16 @@ static bool note_inst(parallelize_state *s, uint32_t index)
 {
     const tow__instruction *inst = &s->body->insts[index];
     for (uint32_t i = 0; i < inst->n_out; i++) {
-        if (!tow__fits_tiles(s->p, &inst->out[i], s->blocks)) return false;
+        if (!tow__fits_tiles(s->p, &inst->out[i], s->tiling->axis[index], s->blocks)) return false;
         s->parted[inst->out[i].storage] = true;
     }
     for (uint32_t i = 0; i < inst->n_in; i++) {
         const tow__view *x = &inst->in[i];
         const tow__storage *storage = &s->p->storages[x->storage];
-        bool part = s->tiling->from[index][i] == 0 && !tow__repeats_rows(x);
+        const int axis = s->tiling->from[index][i];
+        bool part = axis != TOW__WHOLE && !tow__repeats_rows(x, axis);
         bool moves = storage->body == s->body && !storage->data;
-        if (part && (!moves || !tow__fits_tiles(s->p, x, s->blocks))) return false;
+        if (part && (!moves || !tow__fits_tiles(s->p, x, axis, s->blocks))) return false;
         (part ? s->parted : s->shared)[x->storage] = true;
     }
     return true;
@@ -124,8 +126,8 @@ static void cut_rows(parallelize_state *s)
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         tow__instruction *inst = &s->body->insts[i];
         for (uint32_t j = 0; j < inst->n_in; j++)
-            if (s->tiling->from[i][j] == 0) inst->in[j].type.dims[0] /= s->blocks;
-        for (uint32_t j = 0; j < inst->n_out; j++) inst->out[j].type.dims[0] /= s->blocks;
+            if (s->tiling->from[i][j] != TOW__WHOLE) inst->in[j].type.dims[s->tiling->from[i][j]] /= s->blocks;
+        for (uint32_t j = 0; j < inst->n_out; j++) inst->out[j].type.dims[s->tiling->axis[i]] /= s->blocks;
     }
     for (uint32_t j = 0; j < loop->n_carry; j++) loop->carry[j].part = part_of(s, loop->carry[j].in);
     for (uint32_t j = 0; j < loop->n_xs; j++) loop->xs[j].part = part_of(s, loop->xs[j].row);
@@ -206,6 +208,10 @@ tow_status tow__parallelize_loop(tow__function_state *f)
         loop->schedule = TOW__PARALLEL_ITERATIONS;
     else
         status = parallelize_rows(&s, &done);
+    if (status == TOW_OK && !done) { /* rows may be another axis than axis 0 */
+        status = tow__find_named_tiling(f, &s.tiling);
+        if (status == TOW_OK && s.tiling) status = parallelize_rows(&s, &done);
+    }
     if (status != TOW_OK || !done) return status;
     tow__invalidate(f);
     return give_to_threads(&s);

@@ -7,8 +7,8 @@
 /* The graph with equations on floats of 16 bits in wider types, where there is no kernel for them (lower/widen.c); `g`
  * itself, retained, if there are none. */
 tow_status tow__widen_graph(const tow_graph *g, tow_graph **result);
-/* The type by which kernels are chosen: a float of 16 bits, for which few have code; else of the first float operand, else
- * of operand 0; of the result if there are none, or if operand 0 are indices. */
+/* The type by which kernels are chosen: a float of 16 bits, for which few have code; else of the first float operand,
+ * else of operand 0; of the result if there are none, or if operand 0 are indices. */
 tow_dtype tow__dtype_of_kernel(const tow_graph *g, const tow__equation *e);
 /* Fills function f, except for what lives in `scratch`. scan: g is its body, which also goes through the passes on
  * values; or NULL. */

@@ -1,9 +1,9 @@
 /* Donated inputs: outputs that are written where an input lies, from run to run what carries are from iteration to
  * iteration.
  *
- * Output i with donor j has a storage of kind TOW__S_OUTPUT, whose address is that of input j. It stays there if the last
- * read of the input comes before its first write, or is an instruction that may overwrite what it reads. Otherwise the value
- * moves to the arena, where it is alive until a copy at the end of the program. */
+ * Output i with donor j has a storage of kind TOW__S_OUTPUT, whose address is that of input j. It stays there if the
+ * last read of the input comes before its first write, or is an instruction that may overwrite what it reads.
+ * Otherwise the value moves to the arena, where it is alive until a copy at the end of the program. */
 #include "src/plan/analysis/view.h"
 #include "src/plan/ir.h"
 #include "src/plan/lower/lower.h"
@@ -105,7 +105,7 @@ tow_status tow__choose_donations(tow__function_state *s)
     return TOW_OK;
 }
 
-/* ---- from where on a run goes to its end -------------------------------------------------------------------------- */
+/* ---- from where on a run goes to its end ----------------------------------------------------------------------- */
 
 uint32_t tow__first_lasting(const tow_program *p)
 {

@@ -42,9 +42,9 @@ static bool kernel_may_overwrite(const tow_program *p, const tow__instruction *i
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of result `k` of a loop, or blocks of them, may take the place of those of operand j if no other operand is in that
- * memory and the body reads a row of operand j for the last time before it begins to write that of the result, or with the
- * instruction that begins. */
+/* Rows of result `k` of a loop, or blocks of them, may take the place of those of operand j if no other operand is in
+ * that memory and the body reads a row of operand j for the last time before it begins to write that of the result, or
+ * with the instruction that begins. */
 static bool rows_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j);
 
 /* A scan reads initial value k in iteration 0 only, and all other operands until its end, when it writes the results.

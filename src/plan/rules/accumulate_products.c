@@ -2,8 +2,8 @@
  *
  *   carry' = dot_general(add) x y carry   =>   carry' = dot_general x y + carry
  *
- * This holds for every product whose kernel can add, where that gives the bits of a product and an addition. Others keep
- * the addition as their epilogue, and the carry two buffers. */
+ * This holds for every product whose kernel can add, where that gives the bits of a product and an addition. Others
+ * keep the addition as their epilogue, and the carry two buffers. */
 #include "src/kernels/elementwise/fused.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/lower/lower.h"

@@ -3,7 +3,7 @@
 #include "src/plan/lower/inline.h"
 #include "src/plan/lower/lower.h"
 
-/* ---- on values ---------------------------------------------------------------------------------------------------- */
+/* ---- on values -------------------------------------------------------------------------------------------------- */
 
 const tow__instruction *tow__maker_of(const tow__rewrite *r, uint32_t value)
 {

@@ -1,4 +1,5 @@
-/* Tile groups: runs of instructions along which axis 0 (sequences, or rows of a batch) passes through untouched. A tile
+/* Tile groups: runs of instructions along which an axis (sequences, or rows of a batch) passes through untouched: axis
+ * 0 of all results, or, where that gives no blocks, an axis of an operand wherever it passes (analysis/axis.h). A tile
  * group computes one block of rows, a tile, with all of its instructions before it begins the next one.
  *
  *   instructions   a  b  W  c  d  M  e          W: a weight gradient, a sum over rows that e does not read
@@ -66,8 +67,9 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
         const tow__instruction *inst = &f->insts[i];
         bool heavy = inst->kernel && inst->op->product;
         if (!heavy || !f->tiling->is_tileable[i]) continue;
-        common = gcd(common, inst->out[0].type.dims[0]);
-        if (tow__inner_rows(inst) < *inner) *inner = tow__inner_rows(inst);
+        common = gcd(common, inst->out[0].type.dims[f->tiling->axis[i]]);
+        const int from = f->tiling->from[i][0];
+        *inner = tow__min(*inner, tow__inner_rows(inst, from == TOW__WHOLE ? 0 : from));
         for (uint32_t j = 0; j < inst->n_in; j++)
             if (f->tiling->from[i][j] == TOW__WHOLE && tow_type_bytes(inst->in[j].type) > *whole)
                 *whole = tow_type_bytes(inst->in[j].type);
@@ -114,7 +116,7 @@ static int64_t choose_reduction_blocks(const tow__tiler *f)
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
         if (!tow__reduces_axis(inst) || !f->tiling->is_tileable[i]) continue;
-        common = gcd(common, inst->out[0].type.dims[0]);
+        common = gcd(common, inst->out[0].type.dims[f->tiling->axis[i]]);
         if (tow_type_bytes(inst->in[0].type) > widest) widest = tow_type_bytes(inst->in[0].type);
     }
     const int64_t least = (int64_t)(widest / TILE_BYTES);
@@ -198,7 +200,8 @@ static bool may_join(const tow__tiler *f, uint32_t i)
     for (uint32_t j = 0; j < inst->n_in; j++) {
         tow__defined where = f->defined[inst->in[j].storage];
         if (where == TOW__DEFINED_LATER) return false;
-        if (where == TOW__DEFINED_INSIDE && (f->from[j] == TOW__WHOLE || tow__repeats_rows(&inst->in[j]))) return false;
+        const bool whole = f->from[j] == TOW__WHOLE || tow__repeats_rows(&inst->in[j], f->from[j]);
+        if (where == TOW__DEFINED_INSIDE && whole) return false;
         any |= where == TOW__DEFINED_INSIDE;
     }
     return any || f->roles[i] == TOW__PARALLEL_AXIS;
@@ -403,6 +406,7 @@ static tow_status prepare(tow__tiler *f)
     f->n_insts = f->body->n_insts;
     f->uses = tow__get_uses(f->s);
     f->cost = tow__get_cost(f->s);
+    if (!f->named) f->tiling = tow__get_tiling(f->s);
     f->defined = tow__borrow(f->p, f->scratch, sizeof *f->defined, 0);
     f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
     f->reads_inside = tow__borrow(f->p, f->scratch, sizeof *f->reads_inside, 0);
@@ -412,8 +416,8 @@ static tow_status prepare(tow__tiler *f)
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
     /* Sized for the widest instruction now: tile groups that were formed before have more operands than others. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
-    if (!liveness || !f->uses || !f->cost || !f->defined || !f->counted || !f->reads_inside || !f->inside ||
-        !f->deferred || !f->roles || !f->from || !f->lanes)
+    if (!liveness || !f->uses || !f->cost || !f->tiling || !f->defined || !f->counted || !f->reads_inside ||
+        !f->inside || !f->deferred || !f->roles || !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
     f->peak = liveness->peak;
     const bool *updates = tow__find_updates(f->s); /* they wait for others to read what they replace */
@@ -432,7 +436,7 @@ static void give_back(tow__tiler *f)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }
 
-/* Forms all tile groups of one kind; `units`: number of sections into which axis 0 is cut. */
+/* Forms all tile groups of one kind; `units`: number of sections into which the axis is cut. */
 static tow_status form(tow__tiler *f, bool ordered, int64_t units)
 {
     tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};
@@ -455,17 +459,35 @@ typedef struct cut {
     size_t whole; /* bytes of the largest operand that blocks need as a whole */
 } cut;
 
-static tow_status choose_cut(tow__tiler *f, cut *c)
+static void choose_cut_along(tow__tiler *f, cut *c)
 {
     int64_t inner;
+    c->common = common_rows(f, &inner, &c->whole);
+    f->without_products = c->common == 0;
+    c->blocks = f->without_products ? choose_reduction_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
+}
+
+/* Along axis 0 of everything; where that gives no blocks, along an axis of an operand that is propagated. */
+static tow_status choose_cut(tow__tiler *f, cut *c)
+{
     f->insts = f->body->insts;
     f->n_insts = f->body->n_insts;
     f->cost = tow__get_cost(f->s);
     f->tiling = tow__get_tiling(f->s);
     if (!f->cost || !f->tiling) return TOW_OUT_OF_MEMORY;
-    c->common = common_rows(f, &inner, &c->whole);
-    f->without_products = c->common == 0;
-    c->blocks = f->without_products ? choose_reduction_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
+    choose_cut_along(f, c);
+    if (c->blocks > 1) return TOW_OK;
+    const tow__tiling *leading = f->tiling, *named;
+    tow_status status = tow__find_named_tiling(f->s, &named);
+    cut other = {0};
+    if (status != TOW_OK || !named) return status;
+    f->tiling = named;
+    choose_cut_along(f, &other);
+    f->named = other.blocks > 1;
+    if (f->named)
+        *c = other;
+    else
+        f->tiling = leading;
     return TOW_OK;
 }
 
@@ -492,7 +514,7 @@ tow_status tow__form_tile_groups(tow__function_state *s)
     if (!may_tile(s)) return TOW_OK;
     tow_status status = choose_cut(&f, &c);
     if (status != TOW_OK || c.blocks < 2) return status;
-    if (c.common) TRY(form(&f, true, c.common));
+    if (c.common && !f.named) TRY(form(&f, true, c.common));
     TRY(form(&f, false, c.blocks));
 done:
     return status;

@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_PLAN_TILER_H
 #define TOW_SRC_PLAN_TILER_H
 
+#include "src/plan/analysis/axis.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
@@ -13,14 +14,6 @@ typedef enum tow__defined {
     TOW__DEFINED_LATER /* by a deferred instruction, or by a sum, which is complete only when the tile group ends */
 } tow__defined;
 
-/* Tiling of an instruction along axis 0: what it does to the axis, and so what it may be in a tile group. */
-typedef enum tow__axis_role {
-    TOW__NOT_TILEABLE,   /* it mixes rows */
-    TOW__PARALLEL_AXIS,  /* it computes each row by itself */
-    TOW__CONTRACTS_AXIS, /* it is a product that sums over rows; in ordered tile groups only */
-    TOW__REDUCES_AXIS    /* it is a reduction over rows; in ordered tile groups only */
-} tow__axis_role;
-
 typedef struct tow__tiler {
     tow__function_state *s; /* the function; the next fields are its program, body and memory */
     tow_program *p;
@@ -28,12 +21,13 @@ typedef struct tow__tiler {
     tow__arena *scratch;
     const tow__instruction *insts; /* as lowered */
     uint32_t n_insts;
-    int64_t units;         /* equal parts of axis 0; a tile is a number of units */
+    int64_t units;         /* equal parts of the axis; a tile is a number of units */
     bool ordered;          /* tiles run one after the other, and sums may go over them */
     bool without_products; /* the function has no products: tiles only keep rows in L2 */
     const tow__uses *uses;
     const tow__cost *cost;
     const tow__tiling *tiling;
+    bool named; /* the tiling is that of a propagated axis: of the instructions as they are now */
     tow__defined *defined;  /* [n_storages] */
     uint32_t *reads_inside; /* [n_storages] operands of instructions `inside` that name it, once those are chosen */
     bool *counted;          /* [n_storages] its bytes are in deferred_bytes */
@@ -44,12 +38,13 @@ typedef struct tow__tiler {
     size_t peak;           /* most bytes alive at one instruction without tile groups */
     size_t rows;           /* bytes of the rows of the surrounding loop that instructions read and write */
     size_t deferred_bytes; /* of operands of deferred instructions that live longer because of that */
-    int *from;             /* [operands] of the instruction at hand: 0 or TOW__WHOLE */
+    int *from;             /* [operands] of the instruction at hand: the axis that is cut, or TOW__WHOLE */
     tow__axis_role *roles; /* [n_insts] */
     uint32_t *lanes;       /* [n_insts] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__tiler;
 
-/* Fills f->from as well. */
+/* What the instruction may be in a tile group. Contractions and reductions are for ordered tile groups only, along the
+ * outermost axis of their operands. Fills f->from as well. */
 tow__axis_role tow__axis_role_of(const tow__tiler *f, const tow__instruction *inst);
 /* Does a tile group of the instructions `inside`, none of which is a product, save memory traffic? */
 tow_status tow__is_profitable(const tow__tiler *f, bool *profitable);

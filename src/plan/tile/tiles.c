@@ -28,7 +28,7 @@ static bool sums(const tow__tiler *f, const tow__instruction *inst)
     const tow__dot_params *p = inst->params;
     f->from[0] = f->from[1] = 0;
     return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && sum_depth(f, inst) &&
-           tow__fits_tiles(f->p, &inst->in[0], f->units) && tow__fits_tiles(f->p, &inst->in[1], f->units);
+           tow__fits_tiles(f->p, &inst->in[0], 0, f->units) && tow__fits_tiles(f->p, &inst->in[1], 0, f->units);
 }
 
 /* A reduction over leading axes: db, or a loss. */
@@ -37,18 +37,22 @@ static bool reduces(const tow__tiler *f, const tow__instruction *inst)
     tow__extents e;
     if (!tow__is_reduction(f->p, inst) || !tow__find_extents(inst, &e) || e.outer != 1) return false;
     f->from[0] = 0;
-    return tow__fits_tiles(f->p, &inst->in[0], f->units);
+    return tow__fits_tiles(f->p, &inst->in[0], 0, f->units);
 }
 
 static bool splits(const tow__tiler *f, const tow__instruction *inst)
 {
-    if (!tow__is_tileable(inst, f->from)) return false;
+    const uint32_t index = (uint32_t)(inst - f->insts);
+    if (!f->tiling->is_tileable[index]) return false;
+    if (inst->n_in) memcpy(f->from, f->tiling->from[index], inst->n_in * sizeof *f->from);
     for (uint32_t i = 0; i < inst->n_out; i++)
-        if (!tow__fits_tiles(f->p, &inst->out[i], f->units)) return false;
+        if (!tow__fits_tiles(f->p, &inst->out[i], f->tiling->axis[index], f->units)) return false;
     for (uint32_t i = 0; i < inst->n_in; i++) {
         const tow__view *x = &inst->in[i];
-        if (f->from[i] == TOW__WHOLE) continue;
-        if (tow__repeats_rows(x) ? x->type.dims[0] % f->units != 0 : !tow__fits_tiles(f->p, x, f->units)) return false;
+        const int axis = f->from[i];
+        if (axis == TOW__WHOLE) continue;
+        if (tow__repeats_rows(x, axis) ? x->type.dims[axis] % f->units != 0 : !tow__fits_tiles(f->p, x, axis, f->units))
+            return false;
     }
     return true;
 }
@@ -126,13 +130,13 @@ static uint32_t result_storage(builder *b, const tow__view *x)
                                        : add_rows(b, x, TOW__S_ROW_OUT);
 }
 
-static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__view *y)
+static tow_status operand_view(builder *b, const tow__view *x, int axis, tow__view *y)
 {
     tow__tiler *f = b->f;
     uint32_t s = x->storage;
     *y = *x;
-    if (split) y->type.dims[0] = x->type.dims[0] / f->units * b->size;
-    if (split && !tow__repeats_rows(x)) {
+    if (axis != TOW__WHOLE) y->type.dims[axis] = x->type.dims[axis] / f->units * b->size;
+    if (axis != TOW__WHOLE && !tow__repeats_rows(x, axis)) {
         if (b->row_out[s] == TOW__NONE && b->row_in[s] == TOW__NONE) b->row_in[s] = add_rows(b, x, TOW__S_ROW_IN);
         y->storage = f->defined[s] == TOW__DEFINED_INSIDE ? b->row_out[s] : b->row_in[s];
         return y->storage == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
@@ -241,14 +245,15 @@ static tow_status add_tile_inst(builder *b, uint32_t index)
     copy->backward = inst->backward;
     copy->source = inst->source;
     for (uint32_t i = 0; i < inst->n_in; i++)
-        TRY(operand_view(b, &inst->in[i], f->from[i] == 0, &copy->in[i < 2 ? i : i + more]));
+        TRY(operand_view(b, &inst->in[i], f->from[i], &copy->in[i < 2 ? i : i + more]));
     copy->packed = more;
     if (more) copy->in[2] = packed;
     if (part == TOW__CONTRACTS_AXIS) TRY(become_product_part(b, inst, copy));
     if (part == TOW__REDUCES_AXIS) TRY(become_reduction_part(b, index, copy));
     for (uint32_t i = 0; i < inst->n_out && part == TOW__PARALLEL_AXIS; i++) {
         copy->out[i] = inst->out[i];
-        copy->out[i].type.dims[0] = inst->out[i].type.dims[0] / f->units * b->size;
+        const int axis = f->tiling->axis[index];
+        copy->out[i].type.dims[axis] = inst->out[i].type.dims[axis] / f->units * b->size;
         copy->out[i].storage = result_storage(b, &inst->out[i]);
         if (copy->out[i].storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }

@@ -1,7 +1,7 @@
 /* Plans worked out by hand: arena sizes, what backward keeps; the plan checker on right and on damaged plans; arrays of
  * wrong types.
  *
- * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, lower/order.c, memory/alias.c,
+ * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, lower/order.c, lower/widen.c, memory/alias.c,
  * analysis/phase.c, memory/bind_addresses.c, memory/check.c, memory/overwrite.c, report/count.c, report/print.c,
  * run/run.c. */
 #include <math.h>

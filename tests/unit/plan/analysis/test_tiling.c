@@ -114,12 +114,12 @@ static void inner_rows(void **state)
     tow__view x = whole(4, 2, 5, 7, 3), w = whole(2, 3, 6, 0, 0), y = whole(4, 2, 5, 7, 6), in[] = {x, w};
     tow__dot_params last = {.lhs_contract = {1, {3}}, .rhs_contract = {1, {0}}};
     tow__instruction step = inst_of(&tow__dot_general_p, &last, 2, in, 1, &y);
-    assert_int_equal(tow__inner_rows(&step), 5 * 7); /* rows of 3 in x[0] */
+    assert_int_equal(tow__inner_rows(&step, 0), 5 * 7); /* rows of 3 in x[0] */
     step = inst_of(&tow__tanh_p, NULL, 1, &x, 1, &x);
-    assert_int_equal(tow__inner_rows(&step), 5); /* x[0] has 5 rows */
+    assert_int_equal(tow__inner_rows(&step, 0), 5); /* x[0] has 5 rows */
     tow__view vector = whole(1, 9, 0, 0, 0);
     step = inst_of(&tow__tanh_p, NULL, 1, &vector, 1, &vector);
-    assert_int_equal(tow__inner_rows(&step), 1);
+    assert_int_equal(tow__inner_rows(&step, 0), 1);
 }
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
@@ -153,9 +153,9 @@ static void views_that_lie_in_blocks(void **state)
         x.offset = cases[i].offset;
         x.strides[0] = cases[i].row_stride;
         x.strides[1] = cases[i].column_stride;
-        if (tow__fits_tiles(&p, &x, cases[i].blocks) != cases[i].fits) fail_msg("case %zu", i);
+        if (tow__fits_tiles(&p, &x, 0, cases[i].blocks) != cases[i].fits) fail_msg("case %zu", i);
         storage.bytes = 0;
-        assert_false(tow__fits_tiles(&p, &x, cases[i].blocks));
+        assert_false(tow__fits_tiles(&p, &x, 0, cases[i].blocks));
     }
 }
 
@@ -163,11 +163,11 @@ static void repeated_rows(void **state)
 {
     (void)state;
     tow__view x = whole(2, 8, 3, 0, 0);
-    assert_false(tow__repeats_rows(&x));
+    assert_false(tow__repeats_rows(&x, 0));
     x.strides[0] = 0;
-    assert_true(tow__repeats_rows(&x));
+    assert_true(tow__repeats_rows(&x, 0));
     x.type.dims[0] = 1; /* there is nothing to repeat */
-    assert_false(tow__repeats_rows(&x));
+    assert_false(tow__repeats_rows(&x, 0));
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
