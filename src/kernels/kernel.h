@@ -37,14 +37,14 @@ typedef struct tow__epilogue {
     const void *operands[TOW__EPILOGUE_OPERANDS];
 } tow__epilogue;
 
-/* How the result is added to the last operand, in whose memory it may lie. The bits are those of the primitive and an
- * addition. */
-typedef struct tow__accumulation {
+/* An addition adds the result to the last operand, in whose memory it may lie. The bits are those of the primitive
+ * and an addition. */
+typedef struct tow__addition {
     /* The primitive sums over the leading axis of its other operands: terms are added one by one, in the order of that
      * axis. Else the result is added as a whole. */
     bool in_order;
     bool reverse; /* the last element of the leading axis first */
-} tow__accumulation;
+} tow__addition;
 
 /* A block of the elements that a product or a reduction sums. Blocks follow each other in order, and each joins what
  * the ones before it have made. The bits are those of the whole sum. */
@@ -56,11 +56,11 @@ typedef struct tow__sum_part {
     int64_t before;                     /* of which so many come before the first call of this loop */
 } tow__sum_part;
 
-/* What an instruction does beside its primitive, NULL: nothing of the kind. */
+/* Extras of an instruction are done beside its primitive. NULL: nothing of the kind. */
 typedef struct tow__extras {
     const struct tow__row_epilogue *epilogue; /* elementwise/fused.h: a row program on finished strips of a product */
     const struct tow__row_reductions *reductions; /* elementwise/fused.h: sums of what a row program makes */
-    const tow__accumulation *accumulation;
+    const tow__addition *accumulation;
     const tow__sum_part *part;
 } tow__extras;
 

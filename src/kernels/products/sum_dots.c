@@ -270,7 +270,7 @@ static void add_block(void *user, int64_t block)
 static void run_sum_rows(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0];
-    const tow__accumulation *p = call->extras.accumulation;
+    const tow__addition *p = call->extras.accumulation;
     int64_t rows = x->dims[0], row = x->strides[0], size = (int64_t)tow__element_bytes(x->dtype);
     add_job job = {.dtype = x->dtype,
                    .out = call->out[0].data,

@@ -5,7 +5,7 @@
 #include "src/base/params.h"
 #include "src/kernels/kernel.h"
 
-/* Sums in order (tow__accumulation), of which the last operand is `init`:
+/* Sums in order (tow__addition), of which the last operand is `init`:
  *
  *   dot_general   x [steps, ...], y [steps, ...], init [m, n]: init + x_0 y_0 + x_1 y_1 ..., where axis 0 is the first
  *                 contracted one, and x_t y_t the product of two matrices with one contracted axis each, or of two

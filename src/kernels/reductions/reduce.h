@@ -46,7 +46,7 @@ typedef struct tow__reducer {
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype);
 
 /* A part of a reduction (tow__sum_part) is called on one block of rows after the other: operand [elements, columns],
- * row-major, reduced to [columns]. What a segment has added so far stays in the lanes, out[1], [TOW__LANES, columns];
+ * row-major, reduced to [columns]. The sums of a segment so far stay in the lanes, out[1], [TOW__LANES, columns];
  * with one column there are none, and blocks are whole segments. */
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */

@@ -67,7 +67,7 @@ int tow__following_axis(const tow__axis_flow *flow, const tow__view *x);
 /* Does it depend on the axis without following it? */
 bool tow__mixes_axis(const tow__axis_flow *flow, uint32_t storage);
 /* Is instruction i a sum, or another reduction, over the axis, so that its results are complete only when those of all
- * blocks are joined? What is added to an operand (tow__accumulation) is added to it once. */
+ * blocks are joined? What is added to an operand (tow__addition) is added to it once. */
 bool tow__sums_axis(const tow__axis_flow *flow, uint32_t i);
 
 /* True if the results are sums, or other reductions, over `axis` of operand i, to be joined as their elements are: the

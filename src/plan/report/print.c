@@ -126,7 +126,7 @@ static void add_reason(tow__string *s, const tow_program *p, const tow__instruct
 /* " + #4 f32[8,8] in order": what the result is added to, and in parts. */
 static void add_sum(printer *out, const tow_program *p, const tow__instruction *inst)
 {
-    const tow__accumulation *sum = inst->extras.accumulation;
+    const tow__addition *sum = inst->extras.accumulation;
     if (sum) {
         tow__string_add(&out->s, " + ");
         add_view(&out->s, p, &inst->in[inst->n_in - 1], out->placed);

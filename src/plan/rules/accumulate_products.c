@@ -31,7 +31,7 @@ static bool updates_carry(const tow__rewrite *r, const tow__instruction *inst)
 /* The product of `inst`, added to the last operand. */
 static void add_to_last(tow__instruction *inst)
 {
-    static const tow__accumulation adds = {.in_order = false};
+    static const tow__addition adds = {.in_order = false};
     inst->extras = (tow__extras){.accumulation = &adds};
     inst->kernel = tow__kernel_for(inst, inst->out[0].type.dtype);
 }

@@ -39,7 +39,7 @@ typedef struct reduction {
     const tow_primitive *op;
     tow__dot_params dot;   /* of dot_general, */
     tow__axes_params axes; /* or of reduce_sum */
-    tow__accumulation accumulation;
+    tow__addition accumulation;
 } reduction;
 
 static tow__ints behind_iterations(const tow__ints *axes)
@@ -52,7 +52,7 @@ static tow__ints behind_iterations(const tow__ints *axes)
 static reduction reduction_of(const tow__loop *loop, const tow__instruction *dot)
 {
     reduction sum = {.op = dot ? &tow__dot_general_p : &tow__reduce_sum_p, .axes = {{1, {0}}}};
-    sum.accumulation = (tow__accumulation){.in_order = true, .reverse = loop->reverse};
+    sum.accumulation = (tow__addition){.in_order = true, .reverse = loop->reverse};
     if (!dot) return sum;
     const tow__dot_params *p = dot->params;
     sum.dot = *p;

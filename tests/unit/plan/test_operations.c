@@ -55,7 +55,7 @@ static void operations_are_few(void **state)
 
 static const tow__row_epilogue epilogue;
 static const tow__row_reductions reductions;
-static const tow__accumulation adds, adds_in_order = {.in_order = true};
+static const tow__addition adds, adds_in_order = {.in_order = true};
 static const tow__sum_part part;
 
 /* [4, 8] times [8, 3] takes 2 * 4 * 8 * 3 operations, whatever is added or done to it on the way. */
