@@ -5,6 +5,7 @@
 
 #include "src/base/base.h"
 #include "src/base/clones.h"
+#include "src/kernels/machine_rates.h"
 #include "src/kernels/products/gemm.h"
 
 /* The engine that the options name, or NULL. */
@@ -29,6 +30,24 @@ static size_t refuse_engine(const char *name, bool option, char *text, size_t si
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* TOW_MACHINE, where it says no machine; else NULL. */
+static const char *wrong_machine(void)
+{
+    const char *text = getenv("TOW_MACHINE");
+    return text && *text && !tow__machine_read(text, &(tow__machine){.threads = 0}) ? text : NULL;
+}
+
+static size_t refuse_machine(const char *found, char *text, size_t size)
+{
+    int length = snprintf(
+        text, size,
+        "environment variable TOW_MACHINE: expected KEY=NUMBER,... with whole numbers and keys l1, l2, l3, vector, "
+        "threads, f32, f64, functions, l1_rate, l2_rate, l3_rate, memory_rate, shared_rate, meeting, overhead, for "
+        "instance \"l1=32K,l2=512K,l3=32M,vector=32\"; found \"%s\"",
+        found);
+    return length < 0 ? 0 : (size_t)length;
+}
+
 size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size)
 {
     const char *name = engine_name(options);
@@ -36,6 +55,7 @@ size_t tow_context_options_check(const tow_context_options *options, char *text,
     if (size > 0) text[0] = '\0';
     if (name && !tow__gemm_read_choice(name, &(tow__gemm_choice){0}))
         return refuse_engine(name, options && options->engine, text, size);
+    if (wrong_machine()) return refuse_machine(wrong_machine(), text, size);
     if (options && options->threads < 0)
         length = snprintf(text, size, "option threads: expected 0 or more, found %d", options->threads);
     else if (options && options->portable_bits && name && strcmp(name, "own") != 0)
@@ -76,13 +96,30 @@ static void cpu_features(char *text, size_t size)
 static void cpu_features(char *text, size_t size) { snprintf(text, size, "generic"); }
 #endif
 
+/* The machine that plans reckon with: "given: ...", or with what was measured behind it. */
+static void describe_plans(const tow_context *context, char *text, size_t size)
+{
+    const tow__measured_rates t = tow__machine_rates_here();
+    tow__machine m;
+    const bool given = tow__machine_given(&m);
+    if (!given) m = *tow__machine_here();
+    if (m.threads == 0) m.threads = tow_context_threads(context);
+    if (!given) m.rates = tow__correct_rates(&m, &t);
+    size_t used = (size_t)snprintf(text, size, "%s", given ? "given: " : "");
+    used += tow__machine_describe_rates(&m, text + used, size - used);
+    if (!given && t.memory > 0 && used < size)
+        snprintf(text + used, size - used, "; measured: f32 %.0f GFLOP/s, L3 %.0f, memory %.0f GB/s", t.f32 / 1e9,
+                 t.l3 / 1e9, t.memory / 1e9);
+}
+
 size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
-    char features[128], products[768], machine[256];
+    char features[128], products[768], machine[256], plans[320];
+    describe_plans(context, plans, sizeof plans);
     cpu_features(features, sizeof features);
     tow__gemm_describe(context->products, products, sizeof products);
     tow__gemm_describe_machine(machine, sizeof machine);
-    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\nmachine: %s\n", features,
-                          tow__cpu_count(), tow_context_threads(context), products, machine);
+    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\nmachine: %s\nplans: %s\n", features,
+                          tow__cpu_count(), tow_context_threads(context), products, machine, plans);
     return length < 0 ? 0 : (size_t)length;
 }

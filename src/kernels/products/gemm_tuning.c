@@ -133,6 +133,14 @@ const tow__gemm_tuning *tow__gemm_tuning_at_most(const tow__gemm *g)
     return g->n * g->k < TOW__TUNED ? &untimed : &most;
 }
 
+double tow__gemm_rate(void)
+{
+    const tow__gemm_timings t = tow__gemm_timings_here();
+    const double columns = (double)tow__machine_here()->vector_bytes / sizeof(f32) * 2 * PANELS;
+    const double best = t.packed > 0 && t.packed < t.direct ? t.packed : t.direct;
+    return best > 0 ? 1e9 * 2 * ROWS * columns * TOW__GEMM_KC / best : 0;
+}
+
 const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g)
 {
     if (g->choice && g->choice->tuning) return g->choice->tuning;

@@ -25,5 +25,7 @@ tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_tim
 void tow__gemm_time(void);
 /* What was measured; zeros: nothing yet. */
 tow__gemm_timings tow__gemm_timings_here(void);
+/* Floating-point operations per second of the fastest of these products; 0: not measured. */
+double tow__gemm_rate(void);
 
 #endif

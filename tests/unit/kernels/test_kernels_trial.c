@@ -361,8 +361,12 @@ static void tuning_keeps_bits(void **state)
 static void tuning_follows_the_machine(void **state)
 {
     (void)state;
-    const tow__machine server = {{32 << 10, 8, 64}, {1 << 20, 16, 64}, {32 << 20, 11, 64}, 64};
-    const tow__machine small = {{32 << 10, 8, 64}, {256 << 10, 4, 64}, {6 << 20, 12, 64}, 32},
+    const tow__machine server = {
+        .l1 = {32 << 10, 8, 64}, .l2 = {1 << 20, 16, 64}, .l3 = {32 << 20, 11, 64}, .vector_bytes = 64};
+    const tow__machine small = {.l1 = {32 << 10, 8, 64},
+                                .l2 = {256 << 10, 4, 64},
+                                .l3 = {6 << 20, 12, 64},
+                                .vector_bytes = 32},
                        unknown = {.vector_bytes = 32};
     tow__gemm_tuning t = tow__gemm_tune(&server, &(tow__gemm_timings){608, 480, 300, 310});
     assert_int_equal(t.packed_panels, 4);
