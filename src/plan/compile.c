@@ -1,6 +1,7 @@
 /* tow_compile: graph in, program out. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
+#include "src/kernels/machine_rates.h"
 #include "src/plan/analysis/phase.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/lower/lower.h"
@@ -46,6 +47,24 @@ done:
     return status;
 }
 
+enum {
+    MEASURED = 1000 /* a program that takes so many microseconds is worth a look at the machine, once in a process */
+};
+
+/* The machine that the program is planned for. It is not measured for a small program, nor if its vectors are known: then
+ * facts say enough, and two processes plan alike, however busy the machine is. */
+static void choose_machine(tow_program *p)
+{
+    const bool given = tow__machine_given(&p->machine);
+    if (!given) p->machine = *tow__machine_here();
+    if (p->machine.threads == 0) p->machine.threads = p->team.threads;
+    if (given) return;
+    p->machine.rates = tow__machine_nominal(&p->machine);
+    if (p->machine.vector_bytes > 0 || tow__body_seconds(&p->machine, p->top) < 1e-6 * MEASURED) return;
+    const tow__measured_rates measured = tow__measure_machine();
+    p->machine.rates = tow__correct_rates(&p->machine, &measured);
+}
+
 static tow_status make_plan(tow_program *p, tow__arena *scratch)
 {
     tow_status status = TOW_OK;
@@ -53,6 +72,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     TRY(tow__run_passes(&s, TOW__ON_GRAPH, 0));
     TRY(tow__run_passes(&s, TOW__ON_VALUES, 0));
     TRY(tow__run_passes(&s, TOW__LOWERING, 0));
+    choose_machine(p);
     TRY(tow__run_view_passes(&s));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;

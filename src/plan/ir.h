@@ -14,6 +14,7 @@
 #ifndef TOW_SRC_PLAN_IR_H
 #define TOW_SRC_PLAN_IR_H
 
+#include "src/base/machine.h"
 #include "src/graph/graph.h"
 #include "src/kernels/kernel.h"
 #include "src/plan/operations.h"
@@ -230,6 +231,7 @@ struct tow_program {
     size_t keep_within;
     tow__remat_budget budget; /* what keep_within is spent on */
     uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
+    tow__machine machine;     /* that the plan is for; .threads: of the team, unless a machine is given that has others */
     tow__team team, solo;     /* all threads; the caller alone */
     tow__executable executable;
     tow_program_bytes bytes;

@@ -26,6 +26,26 @@
  *
  * B is one instruction of P, with a finished arena, by the time that `fuse` looks at P.
  *
+ * Passes that choose between two forms of a function compare their seconds on the machine for which the program is
+ * planned (tow_program.machine: the one at hand, or TOW_MACHINE). All ask one function, so what one pass finds worth
+ * its cost, another one measures alike:
+ *
+ *   base/machine.c     caches, vectors, rates ──────┐
+ *   kernels/machine_rates.c    timings correct them │
+ *                                                   v
+ *   descriptors' cost ──> analysis/cost.c: tow__work_of, tow__seconds, tow__instruction_seconds, tow__equation_seconds
+ *                              ^        ^        ^         ^          ^           ^
+ *                              │        │        │         │          │           │
+ *   parallelize ───────────────┘        │        │         │          │           │   pieces by threads, or instructions
+ *   distribute-remainder ───────────────┘        │         │          │           │   shared, or one more round
+ *   split-norm-gradient, tile ───────────────────┘         │          │           │   rows of a block; a loop, or calls
+ *   fuse, fuse-reductions ─────────────────────────────────┘          │           │   one row program, or two calls
+ *   report/print.c ───────────────────────────────────────────────────┘           │   time of instructions and programs
+ *   recomputation of values, from equations ──────────────────────────────────────┘   time to make a value again
+ *
+ * The plan may depend on the machine, bits never do. What a pass decides by bytes (which values stay alive, what is
+ * deferred, what is packed) it decides without it, and so it is the same everywhere.
+ *
  * Rewrites of small patterns are rules (rules/rewrite.h) and run in the stage of their row like any other pass.
  *
  * To add a pass:

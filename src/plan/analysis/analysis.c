@@ -17,7 +17,7 @@ const tow__liveness *tow__get_liveness(tow__function_state *s)
 
 const tow__cost *tow__get_cost(tow__function_state *s)
 {
-    if (!s->analyses.cost) s->analyses.cost = tow__find_cost(s->body, s->scratch);
+    if (!s->analyses.cost) s->analyses.cost = tow__find_cost(s->p, s->body, s->scratch);
     return s->analyses.cost;
 }
 
@@ -61,7 +61,7 @@ static bool same_liveness(const tow__liveness *a, const tow__liveness *b)
 static bool same_cost(const tow__cost *a, const tow__cost *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (a->flops[i] != b->flops[i]) return false;
+        if (a->seconds[i] != b->seconds[i]) return false;
     return a->total == b->total;
 }
 

@@ -5,7 +5,7 @@
  *   analysis    what it knows                                               asked by
  *   uses        who makes a storage, who reads it, how often                fuse, tile, fuse-reductions
  *   liveness    from when to when a storage is accessed; the bytes alive    tile, alias
- *   cost        floating-point operations                                   parallelize, split-norm-gradient, tile,
+ *   cost        work, and seconds on the machine (cost.h)                   parallelize, split-norm-gradient, tile,
  *                                                                           distribute-remainder
  *   tiling      who computes rows independently, from which operands        parallelize, split-norm-gradient, tile
  *
@@ -13,6 +13,7 @@
 #ifndef TOW_SRC_PLAN_ANALYSIS_H
 #define TOW_SRC_PLAN_ANALYSIS_H
 
+#include "src/plan/analysis/cost.h"
 #include "src/plan/ir.h"
 
 /* By instructions of this function. */
@@ -37,9 +38,13 @@ typedef struct tow__liveness {
     size_t peak;   /* the most of them */
 } tow__liveness;
 
+/* Of instructions that are no loops, on the machine of the program; loops, whose bodies are functions of their own, cost
+ * nothing here. */
 typedef struct tow__cost {
-    double *flops; /* [n_insts] 0 for loops, whose bodies are functions of their own */
-    double total;
+    tow__work *work; /* [n_insts] */
+    double *seconds; /* [n_insts] of one thread */
+    double total;    /* the sum of them */
+    double shared;   /* seconds if all threads share each instruction that gains from it */
 } tow__cost;
 
 /* Along which axis instructions compute blocks independently of each other: axis 0 of all results, their rows, or an
@@ -73,7 +78,7 @@ tow_status tow__verify_analyses(tow__function_state *s, const char *pass);
 tow__uses *tow__find_uses(tow_program *p, const tow__body *body, tow__arena *scratch);
 void tow__free_uses(tow_program *p, const tow__uses *uses);
 tow__liveness *tow__find_liveness(tow_program *p, const tow__body *body, tow__arena *scratch);
-tow__cost *tow__find_cost(const tow__body *body, tow__arena *scratch);
+tow__cost *tow__find_cost(const tow_program *p, const tow__body *body, tow__arena *scratch);
 tow__tiling *tow__find_tiling(const tow__body *body, tow__arena *scratch);
 
 /* [n_insts] The instruction belongs to an update (analysis/updates.c). Not kept. NULL: out of memory. */

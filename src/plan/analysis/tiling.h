@@ -1,4 +1,4 @@
-/* Tiling and cost of instructions: what a block of rows of their results needs, and how much work it is. */
+/* Tiling of instructions: what a block of rows of their results needs, and how much work it is. */
 #ifndef TOW_SRC_PLAN_TILING_H
 #define TOW_SRC_PLAN_TILING_H
 

@@ -33,6 +33,7 @@
  *   - the group would make an operand of the product (add_product there), no result has the product's type
  *     (find_accumulator there), or operands, results, temporaries or operations are too many (the others there). */
 #include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/cost.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
 #include "src/plan/lower/lower.h"
@@ -198,21 +199,27 @@ static void result_bytes(const tow__fuse_state *f, const tow__group *a, const to
     }
 }
 
-/* Bytes of results of group a whose only reader is group b. */
-static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+/* Seconds of writing a value of the function, or reading it. */
+static double moving_seconds(const tow__fuse_state *f, uint32_t storage)
 {
-    int64_t bytes = 0;
+    return tow__moving_seconds(&f->p->machine, (double)arena_bytes(f, storage));
+}
+
+/* Seconds of writing the results of group a whose only reader is group b. */
+static double handed_seconds(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    double seconds = 0;
     for (uint32_t i = 0; i < a->n; i++) {
         const tow__instruction *inst = &f->body->insts[a->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, n = count_reads(f, b, s);
-            if (n > 0 && f->uses->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
+            if (n > 0 && f->uses->reads[s] == n + count_reads(f, a, s)) seconds += moving_seconds(f, s);
         }
     }
-    return bytes;
+    return seconds;
 }
 
-/* True if group b stores fewer bytes as a row program with reductions than as an epilogue of the product of group a.
+/* True if group b stores less, in seconds, as a row program with reductions than as an epilogue of the product of group a.
  * For example, with a = {dot, tanh}, b = {mul}, and another reader of d:
  *
  *   y = dot(x, w)          as an epilogue      dot(tanh, mul) stores d and q, reduce_sum reads q
@@ -225,16 +232,16 @@ static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const
  * Reductions join in the pass fuse-reductions; if that is left out, f->reduced is 0 and so the answer is false. */
 static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    int64_t stored = 0, only_reduced = 0;
+    double stored = 0, only_reduced = 0;
     for (uint32_t i = 0; i < b->n; i++) {
         const tow__instruction *inst = &f->body->insts[b->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, outside = f->uses->reads[s] - count_reads(f, b, s);
-            if (outside > 0) stored += arena_bytes(f, s);
-            if (outside > 0 && outside == f->reduced[s]) only_reduced += arena_bytes(f, s);
+            if (outside > 0) stored += moving_seconds(f, s);
+            if (outside > 0 && outside == f->reduced[s]) only_reduced += moving_seconds(f, s);
         }
     }
-    return only_reduced > 0 && handed_bytes(f, a, b) < stored;
+    return only_reduced > 0 && handed_seconds(f, a, b) < stored;
 }
 
 /* Moves group `from` into `to`, which keeps its position. */

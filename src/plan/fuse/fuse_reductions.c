@@ -7,15 +7,16 @@
  * must be neighbours, except for axes of one element. All reductions of a program reduce the same axes. The largest
  * set joins, others stay apart. Reductions move up to the program, unless that extends live ranges too much. */
 #include "src/kernels/reductions/reduce.h"
+#include "src/plan/analysis/cost.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
 #include "src/plan/lower/lower.h"
 
 enum {
-    LEAST = 512,   /* elements of a program, at least: smaller ones gain nothing */
     SMALL = 16,    /* elements per result, at least, for results whose memory does not matter */
-    LOOKED_AT = 16 /* reductions of one instruction that are tried, at most */
+    LOOKED_AT = 16 /* reductions of one instruction that are tried, at most: the pass stays linear */
 };
+#define MORE_CALL 0.5 /* of a call, that a row program with reductions takes longer to begin than the two apart */
 
 typedef struct fuse_reductions_state {
     tow__fuse_state f;
@@ -48,10 +49,18 @@ bool tow__find_extents(const tow__instruction *inst, tow__extents *e)
     return e->elements > 1 && e->outer > 0 && e->columns > 0;
 }
 
+/* Not to write and read the elements in L1 saves more than a longer call takes. */
+static bool are_worth_a_program(const tow_program *p, const tow__extents *e)
+{
+    const tow__rates *r = &p->machine.rates;
+    const double bytes = 2 * sizeof(f32) * (double)e->outer * (double)e->elements * (double)e->columns;
+    return bytes / r->bytes[TOW__IN_L1] >= MORE_CALL * r->call;
+}
+
 bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst)
 {
     tow__extents e;
-    return tow__is_reduction(f->p, inst) && tow__find_extents(inst, &e) && e.outer * e.elements * e.columns >= LEAST;
+    return tow__is_reduction(f->p, inst) && tow__find_extents(inst, &e) && are_worth_a_program(f->p, &e);
 }
 
 static bool same_extents(tow__extents a, tow__extents b)
@@ -146,11 +155,17 @@ static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const 
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.uses->reads[x->storage] > own;
 }
 
-/* True if the program keeps more threads busy without its reductions. */
-static bool slows(const fuse_reductions_state *j, const tow__row_reductions *params)
+/* True if instruction i and the chosen reductions take less time apart: the program may keep more threads busy without its
+ * reductions. */
+static bool slows(const fuse_reductions_state *j, uint32_t i, const choice *c, const tow__instruction *joined)
 {
-    int64_t count = params->outer * params->elements * params->columns, threads = j->f.body->team->threads;
-    return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+    const tow__instruction *insts = j->f.body->insts;
+    tow__machine m = j->f.p->machine;
+    m.threads = (int)tow__min(m.threads, j->f.body->team->threads);
+    double apart = tow__instruction_seconds(&m, &insts[i]);
+    for (uint32_t r = 0; r < c->n; r++) apart += tow__instruction_seconds(&m, &insts[c->of[r]]);
+    m.threads = (int)tow__min(m.threads, tow__fused_reduce_pieces(joined->extras.reductions, m.threads));
+    return tow__instruction_seconds(&m, joined) > apart;
 }
 
 /* Parameters of `program` together with the chosen reductions. */
@@ -164,16 +179,13 @@ static void set_params(const fuse_reductions_state *j, const tow__instruction *p
 }
 
 /* Lists the results of the merged instruction: stored results of the program, then the reductions. */
-static uint32_t list_results(fuse_reductions_state *j, const tow__instruction *program, const choice *c,
+static uint32_t list_results(const fuse_reductions_state *j, const tow__instruction *program, const choice *c,
                              const tow__row_reductions *params, tow__view *out)
 {
     uint32_t n_out = 0;
     for (uint32_t k = 0; k < program->n_out; k++)
         if (params->stored[k]) out[n_out++] = program->out[k];
-    for (uint32_t r = 0; r < c->n; r++) {
-        out[n_out++] = j->f.body->insts[c->of[r]].out[0];
-        j->joined[c->of[r]] = true;
-    }
+    for (uint32_t r = 0; r < c->n; r++) out[n_out++] = j->f.body->insts[c->of[r]].out[0];
     return n_out;
 }
 
@@ -184,20 +196,22 @@ static tow_status join(fuse_reductions_state *j, uint32_t i, tow__instruction *i
     bool done;
     *inst = j->f.body->insts[i];
     choice c = choose(j, i);
-    if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
+    if (c.n == 0 || !are_worth_a_program(j->f.p, &c.e)) return TOW_OK;
     tow_status status = program_of_inst(j, i, &program, &done);
     if (status != TOW_OK || !done) return status;
     tow__row_reductions *params = tow__arena_alloc(memory, 1, sizeof *params);
     tow__view *out = tow__arena_alloc(memory, program.n_out + c.n, sizeof *out);
     if (!params || !out) return TOW_OUT_OF_MEMORY;
     set_params(j, &program, &c, params);
-    if (slows(j, params)) return TOW_OK;
-    *inst = program;
-    inst->n_out = list_results(j, &program, &c, params, out);
-    inst->out = out;
-    inst->op = &tow__fused_p;
-    inst->extras.reductions = params;
-    inst->kernel = tow__kernel_for(inst, TOW_F32);
+    tow__instruction joined = program;
+    joined.n_out = list_results(j, &program, &c, params, out);
+    joined.out = out;
+    joined.op = &tow__fused_p;
+    joined.extras.reductions = params;
+    joined.kernel = tow__kernel_for(&joined, TOW_F32);
+    if (slows(j, i, &c, &joined)) return TOW_OK;
+    *inst = joined;
+    for (uint32_t r = 0; r < c.n; r++) j->joined[c.of[r]] = true;
     tow__lowering l = {.p = j->f.p, .body = j->f.body, .scratch = j->f.scratch};
     return tow__add_scratch(&l, inst);
 }

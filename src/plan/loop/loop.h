@@ -25,7 +25,8 @@ tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_g
 tow_status tow__parallelize_loop(tow__function_state *s);
 /* Once the body of a parallel loop has its instructions: says how many iterations all threads share. */
 tow_status tow__distribute_remainder(tow__function_state *s);
-/* The same, where what is left over may be shared: `work` is that of a piece, in n_insts instructions. */
-bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts);
+/* Do all threads share the last pieces % threads pieces of equal work, after rounds in which each takes one? A piece takes
+ * one thread `alone` seconds, and all of them together `shared`. */
+bool tow__remainder_pays(const tow__machine *machine, int64_t pieces, double alone, double shared);
 
 #endif

@@ -6,25 +6,25 @@
  *   by iterations  the loop has no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
- * All threads share each instruction of the last length % threads iterations, also in tile groups. They do not if these
- * iterations keep three quarters of the threads busy by themselves, or if the instructions are too small.
+ * All threads share each instruction of the last length % threads iterations, also in tile groups, if that takes less time
+ * than one round more in which some threads wait.
  *
  * Each thread has a copy of the body's arena. Shapes fix the blocks, and kernels give a row the same bits alone and
- * among others, so no bits change. Large bodies are not parallelised: their instructions keep all threads busy by
- * themselves, the threads share the operands of an iteration, and one arena suffices. */
+ * among others, so no bits change. A loop is parallelised if the cost model finds it faster, so large bodies are
+ * not: their instructions keep all threads busy by themselves, the threads share the operands of an iteration, and one
+ * arena suffices. */
+#include "src/kernels/strided.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/loop.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
-enum {
-    LEAST_ROWS = 8,       /* rows of a product in a block: registers hold about as many */
-    MOST_ROWS = 256,      /* rows of a block, about: results of an iteration stay in L2 */
-    LEAST_WORK = 1 << 20, /* operations of a loop: with fewer, waking threads costs more than it saves */
-    MOST_WORK = 1 << 26,  /* operations of an iteration: with more, the cost of barriers does not matter */
-    SHARED_WORK = 1 << 20 /* mean operations of an instruction: with fewer, a barrier costs more than sharing saves */
-};
+/* Seconds decide (analysis/cost.h). */
+#define GAIN (1.0 / 16) /* of its time, that a loop saves at least: each thread has its own copy of the arena */
+/* What reading weights from L3 takes of the time of a product's operations */
+#define FEWEST_ROWS (1.0 / 2)  /* in a block of the fewest rows, about as many as registers hold, */
+#define ENOUGH_ROWS (1.0 / 64) /* and in one of so many rows that more gain nothing */
 
 typedef struct parallelize_state {
     tow_program *p;
@@ -32,6 +32,7 @@ typedef struct parallelize_state {
     tow__body *body;
     tow__arena *scratch;
     int64_t blocks;
+    const tow__cost *cost;
     const tow__tiling *tiling;
     bool *parted, *shared; /* [n_storages] a block uses its own rows of it; a block reads all of it */
 } parallelize_state;
@@ -44,17 +45,32 @@ static bool has_kernels(const tow__loop *loop)
     return loop->body->n_insts > 0;
 }
 
-static bool is_worth_it(const tow__loop *loop, double work)
+/* Does the loop take less time if threads take pieces of it, so that they meet once, than if they share each instruction?
+ * alone: seconds of all iterations of what one thread has to do after another. */
+static bool pays(const parallelize_state *s, double alone)
 {
-    return work <= MOST_WORK && work * (double)loop->length >= LEAST_WORK;
+    const double before = (double)s->loop->length * s->cost->shared;
+    return alone + s->p->machine.rates.meeting < (1 - GAIN) * before;
 }
 
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
 
+/* Seconds of the rounds in which threads take so many blocks of all rows through all iterations. */
+static double seconds_by_rows(const parallelize_state *s, int64_t rows, int64_t blocks)
+{
+    const tow__machine *m = &s->p->machine;
+    double block = 0;
+    for (uint32_t i = 0; i < s->body->n_insts; i++) block += tow__seconds(m, &s->body->insts[i], rows / blocks, NULL);
+    return (double)s->loop->length * block * (double)tow__ceil_div(blocks, m->threads);
+}
+
 /* The smallest number of blocks that keeps the threads busy, so that products keep many rows; 1: no blocks. */
 static int64_t choose_blocks(const parallelize_state *s)
 {
-    int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
+    const tow__machine *m = &s->p->machine;
+    const int64_t enough = tow__rows_for_share(m, TOW__IN_L3, ENOUGH_ROWS, 1),
+                  fewest_rows = tow__rows_for_share(m, TOW__IN_L3, FEWEST_ROWS, 1);
+    int64_t rows = 0, least = INT64_MAX, threads = m->threads;
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         const tow__instruction *inst = &s->body->insts[i];
         if (!s->tiling->is_tileable[i]) return 1;
@@ -67,10 +83,11 @@ static int64_t choose_blocks(const parallelize_state *s)
         }
     }
     if (least == INT64_MAX) return 1; /* no product: blocks gain nothing for passes over memory */
-    const int64_t fewest = rows * least / MOST_ROWS > threads ? rows * least / MOST_ROWS : threads;
+    const int64_t fewest = tow__max(rows * least / enough, threads);
     for (int64_t blocks = fewest; blocks <= rows && blocks <= fewest + TOW__MOST_TRIED; blocks++) {
-        if (rows * least / blocks < LEAST_ROWS) return 1;
-        if (rows % blocks == 0 && tow__is_balanced(blocks, threads)) return blocks;
+        if (rows * least / blocks < fewest_rows) return 1;
+        if (rows % blocks == 0 && tow__is_balanced(blocks, threads))
+            return pays(s, seconds_by_rows(s, rows, blocks)) ? blocks : 1;
     }
     return 1;
 }
@@ -177,33 +194,37 @@ done:
     return status;
 }
 
-/* True if barriers between the instructions cost less than threads that stay idle. */
-static bool may_share(double work, uint32_t n_insts) { return work >= (double)SHARED_WORK * n_insts; }
-
-bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts)
+bool tow__remainder_pays(const tow__machine *m, int64_t pieces, double alone, double shared)
 {
-    return tow__is_balanced(blocks, threads) || (blocks > threads && may_share(work, n_insts));
+    const int64_t rest = pieces % m->threads;
+    return pieces > m->threads && rest > 0 && (double)rest * shared < (1 - GAIN) * alone;
 }
 
-static bool is_map(const tow__loop *loop, int64_t threads, double work)
+/* Iterations without carries, each a job; all threads share those that are left over, if that pays. */
+static bool is_map(const parallelize_state *s)
 {
+    const tow__loop *loop = s->loop;
+    const int64_t threads = s->p->machine.threads;
+    const double alone = s->cost->total, shared = s->cost->shared;
     for (uint32_t j = 0; j < loop->n_ys; j++)
         if (loop->ys[j].row == TOW__NONE) return false;
-    return loop->n_carry == 0 && tow__is_balanced_with_remainder(loop->length, threads, work, loop->body->n_insts);
+    if (loop->n_carry > 0) return false;
+    if (tow__remainder_pays(&s->p->machine, loop->length, alone, shared))
+        return pays(s, (double)(loop->length / threads) * alone + (double)(loop->length % threads) * shared);
+    return pays(s, (double)tow__ceil_div(loop->length, threads) * alone);
 }
 
 tow_status tow__parallelize_loop(tow__function_state *f)
 {
     tow__loop *loop = f->loop;
     parallelize_state s = {.p = f->p, .loop = loop, .body = f->body, .scratch = f->scratch};
-    if (s.p->team.threads < 2 || loop->stops || !has_kernels(loop)) return TOW_OK;
-    const tow__cost *cost = tow__get_cost(f);
-    if (!cost) return TOW_OUT_OF_MEMORY;
-    if (!is_worth_it(loop, cost->total)) return TOW_OK;
+    if (s.p->team.threads < 2 || s.p->machine.threads < 2 || loop->stops || !has_kernels(loop)) return TOW_OK;
+    s.cost = tow__get_cost(f);
+    if (!s.cost) return TOW_OUT_OF_MEMORY;
     s.tiling = tow__get_tiling(f);
     if (!s.tiling) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
-    bool done = is_map(loop, s.p->team.threads, cost->total);
+    bool done = is_map(&s);
     if (done)
         loop->schedule = TOW__PARALLEL_ITERATIONS;
     else
@@ -221,12 +242,12 @@ tow_status tow__distribute_remainder(tow__function_state *f)
 {
     tow__loop *loop = f->loop;
     tow__body *body = f->body;
-    int64_t threads = f->p->team.threads, rest = loop->length % threads;
-    if (!tow__is_parallel(loop->schedule) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads)
+    const int64_t threads = f->p->machine.threads, rest = loop->length % threads;
+    if (f->p->team.threads < 2 || !tow__is_parallel(loop->schedule) || loop->length < threads || rest == 0)
         return TOW_OK;
     const tow__cost *cost = tow__get_cost(f);
     if (!cost) return TOW_OUT_OF_MEMORY;
-    if (!may_share(cost->total, body->n_insts)) return TOW_OK;
+    if (!tow__remainder_pays(&f->p->machine, loop->length, cost->total, cost->shared)) return TOW_OK;
     loop->shared = rest;
     for (uint32_t i = 0; i < body->n_insts; i++) {
         size_t bytes;

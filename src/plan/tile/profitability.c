@@ -1,4 +1,4 @@
-/* Profitability of a tile group that contains no matrix product: it must save more memory traffic than it adds.
+/* Profitability of a tile group that contains no matrix product: it must save more seconds of memory traffic than it adds.
  *
  * It saves the traffic of values that several of its instructions read, and of values that no other instruction reads.
  * It adds the traffic of a result whose only reader is a reduction over rows: the tile group stores the result. Outside
@@ -34,21 +34,27 @@ static use *find_uses(const tow__tiler *f)
     return uses;
 }
 
-/* Bytes that need not be written and read because the instruction is in the tile group. */
-static int64_t saved_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
+/* Seconds of reading or writing the whole of a storage where data of its size are found. */
+static double seconds_of(const tow__tiler *f, uint32_t storage)
 {
-    int64_t saved = 0, stored = 0;
+    return tow__moving_seconds(&f->p->machine, (double)f->p->storages[storage].bytes);
+}
+
+/* Seconds of writing and reading that are left out because the instruction is in the tile group. */
+static double saved_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
+{
+    double saved = 0, stored = 0;
     bool joined = false;
     for (uint32_t k = 0; k < inst->n_out; k++) {
         uint32_t s = inst->out[k].storage;
         const use *u = &uses[s];
-        int64_t bytes = (int64_t)f->p->storages[s].bytes;
-        saved += bytes * u->readers;
-        if (u->readers > 0 && f->reads_inside[s] == f->uses->reads[s]) saved += bytes;
+        const double once = seconds_of(f, s);
+        saved += once * u->readers;
+        if (u->readers > 0 && f->reads_inside[s] == f->uses->reads[s]) saved += once;
         joined |= u->reduced;
         bool waits = f->uses->reads[s] == 1 && f->reads_inside[s] == 0;
         waits = waits && is_reduction(&f->insts[f->uses->last_reader[s]]);
-        if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
+        if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * once > stored) stored = 2 * once;
     }
     return joined ? saved : saved - stored;
 }
@@ -56,16 +62,16 @@ static int64_t saved_by(const tow__tiler *f, const use *uses, const tow__instruc
 tow_status tow__is_profitable(const tow__tiler *f, bool *profitable)
 {
     use *uses = find_uses(f);
-    int64_t saved = 0;
+    double saved = 0;
     if (!uses) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) saved += saved_by(f, uses, &f->insts[f->inside[i]]);
     for (uint32_t i = 0; i < f->n_inside; i++) { /* values from outside are read once */
         const tow__instruction *inst = &f->insts[f->inside[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) {
             use *u = &uses[inst->in[j].storage];
-            int64_t readers = (int64_t)u->readers + u->reduced;
+            const uint32_t readers = u->readers + u->reduced;
             if (f->defined[inst->in[j].storage] != TOW__DEFINED_INSIDE && readers > 1)
-                saved += (readers - 1) * (int64_t)f->p->storages[inst->in[j].storage].bytes;
+                saved += (readers - 1) * seconds_of(f, inst->in[j].storage);
             *u = (use){0};
         }
     }

@@ -30,18 +30,17 @@
 #include "src/plan/tile/tile.h"
 #include "src/plan/tile/tiler.h"
 
+/* Seconds decide (analysis/cost.h). Reading weights again takes, of the time of a product's operations, */
+#define ENOUGH_ROWS  (1.0 / 64) /* in a block of so many rows that more gain nothing, about */
+#define FEWEST_ROWS  (1.0 / 16) /* in a block of the fewest rows, while all threads read theirs */
+#define ORDERED_ROWS (1.0 / 40) /* in an ordered tile, where sums are read and written twice over */
+#define CALLS        (1.0 / 32) /* of the time of a block, that calls of its instructions take at most */
+
 enum {
-    BLOCK_ROWS = 256,       /* rows of a block, about */
-    LARGE_ROWS = 512,       /* the same if weights are large: every block fetches them again from beyond L2 */
-    LARGE_BYTES = 4 << 20,  /* bytes of a large weight, an operand that every block reads as a whole */
-    LEAST_ROWS = 64,        /* rows of a block, at least: products of fewer rows are slow */
-    LARGE_LEAST_ROWS = 256, /* the same if weights are large: threads that share columns each fetch some of them */
-    TILE_BYTES = 128 << 10, /* bytes of the widest reduced operand in a block without products, about */
-    LEAST_WORK = 1 << 20,   /* operations per block that are worth a tile group */
-    DEFERRED_SHARE = 8,     /* deferred instructions may keep 1/8 of the plan's peak alive */
-    ORDERED_ROWS = 640,     /* rows of an ordered tile, at least: each tile reads and writes all of the sums */
-    SAVED_SHARE = 3,        /* an ordered tile group saves 1/3 of the plan's peak, at least, */
-    LEAST_SAVED = 4 << 20   /* and so many bytes, at least: fewer fit into a cache */
+    TILES = 4, /* of the widest reduced operand in a block without products, that fit into L2 */
+    /* What is left to memory, not to speed: */
+    DEFERRED_SHARE = 8, /* deferred instructions may keep 1/8 of the plan's peak alive */
+    SAVED_SHARE = 3     /* an ordered tile group saves 1/3 of the plan's peak, at least */
 };
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -81,30 +80,34 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
  * none. */
 static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, int64_t most)
 {
-    double work = 0;
-    uint32_t n_insts = 0;
+    const tow__machine *m = &f->p->machine;
+    double seconds = 0, meetings = 0;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         if (f->insts[i].loop || !f->tiling->is_tileable[i]) continue;
-        work += f->cost->flops[i];
-        n_insts++;
+        seconds += f->cost->seconds[i];
+        meetings += m->rates.meeting;
     }
     if (least < 2) least = 2;
     if (most > rows) most = rows;
     if (most > least + TOW__MOST_TRIED) most = least + TOW__MOST_TRIED;
-    for (int64_t blocks = least; blocks <= most; blocks++)
+    for (int64_t blocks = least; blocks <= most; blocks++) {
+        const double alone = seconds / (double)blocks, shared = alone / m->threads + meetings;
         if (rows % blocks == 0 &&
-            tow__is_balanced_with_remainder(blocks, f->p->team.threads, work / (double)blocks, n_insts))
+            (tow__is_balanced(blocks, m->threads) || tow__remainder_pays(m, blocks, alone, shared)))
             return blocks;
+    }
     return 1;
 }
 
-/* Number of blocks, so that products keep enough rows in a block and the rows of a block fit into L2. The arguments are
- * the results of common_rows. */
+/* Number of blocks, so that products keep enough rows in a block: every block reads the weights again, from beyond L2.
+ * The arguments are the results of common_rows. */
 static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner, size_t whole)
 {
+    const tow__machine *m = &f->p->machine;
+    const tow__memory_level level = tow__weight_level(m, (double)whole);
     if (common < 2) return 1;
-    return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
-                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
+    return round_blocks(f, common, common * inner / tow__rows_for_share(m, level, ENOUGH_ROWS, 1),
+                        common * inner / tow__rows_for_share(m, level, FEWEST_ROWS, m->threads));
 }
 
 /* Number of blocks in a function without products: rows of a block stay in cache from the instruction that makes them
@@ -119,7 +122,7 @@ static int64_t choose_reduction_blocks(const tow__tiler *f)
         common = gcd(common, inst->out[0].type.dims[f->tiling->axis[i]]);
         if (tow_type_bytes(inst->in[0].type) > widest) widest = tow_type_bytes(inst->in[0].type);
     }
-    const int64_t least = (int64_t)(widest / TILE_BYTES);
+    const int64_t l2 = f->p->machine.l2.bytes, least = l2 > 0 ? (int64_t)widest / tow__max(1, l2 / TILES) : 1;
     return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
 }
 
@@ -176,13 +179,14 @@ static int64_t add_reductions(tow__tiler *f, int64_t units, int64_t most)
     return units;
 }
 
-/* Units of an ordered tile: every sum may be cut between tiles, and a tile has ORDERED_ROWS rows or a little more.
- * f->units: one tile, so there is nothing to gain. */
+/* Units of an ordered tile: every sum may be cut between tiles, and a tile has as many rows as it takes to hide that it
+ * reads and writes all of the sums, or a little more. f->units: one tile, so there is nothing to gain. */
 static int64_t choose_block(tow__tiler *f)
 {
+    const int64_t least = tow__rows_for_share(&f->p->machine, TOW__IN_MEMORY, ORDERED_ROWS / 2, 1);
     int64_t rows, units = product_units(f, &rows);
     if (units >= f->units || rows == INT64_MAX) return f->units;
-    units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
+    units *= (least + units * rows - 1) / (units * rows);
     units = add_reductions(f, units, tow__min(2 * units, f->units) - 1);
     return tow__min(units, f->units);
 }
@@ -273,11 +277,13 @@ static void forget(tow__tiler *f, uint32_t first)
     }
 }
 
-static bool is_profitable(const tow__tiler *f)
+/* The time of a block hides that its instructions are called once more for each of them. */
+static bool hides_calls(const tow__tiler *f)
 {
-    double work = 0;
-    for (uint32_t i = 0; i < f->n_inside; i++) work += f->cost->flops[f->inside[i]];
-    return f->n_inside > 1 && work >= (double)LEAST_WORK * (double)f->units;
+    const double calls = (double)f->n_inside * f->p->machine.rates.call;
+    double seconds = 0;
+    for (uint32_t i = 0; i < f->n_inside; i++) seconds += f->cost->seconds[f->inside[i]];
+    return f->n_inside > 1 && calls * (double)f->units <= CALLS * seconds;
 }
 
 /* Fills f->reads_inside, until `forget`. */
@@ -339,7 +345,7 @@ static tow_status build_ordered(tow__tiler *f, tow__lowering *l, bool *built)
     count_reads_inside(f);
     TRY(find_saved(f, &saved));
     saved = saved / (size_t)f->units * (size_t)(f->units - size);
-    *built = saved >= LEAST_SAVED && saved >= f->peak / SAVED_SHARE;
+    *built = tow__machine_level(&f->p->machine, (double)saved) == TOW__IN_MEMORY && saved >= f->peak / SAVED_SHARE;
     if (!*built) return TOW_OK;
     TRY(tow__build_tile_group(f, l, 0, blocks, size, false));
     if (rest) TRY(tow__build_tile_group(f, l, blocks * size, 1, rest, true));
@@ -354,7 +360,7 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
     uint32_t first = *at;
     if (f->roles[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
     *at = collect(f, first);
-    bool built = !f->ordered && is_profitable(f);
+    bool built = !f->ordered && hides_calls(f);
     if (built) count_reads_inside(f);
     if (built && f->without_products) TRY(tow__is_profitable(f, &built));
     if (f->ordered)
@@ -504,7 +510,8 @@ bool tow__works_by_rows(tow__function_state *s, tow_status *status)
     tow__tiler f = {.s = s, .p = s->p, .body = s->body, .scratch = s->scratch};
     if (!may_tile(s)) return false;
     *status = choose_cut(&f, &c);
-    return *status == TOW_OK && (c.blocks >= 2 || (c.common >= 2 && c.whole > LARGE_BYTES));
+    return *status == TOW_OK &&
+           (c.blocks >= 2 || (c.common >= 2 && tow__weight_level(&s->p->machine, (double)c.whole) == TOW__IN_MEMORY));
 }
 
 tow_status tow__form_tile_groups(tow__function_state *s)

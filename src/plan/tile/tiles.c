@@ -188,10 +188,16 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruc
 }
 
 enum {
-    PACKED_BLOCKS = 4, /* blocks, at least: a packed operand is written to memory and read again */
-    PACKED_SHARE = 4,  /* packed operands take 1/4 of the plan's peak without tile groups and a loop's rows, at most, */
+    PACKED_SHARE = 4, /* packed operands take 1/4 of the plan's peak without tile groups and a loop's rows, at most, */
     PACKED_BYTES = 64 << 20, /* and so many bytes, at most: tile groups need much less than that peak */
 };
+
+/* An operand that is packed once is written to memory; one that every block packs for itself goes to L2 each time. */
+static bool packing_pays(const builder *b)
+{
+    const double *rates = b->f->p->machine.rates.bytes;
+    return (double)b->loop->length / rates[TOW__IN_L2] >= 1 / rates[TOW__IN_MEMORY];
+}
 
 /* Packs operand 1 of a product, of which all blocks read the whole, once before the tile group instead of in every
  * block. packed->storage is TOW__NONE if the operand is not packed. */
@@ -201,7 +207,7 @@ static tow_status pack_whole(builder *b, const tow__instruction *inst, tow__view
     packed->storage = TOW__NONE;
     const tow__extras *x = &inst->extras;
     bool product = TOW__COMPUTES(inst, dot_general) && !x->accumulation && !x->part;
-    if (!inst->kernel || !product || b->loop->length < PACKED_BLOCKS) return TOW_OK;
+    if (!inst->kernel || !product || !packing_pays(b)) return TOW_OK;
     tow__dot_pack_params *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
     if (!params) return TOW_OUT_OF_MEMORY;
     tow__buffer in[2] = {tow__view_buffer(&inst->in[0]), tow__view_buffer(&inst->in[1])},

@@ -1,0 +1,187 @@
+/* Decisions of passes on machines that are given: each follows the machine as arithmetic says, and no bits change. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/plan/ir.h"
+#include "src/plan/loop/loop.h"
+#include "tests/unit/support/machines.h"
+#include "tow/graph.h"
+#include "tow/program.h"
+
+#define FACTS "l1=32K,l2=512K,l3=32M,vector=32"
+
+/* A program that is planned for a machine; its context is its own. */
+static tow_program *plan(const char *machine, int threads, bool plan_only, const char *text)
+{
+    tow_context *ctx;
+    tow_graph *g;
+    tow_program *p;
+    given_machine_begin(machine);
+    if (tow_context_create(&(tow_context_options){.threads = threads}, &ctx) != TOW_OK ||
+        tow_graph_parse(ctx, text, &g) != TOW_OK ||
+        tow_compile(ctx, g, &(tow_compile_options){.plan_only = plan_only}, &p) != TOW_OK)
+        fail_msg("%s: %s", machine, tow_context_error(ctx));
+    given_machine_end();
+    tow_graph_release(g);
+    return p;
+}
+
+static void end(tow_program *p)
+{
+    tow_context *ctx = p->ctx;
+    tow_program_free(p);
+    tow_context_destroy(ctx);
+}
+
+/* ---- tile -------------------------------------------------------------------------------------------------------- */
+
+static const char products[] = "{ lambda ; x:f32[4096,64] v:f32[64,64] w:f32[64,64]. let\n"
+                               "    a:f32[4096,64] = dot_general[lhs_contract=(1) rhs_contract=(0)] x v\n"
+                               "    b:f32[4096,64] = tanh a\n"
+                               "    c:f32[4096,64] = dot_general[lhs_contract=(1) rhs_contract=(0)] b w\n"
+                               "  in (c) }";
+
+static int64_t blocks_of(const char *machine)
+{
+    tow_program *p = plan(machine, 1, true, products);
+    const tow__loop *loop = p->top->insts[0].loop;
+    const int64_t blocks = loop ? loop->length : 0;
+    end(p);
+    return blocks;
+}
+
+/* A 64th of the time of 2 k n m operations is that of 4 k n bytes: m = 64 * 2 * operations / bytes, by second. */
+static void blocks_follow_the_machine(void **state)
+{
+    (void)state;
+    assert_int_equal(blocks_of(FACTS), 4096 / 256);                           /* 96 GFLOP/s, L3 48 GB/s */
+    assert_int_equal(blocks_of(FACTS ",l3_rate=24"), 4096 / 512);             /* slower weights: more rows */
+    assert_int_equal(blocks_of(FACTS ",f32=48"), 4096 / 128);                 /* slower products: fewer */
+    assert_int_equal(blocks_of("l1=32K,l2=512K,l3=0,vector=32"), 4096 / 512); /* weights come from memory: 24 GB/s */
+    assert_int_equal(blocks_of(FACTS ",memory_rate=1,shared_rate=1"), 4096 / 256); /* they do not */
+    assert_int_equal(blocks_of(FACTS ",overhead=1000000"), 0);                         /* a millisecond each */
+}
+
+/* ---- parallelize ------------------------------------------------------------------------------------------------- */
+
+static const char map[] = "{ lambda ; x:f32[8,1000]. let\n"
+                          "    y:f32[8,1000] = scan[length=8 reverse=false consts=0 carry=0\n"
+                          "      body={ lambda ; a:f32[1000]. let\n"
+                          "          b:f32[1000] = tanh a\n"
+                          "        in (b) }] x\n"
+                          "  in (y) }";
+
+static tow__schedule schedule_of(const char *machine)
+{
+    tow_program *p = plan(machine, 2, true, map);
+    assert_non_null(p->top->insts[0].loop);
+    const tow__schedule schedule = p->top->insts[0].loop->schedule;
+    end(p);
+    return schedule;
+}
+
+/* An iteration takes 0.8 us with 20 * 10^9 functions a second. */
+static void loops_are_parallel_where_that_saves_time(void **state)
+{
+    (void)state;
+    if (tow__team_size(2) < 2) skip();
+#define RATE ",functions=20,overhead=1"
+    /* 8 iterations one after the other 6.9 us; side by side 3.4, and 1 to meet */
+    assert_int_equal(schedule_of(FACTS ",threads=2,meeting=1000" RATE), TOW__PARALLEL_ITERATIONS);
+    assert_int_equal(schedule_of(FACTS ",threads=2,meeting=10000" RATE), TOW__SEQUENTIAL); /* 10 to meet */
+    assert_int_equal(schedule_of(FACTS ",threads=2,meeting=0" RATE), TOW__SEQUENTIAL);     /* sharing costs nothing */
+    assert_int_equal(schedule_of(FACTS ",threads=1,meeting=1000" RATE), TOW__SEQUENTIAL);
+}
+
+/* Two threads, three pieces: the last one by both of them, or by one of them in a round of its own. */
+static void remainders_are_shared_where_that_saves_time(void **state)
+{
+    (void)state;
+    const tow__machine two = {.threads = 2}, four = {.threads = 4};
+    assert_true(tow__remainder_pays(&two, 3, 20e-6, 15e-6));
+    assert_false(tow__remainder_pays(&two, 3, 20e-6, 19e-6)); /* saves less than a sixteenth */
+    assert_false(tow__remainder_pays(&two, 4, 20e-6, 1e-6));  /* nothing is left over */
+    assert_false(tow__remainder_pays(&two, 1, 20e-6, 1e-6));  /* there is no round before */
+    assert_true(tow__remainder_pays(&four, 6, 20e-6, 9e-6));  /* two pieces of 9 us */
+    assert_false(tow__remainder_pays(&four, 7, 20e-6, 9e-6));
+}
+
+/* ---- fuse-reductions --------------------------------------------------------------------------------------------- */
+
+static const char reduced[] = "{ lambda ; x:f32[10,40] y:f32[10,40]. let\n"
+                              "    a:f32[10,40] = mul x y\n"
+                              "    s:f32[10] = reduce_sum[axes=(1)] a\n"
+                              "  in (s) }";
+
+static uint32_t instructions_of(const char *machine)
+{
+    tow_program *p = plan(machine, 1, true, reduced);
+    const uint32_t n = p->top->n_insts;
+    end(p);
+    return n;
+}
+
+/* 400 elements written to L1 and read again: 3,200 bytes, 22 ns at 144 GB/s, against half of a call. */
+static void reductions_join_where_that_saves_time(void **state)
+{
+    (void)state;
+    assert_int_equal(instructions_of(FACTS ",overhead=20"), 1);
+    assert_int_equal(instructions_of(FACTS ",overhead=60"), 2);
+    assert_int_equal(instructions_of(FACTS ",overhead=60,l1_rate=100"), 1); /* 32 ns */
+}
+
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
+
+static void run(tow_program *p, tow_array **y)
+{
+    tow_array *x[3];
+    for (size_t i = 0; i < tow_graph_inputs(p->graph); i++) {
+        if (tow_array_create(p->ctx, tow_graph_input_type(p->graph, i), &x[i]) != TOW_OK) fail();
+        float *data = tow_array_data(x[i]);
+        const int64_t n = tow_type_count(tow_array_type(x[i]));
+        for (int64_t k = 0; k < n; k++) data[k] = (float)((k * 7919 + (int64_t)i) % 1021) / 1021 - 0.5f;
+    }
+    if (tow_array_create(p->ctx, tow_graph_output_type(p->graph, 0), y) != TOW_OK ||
+        tow_program_run(p, x, y) != TOW_OK || tow_program_check(p) != TOW_OK)
+        fail_msg("%s", tow_context_error(p->ctx));
+    for (size_t i = 0; i < tow_graph_inputs(p->graph); i++) tow_array_release(x[i]);
+}
+
+static void bits_do_not_depend_on_the_machine(void **state)
+{
+    (void)state;
+    const char *const texts[] = {products, map, reduced};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        tow_array *expected, *found;
+        tow_program *base = plan(FACTS, 1, false, texts[k]);
+        run(base, &expected);
+        const size_t bytes = tow_type_bytes(tow_array_type(expected));
+        for (size_t i = 0; i < N_GIVEN_MACHINES; i++) {
+            tow_program *p = plan(given_machines[i], 2, false, texts[k]);
+            run(p, &found);
+            if (memcmp(tow_array_data(expected), tow_array_data(found), bytes) != 0)
+                fail_msg("other bits for %s", given_machines[i]);
+            tow_array_release(found);
+            end(p);
+        }
+        tow_array_release(expected);
+        end(base);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_follow_the_machine),
+        cmocka_unit_test(loops_are_parallel_where_that_saves_time),
+        cmocka_unit_test(remainders_are_shared_where_that_saves_time),
+        cmocka_unit_test(reductions_join_where_that_saves_time),
+        cmocka_unit_test(bits_do_not_depend_on_the_machine),
+    };
+    return cmocka_run_group_tests_name("given_machines", tests, NULL, NULL);
+}
