@@ -142,16 +142,24 @@ static tow_status write_file(tool *t, const char *path, tow_status (*write)(cons
     return status;
 }
 
-/* Runs twice: the first run touches fresh memory, the second one is traced. */
-static tow_status evaluate_traced(tool *t, const tow_graph *graph, tow_array *const *inputs, tow_array **outputs)
+/* Runs twice: the first run touches fresh memory, the second one is recorded. */
+static tow_status run_recorded(tool *t, tow_program *program, const tow_graph *graph, tow_array *const *inputs,
+                               tow_array **outputs)
 {
-    tow_program *program = NULL;
-    tow_status status = tow_compile(t->context, graph, NULL, &program);
+    tow_status status = TOW_OK;
     for (size_t i = 0; status == TOW_OK && i < tow_graph_outputs(graph); i++)
         status = tow_array_create(t->context, tow_graph_output_type(graph, i), &outputs[i]);
     if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
     if (status == TOW_OK) status = tow_program_record(program, true);
     if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
+    return status;
+}
+
+static tow_status evaluate_traced(tool *t, const tow_graph *graph, tow_array *const *inputs, tow_array **outputs)
+{
+    tow_program *program = NULL;
+    tow_status status = tow_compile(t->context, graph, NULL, &program);
+    if (status == TOW_OK) status = run_recorded(t, program, graph, inputs, outputs);
     if (status == TOW_OK) status = write_file(t, t->options.trace, tow_program_write_trace, program);
     tow_program_free(program);
     return status;
@@ -347,6 +355,22 @@ static json_t *json_plan(const tow_program *program)
     return result;
 }
 
+/* plan --run: what instructions took is printed beside what the cost model says. */
+static tow_status run_plan(tool *t, tow_program *program, const tow_graph *graph)
+{
+    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    tow_array **inputs = calloc(n_in + 1, sizeof *inputs), **outputs = calloc(n_out + 1, sizeof *outputs);
+    tow_status status = TOW_OK;
+    if (!inputs || !outputs) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (status == TOW_OK) status = tool_read_inputs(t, graph, inputs);
+    if (status == TOW_OK) status = run_recorded(t, program, graph, inputs, outputs);
+    for (size_t i = 0; inputs && i < n_in; i++) tow_array_release(inputs[i]);
+    for (size_t i = 0; outputs && i < n_out; i++) tow_array_release(outputs[i]);
+    free(inputs);
+    free(outputs);
+    return status;
+}
+
 tow_status tool_plan(tool *t)
 {
     tow_graph *graph = tow_graph_retain(t->graph);
@@ -359,12 +383,14 @@ tow_status tool_plan(tool *t)
     }
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
-    tow_compile_options options = {.plan_only = true, .keep_within = t->options.keep_within, .without = without};
+    tow_compile_options options = {
+        .plan_only = !t->options.run, .keep_within = t->options.keep_within, .without = without};
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
     if (status == TOW_OK) status = tool_begin_dumps(t, &dumps, &options);
     if (status == TOW_OK) status = tow_compile(t->context, graph, &options, &program);
     if (status == TOW_OK) status = tool_end_dumps(t, &dumps);
     if (status == TOW_OK) status = tow_program_check(program);
+    if (status == TOW_OK && t->options.run) status = run_plan(t, program, graph);
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);
     if (status == TOW_OK && t->options.json) {

@@ -110,7 +110,8 @@ static const struct argp_option argp_options[] = {
     {"policy", 'p', "POLICY", 0,
      "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
     {"value", KEY_VALUE, NULL, 0, "grad, vmap --grad: value and gradient", 2},
-    {"run", KEY_RUN, NULL, 0, "grad, vmap: run the graph instead of printing it", 2},
+    {"run", KEY_RUN, NULL, 0,
+     "grad, vmap: run the graph instead of printing it; plan: run it, and print what each instruction took", 2},
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
     {"jacfwd", KEY_JACFWD, NULL, 0, "grad: Jacobians of all results instead, by forward mode", 2},
     {"jacrev", KEY_JACREV, NULL, 0, "grad: Jacobians of all results instead, by reverse mode", 2},
@@ -163,15 +164,15 @@ static const struct {
     int key;
     unsigned commands;
 } applies[] = {
-    {'i', RUN | GRAD | VMAP},
-    {KEY_INPUTS, RUN | GRAD | VMAP},
-    {KEY_RANDOM, RUN | GRAD | VMAP},
+    {'i', RUN | GRAD | VMAP | PLAN},
+    {KEY_INPUTS, RUN | GRAD | VMAP | PLAN},
+    {KEY_RANDOM, RUN | GRAD | VMAP | PLAN},
     {'o', RUN | GRAD | VMAP | PLOT | CONVERT},
     {KEY_OUTPUTS, RUN | GRAD | VMAP},
     {'w', GRAD | RESIDUALS | COUNT | PLAN | VMAP},
     {'p', ANY},
     {KEY_VALUE, GRAD | VMAP},
-    {KEY_RUN, GRAD | VMAP},
+    {KEY_RUN, GRAD | VMAP | PLAN},
     {KEY_JVP, GRAD},
     {KEY_SPLIT, GRAD},
     {KEY_GRAD, PLAN | VMAP},
@@ -256,7 +257,7 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (command->bit == VMAP && !o->grad && (o->value || wrt))
         argp_error(state, "--value and --wrt of 'vmap' need --grad");
     const bool arrays = o->n_input > 0 || o->n_output > 0 || o->inputs || o->outputs || o->random_inputs;
-    const bool shown = (command->bit & (GRAD | VMAP)) != 0 && !o->run;
+    const bool shown = (command->bit & (GRAD | VMAP | PLAN)) != 0 && !o->run;
     if (command->bit == PLOT && o->n_output != 1)
         argp_error(state, "'plot' needs one -o FILE.svg to draw to, found %zu", o->n_output);
     if (command->bit == CONVERT && (o->n_output != 1 || !o->mapping))

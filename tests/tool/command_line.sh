@@ -105,6 +105,18 @@ expect 0 '  own kernel: forced by TOW_ENGINE or an option' "$tow" plan products.
 TOW_ENGINE=reference
 expect 0 '  reference: forced by TOW_ENGINE or an option' "$tow" plan products.tow
 unset TOW_ENGINE
+# What the cost model says of a run, and with --run what it took; a machine that is given, and one that is none.
+expect 0 ' us by the cost model' "$tow" plan products.tow
+expect 0 ' us by the cost model, took ' "$tow" plan products.tow --run --random-inputs 1
+expect 2 "inputs and outputs of 'plan' need --run" "$tow" plan products.tow --random-inputs 1
+echo '{ lambda ; x:f32[2]. let
+    y:f32[2] = tanh x
+  in (y) }' >one_call.tow
+export TOW_MACHINE=l1=32K,l2=512K,l3=32M,vector=32,overhead=1000000000
+expect 0 ' 1000000 us by the cost model' "$tow" plan one_call.tow --threads 1
+TOW_MACHINE=l1=32KB
+expect 1 'environment variable TOW_MACHINE: expected KEY=NUMBER,...' "$tow" plan products.tow
+unset TOW_MACHINE
 # The list of passes: numbers from 1 on without gaps, and names that files of --dump-dir have.
 "$tow" plan --passes | sed -n 's/^ *\([0-9][0-9]*\)  \([a-z-]*\).*/\1 \2/p' >passes
 awk '$1 != NR || $2 == "" { exit 1 }' passes || { echo "expected passes numbered from 1 on:"; cat passes; failed=1; }

@@ -1,16 +1,21 @@
 /* A plan as text: one line per instruction with engine, operands, results, what is freed, and the bytes alive while it
  * runs; behind products why the engine is theirs.
  *
- *   number  engine     instruction                                                     live
- *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
+ *   number  engine     instruction                                                     live      time
+ *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  0.071 us  free #3
+ *
+ * The time is that of the cost model (analysis/cost.h), for one run of the instruction; "0.071 us, took 0.080" where the
+ * last run of the program was recorded. */
 #include <inttypes.h>
 
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/joined.h"
+#include "src/plan/analysis/cost.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/pass.h"
 #include "src/plan/report/report.h"
+#include "src/run/record.h"
 
 static const char *kind_name(tow__storage_kind kind)
 {
@@ -123,6 +128,66 @@ static void add_reason(tow__string *s, const tow_program *p, const tow__instruct
     if (tow__reason_of(p, inst, text)) tow__string_add(s, "  %s", text);
 }
 
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+/* Microseconds with three digits, whatever the locale is. */
+static void add_microseconds(tow__string *s, double us)
+{
+    int decimals = 0;
+    int64_t scale = 1;
+    while (decimals < 3 && us * (double)scale < 100) scale *= 10, decimals++;
+    const int64_t n = us * (double)scale < 9e18 ? (int64_t)(us * (double)scale + 0.5) : INT64_MAX;
+    tow__string_add(s, "%" PRId64, n / scale);
+    if (decimals > 0) tow__string_add(s, ".%0*" PRId64, decimals, n % scale);
+}
+
+/* Microseconds of a call of the instruction in the last run, on average; 0: it was not recorded. */
+static double recorded(const tow_program *p, const tow__instruction *inst)
+{
+    const tow__recording *r = p->executable.recording;
+    double sum = 0;
+    size_t n = 0;
+    for (int i = 0; r && i < r->n_lanes; i++)
+        for (size_t k = 0; k < r->lanes[i].n; k++) {
+            const tow__event *event = &r->lanes[i].events[k];
+            if (event->origin != inst) continue;
+            sum += event->end - event->start;
+            n++;
+        }
+    return n > 0 ? sum / (double)n : 0;
+}
+
+/* One thread runs the instructions of a body of which each thread has a copy. */
+static void add_time(tow__string *s, const tow_program *p, const tow__body *body, const tow__instruction *inst)
+{
+    tow__machine m = p->machine;
+    if (body->copies) m.threads = 1;
+    tow__string_add(s, "  ");
+    add_microseconds(s, 1e6 * tow__instruction_seconds(&m, inst));
+    tow__string_add(s, " us");
+    const double took = recorded(p, inst);
+    if (took <= 0) return;
+    tow__string_add(s, ", took ");
+    add_microseconds(s, took);
+}
+
+/* "; 12.3 us by the cost model, took 15.1" */
+static void add_seconds(tow__string *s, const tow_program *p)
+{
+    const tow__recording *r = p->executable.recording;
+    double end = 0;
+    tow__string_add(s, "; ");
+    add_microseconds(s, 1e6 * tow__body_seconds(&p->machine, p->top));
+    tow__string_add(s, " us by the cost model");
+    for (int i = 0; r && i < r->n_lanes; i++)
+        for (size_t k = 0; k < r->lanes[i].n; k++)
+            if (r->lanes[i].events[k].end - r->start > end) end = r->lanes[i].events[k].end - r->start;
+    if (end > 0) tow__string_add(s, ", took ");
+    if (end > 0) add_microseconds(s, end);
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
+
 /* " + #4 f32[8,8] in order": what the result is added to, and in parts. */
 static void add_sum(printer *out, const tow_program *p, const tow__instruction *inst)
 {
@@ -170,6 +235,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
         tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->body->arena_offset + scratch->offset);
     }
     tow__string_add(s, "  live %zu", live);
+    add_time(s, p, body, inst);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
         tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
     add_reason(s, p, inst);
@@ -205,10 +271,12 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     tow__arena_free(&out.scratch);
     tow__string_add(&out.s,
                     "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %s%" PRIu64
-                    "%s\n",
+                    "%s",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
                     p->bytes.residuals, stops ? "bytes are upper bounds; " : "", tow_program_count(p, NULL),
                     stops ? " operations if each branch and body runs once" : " operations per run");
+    add_seconds(&out.s, p);
+    tow__string_add(&out.s, "\n");
     if (p->n_repeated)
         tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32
