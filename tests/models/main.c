@@ -12,6 +12,7 @@
 
 #include "tests/models/spec.h"
 #include "tests/unit/support/flags.h"
+#include "tests/unit/support/machines.h"
 #include "tests/unit/support/pick.h"
 
 /* How the second side differs from the model. */
@@ -242,6 +243,7 @@ static how random_how(bool train)
 {
     how h = {.threads = 1 + pick(3), .train = train};
     if (pick(2)) h.keep_within = (size_t)1 << pick(24);
+    if (pick(2)) h.machine = given_machines[pick(N_GIVEN_MACHINES)];
     if (train) return h;
     h.no_regions = pick(3) == 0;
     h.no_fusion = pick(3) == 0;
@@ -271,6 +273,8 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
     ADD(base, ((how){.threads = 1, .without = some_pass()}), none);
     ADD(base, ((how){.threads = 2, .without = some_pass()}), none);
     ADD(base, ((how){.threads = 2, .without = some_pass(), .keep_within = SIZE_MAX / 2}), none);
+    for (size_t i = 0; i < N_GIVEN_MACHINES; i++)
+        ADD(base, ((how){.threads = 1 + (int)i % 3, .machine = given_machines[i]}), none);
     ADD(base, base, {-2, -1, -1});
     ADD(base, base, {pick(model_policy_count), -1, -1});
     ADD(base, random_how(false), {pick(model_policy_count), -1, -1});

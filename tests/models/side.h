@@ -140,6 +140,7 @@ typedef struct how {
     size_t keep_within;
     bool no_regions, no_fusion, portable_bits;
     const char *without; /* a pass of the compiler that is left out; NULL: none */
+    const char *machine; /* that it is planned for (TOW_MACHINE); NULL: the one at hand */
     pass pass;
     bool train, early_update, resume;
     int rows; /* not 0: as the middle one of three rows, of which others have other numbers; says which inputs differ */
@@ -179,6 +180,7 @@ static inline side *begin_side(how h)
     side *s = calloc(1, sizeof *s);
     if (s == NULL) abort();
     s->how = h;
+    setenv("TOW_MACHINE", h.machine ? h.machine : "", 1);
     tow_context_options options = {.threads = h.threads, .portable_bits = h.portable_bits};
     if (tow_context_create(&options, &s->ctx) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(s->ctx));
     return s;

@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "tests/programs/programs.h"
+#include "tests/unit/support/machines.h"
 
 const check checks[] = {
     {"text", "print, parse and print again; the graph's check; bits after dead code and equal code are removed",
      check_text},
     {"passes", "bits with passes left out, threads, budgets; the plan's check", check_passes},
+    {"machines", "bits of value and gradient planned for given machines; the plan's check", check_machines},
     {"policies", "bits of value and gradient under any policies", check_policies},
     {"interpreter", "bits of value and gradient, equation by equation", check_interpreter},
     {"rows", "bits of rows under vmap, with portable bits", check_rows},
@@ -110,6 +112,23 @@ verdict check_passes(trial *t)
     if (!gradient) return fail(t, "gradient: %s", tow_context_error(t->plain));
     verdict v = compare_way(t, t->graph, &ways[1]);
     for (size_t i = 0; i < sizeof ways / sizeof *ways && v == PASSES; i++) v = compare_way(t, gradient, &ways[i]);
+    tow_graph_release(gradient);
+    return v;
+}
+
+/* ---- machines ---------------------------------------------------------------------------------------------------- */
+
+/* What a plan decides depends on the machine that it is for, the bits do not. */
+verdict check_machines(trial *t)
+{
+    choices c = choices_of(t, 13);
+    tow_graph *gradient = gradient_of(t->graph);
+    verdict v = gradient ? PASSES : fail(t, "gradient: %s", tow_context_error(t->plain));
+    for (size_t i = 0; i < N_GIVEN_MACHINES && v == PASSES; i++) {
+        const tow_graph *g = choose(&c, 3) ? gradient : t->graph;
+        const how h = {.threads = 1 + choose(&c, 3), .no_fusion = choose(&c, 8) == 0, .machine = given_machines[i]};
+        v = compare(t, given_machines[i], g, &plainly, g, &h);
+    }
     tow_graph_release(gradient);
     return v;
 }

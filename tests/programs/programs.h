@@ -72,6 +72,7 @@ typedef struct how {
     bool no_regions, no_fusion;
     size_t keep_within;
     const char *without; /* a pass, or NULL */
+    const char *machine; /* that it is planned for; NULL: the one at hand */
 } how;
 
 arrays inputs_of(const tow_graph *g, uint32_t seed);
@@ -93,6 +94,7 @@ bool interpret(const tow_graph *g, const arrays *in, arrays *out);
 
 verdict check_text(trial *t); /* checks.c */
 verdict check_passes(trial *t);
+verdict check_machines(trial *t);
 verdict check_policies(trial *t);
 verdict check_interpreter(trial *t);
 verdict check_rows(trial *t);        /* check_rows.c */

@@ -6,6 +6,7 @@
 
 #include "tests/programs/programs.h"
 #include "tests/unit/support/elements.h"
+#include "tests/unit/support/machines.h"
 
 verdict fail(trial *t, const char *format, ...)
 {
@@ -171,7 +172,9 @@ bool run(const tow_graph *g, const how *h, const arrays *in, arrays *out)
                                          .without = without};
     tow_program *program = NULL;
     *out = room_for(tow_graph_outputs(g));
+    given_machine_begin(h->machine);
     tow_status status = tow_compile(context, g, &options, &program);
+    given_machine_end();
     if (status == TOW_OK) status = tow_program_check(program);
     for (size_t i = 0; i < out->n && status == TOW_OK; i++)
         status = tow_array_create(context, tow_graph_output_type(g, i), &out->list[i]);

@@ -86,16 +86,16 @@ static tow__work arithmetic_of(const tow__operation *o)
 
 static tow__work arithmetic_of_inst(const tow__instruction *inst)
 {
-    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->base};
+    const tow__operation o = tow__operation_of(inst);
+    const tow__row_reductions *reductions = inst->extras.reductions;
     const tow__fused *program = tow__row_program_of(inst);
     tow__work work = {.calls = 1};
     if (!program) return arithmetic_of(&o);
     double elements = tow__elements(&inst->out[0]);
-    if (inst->base == &tow__fused_reduce_p) {
-        const tow__fused_reduce_params *p = inst->params;
-        elements = (double)p->outer * (double)p->elements * (double)p->columns;
-        work.functions = elements * p->n_reductions;
-    } else if (inst->base != &tow__fused_p) {
+    if (reductions) {
+        elements = (double)reductions->outer * (double)reductions->elements * (double)reductions->columns;
+        work.functions = elements * reductions->n_reductions;
+    } else if (!TOW__COMPUTES(inst, fused)) {
         work = arithmetic_of(&o);
     }
     work.functions += elements * program_functions(program);

@@ -53,6 +53,8 @@ double tow__equation_seconds(const tow__machine *m, const tow_graph *g, const to
 /* Operands and results of one equation of g or of the graphs in it, at most. */
 uint32_t tow__most_views(const tow_graph *g);
 
+/* The share of the time of a block of rows that the calls of its instructions may take. */
+#define TOW__CALLS_SHARE (1.0 / 32)
 /* Where weights of so many bytes lie that blocks of rows read in turn: other data pass through L1 and L2 meanwhile. */
 tow__memory_level tow__weight_level(const tow__machine *m, double bytes);
 /* The fewest rows of a product for which reading its weights, which lie at `level`, takes `share` of the time of its

@@ -87,8 +87,7 @@ bool tow__repeats_rows(const tow__view *x, int axis) { return x->strides[axis] =
 /* ---- an axis that is named --------------------------------------------------------------------------------------- */
 
 enum {
-    MOST_SEEDS = 16,           /* axes that are tried */
-    LEAST_NAMED_WORK = 1 << 21 /* operations of a function: with fewer, it gains nothing by tiles */
+    MOST_SEEDS = 16 /* axes that are tried */
 };
 
 /* Operands that the function does not make, each with its outermost axis that has several elements: blocks of that lie
@@ -132,11 +131,11 @@ static tow__tiling *tiling_of(const tow__axis_flow *flow, tow__arena *scratch)
     return t;
 }
 
-static double work_of(const tow__tiling *t, const tow__cost *cost, uint32_t n)
+static double seconds_of(const tow__tiling *t, const tow__cost *cost, uint32_t n)
 {
-    double work = 0;
-    for (uint32_t i = 0; i < n; i++) work += t->is_tileable[i] ? cost->flops[i] : 0;
-    return work;
+    double seconds = 0;
+    for (uint32_t i = 0; i < n; i++) seconds += t->is_tileable[i] ? cost->seconds[i] : 0;
+    return seconds;
 }
 
 tow_status tow__find_named_tiling(tow__function_state *s, const tow__tiling **tiling)
@@ -147,15 +146,16 @@ tow_status tow__find_named_tiling(tow__function_state *s, const tow__tiling **ti
     double most = 0;
     *tiling = NULL;
     if (!uses || !cost) return TOW_OUT_OF_MEMORY;
-    if (cost->total < LEAST_NAMED_WORK) return TOW_OK;
+    /* Two blocks would take too little time for their calls. */
+    if (TOW__CALLS_SHARE * cost->total < 2 * s->body->n_insts * s->p->machine.rates.call) return TOW_OK;
     const uint32_t n = list_seeds(s, uses, seeds);
     for (uint32_t i = 0; i < n; i++) {
         const tow__axis_flow *flow = tow__propagate_axis(s->p, s->body, &seeds[i], 1, s->scratch);
         const tow__tiling *t = flow ? tiling_of(flow, s->scratch) : NULL;
         if (!t) return TOW_OUT_OF_MEMORY;
         tow__free_axis_flow(s->p, flow, &seeds[i], 1);
-        const double work = work_of(t, cost, s->body->n_insts);
-        if (work > most) *tiling = t, most = work;
+        const double seconds = seconds_of(t, cost, s->body->n_insts);
+        if (seconds > most) *tiling = t, most = seconds;
     }
     return TOW_OK;
 }

@@ -34,7 +34,6 @@
 #define ENOUGH_ROWS  (1.0 / 64) /* in a block of so many rows that more gain nothing, about */
 #define FEWEST_ROWS  (1.0 / 16) /* in a block of the fewest rows, while all threads read theirs */
 #define ORDERED_ROWS (1.0 / 40) /* in an ordered tile, where sums are read and written twice over */
-#define CALLS        (1.0 / 32) /* of the time of a block, that calls of its instructions take at most */
 
 enum {
     TILES = 4, /* of the widest reduced operand in a block without products, that fit into L2 */
@@ -283,7 +282,7 @@ static bool hides_calls(const tow__tiler *f)
     const double calls = (double)f->n_inside * f->p->machine.rates.call;
     double seconds = 0;
     for (uint32_t i = 0; i < f->n_inside; i++) seconds += f->cost->seconds[f->inside[i]];
-    return f->n_inside > 1 && calls * (double)f->units <= CALLS * seconds;
+    return f->n_inside > 1 && calls * (double)f->units <= TOW__CALLS_SHARE * seconds;
 }
 
 /* Fills f->reads_inside, until `forget`. */

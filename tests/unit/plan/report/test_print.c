@@ -105,14 +105,14 @@ static void machines_that_are_none_are_refused(void **state)
 {
     (void)state;
     tow_context *context;
-    char text[2048];
-    tow_context_describe(ctx, text, sizeof text);
-    assert_non_null(strstr(text, "plans: given: f32 100, f64 48 GFLOP/s; L1 100, L2 50,"));
+    char description[2048];
+    tow_context_describe(ctx, description, sizeof description);
+    assert_non_null(strstr(description, "plans: given: f32 100, f64 48 GFLOP/s; L1 100, L2 50,"));
     setenv("TOW_MACHINE", "l1=32KB", 1);
     assert_int_equal(tow_context_create(NULL, &context), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(context), "TOW_MACHINE: expected KEY=NUMBER,... with whole numbers"));
     assert_non_null(strstr(tow_context_error(context), "found \"l1=32KB\""));
-    assert_true(tow_context_options_check(NULL, text, sizeof text) > 0);
+    assert_true(tow_context_options_check(NULL, description, sizeof description) > 0);
     tow_context_destroy(context);
     setenv("TOW_MACHINE", machine, 1);
 }
