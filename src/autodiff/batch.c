@@ -199,30 +199,39 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
-                            int *out_axes, tow_graph **result)
+tow_status tow__batch_begin(const tow_graph *g, int64_t size, const int *in_axes, tow__batched_graph *b)
 {
-    *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in),
-                *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
-    tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
-    if (!in || !out || !results) {
+    *b = (tow__batched_graph){.trace = t,
+                              .in = tow__trace_alloc(t, g->n_inputs, sizeof *b->in),
+                              .out = tow__trace_alloc(t, g->n_outputs, sizeof *b->out),
+                              .results = tow__trace_alloc(t, g->n_outputs, sizeof *b->results)};
+    if (!b->in || !b->out || !b->results) {
         tow__trace_abandon(t);
         return TOW_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         tow_type type = row_type(g, g->inputs[i]);
         if (in_axes[i] != TOW__UNBATCHED) type = tow__with_axis(type, in_axes[i], size);
-        in[i] = (tow__mapped){.value = tow__input(t, type, g->input_names[i]), .axis = in_axes[i]};
+        b->in[i] = (tow__mapped){.value = tow__input(t, type, g->input_names[i]), .axis = in_axes[i]};
     }
-    tow__batch_inline(t, g, reach, size, in, out);
+    return TOW_OK;
+}
+
+tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
+                            int *out_axes, tow_graph **result)
+{
+    *result = NULL;
+    tow__batched_graph b;
+    tow_status status = tow__batch_begin(g, size, in_axes, &b);
+    if (status != TOW_OK) return status;
+    tow__batch_inline(b.trace, g, reach, size, b.in, b.out);
     for (uint32_t i = 0; i < g->n_outputs; i++) {
-        results[i] = out_axes[i] < 0 ? out[i].value : tow__batched_at(out[i], size, out_axes[i]);
-        if (out_axes[i] < 0) out_axes[i] = out[i].axis;
+        b.results[i] = out_axes[i] < 0 ? b.out[i].value : tow__batched_at(b.out[i], size, out_axes[i]);
+        if (out_axes[i] < 0) out_axes[i] = b.out[i].axis;
     }
-    tow_status status = tow__trace_end(t, g->n_outputs, results, false, result);
+    status = tow__trace_end(b.trace, g->n_outputs, b.results, false, result);
     if (status == TOW_OK) status = tow__verify(*result, "batching");
     if (status == TOW_OK) return status;
     tow_graph_release(*result);

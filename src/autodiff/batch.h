@@ -19,6 +19,15 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
 tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
                             int *out_axes, tow_graph **result);
 
+/* The graph of g for all rows, while it is recorded. */
+typedef struct tow__batched_graph {
+    tow_trace *trace;
+    tow__mapped *in, *out; /* of g; the inputs are there, the outputs have room */
+    tow_value *results;    /* room for [g->n_outputs] */
+} tow__batched_graph;
+/* in_axes: as above. */
+tow_status tow__batch_begin(const tow_graph *g, int64_t size, const int *in_axes, tow__batched_graph *b);
+
 /* The rule of regions with one body that runs once: the same region around the batched body, so that policies and names
  * stay. */
 void tow__batch_region(tow__batch *r);

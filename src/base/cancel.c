@@ -1,9 +1,8 @@
 /* Cancellation: the words that are asked, and which of them a thread looks at. */
 #include "src/base/cancel.h"
 
-#include <time.h>
-
 #include "src/base/base.h"
+#include "src/base/clock.h"
 
 static _Thread_local tow__cancellation *current;
 /* Of shielded runs: it has no context, so nobody writes to it. */
@@ -22,13 +21,6 @@ bool tow__cancellation_shielded(void) { return current == &shield; }
 
 /* ---- reasons ----------------------------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void tow__cancellation_begin(tow__cancellation *c, const tow_context *ctx)
 {
     c->ctx = ctx;
@@ -42,7 +34,7 @@ static tow__cancel_reason look(const tow_context *ctx, tow_request request, int6
     if (atomic_load_explicit(&ctx->cancelled, memory_order_relaxed)) return TOW__ASKED;
     if (request == 0) return TOW__GOES_ON;
     if (atomic_load_explicit(&ctx->cancelled_request, memory_order_relaxed) == request) return TOW__REQUEST_ASKED;
-    return deadline != INT64_MAX && nanoseconds() >= deadline ? TOW__DEADLINE_PASSED : TOW__GOES_ON;
+    return deadline != INT64_MAX && tow__nanoseconds() >= deadline ? TOW__DEADLINE_PASSED : TOW__GOES_ON;
 }
 
 bool tow__cancelled(void)
@@ -96,7 +88,7 @@ static int64_t deadline_in(double seconds)
 {
     const double century = 3.2e9;
     if (seconds >= century) return INT64_MAX;
-    return seconds > 0 ? nanoseconds() + (int64_t)(seconds * 1e9) : 0; /* NaN: it has passed */
+    return seconds > 0 ? tow__nanoseconds() + (int64_t)(seconds * 1e9) : 0; /* NaN: it has passed */
 }
 
 tow_request tow_request_begin(tow_context *context, double seconds)

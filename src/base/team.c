@@ -17,12 +17,12 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "src/base/arithmetic.h"
 #include "src/base/base.h"
 #include "src/base/cancel.h"
+#include "src/base/clock.h"
 
 enum {
     LINE = 64,
@@ -75,13 +75,6 @@ static inline void relax(void)
 #endif
 }
 
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Of the kernel's interface. Its headers (linux/futex.h) are not everywhere where a C library is. */
 enum {
     WAIT_PRIVATE = 128,
@@ -105,7 +98,7 @@ static bool spin(atomic_uint *word, unsigned seen, bool until_zero, unsigned *va
             if (until_zero ? *value == 0 : *value != seen) return true;
             relax();
         }
-        int64_t now = nanoseconds();
+        int64_t now = tow__nanoseconds();
         if (start == 0) start = now;
         if (now - start >= SPIN_NANOSECONDS) return false;
         if (now - start >= KEEP_NANOSECONDS) sched_yield();

@@ -2,8 +2,7 @@
 #ifndef TOW_SRC_RUN_RECORD_H
 #define TOW_SRC_RUN_RECORD_H
 
-#include <time.h>
-
+#include "src/base/clock.h"
 #include "src/run/program.h"
 
 typedef struct tow__event {
@@ -26,12 +25,7 @@ struct tow__recording {
 };
 
 /* Microseconds. */
-static inline double tow__record_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
+static inline double tow__record_now(void) { return 1e-3 * (double)tow__nanoseconds(); }
 
 /* Called by `thread` alone for its lane. */
 static inline void tow__record(tow__recording *r, int thread, const struct tow__instruction *origin, int64_t block,

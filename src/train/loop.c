@@ -2,8 +2,8 @@
  * of one's own could not do with public functions. */
 #include <inttypes.h>
 #include <math.h>
-#include <time.h>
 
+#include "src/base/clock.h"
 #include "src/train/loop_metrics.h"
 #include "tow/metrics.h"
 
@@ -19,12 +19,7 @@ typedef struct run {
     int64_t evaluated, saved; /* updates that there were at the last one */
 } run;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now(void) { return 1e-9 * (double)tow__nanoseconds(); }
 
 /* Rows of the first input: what a batch counts as. */
 static int64_t rows_of(const run *r)

@@ -18,8 +18,7 @@ static const tow_graph *call_transparent(const tow__equation *e) { return ((cons
 
 static void call_form(const tow__equation *e, tow__region_form *form) { (void)e, (void)form; }
 
-static const tow__region call_region = {
-    .planned = TOW__IN_PLACE, .form = call_form, .transparent = call_transparent};
+static const tow__region call_region = {.planned = TOW__IN_PLACE, .form = call_form, .transparent = call_transparent};
 
 TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = call_type,
                .region = &call_region, .jvp = call_jvp, .batch = tow__batch_region,
@@ -29,13 +28,10 @@ TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -
 void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
               const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = tow__operands_of(trace, "call", function != NULL, (tow__listed){n_inputs, inputs},
-                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
-    tow__clear(n_outputs, outputs);
-    if (!operands) return;
     tow__traced_body b = {0};
-    tow_type *types = tow__types_of(trace, n_inputs, operands);
-    if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    const tow_value *operands =
+        tow__trace_call(trace, "call", function, user, (tow__listed){n_inputs, inputs}, n_outputs, outputs, &b);
+    if (!operands) return;
     tow__call_params params = {.name = name ? name : "function"};
     tow__bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, operands, n_outputs,
                      outputs);

@@ -81,26 +81,18 @@ static tow_status batch_backward(const tow__batch *r, const tow__mapped *x, cons
 {
     const tow_graph *g = p->backward;
     size_t captured = (size_t)p->captured, n_res = captured + p->forward->n_outputs - r->e->n_out;
-    tow_trace *t = tow__trace_begin(g->ctx);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in),
-                *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
-    tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
-    if (!in || !out || !results) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
-    for (size_t i = 0; i < g->n_inputs; i++) {
-        int axis = i < captured ? x[i].axis : i < n_res ? residual_axes[i - captured] : 0;
-        tow_type type = tow_graph_input_type(g, i);
-        if (axis != TOW__UNBATCHED) type = tow__with_axis(type, axis, r->size);
-        in[i] = (tow__mapped){.value = tow__input(t, type, NULL), .axis = axis};
-    }
-    tow__batch_inline(t, g, NULL, r->size, in, out);
+    int *axes = tow__trace_alloc(r->t, g->n_inputs, sizeof *axes);
+    if (!axes) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < g->n_inputs; i++)
+        axes[i] = i < captured ? x[i].axis : i < n_res ? residual_axes[i - captured] : 0;
+    tow__batched_graph b;
+    const tow_status status = tow__batch_begin(g, r->size, axes, &b);
+    if (status != TOW_OK) return status;
+    tow__batch_inline(b.trace, g, NULL, r->size, b.in, b.out);
     size_t n = 0;
     for (uint32_t i = (uint32_t)(p->captured + p->fixed); i < r->e->n_in; i++)
-        if (tow__has_tangent(r->in[i])) results[n] = like_operand(r->size, x[i], out[n]), n++;
-    return tow__trace_end(t, n, results, false, result);
+        if (tow__has_tangent(r->in[i])) b.results[n] = like_operand(r->size, x[i], b.out[n]), n++;
+    return tow__trace_end(b.trace, n, b.results, false, result);
 }
 
 void tow__batch_custom_vjp(tow__batch *r)

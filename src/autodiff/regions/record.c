@@ -165,6 +165,17 @@ tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow
                                                                           : NULL;
 }
 
+const tow_value *tow__trace_call(tow_trace *t, const char *op, tow_function function, void *user, tow__listed inputs,
+                                 size_t n_out, tow_value *out, tow__traced_body *b)
+{
+    const tow_value *operands = tow__operands_of(t, op, function != NULL, inputs, (tow__listed){0},
+                                                 (tow__listed){n_out, out}, (tow__listed){0});
+    tow__clear(n_out, out);
+    if (!operands) return NULL;
+    const tow_type *types = tow__types_of(t, inputs.n, operands);
+    return types && tow__trace_body(t, function, user, inputs.n, types, n_out, b) ? operands : NULL;
+}
+
 bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry)
 {
     for (size_t i = 0; i < n_carry; i++) {

@@ -48,6 +48,9 @@ void tow__bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t
  * trace is or failed, or if the caller of `op` forgot the function or a list. */
 tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,
                             tow__listed out, tow__listed more_out);
+/* The operands and the body of `op`, which calls one function on them; NULL, with null outputs, on a sticky error. */
+const tow_value *tow__trace_call(tow_trace *t, const char *op, tow_function function, void *user, tow__listed inputs,
+                                 size_t n_out, tow_value *out, tow__traced_body *b);
 /* True if the carries leave the body with the types with which they enter; else an error of `op`. */
 bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry);
 

@@ -276,13 +276,10 @@ static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_gra
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = tow__operands_of(trace, "remat", function != NULL, (tow__listed){n_inputs, inputs},
-                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
-    tow__clear(n_outputs, outputs);
-    if (!operands) return;
     tow__traced_body b = {0};
-    tow_type *types = tow__types_of(trace, n_inputs, operands);
-    if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    const tow_value *operands =
+        tow__trace_call(trace, "remat", function, user, (tow__listed){n_inputs, inputs}, n_outputs, outputs, &b);
+    if (!operands) return;
     tow__remat_params params = {.policy = policy};
     if (policy_is_fine(trace, policy, b.graph))
         tow__bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands,

@@ -1,10 +1,6 @@
 /* Reductions over windows: sums and extrema of tiles, see pooling.c. */
 #include "src/kernels/pooling/windows.h"
-#include "src/kernels/reference/by_type.h"
-
-#define ADD(a, b)     ((a) + (b))
-#define GREATER(a, b) ((a) > (b) ? (a) : (b))
-#define LESS(a, b)    ((a) < (b) ? (a) : (b))
+#include "src/kernels/reference/window_reductions.h"
 
 /* By channels: `all` stays in registers while the taps of a window, which meets some element, are combined. The first
  * one is taken apart, for a loop that clears `all` would become a call, and `all` an array in memory. */
@@ -106,24 +102,7 @@
             }                                                                                                          \
         } while (tow__walk_next(job, w));                                                                              \
     }
-#define REDUCE_ORDERED(T, LEAST, MOST)                                                                                 \
-    REDUCE(max, T, LEAST, GREATER)                                                                                     \
-    REDUCE(min, T, MOST, LESS)
-#define REDUCE_FLOATS(T)                                                                                               \
-    REDUCE(sum, T, 0, ADD)                                                                                             \
-    REDUCE(max, T, -(T)INFINITY, tow__max_##T)                                                                         \
-    REDUCE(min, T, (T)INFINITY, tow__min_##T)
-REDUCE_FLOATS(f32)
-REDUCE_FLOATS(f64)
-REDUCE(sum, u8, 0, ADD)
-REDUCE(sum, u32, 0, ADD)
-REDUCE(sum, u64, 0, ADD)
-REDUCE_ORDERED(i8, INT8_MIN, INT8_MAX)
-REDUCE_ORDERED(u8, 0, UINT8_MAX)
-REDUCE_ORDERED(i32, INT32_MIN, INT32_MAX)
-REDUCE_ORDERED(u32, 0, UINT32_MAX)
-REDUCE_ORDERED(i64, INT64_MIN, INT64_MAX)
-REDUCE_ORDERED(u64, 0, UINT64_MAX)
+WINDOW_REDUCTIONS(REDUCE)
 
 const tow__window_function tow__window_sum[TOW_DTYPE_COUNT] = {FLOATS(sum), WORDS(sum)};
 const tow__window_function tow__window_max[TOW_DTYPE_COUNT] = {FLOATS(max), INTEGERS(max)};

@@ -200,45 +200,41 @@ BY_CHANNELS(f64, int64_t)
                                      at + s.y);                                                                        \
             }                                                                                                          \
         } while (tow__walk_next(job, w));                                                                              \
-    }                                                                                                                  \
-    static void gather_##T##_##I(const tow__window_job *job, tow__walk *w, const tow__window_tile *t)                  \
-    {                                                                                                                  \
-        if (job->by_channels) {                                                                                        \
-            gather_channels_##T(job, w, t);                                                                            \
-            return;                                                                                                    \
-        }                                                                                                              \
-        I at[TOW__SELECTED];                                                                                           \
-        const int64_t lane_step = job->row.stride * job->other_row;                                                    \
-        select_##T##_##I(job, w, t, at);                                                                               \
-        for (int64_t p = 0; p < t->lanes; p++) {                                                                       \
-            const T *from = (const T *)job->other.data + t->first;                                                     \
-            const int64_t lane = (t->lane + p) * lane_step;                                                            \
-            const I *where = at + p * t->n;                                                                            \
-            T *y = (T *)(void *)job->out + t->out + p * job->run;                                                      \
-            for (int64_t i = 0; i < t->n; i++) y[i] = where[i] != NOWHERE(I) ? from[where[i] + lane + i] : 0;          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void scatter_##T##_##I(const tow__window_job *job, tow__walk *w, const tow__window_tile *t)                 \
-    {                                                                                                                  \
-        if (job->by_channels) {                                                                                        \
-            scatter_channels_##T(job, w, t);                                                                           \
-            return;                                                                                                    \
-        }                                                                                                              \
-        I at[TOW__SELECTED];                                                                                           \
-        const int64_t lane_step = job->row.stride * job->other_row;                                                    \
-        select_##T##_##I(job, w, t, at);                                                                               \
-        for (int64_t p = 0; p < t->lanes; p++) {                                                                       \
-            const T *from = (const T *)(const void *)job->t + t->out + p * job->run;                                   \
-            const int64_t lane = (t->lane + p) * lane_step + t->first;                                                 \
-            const I *where = at + p * t->n;                                                                            \
-            T *y = (T *)(void *)job->out;                                                                              \
-            for (int64_t i = 0; i < t->n; i++)                                                                         \
-                if (where[i] != NOWHERE(I)) y[where[i] + lane + i] += from[i];                                         \
-        }                                                                                                              \
     }
 SELECT(f32, i32)
 SELECT(f32, int64_t)
 SELECT(f64, int64_t)
+
+/* Kernels that use what the windows of a tile select: of window i of a lane it is element where[i] + lane + i of the
+ * other array, unless it selects nothing; the result has element result + i for it. MOVE: from x to y. */
+#define USE_SELECTED(name, T, I, X, MOVE)                                                                              \
+    static void name##_##T##_##I(const tow__window_job *job, tow__walk *w, const tow__window_tile *t)                  \
+    {                                                                                                                  \
+        if (job->by_channels) {                                                                                        \
+            name##_channels_##T(job, w, t);                                                                            \
+            return;                                                                                                    \
+        }                                                                                                              \
+        I at[TOW__SELECTED];                                                                                           \
+        select_##T##_##I(job, w, t, at);                                                                               \
+        const T *x = (const T *)(const void *)(X);                                                                     \
+        T *y = (T *)(void *)job->out;                                                                                  \
+        for (int64_t p = 0; p < t->lanes; p++) {                                                                       \
+            const int64_t lane = (t->lane + p) * (job->row.stride * job->other_row) + t->first;                        \
+            const int64_t result = t->out + p * job->run;                                                              \
+            const I *where = at + p * t->n;                                                                            \
+            for (int64_t i = 0; i < t->n; i++) MOVE;                                                                   \
+        }                                                                                                              \
+    }
+#define GATHER(T, I)                                                                                                   \
+    USE_SELECTED(gather, T, I, job->other.data, y[result + i] = where[i] != NOWHERE(I) ? x[where[i] + lane + i] : 0)
+#define SCATTER(T, I)                                                                                                  \
+    USE_SELECTED(scatter, T, I, job->t, if (where[i] != NOWHERE(I)) y[where[i] + lane + i] += x[result + i])
+GATHER(f32, i32)
+GATHER(f32, int64_t)
+GATHER(f64, int64_t)
+SCATTER(f32, i32)
+SCATTER(f32, int64_t)
+SCATTER(f64, int64_t)
 
 const tow__window_function tow__window_gather[2][2] = {{gather_f32_int64_t, gather_f32_i32},
                                                        {gather_f64_int64_t, gather_f64_int64_t}};

@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "src/base/window.h"
-#include "src/kernels/math.h"
-#include "src/kernels/reference/by_type.h"
+#include "src/kernels/reference/window_reductions.h"
 #include "src/kernels/tables.h"
 
 /* Windows over x, whose axes are those of the operation. */
@@ -46,10 +45,6 @@ static int64_t find(const window_job *job, int64_t p, int64_t k, const tow__buff
     return index;
 }
 
-#define ADD(a, b)     ((a) + (b))
-#define GREATER(a, b) ((a) > (b) ? (a) : (b))
-#define LESS(a, b)    ((a) < (b) ? (a) : (b))
-
 #define REDUCE(name, T, identity, COMBINE)                                                                             \
     static void name##_##T(void *user, int64_t p)                                                                      \
     {                                                                                                                  \
@@ -60,24 +55,7 @@ static int64_t find(const window_job *job, int64_t p, int64_t k, const tow__buff
             if (find(job, p, k, job->x, &at) >= 0) y = (T)COMBINE(y, ((const T *)job->x->data)[at]);                   \
         ((T *)job->call->out[0].data)[p] = y;                                                                          \
     }
-#define REDUCE_ORDERED(T, LEAST, MOST)                                                                                 \
-    REDUCE(max, T, LEAST, GREATER)                                                                                     \
-    REDUCE(min, T, MOST, LESS)
-#define REDUCE_FLOATS(T)                                                                                               \
-    REDUCE(sum, T, 0, ADD)                                                                                             \
-    REDUCE(max, T, -(T)INFINITY, tow__max_##T)                                                                         \
-    REDUCE(min, T, (T)INFINITY, tow__min_##T)
-REDUCE_FLOATS(f32)
-REDUCE_FLOATS(f64)
-REDUCE(sum, u8, 0, ADD)
-REDUCE(sum, u32, 0, ADD)
-REDUCE(sum, u64, 0, ADD)
-REDUCE_ORDERED(i8, INT8_MIN, INT8_MAX)
-REDUCE_ORDERED(u8, 0, UINT8_MAX)
-REDUCE_ORDERED(i32, INT32_MIN, INT32_MAX)
-REDUCE_ORDERED(u32, 0, UINT32_MAX)
-REDUCE_ORDERED(i64, INT64_MIN, INT64_MAX)
-REDUCE_ORDERED(u64, 0, UINT64_MAX)
+WINDOW_REDUCTIONS(REDUCE)
 
 static void reduce(const tow__kernel_call *call, void (*const body[])(void *, int64_t))
 {
