@@ -35,19 +35,6 @@ tow_status validate(reader *r, const text *t, int64_t most, bool forget, double 
     return TOW_OK;
 }
 
-/* Draws from softmax(logits / temperature) with the number u in [0, 1). logits: [vocabulary] */
-static int draw(const float *logits, int vocabulary, double u)
-{
-    double weight[256], total = 0;
-    float greatest = logits[0];
-    for (int i = 1; i < vocabulary; i++) greatest = logits[i] > greatest ? logits[i] : greatest;
-    for (int i = 0; i < vocabulary; i++) total += weight[i] = exp((double)(logits[i] - greatest) / temperature);
-    double rest = u * total;
-    for (int i = 0; i < vocabulary; i++)
-        if ((rest -= weight[i]) < 0) return i;
-    return vocabulary - 1;
-}
-
 tow_status sample(reader *r, const text *t, uint64_t seed, int64_t count)
 {
     int32_t *token = tow_array_data(r->tokens);
@@ -57,7 +44,7 @@ tow_status sample(reader *r, const text *t, uint64_t seed, int64_t count)
         tow_status status = reader_read(r);
         if (status) return status;
         const double u = (double)(random_bits(seed, (uint64_t)i) >> 11) * 0x1p-53;
-        *token = draw(tow_array_data(r->outputs[0]), t->vocabulary, u);
+        *token = text_draw(tow_array_data(r->outputs[0]), t->vocabulary, temperature, u);
         putchar(t->bytes[*token]);
         fflush(stdout);
     }

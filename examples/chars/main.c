@@ -202,10 +202,7 @@ static tow_status draw_losses(const chars_run *r)
                              .y_label = "nats per character",
                              .n_series = 2,
                              .series = series};
-    char *path = path_in("chars", r->base.options.out, "loss.svg");
-    tow_status status = path ? tow_chart_write(path, &chart, r->base.context) : TOW_OUT_OF_MEMORY;
-    free(path);
-    return status;
+    return write_chart(&r->base, "loss.svg", &chart);
 }
 
 /* The loss of the whole held-out text, with the carry and without, and some text. */
@@ -229,10 +226,7 @@ static tow_status report(chars_run *r)
 static tow_status finish(chars_run *r, bool whole)
 {
     tow_status status = draw_losses(r);
-    char *path = status ? NULL : path_in("chars", r->base.options.out, "chars.safetensors");
-    if (path) status = tow_train_save(r->state, path);
-    if (path && !status) printf("weights: %s\n", path);
-    free(path);
+    if (!status) status = save_weights(&r->base, r->state);
     return status || !whole ? status : report(r);
 }
 

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void read_run_options(run *r, int argc, char **argv, const example_option *own)
@@ -27,6 +28,33 @@ int end_training(progress *p, int status, int64_t done, const char *consequence)
     if (status != SUCCESS || !interrupted()) return status;
     printf("stopped after step %lld%s\n", (long long)done, consequence);
     return INTERRUPTED;
+}
+
+int step_on_next(const run *r, tow_loader *loader, tow_train_state *state, double *loss)
+{
+    tow_array *const *batch;
+    if (tow_loader_next(loader, &batch) != TOW_OK || tow_train_step(state, batch, loss) != TOW_OK) return complain(r);
+    tow_train_set_data_position(state, tow_loader_position(loader));
+    return SUCCESS;
+}
+
+tow_status save_weights(const run *r, const tow_train_state *state)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.safetensors", r->program);
+    char *path = path_in(r->program, r->options.out, name);
+    tow_status status = path ? tow_train_save(state, path) : TOW_OUT_OF_MEMORY;
+    if (!status) printf("weights: %s\n", path);
+    free(path);
+    return status;
+}
+
+tow_status write_chart(const run *r, const char *name, const tow_chart *chart)
+{
+    char *path = path_in(r->program, r->options.out, name);
+    tow_status status = path ? tow_chart_write(path, chart, r->context) : TOW_OUT_OF_MEMORY;
+    free(path);
+    return status;
 }
 
 int complain(const run *r) { return report_error(r->program, r->context); }

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,4 +99,16 @@ uint64_t text_vocabulary_hash(const text *t)
     uint64_t hash = 0;
     for (int i = 0; i < t->vocabulary; i++) hash = random_bits(hash, t->bytes[i]);
     return hash;
+}
+
+int text_draw(const float *logits, int vocabulary, double temperature, double u)
+{
+    double weight[256], total = 0;
+    float greatest = logits[0];
+    for (int i = 1; i < vocabulary; i++) greatest = logits[i] > greatest ? logits[i] : greatest;
+    for (int i = 0; i < vocabulary; i++) total += weight[i] = exp((double)(logits[i] - greatest) / temperature);
+    double rest = u * total;
+    for (int i = 0; i < vocabulary; i++)
+        if ((rest -= weight[i]) < 0) return i;
+    return vocabulary - 1;
 }

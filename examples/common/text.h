@@ -32,4 +32,7 @@ typedef enum split {
 void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context,
                 int32_t *inputs, int32_t *labels);
 
+/* A token drawn from softmax(logits / temperature) with the number u in [0, 1). logits: [vocabulary], at most 256. */
+int text_draw(const float *logits, int vocabulary, double temperature, double u);
+
 #endif

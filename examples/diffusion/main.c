@@ -33,10 +33,7 @@ static void read_options(int argc, char **argv, diffusion_run *r)
                                   .purpose = "Trains a diffusion model on handwritten digits and draws new ones.",
                                   .options = {.steps = 2500, .learning_rate = 4e-3, .out = "out/diffusion"}},
                          .batch = 64};
-    const example_option own[] = {{"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
-                                  {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                   OPTION_PATH, (void *)&r->tensorboard, 0, 0},
-                                  {0}};
+    const example_option own[] = {IMAGE_OPTIONS(&r->batch, &r->tensorboard), {0}};
     read_run_options(&r->base, argc, argv, own);
 }
 
@@ -86,10 +83,7 @@ static int step(diffusion_run *r, progress *p, double *mean)
 {
     const int64_t done = tow_train_step_number(r->state) + 1, every = (r->base.options.steps - 1) / POINTS + 1;
     double loss;
-    tow_array *const *batch;
-    if (tow_loader_next(r->loader, &batch) != TOW_OK || tow_train_step(r->state, batch, &loss) != TOW_OK)
-        return complain(&r->base);
-    tow_train_set_data_position(r->state, tow_loader_position(r->loader));
+    if (step_on_next(&r->base, r->loader, r->state, &loss) != SUCCESS) return FAILURE;
     *mean = done == 1 ? loss : 0.98 * *mean + 0.02 * loss; /* single losses jump with the steps that are drawn */
     if (done % every == 0 && r->n_points < POINTS) {
         r->steps[r->n_points] = (double)done;
@@ -143,24 +137,12 @@ static tow_status write_curve(const diffusion_run *r)
                              .series = &curve,
                              .log_y = true,
                              .smoothing = 0.95};
-    char *path = path_in("diffusion", r->base.options.out, "loss.svg");
-    tow_status status = path ? tow_chart_write(path, &chart, r->base.context) : TOW_OUT_OF_MEMORY;
-    free(path);
-    return status;
-}
-
-static tow_status save(const diffusion_run *r)
-{
-    char *path = path_in("diffusion", r->base.options.out, "diffusion.safetensors");
-    tow_status status = path ? tow_train_save(r->state, path) : TOW_OUT_OF_MEMORY;
-    if (path && !status) printf("weights: %s\n", path);
-    free(path);
-    return status;
+    return write_chart(&r->base, "loss.svg", &chart);
 }
 
 static int finish(diffusion_run *r, int status)
 {
-    if (save(r) != TOW_OK || write_curve(r) != TOW_OK) return complain(&r->base);
+    if (save_weights(&r->base, r->state) != TOW_OK || write_curve(r) != TOW_OK) return complain(&r->base);
     if (status == INTERRUPTED) return status;
     double start = seconds_now();
     if (sample(&r->sampler, r->base.options.seed) != TOW_OK) return complain(&r->base);

@@ -27,10 +27,7 @@ static void read_options(int argc, char **argv, digits_run *r)
                                .purpose = "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
                                .options = {.steps = 1100, .learning_rate = 3e-3, .out = "out/digits"}},
                       .batch = 64};
-    const example_option own[] = {{"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
-                                  {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                   OPTION_PATH, (void *)&r->tensorboard, 0, 0},
-                                  {0}};
+    const example_option own[] = {IMAGE_OPTIONS(&r->batch, &r->tensorboard), {0}};
     read_run_options(&r->base, argc, argv, own);
 }
 
@@ -74,10 +71,7 @@ static int step(digits_run *r, progress *p)
 {
     const int64_t done = tow_train_step_number(r->state), per_epoch = tow_loader_batches(r->loader);
     double loss, accuracy = NAN;
-    tow_array *const *batch;
-    if (tow_loader_next(r->loader, &batch) != TOW_OK || tow_train_step(r->state, batch, &loss) != TOW_OK)
-        return complain(&r->base);
-    tow_train_set_data_position(r->state, tow_loader_position(r->loader));
+    if (step_on_next(&r->base, r->loader, r->state, &loss) != SUCCESS) return FAILURE;
     if ((done + 1) % per_epoch == 0 || done + 1 == r->base.options.steps) {
         if (evaluate(&r->evaluation) != TOW_OK) return complain(&r->base);
         accuracy = r->evaluation.accuracy;
@@ -108,15 +102,10 @@ static int train(digits_run *r)
 /* Writes the files that a run leaves, also one that was stopped. */
 static tow_status finish(digits_run *r)
 {
-    const char *out = r->base.options.out;
     tow_status status = evaluate(&r->evaluation);
     if (!status) evaluation_print(&r->evaluation);
-    if (!status) status = evaluation_draw(&r->evaluation, r->state, out);
-    char *path = status ? NULL : path_in("digits", out, "digits.safetensors");
-    if (path) status = tow_train_save(r->state, path);
-    if (path && !status) printf("weights: %s\n", path);
-    free(path);
-    return status;
+    if (!status) status = evaluation_draw(&r->evaluation, r->state, r->base.options.out);
+    return status ? status : save_weights(&r->base, r->state);
 }
 
 int main(int argc, char **argv)

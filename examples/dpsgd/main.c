@@ -108,11 +108,7 @@ static int draw(const dpsgd_run *r)
                              .y_label = "accuracy on held-out digits",
                              .n_series = 1,
                              .series = &curve};
-    char *path = path_in("dpsgd", r->base.options.out, "dpsgd.svg");
-    if (!path) return FAILURE;
-    tow_status status = tow_chart_write(path, &chart, r->base.context);
-    free(path);
-    return status ? complain(&r->base) : SUCCESS;
+    return write_chart(&r->base, "dpsgd.svg", &chart) ? complain(&r->base) : SUCCESS;
 }
 
 /* One update; after each epoch, and the last update, the accuracy on what is held out. */

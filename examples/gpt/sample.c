@@ -2,7 +2,6 @@
  * next. */
 #include "sample.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,19 +46,6 @@ static tow_status sampler_make(sampler *s, tow_context *context, const gpt *mode
     return TOW_OK;
 }
 
-/* Draws from softmax(logits / temperature) with the number u in [0, 1). logits: [vocabulary] */
-static int draw(const float *logits, int vocabulary, double u)
-{
-    double weight[256], total = 0;
-    float greatest = logits[0];
-    for (int i = 1; i < vocabulary; i++) greatest = logits[i] > greatest ? logits[i] : greatest;
-    for (int i = 0; i < vocabulary; i++) total += weight[i] = exp((double)(logits[i] - greatest) / temperature);
-    double rest = u * total;
-    for (int i = 0; i < vocabulary; i++)
-        if ((rest -= weight[i]) < 0) return i;
-    return vocabulary - 1;
-}
-
 tow_status sample_text(tow_context *context, const gpt *model, const tow_params *params, const text *t, int64_t window,
                        uint64_t seed, int64_t count)
 {
@@ -73,7 +59,8 @@ tow_status sample_text(tow_context *context, const gpt *model, const tow_params 
             status = tow_program_run(s.program, s.inputs, &s.logits);
             if (status != TOW_OK) break;
             const float *logits = (const float *)tow_array_data(s.logits) + (length - 1) * t->vocabulary;
-            int next = draw(logits, t->vocabulary, (double)(random_bits(seed, (uint64_t)i) >> 11) * 0x1p-53);
+            int next =
+                text_draw(logits, t->vocabulary, temperature, (double)(random_bits(seed, (uint64_t)i) >> 11) * 0x1p-53);
             putchar(t->bytes[next]);
             fflush(stdout);
             if (length == window) memmove(tokens, tokens + 1, (size_t)(--length) * sizeof *tokens);

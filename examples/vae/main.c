@@ -242,11 +242,7 @@ static tow_status draw_curve(vae_run *r)
                              .n_series = 1,
                              .series = &series,
                              .smoothing = 0.95};
-    char *path = path_in("vae", r->base.options.out, "loss.svg");
-    if (!path) return TOW_OUT_OF_MEMORY;
-    tow_status status = tow_chart_write(path, &chart, r->base.context);
-    free(path);
-    return status;
+    return write_chart(&r->base, "loss.svg", &chart);
 }
 
 static tow_status save(vae_run *r)
