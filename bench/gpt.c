@@ -8,30 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
 #include "examples/gpt/model.h"
+#include "models.h"
 
 typedef struct shape {
     int64_t layers, width, heads, context, batch, vocabulary;
 } shape;
-
-typedef struct training {
-    tow_train_state *state;
-    tow_array *batch[2]; /* tokens, labels */
-    double loss;
-} training;
-
-static tow_status step(void *user)
-{
-    training *t = user;
-    return tow_train_step(t->state, t->batch, &t->loss);
-}
-
-static tow_status traced_step(void *user, FILE *file)
-{
-    training *t = user;
-    return tow_train_step_traced(t->state, t->batch, &t->loss, file);
-}
 
 static double useful_flops(const shape *s)
 {
@@ -79,7 +61,7 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
 static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update,
                        int64_t keep_within)
 {
-    training t = {0};
+    bench_training t = {0};
     tow_train_options train = {
         .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
         .n_inputs = 2,
@@ -87,19 +69,10 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
         .loss = gpt_loss,
         .early_update = early_update,
         .keep_within = (size_t)keep_within};
-    double start = bench_now();
-    bench_check(b, tow_train_create(b->context, model, &train, &t.state));
-    bench_set(b, "create_seconds", json_real(bench_now() - start));
-    for (int i = 0; i < 2; i++) {
-        bench_check(b, tow_array_create(b->context, type, &t.batch[i]));
-        bench_fill(t.batch[i], (uint64_t)i, (double)s->vocabulary);
-    }
+    bench_create_training(b, model, &train, &t);
+    for (int i = 0; i < 2; i++) bench_make_batch(b, &t, i, type, (double)s->vocabulary);
     set_bytes(b, t.state);
-    bench_repeat(b, step, &t, 1);
-    bench_trace(b, traced_step, &t);
-    bench_set(b, "loss", json_real(t.loss));
-    for (int i = 0; i < 2; i++) tow_array_release(t.batch[i]);
-    tow_train_free(t.state);
+    bench_run_training(b, &t);
 }
 
 int main(int argc, char **argv)

@@ -5,30 +5,12 @@
  * conv 32 3x3, relu, mean of 2x2; conv 64 3x3, relu, mean of 2x2; dense 256, relu; dense 10. --no-pooling strides the
  * convolutions instead. Useful flops: those of the products, forward, for kernels and, but for the first layer, for
  * inputs. */
-#include "bench.h"
+#include "models.h"
 
 enum {
     SIDE = 28,
     CLASSES = 10
 };
-
-typedef struct training {
-    tow_train_state *state;
-    tow_array *batch[2]; /* images [batch, 28, 28, 1], labels [batch] */
-    double loss;
-} training;
-
-static tow_status step(void *user)
-{
-    training *t = user;
-    return tow_train_step(t->state, t->batch, &t->loss);
-}
-
-static tow_status traced_step(void *user, FILE *file)
-{
-    training *t = user;
-    return tow_train_step_traced(t->state, t->batch, &t->loss, file);
-}
 
 static tow_value relu(tow_scope *scope, tow_value x)
 {
@@ -60,7 +42,7 @@ static double layer_sum(bool pooling, double of_first)
 int main(int argc, char **argv)
 {
     bench b;
-    training t = {0};
+    bench_training t = {0};
     int64_t batch = 128;
     bool no_pooling = false;
     const bench_option options[] = {{"batch", .number = &batch, .least = 1}, {"no-pooling", .flag = &no_pooling}, {0}};
@@ -86,20 +68,10 @@ int main(int argc, char **argv)
         .n_extra = 1,
         .extra_types = &labels,
         .loss = mean_cross_entropy};
-
-    double start = bench_now();
-    bench_check(&b,
-                tow_train_create(b.context, no_pooling ? TOW_MODULE(&without) : TOW_MODULE(&with), &train, &t.state));
-    bench_set(&b, "create_seconds", json_real(bench_now() - start));
+    bench_create_training(&b, no_pooling ? TOW_MODULE(&without) : TOW_MODULE(&with), &train, &t);
     bench_set_program_bytes(&b, tow_train_program(t.state));
-    bench_check(&b, tow_array_create(b.context, images, &t.batch[0]));
-    bench_check(&b, tow_array_create(b.context, labels, &t.batch[1]));
-    bench_fill(t.batch[0], 0, 1);
-    bench_fill(t.batch[1], 1, CLASSES);
-    bench_repeat(&b, step, &t, 1);
-    bench_trace(&b, traced_step, &t);
-    bench_set(&b, "loss", json_real(t.loss));
-    for (int i = 0; i < 2; i++) tow_array_release(t.batch[i]);
-    tow_train_free(t.state);
+    bench_make_batch(&b, &t, 0, images, 1);
+    bench_make_batch(&b, &t, 1, labels, CLASSES);
+    bench_run_training(&b, &t);
     return bench_finish(&b, 2 * (double)batch * layer_sum(!no_pooling, 2));
 }

@@ -130,6 +130,44 @@ def compile_gradient(gradient, *values):
     return step, figures
 
 
+def measure_results(function, args, *values):
+    """Figures of function(*values); its results are donated to the next step, as in compile_gradient."""
+    import jax
+
+    last = jax.tree.map(lambda t: jax.numpy.zeros(t.shape, t.dtype), jax.eval_shape(function, *values))
+    compiled, figures = compile_jax(lambda last, *rest: function(*rest), last, *values, donate=(0,), keep=True)
+
+    def step():
+        nonlocal last
+        last = jax.block_until_ready(compiled(last, *values))
+
+    return figures | measure(step, args)
+
+
+def measure_training(model, optimizer, key, x, labels, args, only_compile=False):
+    """Figures of training steps on one batch of a classifier: loss, gradients and update in one program, donated buffers."""
+    import jax
+    import optax
+
+    def loss(params, x, labels):
+        return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), labels).mean()
+
+    def train(params, slots, x, labels):
+        value, gradients = jax.value_and_grad(loss)(params, x, labels)
+        updates, slots = optimizer.update(gradients, slots, params)
+        return optax.apply_updates(params, updates), slots, value
+
+    def step():
+        nonlocal params, slots, value
+        params, slots, value = compiled(params, slots, x, labels)
+        value.block_until_ready()
+
+    params, value = jax.jit(model.init)(key, x), None
+    slots = optimizer.init(params)
+    compiled, figures = compile_jax(train, params, slots, x, labels, donate=(0, 1))
+    return figures if only_compile else figures | measure(step, args) | {"loss": float(value)}
+
+
 def start_torch(args):
     """The module, set to the threads asked for."""
     import torch

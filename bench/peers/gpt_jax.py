@@ -3,7 +3,7 @@
     gpt_jax.py --mode plain | remat | dots | scan | scan_remat | scan_dots [sizes as for bench/gpt]
 """
 
-from common import arguments, compile_jax, measure, report
+from common import arguments, measure_training, report
 
 args = arguments(layers=6, width=384, heads=6, context=256, batch=8, vocabulary=65, mode="plain", only_compile=False)
 
@@ -55,29 +55,5 @@ model = GPT()
 optimizer = optax.adamw(3e-4, weight_decay=0.01)
 keys = jax.random.split(jax.random.PRNGKey(0), 3)
 tokens, labels = (jax.random.randint(key, (args.batch, args.context), 0, args.vocabulary) for key in keys[:2])
-
-
-def loss(params, tokens, labels):
-    return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, tokens), labels).mean()
-
-
-def train(params, slots, tokens, labels):
-    value, gradients = jax.value_and_grad(loss)(params, tokens, labels)
-    updates, slots = optimizer.update(gradients, slots, params)
-    return optax.apply_updates(params, updates), slots, value
-
-
-params = jax.jit(model.init)(keys[2], tokens)
-slots = optimizer.init(params)
-compiled, figures = compile_jax(train, params, slots, tokens, labels, donate=(0, 1))
-
-
-def step():
-    global params, slots, value
-    params, slots, value = compiled(params, slots, tokens, labels)
-    value.block_until_ready()
-
-
-if not args.only_compile:
-    figures |= measure(step, args) | {"loss": float(value)}
+figures = measure_training(model, optimizer, keys[2], tokens, labels, args, args.only_compile)
 report("gpt", "jax", args, **figures)

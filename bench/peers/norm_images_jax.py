@@ -3,12 +3,11 @@
     norm_images_jax.py --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient]
 """
 
-from common import arguments, compile_jax, measure, report
+from common import arguments, measure_results, report
 
 args = arguments(batch=32, height=56, width=56, features=256, groups=32, kind="batch", gradient=False)
 
 import jax
-import jax.numpy as jnp
 
 axes = (0, 1, 2) if args.kind == "batch" else (1, 2, 4)
 groups = (args.groups, args.features // args.groups)
@@ -33,14 +32,4 @@ sizes = (args.batch, args.height, args.width, args.features)
 values = [jax.random.normal(key, size) for key, size in zip(keys, (sizes, sizes[-1:], sizes[-1:], sizes))]
 values = values if args.gradient else values[:3]
 function = pulled_back if args.gradient else normalise
-# The results are donated to the next step, as in common.compile_gradient.
-last = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), jax.eval_shape(function, *values))
-compiled, figures = compile_jax(lambda last, *rest: function(*rest), last, *values, donate=(0,), keep=True)
-
-
-def step():
-    global last
-    last = jax.block_until_ready(compiled(last, *values))
-
-
-report("norm_images", "jax", args, **figures, **measure(step, args))
+report("norm_images", "jax", args, **measure_results(function, args, *values))

@@ -5,12 +5,11 @@
 --window 0: over the whole image.
 """
 
-from common import arguments, compile_jax, measure, report
+from common import arguments, measure_results, report
 
 args = arguments(batch=64, height=28, width=28, features=32, window=2, stride=2, kind="max", type="f32", gradient=False)
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 dtype = {"f32": np.float32, "i32": np.int32, "u8": np.uint8}[args.type]
@@ -37,14 +36,4 @@ sizes = (args.batch, args.height, args.width, args.features)
 x = jax.random.normal(keys[0], sizes) if args.type == "f32" else jax.random.randint(keys[0], sizes, 0, 250).astype(dtype)
 values = (x, jax.random.normal(keys[1], jax.eval_shape(pool, x).shape)) if args.gradient else (x,)
 function = pulled_back if args.gradient else pool
-# The results are donated to the next step, as in common.compile_gradient.
-last = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), jax.eval_shape(function, *values))
-compiled, figures = compile_jax(lambda last, *rest: function(*rest), last, *values, donate=(0,), keep=True)
-
-
-def step():
-    global last
-    last = jax.block_until_ready(compiled(last, *values))
-
-
-report("pooling", "jax", args, **figures, **measure(step, args))
+report("pooling", "jax", args, **measure_results(function, args, *values))
