@@ -1,6 +1,6 @@
-/* Trains a variational autoencoder on handwritten digits, with one optimiser for its encoder and another for its
- * decoder. It writes digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights.
- * `vae --help` lists the options. */
+/* Trains a variational autoencoder on handwritten digits, with one optimiser each for encoder and decoder. It writes
+ * digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights. `vae --help` lists
+ * the options. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
