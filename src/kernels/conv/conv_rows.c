@@ -13,8 +13,10 @@
 #include "src/kernels/products/gemm_own.h"
 
 enum {
-    ROWS = 448,             /* positions of a block, about */
+    POSITIONS = 448,        /* of a block, about */
     NEAR_BYTES = 384 << 10, /* of copied rows of a block, about */
+    MOST_ROWS = 32,         /* of h */
+    FAR_ROW = 4096,         /* bytes; rows a multiple of this apart meet in the same few lines of a cache */
     PANEL = TOW__GEMM_PACKED_COLUMNS
 };
 
@@ -32,7 +34,8 @@ typedef struct rows_job {
     int64_t phases, tap_step, element_row, element_tap;
     int64_t low,
         high;      /* elements of w that any result meets: low <= e < high, beyond the operand where there is padding */
-    bool in_place; /* the left operand is used where it lies */
+    bool in_place; /* the left operand is used where it lies, */
+    bool far;      /* as one that comes from memory, or whose rows do not stay in a cache */
     int64_t h_rows, w_results;         /* results of a block: of h, and of each phase of w */
     int64_t h_blocks, w_blocks, outer; /* blocks along each; results of the other axes */
     int64_t outer_taps, slots, pitch;  /* taps of all axes but w; copied rows, and elements of one */
@@ -42,7 +45,7 @@ typedef struct rows_job {
     int64_t span;    /* results of w of a block */
     char *own;       /* scratch memory of threads */
     size_t rows_bytes, tile_bytes, thread_bytes;
-    tow__gemm shape;
+    int64_t k; /* elements of a row of the kernel, for each feature */
 } rows_job;
 
 static phase phase_of(const rows_job *job, int64_t first)
@@ -113,8 +116,9 @@ static void plan(rows_job *job, const tow__conv *c)
     const bool runs = c->inputs == 1 || c->x_input == c->size;
     const bool follow = job->w->window == 1 || job->element_tap > 1 || c->x[last] == c->inputs * c->size;
     job->in_place = runs && follow && job->low >= 0 && job->high <= job->w->size && c->x[last] >= 0;
-    job->w_results = tow__min(ROWS, (job->w->result - 1) / job->phases + 1);
-    job->h_rows = tow__max(1, tow__min(job->h->result, ROWS / tow__min(job->w->result, ROWS)));
+    job->w_results = tow__min(POSITIONS, (job->w->result - 1) / job->phases + 1);
+    job->h_rows = tow__max(1, tow__min(job->h->result, POSITIONS / tow__min(job->w->result, POSITIONS)));
+    job->h_rows = tow__min(job->h_rows, MOST_ROWS);
     job->pitch = pitch_of(job);
     job->slots = tow__min(slots_of(job, job->h_rows), tow__max(job->h->size, 1));
     while (!job->in_place && job->h_rows > 1 && job->slots * job->pitch * c->inputs * c->size > NEAR_BYTES) {
@@ -130,25 +134,23 @@ static void plan(rows_job *job, const tow__conv *c)
         job->outer_taps *= c->axes[i].window;
     }
     job->columns = tow__ceil_div(c->features, PANEL) * PANEL;
-    job->shape = (tow__gemm){.dtype = c->dtype, .m = job->w_results, .n = c->features, .k = job->w->window * c->inputs};
-    job->shape.a_row = job->element_row * (job->in_place ? c->x[last] / c->size : c->inputs);
-    job->shape.a_column = job->shape.b_column = 1;
-    job->shape.b_row = job->shape.ldc = c->features;
+    job->k = job->w->window * c->inputs;
+    job->far = job->in_place && (c->taps == 1 || job->element_row * c->x[last] % FAR_ROW == 0);
     job->rows_bytes = job->in_place ? 0 : tow__conv_round((size_t)(job->slots * job->pitch * c->inputs * c->size));
     job->tiled = c->y_feature != c->size;
     job->span = tow__min(job->w_results * job->phases, job->w->result);
     job->tile_bytes = job->tiled ? tow__conv_round((size_t)(job->h_rows * job->span * c->features * c->size)) : 0;
-    int64_t strip = tow__min(job->w_results, 512) * tow__min(job->shape.k, TOW__GEMM_KC) + 64;
+    int64_t strip = job->far ? tow__min(job->w_results, 512) * tow__min(job->k, TOW__GEMM_KC) + 64 : 0;
     job->thread_bytes = job->rows_bytes + job->tile_bytes + tow__conv_round((size_t)(strip * c->size));
 }
 
 static size_t dense_bytes(const rows_job *job)
 {
-    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->c->features * job->c->size));
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->k * job->c->features * job->c->size));
 }
 static size_t packed_bytes(const rows_job *job)
 {
-    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->columns * job->c->size));
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->k * job->columns * job->c->size));
 }
 
 static size_t scratch_rows(const tow__conv *c, int threads)
@@ -185,7 +187,7 @@ static void prepare_kernel(void *user, int64_t block)
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     const char *from = job->r->w + block / job->outer_taps * c->w_group + tap_offset(c, block % job->outer_taps);
-    char *to = job->dense + block * job->shape.k * c->features * c->size;
+    char *to = job->dense + block * job->k * c->features * c->size;
     for (int64_t k0 = 0; k0 < job->tap_step && k0 < c->axes[last].window; k0++) {
         int64_t taps = (c->axes[last].window - 1 - k0) / job->tap_step + 1, at = kernel_place(job, k0) * c->inputs;
         for (int64_t j = 0; j < taps; j++) {
@@ -198,7 +200,7 @@ static void prepare_kernel(void *user, int64_t block)
             tow__gemm g = {.dtype = c->dtype, .threads = 1, .n = c->features, .k = run, .b_row = c->features};
             g.b_column = 1;
             g.b = to + (at + p) * c->features * c->size;
-            g.packed = job->packed + (block * job->shape.k + at + p) * job->columns * c->size;
+            g.packed = job->packed + (block * job->k + at + p) * job->columns * c->size;
             g.choice = &job->r->choice;
             tow__gemm_pack(&g, &tow__gemm_own);
         }
@@ -251,37 +253,93 @@ static bool find_rows(const block *b, int64_t *first, int64_t *end)
 /* Results of a phase in the block. */
 static int64_t results_of(const block *b, const phase *p) { return tow__min(b->job->w_results, p->count - b->q); }
 
-/* Products with the taps of one row of the kernel; last: they complete the result, on which the epilogue may run. */
-static void multiply_row(const block *b, const phase *p, int64_t row, const char *x, int64_t tap, bool adds, bool last)
+/* Products of rows of the block with the same taps of one row of the kernel. */
+typedef struct row_products {
+    const block *b;
+    const phase *p;
+    int64_t tap; /* of all axes but w */
+    int64_t count;
+    tow__gemm_member members[MOST_ROWS];
+} row_products;
+
+static void run_rows_epilogue(void *user, const tow__gemm_member *member, int64_t row, int64_t rows, int64_t column,
+                              int64_t columns)
 {
-    const rows_job *job = b->job;
+    const row_products *rp = user;
+    const rows_job *job = rp->b->job;
+    const int64_t ldc = rp->p->step * rp->b->y_step / job->c->size;
+    tow__epilogue_place place = {job->r->epilogue, ((const char *)member->c - job->r->y) / job->c->size, ldc};
+    tow__epilogue_on_rectangle(&place, row, rows, column, columns);
+}
+
+/* Products of operands that are not near one by one, with all that the own kernel does for these. place: of B. */
+static void multiply_far(const row_products *rp, const tow__gemm_series *s, int64_t place)
+{
+    const rows_job *job = rp->b->job;
     const tow__conv *c = job->c;
-    const int64_t step = job->in_place ? c->x[c->spatial - 1] : c->inputs * c->size, run = kernel_run(job, p->taps);
-    const int64_t place = (b->group * job->outer_taps + tap) * job->shape.k + kernel_place(job, p->k0) * c->inputs;
-    char *y = b->y + row * b->y_row + p->first * b->y_step;
-    tow__gemm g = job->shape;
-    g.m = results_of(b, p);
-    g.k = run;
-    g.kc = tow__gemm_kc(run);
-    g.a_row = job->element_row * step / c->size;
-    g.ldc = p->step * b->y_step / c->size;
-    g.c = y;
-    g.scratch = b->scratch;
-    x += (p->element + b->q * job->element_row - (job->in_place ? 0 : b->left)) * step;
-    tow__epilogue_place finished = {job->r->epilogue, (y - job->r->y) / c->size, g.ldc};
-    for (int64_t j = 0; j * run < p->taps * c->inputs; j++) {
-        g.accumulate = adds || j > 0;
-        g.a = x + j * job->element_tap * step;
-        g.b = job->dense + (place + j * run) * c->features * c->size;
-        g.packed = job->packed + (place + j * run) * job->columns * c->size;
-        if (last && !job->tiled && job->r->epilogue != NULL && (j + 1) * run >= p->taps * c->inputs) {
+    for (int64_t i = 0; i < s->count; i++) {
+        char *y = s->members[i].c;
+        tow__epilogue_place finished = {job->r->epilogue, (y - job->r->y) / c->size, s->ldc};
+        tow__gemm g = {
+            .dtype = s->dtype, .accumulate = s->members[i].adds, .m = s->m, .n = s->n, .k = s->k, .kc = s->kc};
+        g.a = s->members[i].a, g.a_row = s->a_row, g.a_column = 1;
+        g.b = job->dense + place * c->features * c->size, g.b_row = c->features, g.b_column = 1;
+        g.packed = job->packed + place * job->columns * c->size;
+        g.c = y, g.ldc = s->ldc;
+        g.scratch = rp->b->scratch;
+        if (s->epilogue != NULL && s->members[i].completes) {
             g.epilogue = tow__epilogue_on_rectangle;
             g.user = &finished;
-            for (int i = 0; i < TOW__EPILOGUE_OPERANDS && job->r->epilogue->operands[i]; i++)
-                g.epilogue_operands[i] = (const char *)job->r->epilogue->operands[i] + (y - job->r->y);
+            for (int j = 0; j < TOW__EPILOGUE_OPERANDS && job->r->epilogue->operands[j]; j++)
+                g.epilogue_operands[j] = (const char *)job->r->epilogue->operands[j] + (y - job->r->y);
         }
         tow__conv_product(job->r, &g);
     }
+}
+
+/* Runs the products that were collected. Those with taps that do not meet neighbours are one for each tap. */
+static void multiply_collected(row_products *rp)
+{
+    const block *b = rp->b;
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const int64_t step = job->in_place ? c->x[c->spatial - 1] : c->inputs * c->size, run = kernel_run(job, rp->p->taps);
+    const int64_t place = (b->group * job->outer_taps + rp->tap) * job->k + kernel_place(job, rp->p->k0) * c->inputs;
+    const int64_t products = rp->p->taps * c->inputs / run;
+    tow__gemm_series s = {.dtype = c->dtype, .m = results_of(b, rp->p), .n = c->features, .k = run};
+    s.kc = tow__gemm_kc(run);
+    s.a_row = job->element_row * step / c->size;
+    s.ldc = rp->p->step * b->y_step / c->size;
+    s.members = rp->members;
+    s.count = rp->count;
+    s.choice = &job->r->choice;
+    s.user = rp;
+    for (int64_t j = 0; j < products; j++) {
+        if (j + 1 == products && !job->tiled && job->r->epilogue != NULL) s.epilogue = run_rows_epilogue;
+        s.packed = job->packed + (place + j * run) * job->columns * c->size;
+        if (job->far)
+            multiply_far(rp, &s, place + j * run);
+        else
+            tow__gemm_run_series(&s);
+        for (int64_t i = 0; i < rp->count; i++) {
+            rp->members[i].a = (const char *)rp->members[i].a + job->element_tap * step;
+            rp->members[i].adds = true;
+        }
+    }
+    rp->count = 0;
+}
+
+/* Adds the product of one row. x: the row of the left operand; last: it completes the result, on which the epilogue may
+ * run. */
+static void collect_row(row_products *rp, int64_t row, const char *x, bool adds, bool last)
+{
+    const block *b = rp->b;
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const int64_t step = job->in_place ? c->x[c->spatial - 1] : c->inputs * c->size;
+    x += (rp->p->element + b->q * job->element_row - (job->in_place ? 0 : b->left)) * step;
+    char *y = b->y + row * b->y_row + rp->p->first * b->y_step;
+    rp->members[rp->count++] = (tow__gemm_member){x, y, adds, last};
 }
 
 /* A row of results that meet no tap. */
@@ -294,25 +352,37 @@ static void clear_row(const block *b, const phase *p, int64_t row)
     if (!b->job->tiled) tow__conv_epilogue(b->job->r, y, results_of(b, p), p->step * b->y_step, c->features);
 }
 
-/* The taps kh of all rows of a block at one tap of the outer axes, for which the left operand begins at x. */
+/* The tap kh of one row of the result, if the row has it, at one tap of the outer axes, for which the left operand begins
+ * at x. */
+static void collect_tap(row_products *rp, int64_t row, int64_t kh, const char *x, bool first, bool last)
+{
+    const block *b = rp->b;
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const tow__taps t = tow__window_taps(job->h, b->oh + row);
+    if (t.count == 0 || kh < t.first || (kh - t.first) % t.step != 0) return;
+    const int64_t j = (kh - t.first) / t.step, element = t.element + j * t.element_step;
+    if (j >= t.count) return;
+    const char *from = job->in_place ? x + element * c->x[c->spatial - 2]
+                                     : b->copied + (element - b->slot) * job->pitch * c->inputs * c->size;
+    collect_row(rp, row, from, !first || j > 0, last && j + 1 == t.count);
+}
+
+/* All taps kh of all rows of a block. The rows share the taps, so that each row of the kernel is read once. */
 static void multiply_rows(const block *b, const char *x, int64_t outer_tap, bool first, bool last)
 {
     const rows_job *job = b->job;
-    const tow__conv *c = job->c;
     for (int64_t i = 0; i < job->phases; i++) {
-        phase p = phase_of(job, i);
+        const phase p = phase_of(job, i);
         if (p.count <= b->q) continue;
-        for (int64_t j = 0; j < job->h->window; j++)
-            for (int64_t row = 0; row < b->rows; row++) {
-                tow__taps t = tow__window_taps(job->h, b->oh + row);
-                if (j == 0 && first && (t.count == 0 || p.taps == 0)) clear_row(b, &p, row);
-                if (j >= t.count || p.taps == 0) continue;
-                int64_t element = t.element + j * t.element_step;
-                const char *from = job->in_place ? x + element * c->x[c->spatial - 2]
-                                                 : b->copied + (element - b->slot) * job->pitch * c->inputs * c->size;
-                multiply_row(b, &p, row, from, outer_tap * job->h->window + t.first + j * t.step, !first || j > 0,
-                             last && j + 1 == t.count);
-            }
+        for (int64_t row = 0; row < b->rows && first; row++)
+            if (p.taps == 0 || tow__window_taps(job->h, b->oh + row).count == 0) clear_row(b, &p, row);
+        row_products rp = {.b = b, .p = &p, .count = 0};
+        for (int64_t kh = 0; kh < job->h->window && p.taps > 0; kh++) {
+            rp.tap = outer_tap * job->h->window + kh;
+            for (int64_t row = 0; row < b->rows; row++) collect_tap(&rp, row, kh, x, first, last);
+            if (rp.count > 0) multiply_collected(&rp);
+        }
     }
 }
 

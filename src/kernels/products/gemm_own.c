@@ -25,6 +25,8 @@ static bool applicable(const tow__gemm *g)
 
 static void run(const tow__gemm *g) { version(g->dtype, g->choice)->run(g); }
 
+void tow__gemm_run_series(const tow__gemm_series *s) { version(s->dtype, s->choice)->run_series(s); }
+
 static const char *describe(void) { return version(TOW_F32, NULL)->text; }
 
 static size_t scratch(const tow__gemm *g) { return version(g->dtype, g->choice)->scratch(g); }

@@ -38,9 +38,39 @@ const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g);
 /* The tuning for g with which it needs the most scratch memory, whatever timings will say. */
 const tow__gemm_tuning *tow__gemm_tuning_at_most(const tow__gemm *g);
 
+/* One of several products with the same B: C = A B, or C + A B if it adds. */
+typedef struct tow__gemm_member {
+    const void *a;
+    void *c;
+    bool adds;
+    bool completes; /* the epilogue runs on C */
+} tow__gemm_member;
+
+/* Products of A of the same shape [m, k], which run along k, with one B [k, n] that was packed (tow__gemm_pack, with as many
+ * columns), all in near caches: rows of an image with a row of a kernel, for instance. Bits are those of single products,
+ * each of which is a part along k of a whole product with this kc. Strides are in elements; m, n, k > 0. */
+typedef struct tow__gemm_series {
+    tow_dtype dtype;
+    int64_t m, n, k, kc;
+    int64_t a_row, ldc;
+    const void *packed;
+    const tow__gemm_member *members;
+    int64_t count;
+    const tow__gemm_choice *choice;
+    /* Called on rows [row, row + rows) and columns [column, column + columns) of a C that are complete and still in cache,
+     * as many as the epilogue of a tow__gemm gets at once. May be NULL. */
+    void (*epilogue)(void *user, const tow__gemm_member *member, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns);
+    void *user;
+} tow__gemm_series;
+
+/* Runs on the own kernel. */
+void tow__gemm_run_series(const tow__gemm_series *s);
+
 typedef struct tow__gemm_version {
     const char *text;
     void (*run)(const tow__gemm *g); /* m, n, k > 0; of its type */
+    void (*run_series)(const tow__gemm_series *s);
     size_t (*scratch)(const tow__gemm *g);
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
