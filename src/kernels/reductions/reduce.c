@@ -216,7 +216,8 @@ const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 typedef struct reduce_job {
     tow__reduction_axes x; /* without addresses */
     size_t size;
-    bool across;               /* strips of neighbouring results, not of rows */
+    bool across;   /* strips of neighbouring results, not of rows */
+    int64_t group; /* elements of a piece of a result, beside which those of other results lie; 0: there are none */
     int64_t results, elements; /* per result */
     int64_t width, strips;     /* results per strip; strips */
     int64_t segments, parts;   /* segments per result; blocks they are split into: 1 or all */
@@ -243,6 +244,16 @@ static int64_t width_of(const reduce_job *job, int64_t last, int64_t threads)
     return tow__min(last, (wide * job->segments >= EACH * threads || threads == 1 ? WIDE : NARROW) / size);
 }
 
+/* True if rows of memory hold a few neighbouring elements of each result of a strip, as in GroupNorm's sums over
+ * positions and the channels of a group: pieces that fill lanes evenly. */
+static bool is_grouped(const tow__strided *kept, const tow__strided *reduced)
+{
+    const int last = reduced->rank - 1;
+    if (kept->count == 0 || kept->rank == 0 || reduced->rank < 2 || reduced->strides[last] != 1) return false;
+    return reduced->dims[last] > 1 && TOW__LANES % reduced->dims[last] == 0 &&
+           kept->strides[kept->rank - 1] == reduced->dims[last];
+}
+
 static reduce_job prepare(const tow__kernel_call *call)
 {
     reduce_job job = {.x = tow__reduction_axes_of(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
@@ -253,10 +264,14 @@ static reduce_job prepare(const tow__kernel_call *call)
     bool along = reduced->rank > 0 && reduced->strides[reduced->rank - 1] == 1;
     job.across = !along && kept->rank > 0 && kept->strides[kept->rank - 1] == 1;
     bool rows = along && reduced->flat && kept->rank == 1 && job.elements <= SHORT;
+    job.group = is_grouped(kept, reduced) ? reduced->dims[reduced->rank - 1] : 0;
     /* A strip does not leave the last kept axis. */
-    int64_t last = job.across || rows ? kept->dims[kept->rank - 1] : 1;
+    int64_t last = job.across || rows || job.group > 0 ? kept->dims[kept->rank - 1] : 1;
     job.segments = tow__ceil_div(job.elements, TOW__SEGMENT);
-    job.width = job.across ? width_of(&job, last, tow__threads(call)) : rows ? RESULTS : 1;
+    job.width = job.across      ? width_of(&job, last, tow__threads(call))
+                : job.group > 0 ? tow__min(last, WIDE / (int64_t)job.size / job.group)
+                : rows          ? RESULTS
+                                : 1;
     job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
     job.parts = job.elements * job.width >= SPLIT && job.strips < 16 ? job.segments : 1;
     return job;
@@ -299,6 +314,24 @@ static int runs_of(const tow__strided *reduced, int64_t start, int64_t n, tow__r
     return runs;
 }
 
+/* One segment of a strip of `columns` results whose pieces lie beside each other in n / group rows. Row i belongs to
+ * lanes [i % apart * group, ...). Rows of the same lanes are added first, then the tree goes on between rows, then
+ * within pieces. */
+static void run_grouped(const reduce_run *r, int64_t columns, int64_t start, int64_t n, const char *x, void *out)
+{
+    const reduce_job *job = r->job;
+    const int64_t group = job->group, wide = columns * group, count = n / group;
+    const int64_t apart = tow__min(TOW__LANES / group, count), size = (int64_t)job->size;
+    _Alignas(LINE) char lanes[TOW__LANES / 2 * WIDE], joined[WIDE];
+    int64_t rows[TOW__SEGMENT / 2];
+    for (int64_t i = 0; i < count; i++) rows[i] = tow__strided_offset(&job->x.reduced, start + i * group);
+    for (int64_t l = 0; l < apart; l++)
+        r->reducer->down(wide, tow__ceil_div(count - l, TOW__LANES / group), rows + l, TOW__LANES / group, x,
+                         lanes + l * wide * size);
+    r->reducer->end(wide, apart, wide, lanes, joined);
+    r->reducer->rows(columns, group, group, joined, out);
+}
+
 static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t columns, int64_t segment, void *out)
 {
     const reduce_job *job = r->job;
@@ -312,6 +345,10 @@ static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t c
         r->reducer->begin(columns, n, job->width, lanes);
         r->reducer->add(columns, 0, n, c->rows, x, job->width, lanes);
         r->reducer->end(columns, n, job->width, lanes, out);
+        return;
+    }
+    if (job->group > 0) {
+        run_grouped(r, columns, start, n, x, out);
         return;
     }
     tow__run run[TOW__SEGMENT / TOW__LANES + 1];

@@ -37,6 +37,8 @@ typedef struct tow__reducer {
     void (*begin)(int64_t columns, int64_t n, int64_t pitch, void *lanes); /* for a segment of n rows */
     /* n rows, of which the first is row `at` of the segment; row i lies at x + rows[i] */
     void (*add)(int64_t columns, int64_t at, int64_t n, const int64_t *rows, const void *x, int64_t pitch, void *lanes);
+    /* one lane of a segment: rows 0, step, ... (n of them), of which row i lies at x + rows[i] */
+    void (*down)(int64_t columns, int64_t n, const int64_t *rows, int64_t step, const void *x, void *lane);
     void (*end)(int64_t columns, int64_t n, int64_t pitch, void *lanes, void *out); /* lanes are lost */
     void (*join)(int64_t n, void *total, const void *part); /* adds the next segment to the ones before */
     void (*nothing)(int64_t n, void *out);                  /* results of no elements */

@@ -106,6 +106,18 @@ static void long_reductions(void **state)
                 check_reduction(how % 3, how % 2 ? TOW_F64 : TOW_F32, sizes[s], axes, (layout)how);
 }
 
+/* Sums over rows and over a few neighbouring elements of each, as those of groups of channels: fewer rows than lanes,
+ * several segments, several strips. */
+static void grouped_rows(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{3, 40, 4}, {1, 5, 2}, {300, 5, 8}, {130, 7, 16}, {700, 300, 2}};
+    for (int op = 0; op < 7; op++)
+        for (size_t d = 0; d < 5; d++)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && accepts(reductions[op], all_dtypes[d]); s++)
+                check_reduction(op, all_dtypes[d], sizes[s], 5, ROW_MAJOR);
+}
+
 /* Rows of several strips, in several segments: four rows of a lane at once, and those that are left. */
 static void wide_rows(void **state)
 {
@@ -247,9 +259,10 @@ static void reductions_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions), cmocka_unit_test(wide_rows),
-        cmocka_unit_test(special_values),       cmocka_unit_test(first_of_maxima), cmocka_unit_test(argmax_of_equals),
-        cmocka_unit_test(reductions_in_parts),
+        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),
+        cmocka_unit_test(grouped_rows),         cmocka_unit_test(wide_rows),
+        cmocka_unit_test(special_values),       cmocka_unit_test(first_of_maxima),
+        cmocka_unit_test(argmax_of_equals),     cmocka_unit_test(reductions_in_parts),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }
