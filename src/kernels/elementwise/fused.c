@@ -17,7 +17,8 @@ enum {
     FEW = 3,           /* arrays that leave the cache to the tiles: large ones often lie alike, and share few ways */
     LONGEST = 1024,    /* elements of a tile */
     GRAIN = 64,        /* tiles are multiples of this */
-    SHORT_ROW = 256    /* rows shorter than this share tiles */
+    SHORT_ROW = 256,   /* rows shorter than this share tiles, */
+    HALF = LONGEST / 2 /* and those up to this where no operand would have to be gathered for that */
 };
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
@@ -97,16 +98,28 @@ static void share_rows(const tow__fused *program, tow__fused_layout *l)
     }
 }
 
+static void cut_tiles(const tow__fused *program, tow__fused_layout *l, bool shared)
+{
+    l->shared = shared;
+    for (uint32_t i = 0; i < program->n_in; i++) l->access[i] = access_of(program, l, i);
+    l->room = l->tile = tile_length(program, l);
+}
+
+/* True if tiles hold several rows, and all operands are contiguous or have one row or one element for all. */
+static bool shares_well(const tow__fused *program, const tow__fused_layout *l)
+{
+    bool gathers = false;
+    for (uint32_t i = 0; i < program->n_in; i++) gathers = gathers || l->access[i] == TOW__GATHERED;
+    return !gathers && l->tile >= 2 * l->row;
+}
+
 void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in, const tow__buffer *const *out,
                         tow__fused_layout *l)
 {
     merge_axes(program, in, out[0], l);
-    l->shared = l->rank > 0 && l->row < SHORT_ROW;
-    for (uint32_t i = 0; i < program->n_in; i++) {
-        l->whole[i] = tow__buffer_contiguous(in[i]);
-        l->access[i] = access_of(program, l, i);
-    }
-    l->room = l->tile = tile_length(program, l);
+    for (uint32_t i = 0; i < program->n_in; i++) l->whole[i] = tow__buffer_contiguous(in[i]);
+    cut_tiles(program, l, l->rank > 0 && l->row <= HALF);
+    if (l->shared && l->row >= SHORT_ROW && !shares_well(program, l)) cut_tiles(program, l, false);
     share_rows(program, l);
 }
 
