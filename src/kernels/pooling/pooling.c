@@ -21,10 +21,12 @@
 #include "src/kernels/tables.h"
 
 enum {
-    TILE = 1024,     /* elements of a tile of a reduction, */
-    CHANNELS = 128,  /* and of the run in one of a selection */
-    LEAST_RUN = 8,   /* that repays loops by channels, */
-    LEAST_WORK = 160 /* and elements that a window of a reduction meets */
+    TILE = 1024,      /* elements of a tile of a reduction, */
+    CHANNELS = 128,   /* and of the run in one of a selection */
+    LEAST_RUN = 8,    /* that repays loops by channels, */
+    LEAST_WORK = 160, /* and elements that a window of a reduction meets; */
+    STREAMED = 32,    /* elements of the image under a window, */
+    WIDE_RUN = 128    /* and of a run, from which a reduction reads memory in order */
 };
 
 static bool is_single(const tow__window_axis *a)
@@ -77,7 +79,8 @@ static void choose_row(tow__window_job *job, bool holes)
 }
 
 /* True: taps of the outer axes can be listed, and windows repay loops of their own. Those of reductions save a load and
- * a store of the result for each element that a window meets, and cost what sweeps over all lanes do once. */
+ * a store of the result for each element that a window meets, and cost what sweeps over all lanes do once. A reduction of
+ * whole rows of wide runs reads memory in order instead: pieces of runs would touch a page for every other element. */
 static bool is_by_channels(const tow__window_job *job, bool selects)
 {
     double listed = 1, met = (double)tow__max(1, job->row.window / job->row.base_dilation);
@@ -87,7 +90,9 @@ static bool is_by_channels(const tow__window_job *job, bool selects)
         met *= (double)tow__max(1, a->window / a->base_dilation);
     }
     if (job->run < LEAST_RUN || listed > TOW__OUTER_TAPS) return false;
-    return selects || met * (double)job->run >= LEAST_WORK;
+    if (selects) return true;
+    if (job->row.result == 1 && met >= STREAMED && job->run >= WIDE_RUN) return false;
+    return met * (double)job->run >= LEAST_WORK;
 }
 
 /* True: each element along the axis is in one window. */

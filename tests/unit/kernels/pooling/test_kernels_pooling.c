@@ -80,6 +80,7 @@ static const window_case cases[] = {
     {4, {2, 6, 8, 45}, {.window = LIST(1, 2, 2, 1), .strides = LIST(1, 2, 2, 1)}},
     {4, {2, 5, 70, 13}, {.window = LIST(1, 3, 5, 1), .window_dilation = LIST(1, 2, 3, 1)}},
     {4, {2, 6, 6, 150}, {.window = LIST(1, 6, 6, 1)}},
+    {4, {1, 6, 7, 150}, {.window = LIST(1, 8, 9, 1), .low = LIST(0, 1, 2, 0), .high = LIST(0, 1, 0, 0)}},
     {4, {17, 17, 3, 9}, {.window = LIST(17, 17, 2, 1)}},
     {3, {2, 0, 5}, {.window = LIST(1, 2, 1), .low = LIST(0, 2, 0), .high = LIST(0, 2, 0)}},
 };
