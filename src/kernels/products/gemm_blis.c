@@ -107,15 +107,32 @@ static void multiply(const tow__gemm *g, bool adds, rntm_t *runtime)
 /* C is added behind a sum of several blocks. */
 static bool needs_separate_sums(const tow__gemm *g) { return g->accumulate && g->kc == 0 && g->k > tow__gemm_kc(g->k); }
 
+/* The kernels for arm64 add what they write to +0, in which a sum of -0 loses its sign. */
+static bool loses_signs(void) { return choice() == CHOICE_ARMV8; }
+
+/* C = -0, to which sums are added without a change of any bit. */
+static void clear(const tow__gemm *g)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            if (g->dtype == TOW_F32)
+                ((f32 *)g->c)[i * g->ldc + j] = -0.0f;
+            else
+                ((f64 *)g->c)[i * g->ldc + j] = -0.0;
+        }
+}
+
 static void run_rows(const tow__gemm *g, rntm_t *runtime)
 {
     const int64_t kc = g->kc > 0 ? g->kc : tow__gemm_kc(g->k), size = (int64_t)tow__element_bytes(g->dtype);
+    const bool adds = g->accumulate || loses_signs();
     tow__gemm block = *g;
+    if (adds && !g->accumulate) clear(g);
     for (int64_t first = 0; first < g->k; first += kc) {
         block.k = tow__min(kc, g->k - first);
         block.a = (const char *)g->a + first * g->a_column * size;
         block.b = (const char *)g->b + first * g->b_row * size;
-        multiply(&block, g->accumulate || first > 0, runtime);
+        multiply(&block, adds || first > 0, runtime);
     }
 }
 
