@@ -230,6 +230,15 @@ static void check_reason(tow__gemm g, const tow__gemm_choice *choice, const tow_
     assert_int_equal(tow__gemm_explain(&g, engine, NULL, few, sizeof few), length);
 }
 
+/* Reasons that begin with the engine; NULL: the own kernel. */
+static void check_reason_of(tow__gemm g, const tow__gemm_choice *choice, const tow__gemm_engine *engine,
+                            const tow__gemm_engine *runs, const char *rest)
+{
+    char want[160];
+    snprintf(want, sizeof want, "%s%s", runs != NULL ? runs->label : "own kernel", rest);
+    check_reason(g, choice, engine, want);
+}
+
 /* Where times of a trial are given, they decide, and the reason says them. */
 static void reasons_are_what_trials_found(void **state)
 {
@@ -242,18 +251,22 @@ static void reasons_are_what_trials_found(void **state)
     check_reason(p.g, &own, engine, "own kernel: forced by TOW_ENGINE or an option");
     const tow__gemm_trial *t = tow__gemm_try(&p.g);
     if (t != NULL && t->proven != NULL) {
-        tow__gemm_choice without = {.times = &ahead}, forced = {.engine = library};
-        assert_true(tow__gemm_read_choice("-xsmm", &without));
-        check_reason(p.g, &faster, engine, "libxsmm: bits of the own kernel, 1.30 times as fast here");
-        check_reason(p.g, &slower, engine, "own kernel: timed ahead of libxsmm, 1.25 times as fast here");
-        check_reason(p.g, &untimed, engine, "libxsmm: bits of the own kernel, small, not timed");
+        const tow__gemm_engine *other = t->proven; /* libxsmm, or BLIS where there is no vector kernel */
+        tow__gemm_choice without = {.times = &ahead}, forced = {.engine = other};
+        assert_true(tow__gemm_read_choice(other == library ? "-xsmm" : "-blis", &without));
+        check_reason_of(p.g, &faster, engine, other, ": bits of the own kernel, 1.30 times as fast here");
+        check_reason_of(p.g, &slower, engine, NULL,
+                        other == library ? ": timed ahead of libxsmm, 1.25 times as fast here"
+                                         : ": timed ahead of BLIS, 1.25 times as fast here");
+        check_reason_of(p.g, &untimed, engine, other, ": bits of the own kernel, small, not timed");
         check_reason(p.g, &without, engine, "own kernel: the engine with its bits is left out");
-        check_reason(p.g, &forced, library, "libxsmm: forced by TOW_ENGINE or an option");
+        check_reason_of(p.g, &forced, other, other, ": forced by TOW_ENGINE or an option");
     }
     const bool tried = library != NULL;
     p.g.k = 400;
-    check_reason(p.g, NULL, engine,
-                 tried ? "own kernel: k has several blocks" : "own kernel: this build has no libxsmm");
+    if (tow__machine_here()->vector_bytes > 0)
+        check_reason(p.g, NULL, engine,
+                     tried ? "own kernel: k has several blocks" : "own kernel: this build has no libxsmm");
     p.g.m = p.g.n = p.g.b_row = p.g.ldc = 1 << 12, p.g.k = 64;
     if (tow__gemm_find("blis") == NULL) {
         check_reason(p.g, NULL, engine, "own kernel: this build has no BLIS");
