@@ -10,55 +10,53 @@ enum {
 
 /* A call of an instruction, without addresses: as much of it as kernels with several engines look at. */
 typedef struct call_shape {
-    tow__team team;
     tow__buffer in[OPERANDS], out[TOW__FUSED_OUT + 1];
     tow__kernel_call call;
 } call_shape;
 
-static const tow__kernel_call *shape_call(const tow_program *p, const tow__instruction *inst, call_shape *x)
+static const tow__kernel_call *shape_call(const tow__body *body, const tow__instruction *inst, call_shape *x)
 {
     tow__kernel_call *call = &x->call;
-    x->team = p->team;
     *call = (tow__kernel_call){.n_in = inst->n_in,
                                .in = x->in,
                                .out = x->out,
                                .params = inst->params,
                                .extras = inst->extras,
-                               .team = &x->team};
+                               .team = body->team};
     for (; call->n_out <= TOW__FUSED_OUT && call->n_out < inst->n_out; call->n_out++)
         x->out[call->n_out] = tow__view_buffer(&inst->out[call->n_out]);
     for (uint32_t i = 0; i < OPERANDS && i < inst->n_in; i++) x->in[i] = tow__view_buffer(&inst->in[i]);
     return call;
 }
 
-const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
+const char *tow__engine_of(const tow__body *body, const tow__instruction *inst)
 {
     call_shape x;
     if (!inst->kernel->engine_of) return inst->kernel->engine;
-    return inst->kernel->engine_of(shape_call(p, inst, &x));
+    return inst->kernel->engine_of(shape_call(body, inst, &x));
 }
 
-bool tow__reason_of(const tow_program *p, const tow__instruction *inst, char text[TOW__REASON])
+bool tow__reason_of(const tow__body *body, const tow__instruction *inst, char text[TOW__REASON])
 {
     call_shape x;
     text[0] = '\0';
     if (inst->loop || !inst->kernel->reason) return false;
-    inst->kernel->reason(shape_call(p, inst, &x), text, TOW__REASON);
+    inst->kernel->reason(shape_call(body, inst, &x), text, TOW__REASON);
     return text[0] != '\0';
 }
 
 /* The instruction that is number *index of those with a reason in a body and in the loops within; NULL: *index is that
  * among those behind it. */
-static const tow__instruction *find(const tow_program *p, const tow__body *body, bool backward, size_t *index,
-                                    tow_program_engine *engine)
+static const tow__instruction *find(const tow__body *body, bool backward, size_t *index, tow_program_engine *engine)
 {
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const tow__instruction *inst = &body->insts[i];
         if (inst->loop) {
-            const tow__instruction *found = find(p, inst->loop->body, backward || inst->backward, index, engine);
+            const tow__instruction *found = find(inst->loop->body, backward || inst->backward, index, engine);
             if (found) return found;
-        } else if (tow__reason_of(p, inst, engine->reason) && (*index)-- == 0) {
+        } else if (tow__reason_of(body, inst, engine->reason) && (*index)-- == 0) {
             engine->backward = backward || inst->backward;
+            engine->engine = tow__engine_of(body, inst);
             return inst;
         }
     }
@@ -69,10 +67,9 @@ bool tow_program_get_engine(const tow_program *p, size_t index, tow_program_engi
 {
     TOW__ARITHMETIC(false);
     *engine = (tow_program_engine){.backward = false};
-    const tow__instruction *inst = p != NULL ? find(p, p->top, false, &index, engine) : NULL;
+    const tow__instruction *inst = p != NULL ? find(p->top, false, &index, engine) : NULL;
     if (inst == NULL) return false;
     engine->instruction = inst->op->name;
-    engine->engine = tow__engine_of(p, inst);
     engine->result = inst->out[0].type;
     return true;
 }

@@ -122,10 +122,10 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
 }
 
 /* "  own kernel: few rows or columns" */
-static void add_reason(tow__string *s, const tow_program *p, const tow__instruction *inst)
+static void add_reason(tow__string *s, const tow__body *body, const tow__instruction *inst)
 {
     char text[TOW__REASON];
-    if (tow__reason_of(p, inst, text)) tow__string_add(s, "  %s", text);
+    if (tow__reason_of(body, inst, text)) tow__string_add(s, "  %s", text);
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     tow__string *s = &out->s;
     const tow__instruction *inst = &body->insts[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, inst->backward ? "b" : " ",
-                    !inst->loop                  ? tow__engine_of(p, inst)
+                    !inst->loop                  ? tow__engine_of(body, inst)
                     : tow__by_blocks(inst->loop) ? "tiles"
                                                  : "loop");
     for (uint32_t j = 0; j < inst->n_out; j++) {
@@ -225,7 +225,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     tow__string_add(s, ")");
     add_sum(out, p, inst);
     if (!out->placed) {
-        add_reason(s, p, inst);
+        add_reason(s, body, inst);
         tow__string_add(s, "\n");
         if (inst->loop) add_loop(out, p, inst->loop, depth);
         return;
@@ -238,7 +238,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     add_time(s, p, body, inst);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
         tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
-    add_reason(s, p, inst);
+    add_reason(s, body, inst);
     tow__string_add(s, "\n");
     if (inst->loop) add_loop(out, p, inst->loop, depth);
 }

@@ -4,13 +4,13 @@
 
 #include "src/plan/ir.h"
 
-/* The name of the engine that runs an instruction, which is no loop. */
-const char *tow__engine_of(const tow_program *p, const tow__instruction *inst);
+/* The name of the engine that runs an instruction of a body, which is no loop. */
+const char *tow__engine_of(const tow__body *body, const tow__instruction *inst);
 
 enum {
     TOW__REASON = 160
 };
 /* Why it is that engine, of any instruction. False: there is nothing to choose from. */
-bool tow__reason_of(const tow_program *p, const tow__instruction *inst, char text[TOW__REASON]);
+bool tow__reason_of(const tow__body *body, const tow__instruction *inst, char text[TOW__REASON]);
 
 #endif

@@ -39,18 +39,24 @@ static size_t inst_bytes(const tow__instruction *inst)
     return bytes;
 }
 
-/* Whether the instruction, somewhere in the plan, belongs to the backward pass, itself or with a loop around it. */
-static bool is_backward(const tow__body *body, const tow__instruction *inst, bool backward, bool *found)
+/* The body in which an instruction is, somewhere in the plan, and whether it belongs to the backward pass, itself or
+ * with a loop around it. *backward: of the loops around. NULL: it is elsewhere. */
+static const tow__body *find_body(const tow__body *body, const tow__instruction *inst, bool *backward)
 {
-    *found = inst >= body->insts && inst < body->insts + body->n_insts;
-    if (*found) return backward || inst->backward;
+    if (inst >= body->insts && inst < body->insts + body->n_insts) {
+        *backward |= inst->backward;
+        return body;
+    }
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const tow__instruction *outer = &body->insts[i];
         if (!outer->loop) continue;
-        bool result = is_backward(outer->loop->body, inst, backward || outer->backward, found);
-        if (*found) return result;
+        bool within = *backward || outer->backward;
+        const tow__body *found = find_body(outer->loop->body, inst, &within);
+        if (found == NULL) continue;
+        *backward = within;
+        return found;
     }
-    return false;
+    return NULL;
 }
 
 static void write_event(FILE *file, const tow_program *p, int lane, const tow__event *event)
@@ -58,13 +64,14 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
     const tow__recording *r = p->executable.recording;
     const tow__instruction *inst = event->origin;
     const tow__loop *loop = inst->loop;
-    bool found;
-    const char *phase = is_backward(p->top, inst, false, &found) ? "backward" : "forward";
+    bool backward = false;
+    const tow__body *body = find_body(p->top, inst, &backward);
+    const char *phase = backward ? "backward" : "forward";
     fprintf(file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", lane,
             event->start - r->start, event->end - event->start, phase);
     write_string(file, inst->op->name);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
-    write_text(file, "engine", !loop ? tow__engine_of(p, inst) : tow__by_blocks(loop) ? "tiles" : "loop");
+    write_text(file, "engine", !loop ? tow__engine_of(body, inst) : tow__by_blocks(loop) ? "tiles" : "loop");
     if (inst->source) write_text(file, "scope", inst->source->scope);
     if (inst->source) write_text(file, "source", inst->source->here);
     if (inst->n_out) write_text(file, "result", tow__type_name(inst->out[0].type).text);

@@ -22,12 +22,12 @@ enum {
 
 static counting memory;
 
-static tow_context *context_with(const char *engine)
+static tow_context *context_with(const char *engine, int threads)
 {
     tow_context *ctx;
     memory = (counting){.fail_at = -1};
     const tow_context_options options = {
-        .allocator = {.resize = counting_resize, .user = &memory}, .threads = 1, .engine = engine};
+        .allocator = {.resize = counting_resize, .user = &memory}, .threads = threads, .engine = engine};
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     return ctx;
 }
@@ -53,10 +53,10 @@ static void layers(tow_trace *trace, const tow_value *in, tow_value *out, void *
     out[0] = tow_reduce_sum(tow_mul(y, y), 0, NULL);
 }
 
-static tow_program *compile_layers(tow_context *ctx, bool plan_only)
+static tow_program *compile_layers(tow_context *ctx, int64_t width, bool plan_only)
 {
-    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){WIDTH, WIDTH}),
-                              tow_make_type(TOW_F32, 3, (int64_t[]){LENGTH, WIDTH, WIDTH})};
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){width, width}),
+                              tow_make_type(TOW_F32, 3, (int64_t[]){LENGTH, width, width})};
     tow_graph *loss = NULL, *gradient = NULL;
     tow_program *program = NULL;
     assert_int_equal(tow_trace_function(ctx, layers, NULL, 2, types, NULL, 1, &loss), TOW_OK);
@@ -99,13 +99,13 @@ static size_t check_entries(const tow_program *program, const char *reason)
 static void every_product_has_an_engine_and_a_reason(void **state)
 {
     (void)state;
-    tow_context *ctx = context_with("own");
-    tow_program *program = compile_layers(ctx, true);
+    tow_context *ctx = context_with("own", 1);
+    tow_program *program = compile_layers(ctx, WIDTH, true);
     assert_in_range(check_entries(program, "own kernel: forced by TOW_ENGINE or an option"), 3, 5);
     tow_program_free(program);
     end(ctx);
-    ctx = context_with(NULL);
-    program = compile_layers(ctx, true);
+    ctx = context_with(NULL, 1);
+    program = compile_layers(ctx, WIDTH, true);
     assert_in_range(check_entries(program, NULL), 3, 5);
     tow_program_free(program);
     end(ctx);
@@ -115,9 +115,9 @@ static void every_product_has_an_engine_and_a_reason(void **state)
 static void trials_wait_for_the_first_run(void **state)
 {
     (void)state;
-    tow_context *ctx = context_with("-amx");
+    tow_context *ctx = context_with("-amx", 1);
     const tow__gemm_tally before = tow__gemm_count_trials();
-    tow_program *program = compile_layers(ctx, false);
+    tow_program *program = compile_layers(ctx, WIDTH, false);
     const tow__gemm_tally compiled = tow__gemm_count_trials();
     assert_memory_equal(&before, &compiled, sizeof before);
     tow_program_free(program);
@@ -162,11 +162,11 @@ static void the_first_runs_choose_an_engine(void **state)
     (void)state;
     static float want[LARGE * LARGE], found[LARGE * LARGE];
     tow_program_engine engine;
-    tow_context *ctx = context_with("own");
+    tow_context *ctx = context_with("own", 1);
     run_large(ctx, 1, want, &engine);
     assert_string_equal(engine.reason, "own kernel: forced by TOW_ENGINE or an option");
     end(ctx);
-    ctx = context_with("-amx");
+    ctx = context_with("-amx", 1);
     run_large(ctx, 2, found, &engine);
     const bool open = strstr(engine.reason, "the first runs time it and BLIS") != NULL;
     assert_memory_equal(found, want, sizeof want);
@@ -184,12 +184,39 @@ static void the_first_runs_choose_an_engine(void **state)
     end(ctx);
 }
 
+/* Threads that share rows run products of half of them; what is told is what they run, and so it is decided. */
+static void parallel_loops_tell_what_they_run(void **state)
+{
+    (void)state;
+    enum {
+        ROWS = 128
+    };
+    tow_context *ctx = context_with("-amx", 2);
+    tow_program *program = compile_layers(ctx, ROWS, false);
+    const tow_type x = tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, ROWS}),
+                   ws = tow_make_type(TOW_F32, 3, (int64_t[]){LENGTH, ROWS, ROWS});
+    const tow_type types[] = {x, ws, tow_make_type(TOW_F32, 0, NULL), x, ws};
+    tow_array *arrays[5];
+    tow_program_engine e;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tow_array_create(ctx, types[i], &arrays[i]), TOW_OK);
+        memset(tow_array_data(arrays[i]), 0, (size_t)tow_type_count(types[i]) * sizeof(float));
+    }
+    for (int i = 0; i < 2 * TOW__CONTEST_RUNS; i++)
+        assert_int_equal(tow_program_run(program, arrays, arrays + 2), TOW_OK);
+    for (size_t i = 0; tow_program_get_engine(program, i, &e); i++) assert_null(strstr(e.reason, "the first runs"));
+    for (int i = 0; i < 5; i++) tow_array_release(arrays[i]);
+    tow_program_free(program);
+    end(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_product_has_an_engine_and_a_reason),
         cmocka_unit_test(trials_wait_for_the_first_run),
         cmocka_unit_test(the_first_runs_choose_an_engine),
+        cmocka_unit_test(parallel_loops_tell_what_they_run),
     };
     return cmocka_run_group_tests_name("engines of products", tests, NULL, NULL);
 }
