@@ -13,6 +13,7 @@
 #define TOW_TRANSFORMS_LOOP_H
 
 #include "src/scope/scope.h"
+#include "tow/autodiff.h"
 
 typedef struct tow__layer_loop {
     const char *transform; /* "scan", for messages */
@@ -25,6 +26,7 @@ typedef struct tow__layer_loop {
     bool reverse, flax_keys;
     bool mapped;     /* a vmap: no carries, and all turns at once */
     int64_t unroll;  /* turns in one iteration of the loop */
+    tow_scan_schedule schedule;
     tow__lift *lift; /* as long as the trace; may be NULL */
     size_t n_carry, n_broadcast, n_xs, n_ys;
     const tow_value *carry, *broadcast;

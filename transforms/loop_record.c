@@ -408,7 +408,8 @@ static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const t
         r->results[i] = !is_invariant(r, n_carry, i);
         n_out -= !r->results[i];
     }
-    tow_scan_options options = {.length = c->turns, .has_length = true, .reverse = c->reverse, .unroll = c->unroll};
+    tow_scan_options options = {
+        .length = c->turns, .has_length = true, .reverse = c->reverse, .unroll = c->unroll, .schedule = c->schedule};
     tow__set_iteration_scope(t, iteration_scope);
     tow_scan_function(t, replay, r, &options, n_carry, carry, n_xs, xs, n_out - n_carry, all, all + n_carry);
     tow__set_iteration_scope(t, NULL);

@@ -228,6 +228,7 @@ static void record_loop(rnn_call *c, tow_value *carry_and_xs, tow_value *all)
                            .reverse = c->m->reverse && !c->m->lengths,
                            .unrolled = c->m->unrolled && c->steps > 0,
                            .unroll = c->m->unroll,
+                           .schedule = c->m->schedule,
                            .n_carry = n,
                            .keys = c->m->keys,
                            .variables = make_rules(c),

@@ -87,6 +87,7 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
                                 .reverse = m->reverse,
                                 .flax_keys = tow__flax_keys(scope, m->keys),
                                 .unroll = m->unroll,
+                                .schedule = m->schedule,
                                 .n_carry = n_carry,
                                 .n_broadcast = m->n_broadcast,
                                 .n_xs = n_in - n_carry - m->n_broadcast,

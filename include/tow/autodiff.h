@@ -153,6 +153,23 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * may read variables but not write or sow them. TOW_SCAN gives every iteration parameters, keys and variables of its
  * own.
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
+/* A schedule says which states reverse mode keeps of a long loop, a state being the carries with which an iteration
+ * begins. One field is set. Zeros leave the choice to the policy around the loop, which without a remat keeps
+ * everything. All schedules give the same bits. Of n iterations, with residuals being what one of them keeps for its
+ * derivative without a remat:
+ *
+ *                  keeps                                      runs forward, derivatives included
+ *   .every = k     n/k states, residuals of k iterations      2 n
+ *   .levels = l    l n^(1/l) states, or n^(1/l) residuals     l n, in nested blocks; 2: the square root
+ *   .slots = s     s + 1 states, residuals of one iteration   n + t n - C(s + t, t - 1) + 1
+ *
+ * t is the least number with C(s + t, t) >= n. No schedule with s states runs fewer iterations (binomial, Revolve:
+ * Griewank and Walther, ACM TOMS 26, 2000). The one more is the last iteration, which runs before the loss is known
+ * and beside its derivative. With n or more slots every state is kept. */
+typedef struct tow_scan_schedule {
+    int64_t every, levels, slots;
+} tow_scan_schedule;
+
 typedef struct tow_scan_options {
     int64_t length;  /* 0 or -1: that of xs, unless has_length */
     bool has_length; /* length 0 is meant: no iterations */
@@ -160,6 +177,7 @@ typedef struct tow_scan_options {
     /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits; in gradients
      * the terms of one value may be added in another order */
     int64_t unroll;
+    tow_scan_schedule schedule; /* zeros: the policy around the loop decides what it keeps */
 } tow_scan_options;
 TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                                size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,

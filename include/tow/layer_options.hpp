@@ -418,6 +418,7 @@ struct rnn_options {
     uint64_t carry_seed{};
     bool unrolled{};
     int64_t unroll{};
+    tow_scan_schedule schedule{};
     tow_scan_keys keys{};
     const tow_lift_rule *variables{};
     const tow_lift_rule *streams{};
@@ -447,6 +448,7 @@ struct scan_options {
     size_t n_carry{};
     size_t n_broadcast{};
     int64_t unroll{};
+    tow_scan_schedule schedule{};
     const int *in_axes{};
     const int *out_axes{};
     tow_scan_keys keys{};

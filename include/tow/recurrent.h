@@ -151,7 +151,8 @@ typedef struct tow_rnn {
     uint64_t carry_seed; /* of an initial carry that is drawn: PRNGKey(carry_seed) */
     bool unrolled;       /* record every step by itself: the same bits */
     int64_t unroll;      /* steps in one turn of the loop, as of TOW_SCAN, and of flax.linen.RNN; 0: one */
-    tow_scan_keys keys;  /* as of TOW_SCAN; TOW_KEYS_FLAX: what Flax's RNN draws with split_rngs of all streams */
+    tow_scan_schedule schedule; /* which states reverse mode keeps of a long sequence, as of TOW_SCAN */
+    tow_scan_keys keys; /* as of TOW_SCAN; TOW_KEYS_FLAX: what Flax's RNN draws with split_rngs of all streams */
     const tow_lift_rule *variables; /* of variables; NULL: those of each step are stacked. Parameters are shared */
     const tow_lift_rule *streams;   /* of random keys ("dropout"); NULL: all are split */
 } tow_rnn;

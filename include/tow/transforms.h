@@ -56,6 +56,7 @@ typedef struct tow_scan {
     size_t n_carry; /* 0: one */
     size_t n_broadcast;
     int64_t unroll; /* iterations in one turn of the loop (tow_scan_options.unroll); 0: one */
+    tow_scan_schedule schedule; /* which states reverse mode keeps (tow/autodiff.h); zeros: policies decide */
     /* of each xs: the scanned axis, negative ones from the end, or TOW_NOT_MAPPED: seen whole; NULL: all 0 */
     const int *in_axes;
     /* of each ys: where its rows are stacked, or TOW_NOT_MAPPED: it does not depend on the iteration and is given once;

@@ -152,6 +152,11 @@ typedef enum tow__null_cause {
 tow_value tow__null_because(tow__null_cause cause);
 /* "what tow_concatenate makes of no values (give it at least one)", or `otherwise`. */
 const char *tow__null_text(tow_value null, const char *otherwise);
+/* The equation of the innermost builder that makes v, as its result number *result. False: there is none. *e is a copy,
+ * whose lists live as long as the trace. */
+bool tow__made_by(tow_trace *t, tow_value v, tow__equation *e, uint32_t *result);
+/* Value number `var` of the innermost builder, an operand of such an equation. */
+tow_value tow__value_of(tow_trace *t, uint32_t var);
 /* True if import would give a value; false with the same error. For what asks only for the type, which a value without
  * a place does not have. */
 bool tow__is_current(tow_trace *t, tow_value v);

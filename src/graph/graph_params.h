@@ -28,8 +28,16 @@ typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results c
     int64_t length;
     bool reverse;
     int64_t consts, carry; /* how many */
+    int64_t slots;         /* 0, or the states that reverse mode keeps: the others are made again */
     int64_t stops;         /* set by plans: carry 0 is a bool; no iteration begins once it is false */
 } tow__scan_params;
+typedef struct tow__replay_params { /* replay: operands consts, kept, xs; results states */
+    tow_graph *body;                /* (consts, carry, x) -> carry */
+    int64_t length;
+    bool reverse;
+    int64_t consts, carry; /* how many */
+    int64_t slots;         /* rows of what is kept */
+} tow__replay_params;
 typedef struct tow__cond_params { /* cond: operands index, then those of every branch */
     tow__graphs branches;         /* (operands) -> (results) */
 } tow__cond_params;

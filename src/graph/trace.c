@@ -389,6 +389,20 @@ tow_value tow__import(tow_trace *t, tow_value v)
     return (tow_value){.trace = t, .here = v.here, .id = id, .serial = t->serial};
 }
 
+bool tow__made_by(tow_trace *t, tow_value v, tow__equation *e, uint32_t *result)
+{
+    const value_place *place = find_value(t, v);
+    if (!place || place->depth + 1 != t->now->builders.count) return false;
+    const tow__builder *b = innermost(t);
+    const tow__var *var = (const tow__var *)b->vars.data + place->var;
+    if (var->equation == TOW__INPUT) return false;
+    *e = ((const tow__equation *)b->equations.data)[var->equation];
+    *result = var->index;
+    return true;
+}
+
+tow_value tow__value_of(tow_trace *t, uint32_t var) { return new_value(t, t->now->builders.count - 1, var, NULL); }
+
 static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->now->values.data)[v.id].var; }
 
 /* ---- bind ------------------------------------------------------------------------------------------------------ */

@@ -124,6 +124,7 @@
     X(relu) \
     X(rem) \
     X(remat) \
+    X(replay) \
     X(reshape) \
     X(rev) \
     X(rms_norm) \

@@ -1,6 +1,7 @@
 /* Primitives with a nested graph, and the name tag. Bodies mix linear, nonlinear and constant parts.
  * Tests ops/elementwise/checkpoint_name.c. */
 #include <math.h>
+#include <string.h>
 
 #include "tests/property/property.h"
 
@@ -55,11 +56,14 @@ static void step(tow_trace *trace, const tow_value *in, tow_value *out, void *us
     out[1] = tow_square(out[0]);
 }
 
-/* in: w [3], h [3], xs [length, 3]; label "reverse..." turns the loop round */
+/* in: w [3], h [3], xs [length, 3]; label "reverse..." turns the loop round, "... slots" keeps two states, "... blocks"
+ * those of nested blocks */
 static void record_scan(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
 {
     tow_value w = in[0];
-    const tow_scan_options options = {.reverse = c->label != NULL && c->label[0] == 'r'};
+    const bool slots = c->label && strstr(c->label, "slots"), blocks = c->label && strstr(c->label, "blocks");
+    const tow_scan_options options = {.reverse = c->label != NULL && c->label[0] == 'r',
+                                      .schedule = {.slots = slots ? 2 : 0, .levels = blocks ? 2 : 0}};
     tow_scan_function(trace, step, &w, &options, 1, &in[1], 1, &in[2], 1, &out[0], &out[1]);
 }
 
@@ -72,6 +76,41 @@ static void recurrence(const property_case *c, double *const *in, double *const 
         for (int64_t k = 0; k < WIDTH; k++) {
             out[0][k] = tanh(in[0][k] * out[0][k] + in[2][i * WIDTH + k]);
             out[1][i * WIDTH + k] = out[0][k] * out[0][k];
+        }
+    }
+}
+
+/* ---- replay: the states with which iterations of that loop begin, from the first one ------------------------------ */
+
+/* (w, h, x) -> h */
+static void record_replay(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow__replay_params params = {
+        .length = c->in[2].dims[0], .reverse = c->label != NULL, .consts = 1, .carry = 1, .slots = 2};
+    tow_trace *inner = tow__trace_begin(tow_trace_context(trace));
+    if (!inner) {
+        tow__adopt_error(trace);
+        return;
+    }
+    tow_value v[3], y[2];
+    for (int i = 0; i < 3; i++) v[i] = tow__input(inner, tow_value_type(in[0]), NULL);
+    step(inner, v + 1, y, &v[0]);
+    if (tow__trace_end(inner, 1, y, false, &params.body) == TOW_OK)
+        tow__bind(trace, tow__primitive_find("replay", 6), &params, 3, in, 1, out);
+    else
+        tow__adopt_error(trace);
+    tow_graph_release(params.body);
+}
+
+static void states(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t length = c->in[2].dims[0];
+    for (int64_t k = 0; k < WIDTH; k++) {
+        double h = in[1][k];
+        for (int64_t n = 0; n < length; n++) {
+            const int64_t i = c->label ? length - 1 - n : n;
+            out[0][i * WIDTH + k] = h;
+            h = tanh(in[0][k] * h + in[2][i * WIDTH + k]);
         }
     }
 }
@@ -297,6 +336,22 @@ static const property_case cases[] = {
     SCAN("one step", 1),
     SCAN("no step", 0),
     SCAN("reverse, one step", 1),
+    SCAN("two slots", 5),
+    SCAN("reverse, two slots", 5),
+    SCAN("blocks", 5),
+    {.primitive = "replay",
+     .n_in = 3,
+     .build = record_replay,
+     .value = states,
+     .loose = 4,
+     .in = {V(WIDTH), {.dtype = TOW_F64, S2(3, WIDTH)}, {.dtype = TOW_F64, S2(4, WIDTH)}}},
+    {.primitive = "replay",
+     .label = "reverse",
+     .n_in = 3,
+     .build = record_replay,
+     .value = states,
+     .loose = 4,
+     .in = {V(WIDTH), {.dtype = TOW_F64, S2(3, WIDTH)}, {.dtype = TOW_F64, S2(4, WIDTH)}}},
     {.primitive = "scan",
      .label = "inputs constant but the weight",
      .n_in = 3,

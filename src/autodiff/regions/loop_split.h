@@ -26,6 +26,13 @@ static inline bool tow__is_carried(const tow__loop_split *l, uint32_t carry)
     return l->unknown[l->consts + carry] || l->available[l->consts + carry];
 }
 
+/* The loop keeps some states and makes the others again. Under a policy it is run again as a whole, and keeps states
+ * then. */
+static inline bool tow__is_scheduled(const tow__loop_split *l)
+{
+    return l->form.slots > 0 && l->form.slots < l->form.length && !l->s->policy;
+}
+
 /* Begins with the carries: which of them are unknown. False: an error, which is that of s->k. */
 bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equation *e);
 /* Splits the body. */

@@ -28,6 +28,12 @@ static tow_status scan_counts(const tow__typing *ty, const tow__scan_params *p)
     if (p->length < 0)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "length must not be negative, found %lld",
                               (long long)p->length);
+    if (p->slots < 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "slots must not be negative, found %lld", (long long)p->slots);
+    if (p->slots > 0 && p->length > INT32_MAX)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "a scan with slots has at most 2^31 - 1 iterations, found %lld",
+                              (long long)p->length);
     return TOW_OK;
 }
 
@@ -173,6 +179,7 @@ static void scan_form(const tow__equation *e, tow__region_form *form)
     form->reverse = p->reverse;
     form->stops = p->stops;
     form->length = p->length;
+    form->slots = p->slots;
 }
 
 static void scan_resize(void *params, int64_t consts, int64_t carry)
@@ -192,5 +199,6 @@ TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands =
                            TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__scan_params, carry, TOW__P_INT),
+                           TOW__PARAM(tow__scan_params, slots, TOW__P_COUNT),
                            TOW__PARAM(tow__scan_params, stops, TOW__P_PLAN),
                            TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)));

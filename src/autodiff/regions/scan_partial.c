@@ -10,8 +10,9 @@
  *     at the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
  *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
-#include "src/autodiff/regions/loop_split.h"
 #include "src/autodiff/reach.h"
+#include "src/autodiff/regions/loop_split.h"
+#include "src/autodiff/regions/scan_schedule.h"
 #include "src/autodiff/regions/scan_transpose.h"
 
 /* ---- 1: unknown carries ------------------------------------------------------------------------------------------ */
@@ -47,6 +48,15 @@ bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equatio
 
 /* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
+/* How the body is split. An iteration of a scheduled scan keeps nothing: it is run again beside its derivative. */
+static tow__manner manner_of(const tow__loop_split *l)
+{
+    static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
+    tow__manner manner = tow__manner_of(l->s);
+    if (l->form.slots > 0) manner.policy = &nothing;
+    return manner;
+}
+
 /* A carry that the body cannot repeat is a residual: the body is split again, until no more are found. The loops and
  * regions in it are split once. */
 static bool split_until_stable(tow__loop_split *l)
@@ -63,8 +73,8 @@ static bool split_until_stable(tow__loop_split *l)
     while (fine && again) {
         again = false;
         tow__partial_free(&l->part);
-        fine = tow__partial_eval(l->form.body, l->unknown, l->available, tow__manner_of(s), l->force, &memo,
-                                 &l->part) == TOW_OK;
+        fine = tow__partial_eval(l->form.body, l->unknown, l->available, manner_of(l), l->force, &memo, &l->part) ==
+               TOW_OK;
         for (uint32_t i = 0; fine && i < l->carry; i++) {
             uint32_t in = l->consts + i;
             if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
@@ -252,7 +262,8 @@ static tow_status unknown_body(const tow__loop_split *l, tow_graph **result)
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }
 
-static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
+/* rows: [n_residuals] stacks of residuals in the unknown trace. */
+static bool bind_unknown(tow__loop_split *l, const tow_value *rows)
 {
     tow__split *s = l->s;
     uint32_t n_res = l->part.n_residuals, n_out = l->part.unknown->n_outputs, n = 0;
@@ -267,6 +278,7 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
     }
     tow__scan_params params = *(const tow__scan_params *)l->e->params;
     params.body = body, params.consts = params.carry = 0;
+    if (!s->policy) params.slots = 0; /* it is linear */
     for (uint32_t i = 0; i < l->n_in; i++) {
         bool is_carry = i >= l->consts && i < tow__first_rest(l);
         if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - l->consts))) continue;
@@ -274,7 +286,7 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
         params.consts += i < l->consts;
         params.carry += is_carry;
     }
-    for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT, l->part.pinned[r]);
+    for (uint32_t r = 0; r < n_res; r++) in[n++] = rows[r];
     tow__set_source(s->u, &l->e->source);
     tow__bind(s->u, &tow__scan_p, &params, n, in, n_out, out);
     tow_graph_release(body);
@@ -301,12 +313,34 @@ void tow__loop_split_end(tow__loop_split *l)
     if (!known || !known->done) tow__partial_free(&l->part);
 }
 
+/* Hands stacks of residuals over, except for those that have rows already. */
+static void hand_over(tow__loop_split *l, const tow_value *stacks, tow_value *rows)
+{
+    for (uint32_t r = 0; r < l->part.n_residuals; r++)
+        if (tow_is_null(rows[r])) rows[r] = tow__split_residual(l->s, stacks[r], TOW__INPUT, l->part.pinned[r]);
+}
+
+/* Binds both loops. */
+static bool bind_loops(tow__loop_split *l, tow_value *stacks, tow_value *rows)
+{
+    tow__scan_sweep w = {0};
+    if (tow__is_scheduled(l) && !tow__scan_sweep_begin(&w, l)) return false;
+    if (!w.replays) {
+        if (!bind_known(l, stacks)) return false;
+    } else if (!tow__scan_sweep_bind(&w, stacks) || !tow__scan_sweep_replay(&w, rows)) {
+        return false;
+    }
+    hand_over(l, stacks, rows);
+    return bind_unknown(l, rows);
+}
+
 void tow__scan_split(tow__split *s, const tow__equation *e)
 {
     tow__loop_split l;
     if (tow__loop_split_begin(&l, s, e) && tow__loop_split_body(&l)) {
-        tow_value *stacks = tow__trace_alloc(s->k, l.part.n_residuals, sizeof *stacks);
-        if (stacks && bind_known(&l, stacks) && bind_unknown(&l, stacks)) tow__loop_split_results(&l);
+        tow_value *stacks = tow__trace_alloc(s->k, l.part.n_residuals, sizeof *stacks),
+                  *rows = tow__trace_alloc(s->u, l.part.n_residuals, sizeof *rows);
+        if (stacks && rows && bind_loops(&l, stacks, rows)) tow__loop_split_results(&l);
     }
     tow__loop_split_end(&l);
 }

@@ -65,8 +65,8 @@ static tow_status without_forwarded(const tow__traced_body *b, size_t n_carry, s
 }
 
 /* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
-static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, size_t n_carry,
-                      const tow_value *operands, size_t n_out, tow_value *out)
+static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, int64_t slots,
+                      size_t n_carry, const tow_value *operands, size_t n_out, tow_value *out)
 {
     size_t n_in = b->graph->n_inputs, n_forwarded = 0;
     size_t *order = tow__trace_alloc(t, n_in, sizeof *order);
@@ -83,7 +83,8 @@ static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, b
                                .length = length,
                                .reverse = reverse,
                                .consts = (int64_t)(b->n_captures + n_forwarded),
-                               .carry = (int64_t)(n_carry - n_forwarded)};
+                               .carry = (int64_t)(n_carry - n_forwarded),
+                               .slots = slots};
     if (n_out > n_forwarded) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_forwarded, results);
     for (size_t i = 0, next = 0; i < n_out; i++)
         out[i] = i < n_carry && is_forwarded(b, i) ? operands[b->n_captures + i] : results[next++];
@@ -97,8 +98,12 @@ typedef struct unrolled {
     const tow__traced_body *b;
     int64_t k, first;     /* its iterations begin with iteration `first` of the loop that was asked for */
     bool reverse, looped; /* looped: and are one turn of a loop, whose turn i begins with first + k i */
+    bool region;          /* they are a loop in a remat region, in place of k copies of the body */
+    int64_t levels;       /* of a region: those that are left for this loop */
     size_t n_carry, n_xs, n_ys;
 } unrolled;
+
+static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_value *in, tow_value *out);
 
 static tow_value row_of(tow_value x, int64_t i)
 {
@@ -106,9 +111,45 @@ static tow_value row_of(tow_value x, int64_t i)
     return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
 }
 
+/* The least k for which k^levels >= n, which gives that many nested loops of about k turns: k^(levels - 1) iterations in
+ * one turn of the outermost. */
+static int64_t block_of_levels(int64_t n, int64_t levels)
+{
+    int64_t k = 1, block = 1;
+    for (bool enough = false; !enough; k++) {
+        int64_t product = 1;
+        block = 1;
+        for (int64_t l = 0; l < levels && product < n; l++) block = product, product *= k;
+        enough = product >= n;
+    }
+    return block;
+}
+
+/* The iterations as a loop, which may have regions in turn. */
+static void loop_of_iterations(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const unrolled *u = user;
+    const size_t n_captures = u->b->n_captures, n = u->n_carry + u->n_xs;
+    unrolled inner = *u;
+    inner.region = u->levels > 1;
+    inner.levels = u->levels - 1;
+    inner.k = inner.region ? block_of_levels(u->k, u->levels) : 1;
+    tow_value *operands = tow__join(t, n_captures, u->b->captures, n, in);
+    if (!operands) return;
+    for (size_t i = 0; i < n_captures; i++) operands[i] = tow__import(t, operands[i]);
+    if (inner.k > 1)
+        bind_unrolled(t, inner, u->k, in, out);
+    else
+        bind_scan(t, u->b, u->k, u->reverse, 0, u->n_carry, operands, u->n_carry + u->n_ys, out);
+}
+
 static void several_iterations(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const unrolled *u = user;
+    if (u->region) {
+        tow_remat_function(t, loop_of_iterations, user, NULL, u->n_carry + u->n_xs, in, u->n_carry + u->n_ys, out);
+        return;
+    }
     const size_t n_captures = u->b->n_captures, n = n_captures + u->n_carry + u->n_xs, k = (size_t)u->k;
     tow_value *x = tow__trace_alloc(t, n + 1, sizeof *x), *y = tow__trace_alloc(t, u->n_carry + u->n_ys + 1, sizeof *y);
     tow_value *rows = tow__trace_alloc(t, k * (u->n_ys + 1), sizeof *rows);
@@ -148,6 +189,7 @@ static tow_value join_axes(tow_value x)
  * body. */
 static bool may_unroll(tow_trace *t, const unrolled *u)
 {
+    if (u->region) return true;
     const int64_t each = (int64_t)u->b->graph->n_equations + 2 * (int64_t)u->n_xs + (int64_t)u->n_ys,
                   most = TOW__MOST_UNROLLED / (each > 0 ? each : 1);
     if (u->k <= most || u->k == 1) return true;
@@ -190,6 +232,39 @@ static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_va
     }
 }
 
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
+
+/* False: the schedule contradicts itself or .unroll, which is reported. */
+static bool schedule_is_fine(tow_trace *t, const tow_scan_options *options, int64_t length)
+{
+    const tow_scan_schedule *s = &options->schedule;
+    const int kinds = (s->every != 0) + (s->levels != 0) + (s->slots != 0);
+    const char *why = NULL;
+    if (s->every < 0 || s->levels < 0 || s->slots < 0)
+        why = "expected numbers from 0 on";
+    else if (kinds > 1)
+        why = "expected one of them";
+    else if (kinds && options->unroll > 1)
+        why = "expected no .unroll beside it";
+    else if (kinds && length > INT32_MAX)
+        why = "expected at most 2^31 - 1 iterations";
+    if (why)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: the schedule has .every %lld, .levels %lld and .slots %lld: %s",
+                       (long long)s->every, (long long)s->levels, (long long)s->slots, why);
+    return !why;
+}
+
+/* Iterations in one body of the loop, and whether they are a region. */
+static void set_block(const tow_scan_options *options, int64_t length, unrolled *u)
+{
+    const tow_scan_schedule none = {0}, *s = options ? &options->schedule : &none;
+    u->k = options ? options->unroll : 0;
+    u->region = s->every > 0 || s->levels > 1;
+    if (s->every > 0) u->k = s->every;
+    if (s->levels > 1) u->k = block_of_levels(length, s->levels), u->levels = s->levels - 1;
+    if (u->k > length) u->k = length;
+}
+
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
@@ -211,6 +286,7 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                        (long long)unroll);
         return;
     }
+    if (options && !schedule_is_fine(trace, options, length)) return;
     for (size_t i = n_carry; i < n_carry + n_xs; i++) {
         types[i].rank--;
         memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
@@ -222,12 +298,8 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && tow__carries_agree(trace, "scan", b.graph, n_carry, explicit_in)) {
         const bool reverse = options && options->reverse;
-        const unrolled u = {.b = &b,
-                            .k = unroll < length ? unroll : length,
-                            .reverse = reverse,
-                            .n_carry = n_carry,
-                            .n_xs = n_xs,
-                            .n_ys = n_ys};
+        unrolled u = {.b = &b, .reverse = reverse, .n_carry = n_carry, .n_xs = n_xs, .n_ys = n_ys};
+        set_block(options, length, &u);
         if (!may_unroll(trace, &u)) {
             tow_graph_release(b.graph);
             return;
@@ -235,7 +307,8 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
         if (u.k > 1)
             bind_unrolled(trace, u, length, explicit_in, results);
         else
-            bind_scan(trace, &b, length, reverse, n_carry, operands, n_carry + n_ys, results);
+            bind_scan(trace, &b, length, reverse, options ? options->schedule.slots : 0, n_carry, operands,
+                      n_carry + n_ys, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }

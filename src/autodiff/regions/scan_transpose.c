@@ -11,6 +11,7 @@
  * some contributions are added in another order: those with a ring of carries of which some, but not all, start from
  * one value or from a constant, and loops whose rewritten program would become too large. */
 #include "src/autodiff/regions/scan_transpose.h"
+#include "src/autodiff/regions/schedule.h"
 #include "src/ops/rules.h"
 
 /* ---- the body ---------------------------------------------------------------------------------------------------- */
@@ -199,7 +200,10 @@ static void transpose_loop(tow__scan_loop *l)
         return;
     }
     size_t n = list_operands(l, &params, operands);
-    tow__bind(r->t, &tow__scan_p, &params, n, operands, params.body->n_outputs, results);
+    tow__bind_fetching(
+        r->t,
+        &(tow__bound_scan){
+            .params = &params, .n_in = n, .n_out = params.body->n_outputs, .operands = operands, .results = results});
     tow_graph_release(params.body);
     take_results(l, results);
 }
