@@ -17,14 +17,14 @@ typedef struct fitting {
     bool compare;
 } fitting;
 
-static const char *const nesting_names[] = {"none", "years", "nested"};
+static const char *const nesting_names[] = {"none", "years", "nested", "slots"};
 
 /* False, with a message, if there is no such nesting. */
 static bool read_options(int argc, char **argv, fitting *f)
 {
     *f = (fitting){.options = {.steps = 400, .learning_rate = 0.1, .out = "out/ode"}, .regions_name = "nested"};
     const example_option table[] = {COMMON_OPTIONS_BUT_SEED(&f->options),
-                                    {"regions", "HOW", "Regions of recomputation: none, years or nested", OPTION_TEXT,
+                                    {"regions", "HOW", "What is made again: none, years, nested or slots", OPTION_TEXT,
                                      (void *)&f->regions_name, 0, 0},
                                     {"compare", NULL,
                                      "Print the bytes that each of these needs, and whether the gradients are equal",
@@ -39,7 +39,7 @@ static bool read_options(int argc, char **argv, fitting *f)
             f->regions = (nesting)i;
             return true;
         }
-    fprintf(stderr, "ode: --regions: expected none, years or nested, found '%s'\n", f->regions_name);
+    fprintf(stderr, "ode: --regions: expected none, years, nested or slots, found '%s'\n", f->regions_name);
     return false;
 }
 

@@ -34,7 +34,8 @@ static void step(tow_trace *trace, const tow_value *x, tow_value *y, void *user)
 static void repeat(tow_trace *trace, tow_function body, const rates *r, int64_t length, const tow_value *x,
                    tow_value *y)
 {
-    tow_scan_function(trace, body, (void *)r, &(tow_scan_options){.length = length}, 1, x, 0, NULL, 0, y, NULL);
+    const tow_scan_options options = {.length = length, .schedule = {.slots = r->regions == SLOTS ? 8 : 0}};
+    tow_scan_function(trace, body, (void *)r, &options, 1, x, 0, NULL, 0, y, NULL);
 }
 
 static void plain_year(tow_trace *trace, const tow_value *x, tow_value *y, void *user)
@@ -61,7 +62,7 @@ static void year_of_parts(tow_trace *trace, const tow_value *x, tow_value *y, vo
 static void year(tow_trace *trace, const tow_value *x, tow_value *out, void *user)
 {
     const rates *r = user;
-    if (r->regions == NO_REGION)
+    if (r->regions == NO_REGION || r->regions == SLOTS)
         plain_year(trace, x, out, user);
     else
         tow_remat_function(trace, r->regions == NESTED ? year_of_parts : plain_year, user, NULL, 1, x, 1, out);
@@ -88,7 +89,8 @@ void ode_loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     rates r = rates_of(in[0], *(const nesting *)user);
     tow_value first = tow_slice_axis(in[0], 0, 4, 6), last, rest;
-    tow_scan_function(trace, year, &r, &(tow_scan_options){.length = YEARS}, 1, &first, 0, NULL, 1, &last, &rest);
+    const tow_scan_options options = {.length = YEARS, .schedule = {.slots = r.regions == SLOTS ? 4 : 0}};
+    tow_scan_function(trace, year, &r, &options, 1, &first, 0, NULL, 1, &last, &rest);
     tow_value years = tow_concatenate(2, (const tow_value[]){tow_reshape(first, 2, (const int64_t[]){1, 2}), rest}, 0);
     out[0] = tow_mean(tow_square(tow_sub(years, in[1])), 0, NULL);
 }

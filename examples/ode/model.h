@@ -22,6 +22,8 @@ typedef enum nesting {
     ONE_REGION,
     /* and within a year 20 regions of 25 steps: states between years, between parts of one year, and 25 steps */
     NESTED,
+    /* no region, but schedules: 4 states between years and 8 within one, from which the others are made again */
+    SLOTS,
     NESTINGS
 } nesting;
 

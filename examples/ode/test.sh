@@ -15,8 +15,9 @@ awk '{ number = $NF; sub(/ +[^ ]+$/, ""); gsub(/ +$/, "") }
 grep -q '</svg>' a/b/fit.svg || fail "no picture"
 
 "$program" --compare >compared
-[ "$(grep -c 'the same bits' compared)" = 3 ] || fail "gradients differ: $(cat compared)"
+[ "$(grep -c 'the same bits' compared)" = 4 ] || fail "gradients differ: $(cat compared)"
 awk '$1 == "none" { none = $2 } $1 == "nested" { exit !($2 * 100 < none) }' compared || fail "nested regions save too little: $(cat compared)"
+awk '$1 == "none" { none = $2 } $1 == "slots" { exit !($2 * 100 < none) }' compared || fail "schedules save too little: $(cat compared)"
 
 # Ctrl-C stops after a step, and the fit so far is drawn
 interrupt_at 'step 1/1000000' --steps 1000000 --out stopped

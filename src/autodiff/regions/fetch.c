@@ -102,7 +102,9 @@ static void fetch_state(tow_trace *t, fetch *f, const tow_value *in, tow_value *
     memcpy(all, in, (KEPT + n) * sizeof *all);
     all[NUMBER] = tow_gather(in[POSITIONS], in[LAST]);
     for (size_t c = 0; c < n; c++) all[KEPT + n + c] = tow__row_at(in[KEPT + c], in[LAST], state_type(f, c));
-    if (f->p->slots > 1) tow_while_function(t, keeps_more, run_and_keep, f, NULL, KEPT + 2 * n, all, all);
+    if (f->p->slots > 1)
+        tow_while_function(t, keeps_more, run_and_keep, f, &(tow_while_options){.max_iterations = f->p->slots},
+                           KEPT + 2 * n, all, all);
     memcpy(state, all + KEPT + n, n * sizeof *state);
     run_forward(t, f, all[NUMBER], f->i, state);
     const tow_value is_last = tow_eq(tow_gather(all[POSITIONS], all[LAST]), f->i);

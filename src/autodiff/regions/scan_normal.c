@@ -233,7 +233,7 @@ static tow_status loop_body(const rewriting *w, tow_graph **result)
 /* Binds the loop over the rest: leaves the final carries in w->carry. ys: [n_ys], null where a result is constant. */
 static void record_loop(rewriting *w, tow_value *ys)
 {
-    tow__scan_params params = {.length = w->p->length - w->peeled, .reverse = w->p->reverse};
+    tow__scan_params params = {.length = w->p->length - w->peeled, .reverse = w->p->reverse, .slots = w->p->slots};
     tow_value *in = tow__trace_alloc(w->t, w->n_in + 1, sizeof *in), *out = w->row;
     uint32_t xs = w->consts + w->carries, n = 0;
     if (!in) return;
@@ -346,7 +346,10 @@ static void transpose_program(rewriting *w, const tow_graph *g)
         if (w->first[i] != i) continue;
         in[n] = r->x[i], dx[n] = r->dx[i], linear[n++] = r->linear[i];
     }
-    tow__transpose_inline(r->t, g, linear, in, r->ct, dx);
+    if (((const tow__scan_params *)r->e->params)->slots > 0) /* iterations run again beside their transposes */
+        tow__transpose_body(r->t, g, linear, in, r->ct, dx);
+    else
+        tow__transpose_inline(r->t, g, linear, in, r->ct, dx);
     n = 0;
     for (uint32_t i = 0; i < w->n_in; i++) r->dx[i] = w->first[i] == i ? dx[n++] : (tow_value){0};
 }

@@ -278,7 +278,6 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *rows)
     }
     tow__scan_params params = *(const tow__scan_params *)l->e->params;
     params.body = body, params.consts = params.carry = 0;
-    if (!s->policy) params.slots = 0; /* it is linear */
     for (uint32_t i = 0; i < l->n_in; i++) {
         bool is_carry = i >= l->consts && i < tow__first_rest(l);
         if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - l->consts))) continue;

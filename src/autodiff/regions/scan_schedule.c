@@ -166,6 +166,34 @@ static tow_status advance_body(const tow__scan_sweep *w, tow_graph **result)
     return status;
 }
 
+/* The first operation of g, or of a graph in it, that must not run again: it has an effect and results, or gives other
+ * bits in another call. NULL: there is none. */
+static const tow_primitive *find_unrepeatable(const tow_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        const tow_primitive *found = NULL;
+        for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n && !found; k++)
+            found = find_unrepeatable(tow__nested(e->primitive, e->params, k));
+        if (found) return found;
+        if (e->primitive->varies || tow__has_effect(e)) return e->primitive;
+    }
+    return NULL;
+}
+
+/* False, with an error: states cannot be made again. */
+static bool may_replay(tow_trace *t, const tow__equation *e, const tow_graph *body)
+{
+    const tow_primitive *found = find_unrepeatable(body);
+    const char *scope = e->source.scope;
+    if (found)
+        tow_trace_fail(t, TOW_UNSUPPORTED,
+                       "%s%sscan: its schedule runs iterations again, but the carries depend on %s, which runs once; "
+                       "take the schedule away, or that operation out of the loop",
+                       scope ? scope : "", scope ? ": " : "", found->name);
+    return !found;
+}
+
 bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
 {
     const tow__loop_split *l = w->l;
@@ -180,6 +208,10 @@ bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
     if (!in || !states) return false;
     if (advance_body(w, &params.body) != TOW_OK) {
         tow__adopt_error(s->u);
+        return false;
+    }
+    if (!may_replay(s->u, l->e, params.body)) {
+        tow_graph_release(params.body);
         return false;
     }
     uint32_t n = 0;

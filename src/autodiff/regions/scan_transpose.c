@@ -124,7 +124,10 @@ static tow_status transposed_body(const tow__scan_loop *l, tow_graph **result)
     }
     b.dx = b.in + l->n_in, b.sums = b.dx + l->n_in, b.out = b.sums + l->n_in;
     record_inputs(l, t, &b);
-    tow__transpose_inline(t, l->body, l->linear, b.in, b.ct, b.dx);
+    if (l->p->slots > 0) /* the iteration runs again beside its transpose */
+        tow__transpose_body(t, l->body, l->linear, b.in, b.ct, b.dx);
+    else
+        tow__transpose_inline(t, l->body, l->linear, b.in, b.ct, b.dx);
     return tow__trace_end(t, list_results(l, t, &b), b.out, false, result);
 }
 

@@ -239,6 +239,126 @@ static void test_bits(void **state)
                 expect_same((loop){.length = lengths[n], .reverse = kind & 1, .around = kind & 2}, schedules[s]);
 }
 
+/* ---- among other transformations ----------------------------------------------------------------------------------- */
+
+typedef enum around {
+    NESTED, /* the loop stands in a loop with a schedule of its own */
+    FORWARD_OVER_REVERSE,
+    REVERSE_OVER_REVERSE,
+    ROWS,
+    LINEARIZED, /* forward and linear program, of which the latter runs forward */
+    WAYS
+} around;
+
+/* in: x, v, xs -> x, v, ys: the last ys alone, so that no iteration forwards */
+static void inner_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const loop *l = user;
+    const tow_value operands[] = {in[0], in[1], tow_mul_scalar(l->b, 0.5)};
+    tow_value y[3];
+    whole_loop(t, operands, y, user);
+    out[0] = y[0], out[1] = tow_add(y[1], in[2]);
+    out[2] = tow_reduce_sum(y[2], 1, (int[]){0});
+}
+
+static void nested_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    loop *l = user;
+    const tow_scan_options options = {.length = l->length, .schedule = l->schedule};
+    tow_value y[3];
+    l->w = in[0], l->b = in[3];
+    tow_scan_function(t, inner_loop, l, &options, 2, in + 1, 1, in + 3, 1, y, y + 2);
+    out[0] = tow_add(tow_reduce_sum(tow_mul(y[0], y[1]), 1, (int[]){0}), tow_reduce_sum(y[2], 2, (int[]){0, 1}));
+}
+
+static tow_graph *transformed(loop l, around way)
+{
+    const tow_type row = tow_make_type(TOW_F64, 1, (int64_t[]){D});
+    const tow_type types[] = {row, row, row, tow_make_type(TOW_F64, 2, (int64_t[]){l.length, D})};
+    const size_t all[] = {0, 1, 2, 3};
+    tow_graph *g, *gradient = NULL, *result = NULL, *other = NULL;
+    OK(tow_trace_function(ctx, way == NESTED ? nested_loss : loss, &l, 4, types, NULL, 1, &g));
+    if (way == LINEARIZED)
+        OK(tow_linearize(g, 4, all, &other, &gradient));
+    else
+        OK(tow_grad(g, 4, all, false, &gradient));
+    if (way == FORWARD_OVER_REVERSE) OK(tow_jvp(gradient, 4, all, &result));
+    if (way == REVERSE_OVER_REVERSE) OK(tow_jacrev(gradient, 4, all, &result));
+    if (way == ROWS) OK(tow_vmap(gradient, 3, NULL, NULL, &result));
+    if (way == NESTED) result = gradient, gradient = NULL;
+    if (way == LINEARIZED) result = other, other = NULL;
+    tow_graph_release(g);
+    tow_graph_release(gradient);
+    tow_graph_release(other);
+    return result;
+}
+
+/* All outputs, one after the other; *n: how many. */
+static double *values_of(const tow_graph *g, size_t *n)
+{
+    tow_array *in[16], *out[16];
+    const size_t n_in = tow_graph_inputs(g), n_out = tow_graph_outputs(g);
+    double *found = NULL;
+    assert_true(n_in <= 16 && n_out <= 16);
+    for (size_t i = 0; i < n_in; i++) {
+        const tow_type type = tow_graph_input_type(g, i);
+        OK(tow_array_create(ctx, type, &in[i]));
+        for (int64_t j = 0; j < tow_type_count(type); j++)
+            ((double *)tow_array_data(in[i]))[j] = sin((double)(5 * (int64_t)i + 3 * j)) / 2;
+    }
+    OK(tow_evaluate(g, in, out));
+    *n = 0;
+    for (size_t i = 0; i < n_out; i++) {
+        const tow_type type = tow_graph_output_type(g, i);
+        const size_t count = type.dtype == TOW_F64 ? (size_t)tow_type_count(type) : 0;
+        found = realloc(found, (*n + count + 1) * sizeof *found);
+        assert_non_null(found);
+        memcpy(found + *n, tow_array_data(out[i]), count * sizeof *found);
+        *n += count;
+        tow_array_release(out[i]);
+    }
+    for (size_t i = 0; i < n_in; i++) tow_array_release(in[i]);
+    return found;
+}
+
+/* Second derivatives and rows add up in orders of their own, so they agree to rounding: 1e-12 of sums of about 100 terms of
+ * size 1. Gradients of nested loops have the same bits. */
+static void test_transformations(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        if (way == LINEARIZED) continue; /* its residuals are other ones: test_linearized */
+        size_t n, n_plain;
+        tow_graph *plain = transformed((loop){.length = 7}, (around)way);
+        tow_graph *scheduled = transformed((loop){.length = 7, .schedule = {.slots = 2}}, (around)way);
+        double *expected = values_of(plain, &n_plain), *found = values_of(scheduled, &n);
+        assert_int_equal(n, n_plain);
+        for (size_t i = 0; i < n; i++) {
+            const double most = way == NESTED ? 0 : 1e-12 * (1 + fabs(expected[i]));
+            if (!(fabs(found[i] - expected[i]) <= most))
+                fail_msg("way %d, number %zu: expected %.17g, found %.17g", way, i, expected[i], found[i]);
+        }
+        free(expected);
+        free(found);
+        tow_graph_release(plain);
+        tow_graph_release(scheduled);
+    }
+}
+
+/* The forward program of a linearisation hands out s + 1 states of each carry, not all. */
+static void test_linearized(void **state)
+{
+    (void)state;
+    tow_graph *g = transformed((loop){.length = 50, .schedule = {.slots = 4}}, LINEARIZED);
+    int kept = 0;
+    for (size_t i = 0; i < tow_graph_outputs(g); i++) {
+        const tow_type type = tow_graph_output_type(g, i);
+        kept += type.rank == 2 && type.dims[0] == 5;
+    }
+    assert_int_equal(kept, 2);
+    tow_graph_release(g);
+}
+
 /* What the arena holds does not grow with the iterations, but for the rows of ys. */
 static void test_bytes(void **state)
 {
@@ -277,7 +397,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_steps_of_the_oracle),
-                                       cmocka_unit_test(test_bits), cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_bits),       cmocka_unit_test(test_transformations),
+                                       cmocka_unit_test(test_linearized), cmocka_unit_test(test_bytes),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests_name("schedule", tests, setup_counted, teardown);
 }
