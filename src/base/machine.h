@@ -2,9 +2,10 @@
  * follow from these facts, never from the name of a vendor, and change no bits.
  *
  * Rates follow from the facts: of a processor at 3 GHz, two fused multiply-adds of full vectors a cycle, and so many
- * bytes a cycle from each level of memory. Where there are no vectors that Tow has kernels for, timings
- * (src/kernels/machine_rates.c) correct a rate in powers of 16, so a rate that is right within a factor of four stays as
- * it is: all processes on one machine plan alike, busy or not. A machine that is given (TOW_MACHINE) is taken as it is. */
+ * bytes a cycle from each level of memory. Without vectors that Tow has kernels for, timings
+ * (src/kernels/machine_rates.c) correct a rate in powers of 16, so a rate that is right within a factor of four stays
+ * as it is: all processes on one machine plan alike, busy or not. A machine that is given (TOW_MACHINE) is taken as it
+ * is. */
 #ifndef TOW_SRC_MACHINE_H
 #define TOW_SRC_MACHINE_H
 

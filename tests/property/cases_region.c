@@ -80,7 +80,7 @@ static void recurrence(const property_case *c, double *const *in, double *const 
     }
 }
 
-/* ---- replay: the states with which iterations of that loop begin, from the first one ------------------------------ */
+/* ---- replay: the states with which iterations of that loop begin, from the first one ----------------------------- */
 
 /* (w, h, x) -> h */
 static void record_replay(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)

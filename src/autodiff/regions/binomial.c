@@ -1,12 +1,12 @@
 /* Arithmetic of binomial schedules.
  *
- *   reach(s, t) = C(s + t, t)    iterations that can be reversed with s kept states, each running forward at most t times
- *                                before it runs beside its derivative
+ *   reach(s, t) = C(s + t, t)    iterations that can be reversed with s kept states, each running forward at most t
+ *                                times before it runs beside its derivative
  *   steps(n, s) = n + t n - C(s + t, t - 1)    forward iterations for n, with the least t for which reach(s, t) >= n
  *
- * A. Griewank, A. Walther: Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000). First advances m
- * attain the minimum if n - reach(s - 1, t) <= m <= n - reach(s - 1, t - 1) and reach(s, t - 2) <= m <= reach(s, t - 1);
- * the smallest one is taken. */
+ * A. Griewank, A. Walther: Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000). First advances
+ * m attain the minimum if n - reach(s - 1, t) <= m <= n - reach(s - 1, t - 1) and reach(s, t - 2) <=
+ * m <= reach(s, t - 1); the smallest one is taken. */
 #include "src/autodiff/regions/schedule.h"
 
 /* C(a + b, b), at most `most`. */

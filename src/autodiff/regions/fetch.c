@@ -50,8 +50,8 @@ static void run_forward(tow_trace *t, const fetch *f, tow_value from, tow_value 
 
 /* ---- keeping states ---------------------------------------------------------------------------------------------- */
 
-/* What the loop carries to keep states: i, last, positions, kept...; while a state is fetched cur, last, positions, kept...,
- * state... */
+/* To keep states, the loop carries i, last, positions, kept...; while a state is fetched cur, last, positions,
+ * kept..., state... */
 enum {
     NUMBER, /* i or cur */
     LAST,
@@ -59,8 +59,8 @@ enum {
     KEPT
 };
 
-/* tow__binomial_split of the n = i + 1 - cur iterations that are left, with s = slots - last slots: for the least t with
- * reach(s, t) >= n, max(n - reach(s - 1, t), reach(s, t - 2)). */
+/* tow__binomial_split of the n = i + 1 - cur iterations that are left, with s = slots - last slots: for the least t
+ * with reach(s, t) >= n, max(n - reach(s - 1, t), reach(s, t - 2)). */
 static tow_value next_advance(tow_trace *t, const fetch *f, const tow_value *in)
 {
     const tow_value n = tow_add_scalar(tow_sub(f->i, in[NUMBER]), 1), zero = tow_scalar(t, TOW_I32, 0);

@@ -4,10 +4,11 @@
  *                kept[0]: the first state; kept[slots]: the last one, with which the first sweep ends
  *   batch, jvp: those of the decomposition, a scan from the first state that stacks its carries
  *
- * It stands in the linear part of a scheduled scan, whose transpose reads its rows from the last iteration to the first.
- * That loop gets the rows one by one (tow__bind_fetching), so the stack of all states is not made:
+ * It stands in the linear part of a scheduled scan, whose transpose reads its rows from the last iteration to the
+ * first. That loop gets the rows one by one (tow__bind_fetching), so the stack of all states is not made:
  *
- *   carries     the number i of the iteration, kept states with the iterations they belong to, the number of the last one
+ *   carries     the number i of the iteration, kept states with the iterations they belong to, the number of the last
+ *               one
  *   fetch       state, cur = the last state kept; cur <= i
  *               while slots are free and cur + 1 < i:      run forward by tow__binomial_split, keep the state
  *               run forward to i
@@ -50,7 +51,7 @@ tow_value tow__row_number(tow_value number, int64_t length, bool reverse)
 
 /* ---- type and decomposition -------------------------------------------------------------------------------------- */
 
-/* What operand i must be. */
+/* The type that operand i must have. */
 static tow_type operand_type(const tow__replay_params *p, size_t i)
 {
     const tow_type type = tow_graph_input_type(p->body, i);

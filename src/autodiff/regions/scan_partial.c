@@ -48,7 +48,8 @@ bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equatio
 
 /* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
-/* How the body is split. An iteration of a scheduled scan keeps nothing: it is run again beside its derivative. */
+/* The body is split in this manner. An iteration of a scheduled scan keeps nothing: it runs again beside
+ * its derivative. */
 static tow__manner manner_of(const tow__loop_split *l)
 {
     static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};

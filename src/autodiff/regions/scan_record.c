@@ -111,8 +111,8 @@ static tow_value row_of(tow_value x, int64_t i)
     return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
 }
 
-/* The least k for which k^levels >= n, which gives that many nested loops of about k turns: k^(levels - 1) iterations in
- * one turn of the outermost. */
+/* The least k for which k^levels >= n, which gives that many nested loops of about k turns: k^(levels - 1) iterations
+ * in one turn of the outermost. */
 static int64_t block_of_levels(int64_t n, int64_t levels)
 {
     int64_t k = 1, block = 1;

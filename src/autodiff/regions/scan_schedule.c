@@ -4,13 +4,13 @@
  *                iterations from that state to the next kept one: (carries, stacks) -> (carries, stacks)
  *
  * Stacks are ys of the loop, and residuals that are no states: arrays [length, ...] of which each iteration writes its
- * row, in place. What is kept has a row for each slot. */
+ * row, in place. The kept ones have a row for each slot. */
 #include "src/autodiff/regions/scan_schedule.h"
 #include "src/autodiff/regions/schedule.h"
 #include "tow/control.h"
 #include "tow/ops.h"
 
-/* ---- results of the known body ------------------------------------------------------------------------------------ */
+/* ---- results of the known body ----------------------------------------------------------------------------------- */
 
 /* The value behind names. */
 static uint32_t root_in(const tow_graph *g, uint32_t v)

@@ -10,15 +10,15 @@
 
 #include "src/autodiff/regions/loop_split.h"
 
-/* ---- binomial.c: arithmetic of binomial schedules (Griewank and Walther, Algorithm 799) --------------------------- */
+/* ---- binomial.c: arithmetic of binomial schedules (Griewank and Walther, Algorithm 799) -------------------------- */
 
-/* C(slots + repetitions, repetitions): the iterations that can be reversed from so many kept states if none runs forward
- * more often than that; at most `most`. */
+/* C(slots + repetitions, repetitions): the iterations that can be reversed from so many kept states if none runs
+ * forward more often than that; at most `most`. */
 int64_t tow__binomial_reach(int64_t slots, int64_t repetitions, int64_t most);
 /* The least number of repetitions for n iterations with `slots` >= 1 states. */
 int64_t tow__binomial_repetitions(int64_t n, int64_t slots);
-/* How many of n >= 2 iterations run forward before the next state is kept, if `slots` >= 2 are free, counting the one that
- * holds the first state. */
+/* So many of n >= 2 iterations run forward before the next state is kept, if `slots` >= 2 are free, counting the one
+ * that holds the first state. */
 int64_t tow__binomial_split(int64_t n, int64_t slots);
 /* Iterations that run forward in all, those beside their derivatives counted: n + t n - C(slots + t, t - 1). */
 int64_t tow__binomial_steps(int64_t n, int64_t slots);
@@ -35,8 +35,8 @@ typedef struct tow__bound_scan {
 
 /* Binds a scan. If it reads the rows of a replay in reverse order, the scan fetches them one by one instead. */
 void tow__bind_fetching(tow_trace *t, const tow__bound_scan *scan);
-/* The iterations whose states the first sweep keeps: positions[0..slots), of n >= slots iterations, and positions[slots],
- * the last one, which is reversed first. */
+/* The iterations whose states the first sweep keeps: positions[0..slots), of n >= slots iterations, and
+ * positions[slots], the last one, which is reversed first. */
 void tow__binomial_positions(int64_t n, int64_t slots, int32_t *positions);
 /* x [n, ...] at `index` i32 []: a row of a stack, in this shape. */
 tow_value tow__row_at(tow_value stack, tow_value index, tow_type type);
@@ -44,7 +44,7 @@ tow_value tow__row_at(tow_value stack, tow_value index, tow_type type);
 tow_value tow__with_row(tow_trace *t, tow_value stack, tow_value row, tow_value index);
 /* The number of a row for iteration `number` i32 []. */
 tow_value tow__row_number(tow_value number, int64_t length, bool reverse);
-/* What a stack of n rows of this type is. */
+/* The type of a stack of n rows of this type. */
 tow_type tow__stack_of(tow_type type, int64_t n);
 
 #endif

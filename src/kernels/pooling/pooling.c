@@ -79,8 +79,9 @@ static void choose_row(tow__window_job *job, bool holes)
 }
 
 /* True: taps of the outer axes can be listed, and windows repay loops of their own. Those of reductions save a load and
- * a store of the result for each element that a window meets, and cost what sweeps over all lanes do once. A reduction of
- * whole rows of wide runs reads memory in order instead: pieces of runs would touch a page for every other element. */
+ * a store of the result for each element that a window meets, and cost what sweeps over all lanes do once. A reduction
+ * of whole rows of wide runs reads memory in order instead: pieces of runs would touch a page for every other
+ * element. */
 static bool is_by_channels(const tow__window_job *job, bool selects)
 {
     double listed = 1, met = (double)tow__max(1, job->row.window / job->row.base_dilation);

@@ -23,7 +23,7 @@ enum {
 
 static int64_t calls;
 
-/* ---- a primitive that counts --------------------------------------------------------------------------------------- */
+/* ---- a primitive that counts ------------------------------------------------------------------------------------- */
 
 static tow_status count_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
 {
@@ -61,7 +61,7 @@ static int setup_counted(void **state)
     return setup(state) || tow_primitive_define(ctx, &counted, &primitive);
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------------------------ */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 typedef struct loop {
     int64_t length;
@@ -139,7 +139,7 @@ static tow_program_bytes gradients(loop l, double *found)
 
 static size_t numbers(const loop *l) { return 1 + 3 * D + (size_t)l->length * D; }
 
-/* ---- iterations that run ------------------------------------------------------------------------------------------- */
+/* ---- iterations that run ----------------------------------------------------------------------------------------- */
 
 /* All forward iterations of the program: those of the theory, and the last one before the loss is known. */
 static void expect_steps(int64_t n, int64_t slots, int64_t theory)
@@ -206,7 +206,7 @@ static void test_arithmetic(void **state)
     assert_int_equal(tow__binomial_steps(1000000, 10), 1000000 + 13 * 1000000LL - 1144066LL * 13 / 11);
 }
 
-/* ---- bits and bytes ------------------------------------------------------------------------------------------------ */
+/* ---- bits and bytes ---------------------------------------------------------------------------------------------- */
 
 static void expect_same(loop l, tow_scan_schedule schedule)
 {
@@ -239,7 +239,7 @@ static void test_bits(void **state)
                 expect_same((loop){.length = lengths[n], .reverse = kind & 1, .around = kind & 2}, schedules[s]);
 }
 
-/* ---- among other transformations ----------------------------------------------------------------------------------- */
+/* ---- among other transformations --------------------------------------------------------------------------------- */
 
 typedef enum around {
     NESTED, /* the loop stands in a loop with a schedule of its own */
@@ -321,8 +321,8 @@ static double *values_of(const tow_graph *g, size_t *n)
     return found;
 }
 
-/* Second derivatives and rows add up in orders of their own, so they agree to rounding: 1e-12 of sums of about 100 terms of
- * size 1. Gradients of nested loops have the same bits. */
+/* Second derivatives and rows add up in orders of their own, so they agree to rounding: 1e-12 of sums of about 100
+ * terms of size 1. Gradients of nested loops have the same bits. */
 static void test_transformations(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void test_bytes(void **state)
     free(found);
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void test_errors(void **state)
 {
