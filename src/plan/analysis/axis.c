@@ -173,7 +173,7 @@ static void join_carry(propagation *g, const tow__carry *c, bool *again)
 {
     int64_t *in = &g->flow->span[c->in];
     const int64_t out = g->flow->span[c->out];
-    if (out == *in) return;
+    if (out == *in || *in == TOW__MIXED_SPAN) return;
     *in = *in == TOW__NO_SPAN && out > 0 ? out : TOW__MIXED_SPAN;
     *again = true;
 }

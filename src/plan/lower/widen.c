@@ -128,5 +128,9 @@ tow_status tow__widen_graph(const tow_graph *g, tow_graph **result)
     tow_value *outputs = values + g->n_vars;
     for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = values[g->outputs[i]];
     status = tow__trace_end(t, g->n_outputs, outputs, false, result);
-    return status == TOW_OK ? tow__verify(*result, "widening") : status;
+    if (status == TOW_OK) status = tow__verify(*result, "widening");
+    if (status == TOW_OK) return TOW_OK;
+    tow_graph_release(*result);
+    *result = NULL;
+    return status;
 }

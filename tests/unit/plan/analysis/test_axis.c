@@ -121,6 +121,23 @@ static void recurrent(tow_trace *t, const tow_value *in, tow_value *out, void *u
     tow_scan_function(t, next_state, NULL, NULL, 1, in + 1, 1, in, 1, out, out + 1);
 }
 
+static void forgetful_state(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_tanh(in[0]);
+    out[1] = tow_sin(out[0]);
+    out[2] = tow_add(in[1], in[2]);
+}
+
+/* Of two states the first, h [6, 8], does not depend on the axis; the second begins with maxima of x and becomes a
+ * value of the first one. */
+static void forgetful(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    const tow_value first[2] = {in[1], tow_reduce_max(tow_softmax(in[0], 0), 1, (int[]){0})};
+    tow_scan_function(t, forgetful_state, NULL, NULL, 2, first, 1, in, 1, out, out + 2);
+}
+
 /* A table [10, 3], and of x so many whole numbers as there are places. */
 static void gathered(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -188,6 +205,7 @@ static const program programs[] = {
     {"attention", attended, WITHOUT, 1, {{0}, {MIXED}, {MIXED}}},
     {"scan without carry", map, WITHOUT, 1, {{0}, {1}, {2}}},
     {"scan with carry", recurrent, F32(6, 8), 2, {{MIXED, MIXED}, {0, 1}, {1, 2}}},
+    {"scan that forgets", forgetful, F32(6, 8), 3, {{NONE, MIXED, MIXED}, {NONE, MIXED, MIXED}, {NONE, MIXED, MIXED}}},
     {"indices", gathered, F32(10, 3), 1, {{0}, {1}, {2}}},
     {"table", looked_up, {.dtype = TOW_I32, .rank = 1, .dims = {5}}, 1, {{MIXED}, {1}, {2}}},
     {"scatter", scattered, {.dtype = TOW_I32, .rank = 2, .dims = {4, 6}}, 1, {{SUM}, {SUM}, {MIXED}}},

@@ -68,7 +68,7 @@ static tow_program *compile(bool remat, tow_graph **graph)
     tow_program *program = NULL;
     *graph = gradient_of_scan(ctx, remat);
     assert_non_null(*graph);
-    OK(tow_compile(ctx, *graph, NULL, &program));
+    OK(tow_compile(ctx, *graph, &(tow_compile_options){.threads = 1}, &program)); /* with more, loops are distributed */
     return program;
 }
 
