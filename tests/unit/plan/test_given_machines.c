@@ -18,9 +18,9 @@
 /* A program that is planned for a machine; its context is its own. */
 static tow_program *plan(const char *machine, int threads, bool plan_only, const char *text)
 {
-    tow_context *ctx;
-    tow_graph *g;
-    tow_program *p;
+    tow_context *ctx = NULL;
+    tow_graph *g = NULL;
+    tow_program *p = NULL;
     given_machine_begin(machine);
     if (tow_context_create(&(tow_context_options){.threads = threads}, &ctx) != TOW_OK ||
         tow_graph_parse(ctx, text, &g) != TOW_OK ||
