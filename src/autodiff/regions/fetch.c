@@ -28,16 +28,9 @@ static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, voi
     const fetch *f = user;
     const tow__replay_params *p = f->p;
     const tow_graph *g = p->body;
-    tow_value *x = tow__trace_alloc(t, g->n_inputs, sizeof *x);
-    if (!x) return;
     const tow_value row = tow__row_number(in[0], p->length, p->reverse);
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        if (i < p->consts)
-            x[i] = tow__import(t, f->operands[i]);
-        else
-            x[i] = i < p->consts + p->carry ? in[1 + i - p->consts]
-                                            : tow__row_at(f->operands[i], row, tow_graph_input_type(g, i));
-    }
+    const tow_value *x = tow__iteration_inputs(t, g, (size_t)p->consts, (size_t)p->carry, f->operands, in + 1, row);
+    if (!x) return;
     tow__inline(t, g, x, out);
 }
 

@@ -35,6 +35,17 @@ tow_value tow__row_at(tow_value stack, tow_value index, tow_type type)
     return tow__in_shape(tow_gather(stack, index), type);
 }
 
+tow_value *tow__iteration_inputs(tow_trace *t, const tow_graph *body, size_t consts, size_t carry,
+                                 const tow_value *operands, const tow_value *carries, tow_value row)
+{
+    tow_value *x = tow__trace_alloc(t, body->n_inputs, sizeof *x);
+    for (size_t i = 0; x && i < body->n_inputs; i++)
+        x[i] = i < consts           ? tow__import(t, operands[i])
+               : i < consts + carry ? carries[i - consts]
+                                    : tow__row_at(operands[i], row, tow_graph_input_type(body, i));
+    return x;
+}
+
 tow_value tow__with_row(tow_trace *t, tow_value stack, tow_value row, tow_value index)
 {
     tow_value at[TOW_MAX_RANK];

@@ -66,16 +66,10 @@ static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, voi
 {
     const tow__scan_sweep *w = user;
     const tow_graph *g = w->l->part.known;
-    tow_value *x = tow__trace_alloc(t, g->n_inputs, sizeof *x), *y = tow__trace_alloc(t, g->n_outputs, sizeof *y);
-    if (!x || !y) return;
     const tow_value row = tow__row_number(in[0], w->p->length, w->p->reverse);
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        if (i < w->n_consts)
-            x[i] = tow__import(t, w->operands[i]);
-        else
-            x[i] = i < w->n_consts + w->n_carry ? in[1 + i - w->n_consts]
-                                                : tow__row_at(w->operands[i], row, tow_graph_input_type(g, i));
-    }
+    const tow_value *x = tow__iteration_inputs(t, g, w->n_consts, w->n_carry, w->operands, in + 1, row);
+    tow_value *y = tow__trace_alloc(t, g->n_outputs, sizeof *y);
+    if (!x || !y) return;
     tow__inline(t, g, x, y);
     for (uint32_t c = 0; c < w->n_carry; c++) out[c] = y[w->carry_output[c]];
     for (uint32_t k = 0; k < w->n_stacks; k++)

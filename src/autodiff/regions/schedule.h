@@ -44,6 +44,10 @@ tow_value tow__row_at(tow_value stack, tow_value index, tow_type type);
 tow_value tow__with_row(tow_trace *t, tow_value stack, tow_value row, tow_value index);
 /* The number of a row for iteration `number` i32 []. */
 tow_value tow__row_number(tow_value number, int64_t length, bool reverse);
+/* The inputs of one iteration of a body: consts, carries, and row `row` of each further operand. NULL: no
+ * memory is left. */
+tow_value *tow__iteration_inputs(tow_trace *t, const tow_graph *body, size_t consts, size_t carry,
+                                 const tow_value *operands, const tow_value *carries, tow_value row);
 /* The type of a stack of n rows of this type. */
 tow_type tow__stack_of(tow_type type, int64_t n);
 
