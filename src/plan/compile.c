@@ -22,7 +22,7 @@ static bool calls_host(const tow_graph *g)
     return false;
 }
 
-/* What there is before anything is planned. */
+/* Makes the program before anything is planned. */
 static tow_status begin_program(tow_program *p, const tow_compile_options *options, int threads)
 {
     tow_status status = TOW_OK;
@@ -51,8 +51,8 @@ enum {
     MEASURED = 1000 /* a program that takes so many microseconds is worth a look at the machine, once in a process */
 };
 
-/* The machine that the program is planned for. It is not measured for a small program, nor if its vectors are known: then
- * facts say enough, and two processes plan alike, however busy the machine is. */
+/* The machine that the program is planned for. It is not measured for a small program, nor if its vectors are known:
+ * then facts say enough, and two processes plan alike, however busy the machine is. */
 static void choose_machine(tow_program *p)
 {
     const bool given = tow__machine_given(&p->machine);

@@ -150,7 +150,7 @@ static inline const tow__kernel *tow__kernel_for(const tow__instruction *inst, t
     return tow__kernel_variant(inst->op->name, tow__variant_of(&inst->extras), dtype);
 }
 
-/* Which of its results it may write over operands: what is added to an operand may lie there. */
+/* The results that it may write over operands: what is added to an operand may lie there. */
 static inline tow__aliasing tow__aliasing_of(const tow__instruction *inst)
 {
     switch (tow__variant_of(&inst->extras)) {
@@ -202,7 +202,7 @@ struct tow__body {
     uint32_t *dead;
 };
 
-/* What remat keeps in spite of its policies, because a budget allows it. */
+/* The values that remat keeps in spite of its policies, because a budget allows it. */
 typedef struct tow__remat_budget {
     uint32_t products; /* number of recomputed products to keep, latest first */
     bool all;          /* keep all forward values, not only products */
@@ -231,8 +231,8 @@ struct tow_program {
     size_t keep_within;
     tow__remat_budget budget; /* what keep_within is spent on */
     uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
-    tow__machine machine;     /* that the plan is for; .threads: of the team, unless a machine is given that has others */
-    tow__team team, solo;     /* all threads; the caller alone */
+    tow__machine machine; /* that the plan is for; .threads: of the team, unless a machine is given that has others */
+    tow__team team, solo; /* all threads; the caller alone */
     tow__executable executable;
     tow_program_bytes bytes;
 };

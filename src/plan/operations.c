@@ -1,5 +1,5 @@
-/* Descriptors of the operations that only plans make. What is made before tiles are formed has the tiling rule of what
- * it was made of; the others are parts of loops already. */
+/* Descriptors of the operations that only plans make. Operations that are made before tiles are formed have the tiling
+ * rules of their origins; the others are parts of loops already. */
 #include "src/plan/operations.h"
 
 #include "src/ops/tiling.h"

@@ -1,5 +1,5 @@
-/* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. What an
- * instruction does beside its operation, an epilogue, an accumulation or a part of a sum, is no operation of its own:
+/* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. The work
+ * of an instruction beside its operation, an epilogue, an accumulation or a part of a sum, is no operation of its own:
  * see tow__extras in kernels/kernel.h. */
 #ifndef TOW_SRC_PLAN_OPERATIONS_H
 #define TOW_SRC_PLAN_OPERATIONS_H
@@ -30,7 +30,8 @@ static inline const tow__kernel *tow__kernel_of(const tow_primitive *op, tow_dty
     return tow__kernel_find(op->name, dtype);
 }
 
-/* What a call of an operation that a user of the library has defined needs to know; NULL for others. */
+/* The kernel and the user pointer for a call of an operation that a user of the library has defined; NULL for
+ * others. */
 static inline const tow_kernel *tow__defined_kernel(const tow_primitive *op)
 {
     return op->definition ? &op->definition->kernel : NULL;

@@ -5,7 +5,7 @@
 #include "src/plan/analysis/analysis.h"
 #include "src/plan/ir.h"
 
-/* What a pass works on, and for which functions one after the other. */
+/* The form that a pass works on, and the functions that it visits one after the other. */
 typedef enum tow__stage {
     TOW__ON_GRAPH,  /* the whole graph that is compiled */
     TOW__ON_VALUES, /* the instructions of a function before lowering: of the program, or of a scan, inner ones first */
@@ -64,7 +64,7 @@ tow__form tow__form_after(tow__pass_id id);
 tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first);
 /* The passes on instructions, once all functions are lowered: from the outside in, then from the inside out. */
 tow_status tow__run_view_passes(tow__function_state *s);
-/* What follows each pass: the verifier, if checks are wanted, and the caller's dump. */
+/* Ends a pass: the verifier runs, if checks are wanted, and the caller's dump. */
 tow_status tow__end_pass(tow__function_state *s, tow__pass_id id);
 /* Leaves out what options->without names, and what .no_fusion and .no_regions stand for. */
 tow_status tow__select_passes(tow_program *p, const tow_compile_options *options);

@@ -36,15 +36,15 @@
  *   descriptors' cost ──> analysis/cost.c: tow__work_of, tow__seconds, tow__instruction_seconds, tow__equation_seconds
  *                              ^        ^        ^         ^          ^           ^
  *                              │        │        │         │          │           │
- *   parallelize ───────────────┘        │        │         │          │           │   pieces by threads, or instructions
- *   distribute-remainder ───────────────┘        │         │          │           │   shared, or one more round
+ *   parallelize ───────────────┘        │        │         │          │           │   pieces, or instructions shared
+ *   distribute-remainder ───────────────┘        │         │          │           │   the same, or one more round
  *   split-norm-gradient, tile ───────────────────┘         │          │           │   rows of a block; a loop, or calls
  *   fuse, fuse-reductions ─────────────────────────────────┘          │           │   one row program, or two calls
  *   report/print.c ───────────────────────────────────────────────────┘           │   time of instructions and programs
  *   recomputation of values, from equations ──────────────────────────────────────┘   time to make a value again
  *
- * The plan may depend on the machine, bits never do. What a pass decides by bytes (which values stay alive, what is
- * deferred, what is packed) it decides without it, and so it is the same everywhere.
+ * The plan may depend on the machine, bits never do. Decisions by bytes (which values stay alive, what is
+ * deferred, what is packed) do not ask it, and so they are the same everywhere.
  *
  * Rewrites of small patterns are rules (rules/rewrite.h) and run in the stage of their row like any other pass.
  *

@@ -122,7 +122,8 @@ static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_cal
     }
 }
 
-/* Products of rows of w have as many rows as a phase of w has results, and sum what a phase of a row of the kernel holds. */
+/* Products of rows of w have as many rows as a phase of w has results, and sum what a phase of a row of the kernel
+ * holds. */
 static bool wants_gathering(const tow__conv *c)
 {
     int64_t rows = 1, last = c->spatial - 1;
@@ -134,7 +135,8 @@ static bool wants_gathering(const tow__conv *c)
     return w->result / w->base_dilation < NARROW || w->window * c->inputs / w->base_dilation < SHORT;
 }
 
-/* Sums or not: by sizes alone, and not by those of the batch, the features and the groups. Channels have the same bits. */
+/* Sums or not: by sizes alone, and not by those of the batch, the features and the groups. Channels have the same
+ * bits. */
 static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p)
 {
     bool sums = c->taps > c->positions;

@@ -15,8 +15,8 @@
 #include "src/base/window.h"
 #include "src/kernels/products/gemm.h"
 
-/* A convolution as loops: spatial axes, the last two of which (h and w) are always there; axes of 1x1 kernels are joined
- * where they lie so. Strides are in bytes. */
+/* A convolution as loops: spatial axes, the last two of which (h and w) are always there; axes of 1x1 kernels are
+ * joined where they lie so. Strides are in bytes. */
 typedef struct tow__conv {
     tow_dtype dtype;
     int64_t size; /* bytes of an element */
@@ -51,7 +51,8 @@ typedef struct tow__conv_way {
     size_t (*scratch)(const tow__conv *c, int threads);
     void (*run)(const tow__conv_run *r);
 } tow__conv_way;
-extern const tow__conv_way tow__conv_rows, tow__conv_gathered, tow__conv_sums, tow__conv_channels, tow__conv_channel_sums;
+extern const tow__conv_way tow__conv_rows, tow__conv_gathered, tow__conv_sums, tow__conv_channels,
+    tow__conv_channel_sums;
 
 static inline size_t tow__conv_round(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -64,7 +65,8 @@ static inline void tow__conv_product(const tow__conv_run *r, tow__gemm *g)
     tow__gemm_run(g, &tow__gemm_own);
 }
 
-/* The epilogue on `times` strips of n elements of the result, the first of which begins at y; bytes from one to the next. */
+/* The epilogue on `times` strips of n elements of the result, the first of which begins at y; bytes from one to the
+ * next. */
 static inline void tow__conv_epilogue(const tow__conv_run *r, const char *y, int64_t times, int64_t step, int64_t n)
 {
     if (r->epilogue != NULL) r->epilogue->run(r->epilogue->user, (y - r->y) / r->c->size, times, step / r->c->size, n);

@@ -1,6 +1,6 @@
-/* Convolutions whose groups have one feature each (depthwise), and the gradients of their kernels: channels are lanes of
- * vectors, and there is nothing to multiply as matrices. Chains of multiply-adds are as long as those of the products that
- * conv_rows.c and conv_sums.c make, so that groups of one feature have the bits of any others. */
+/* Convolutions whose groups have one feature each (depthwise), and the gradients of their kernels: channels are lanes
+ * of vectors, and there is nothing to multiply as matrices. Chains of multiply-adds are as long as those of the
+ * products that conv_rows.c and conv_sums.c make, so that groups of one feature have the bits of any others. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -41,8 +41,8 @@ static int64_t elements(const int64_t *dims, int n)
     return count;
 }
 
-/* The operand with neighbouring channels: in place, or copied to *scratch. strides: of its n axes, the last of which are
- * the channels; they become those of the copy. */
+/* The operand with neighbouring channels: in place, or copied to *scratch. strides: of its n axes, the last of which
+ * are the channels; they become those of the copy. */
 static const char *with_lanes(const tow__conv_run *r, const char *from, int n, const int64_t *dims, int64_t *strides,
                               char **scratch)
 {
@@ -191,8 +191,8 @@ static void one_position(const channels_job *job, const tap_rows *rows, const to
     if (list.n > 0 || !adds) job->lanes->taps(job->c->groups, &list, adds, y);
 }
 
-/* The same where groups of several features are gathered: all taps, in order, are one product, with its blocks. There are no
- * more of them than a list holds. */
+/* The same where groups of several features are gathered: all taps, in order, are one product, with its blocks. There
+ * are no more of them than a list holds. */
 static void one_gathered_position(const channels_job *job, const tap_rows *rows, const tow__taps *t, int64_t kc,
                                   char *y)
 {
@@ -262,8 +262,8 @@ static void run_forward(const tow__conv_run *r)
 
 /* ---- sums over positions ----------------------------------------------------------------------------------------- */
 
-/* A block of positions, [kh, kh + rows) of h and all of w, for one result position whose axes but h and w have been met: what
- * it is of is at x and w. y: the element. */
+/* A block of positions, [kh, kh + rows) of h and all of w, for one result position whose axes but h and w have been
+ * met: what it is of is at x and w. y: the element. */
 static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t kh, int64_t rows, int64_t lanes,
                       const char *x, const char *w, char *y)
 {

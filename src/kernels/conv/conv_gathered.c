@@ -1,13 +1,14 @@
-/* Convolutions whose result is narrow along w, or in which a row of the kernel is short: by products over many positions.
+/* Convolutions whose result is narrow along w, or in which a row of the kernel is short: by products over many
+ * positions.
  *
  *   y[p, o] = sum over taps of   X[element that p and the tap meet][i]  .  W[tap][i][o]
  *
- * Products of rows of w (conv_rows.c) would have few rows here, each of which reads all of the kernel, or few elements to sum.
- * So a block of positions, which goes on through all spatial axes and the batch, is gathered in a tile that stays in the L2
- * cache: for each position the elements that some taps meet, with zeros for padding. One product then multiplies the tile with
- * those taps of the kernel, and the next taps are added. With a dilated left operand the result positions are divided into
- * phases along each axis, each of which meets a subset of the taps and no holes; their products are made in a second tile and
- * stored from there, as are results whose features are not neighbours. */
+ * Products of rows of w (conv_rows.c) would have few rows here, each of which reads all of the kernel, or few elements
+ * to sum. So a block of positions, which goes on through all spatial axes and the batch, is gathered in a tile that
+ * stays in the L2 cache: for each position the elements that some taps meet, with zeros for padding. One product then
+ * multiplies the tile with those taps of the kernel, and the next taps are added. With a dilated left operand the
+ * result positions are divided into phases along each axis, each of which meets a subset of the taps and no holes;
+ * their products are made in a second tile and stored from there, as are results whose features are not neighbours. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -24,8 +25,8 @@ enum {
     PACKED_BLOCKS = 4 /* for each thread: from so many on the kernel is packed once for all */
 };
 
-/* One phase of an axis: results first, first + step, ... (count), whose taps are k0, k0 + tap_step, ... (taps of them) and meet
- * elements element + q * element_row + j * element_tap at result number q and tap number j. */
+/* One phase of an axis: results first, first + step, ... (count), whose taps are k0, k0 + tap_step, ... (taps of them)
+ * and meet elements element + q * element_row + j * element_tap at result number q and tap number j. */
 typedef struct axis_phase {
     int64_t first, step, count;
     int64_t k0, tap_step, taps;
@@ -210,8 +211,8 @@ static void pack_taps(void *user, int64_t index)
 
 /* ---- the left operand -------------------------------------------------------------------------------------------- */
 
-/* Some positions that differ along w alone: `count` of them, result number q of the phase and on; the element of the left
- * operand with index 0 along w, one of each other axis, or none of these (`meets` false). */
+/* Some positions that differ along w alone: `count` of them, result number q of the phase and on; the element of the
+ * left operand with index 0 along w, one of each other axis, or none of these (`meets` false). */
 typedef struct stretch {
     int64_t q, count;
     const char *x;
@@ -328,7 +329,7 @@ typedef struct block {
     void *scratch;
 } block;
 
-/* Where position p of the phase is in the result. */
+/* The place of position p of the phase in the result. */
 static char *place_of(const block *b, int64_t p)
 {
     const tow__conv *c = b->job->c;

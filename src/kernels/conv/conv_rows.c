@@ -1,12 +1,14 @@
 /* Convolutions with few taps, by products.
  *
- *   y[n, p, o] = sum over taps (kd, kh) of   X[row of p and (kd, kh)][position of p, kw and i]  .  W[kd, kh][kw and i][o]
+ *   y[n, p, o] = sum over taps (kd, kh) of
+ *                X[row of p and (kd, kh)][position of p, kw and i]  .  W[kd, kh][kw and i][o]
  *
  * Along w, the taps kw of a position meet neighbours, so (kw, i) is one run in memory, and positions are rows a fixed
- * distance apart: a product of a row of the result with the kernel for one (kd, kh). Where the left operand lies so and has
- * no padding along w, it is used where it is; else rows that a block of the result needs are copied with their padding, which
- * is as much as the operand itself and not its patches. With a dilated left operand every result position p has the
- * taps of its phase, p modulo a period, and each phase is a convolution of its own. Runs are added in the order of taps. */
+ * distance apart: a product of a row of the result with the kernel for one (kd, kh). A left operand with this layout
+ * and no padding along w is used in place; else rows that a block of the result needs are copied with their padding,
+ * which is as much as the operand itself and not its patches. With a dilated left operand every result position p has
+ * the taps of its phase, p modulo a period, and each phase is a convolution of its own. Runs are added in the order of
+ * taps. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -20,8 +22,8 @@ enum {
     PANEL = TOW__GEMM_PACKED_COLUMNS
 };
 
-/* One phase of w: results first, first + step, ... (count), whose taps are k0, k0 + tap_step, ... (taps of them) and meet
- * elements element + q * element_row + j * element_tap at result number q and tap number j. */
+/* One phase of w: results first, first + step, ... (count), whose taps are k0, k0 + tap_step, ... (taps of them) and
+ * meet elements element + q * element_row + j * element_tap at result number q and tap number j. */
 typedef struct phase {
     int64_t first, step, count;
     int64_t k0, taps, element;
@@ -58,7 +60,7 @@ static phase phase_of(const rows_job *job, int64_t first)
     return p;
 }
 
-/* Where the taps of a phase begin in a row of the kernel that is sorted by k modulo tap_step. */
+/* The beginning of the taps of a phase in a row of the kernel that is sorted by k modulo tap_step. */
 static int64_t kernel_place(const rows_job *job, int64_t k0)
 {
     int64_t each = job->w->window / job->tap_step, more = job->w->window % job->tap_step;
@@ -222,7 +224,7 @@ static void copy_row(const rows_job *job, const char *x, int64_t first, int64_t 
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* What a block computes: results [oh, oh + rows) of h and [q, q + w_results) of every phase of w, at one index of the other
+/* A block: results [oh, oh + rows) of h and [q, q + w_results) of every phase of w, at one index of the other
  * axes, of one batch entry and group. */
 typedef struct block {
     const rows_job *job;
@@ -352,8 +354,8 @@ static void clear_row(const block *b, const phase *p, int64_t row)
     if (!b->job->tiled) tow__conv_epilogue(b->job->r, y, results_of(b, p), p->step * b->y_step, c->features);
 }
 
-/* The tap kh of one row of the result, if the row has it, at one tap of the outer axes, for which the left operand begins
- * at x. */
+/* The tap kh of one row of the result, if the row has it, at one tap of the outer axes, for which the left operand
+ * begins at x. */
 static void collect_tap(row_products *rp, int64_t row, int64_t kh, const char *x, bool first, bool last)
 {
     const block *b = rp->b;

@@ -1,11 +1,12 @@
-/* Convolutions that are sums over many positions and have few results for each pair of features, as the gradients of kernels
- * are: for each result position p (a tap of the forward convolution),
+/* Convolutions that are sums over many positions and have few results for each pair of features, as the gradients of
+ * kernels are: for each result position p (a tap of the forward convolution),
  *
  *   y[p, b, o] = sum over c and blocks of positions k of   X[c][k and p][b]^T  .  W[k][o][c]
  *
- * A block of positions of w (the cotangent) is copied once with gaps at the ends of its rows, and what it meets of the left
- * operand once as well, in rows of the same pitch; then the positions that each p needs are one run of equal steps, and all p
- * share both copies. A window dilation d (a stride of the forward convolution) makes d x d images of every d-th element. */
+ * A block of positions of w (the cotangent) is copied once with gaps at the ends of its rows, and what it meets of the
+ * left operand once as well, in rows of the same pitch; then the positions that each p needs are one run of equal
+ * steps, and all p share both copies. A window dilation d (a stride of the forward convolution) makes d x d images of
+ * every d-th element. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -132,7 +133,7 @@ static void copy_image_row(const share *s, const char *x, int64_t residue, char 
                    job->c->x_entry, to + begin * row);
 }
 
-/* What positions [kh, kh + rows) meet of the left operand, for all result positions. */
+/* Copies the elements of the left operand that positions [kh, kh + rows) meet, for all result positions. */
 static void copy_images(const share *s, const char *x, int64_t kh, int64_t rows)
 {
     const sums_job *job = s->job;

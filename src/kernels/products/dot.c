@@ -3,10 +3,10 @@
  *   x: batch axes, free axes, contracted axes  ->  A[batch][m, k]       y: likewise  ->  B[batch][k, n]
  *   result: [batch, free of x, free of y] = C[batch][m, n], row-major
  *
- * Axes that lie suitably in memory merge into one m, n or k, so transposes and most views are strides. Where the free
- * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes
- * do not merge, or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which
- * changes no bits.
+ * Axes that lie suitably in memory merge into one m, n or k, so transposes and most views are strides. If the free axes
+ * do not merge, the outer ones become further products on rows or columns of the same C. If the contracted axes do not
+ * merge, or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which changes
+ * no bits.
  *
  * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
  * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
@@ -225,7 +225,7 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     return job;
 }
 
-/* Where slice `index` of an axis begins: at a multiple of CUT, or the end. */
+/* The beginning of slice `index` of an axis: a multiple of CUT, or the end. */
 static int64_t slice_begin(int64_t length, int64_t index, int64_t slices)
 {
     return tow__min(index * tow__ceil_div(length, CUT) / slices * CUT, length);

@@ -80,7 +80,7 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     return length < 0 ? 0 : (size_t)length;
 }
 
-/* What is known of the machine, and how large products are tuned to it. */
+/* Describes the machine, and the tuning of large products to it. */
 size_t tow__gemm_describe_machine(char *text, size_t size)
 {
     char caches[128];
@@ -150,7 +150,7 @@ bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engi
     return choice->engine != &tow__gemm_own && choice->set == TOW__GEMM_AUTO && choice->tuning == NULL;
 }
 
-/* How the engine of a trial stands to the own kernel. */
+/* The comparison of the engine of a trial with the own kernel. */
 typedef enum finding {
     BEHIND,
     AHEAD, /* or there is a tie */

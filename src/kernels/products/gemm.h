@@ -1,5 +1,6 @@
 /* Products: what dot_general (dot.c), a product with what follows it (fused_dot.c) and sums of products over the
- * iterations of a scan (sum_dots.c) are made of. This header is the contract of matrix products, whatever computes them.
+ * iterations of a scan (sum_dots.c) are made of. This header is the contract of matrix products, whatever computes
+ * them.
  *
  *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C + A B with accumulate
  *
@@ -19,21 +20,21 @@
  *
  * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
  * accepts every product. libxsmm and BLIS have the bits of the own kernel: a trial proves it for the code of every
- * shape, and what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2 and for
- * AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or TOW_ENGINE force an
- * engine or leave some out (tow__gemm_choice).
+ * shape, and what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2
+ * and for AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or TOW_ENGINE
+ * force an engine or leave some out (tow__gemm_choice).
  *
- * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
+ * The rule. The engine of a product depends on its type, k and strides, and on `rows` and `columns`: those of the
  * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
  * that leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose)
  * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
  *   - f32 has the bits of the own kernel. Small products run on libxsmm where a trial on this machine finds it as fast
  *     (tow__gemm_prepare): with tiny tiles, few elements of k or products of a few microseconds it is ahead by up to 5,
  *     and on a tie the library has precedence. Large ones run on BLIS where the first runs find it as fast; else, and
- *     where callers cut in other ways, on the own kernel, which has epilogues on strips that are in cache. How it goes
+ *     where callers cut in other ways, on the own kernel, which has epilogues on strips that are in cache. Its way
  *     through a product is tuned to the machine (gemm_tuning.h).
- *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
- *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
+ *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix
+ *     unit where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
  *   - f64 runs on the own kernel as well. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
@@ -52,7 +53,7 @@ typedef enum tow__gemm_set {
     TOW__GEMM_AVX512
 } tow__gemm_set;
 
-/* Which engine computes products: what the options of a context say. Zero: the rule. */
+/* The engine that computes products, by the options of a context. Zero: the rule. */
 typedef struct tow__gemm_choice {
     const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
     unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
@@ -85,12 +86,13 @@ typedef struct tow__gemm {
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
     /* The epilogue. Called on rectangles of C that are complete and still in cache: rows [row, row + rows), columns
      * [column, column + columns) of this C. They cover C, each element once, in no particular order; at most
-     * TOW__GEMM_EPILOGUE_COLUMNS columns and TOW__GEMM_EPILOGUE_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
+     * TOW__GEMM_EPILOGUE_COLUMNS columns and TOW__GEMM_EPILOGUE_BYTES each. Runs on the thread of the call. Also called
+     * if k is 0. May be NULL. */
     void (*epilogue)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *user;
-    /* Where the arrays begin that the epilogue reads or writes at the places that its rectangle has in C. As much of
-     * them is prefetched with C as fits between multiply-adds (own; not in products of a few rows or columns). The last
-     * one is followed by NULL. */
+    /* The beginnings of the arrays that the epilogue reads or writes at the places that its rectangle has in C. As much
+     * of them is prefetched with C as fits between multiply-adds (own; not in products of a few rows or columns). The
+     * last one is followed by NULL. */
     const void *epilogue_operands[TOW__EPILOGUE_OPERANDS];
     /* B of the product that this thread may run next, with the same strides: its beginning is prefetched during
      * this one, whether it exists or not. NULL: unknown. */
@@ -100,7 +102,7 @@ typedef struct tow__gemm {
     const tow__span *read_after;
 } tow__gemm;
 
-/* Where C of a product begins in the result that an epilogue runs on, in elements, and the length of rows there. */
+/* The beginning of C of a product in the result that an epilogue runs on, in elements, and the length of rows there. */
 typedef struct tow__epilogue_place {
     const tow__epilogue *epilogue;
     int64_t first, row;
@@ -130,7 +132,7 @@ typedef struct tow__gemm_engine {
     bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
                                               next engine. NULL: always */
     size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
-    /* What the engine makes of B in every call unless it finds it done: the bytes of that, and how it is done
+    /* The form that the engine gives B in every call unless it finds it done: its bytes, and the function that makes it
      * beforehand. NULL: it takes B as it is. */
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
@@ -155,22 +157,23 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
  * and columns are 0. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 /* The engine that runs calls like g, with m and n as they are: `engine`, which tow__gemm_choose found, or one with the
- * same bits that is faster here (gemm_trial.h), for which it sets g->code; where the first runs decide, it sets the code
- * beside the own kernel. To be called before the first run of a program; the first call for a shape takes some tens of
- * microseconds. Other calls with that engine and code are right as well. Reads no pointers but whether `packed` and
- * `epilogue` are NULL. */
+ * same bits that is faster here (gemm_trial.h), for which it sets g->code; where the first runs decide, it sets the
+ * code beside the own kernel. To be called before the first run of a program; the first call for a shape takes some
+ * tens of microseconds. Other calls with that engine and code are right as well. Reads no pointers but whether `packed`
+ * and `epilogue` are NULL. */
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
-/* True if `engine` may run what the rule gives to the own kernel: nobody leaves it out, and none is forced, nor a version
- * of the own kernel. */
+/* True if `engine` may run what the rule gives to the own kernel: nobody leaves it out, and none is forced, nor a
+ * version of the own kernel. */
 bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine);
-/* Why calls like g, of the engine that tow__gemm_choose found, run on the engine that tow__gemm_prepare finds: "libxsmm:
- * bits of the own kernel, 1.31 times as fast here". Written like snprintf. unprepared: why the caller does not ask
- * tow__gemm_prepare; NULL: it does. */
+/* Why calls like g, of the engine that tow__gemm_choose found, run on the engine that tow__gemm_prepare finds:
+ * "libxsmm: bits of the own kernel, 1.31 times as fast here". Written like snprintf. unprepared: why the caller does
+ * not ask tow__gemm_prepare; NULL: it does. */
 size_t tow__gemm_explain(tow__gemm *g, const tow__gemm_engine *engine, const char *unprepared, char *text, size_t size);
-/* Times what the tuning of products as large as g depends on, unless that is known. To be called before the first run of a
- * program. */
+/* Times what the tuning of products as large as g depends on, unless that is known. To be called before the first run
+ * of a program. */
 void tow__gemm_tune_for(const tow__gemm *g);
-/* Bytes of `scratch` with which g runs fastest on `engine`, however the machine is tuned. A product of another k, or of fewer rows, may need more. */
+/* Bytes of `scratch` with which g runs fastest on `engine`, however the machine is tuned. A product of another k, or of
+ * fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
 /* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads
  * what tow__gemm_choose reads. */
@@ -185,7 +188,7 @@ const tow__gemm_engine *tow__gemm_find(const char *name);
 bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice);
 /* Engine number `index` of this build, in the order of preference; NULL behind the last one. */
 const tow__gemm_engine *tow__gemm_at(int index);
-/* What computes products under this choice, in a line for tow_context_describe; written like snprintf. */
+/* The engines of products under this choice, in a line for tow_context_describe; written like snprintf. */
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size);
 /* The machine, and what was timed for large products, likewise. */
 size_t tow__gemm_describe_machine(char *text, size_t size);

@@ -11,8 +11,8 @@
  * element into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these
  * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in
  * order through the unit, each with the six products in the order above; the sum begins with 0. Then the powers are
- * taken back, and blocks are added in order. All that depends on the row, the column and k alone. Where a row or a
- * column has an infinity, a NaN or a number of 2^64 or more in the block, its elements are those of the own kernel.
+ * taken back, and blocks are added in order. All that depends on the row, the column and k alone. If a row or a column
+ * has an infinity, a NaN or a number of 2^64 or more in the block, its elements are those of the own kernel.
  *
  *   C          | panel | panel | ...        a panel is 32 columns: two tiles of B, three parts each
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
@@ -187,8 +187,8 @@ static inline __attribute__((always_inline)) void fetch_ahead(overlapped_work *w
  *
  * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles
  * had gone to sleep, and the products of a strip and a panel take 2000. So each group stores a tile where the sums will
- * be. Where the next panel is split at the same time, which waits for the unit rather than the other way round, that
- * gains nothing. */
+ * be. If the next panel is split at the same time, which waits for the unit rather than the other way round, that gains
+ * nothing. */
 static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
                                                            const bool splits, int64_t groups, const uint16_t *a,
                                                            const uint16_t *b, f32 *sums, overlapped_work *w)
@@ -235,7 +235,7 @@ enum {
     RING = 3 /* panels: one whose sums are being written back, one that is multiplied, one that is split */
 };
 
-/* How panels of B are prefetched: decided once per call. */
+/* The prefetches of panels of B, decided once per call. */
 typedef struct panel_fetch {
     enum {
         FETCH_NOTHING,
@@ -374,7 +374,7 @@ static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t 
     return s;
 }
 
-/* How panels of B are prefetched. */
+/* Plans the prefetches of panels of B. */
 static panel_fetch plan_fetch(const tow__gemm *g)
 {
     if (g->packed) return (panel_fetch){FETCH_PACKED, PANEL};

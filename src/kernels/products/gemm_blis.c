@@ -5,8 +5,8 @@
  * Bits. BLIS sums a block of k in one chain for each element, as the own kernel does, and adds blocks to C in order.
  * With blocks of the own kernel's length its bits are the own kernel's, which a trial proves (gemm_trial.h); so this
  * calls BLIS once for each of these blocks, with a copy of the context in which none of them is cut. The path for small
- * matrices ("sup") is off: it sums in an order that depends on the number of threads. Where C is added to a sum of
- * several blocks, which BLIS has no memory for, the own kernel runs. */
+ * matrices ("sup") is off: it sums in an order that depends on the number of threads. If C is added to a sum of several
+ * blocks, which BLIS has no memory for, the own kernel runs. */
 #include "src/kernels/products/gemm_trial.h"
 
 #ifdef TOW_HAVE_BLIS

@@ -1,6 +1,6 @@
 /* Contests (gemm_trial.h): the first runs of a product go to the own kernel and to an engine with the same bits, two by
- * two in turn. The second run of each two is timed: what the first one leaves in caches, and fetches for the next, is the
- * engine's own doing. The best time of each counts, so neither a cold cache nor another process decides. */
+ * two in turn. The second run of each two is timed: what the first one leaves in caches, and fetches for the next, is
+ * the engine's own doing. The best time of each counts, so neither a cold cache nor another process decides. */
 #include <time.h>
 
 #include "src/kernels/products/gemm_trial.h"

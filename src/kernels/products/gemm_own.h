@@ -16,15 +16,15 @@ static inline int64_t tow__gemm_kc(int64_t k)
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
-/* Where the next panel of a B is prefetched to that was not packed beforehand. */
+/* The cache into which the next panel of a B that was not packed beforehand is prefetched. */
 typedef enum tow__gemm_fetch {
     TOW__FETCH_TO_L2,
     TOW__FETCH_TO_L1,
     TOW__FETCH_NOTHING
 } tow__gemm_fetch;
 
-/* How the own kernel goes through a product: which of these are best is up to the caches of a machine. No bits
- * depend on them. Zero means what the version for an instruction set does by itself. */
+/* The order in which the own kernel goes through a product: the best numbers depend on the caches of a machine, and no
+ * bits depend on them. Zero means what the version for an instruction set does by itself. */
 typedef struct tow__gemm_tuning {
     int64_t packed_panels; /* an A that runs along k is packed where C has more panels (of 2 vectors) than these */
     int64_t rows;          /* of a tile, at most */
@@ -33,7 +33,7 @@ typedef struct tow__gemm_tuning {
     tow__gemm_fetch fetch;
 } tow__gemm_tuning;
 
-/* What suits this machine, or what the choice of g says. */
+/* The tuning that suits this machine, or that of the choice of g. */
 const tow__gemm_tuning *tow__gemm_tuning_of(const tow__gemm *g);
 /* The tuning for g with which it needs the most scratch memory, whatever timings will say. */
 const tow__gemm_tuning *tow__gemm_tuning_at_most(const tow__gemm *g);
@@ -46,9 +46,9 @@ typedef struct tow__gemm_member {
     bool completes; /* the epilogue runs on C */
 } tow__gemm_member;
 
-/* Products of A of the same shape [m, k], which run along k, with one B [k, n] that was packed (tow__gemm_pack, with as many
- * columns), all in near caches: rows of an image with a row of a kernel, for instance. Bits are those of single products,
- * each of which is a part along k of a whole product with this kc. Strides are in elements; m, n, k > 0. */
+/* Products of A of the same shape [m, k], which run along k, with one B [k, n] that was packed (tow__gemm_pack, with as
+ * many columns), all in near caches: rows of an image with a row of a kernel, for instance. Bits are those of single
+ * products, each of which is a part along k of a whole product with this kc. Strides are in elements; m, n, k > 0. */
 typedef struct tow__gemm_series {
     tow_dtype dtype;
     int64_t m, n, k, kc;
@@ -57,8 +57,8 @@ typedef struct tow__gemm_series {
     const tow__gemm_member *members;
     int64_t count;
     const tow__gemm_choice *choice;
-    /* Called on rows [row, row + rows) and columns [column, column + columns) of a C that are complete and still in cache,
-     * as many as the epilogue of a tow__gemm gets at once. May be NULL. */
+    /* Called on rows [row, row + rows) and columns [column, column + columns) of a C that are complete and still in
+     * cache, as many as the epilogue of a tow__gemm gets at once. May be NULL. */
     void (*epilogue)(void *user, const tow__gemm_member *member, int64_t row, int64_t rows, int64_t column,
                      int64_t columns);
     void *user;

@@ -49,8 +49,8 @@ typedef f64 wide __attribute__((vector_size(8 * W)));
 typedef int64_t whole __attribute__((vector_size(8 * W)));
 
 /* The product is exact in double precision. The sum is rounded to odd there (if it is inexact, its last bit becomes 1),
- * and with 53 >= 2 * 24 + 2 bits a second rounding then gives what one rounding gives. A function of its own: in the sums of
- * every tile it would be most of what compilers do for the whole library. */
+ * and with 53 >= 2 * 24 + 2 bits a second rounding then gives what one rounding gives. A function of its own: in the
+ * sums of every tile it would be most of what compilers do for the whole library. */
 static __attribute__((noinline)) vector multiply_add(vector x, vector y, vector z)
 {
     wide p = __builtin_convertvector(x, wide) * __builtin_convertvector(y, wide), c = __builtin_convertvector(z, wide);

@@ -1,5 +1,5 @@
-/* The own kernel of matrix products in plain C and double precision: the same bits as on processors with vectors, at any
- * price. Processors without fused multiply-adds get them from the C library. */
+/* The own kernel of matrix products in plain C and double precision: the same bits as on processors with vectors, at
+ * any price. Processors without fused multiply-adds get them from the C library. */
 #include <string.h>
 
 #include "src/kernels/products/gemm_own.h"

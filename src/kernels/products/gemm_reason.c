@@ -5,7 +5,7 @@
 #include "src/kernels/products/gemm.h"
 #include "src/kernels/products/gemm_trial.h"
 
-/* Where the caller has decided; NULL: the rule does. */
+/* The place where the caller has decided; NULL: the rule does. */
 static const char *asked_for(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     const tow__gemm_choice *choice = g->choice;

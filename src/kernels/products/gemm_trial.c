@@ -40,7 +40,7 @@ enum {
 
 #define CLOSE 1.25
 
-/* What a trial depends on; the last two in a contest alone. */
+/* The shape that a trial depends on; the last two numbers in a contest alone. */
 typedef struct shape {
     int64_t m, n, k, a_row, a_column, b_row, b_column, ldc;
     bool accumulate, packed, epilogue;
@@ -278,7 +278,7 @@ static void try_engine(const tow__gemm *like, const tow__gemm_engine *engine, co
     }
 }
 
-/* What one engine does for the other products of a program (prefetches, caches) may decide. */
+/* Effects of an engine on the other products of a program (prefetches, caches) may decide. */
 static bool are_close(const tow__gemm_times *t) { return t->other < CLOSE * t->own && t->own < CLOSE * t->other; }
 
 static void try_small(const tow__gemm *g, tow__gemm_trial *t, tow__gemm_contest *contest)

@@ -7,8 +7,8 @@
  * So the choice follows from the machine, and no bits depend on it.
  *
  *   small products    libxsmm, whose machine code is made for one shape. Both are timed at once, which takes some tens
- *                     of microseconds; all such trials of a process take at most TOW__TRIAL_NANOSECONDS. Where that is
- *                     spent, sizes alone decide. Where the times of products that are not tiny are close, the first
+ *                     of microseconds; all such trials of a process take at most TOW__TRIAL_NANOSECONDS. Once that is
+ *                     spent, sizes alone decide. If the times of products that are not tiny are close, the first
  *                     runs decide, as they do for large products.
  *   large products    BLIS; all products, where the processor has no vector instructions that Tow has a kernel for. A
  *                     part of the product is proof enough, because no bits of either depend on the rows and columns
@@ -39,8 +39,8 @@ typedef struct tow__gemm_contest {
     atomic_llong best[2];    /* of the own kernel and of the other one: femtoseconds of a multiply-add; 0: none */
 } tow__gemm_contest;
 
-/* What an engine made for the products of one shape. It lives as long as the process, and does not change but for the
- * contest. */
+/* The code that an engine made for the products of one shape. It lives as long as the process, and does not change but
+ * for the contest. */
 typedef struct tow__gemm_code {
     const tow__gemm_engine *engine;
     int64_t m, n;               /* of the product */
@@ -67,23 +67,24 @@ typedef struct tow__gemm_trial {
     tow__gemm_contest *contest;     /* NULL: there is none */
 } tow__gemm_trial;
 
-/* The trial of products like g, which is made if there is none; NULL: no library can stand in. Reads no pointers, but for
- * `packed` and `epilogue`: whether they are NULL. */
+/* The trial of products like g, which is made if there is none; NULL: no library can stand in. Reads no pointers, but
+ * for `packed` and `epilogue`: whether they are NULL. */
 const tow__gemm_trial *tow__gemm_try(const tow__gemm *g);
 /* Why no trial is made of products like g; NULL: one is made, as long as there is room for its result. */
 const char *tow__gemm_untried(const tow__gemm *g);
 
 /* The engine that runs g, a product that is not prepared, in place of the own kernel on a processor for which that has
- * no vector instructions: BLIS, if its bits are proven equal, which is done once in a process. NULL: none, the own kernel. */
+ * no vector instructions: BLIS, if its bits are proven equal, which is done once in a process. NULL: none, the own
+ * kernel. */
 const tow__gemm_engine *tow__gemm_without_vectors(const tow__gemm *g);
 
-/* How many shapes each engine has won in this process, large ones by contests that are decided. */
+/* The number of shapes that each engine has won in this process, large ones by contests that are decided. */
 typedef struct tow__gemm_tally {
     int small, small_own, large, large_own;
 } tow__gemm_tally;
 tow__gemm_tally tow__gemm_count_trials(void);
 
-/* What the runs have found so far, in femtoseconds of a multiply-add; false: the contest goes on. */
+/* The times that the runs have found so far, in femtoseconds of a multiply-add; false: the contest goes on. */
 bool tow__gemm_contest_times(tow__gemm_contest *contest, tow__gemm_times *times);
 /* Runs g, whose code has a contest, on one of both engines. m, n, k > 0. */
 void tow__gemm_compete(const tow__gemm *g);

@@ -1,5 +1,4 @@
-/* How the own kernel is tuned to a machine: a function of what is known of its caches and of a few products that are
- * timed.
+/* Tuning of the own kernel to a machine: a function of its caches and of a few products that are timed.
  *
  * Products with large operands (TOW__TUNED elements of B) have the tuning of the machine; the timings it needs are
  * made before a program with such products runs for the first time, once in a process, in less than 10 ms. All others
@@ -23,7 +22,7 @@ typedef struct tow__gemm_timings {
 tow__gemm_tuning tow__gemm_tune(const tow__machine *machine, const tow__gemm_timings *timings);
 /* Makes the timings, unless they are made. */
 void tow__gemm_time(void);
-/* What was measured; zeros: nothing yet. */
+/* The measured timings; zeros: none yet. */
 tow__gemm_timings tow__gemm_timings_here(void);
 /* Floating-point operations per second of the fastest of these products; 0: not measured. */
 double tow__gemm_rate(void);

@@ -38,8 +38,8 @@ typedef struct tow__liveness {
     size_t peak;   /* the most of them */
 } tow__liveness;
 
-/* Of instructions that are no loops, on the machine of the program; loops, whose bodies are functions of their own, cost
- * nothing here. */
+/* Of instructions that are no loops, on the machine of the program; loops, whose bodies are functions of their own,
+ * cost nothing here. */
 typedef struct tow__cost {
     tow__work *work; /* [n_insts] */
     double *seconds; /* [n_insts] of one thread */

@@ -18,7 +18,7 @@
 
 #include "src/plan/ir.h"
 
-/* What an instruction does to the axis. */
+/* The effect of an instruction on the axis. */
 typedef enum tow__axis_role {
     TOW__NOT_TILEABLE,   /* it mixes elements of the axis */
     TOW__PARALLEL_AXIS,  /* an axis of its results follows: it computes each element of that by itself */

@@ -67,7 +67,7 @@ static double program_functions(const tow__fused *program)
     return sum;
 }
 
-/* What an operation computes, without what it moves. */
+/* The arithmetic of an operation, without the bytes that it moves. */
 static tow__work arithmetic_of(const tow__operation *o)
 {
     const tow_primitive *p = o->primitive;

@@ -1,11 +1,11 @@
-/* The cost model: seconds that an operation takes on a machine (src/base/machine.h). Every decision between two plans of
- * one function asks it: fuse-reductions, parallelize, split-norm-gradient, tile and distribute-remainder compare
+/* The cost model: seconds that an operation takes on a machine (src/base/machine.h). Every decision between two plans
+ * of one function asks it: fuse-reductions, parallelize, split-norm-gradient, tile and distribute-remainder compare
  * seconds with seconds (the picture is in src/plan/pipeline.c), and reports print them.
  *
  *   operation ──tow__work_of──> work: flops, functions, bytes by level ──tow__seconds_of_work──> seconds
  *
  * Work is a sum over parts, and seconds are a sum over work: nothing overlaps. So seconds grow with the number of rows,
- * and a value that is farther away costs more. What a function decides may depend on seconds, its bits never do. */
+ * and a value that is farther away costs more. The decisions of a function may depend on seconds, its bits never do. */
 #ifndef TOW_SRC_PLAN_COST_H
 #define TOW_SRC_PLAN_COST_H
 
@@ -20,14 +20,14 @@ typedef struct tow__work {
     double calls;              /* of kernels */
 } tow__work;
 
-/* Where the data of an instruction lie. */
+/* The levels of memory in which the data of an instruction lie. */
 typedef struct tow__where {
     tow__memory_level rows;  /* operands of which a row of the results needs a row, and the results */
     tow__memory_level whole; /* operands of which a row of the results needs everything, such as weights */
 } tow__where;
 
-/* The work of `rows` of the rows (axis 0) of a kernel's instruction; all of them if the instruction mixes rows or rows is 0.
- * where NULL: each view lies where data of its size are found. Not for loops. */
+/* The work of `rows` of the rows (axis 0) of a kernel's instruction; all of them if the instruction mixes rows or rows
+ * is 0. where NULL: each view lies where data of its size are found. Not for loops. */
 tow__work tow__work_of(const tow__machine *m, const tow__instruction *inst, int64_t rows, const tow__where *where);
 /* The same of an operation, of a graph or of a plan, as a whole: each view lies where data of its size are found. */
 tow__work tow__work_of_operation(const tow__machine *m, const tow__operation *o);
@@ -55,10 +55,12 @@ uint32_t tow__most_views(const tow_graph *g);
 
 /* The share of the time of a block of rows that the calls of its instructions may take. */
 #define TOW__CALLS_SHARE (1.0 / 32)
-/* Where weights of so many bytes lie that blocks of rows read in turn: other data pass through L1 and L2 meanwhile. */
+/* The level where weights of so many bytes lie that blocks of rows read in turn: other data pass through L1 and L2
+ * meanwhile. */
 tow__memory_level tow__weight_level(const tow__machine *m, double bytes);
 /* The fewest rows of a product for which reading its weights, which lie at `level`, takes `share` of the time of its
- * operations at most, while so many threads read theirs. [rows, k] [k, n] of f32: 2 k n rows operations, 4 k n bytes. */
+ * operations at most, while so many threads read theirs. [rows, k] [k, n] of f32: 2 k n rows operations, 4 k n
+ * bytes. */
 int64_t tow__rows_for_share(const tow__machine *m, tow__memory_level level, double share, int threads);
 
 #endif

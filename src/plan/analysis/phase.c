@@ -1,4 +1,4 @@
-/* Which pass of a gradient, forward or backward, makes and reads values, and so which values are residuals. */
+/* The pass of a gradient, forward or backward, that makes and reads values, and so which values are residuals. */
 #include "src/plan/analysis/phase.h"
 
 /* The storage of the surrounding function that an instruction of a tile group names, itself or as a block. */

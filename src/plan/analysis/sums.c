@@ -1,5 +1,5 @@
-/* Which operations sum, or reduce otherwise, over an axis of an operand, and along which axes of the others a block of
- * the sum lies: a rule for each of them, as tiling rules are for axes that pass. */
+/* The operations that sum, or reduce otherwise, over an axis of an operand, and the axes of the others along which a
+ * block of the sum lies: a rule for each of them, as tiling rules are for axes that pass. */
 #include "src/base/window.h"
 #include "src/plan/analysis/axis.h"
 #include "src/plan/operations.h"

@@ -1,4 +1,4 @@
-/* Which instructions compute blocks along an axis independently, and how an operand takes part in that: tiling rules,
+/* The instructions that compute blocks along an axis independently, and the part of each operand in that: tiling rules,
  * asked for axis 0, or where an axis of an operand that is propagated says. */
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/analysis/analysis.h"

@@ -7,8 +7,8 @@
 /* True if the instruction computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
  * needs the same rows of operand i only, else TOW__WHOLE. */
 bool tow__is_tileable(const tow__instruction *inst, int *from);
-/* How the function can be cut along an axis that need not be axis 0 of anything: the axis of one of its operands along
- * which most work can be cut, propagated (analysis/axis.h). *tiling: NULL: there is none, or too little work. */
+/* Finds the cut of the function along an axis that need not be axis 0 of anything: the axis of one of its operands
+ * along which most work can be cut, propagated (analysis/axis.h). *tiling: NULL: there is none, or too little work. */
 tow_status tow__find_named_tiling(tow__function_state *s, const tow__tiling **tiling);
 /* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */
 bool tow__reduces_axis(const tow__instruction *inst);

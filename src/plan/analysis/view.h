@@ -9,7 +9,7 @@
 bool tow__view_of(const tow__instruction *inst, const tow__view *x, tow_type type, tow__view *y);
 /* All of its storage, row-major. */
 bool tow__is_whole(const tow_program *p, const tow__view *x);
-/* What a kernel gets; data stays NULL. */
+/* The buffer that a kernel gets; data stays NULL. */
 tow__buffer tow__view_buffer(const tow__view *x);
 
 /* The storage whose memory an output of the function would best take, because it replaces what is there: of a carry, as

@@ -219,8 +219,8 @@ static double handed_seconds(const tow__fuse_state *f, const tow__group *a, cons
     return seconds;
 }
 
-/* True if group b stores less, in seconds, as a row program with reductions than as an epilogue of the product of group a.
- * For example, with a = {dot, tanh}, b = {mul}, and another reader of d:
+/* True if group b stores less, in seconds, as a row program with reductions than as an epilogue of the product of group
+ * a. For example, with a = {dot, tanh}, b = {mul}, and another reader of d:
  *
  *   y = dot(x, w)          as an epilogue      dot(tanh, mul) stores d and q, reduce_sum reads q
  *   d = tanh(y)            with reductions     dot(tanh) stores d, fused_reduce(mul, reduce_sum) reads d and never

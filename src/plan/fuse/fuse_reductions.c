@@ -155,8 +155,8 @@ static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const 
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.uses->reads[x->storage] > own;
 }
 
-/* True if instruction i and the chosen reductions take less time apart: the program may keep more threads busy without its
- * reductions. */
+/* True if instruction i and the chosen reductions take less time apart: the program may keep more threads busy without
+ * its reductions. */
 static bool slows(const fuse_reductions_state *j, uint32_t i, const choice *c, const tow__instruction *joined)
 {
     const tow__instruction *insts = j->f.body->insts;

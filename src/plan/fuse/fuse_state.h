@@ -34,7 +34,7 @@ typedef struct tow__fuse_state {
     bool retries;        /* the second walk: groups merge only if fewer bytes are alive then */
 } tow__fuse_state;
 
-/* What a group would be as one instruction: operands, results and the row program. Values are numbered as in that. */
+/* A group as one instruction: operands, results and the row program. Values are numbered as in that. */
 typedef struct tow__candidate {
     tow__fused_op ops[TOW__FUSED_OPS];
     tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
@@ -58,8 +58,8 @@ void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
                         tow__candidate *c);
-/* The program of a candidate, which gets numbers without gaps; says for each result whether operands are read after it is
- * made. NULL: out of memory. */
+/* The program of a candidate, which gets numbers without gaps; says for each result whether operands are read after it
+ * is made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *c);
 /* True if the instruction is a reduction that may become a part of the row program that makes its operand. */
 bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst);

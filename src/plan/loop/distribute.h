@@ -9,7 +9,7 @@ enum {
     TOW__MOST_LOOP_SUMS = 16 /* at most so many sums of one scan are considered */
 };
 
-/* Where an equation of the body is computed after distribution. */
+/* The place of an equation of the body after distribution. */
 typedef enum tow__distributed {
     TOW__IN_LOOP,
     TOW__BEFORE_LOOP, /* its result is a row of one product over all iterations */

@@ -25,8 +25,8 @@ tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_g
 tow_status tow__parallelize_loop(tow__function_state *s);
 /* Once the body of a parallel loop has its instructions: says how many iterations all threads share. */
 tow_status tow__distribute_remainder(tow__function_state *s);
-/* Do all threads share the last pieces % threads pieces of equal work, after rounds in which each takes one? A piece takes
- * one thread `alone` seconds, and all of them together `shared`. */
+/* Do all threads share the last pieces % threads pieces of equal work, after rounds in which each takes one? A piece
+ * takes one thread `alone` seconds, and all of them together `shared`. */
 bool tow__remainder_pays(const tow__machine *machine, int64_t pieces, double alone, double shared);
 
 #endif

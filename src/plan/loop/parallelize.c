@@ -6,8 +6,8 @@
  *   by iterations  the loop has no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
- * All threads share each instruction of the last length % threads iterations, also in tile groups, if that takes less time
- * than one round more in which some threads wait.
+ * All threads share each instruction of the last length % threads iterations, also in tile groups, if that takes less
+ * time than one round more in which some threads wait.
  *
  * Each thread has a copy of the body's arena. Shapes fix the blocks, and kernels give a row the same bits alone and
  * among others, so no bits change. A loop is parallelised if the cost model finds it faster, so large bodies are
@@ -22,7 +22,7 @@
 
 /* Seconds decide (analysis/cost.h). */
 #define GAIN (1.0 / 16) /* of its time, that a loop saves at least: each thread has its own copy of the arena */
-/* What reading weights from L3 takes of the time of a product's operations */
+/* The share of the time of a product's operations that reading weights from L3 takes */
 #define FEWEST_ROWS (1.0 / 2)  /* in a block of the fewest rows, about as many as registers hold, */
 #define ENOUGH_ROWS (1.0 / 64) /* and in one of so many rows that more gain nothing */
 
@@ -45,8 +45,8 @@ static bool has_kernels(const tow__loop *loop)
     return loop->body->n_insts > 0;
 }
 
-/* Does the loop take less time if threads take pieces of it, so that they meet once, than if they share each instruction?
- * alone: seconds of all iterations of what one thread has to do after another. */
+/* Does the loop take less time if threads take pieces of it, so that they meet once, than if they share each
+ * instruction? alone: seconds of all iterations of what one thread has to do after another. */
 static bool pays(const parallelize_state *s, double alone)
 {
     const double before = (double)s->loop->length * s->cost->shared;

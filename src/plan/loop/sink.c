@@ -1,6 +1,6 @@
-/* Sinking: elementwise readers of the stacked results of a scan move into its body, if what they make takes the place of
- * an input (donations; carries of a loop around). An optimiser's update of a stack of layers is of this kind: the rows
- * of a parameter are updated as soon as their gradient is there, and the gradients are never stacked.
+/* Sinking: elementwise readers of the stacked results of a scan move into its body, if what they make takes the place
+ * of an input (donations; carries of a loop around). An optimiser's update of a stack of layers is of this kind: the
+ * rows of a parameter are updated as soon as their gradient is there, and the gradients are never stacked.
  *
  *   scan: carry, xs p                  scan: carry, xs p, consts a
  *     g = dot(x, y)             ──>      g = dot(x, y)
@@ -192,7 +192,7 @@ static tow_status settle(sinking *s, tow__arena *arena)
     return TOW_OK;
 }
 
-/* What does not depend on the scan moves only if something needs it there. */
+/* Equations that do not depend on the scan move only if another one needs them there. */
 static void drop_idle(sinking *s, bool *needed)
 {
     for (uint32_t k = s->g->n_equations; k-- > s->at + 1;) {
@@ -283,7 +283,7 @@ static void list_operands(recorder *r)
     }
 }
 
-/* What is repeated along the rows, as a row. */
+/* Records one row of a value that repeats it along the rows. */
 static tow_value record_repetition(const recorder *r, const tow__equation *e)
 {
     const tow__broadcast_params *p = e->params;
@@ -416,7 +416,7 @@ static tow_status record(const sinking *s, tow_graph *const *bodies, tow_graph *
 
 /* ---- which scans are worth the analysis -------------------------------------------------------------------------- */
 
-/* What of a graph is looked at once and not for each of its scans, which may be thousands. */
+/* Facts about a graph that are found once and not for each of its scans, which may be thousands. */
 typedef struct paths {
     uint32_t *first, *reader; /* the equations that read var v are reader[first[v]] to reader[first[v + 1] - 1] */
     bool *home;               /* [n_vars] an output that takes the place of an input */

@@ -11,7 +11,7 @@
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
 
-/* What is known about the equations that are being inlined. */
+/* The state of inlining: facts about the equations that are being inlined. */
 typedef struct inliner {
     tow_program *p;
     tow__arena *scratch;

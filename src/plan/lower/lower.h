@@ -1,5 +1,5 @@
-/* Lowering: instructions on values become instructions on views of storages. What builds those is used by later passes,
- * too. */
+/* Lowering: instructions on values become instructions on views of storages. Later passes also use the functions that
+ * build them. */
 #ifndef TOW_SRC_PLAN_LOWER_H
 #define TOW_SRC_PLAN_LOWER_H
 

@@ -172,7 +172,7 @@ done:
     return status;
 }
 
-/* Where rows of ys go inside and outside. */
+/* Binds the places of rows of ys inside and outside. */
 static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
     tow_status status = TOW_OK;
@@ -242,7 +242,7 @@ done:
     return status;
 }
 
-/* What the body, and loops inside it, read of functions around: one view per storage. */
+/* The storages of functions around that the body, and loops inside it, read: one view each. */
 static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__body *body, uint32_t *n)
 {
     size_t most = 0;

@@ -34,7 +34,8 @@ typedef struct ordering {
     uint32_t *stack, *at; /* [n_insts] instructions that wait for operands, and for which one */
 } ordering;
 
-/* Runs instruction i after the late ones that it reads, depth first. The stack is explicit because chains can be long. */
+/* Runs instruction i after the late ones that it reads, depth first. The stack is explicit because chains can be
+ * long. */
 static void emit(ordering *o, uint32_t i)
 {
     uint32_t depth = 0;

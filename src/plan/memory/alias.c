@@ -59,7 +59,8 @@ static void join(tow_program *p, uint32_t o, uint32_t s)
     }
 }
 
-/* True if an output before output k has taken storage s: if nobody reads that output, s still dies at this instruction. */
+/* True if an output before output k has taken storage s: if nobody reads that output, s still dies at this
+ * instruction. */
 static bool is_taken(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t s)
 {
     for (uint32_t j = 0; j < k; j++)

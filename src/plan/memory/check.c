@@ -106,7 +106,7 @@ static uint32_t last_valid(const checker *c, uint32_t rank)
     return c->sorted[node - c->leaves];
 }
 
-/* How many of the plan's storages begin before place `to` ends. */
+/* The number of the plan's storages that begin before place `to` ends. */
 static uint32_t rank_of_end(const checker *c, place to)
 {
     uint32_t low = 0, high = c->n_sorted;

@@ -1,14 +1,14 @@
-/* An update (analysis/updates.c) stands at the end of the graph. Here it moves up to where all that it reads is made and
- * everybody else has read what it replaces: directly behind the gradient, if the parameter is not needed any more, so
- * that the gradient dies early.
+/* An update (analysis/updates.c) stands at the end of the graph. Here it moves up to where all that it reads is made
+ * and everybody else has read what it replaces: directly behind the gradient, if the parameter is not needed any more,
+ * so that the gradient dies early.
  *
  *   0  dx = dot(dy, w)                           0  dx = dot(dy, w)
  *   1  dw = dot(x, dy)                           1  dw = dot(x, dy)
  *   2  ...                           ──>         4  w' = w - a dw        in the place of w
  *   4  w' = w - a dw                             2  ...
  *
- * Instructions that compute small numbers of inputs alone (rates) go first. Where functions of the caller's are called,
- * which may end the run, all stays: what a run has begun to replace it must be able to finish. */
+ * Instructions that compute small numbers of inputs alone (rates) go first. If functions of the caller's are called,
+ * which may end the run, all stay: a run must be able to finish the replacements that it has begun. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/memory/memory.h"

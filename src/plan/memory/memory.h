@@ -4,17 +4,17 @@
 
 #include "src/plan/ir.h"
 
-/* What is written in the place of donated inputs is computed as soon as all others have read these. */
+/* Computes the values that are written over donated inputs as soon as all others have read these. */
 tow_status tow__hasten_updates(tow__function_state *s);
 /* Lifetimes of the storages of a function; then results take over operands that die. */
 tow_status tow__alias_results(tow__function_state *s);
 /* The instruction that reads a carry last as it enters, or TOW__NONE. No instruction writes that storage and none
  * shares it, so this is the last access of all. */
 uint32_t tow__last_read(const tow_program *p, uint32_t carry_in);
-/* Where each carry lies, once the aliasing of the body is settled. */
+/* Chooses the storage of each carry, once the aliasing of the body is settled. */
 tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
-/* The inputs that the options donate, by output. Once it is known which outputs are written while the input is still read,
- * those get memory in the arena and a copy at the end. */
+/* The inputs that the options donate, by output. Once it is known which outputs are written while the input is still
+ * read, those get memory in the arena and a copy at the end. */
 tow_status tow__set_donors(tow_program *p, const tow_compile_options *options);
 tow_status tow__choose_donations(tow__function_state *s);
 /* The first instruction of the program that overwrites a donated input, or their number. */

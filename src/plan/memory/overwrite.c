@@ -1,5 +1,5 @@
 /* May a result of an instruction have the memory of one of its operands? Aliasing asks before it joins two storages,
- * and the plan checker asks again. Whether somebody reads the operand afterwards is not asked here. */
+ * and the plan checker asks again. Later readers of the operand are not looked at here. */
 #include "src/plan/analysis/view.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/memory/memory.h"
@@ -135,7 +135,7 @@ bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t
     return tow__written_while_read(p, body, in, out);
 }
 
-/* Where carry c lies between iterations. */
+/* The storage of carry c between iterations. */
 static tow__carry_storage choose_storage(const tow_program *p, const tow__loop *loop, const tow__carry *c)
 {
     if (c->leaving != TOW__NONE) return TOW__CARRY_IN_ALL_ROWS;

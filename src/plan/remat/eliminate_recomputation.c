@@ -5,8 +5,8 @@
  *
  * A forward product and its repetition have the same value, bit for bit. Reusing the forward value avoids recomputation
  * but extends its live range, which may raise the peak or not: right after a forward pass, where the backward pass
- * begins, it often does not. The backward pass needs the latest values first, so the latest products are kept. How many
- * of them are kept is found out by remat/search_budget.c.
+ * begins, it often does not. The backward pass needs the latest values first, so the latest products are kept.
+ * remat/search_budget.c finds their number.
  *
  * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
  * rest costs about as much to read as to make again. Bodies of scans are left alone, but for whole gradients, of

@@ -1,4 +1,4 @@
-/* How a budget of bytes is spent (tow_compile_options.keep_within). Only a plan tells its arena, with tile groups and
+/* Spends a budget of bytes (tow_compile_options.keep_within). Only a plan tells its arena, with tile groups and
  * aliasing as they are, so plans are made without memory and compared:
  *
  *                       forward, then backward     interleaved

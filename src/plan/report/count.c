@@ -1,4 +1,4 @@
-/* How often a run does an operation: tow_program_count. */
+/* The number of times that a run does an operation: tow_program_count. */
 #include "src/kernels/elementwise/joined.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/ir.h"

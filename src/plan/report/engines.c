@@ -1,4 +1,5 @@
-/* Which engine runs an instruction of a plan, and why: what kernels with several engines say of a call. */
+/* The engine that runs an instruction of a plan, and the reason: the answers of kernels with several engines about a
+ * call. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
 #include "src/plan/analysis/view.h"

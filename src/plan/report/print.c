@@ -4,8 +4,8 @@
  *   number  engine     instruction                                                     live      time
  *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  0.071 us  free #3
  *
- * The time is that of the cost model (analysis/cost.h), for one run of the instruction; "0.071 us, took 0.080" where the
- * last run of the program was recorded. */
+ * The time is that of the cost model (analysis/cost.h), for one run of the instruction; "0.071 us, took 0.080" where
+ * the last run of the program was recorded. */
 #include <inttypes.h>
 
 #include "src/base/arithmetic.h"

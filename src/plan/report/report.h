@@ -1,4 +1,4 @@
-/* What plans tell about themselves. */
+/* Reports of plans. */
 #ifndef TOW_SRC_PLAN_REPORT_H
 #define TOW_SRC_PLAN_REPORT_H
 

@@ -51,7 +51,7 @@ struct tow__rule {
     bool on_values;                           /* else on views */
     bool (*is_root)(const tow_primitive *op); /* may the pattern end in this operation? */
     bool last_first;                          /* on values: the walk begins at the last one, so patterns are maximal */
-    /* What must hold of the function, asked before the walk if a root is there; NULL: nothing. */
+    /* A condition on the function, checked before the walk if a root is there; NULL: none. */
     bool (*applies)(tow__rewrite *r);
     size_t match_bytes; /* of what `matches` tells `replace` */
     /* Does the pattern end in instruction `at`, and does the requirement hold? Fills *match. */
@@ -67,11 +67,11 @@ TOW__RULE_LIST(X)
 /* Applies the rule to the function. */
 tow_status tow__apply_rule(tow__function_state *s, const tow__rule *rule);
 
-/* ---- on values ---------------------------------------------------------------------------------------------------- */
+/* ---- on values --------------------------------------------------------------------------------------------------- */
 
 /* The instruction that makes the value; NULL: it is an input. */
 const tow__instruction *tow__maker_of(const tow__rewrite *r, uint32_t value);
-/* What an instruction is to compute. */
+/* The computation that an instruction is to do. */
 typedef struct tow__computation {
     const tow_primitive *op;
     const void *params;

@@ -1,4 +1,5 @@
-/* Profitability of a tile group that contains no matrix product: it must save more seconds of memory traffic than it adds.
+/* Profitability of a tile group that contains no matrix product: it must save more seconds of memory traffic than it
+ * adds.
  *
  * It saves the traffic of values that several of its instructions read, and of values that no other instruction reads.
  * It adds the traffic of a result whose only reader is a reduction over rows: the tile group stores the result. Outside
@@ -12,7 +13,7 @@ static bool is_reduction(const tow__instruction *inst)
     return inst->n_in == 1 && tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
 }
 
-/* How the instructions of the tile group use a storage. */
+/* The use of a storage by the instructions of the tile group. */
 typedef struct use {
     uint32_t readers; /* instructions that read it, except reductions */
     bool reduced;     /* a reduction reads it, which could join the instruction that makes it */

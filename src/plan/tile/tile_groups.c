@@ -37,7 +37,7 @@
 
 enum {
     TILES = 4, /* of the widest reduced operand in a block without products, that fit into L2 */
-    /* What is left to memory, not to speed: */
+    /* Limits for the sake of memory, not of speed: */
     DEFERRED_SHARE = 8, /* deferred instructions may keep 1/8 of the plan's peak alive */
     SAVED_SHARE = 3     /* an ordered tile group saves 1/3 of the plan's peak, at least */
 };
@@ -458,7 +458,7 @@ done:
     return status;
 }
 
-/* How the function is to be cut: blocks of `common` rows that products share, 0 if there are no products. */
+/* The cut of the function: blocks of `common` rows that products share, 0 if there are no products. */
 typedef struct cut {
     int64_t common, blocks;
     size_t whole; /* bytes of the largest operand that blocks need as a whole */

@@ -7,7 +7,7 @@
 #include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
-/* Where a storage is defined, as seen from the tile group at hand. */
+/* The place where a storage is defined, as seen from the tile group at hand. */
 typedef enum tow__defined {
     TOW__DEFINED_OUTSIDE,
     TOW__DEFINED_INSIDE,
@@ -43,12 +43,12 @@ typedef struct tow__tiler {
     uint32_t *lanes;       /* [n_insts] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__tiler;
 
-/* What the instruction may be in a tile group. Contractions and reductions are for ordered tile groups only, along the
+/* The role of the instruction in a tile group. Contractions and reductions are for ordered tile groups only, along the
  * outermost axis of their operands. Fills f->from as well. */
 tow__axis_role tow__axis_role_of(const tow__tiler *f, const tow__instruction *inst);
 /* Does a tile group of the instructions `inside`, none of which is a product, save memory traffic? */
 tow_status tow__is_profitable(const tow__tiler *f, bool *profitable);
-/* Where a sum over rows may be cut: between multiples of `depth` elements. */
+/* The places where a sum over rows may be cut: between multiples of `depth` elements. */
 typedef struct tow__grain {
     int64_t depth, per_unit; /* elements of the sum in a unit */
 } tow__grain;
