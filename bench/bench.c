@@ -134,10 +134,10 @@ void bench_start(bench *b, const char *workload, int argc, char **argv, const be
     read_options(workload, argc, argv, options, common);
     b->json = json_object();
     if (!b->json) bench_fail("%s: out of memory", workload);
-    const tow_context_options context = {.threads = (int)b->threads};
+    const tow_context_options context = TOW_CONTEXT_OPTIONS(.threads = (int)b->threads);
     if (tow_context_create(&context, &b->context) != TOW_OK)
         bench_fail("%s: %s", workload, tow_context_error(b->context));
-    b->threads = tow_context_threads(b->context);
+    b->threads = tow_context_thread_count(b->context);
     bench_set(b, "workload", json_string(workload));
     bench_set(b, "library", json_string("tow"));
     for (const bench_option *o = options; o->name; o++)
@@ -259,7 +259,7 @@ int bench_finish(bench *b, double flops)
     int status =
         json_dumpf(b->json, stdout, JSON_REAL_PRECISION(6)) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
     json_decref(b->json);
-    tow_context_destroy(b->context);
+    tow_context_free(b->context);
     return status ? 0 : 1;
 }
 
@@ -292,7 +292,7 @@ void bench_fill(tow_array *array, uint64_t seed, double scale)
 {
     tow_type type = tow_array_type(array);
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         uint32_t bits = (uint32_t)(state >> 40); /* 24 good bits */
         if (type.dtype == TOW_I32)
@@ -329,7 +329,7 @@ static void pull_back(tow_trace *trace, const tow_value *in, tow_value *out, voi
         MOST = 16
     };
     const pullback *p = user;
-    const size_t n = tow_graph_outputs(p->forward), first = p->g->without_y ? 0 : 1;
+    const size_t n = tow_graph_output_count(p->forward), first = p->g->without_y ? 0 : 1;
     tow_value values[MOST];
     if (n >= MOST) bench_fail("more residuals than a benchmark has room for");
     tow_inline(trace, p->forward, in, values);
@@ -359,14 +359,14 @@ static tow_graph *trace(const bench *b, const bench_gradient *g)
 
 void bench_run_gradient(bench *b, const bench_gradient *g)
 {
-    const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
+    const tow_compile_options options = TOW_COMPILE_OPTIONS(.flush_subnormals = true, .keep_within = g->keep_within);
     run r = {.calls = g->calls > 0 ? g->calls : 1};
     double start = bench_now();
     tow_graph *gradient = trace(b, g);
     bench_check(b, tow_compile(b->context, gradient, &options, &r.program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
     bench_set_program_bytes(b, r.program);
-    size_t n_out = tow_graph_outputs(gradient);
+    size_t n_out = tow_graph_output_count(gradient);
     r.inputs = calloc(g->n_inputs, sizeof *r.inputs);
     r.outputs = calloc(n_out, sizeof *r.outputs);
     if (!r.inputs || !r.outputs) bench_fail("%s: out of memory", b->workload);

@@ -20,9 +20,9 @@ typedef struct conv {
 
 static tow_value convolve(const tow_value *in, const conv *c)
 {
-    tow_conv_options options = {.padding = c->height > 0 ? TOW_PAD_SAME : TOW_PAD_EXPLICIT,
-                                .strides = {c->stride, c->stride},
-                                .feature_groups = c->depthwise ? c->features : 1};
+    tow_conv_options options =
+        TOW_CONV_OPTIONS(.padding = c->height > 0 ? TOW_PAD_SAME : TOW_PAD_EXPLICIT, .strides = {c->stride, c->stride},
+                         .feature_groups = c->depthwise ? c->features : 1);
     if (c->height == 0) options.low[0] = c->kernel - 1;
     return tow_conv_general_dilated(in[0], in[1], &options);
 }

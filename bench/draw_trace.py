@@ -13,7 +13,7 @@ import json
 import sys
 from html import escape
 
-KINDS = {  # kind: colour, how names of instructions begin
+KINDS = {  # kind: color, how names of instructions begin
     "products": ("#4c78a8", ("dot_general", "pack_operand")),
     "attention": ("#e45756", ("attention",)),
     "loss": ("#b279a2", ("linear_cross_entropy", "softmax_cross_entropy")),
@@ -80,11 +80,11 @@ def lanes(events, threads, first, last, top, title):
             begin, end = max(e["ts"], first), min(e["ts"] + e["dur"], last)
             if e["tid"] != thread or end <= begin:
                 continue
-            colour, width = KINDS[kind_of(e["name"])][0], max((end - begin) * scale, 0.2)
+            color, width = KINDS[kind_of(e["name"])][0], max((end - begin) * scale, 0.2)
             name = escape(f'{e["name"]} {e["args"].get("scope", "")} {e["dur"]:.0f} us')
             hint = f"<title>{name}</title>" if width > 3 else ""
             parts.append(f'<rect x="{LEFT + (begin - first) * scale:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" '
-                         f'fill="{colour}">{hint}</rect>')
+                         f'fill="{color}">{hint}</rect>')
     return parts
 
 
@@ -99,9 +99,9 @@ def draw(events, threads, path):
              'font-family="sans-serif" font-size="12">', '<rect width="100%" height="100%" fill="white"/>']
     for i, view in enumerate(views):
         parts += lanes(events, threads, view[1], view[2], 40 + i * height, view[0])
-    for i, (kind, (colour, _)) in enumerate(KINDS.items()):
+    for i, (kind, (color, _)) in enumerate(KINDS.items()):
         x, y = LEFT + i * 130, len(views) * height + 34
-        parts.append(f'<rect x="{x}" y="{y - 11}" width="14" height="14" fill="{colour}"/><text x="{x + 20}" y="{y}">{kind}</text>')
+        parts.append(f'<rect x="{x}" y="{y - 11}" width="14" height="14" fill="{color}"/><text x="{x + 20}" y="{y}">{kind}</text>')
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts + ["</svg>", ""]))
 

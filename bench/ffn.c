@@ -6,7 +6,7 @@
 static void block(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace, (void)user;
-    out[0] = tow_dot(tow_gelu(tow_dot(in[0], in[1]), true), in[2]);
+    out[0] = tow_dot(tow_gelu(tow_dot(in[0], in[1])), in[2]);
     out[0] = tow_reduce_sum(tow_square(out[0]), 0, NULL);
 }
 

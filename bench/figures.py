@@ -42,7 +42,7 @@ def share(runs, limit):
     """The median over processes of the share of the limit that the same process measured; None where it measured none.
 
     peak: useful flops of the median step over the peak of multiply-adds that the threads sustained between steps, because a
-    machine with neighbours reaches its best for an instant, but not for a step. memory: bytes that the work moves at least in the best
+    machine with neighbors reaches its best for an instant, but not for a step. memory: bytes that the work moves at least in the best
     step, over the bandwidth of copying arrays of that size.
     """
     shares = []

@@ -41,14 +41,15 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     tow_params *params = NULL;
     tow_graph *loss = NULL, *gradient = NULL;
     tow_program *program = NULL;
-    bench_check(b, tow_init(b->context, model, 0, 1, &type, &params));
+    bench_check(b, tow_model_init(b->context, model, 0, 1, &type, &params));
     size_t n = tow_params_count(params), *wrt = malloc((n + 1) * sizeof *wrt);
     if (!wrt) bench_fail("gpt: out of memory");
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     double start = bench_now();
-    bench_check(b, tow_loss(model, params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss, NULL, 0, NULL, &loss));
+    bench_check(
+        b, tow_model_loss_graph(model, params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss, NULL, 0, NULL, &loss));
     bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
-    bench_check(b, tow_compile(b->context, gradient, &(tow_compile_options){.flush_subnormals = true}, &program));
+    bench_check(b, tow_compile(b->context, gradient, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
     bench_set_program_bytes(b, program);
     tow_program_free(program);
@@ -62,13 +63,12 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
                        int64_t keep_within)
 {
     bench_training t = {0};
-    tow_train_options train = {
-        .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
-        .n_inputs = 2,
-        .input_types = (tow_type[]){type, type},
-        .loss = gpt_loss,
-        .early_update = early_update,
-        .keep_within = (size_t)keep_within};
+    tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_ADAMW,
+                                        .learning_rate = tow_schedule_constant(3e-4),
+                                        .weight_decay = 0.01},
+                          .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
+                          .early_update = early_update, .keep_within = (size_t)keep_within);
     bench_create_training(b, model, &train, &t);
     for (int i = 0; i < 2; i++) bench_make_batch(b, &t, i, type, (double)s->vocabulary);
     set_bytes(b, t.state);
@@ -112,6 +112,6 @@ int main(int argc, char **argv)
         time_compiling(&b, TOW_MODULE(&model), type);
     else
         time_steps(&b, &s, TOW_MODULE(&model), type, early_update, keep_within);
-    tow_policy_free(b.context, policy);
+    tow_policy_free(policy);
     return bench_finish(&b, useful_flops(&s));
 }

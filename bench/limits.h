@@ -28,7 +28,7 @@ typedef struct bench_sustained {
 } bench_sustained;
 
 /* Adds a stretch of about so many seconds, at least two bursts; nothing if threads cannot be made. With `cached` each
- * multiply-add reads from and writes to the first-level cache: where a neighbour runs on the same cores as a second
+ * multiply-add reads from and writes to the first-level cache: where a neighbor runs on the same cores as a second
  * hardware thread, that is as slow as most programs are, while arithmetic on registers hardly notices. */
 void bench_sustained_add(bench_sustained *sum, int threads, bench_isa isa, bool cached, double seconds);
 

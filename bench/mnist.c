@@ -61,13 +61,10 @@ int main(int argc, char **argv)
                        TOW_MODULE(&flat), TOW_MODULE(&hidden), TOW_MODULE(&active), TOW_MODULE(&last));
     const tow_type images = tow_make_type(TOW_F32, 4, (int64_t[]){batch, SIDE, SIDE, 1});
     const tow_type labels = tow_make_type(TOW_I32, 1, &batch);
-    const tow_train_options train = {
-        .optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.01), .momentum = 0.9},
-        .n_inputs = 1,
-        .input_types = &images,
-        .n_extra = 1,
-        .extra_types = &labels,
-        .loss = mean_cross_entropy};
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.01), .momentum = 0.9},
+                          .n_inputs = 1, .input_types = &images, .n_extra = 1, .extra_types = &labels,
+                          .loss = mean_cross_entropy);
     bench_create_training(&b, no_pooling ? TOW_MODULE(&without) : TOW_MODULE(&with), &train, &t);
     bench_set_program_bytes(&b, tow_train_program(t.state));
     bench_make_batch(&b, &t, 0, images, 1);

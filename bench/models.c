@@ -27,7 +27,7 @@ static tow_status step(void *user)
 static tow_status traced_step(void *user, FILE *file)
 {
     bench_training *t = user;
-    return tow_train_step_traced(t->state, t->batch, &t->loss, file);
+    return tow_train_step_with(t->state, t->batch, &t->loss, file);
 }
 
 void bench_run_training(bench *b, bench_training *t)
@@ -73,7 +73,7 @@ static tow_graph *compile(bench *b, const tow_module *model, const tow_params *p
     if (!wrt) bench_fail("out of memory");
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     const double start = bench_now();
-    bench_check(b, tow_loss(model, params, 1, &x, 0, NULL, square_loss, NULL, 0, NULL, &loss));
+    bench_check(b, tow_model_loss_graph(model, params, 1, &x, 0, NULL, square_loss, NULL, 0, NULL, &loss));
     bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
     bench_check(b, tow_compile(b->context, gradient, NULL, &c->program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
@@ -87,7 +87,7 @@ void bench_run_model(bench *b, const tow_module *model, tow_type x, int64_t call
 {
     tow_params *params = NULL;
     call c = {.times = calls};
-    bench_check(b, tow_init(b->context, model, 0, 1, &x, &params));
+    bench_check(b, tow_model_init(b->context, model, 0, 1, &x, &params));
     tow_graph *gradient = compile(b, model, params, x, &c);
     const size_t n = tow_params_count(params);
     c.inputs = calloc(n + 1, sizeof *c.inputs);

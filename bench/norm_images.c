@@ -1,4 +1,4 @@
-/* Normalisation of images, channels last, as in training: BatchNorm by statistics of the batch, or GroupNorm. The
+/* Normalization of images, channels last, as in training: BatchNorm by statistics of the batch, or GroupNorm. The
  * results, or with --gradient the results and the gradients of x, scale and bias for given cotangents.
  *
  *     norm_images --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient]
@@ -22,7 +22,7 @@ typedef struct norm {
 } norm;
 
 /* (x - mean) / sqrt(variance + epsilon) * scale + bias. x: [n, h, w, c], or [n, h, w, groups, c / groups]. */
-static tow_value normalise(const tow_value *in, const norm *m)
+static tow_value normalize(const tow_value *in, const norm *m)
 {
     const int of_batch[] = {0, 1, 2}, of_groups[] = {1, 2, 4};
     const int64_t grouped[] = {m->batch, m->height, m->width, m->groups, m->features / m->groups};
@@ -33,16 +33,16 @@ static tow_value normalise(const tow_value *in, const norm *m)
         scale = tow_reshape(scale, 2, grouped + 3);
         bias = tow_reshape(bias, 2, grouped + 3);
     }
-    tow_value centred = tow_sub(x, tow_mean_keepdims(x, 3, axes)),
-              variance = tow_mean_keepdims(tow_square(centred), 3, axes);
-    tow_value y = tow_add(tow_mul(centred, tow_mul(tow_rsqrt(tow_add_scalar(variance, 1e-5)), scale)), bias);
+    tow_value centered = tow_sub(x, tow_mean_keepdims(x, 3, axes)),
+              variance = tow_mean_keepdims(tow_square(centered), 3, axes);
+    tow_value y = tow_add(tow_mul(centered, tow_mul(tow_rsqrt(tow_add_scalar(variance, 1e-5)), scale)), bias);
     return m->batch_norm ? y : tow_reshape(y, 4, (int64_t[]){m->batch, m->height, m->width, m->features});
 }
 
 static void forward(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace;
-    out[0] = normalise(in, user);
+    out[0] = normalize(in, user);
 }
 
 int main(int argc, char **argv)
@@ -76,6 +76,6 @@ int main(int argc, char **argv)
                                              .n_wrt = gradient ? 3 : 0,
                                              .wrt = (const size_t[]){0, 1, 2},
                                              .pulls_back = gradient});
-    b.moved = (gradient ? 8 : 3) * (double)tow_type_count(x) * sizeof(float);
+    b.moved = (gradient ? 8 : 3) * (double)tow_type_element_count(x) * sizeof(float);
     return bench_finish(&b, 0);
 }

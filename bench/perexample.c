@@ -31,7 +31,7 @@ static void example_loss(tow_trace *trace, const tow_value *in, tow_value *out, 
 static void batch_loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const int axes[LAYERS + 1] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0};
-    const tow_vmap_options options = {.in_axes = axes};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = axes);
     tow_vmap_function(trace, example_loss, user, &options, LAYERS + 1, in, 1, out);
     out[0] = tow_reduce_sum(out[0], 0, NULL);
 }
@@ -45,7 +45,7 @@ static tow_status run(void *user)
 /* Compiles the gradient and makes its arrays; releases it. */
 static call make_call(const bench *b, tow_graph *gradient)
 {
-    call c = {.n_out = tow_graph_outputs(gradient)};
+    call c = {.n_out = tow_graph_output_count(gradient)};
     bench_check(b, tow_compile(b->context, gradient, NULL, &c.program));
     for (size_t i = 0; i <= LAYERS; i++) {
         bench_check(b, tow_array_create(b->context, tow_graph_input_type(gradient, i), &c.inputs[i]));

@@ -17,10 +17,9 @@ typedef struct pooling {
 static tow_value pool(tow_value x, const pooling *p)
 {
     const bool global = p->window == 0;
-    const tow_pool_options options = {.spatial = 2,
-                                      .window = {global ? p->height : p->window, global ? p->width : p->window},
-                                      .strides = {p->stride, p->stride},
-                                      .padding = TOW_PAD_VALID};
+    const tow_pool_options options =
+        TOW_POOL_OPTIONS(.spatial = 2, .window = {global ? p->height : p->window, global ? p->width : p->window},
+                         .strides = {p->stride, p->stride}, .padding = TOW_PAD_VALID);
     return p->average ? tow_avg_pool(x, &options) : tow_max_pool(x, &options);
 }
 

@@ -1,4 +1,4 @@
-/* ResNet-18 with batch normalisation over the batch, as in training: value and gradients of the cross entropy with
+/* ResNet-18 with batch normalization over the batch, as in training: value and gradients of the cross entropy with
  * regard to all parameters.
  *
  *     resnet --batch 8 --size 64 --classes 1000
@@ -38,17 +38,17 @@ static tow_value parameter(net *m, tow_type type, double scale)
 }
 
 /* (x - mean) / sqrt(variance + epsilon) * scale + bias, over all but the features. */
-static tow_value normalise(net *m, images x)
+static tow_value normalize(net *m, images x)
 {
     const int axes[] = {0, 1, 2};
     const tow_type features = tow_make_type(TOW_F32, 1, &x.features);
     tow_value scale = parameter(m, features, 1), bias = parameter(m, features, 1);
     if (m->only_lists) return x.x;
-    tow_value centred = tow_sub(x.x, tow_mean(x.x, 3, axes)), variance = tow_mean(tow_square(centred), 3, axes);
-    return tow_add(tow_mul(centred, tow_mul(tow_rsqrt(tow_add_scalar(variance, 1e-5)), scale)), bias);
+    tow_value centered = tow_sub(x.x, tow_mean(x.x, 3, axes)), variance = tow_mean(tow_square(centered), 3, axes);
+    return tow_add(tow_mul(centered, tow_mul(tow_rsqrt(tow_add_scalar(variance, 1e-5)), scale)), bias);
 }
 
-/* A convolution without bias, then normalisation. */
+/* A convolution without bias, then normalization. */
 static images convolve(net *m, images x, int64_t features, int64_t window, int64_t stride)
 {
     const bool first = m->n == 2;
@@ -58,11 +58,10 @@ static images convolve(net *m, images x, int64_t features, int64_t window, int64
         (first ? 4.0 : 6.0) * (double)(m->batch * y.side * y.side * window * window) * (double)(x.features * features);
     const int64_t pad = window / 2;
     if (!m->only_lists)
-        y.x = tow_conv_general_dilated(
-            x.x, kernel,
-            &(tow_conv_options){
-                .strides = {stride, stride}, .padding = TOW_PAD_EXPLICIT, .low = {pad, pad}, .high = {pad, pad}});
-    y.x = normalise(m, y);
+        y.x = tow_conv_general_dilated(x.x, kernel,
+                                       &TOW_CONV_OPTIONS(.strides = {stride, stride}, .padding = TOW_PAD_EXPLICIT,
+                                                         .low = {pad, pad}, .high = {pad, pad}));
+    y.x = normalize(m, y);
     return y;
 }
 
@@ -88,12 +87,8 @@ static tow_value walk(net *m, int64_t size)
     m->flops = 0;
     x = activate(m, convolve(m, x, 64, 7, 2));
     if (!m->only_lists)
-        x.x = tow_max_pool(x.x, &(tow_pool_options){.spatial = 2,
-                                                    .window = {3, 3},
-                                                    .strides = {2, 2},
-                                                    .padding = TOW_PAD_EXPLICIT,
-                                                    .low = {1, 1},
-                                                    .high = {1, 1}});
+        x.x = tow_max_pool(x.x, &TOW_POOL_OPTIONS(.spatial = 2, .window = {3, 3}, .strides = {2, 2},
+                                                  .padding = TOW_PAD_EXPLICIT, .low = {1, 1}, .high = {1, 1}));
     x.side = (x.side + 1) / 2;
     for (int stage = 0; stage < STAGES; stage++)
         for (int block = 0; block < BLOCKS; block++)

@@ -1,6 +1,6 @@
 /* The gradient of a long loop of small iterations in f64: a ring of coupled oscillators (Kuramoto, 1975), integrated by
  * Heun's method,
- *     x' = w + k (sin(x of the left neighbour - x) + sin(x of the right one - x)),
+ *     x' = w + k (sin(x of the left neighbor - x) + sin(x of the right one - x)),
  * with respect to k, w and the first x of the sum of the last cosines.
  *
  *     ring --iterations 40000 --width 256 --slots 398
@@ -32,8 +32,9 @@ static void step(tow_trace *trace, const tow_value *in, tow_value *out, void *us
 static void loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     task *t = user;
-    const tow_scan_options options = {.length = t->iterations,
-                                      .schedule = {.slots = t->slots, .every = t->every, .levels = t->levels}};
+    const tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = t->iterations,
+                         .schedule = {.slots = t->slots, .every = t->every, .levels = t->levels});
     tow_value last;
     t->k = in[0], t->w = in[1];
     tow_scan_function(trace, step, t, &options, 1, &in[2], 0, NULL, 0, &last, NULL);

@@ -32,7 +32,7 @@ CHAIN = " --layers 256 --width 64 --batch 64"
 
 
 def gpt(sizes, options=""):
-    """Tow's command: gradients go to the optimiser as soon as they are complete."""
+    """Tow's command: gradients go to the optimizer as soon as they are complete."""
     return f"gpt{sizes}{options} --early-update"
 
 

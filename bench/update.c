@@ -94,7 +94,8 @@ int main(int argc, char **argv)
     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
     tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.1, .decay_all = true);
     tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1e-3));
-    tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&adam), TOW_TRANSFORM(&decay), TOW_TRANSFORM(&rate));
+    tow_chain chain =
+        TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&adam), TOW_GRADIENT_TRANSFORM(&decay), TOW_GRADIENT_TRANSFORM(&rate));
     tow_type type = tow_make_type(TOW_F32, 1, &elements);
     tow_array *own[4];
     for (int i = 0; i < 4; i++) {
@@ -112,7 +113,7 @@ int main(int argc, char **argv)
     bench_fill(parameter, 4, 1);
     bench_fill(gradient, 5, 1);
     bench_check(&b, tow_params_from_arrays(b.context, 1, (const char *const[]){"w"}, &parameter, &params));
-    bench_check(&b, tow_optimizer_create(b.context, TOW_TRANSFORM(&chain), params, NULL, &u.state));
+    bench_check(&b, tow_optimizer_create(b.context, TOW_GRADIENT_TRANSFORM(&chain), params, NULL, &u.state));
     u.gradient = gradient;
 
     double loop_seconds = INFINITY, seconds = INFINITY;

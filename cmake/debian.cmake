@@ -87,7 +87,7 @@ function(finish package)
   # A line of at most 80 characters for each package, and a paragraph that is the same for all.
   string(REGEX REPLACE "Description: [^\n]*(\n [^\n]*)*" "Description: ${CPACK_TOW_SYNOPSIS_${CMAKE_MATCH_1}}
  Tow is a library of neural-network layers in C11, with automatic
- differentiation, rematerialisation and compiled training programs."
+ differentiation, rematerialization and compiled training programs."
          control "${control}")
 
   installed_size(${root} size)

@@ -56,7 +56,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtow${TOW_SOVERSION} ${this_version}")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
   "${PROJECT_DESCRIPTION}\nThis package holds the command tow and the example program gpt.")
 
-# Debian wants the licence under each package's name. Only packages have these files: `cmake --install` leaves them out.
+# Debian wants the license under each package's name. Only packages have these files: `cmake --install` leaves them out.
 foreach(component ${CPACK_COMPONENTS_ALL})
   string(TOUPPER ${component} upper)
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME} RENAME copyright

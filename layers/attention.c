@@ -212,7 +212,7 @@ static tow_value project(tow_scope *scope, const tow_multi_head_attention *m, co
     return tow_checkpoint_name(tow_apply(scope, name, &dense, x), name);
 }
 
-static tow_value normalise(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x)
+static tow_value normalize(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x)
 {
     tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = m->qk_norm_epsilon, .no_bias = true);
     tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = m->qk_norm_epsilon);
@@ -247,7 +247,7 @@ static tow_value with_batch_axes(const tow__attention_call *c, tow_value y)
 static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c, tow_value q,
                         tow_value k, tow_value v)
 {
-    bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_deterministic(scope);
+    bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_is_deterministic(scope);
     bool sows = m->sow_weights && tow_is_mutable(scope, "intermediates");
     tow_value weights = drops || sows ? tow__attention_weights(m, c, q, k) : (tow_value){0};
     if (sows) tow_sow(scope, "intermediates", "attention_weights", with_batch_axes(c, weights));
@@ -257,13 +257,9 @@ static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, con
         return tow__weigh_values(c, weights, v);
     }
     return tow_attention(q, k, v,
-                         (&(tow_attention_options){.causal = c->causal,
-                                                   .scale = m->scale,
-                                                   .mask = c->mask,
-                                                   .bias = tow__as(c->bias, tow_value_type(q).dtype),
-                                                   .offset = c->start,
-                                                   .window = m->window,
-                                                   .logit_cap = m->logit_cap}));
+                         (&TOW_ATTENTION_OPTIONS(.causal = c->causal, .scale = m->scale, .mask = c->mask,
+                                                 .bias = tow__as(c->bias, tow_value_type(q).dtype), .offset = c->start,
+                                                 .window = m->window, .logit_cap = m->logit_cap)));
 }
 
 /* y [B, T, H, D] times logistic(gate(x)) [B, T, H] */
@@ -289,8 +285,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
     tow_value k = project(scope, m, "key", c.x_k, c.G, c.D);
     tow_value v = project(scope, m, "value", c.x_v, c.G, c.D);
-    q = normalise(scope, m, "query_ln", q);
-    k = normalise(scope, m, "key_ln", k);
+    q = normalize(scope, m, "query_ln", q);
+    k = normalize(scope, m, "key_ln", k);
     if (tow__scope_failed(scope)) return;
     tow_value qkv[3] = {q, k, v};
     tow__promote_floats(3, qkv);

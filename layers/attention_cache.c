@@ -15,12 +15,12 @@ static const char cache[] = "cache";
 
 tow_value tow__cache_index(tow_scope *scope)
 {
-    if (!tow_scope_initialising(scope) && tow_has_variable(scope, cache, "cache_index")) {
+    if (!tow_scope_is_initializing(scope) && tow_has_variable(scope, cache, "cache_index")) {
         tow_value index = tow_get_variable(scope, cache, "cache_index");
         const tow_type type = tow_value_type(index);
         if (type.rank == 1 && type.dtype == TOW_I32) return index;
     }
-    return tow_variable(scope, cache, "cache_index", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
+    return tow_variable(scope, cache, "cache_index", tow_make_type(TOW_I32, 0, NULL), tow_initializer_zeros());
 }
 
 tow_value tow__positions_from(tow_scope *scope, tow_value index, int64_t T)
@@ -62,12 +62,12 @@ static tow_value scatter_rows(tow_scope *scope, tow_value all, tow_value rows, t
     return tow_scatter_general(TOW_SCATTER_SET, all, places, rows, &dims, TOW_INDEX_FILL, true);
 }
 
-/* The rows of `name` with those of the call put in, or, while initialising, zeros of the cache's type. */
+/* The rows of `name` with those of the call put in, or, while initializing, zeros of the cache's type. */
 static tow_value put_rows(tow_scope *scope, const char *name, tow_value rows, int64_t length, tow_value start)
 {
     tow_type type = tow_value_type(rows);
     type.dims[1] = length;
-    tow_value all = tow_variable(scope, cache, name, type, tow_init_zeros());
+    tow_value all = tow_variable(scope, cache, name, type, tow_initializer_zeros());
     if (tow_is_null(all)) return all;
     tow_value zero = tow_zeros_like(start);
     if (tow_value_type(start).rank == 1)
@@ -82,7 +82,7 @@ static tow_value put_rows(tow_scope *scope, const char *name, tow_value rows, in
 static int64_t length_of(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c)
 {
     int64_t length = m->cache_length ? m->cache_length : c->S;
-    if (!m->cache_length && !tow_scope_initialising(scope)) {
+    if (!m->cache_length && !tow_scope_is_initializing(scope)) {
         tow_type type = tow_value_type(tow_get_variable(scope, cache, "cached_key"));
         if (tow__scope_failed(scope)) return 0;
         length = type.rank == 4 ? type.dims[1] : 0;
@@ -90,7 +90,7 @@ static int64_t length_of(tow_scope *scope, const tow_multi_head_attention *m, co
     if (c->T <= length) return length;
     tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
                    "MultiHeadAttention: the cache has %lld positions, the call %lld; give a longer .cache_length, or "
-                   "initialise the "
+                   "initialize the "
                    "model with longer inputs",
                    (long long)length, (long long)c->T);
     return 0;
@@ -110,7 +110,7 @@ bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow_
 /* The variable `name` with `value` in it, or with .recall as it is. */
 static tow_value remember(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value value)
 {
-    tow_value kept = tow_variable(scope, cache, name, tow_value_type(value), tow_init_zeros());
+    tow_value kept = tow_variable(scope, cache, name, tow_value_type(value), tow_initializer_zeros());
     if (m->recall || tow__scope_failed(scope)) return kept;
     tow_set_variable(scope, cache, name, value);
     return value;

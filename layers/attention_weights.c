@@ -56,7 +56,7 @@ tow_value tow__attention_weights(const tow_multi_head_attention *m, const tow__a
     /* the lowest finite number: a row that sees nothing weighs all keys alike */
     tow_value visible = visibility(m, c, t),
               lowest = tow_scalar(t, wide, wide == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
-    if (!tow_is_null(visible)) logits = tow_select(visible, logits, lowest);
+    if (!tow_is_null(visible)) logits = tow_where(visible, logits, lowest);
     return tow__as(tow_softmax(logits, -1), dtype);
 }
 

@@ -1,4 +1,4 @@
-/* BatchNorm: normalises each feature over all other axes, with statistics of the batch in training and running means of
+/* BatchNorm: normalizes each feature over all other axes, with statistics of the batch in training and running means of
  * those otherwise. The running means are variables: new values are outputs of the forward pass. */
 #include "layers/statistics.h"
 #include "src/scope/tree.h"
@@ -47,10 +47,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     int n_others = other_axes(type, n, features, others);
     tow__spread_features(type, n, features, dims, spread);
     tow_type kept = tow_make_type(TOW_F32, n, dims);
-    tow_value kept_mean = tow_variable(scope, "batch_stats", "mean", kept, tow_init_zeros());
-    tow_value kept_variance = tow_variable(scope, "batch_stats", "var", kept, tow_init_ones());
+    tow_value kept_mean = tow_variable(scope, "batch_stats", "mean", kept, tow_initializer_zeros());
+    tow_value kept_variance = tow_variable(scope, "batch_stats", "var", kept, tow_initializer_ones());
     if (tow__scope_failed(scope)) return;
-    if (m->use_running_average || tow_scope_deterministic(scope)) {
+    if (m->use_running_average || tow_scope_is_deterministic(scope)) {
         mean = tow_reshape(kept_mean, type.rank, spread);
         variance = tow_reshape(kept_variance, type.rank, spread);
     } else {

@@ -72,7 +72,7 @@ bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const t
     return tow__check_carry(scope, g, in, *x);
 }
 
-/* A constant of what the initialiser fills. */
+/* A constant of what the initializer fills. */
 static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, tow__key key)
 {
     tow_array *array = NULL;
@@ -87,13 +87,14 @@ static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, to
 void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_type x, const uint32_t key[2], tow_value *carry)
 {
     const tow_initializer init = g->carry_init;
-    bool zeros = tow_initializer_is_default(&init) || (init.fill == tow_init_zeros().fill && init.a == 0);
+    bool zeros = tow_initializer_is_default(&init) || (init.fill == tow_initializer_zeros().fill && init.a == 0);
     tow__dtypes types;
     tow_type type;
     if (!carry_type(scope, g, x, &type) || !read_types(scope, g, x.dtype, &types)) return;
     if (!zeros && !init.fill) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       ".carry_init: found options but no function .fill; make it with tow_init_normal(1) or the like");
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            ".carry_init: found options but no function .fill; make it with tow_initializer_normal(1) or the like");
         return;
     }
     for (size_t i = 0; i < g->n_carry && !tow__scope_failed(scope); i++) {
@@ -117,7 +118,7 @@ static void read_side(tow_scope *scope, const char *name, const int64_t *dims, t
 {
     tow_scope *child = tow_scope_begin(scope, name);
     *kernel = tow__param(child, "kernel", 2, dims, kernel_init, types);
-    if (biased) *bias = tow__param(child, "bias", 1, dims + 1, tow__init_or(bias_init, tow_init_zeros()), types);
+    if (biased) *bias = tow__param(child, "bias", 1, dims + 1, tow__init_or(bias_init, tow_initializer_zeros()), types);
     tow_scope_end(child);
 }
 
@@ -128,9 +129,9 @@ static void read_gate(tow_scope *scope, const tow__gates *g, int k, tow_type x, 
     if (!tow__param_dtype(scope, g->cell, g->param_dtype, &types.params)) return;
     const tow__gate *gate = &g->gate[k];
     const int64_t input[] = {x.dims[x.rank - 1], g->features}, hidden[] = {g->features, g->features};
-    read_side(scope, gate->input, input, tow__init_or(g->kernel_init, tow_init_lecun_normal()), gate->input_bias,
+    read_side(scope, gate->input, input, tow__init_or(g->kernel_init, tow_initializer_lecun_normal()), gate->input_bias,
               gate->bias_init, &types, &s->input_kernel[k], &s->input_bias[k]);
-    read_side(scope, gate->hidden, hidden, tow__init_or(g->recurrent_kernel_init, tow_init_orthogonal(1, -1)),
+    read_side(scope, gate->hidden, hidden, tow__init_or(g->recurrent_kernel_init, tow_initializer_orthogonal(1, -1)),
               gate->hidden_bias, gate->bias_init, &types, &s->hidden_kernel[k], &s->hidden_bias[k]);
 }
 

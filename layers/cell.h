@@ -27,7 +27,7 @@ typedef struct tow__gates {
     int64_t features;
     size_t n_carry;
     tow_initializer kernel_init, recurrent_kernel_init, carry_init;
-    tow_layer_dtype dtype, param_dtype;
+    tow_dtype dtype, param_dtype;
     bool computed_carry; /* h' is of the type of computation, whatever h is */
     int n;
     tow__gate gate[TOW__MOST_GATES];

@@ -131,7 +131,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value y = multiply(patches(&l, dims, taps), kernel, c.n);
     dims[c.n] = m->features;
     if (!m->no_bias) {
-        tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
+        tow_initializer init = tow__init_or(m->bias_init, tow_initializer_zeros());
         y = tow_add(y, tow__param(scope, "bias", c.n + 1, dims, init, &c.types));
     }
     out[0] = tow__batch_axes_of(y, c.type, c.n);

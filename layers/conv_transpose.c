@@ -88,7 +88,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_conv_transpose *m = (const tow_conv_transpose *)module;
-    tow_conv_options o = {.padding = TOW_PAD_EXPLICIT};
+    tow_conv_options o = TOW_CONV_OPTIONS(.padding = TOW_PAD_EXPLICIT);
     tow__dtypes types;
     if (!tow__check_counts(scope, "ConvTranspose", n_in, 1, 2, n_out) ||
         !tow__check_float(scope, "ConvTranspose", 0, in[0], 1))

@@ -94,7 +94,8 @@ tow_value tow__masked_kernel(tow_scope *scope, const char *layer, int rank, cons
                              const tow__dtypes *types, const tow_value *mask)
 {
     tow_type wanted = tow_make_type(types->compute, rank, dims);
-    tow_value kernel = tow__param(scope, "kernel", rank, dims, tow__init_or(init, tow_init_lecun_normal()), types);
+    tow_value kernel =
+        tow__param(scope, "kernel", rank, dims, tow__init_or(init, tow_initializer_lecun_normal()), types);
     if (!mask || tow_is_null(kernel)) return kernel;
     tow_type found = tow_value_type(*mask);
     found.dtype = wanted.dtype;

@@ -14,7 +14,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     tow_type type = tow_value_type(in[0]); /* [..., in] */
     int64_t dims[] = {type.dims[type.rank - 1], m->features};
-    tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
+    tow_initializer init = tow__init_or(m->kernel_init, tow_initializer_lecun_normal());
     tow_dot_dims dot = {.n_contract = 1, .lhs_contract = {type.rank - 1}};
     tow_value y = tow__product_with_param(scope, "kernel", 2, dims, init, &types, tow__as(in[0], types.compute), &dot);
     out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init, &types);

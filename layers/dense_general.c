@@ -62,7 +62,7 @@ static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const ax
         spread[i] = own ? type.dims[i] : 1;
         if (own) dims[n++] = type.dims[i];
     }
-    tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
+    tow_initializer init = tow__init_or(m->bias_init, tow_initializer_zeros());
     tow_value bias = tow__param(scope, "bias", n, dims, init, types);
     if (a->batch > 0) bias = tow_reshape(bias, type.rank, spread);
     return tow_add(y, bias);
@@ -92,7 +92,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         dot.rhs_contract[i] = n;
     }
     for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
-    tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
+    tow_initializer init = tow__init_or(m->kernel_init, tow_initializer_lecun_normal());
     init.matrix_of = a.batch + a.contract; /* drawn as the flattening (batch * contracted, features), as in Flax */
     tow_value y = tow__product_with_param(scope, "kernel", n, dims, init, &types, tow__as(in[0], types.compute), &dot);
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, &types, y);

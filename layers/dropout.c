@@ -14,7 +14,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                            m->broadcast_axes, axes, &n))
         return;
     if (m->n_broadcast_axes == 0) n = 0;
-    if (m->rate == 0 || m->deterministic || tow_scope_deterministic(scope)) {
+    if (m->rate == 0 || m->deterministic || tow_scope_is_deterministic(scope)) {
         out[0] = in[0];
         return;
     }

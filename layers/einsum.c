@@ -72,7 +72,7 @@ static tow_value add_bias(tow_scope *scope, const tow_einsum_layer *m, const spe
         if (own) dims[n++] = type.dims[axis];
         axis++;
     }
-    tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
+    tow_initializer init = tow__init_or(m->bias_init, tow_initializer_zeros());
     return tow_add(y, tow_reshape(tow__param(scope, "bias", n, dims, init, types), type.rank, spread));
 }
 
@@ -90,7 +90,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_variable_request kernel = {.collection = "params",
                                    .name = "kernel",
                                    .type = tow_make_type(types.params, n, m->shape),
-                                   .init = tow__init_or(m->kernel_init, tow_init_lecun_normal())};
+                                   .init = tow__init_or(m->kernel_init, tow_initializer_lecun_normal())};
     tow__product product;
     tow_value x = tow__as(in[0], types.compute), y;
     if (is_product(&s, types.compute, &product))

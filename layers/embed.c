@@ -13,10 +13,10 @@ static tow_value table(tow_scope *scope, const tow_embed *m, size_t n, const tow
         !tow__read_dtypes(scope, "Embed", m->dtype, m->param_dtype, n, x, &types))
         return (tow_value){0};
     *compute = types.compute;
-    tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
+    tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
     tow_type type = tow_make_type(types.params, 2, (int64_t[]){m->num_embeddings, m->features});
-    return tow_param_of(scope, "embedding", type, tow__init_or(m->embedding_init, init));
+    return tow_param_with(scope, "embedding", type, TOW_PARAM_DEFAULT, tow__init_or(m->embedding_init, init));
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

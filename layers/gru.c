@@ -71,7 +71,7 @@ static tow__gates mgu_gates(const tow_module *module)
         .param_dtype = m->param_dtype,
         .n = 2,
         .gate = {
-            {"if", "hf", .input_bias = true, .bias_init = tow__init_or(m->forget_bias_init, tow_init_ones())},
+            {"if", "hf", .input_bias = true, .bias_init = tow__init_or(m->forget_bias_init, tow_initializer_ones())},
             {"in", "hn", .input_bias = true, .hidden_bias = !m->no_reset_gate, .bias_init = m->activation_bias_init}}};
 }
 

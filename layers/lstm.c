@@ -12,7 +12,7 @@ typedef struct options {
     int64_t features;
     tow_activation gate, activation;
     tow_initializer kernel_init, recurrent_kernel_init, bias_init, carry_init;
-    tow_layer_dtype dtype, param_dtype;
+    tow_dtype dtype, param_dtype;
 } options;
 
 #define READ(layer, text)                                                                                              \

@@ -7,7 +7,7 @@
 /* One call of either norm. */
 typedef struct norm {
     const char *name;
-    bool centred; /* LayerNorm */
+    bool centered; /* LayerNorm */
     bool fast;
     tow_value mask;
     int n_reduced, n_features;
@@ -42,7 +42,7 @@ static tow_value vector(tow_scope *scope, const char *name, bool absent, tow_val
     const tow__dtypes stored = {.compute = types->work, .params = types->params};
     int64_t features = type.dims[type.rank - 1];
     if (absent) return tow_full(tow_scope_trace(scope), tow_make_type(types->work, 1, &features), constant);
-    return tow__param(scope, name, 1, &features, tow__init_or(init, tow_init_constant(constant)), &stored);
+    return tow__param(scope, name, 1, &features, tow__init_or(init, tow_initializer_constant(constant)), &stored);
 }
 
 static tow_value fused(tow_scope *scope, const norm *m, tow_value x)
@@ -50,7 +50,7 @@ static tow_value fused(tow_scope *scope, const norm *m, tow_value x)
     const tow__affine *a = &m->affine;
     x = tow__as(x, a->types.work);
     tow_value scale = vector(scope, "scale", a->no_scale, x, 1, a->scale_init, &a->types);
-    if (!m->centred) return tow__as(tow_normalize_rms(x, scale, a->epsilon), a->types.out);
+    if (!m->centered) return tow__as(tow_normalize_rms(x, scale, a->epsilon), a->types.out);
     tow_value bias = vector(scope, "bias", a->no_bias, x, 0, a->bias_init, &a->types);
     return tow__as(tow_normalize_layer(x, scale, bias, a->epsilon), a->types.out);
 }
@@ -62,16 +62,16 @@ static tow_value written_out(tow_scope *scope, const norm *m, tow_value x)
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
     tow__spread_features(type, m->n_features, m->features, dims, spread);
     tow__statistics(tow__as(x, m->affine.types.stats), m->mask, m->fast, m->n_reduced, m->reduced,
-                    m->centred ? &mean : NULL, &variance);
+                    m->centered ? &mean : NULL, &variance);
     return tow__normalize(scope, &m->affine, x, mean, variance, m->n_features, dims, type.rank, spread);
 }
 
 static bool is_last(int n, const int *axes, tow_value x) { return n == 1 && axes[0] == tow_value_type(x).rank - 1; }
 
-static void call_norm(tow_scope *scope, const char *name, bool centred, const tow_layer_norm *l, size_t n_in,
+static void call_norm(tow_scope *scope, const char *name, bool centered, const tow_layer_norm *l, size_t n_in,
                       const tow_value *in, size_t n_out, tow_value *out)
 {
-    norm m = {.name = name, .centred = centred};
+    norm m = {.name = name, .centered = centered};
     if (!read_call(scope, l, n_in, in, n_out, &m)) return;
     bool rows = is_last(m.n_reduced, m.reduced, in[0]) && is_last(m.n_features, m.features, in[0]);
     out[0] = rows && !m.fast && tow_is_null(m.mask) ? fused(scope, &m, in[0]) : written_out(scope, &m, in[0]);

@@ -18,7 +18,7 @@ static void call_pool(tow_scope *scope, const tow_module *module, size_t n_in, c
                       tow_value *out)
 {
     const tow_pool *m = (const tow_pool *)module;
-    tow_pool_options o = {.padding = m->padding, .exclude_padding = m->exclude_padding};
+    tow_pool_options o = TOW_POOL_OPTIONS(.padding = m->padding, .exclude_padding = m->exclude_padding);
     if (!tow__check_counts(scope, "Pool", n_in, 1, 1, n_out) || !check_kind(scope, "Pool", m->kind)) return;
     o.spatial = tow__spatial_axes(scope, "Pool", "window", m->window, in[0]);
     if (o.spatial == 0 || !tow__fill_sizes(scope, "Pool", "strides", o.spatial, m->strides, 1, o.strides) ||
@@ -42,7 +42,7 @@ enum {
 static tow_value pool_axis(tow_pool_kind kind, tow_value x, int axis)
 {
     tow_type type = tow_value_type(x);
-    tow_pool_options o = {.spatial = type.rank - 1 - axis};
+    tow_pool_options o = TOW_POOL_OPTIONS(.spatial = type.rank - 1 - axis);
     for (int i = 0; i < o.spatial; i++) o.window[i] = i == 0 ? type.dims[axis] : 1;
     return pool(kind, x, &o);
 }
@@ -54,7 +54,7 @@ static tow_value adapt(tow_pool_kind kind, tow_value x, int axis, int64_t size)
     int64_t n = type.dims[axis];
     if (size == n) return x;
     if (n % size == 0) {
-        tow_pool_options o = {.spatial = type.rank - 1 - axis};
+        tow_pool_options o = TOW_POOL_OPTIONS(.spatial = type.rank - 1 - axis);
         for (int i = 0; i < o.spatial; i++) o.window[i] = o.strides[i] = i == 0 ? n / size : 1;
         return pool(kind, x, &o);
     }

@@ -49,11 +49,12 @@ static void call_learned(tow_scope *scope, const tow_module *module, size_t n_in
                            "max_length", (double)m->max_length, "a positive number, at least the input's length") ||
         !tow__read_dtypes(scope, "LearnedPositions", m->dtype, m->param_dtype, 1, in, &types))
         return;
-    tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
+    tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
     tow_value positions = read_positions(scope, "LearnedPositions", m->decode, n_in, in);
     tow_type stored = tow_make_type(types.params, 2, dims);
-    tow_value table = tow_param_of(scope, "embedding", stored, tow__init_or(m->embedding_init, init));
+    tow_value table =
+        tow_param_with(scope, "embedding", stored, TOW_PARAM_DEFAULT, tow__init_or(m->embedding_init, init));
     if (tow_is_null(table)) return;
     out[0] = tow_add(tow__as(in[0], types.compute), tow__as(tow_gather(table, positions), types.compute));
 }

@@ -13,12 +13,12 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         !tow__param_dtype(scope, "PReLU", m->param_dtype, &types.params) ||
         !tow__compute_dtype(scope, "PReLU", m->dtype, 1, in, NULL, &types.compute)) /* as the input, as in Flax */
         return;
-    tow_initializer init = tow__init_or(m->slope_init, tow_init_constant(0.01));
+    tow_initializer init = tow__init_or(m->slope_init, tow_initializer_constant(0.01));
     tow_value slope =
-        tow_param_as(scope, TOW_PARAM_SCALE, "negative_slope", tow_make_type(types.params, 0, NULL), init);
+        tow_param_with(scope, "negative_slope", tow_make_type(types.params, 0, NULL), TOW_PARAM_SCALE, init);
     tow_value x = tow__as(in[0], types.compute);
     slope = tow__as(slope, types.compute);
-    out[0] = tow_select(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
+    out[0] = tow_where(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
 }
 
 const tow_module_class tow_prelu_class = {.name = "PReLU", .call = call, .layout = TOW__LAYOUT(tow_prelu)};

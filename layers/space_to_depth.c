@@ -1,4 +1,4 @@
-/* SpaceToDepth: blocks of neighbours become features, and back.
+/* SpaceToDepth: blocks of neighbors become features, and back.
  *
  *   x [B, n b, C]  -reshape->  [B, n, b, C]  -transpose->  [B, n, b, C]  -reshape->  [B, n, b C]
  *

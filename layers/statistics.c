@@ -9,7 +9,7 @@
 static tow_value mean_where(tow_value x, tow_value mask, tow_value count, int n, const int *axes)
 {
     if (tow_is_null(mask)) return tow_mean_keepdims(x, n, axes);
-    return tow_div(tow_reduce_sum_keepdims(tow_select(mask, x, tow_zeros_like(x)), n, axes), count);
+    return tow_div(tow_reduce_sum_keepdims(tow_where(mask, x, tow_zeros_like(x)), n, axes), count);
 }
 
 void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *axes, tow_value *mean,
@@ -27,13 +27,13 @@ void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *a
         count = tow_reduce_sum_keepdims(tow_convert(mask, type.dtype), n, axes);
     }
     if (mean) *mean = mean_where(x, mask, count, n, axes);
-    tow_value centred = mean && !fast ? tow_sub(x, *mean) : x;
-    *variance = mean_where(tow_square(centred), mask, count, n, axes);
+    tow_value centered = mean && !fast ? tow_sub(x, *mean) : x;
+    *variance = mean_where(tow_square(centered), mask, count, n, axes);
     if (mean && fast) *variance = tow_max_scalar(tow_sub(*variance, tow_square(*mean)), 0);
 }
 
-bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype,
-                           bool has_params, tow_value x, tow__norm_dtypes *types)
+bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, bool has_params,
+                           tow_value x, tow__norm_dtypes *types)
 {
     tow_dtype of_x = tow_value_type(x).dtype;
     if (!tow__param_dtype(scope, layer, param_dtype, &types->params) ||
@@ -65,13 +65,13 @@ tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, to
     tow_value y = tow__as(x, types.compute);
     if (!tow_is_null(mean)) y = tow_sub(y, tow__as(mean, types.compute));
     if (!a->no_scale) {
-        tow_initializer init = tow__init_or(a->scale_init, tow_init_ones());
+        tow_initializer init = tow__init_or(a->scale_init, tow_initializer_ones());
         tow_value scale = tow__param(scope, "scale", n, dims, init, &types);
         factor = tow_mul(factor, tow_reshape(scale, rank, spread));
     }
     y = tow_mul(y, factor);
     if (a->no_bias) return tow__as(y, a->types.out);
-    tow_initializer init = tow__init_or(a->bias_init, tow_init_zeros());
+    tow_initializer init = tow__init_or(a->bias_init, tow_initializer_zeros());
     tow_value bias = tow__param(scope, "bias", n, dims, init, &types);
     return tow__as(tow_add(y, tow_reshape(bias, rank, spread)), a->types.out);
 }

@@ -1,4 +1,4 @@
-/* Shared by norms: mean and variance over some axes, and normalisation with them,
+/* Shared by norms: mean and variance over some axes, and normalization with them,
  *
  *   y = (x - mean) * (rsqrt(var + epsilon) * scale) + bias.
  *
@@ -10,7 +10,7 @@
 #include "tow/layers.h"
 
 /* Over n axes, which stay with size 1. n 0: the mean is x and the variance 0. mask: a null value, or a bool value that
- * broadcasts to x and says which elements count. mean NULL: x counts as centred, *variance is mean(x^2). */
+ * broadcasts to x and says which elements count. mean NULL: x counts as centered, *variance is mean(x^2). */
 void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *axes, tow_value *mean,
                      tow_value *variance);
 
@@ -18,13 +18,13 @@ void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *a
  * rounded. */
 typedef struct tow__norm_dtypes {
     tow_dtype stats;  /* of x and its statistics: .dtype or that of x, f32 for floats of 16 bits */
-    tow_dtype work;   /* of the normalisation: what x, statistics and parameters promote to */
+    tow_dtype work;   /* of the normalization: what x, statistics and parameters promote to */
     tow_dtype params; /* stored */
     tow_dtype out;    /* .dtype, or what x and the parameters promote to */
 } tow__norm_dtypes;
 /* False after an error. has_params: the norm has a scale or a bias. */
-bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype,
-                           bool has_params, tow_value x, tow__norm_dtypes *types);
+bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, bool has_params,
+                           tow_value x, tow__norm_dtypes *types);
 
 /* The options of a norm that has a scale and a bias. */
 typedef struct tow__affine {

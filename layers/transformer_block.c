@@ -79,7 +79,7 @@ static tow_value feed_forward(const block_call *b, tow_value x)
     tow_dense down = TOW_DENSE(.features = features, .no_bias = no_bias, .kernel_init = out_init);
     tow_scope *mlp = tow_scope_begin(b->scope, "mlp");
     x = tow_checkpoint_name(tow_apply(mlp, "up", &up, x), "mlp_pre");
-    x = tow_checkpoint_name((m->activation ? m->activation : tow_gelu_tanh)(x), "mlp_act");
+    x = tow_checkpoint_name((m->activation ? m->activation : tow_gelu)(x), "mlp_act");
     x = tow_checkpoint_name(tow_apply(mlp, "down", &down, x), "mlp_out");
     tow_scope_end(mlp);
     return x;
@@ -93,7 +93,7 @@ static const branch mlp = {"ln2", "post_ln2", "dropout2", NULL, "block_out", fee
 /* ---- the block --------------------------------------------------------------------------------------------------- */
 
 /* dtype: of the norm; 0: the default */
-static tow_value normalise_in(const block_call *b, const char *name, tow_layer_dtype dtype, tow_value x)
+static tow_value normalize_in(const block_call *b, const char *name, tow_dtype dtype, tow_value x)
 {
     tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = b->m->epsilon, .dtype = dtype);
     tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = b->m->epsilon, .dtype = dtype);
@@ -101,14 +101,14 @@ static tow_value normalise_in(const block_call *b, const char *name, tow_layer_d
     return tow_checkpoint_name(y, name);
 }
 
-static tow_value normalise(const block_call *b, const char *name, tow_value x) { return normalise_in(b, name, 0, x); }
+static tow_value normalize(const block_call *b, const char *name, tow_value x) { return normalize_in(b, name, 0, x); }
 
 /* A norm behind a sum, which is what the next branch is added to: it keeps the type of the sum, as sums without a norm
  * keep that of the block's input. So branches that compute in bf16 are added to what is f32, in f32. */
-static tow_value normalise_sum(const block_call *b, const char *name, tow_value sum)
+static tow_value normalize_sum(const block_call *b, const char *name, tow_value sum)
 {
     const tow_dtype dtype = tow_value_type(sum).dtype;
-    return normalise_in(b, name, dtype == TOW_F32 ? TOW_AS_F32 : (tow_layer_dtype)dtype, sum);
+    return normalize_in(b, name, dtype == TOW_F32 ? TOW_F32 : (tow_dtype)dtype, sum);
 }
 
 /* x + dropout(the branch of h) */
@@ -117,23 +117,23 @@ static tow_value add_branch(const block_call *b, const branch *k, tow_value x, t
     tow_dropout dropout = TOW_DROPOUT(.rate = b->m->dropout_rate, .deterministic = b->m->deterministic);
     tow_value y = k->compute(b, h);
     if (k->result) y = tow_checkpoint_name(y, k->result);
-    if (b->m->branch_norms) y = normalise(b, k->result_norm, y);
+    if (b->m->branch_norms) y = normalize(b, k->result_norm, y);
     return tow__add_promoted(x, tow_apply(b->scope, k->dropout, &dropout, y));
 }
 
 static tow_value apply_branch(const block_call *b, const branch *k, tow_value x)
 {
-    if (!b->m->post_norm) return tow_checkpoint_name(add_branch(b, k, x, normalise(b, k->norm, x)), k->sum);
+    if (!b->m->post_norm) return tow_checkpoint_name(add_branch(b, k, x, normalize(b, k->norm, x)), k->sum);
     x = add_branch(b, k, x, x);
-    if (k == &mlp) return tow_checkpoint_name(normalise_sum(b, k->norm, x), k->sum);
-    return normalise_sum(b, k->norm, tow_checkpoint_name(x, k->sum));
+    if (k == &mlp) return tow_checkpoint_name(normalize_sum(b, k->norm, x), k->sum);
+    return normalize_sum(b, k->norm, tow_checkpoint_name(x, k->sum));
 }
 
 static tow_value apply_parallel(const block_call *b, tow_value x)
 {
-    tow_value h = normalise(b, self_attention.norm, x);
+    tow_value h = normalize(b, self_attention.norm, x);
     tow_value y = tow_checkpoint_name(add_branch(b, &self_attention, x, h), self_attention.sum);
-    if (!b->m->shared_norm) h = normalise(b, mlp.norm, x);
+    if (!b->m->shared_norm) h = normalize(b, mlp.norm, x);
     return tow_checkpoint_name(add_branch(b, &mlp, y, h), mlp.sum);
 }
 

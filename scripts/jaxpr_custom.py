@@ -19,7 +19,7 @@ from jaxpr_regions import closed, closures
 from jaxpr_rules import rule
 
 PLUMBING = ("_interleave_fun", "_handle_consts_in_bwd")  # what JAX wraps around a rule once more whenever it is traced
-MOST_LEVELS = 3  # of rules of one function inside of each other that are not recognised as the same
+MOST_LEVELS = 3  # of rules of one function inside of each other that are not recognized as the same
 
 
 class Untraceable(Exception):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares builds: scripts/same-bits.sh PRESET PRESET... Results and gradients of all cases of all primitives, loss, gradients and
-# three steps of training of 100 random models, and the parameters and the state of the optimiser after some steps of the example
+# three steps of training of 100 random models, and the parameters and the state of the optimizer after some steps of the example
 # GPT, are the same bits whatever compiled them, for whatever processor. The presets are built already.
 set -eu
 cd "$(dirname "$0")/.."

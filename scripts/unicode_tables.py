@@ -29,7 +29,7 @@ def matching(regex):
     return found
 
 
-def normalised(normalizer):
+def normalized(normalizer):
     return {c: normalizer.normalize_str(chr(c)) for c in POINTS}
 
 
@@ -38,7 +38,7 @@ def bert(**options):
                                          **options})
 
 
-clean = normalised(bert(clean_text=True))
+clean = normalized(bert(clean_text=True))
 splits, words = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Whitespace()
 # In the order of the bits in unicode.h.
 CLASSES = {
@@ -49,9 +49,9 @@ CLASSES = {
     "CONTROL": {c for c, t in clean.items() if t == ""},
     "BLANK": {c for c, t in clean.items() if t == " "},
     "PUNCTUATION": {c for c in POINTS if len(splits.pre_tokenize_str(f"a{chr(c)}a")) == 3},
-    "CHINESE": {c for c, t in normalised(bert(handle_chinese_chars=True)).items() if t != chr(c)},
-    "ACCENT": {c for c, t in normalised(bert(strip_accents=True)).items() if t == ""},
-    "MARK": {c for c, t in normalised(normalizers.StripAccents()).items() if t == ""},
+    "CHINESE": {c for c, t in normalized(bert(handle_chinese_chars=True)).items() if t != chr(c)},
+    "ACCENT": {c for c, t in normalized(bert(strip_accents=True)).items() if t == ""},
+    "MARK": {c for c, t in normalized(normalizers.StripAccents()).items() if t == ""},
 }
 
 
@@ -83,7 +83,7 @@ def print_classes():
 
 
 def print_lower():
-    lower = {c: t for c, t in normalised(normalizers.Lowercase()).items() if t != chr(c)}
+    lower = {c: t for c, t in normalized(normalizers.Lowercase()).items() if t != chr(c)}
     runs = []  # first, last, step, difference
     for c in sorted(c for c in lower if len(lower[c]) == 1):
         d = ord(lower[c]) - c
@@ -141,8 +141,8 @@ def combining_classes():
 
 def print_decompositions():
     hangul = range(0xAC00, 0xD7A4)
-    nfd = {c: t for c, t in normalised(normalizers.NFD()).items() if t != chr(c) and c not in hangul}
-    nfkd = {c: t for c, t in normalised(normalizers.NFKD()).items() if c not in hangul and t != nfd.get(c, chr(c))}
+    nfd = {c: t for c, t in normalized(normalizers.NFD()).items() if t != chr(c) and c not in hangul}
+    nfkd = {c: t for c, t in normalized(normalizers.NFKD()).items() if c not in hangul and t != nfd.get(c, chr(c))}
     print("/* Canonical decompositions, without those of Hangul syllables, and those for compatibility that are others:")
     print(" * code << 20 | begin << 5 | count of code points. */")
     pool = ""

@@ -65,7 +65,7 @@ static bool name_captures(custom_call *c, const bool *asked)
 static bool record(custom_call *c, const tow_value *in)
 {
     tow__model *model = c->scope->model;
-    const size_t n = model->initialising ? 0 : model->params.list->names.count;
+    const size_t n = model->initializing ? 0 : model->params.list->names.count;
     bool *before = tow__trace_alloc(model->trace, n, sizeof *before), *used = model->params.used;
     if (!before) return false;
     for (size_t i = 0; i < n; i++) {
@@ -118,7 +118,8 @@ static bool change_gradient(tow_trace *t, const custom_call *c, size_t input, to
 static void backward(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const custom_call *c = user;
-    const size_t n_residuals = tow_graph_outputs(c->forward) - c->body.n_out, n_in = tow_graph_inputs(c->body.graph);
+    const size_t n_residuals = tow_graph_output_count(c->forward) - c->body.n_out,
+                 n_in = tow_graph_input_count(c->body.graph);
     tow_value *all = tow__trace_alloc(t, n_residuals + c->body.n_out, sizeof *all), *next = all + n_residuals;
     tow_value *gradients = tow__trace_alloc(t, n_in, sizeof *gradients);
     if (!all || !gradients) return;
@@ -146,7 +147,7 @@ static void bind(custom_call *c, const tow_value *in, tow_value *out)
     tow_trace *t = c->scope->model->trace;
     const tow__recorded_body *b = &c->body;
     const size_t n = b->n_captures + c->n_in;
-    const tow_custom_options options = {.name = c->m->inner->cls->name};
+    const tow_custom_options options = TOW_CUSTOM_OPTIONS(.name = c->m->inner->cls->name);
     tow_value *operands = tow__trace_alloc(t, n, sizeof *operands), *all = tow__trace_alloc(t, b->n_out, sizeof *all);
     if (!operands || !all) return;
     if (b->n_captures) memcpy(operands, b->captures, b->n_captures * sizeof *operands);
@@ -159,7 +160,7 @@ static void bind(custom_call *c, const tow_value *in, tow_value *out)
         tow__adopt_error(t);
     } else {
         tow_custom_vjp_function(t, function, forward, backward, c, &options, n, operands,
-                                tow_graph_outputs(c->forward) - b->n_out, b->n_out, all);
+                                tow_graph_output_count(c->forward) - b->n_out, b->n_out, all);
     }
     if (tow__failed(t)) return;
     if (c->n_out) memcpy(out, all, c->n_out * sizeof *out);

@@ -53,7 +53,7 @@ static bool check_counts(const derivative *d, const char *inputs, size_t n_in, s
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-/* The parameter that .wrt calls `name`: its type here, and its value, a null value while initialising. False: an
+/* The parameter that .wrt calls `name`: its type here, and its value, a null value while initializing. False: an
  * error. */
 static bool find_parameter(const derivative *d, const char *name, tow_type *type, tow_value *value)
 {
@@ -75,7 +75,7 @@ static bool find_parameter(const derivative *d, const char *name, tow_type *type
         return false;
     }
     *type = tow__seen_type(resolved.scope, m->params.list->types[index]);
-    *value = m->initialising ? (tow_value){0} : tow__import(m->trace, tow__param_value(m, index));
+    *value = m->initializing ? (tow_value){0} : tow__import(m->trace, tow__param_value(m, index));
     return !tow__scope_failed(d->scope);
 }
 
@@ -152,7 +152,7 @@ static tow_value *inline_graph(const derivative *d, const tow_graph *graph, size
     tow_trace *t = d->scope->model->trace;
     const size_t n = d->body.n_captures;
     tow_value *in = tow__trace_alloc(t, n + d->n_in + n_more, sizeof *in);
-    tow_value *out = tow__trace_alloc(t, tow_graph_outputs(graph), sizeof *out);
+    tow_value *out = tow__trace_alloc(t, tow_graph_output_count(graph), sizeof *out);
     if (!in || !out) return NULL;
     if (n) memcpy(in, d->body.captures, n * sizeof *in);
     if (d->n_in) memcpy(in + n, d->in, d->n_in * sizeof *in);
@@ -313,7 +313,7 @@ static void run_vjp(derivative *d, const void *user)
     if (!by_wrt || !adopted(d, tow_vjp(d->body.graph, d->n_wrt, d->wrt, &forward, &backward))) return;
     const tow_value *all = inline_graph(d, forward, 0, NULL);
     const tow_value *in =
-        all ? all_cotangents(d, p, n_ct, tow_graph_outputs(forward) - d->body.n_out, all + d->body.n_out) : NULL;
+        all ? all_cotangents(d, p, n_ct, tow_graph_output_count(forward) - d->body.n_out, all + d->body.n_out) : NULL;
     if (in) {
         memcpy(p->out, all, d->n_out * sizeof *all);
         tow__inline(d->scope->model->trace, backward, in, by_wrt);

@@ -41,7 +41,7 @@ static tow_value apply_stack(tow_scope *scope, const tow_encoder_decoder *m, con
     return out;
 }
 
-static tow_value normalise(tow_scope *scope, const tow_encoder_decoder *m, const char *name, tow_value x)
+static tow_value normalize(tow_scope *scope, const tow_encoder_decoder *m, const char *name, tow_value x)
 {
     tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = m->epsilon);
     tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = m->epsilon);
@@ -67,10 +67,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                              : tow_full(tow_scope_trace(scope), tow_make_type(TOW_BOOL, 4, (int64_t[]){1, 1, 1, 1}), 1);
     }
     tow_value memory = apply_stack(scope, m, "encoder", m->encoder, m->encoder_length, masked ? 2 : 1, source);
-    target[1] = normalise(scope, m, "encoder_norm", memory);
+    target[1] = normalize(scope, m, "encoder_norm", memory);
     if (tow__scope_failed(scope)) return;
     tow_value y = apply_stack(scope, m, "decoder", m->decoder, m->decoder_length, masked ? 4 : 2, target);
-    out[0] = normalise(scope, m, "decoder_norm", y);
+    out[0] = normalize(scope, m, "decoder_norm", y);
 }
 
 const tow_module_class tow_encoder_decoder_class = {

@@ -35,7 +35,7 @@ static void call_for_counters(const tow__layer_loop *c, const tow_module *body, 
     model->log = log;
     if (model->open_call) model->open_call->wraps = wraps;
     tow__frame_close(model);
-    if (!model->initialising) return;
+    if (!model->initializing) return;
     set_stale(&model->params, params, iteration, false);
     set_stale(&model->state, state, iteration, true);
 }
@@ -121,7 +121,7 @@ static bool find_shared(const tow__layer_loop *c, shared_variables *s)
     const tow__names *names = &model->state.list->names;
     const size_t n = names->count;
     *s = (shared_variables){0};
-    if (model->initialising || !c->lift || n == 0) return true;
+    if (model->initializing || !c->lift || n == 0) return true;
     tow_scope *iterations = tow__trace_alloc(t, c->n_bodies, sizeof *iterations);
     s->index = tow__trace_alloc(t, n, sizeof *s->index);
     s->before = tow__trace_alloc(t, n, sizeof *s->before);

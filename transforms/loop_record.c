@@ -84,7 +84,7 @@ static bool add_row(const tow__layer_loop *c, const char *kind, const char *name
     if (at < 0 || type.dims[at] != c->turns) {
         tow__params_fail(c->scope->model, TOW_SHAPE_MISMATCH,
                          "%s%s: expected %" PRId64 " layers in %s (the length of the scan), found %s; use "
-                         "the length that it was initialised with",
+                         "the length that it was initialized with",
                          kind, name, c->turns, which, tow__type_name(type).text);
         return false;
     }
@@ -171,7 +171,7 @@ static bool collect(recording *r, tow_value **xs, tow_value *carry)
     r->axes = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *r->axes);
     if (!r->iterations || !r->params || !r->state || !r->carried || !r->axes) return false;
     for (size_t j = 0; j < c->n_bodies; j++) r->iterations[j] = tow__loop_iteration(c, j);
-    return model->initialising || (collect_params(r, xs) && collect_state(r, xs, carry));
+    return model->initializing || (collect_params(r, xs) && collect_state(r, xs, carry));
 }
 
 /* The caller's xs that enter by rows: [turns * n_bodies, ...] as [turns, n_bodies, ...]. */
@@ -239,7 +239,7 @@ static tow_graph *invariant_part(const recording *r, size_t index, size_t y, con
         tow__adopt_error(t);
         return NULL;
     }
-    for (size_t i = b->n_captures; i < tow_graph_inputs(b->graph); i++) depends = depends || kept[i];
+    for (size_t i = b->n_captures; i < tow_graph_input_count(b->graph); i++) depends = depends || kept[i];
     if (!depends) return alone;
     tow_graph_release(alone);
     if (variable)
@@ -263,7 +263,7 @@ static tow_value outside(const recording *r, size_t index, size_t y, const char 
 {
     const tow__recorded_body *b = &r->body;
     tow_trace *t = r->loop->scope->model->trace;
-    const size_t n_in = tow_graph_inputs(b->graph);
+    const size_t n_in = tow_graph_input_count(b->graph);
     bool *kept = tow__trace_alloc(t, n_in + 1, sizeof *kept);
     tow_value *in = tow__trace_alloc(t, n_in + 1, sizeof *in), out = {0};
     tow_graph *alone = in ? invariant_part(r, index, y, variable, kept) : NULL;
@@ -361,7 +361,7 @@ static bool check_shared(const recording *r)
     const tow__names *names = &c->scope->model->state.list->names;
     for (size_t i = c->n_ys; i < r->body.n_out; i++) {
         if (!is_invariant(r, 0, i)) continue;
-        bool *kept = tow__trace_alloc(c->scope->model->trace, tow_graph_inputs(r->body.graph) + 1, sizeof *kept);
+        bool *kept = tow__trace_alloc(c->scope->model->trace, tow_graph_input_count(r->body.graph) + 1, sizeof *kept);
         tow_graph *alone = invariant_part(r, i, 0, names->names[r->body.written[i - c->n_ys]], kept);
         if (!alone) return false;
         tow_graph_release(alone);
@@ -378,7 +378,7 @@ static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value 
     int *axes = tow__trace_alloc(t, r->body.n_out + 1, sizeof *axes);
     if (!all || !axes || !check_shared(r)) return;
     for (size_t i = 0; i < r->body.n_out; i++) axes[i] = is_invariant(r, 0, i) ? TOW_NOT_MAPPED : 0;
-    const tow_vmap_options options = {.out_axes = axes, .size = c->turns, .has_size = true};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.out_axes = axes, .axis_size = c->turns, .has_axis_size = true);
     tow_vmap_function(t, tow__body_replay, &r->body, &options, n_xs, xs, r->body.n_out, all);
     if (tow__failed(t)) return;
     if (c->n_ys) memcpy(out, all, c->n_ys * sizeof *out);
@@ -408,8 +408,8 @@ static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const t
         r->results[i] = !is_invariant(r, n_carry, i);
         n_out -= !r->results[i];
     }
-    tow_scan_options options = {
-        .length = c->turns, .has_length = true, .reverse = c->reverse, .unroll = c->unroll, .schedule = c->schedule};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = c->turns, .has_length = true, .reverse = c->reverse,
+                                                .unroll = c->unroll, .schedule = c->schedule);
     tow__set_iteration_scope(t, iteration_scope);
     tow_scan_function(t, replay, r, &options, n_carry, carry, n_xs, xs, n_out - n_carry, all, all + n_carry);
     tow__set_iteration_scope(t, NULL);

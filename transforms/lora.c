@@ -55,10 +55,10 @@ static void factors(const tow__scope_view *view, tow_scope *scope, const tow_var
     for (int i = in; i < type.rank; i++) right.dims[batch + 1 + i - in] = type.dims[i];
     c->matched++;
     tow_scope *beside = tow__open_beside(scope, "LoRA", request->name);
-    const tow_initializer a_init = tow__init_or(c->m->a_init, tow_init_he_uniform()),
-                          b_init = tow__init_or(c->m->b_init, tow_init_zeros());
-    *a = tow__as(tow_param_as(beside, TOW_PARAM_LOW_RANK, "a", left, a_init), compute);
-    *b = tow__as(tow_param_as(beside, TOW_PARAM_LOW_RANK, "b", right, b_init), compute);
+    const tow_initializer a_init = tow__init_or(c->m->a_init, tow_initializer_he_uniform()),
+                          b_init = tow__init_or(c->m->b_init, tow_initializer_zeros());
+    *a = tow__as(tow_param_with(beside, "a", left, TOW_PARAM_LOW_RANK, a_init), compute);
+    *b = tow__as(tow_param_with(beside, "b", right, TOW_PARAM_LOW_RANK, b_init), compute);
     tow__close_beside(beside);
 }
 

@@ -75,7 +75,7 @@ static void record(tow_trace *trace, const tow_value *in, tow_value *out, void *
     const update *u = user;
     tow_type w = u->w.type;
     tow_dtype wide = w.dtype == TOW_F64 ? TOW_F64 : TOW_F32;
-    int64_t rank = tow_type_count(u->b.type) / (u->batch * u->features > 0 ? u->batch * u->features : 1);
+    int64_t rank = tow_type_element_count(u->b.type) / (u->batch * u->features > 0 ? u->batch * u->features : 1);
     tow_value a = tow__axes_to_front(in[1], u->a.n, u->a.axes), b = tow__axes_to_front(in[2], u->b.n, u->b.axes);
     a = tow_reshape(tow__as(a, wide), 3, (int64_t[]){u->batch, u->contracted, rank});
     b = tow_reshape(tow__as(b, wide), 3, (int64_t[]){u->batch, rank, u->features});
@@ -93,7 +93,7 @@ static tow_status compute(tow_context *ctx, update *u, tow_array **result)
     tow_type types[3];
     tow_graph *graph = NULL;
     for (int i = 0; i < 3; i++) types[i] = tow_array_type(in[i]);
-    if (tow_type_count(types[0]) == 0) return tow_array_create(ctx, types[0], result);
+    if (tow_type_element_count(types[0]) == 0) return tow_array_create(ctx, types[0], result);
     tow_status status = tow_trace_function(ctx, record, u, 3, types, NULL, 1, &graph);
     if (status == TOW_OK) status = tow_evaluate(graph, in, result);
     tow_graph_release(graph);

@@ -111,7 +111,8 @@ static tow_value rows_at(const rnn_call *c, tow_value x, tow_value at)
 {
     tow_type type = tow_value_type(x), batch = tow_value_type(c->lengths), found = tow_value_type(at);
     if (tow__scope_failed(c->scope)) return (tow_value){0};
-    int64_t sequences = tow_type_count(batch), dims[TOW_MAX_RANK], rows[TOW_MAX_RANK] = {type.dims[0] * sequences};
+    int64_t sequences = tow_type_element_count(batch), dims[TOW_MAX_RANK],
+            rows[TOW_MAX_RANK] = {type.dims[0] * sequences};
     if (rows[0] > INT32_MAX) {
         tow_scope_fail(c->scope, TOW_UNSUPPORTED,
                        "RNN: lengths: expected at most 2^31 - 1 elements in all sequences, found %" PRId64, rows[0]);
@@ -124,7 +125,7 @@ static tow_value rows_at(const rnn_call *c, tow_value x, tow_value at)
     for (int i = 0; i < found.rank; i++) dims[i] = found.dims[i];
     for (int i = 0; i < features; i++) dims[found.rank + i] = rows[1 + i];
     at = tow_add(tow_mul_scalar(at, (double)sequences), own);
-    at = tow_reshape(at, 1, (int64_t[]){tow_type_count(found)});
+    at = tow_reshape(at, 1, (int64_t[]){tow_type_element_count(found)});
     return tow_reshape(tow_gather(tow_reshape(x, 1 + features, rows), at), found.rank + features, dims);
 }
 

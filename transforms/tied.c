@@ -17,7 +17,7 @@ static bool takes(const tow__scope_view *view, const tow_scope *scope, const tow
     return path && strcmp(path, m->parameter ? m->parameter : "kernel") == 0;
 }
 
-/* The initialiser of a parameter that somebody else must have asked for. */
+/* The initializer of a parameter that somebody else must have asked for. */
 static tow_status fill_none(tow_context *context, const tow_initializer *self, tow_type type, const uint32_t key[2],
                             float *data)
 {

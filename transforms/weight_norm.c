@@ -1,7 +1,7 @@
 /* WeightNorm and SpectralNorm: layers around another one, which sees its parameters divided by a norm.
  *
  *   WeightNorm     w' = w rsqrt(sum(w^2) + epsilon) scale, the sum over the axes that are not features
- *   SpectralNorm   w' = w / sigma, sigma = v w u'; v = normalised u w', u = normalised v w, n_steps times
+ *   SpectralNorm   w' = w / sigma, sigma = v w u'; v = normalized u w', u = normalized v w, n_steps times
  *
  * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes;
  * what a norm keeps of a parameter stands beside it, in a child of the scope that asked for it:
@@ -26,7 +26,7 @@ static bool is_listed(const tow__scope_view *view, const tow_scope *scope, const
 }
 
 /* x / |x|, the norm over n axes, which stay with size 1; of no axis: of each element. */
-static tow_value normalised(tow_value x, int n, const int *axes, double epsilon)
+static tow_value normalized(tow_value x, int n, const int *axes, double epsilon)
 {
     tow_value square = tow_square(x);
     if (n > 0) square = tow_reduce_sum_keepdims(square, n, axes);
@@ -64,11 +64,11 @@ static tow_value weight_normed(const tow__scope_view *view, tow_scope *scope, co
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
     if (!read_shape(scope, m, type, &n_reduced, reduced, &n, dims, spread)) return (tow_value){0};
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* norms are f32 at least */
-    tow_value y = normalised(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
+    tow_value y = normalized(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
     if (m->no_scale) return tow__as(y, type.dtype);
     if (!tow__check_kept_once(view, scope, request, "WeightNorm")) return (tow_value){0};
     tow_scope *beside = tow__open_beside(scope, "WeightNorm", request->name);
-    tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
+    tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_initializer_ones()));
     tow__close_beside(beside);
     return tow__as(tow_mul(y, tow_reshape(tow__as(scale, wide), type.rank, spread)), type.dtype);
 }
@@ -91,8 +91,8 @@ static tow_value largest_singular_value(tow_value w, int64_t steps, double epsil
     tow_value v = {0};
     int axes[] = {0, 1};
     for (int64_t i = 0; i < steps; i++) {
-        v = normalised(tow_dot_general(*u, w, with_transpose), 2, axes, epsilon); /* [1, rows] */
-        *u = normalised(tow_dot(v, w), 2, axes, epsilon);
+        v = normalized(tow_dot_general(*u, w, with_transpose), 2, axes, epsilon); /* [1, rows] */
+        *u = normalized(tow_dot(v, w), 2, axes, epsilon);
     }
     *u = tow_stop_gradient(*u);
     return tow_reshape(tow_dot_general(tow_dot(tow_stop_gradient(v), w), *u, with_transpose), 0, NULL);
@@ -117,21 +117,21 @@ static tow_value spectral_normed(const tow__scope_view *view, tow_scope *scope, 
     }
     int64_t columns = type.dims[type.rank - 1];
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* the iteration is f32 at least */
-    tow_value w =
-        tow_reshape(tow__as(value, wide), 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
+    tow_value w = tow_reshape(tow__as(value, wide), 2,
+                              (int64_t[]){tow_type_element_count(type) / (columns ? columns : 1), columns});
     tow_scope *beside = tow__open_beside(scope, "SpectralNorm", request->name);
     tow_value u = tow_variable(beside, "batch_stats", "u", tow_make_type(TOW_F32, 2, (int64_t[]){1, columns}),
-                               tow_init_normal(1));
-    tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
+                               tow_initializer_normal(1));
+    tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_initializer_ones());
     u = tow__as(u, wide);
     tow_value sigma = largest_singular_value(w, m->n_steps ? m->n_steps : 1, m->epsilon > 0 ? m->epsilon : 1e-12, &u);
-    if (!m->keep_stats && !tow_scope_deterministic(scope)) {
+    if (!m->keep_stats && !tow_scope_is_deterministic(scope)) {
         tow_set_variable(beside, "batch_stats", "u", tow__as(u, TOW_F32));
         tow_set_variable(beside, "batch_stats", "sigma", tow__as(tow_stop_gradient(sigma), TOW_F32));
     }
     tow__close_beside(beside);
     tow_value one = tow_full_like(sigma, 1), zero = tow_zeros_like(sigma);
-    return tow__as(tow_div(tow__as(value, wide), tow_select(tow_ne(sigma, zero), sigma, one)), type.dtype);
+    return tow__as(tow_div(tow__as(value, wide), tow_where(tow_ne(sigma, zero), sigma, one)), type.dtype);
 }
 
 static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,

@@ -118,7 +118,7 @@ static bool collect(loop_call *c)
     const tow_scope *lifted = tow__scope_lifted(c->scope, c->lift, NULL);
     c->carried = tow__trace_alloc(model->trace, names->count, sizeof *c->carried);
     if (!c->carried || lifted == c->scope) return false;
-    for (uint32_t i = 0; i < names->count && !model->initialising && !tow__unreturned(model); i++) {
+    for (uint32_t i = 0; i < names->count && !model->initializing && !tow__unreturned(model); i++) {
         const char *path = names->names[i], *below, *collection = tow__collection_of(model, path, &below);
         tow_lift_rule rule;
         if (!collection) return false;
@@ -205,7 +205,7 @@ static void bind(loop_call *c, tow_value *out)
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
     const size_t n = c->n_carry + c->n_carried, n_all = c->counted + c->body.n_out;
-    const tow_while_options options = {.max_iterations = c->m->max_iterations};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = c->m->max_iterations);
     tow_value *carry = tow__trace_alloc(t, n_all, sizeof *carry), *last = tow__trace_alloc(t, n_all, sizeof *last),
               *at = carry;
     if (!carry || !last) return;
@@ -229,8 +229,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     c.lift = tow__lift_make(scope, "while", TOW__LIFT_REPEATS, c.m->variables, c.m->streams, NULL);
     if (tow__scope_failed(scope) || !collect(&c)) return;
     /* Flax traces the condition first, which counts for random keys; parameters are those of the body, which is called
-     * before the loop while they are initialised. */
-    const bool body_first = scope->model->initialising;
+     * before the loop while they are initialized. */
+    const bool body_first = scope->model->initializing;
     if (record(&c, !body_first) && record(&c, body_first) && check_types(&c) && check_written(&c)) bind(&c, out);
     tow__lift_check_used(scope, "while", c.lift);
     tow__body_free(&c.condition);

@@ -47,8 +47,8 @@ UNARY(tanh)
 UNARY(logistic)
 UNARY(silu)
 UNARY(erf)
-static tow_value call_gelu(const tow_value *in) { return tow_gelu(in[X], true); }
-static tow_value call_gelu_erf(const tow_value *in) { return tow_gelu(in[X], false); }
+static tow_value call_gelu(const tow_value *in) { return tow_gelu(in[X]); }
+static tow_value call_gelu_erf(const tow_value *in) { return tow_gelu_erf(in[X]); }
 static tow_value call_add(const tow_value *in) { return tow_add(in[X], in[Y]); }
 static tow_value call_add_row(const tow_value *in) { return tow_add(in[X], in[A]); }
 static tow_value call_mul_column(const tow_value *in)
@@ -84,10 +84,10 @@ static tow_value call_written_batch_norm(const tow_value *in)
 {
     const tow_type type = tow_value_type(in[X]);
     tow_value mean = tow_mean(in[X], 1, (const int[]){0});
-    tow_value centred = tow_sub(in[X], tow_broadcast_to(mean, 2, type.dims));
-    tow_value variance = tow_mean(tow_square(centred), 1, (const int[]){0});
+    tow_value centered = tow_sub(in[X], tow_broadcast_to(mean, 2, type.dims));
+    tow_value variance = tow_mean(tow_square(centered), 1, (const int[]){0});
     tow_value rstd = tow_rsqrt(tow_add_scalar(variance, 1e-5));
-    tow_value scaled = tow_mul(tow_mul(centred, tow_broadcast_to(rstd, 2, type.dims)), in[A]);
+    tow_value scaled = tow_mul(tow_mul(centered, tow_broadcast_to(rstd, 2, type.dims)), in[A]);
     return tow_add(scaled, in[B]);
 }
 static tow_value call_squared_error(const tow_value *in)
@@ -98,12 +98,12 @@ static tow_value call_huber(const tow_value *in)
 {
     tow_value error = tow_sub(in[X], in[Y]), size = tow_abs(error);
     tow_value square = tow_mul_scalar(tow_square(error), 0.5), line = tow_add_scalar(size, -0.5);
-    return tow_mean(tow_select(tow_lt(size, tow_full_like(size, 1)), square, line), 0, NULL);
+    return tow_mean(tow_where(tow_lt(size, tow_full_like(size, 1)), square, line), 0, NULL);
 }
 /* x as rows of n elements. */
 static tow_value short_rows(tow_value x, int64_t n)
 {
-    return tow_reshape(x, 2, (const int64_t[]){tow_type_count(tow_value_type(x)) / n, n});
+    return tow_reshape(x, 2, (const int64_t[]){tow_type_element_count(tow_value_type(x)) / n, n});
 }
 static tow_value call_sum_short(const tow_value *in)
 {
@@ -118,7 +118,7 @@ static tow_value call_triangle(const tow_value *in)
     tow_type type = tow_value_type(in[X]);
     type.dtype = TOW_I32;
     tow_trace *t = in[X].trace;
-    return tow_select(tow_ge(tow_iota(t, type, 0), tow_iota(t, type, 1)), in[X], tow_zeros_like(in[X]));
+    return tow_where(tow_ge(tow_iota(t, type, 0), tow_iota(t, type, 1)), in[X], tow_zeros_like(in[X]));
 }
 static tow_value call_argmax(const tow_value *in) { return tow_argmax(in[X], 1); }
 static tow_value call_argmax_columns(const tow_value *in) { return tow_argmax(in[X], 0); }
@@ -257,20 +257,21 @@ static double measure_kernel(const bench *b, const kernel *k, int64_t rows, cons
         wrt[n] = n;
         bench_check(b, tow_array_create(b->context, types[n], &r.in[n]));
         bench_fill(r.in[n], (uint64_t)i, i == LABELS ? (double)(rows < ROW ? rows : ROW) : 1);
-        for (int64_t e = 0; i == X && e < tow_type_count(types[n]); e++) ((float *)tow_array_data(r.in[n]))[e] += 1.5f;
+        for (int64_t e = 0; i == X && e < tow_type_element_count(types[n]); e++)
+            ((float *)tow_array_data(r.in[n]))[e] += 1.5f;
         bytes += tow_type_bytes(types[n++]);
     }
     bench_check(b, tow_trace_function(b->context, trace_kernel, &k, n, types, NULL, 1, &graph));
     if (k->gradient) bench_check(b, tow_value_and_grad(graph, n, wrt, false, &gradient));
     const tow_graph *chosen = k->gradient ? gradient : graph;
     bench_check(b, tow_compile(b->context, chosen, options, &r.program));
-    for (size_t i = 0; i < tow_graph_outputs(chosen); i++) {
+    for (size_t i = 0; i < tow_graph_output_count(chosen); i++) {
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(chosen, i), &r.out[i]));
         bytes += tow_type_bytes(tow_graph_output_type(chosen, i));
     }
     double seconds = fastest(run_once, &r, b);
     for (size_t i = 0; i < n; i++) tow_array_release(r.in[i]);
-    for (size_t i = 0; i < tow_graph_outputs(chosen); i++) tow_array_release(r.out[i]);
+    for (size_t i = 0; i < tow_graph_output_count(chosen); i++) tow_array_release(r.out[i]);
     tow_program_free(r.program);
     tow_graph_release(gradient);
     tow_graph_release(graph);
@@ -301,10 +302,11 @@ static double measure_adamw(const bench *b, int64_t rows)
     const tow_scale_by_adam moments = TOW_SCALE_BY_ADAM();
     const tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.01);
     const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1e-3));
-    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&moments), TOW_TRANSFORM(&decay), TOW_TRANSFORM(&rate));
+    const tow_chain chain =
+        TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&moments), TOW_GRADIENT_TRANSFORM(&decay), TOW_GRADIENT_TRANSFORM(&rate));
     adamw a = {.gradient = arrays[1]};
     bench_check(b, tow_params_from_arrays(b->context, 1, (const char *const[]){"p"}, arrays, &params));
-    bench_check(b, tow_optimizer_create(b->context, TOW_TRANSFORM(&chain), params, NULL, &a.state));
+    bench_check(b, tow_optimizer_create(b->context, TOW_GRADIENT_TRANSFORM(&chain), params, NULL, &a.state));
     double seconds = fastest(update, &a, b);
     tow_optimizer_free(a.state);
     tow_params_free(params);
@@ -339,7 +341,7 @@ int main(int argc, char **argv)
 {
     bench b;
     const char *only = "";
-    tow_compile_options compile = {.no_regions = false};
+    tow_compile_options compile = TOW_COMPILE_OPTIONS(.no_regions = false);
     const bench_option options[] = {{"only", .text = &only}, {"no-regions", .flag = &compile.no_regions}, {0}};
     bench_start(&b, "vectors", argc, argv, options);
     if (b.trace) bench_fail("vectors: --trace: there are no steps here; trace one of the other programs");
@@ -359,6 +361,6 @@ int main(int argc, char **argv)
     if (strstr("AdamW", only)) show("AdamW", measure_adamw(&b, NEAR_ROWS), measure_adamw(&b, FAR_ROWS), near, far);
     show_sets(only);
     json_decref(b.json);
-    tow_context_destroy(b.context);
+    tow_context_free(b.context);
     return 0;
 }

@@ -1,4 +1,4 @@
-"""Normalisation of images, channels last, as in training, in PyTorch: the results, or with --gradient the gradients as well.
+"""Normalization of images, channels last, as in training, in PyTorch: the results, or with --gradient the gradients as well.
 
     norm_images_torch.py --batch 32 --height 56 --width 56 --features 256 [--kind batch] [--groups 32] [--gradient] [--compile]
 """
@@ -16,13 +16,13 @@ for value in values:
     value.requires_grad_(args.gradient)
 
 
-def normalise(x, scale, bias):
+def normalize(x, scale, bias):
     if args.kind == "group":
         return F.group_norm(x, args.groups, scale, bias)
     return F.batch_norm(x, None, None, scale, bias, True)
 
 
-run = torch.compile(normalise) if args.compile else normalise
+run = torch.compile(normalize) if args.compile else normalize
 
 
 def step():

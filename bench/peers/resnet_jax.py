@@ -1,4 +1,4 @@
-"""ResNet-18 with batch normalisation over the batch: value and gradients of all parameters in JAX.
+"""ResNet-18 with batch normalization over the batch: value and gradients of all parameters in JAX.
 
     resnet_jax.py --batch 8 --size 64 --classes 1000
 """
@@ -31,8 +31,8 @@ class Walk:
         pad = window // 2
         y = jax.lax.conv_general_dilated(x, w, (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"))
         scale, bias = self.parameter((features,), 1), self.parameter((features,), 1)
-        centred = y - jnp.mean(y, (0, 1, 2))
-        return centred * (jax.lax.rsqrt(jnp.mean(centred ** 2, (0, 1, 2)) + 1e-5) * scale) + bias
+        centered = y - jnp.mean(y, (0, 1, 2))
+        return centered * (jax.lax.rsqrt(jnp.mean(centered ** 2, (0, 1, 2)) + 1e-5) * scale) + bias
 
     def block(self, x, features, stride):
         y = jax.nn.relu(self.conv(x, features, 3, stride))

@@ -1,4 +1,4 @@
-"""ResNet-18 with batch normalisation over the batch, channels last: value and gradients of all parameters in PyTorch.
+"""ResNet-18 with batch normalization over the batch, channels last: value and gradients of all parameters in PyTorch.
 
     resnet_torch.py --batch 8 --size 64 --classes 1000 [--compile]
 """
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 class Conv(nn.Module):
-    """A convolution without bias, then normalisation."""
+    """A convolution without bias, then normalization."""
 
     def __init__(self, inputs, features, window, stride):
         super().__init__()

@@ -108,14 +108,12 @@ static tow_status make_state(chars_run *r)
     snprintf(description, sizeof description, "chars, vocabulary %016llx",
              (unsigned long long)text_vocabulary_hash(&r->text));
     chars_make(&r->model, r->text.vocabulary, r->width, r->layers);
-    const tow_train_options train = {
-        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
-                      .clip_norm = 1},
-        .seed = o->seed,
-        .n_inputs = 2,
-        .input_types = types,
-        .loss = chars_loss,
-        .description = description};
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate =
+                                            tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
+                                        .clip_norm = 1},
+                          .seed = o->seed, .n_inputs = 2, .input_types = types, .loss = chars_loss,
+                          .description = description);
     tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (!status && r->resume) status = tow_train_load(r->state, r->resume);
     if (!status) status = tow_array_create(r->base.context, types[0], &r->tokens);
@@ -131,8 +129,9 @@ static int prepare(chars_run *r)
     if (make_state(r) != TOW_OK) return complain(&r->base);
     const tow_train_bytes bytes = tow_train_get_bytes(r->state);
     printf("%lld characters of %d kinds; %lld parameters; %.1f MiB for training, of which %.1f MiB are residuals\n",
-           (long long)r->text.size, r->text.vocabulary, (long long)tow_params_elements(tow_train_params(r->state)),
-           (double)bytes.total / 0x1p20, (double)bytes.residuals / 0x1p20);
+           (long long)r->text.size, r->text.vocabulary,
+           (long long)tow_params_element_count(tow_train_params(r->state), NULL), (double)bytes.total / 0x1p20,
+           (double)bytes.residuals / 0x1p20);
     return SUCCESS;
 }
 
@@ -158,7 +157,7 @@ static bool note(curve *c, int64_t step, double y)
 /* One update; twenty times in a run, and at its end, the loss of some of the held-out text. */
 static int step(chars_run *r, progress *p)
 {
-    const int64_t number = tow_train_step_number(r->state) + 1, every = (r->base.options.steps + 19) / 20;
+    const int64_t number = tow_train_step_count(r->state) + 1, every = (r->base.options.steps + 19) / 20;
     tow_array *const inputs[] = {r->tokens, r->labels};
     double loss, validation = NAN;
     next_piece(r);
@@ -176,7 +175,7 @@ static int train(chars_run *r)
     const common_options *o = &r->base.options;
     progress p;
     const progress_options shown = {.program = "chars",
-                                    .first = tow_train_step_number(r->state),
+                                    .first = tow_train_step_count(r->state),
                                     .steps = o->steps,
                                     .unit = "characters",
                                     .units_per_step = r->batch * r->time,
@@ -186,8 +185,8 @@ static int train(chars_run *r)
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
-    return end_training(&p, status, tow_train_step_number(r->state), "");
+    while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps) status = step(r, &p);
+    return end_training(&p, status, tow_train_step_count(r->state), "");
 }
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
@@ -197,11 +196,8 @@ static tow_status draw_losses(const chars_run *r)
     const tow_series series[] = {
         {.name = "training", .n = r->losses.n, .x = r->losses.x, .y = r->losses.y},
         {.name = "held out", .n = r->validation.n, .x = r->validation.x, .y = r->validation.y}};
-    const tow_chart chart = {.title = "Loss of a character GRU",
-                             .x_label = "step",
-                             .y_label = "nats per character",
-                             .n_series = 2,
-                             .series = series};
+    const tow_chart chart = TOW_CHART(.title = "Loss of a character GRU", .x_label = "step",
+                                      .y_label = "nats per character", .n_series = 2, .series = series);
     return write_chart(&r->base, "loss.svg", &chart);
 }
 
@@ -244,7 +240,7 @@ int main(int argc, char **argv)
     tow_array_release(r.labels);
     tow_train_free(r.state);
     text_free(&r.text);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     free(r.losses.x);
     free(r.losses.y);
     free(r.validation.x);

@@ -9,7 +9,7 @@ static tow_value stateful(tow_scope *scope, const chars *m, tow_value x)
 {
     const tow_type type = tow_value_type(x);
     const int64_t dims[] = {type.dims[0], m->cell.features};
-    tow_value h = tow_variable(scope, "carry", "h", tow_make_type(type.dtype, 2, dims), tow_init_zeros());
+    tow_value h = tow_variable(scope, "carry", "h", tow_make_type(type.dtype, 2, dims), tow_initializer_zeros());
     tow_value out[2];
     tow_apply_n(scope, "rnn", &m->rnn, 2, ((tow_value[]){h, x}), 2, out);
     if (tow_is_mutable(scope, "carry")) tow_set_variable(scope, "carry", "h", out[0]);

@@ -30,9 +30,10 @@ tow_status reader_create(tow_context *context, const chars *model, const tow_par
     tow_params *drawn = NULL, *state = NULL;
     tow_graph *graph = NULL;
     *r = (reader){.context = context};
-    tow_status status = tow_init_with_options(context, TOW_MODULE(model), 0, n, types, NULL, &drawn, &state);
-    const tow_model_options options = {.deterministic = true, .state = state, .mutable_collections = carry};
-    if (!status) status = tow_forward(TOW_MODULE(model), params, n, types, &options, &graph);
+    tow_status status = tow_model_init_with(context, TOW_MODULE(model), 0, n, types, NULL, &drawn, &state);
+    const tow_model_options options =
+        TOW_MODEL_OPTIONS(.deterministic = true, .state = state, .mutable_collections = carry);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(model), params, n, types, &options, &graph);
     if (!status) status = tow_compile(context, graph, NULL, &r->program);
     if (!status) status = make_arrays(r, params, state, tow_graph_output_type(graph, 0));
     if (!status) status = tow_array_create(context, types[0], &r->tokens);

@@ -22,7 +22,7 @@ static tow_status open_loader(tow_context *context, tow_loader_options *options,
     if (whole) options->batch = 1;
     tow_status status = tow_loader_create(context, options, loader);
     if (status || !whole) return status;
-    options->batch = tow_loader_rows(*loader);
+    options->batch = tow_loader_row_count(*loader);
     tow_loader_free(*loader);
     return tow_loader_create(context, options, loader);
 }

@@ -28,9 +28,10 @@ static bool log_failed(const progress *p)
 static bool open_log(progress *p)
 {
     const progress_options *o = &p->options;
-    const tow_context_options one = {.threads = 1};
-    const tow_logger_options log = {.lines = o->log, .events = o->events, .first = o->first};
-    return (tow_context_create(&one, &p->context) == TOW_OK && tow_logger_open(p->context, &log, &p->log) == TOW_OK) ||
+    const tow_context_options one = TOW_CONTEXT_OPTIONS(.threads = 1);
+    const tow_logger_options log = TOW_LOGGER_OPTIONS(.lines = o->log, .events = o->events, .first = o->first);
+    return (tow_context_create(&one, &p->context) == TOW_OK &&
+            tow_logger_create(p->context, &log, &p->log) == TOW_OK) ||
            log_failed(p);
 }
 
@@ -48,8 +49,8 @@ static bool log_step(progress *p, int64_t step, double loss, double measured, do
 
 static bool close_log(progress *p)
 {
-    bool ok = tow_logger_close(p->log) == TOW_OK || log_failed(p);
-    tow_context_destroy(p->context);
+    bool ok = tow_logger_free(p->log) == TOW_OK || log_failed(p);
+    tow_context_free(p->context);
     p->log = NULL;
     p->context = NULL;
     return ok;

@@ -28,7 +28,7 @@ typedef struct progress {
     tow_logger *log;         /* or NULL */
 } progress;
 
-/* The log is that of tow_logger_open: lines of steps up to .first are kept, later ones dropped. Prints a message and
+/* The log is that of tow_logger_create: lines of steps up to .first are kept, later ones dropped. Prints a message and
  * returns false if the log cannot be written. */
 bool progress_start(progress *p, const progress_options *options);
 /* After each step: its number (from 1), its loss, and what was measured or NAN. Prints a message and returns false if

@@ -18,7 +18,7 @@ void read_run_options(run *r, int argc, char **argv, const example_option *own)
 
 int open_run(run *r)
 {
-    const tow_context_options options = {.threads = (int)r->options.threads};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = (int)r->options.threads);
     return tow_context_create(&options, &r->context) == TOW_OK ? SUCCESS : complain(r);
 }
 
@@ -52,7 +52,7 @@ tow_status save_weights(const run *r, const tow_train_state *state)
 tow_status write_chart(const run *r, const char *name, const tow_chart *chart)
 {
     char *path = path_in(r->program, r->options.out, name);
-    tow_status status = path ? tow_chart_write(path, chart, r->context) : TOW_OUT_OF_MEMORY;
+    tow_status status = path ? tow_chart_write(r->context, path, chart) : TOW_OUT_OF_MEMORY;
     free(path);
     return status;
 }

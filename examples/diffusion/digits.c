@@ -1,4 +1,4 @@
-/* Nearest neighbours among the digits. */
+/* Nearest neighbors among the digits. */
 #include "digits.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ tow_loader *digits_open(tow_context *context, int64_t batch, uint64_t seed)
 {
     return digits_loader(
         "diffusion", context, -1, 1,
-        (tow_loader_options){.batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}});
+        TOW_LOADER_OPTIONS(.batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}));
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static double distance(const float *a, const float *b)
     return sqrt(sum);
 }
 
-/* The mean distance of n images to their nearest neighbours among the digits for training, and, with labels, how many
+/* The mean distance of n images to their nearest neighbors among the digits for training, and, with labels, how many
  * of them have the same one. */
 static void compare(const char *what, tow_array *const *digits, int64_t n, const float *images, const int32_t *labels)
 {
@@ -58,9 +58,9 @@ bool digits_compare(tow_context *context, const tow_array *samples, uint64_t see
     static float noise[SAMPLES * PIXELS];
     static int32_t asked[SAMPLES];
     tow_loader *train = digits_loader("diffusion", context, -1, 1,
-                                      (tow_loader_options){.split = {.low = 0, .high = part}, .no_thread = true});
+                                      TOW_LOADER_OPTIONS(.split = {.low = 0, .high = part}, .no_thread = true));
     tow_loader *test = train ? digits_loader("diffusion", context, -1, 1,
-                                             (tow_loader_options){.split = {.low = part, .high = 1}, .no_thread = true})
+                                             TOW_LOADER_OPTIONS(.split = {.low = part, .high = 1}, .no_thread = true))
                              : NULL;
     tow_array *const *known = NULL, *const *held_out = NULL;
     bool ok = train && test && tow_loader_next(train, &known) == TOW_OK && tow_loader_next(test, &held_out) == TOW_OK;

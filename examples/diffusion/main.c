@@ -49,21 +49,19 @@ static tow_status make_state(diffusion_run *r)
 {
     const common_options *o = &r->base.options;
     static const char *const streams[] = {"noise", NULL};
-    const tow_model_options model = {.streams = streams};
+    const tow_model_options model = TOW_MODEL_OPTIONS(.streams = streams);
     const tow_type types[] = {tow_loader_type(r->loader, 0), tow_loader_type(r->loader, 1)};
     char description[256];
     tow_loader_describe(r->loader, description, sizeof description);
     diffusion_make(&r->model);
-    const tow_train_options train = {
-        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
-                      .clip_norm = 1},
-        .seed = o->seed,
-        .n_inputs = 2,
-        .input_types = types,
-        .loss = mean_error,
-        .model = &model,
-        .average = {.decay = o->steps < 1000 ? 0.98 : 0.995}, /* samples are drawn with the averages */
-        .description = description};
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate =
+                                            tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
+                                        .clip_norm = 1},
+                          .seed = o->seed, .n_inputs = 2, .input_types = types, .loss = mean_error, .model = &model,
+                          .average = {.decay =
+                                          o->steps < 1000 ? 0.98 : 0.995}, /* samples are drawn with the averages */
+                          .description = description);
     tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (status) return status;
     return sampler_create(r->base.context, TOW_MODULE(&r->model), tow_train_averages(r->state), &r->sampler);
@@ -81,7 +79,7 @@ static int prepare(diffusion_run *r)
 
 static int step(diffusion_run *r, progress *p, double *mean)
 {
-    const int64_t done = tow_train_step_number(r->state) + 1, every = (r->base.options.steps - 1) / POINTS + 1;
+    const int64_t done = tow_train_step_count(r->state) + 1, every = (r->base.options.steps - 1) / POINTS + 1;
     double loss;
     if (step_on_next(&r->base, r->loader, r->state, &loss) != SUCCESS) return FAILURE;
     *mean = done == 1 ? loss : 0.98 * *mean + 0.02 * loss; /* single losses jump with the steps that are drawn */
@@ -109,20 +107,21 @@ static int train(diffusion_run *r)
     int status = SUCCESS;
     double mean = 0;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps)
+    while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps)
         status = step(r, &p, &mean);
-    return end_training(&p, status, tow_train_step_number(r->state), "; nothing is drawn");
+    return end_training(&p, status, tow_train_step_count(r->state), "; nothing is drawn");
 }
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------------- */
 
 static tow_status write_grid(const diffusion_run *r, tow_array *images, int64_t columns, const char *name)
 {
-    const tow_grid_options grid = {.columns = columns, .zoom = ZOOM, .gap = 2, .low = -1, .high = 1, .ground = 96};
+    const tow_grid_options grid =
+        TOW_GRID_OPTIONS(.columns = columns, .zoom = ZOOM, .gap = 2, .low = -1, .high = 1, .ground = 96);
     tow_array *pixels = NULL;
     char *path = path_in("diffusion", r->base.options.out, name);
     tow_status status = path ? tow_image_grid(r->base.context, images, &grid, &pixels) : TOW_OUT_OF_MEMORY;
-    if (!status) status = tow_png_write(path, pixels, r->base.context);
+    if (!status) status = tow_png_write(r->base.context, path, pixels);
     tow_array_release(pixels);
     free(path);
     return status;
@@ -131,12 +130,8 @@ static tow_status write_grid(const diffusion_run *r, tow_array *images, int64_t 
 static tow_status write_curve(const diffusion_run *r)
 {
     const tow_series curve = {.n = r->n_points, .x = r->steps, .y = r->losses};
-    const tow_chart chart = {.title = "Squared error of the predicted noise",
-                             .x_label = "step",
-                             .n_series = 1,
-                             .series = &curve,
-                             .log_y = true,
-                             .smoothing = 0.95};
+    const tow_chart chart = TOW_CHART(.title = "Squared error of the predicted noise", .x_label = "step", .n_series = 1,
+                                      .series = &curve, .log_y = true, .smoothing = 0.95);
     return write_chart(&r->base, "loss.svg", &chart);
 }
 
@@ -166,6 +161,6 @@ int main(int argc, char **argv)
     sampler_free(&r.sampler);
     tow_train_free(r.state);
     tow_loader_free(r.loader);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

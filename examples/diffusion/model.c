@@ -117,13 +117,14 @@ static res_block make_block(int64_t features)
 void diffusion_make(diffusion_model *m)
 {
     m->module.cls = &diffusion_class;
-    m->labels = TOW_EMBED(.num_embeddings = CLASSES, .features = EMBEDDING, .embedding_init = tow_init_normal(1));
+    m->labels =
+        TOW_EMBED(.num_embeddings = CLASSES, .features = EMBEDDING, .embedding_init = tow_initializer_normal(1));
     m->time[0] = m->time[1] = TOW_DENSE(.features = EMBEDDING);
     m->first = TOW_CONV(.features = NARROW, .kernel_size = {3, 3});
     m->down = TOW_CONV(.features = WIDE, .kernel_size = {3, 3}, .strides = {2});
     m->up = TOW_CONV_TRANSPOSE(.features = NARROW, .kernel_size = {2, 2}, .strides = {2});
     m->norm = TOW_GROUP_NORM(.groups = 8);
-    m->last = TOW_CONV(.features = 1, .kernel_size = {3, 3}, .kernel_init = tow_init_zeros());
+    m->last = TOW_CONV(.features = 1, .kernel_size = {3, 3}, .kernel_init = tow_initializer_zeros());
     m->narrow = make_block(NARROW);
     m->wide = make_block(WIDE);
 }

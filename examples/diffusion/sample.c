@@ -18,10 +18,10 @@ enum {
 static tow_status compile(sampler *s, const tow_module *model, const tow_params *params)
 {
     const tow_type types[] = {tow_array_type(s->images), tow_array_type(s->labels), tow_array_type(s->steps)};
-    const tow_model_options options = {.deterministic = true};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.deterministic = true);
     const size_t n = tow_params_count(params);
     tow_graph *graph = NULL;
-    tow_status status = tow_forward(model, params, 3, types, &options, &graph);
+    tow_status status = tow_model_forward_graph(model, params, 3, types, &options, &graph);
     if (!status) status = tow_compile(s->context, graph, NULL, &s->program);
     tow_graph_release(graph);
     if (status) return status;

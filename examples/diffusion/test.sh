@@ -12,7 +12,7 @@ held=$(sed -n 's/^held out: *359 images, \([0-9.]*\) from .*/\1/p' out)
 noise=$(sed -n 's/^noise: *100 images, \([0-9.]*\) from .*/\1/p' out)
 awk -v d="$drawn" -v h="$held" -v n="$noise" 'BEGIN { exit !(h < d && d < (h + n) / 2) }' ||
     fail "digits are drawn at distance $drawn; real ones are at $held, noise is at $noise"
-# read by their nearest neighbours: 98 of 100 real digits are read right, and labels that do not matter would make it 10 of 100
+# read by their nearest neighbors: 98 of 100 real digits are read right, and labels that do not matter would make it 10 of 100
 right=$(sed -n 's/^drawn: .* the same digit for \([0-9.]*\) %$/\1/p' out)
 real=$(sed -n 's/^held out: .* the same digit for \([0-9.]*\) %$/\1/p' out)
 awk -v d="$right" -v r="$real" 'BEGIN { exit !(r > 95 && d >= 65) }' ||

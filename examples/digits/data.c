@@ -20,7 +20,7 @@ static void move_image(float *pixels, int dy, int dx)
     memcpy(pixels, moved, sizeof moved);
 }
 
-/* A tow_transform_function: moves half of the images by up to a pixel in both directions. */
+/* A tow_batch_function: moves half of the images by up to a pixel in both directions. */
 static tow_status move_images(const tow_batch *batch)
 {
     float *pixels = tow_array_data(batch->inputs[0]);
@@ -35,8 +35,8 @@ static tow_status move_images(const tow_batch *batch)
 
 tow_loader *digits_open(tow_context *context, bool training, int64_t batch, uint64_t seed)
 {
-    const tow_loader_options train = {
-        .batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}, .transform = move_images};
-    const tow_loader_options test = {.split = {.low = part, .high = 1}, .no_thread = true};
+    const tow_loader_options train = TOW_LOADER_OPTIONS(.batch = batch, .shuffle = true, .seed = seed,
+                                                        .split = {.low = 0, .high = part}, .on_batch = move_images);
+    const tow_loader_options test = TOW_LOADER_OPTIONS(.split = {.low = part, .high = 1}, .no_thread = true);
     return digits_loader("digits", context, 0, 1, training ? train : test);
 }

@@ -16,11 +16,11 @@ enum {
 static tow_status compile(evaluation *e, const tow_module *model, const tow_train_state *state)
 {
     const tow_params *params = tow_train_params(state), *variables = tow_train_variables(state);
-    const tow_model_options options = {.deterministic = true, .state = variables};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables);
     const tow_type images = tow_array_type(e->images);
     const size_t n_params = tow_params_count(params), n_variables = tow_params_count(variables);
     tow_graph *graph = NULL;
-    tow_status status = tow_forward(model, params, 1, &images, &options, &graph);
+    tow_status status = tow_model_forward_graph(model, params, 1, &images, &options, &graph);
     if (!status) status = tow_compile(e->context, graph, NULL, &e->program);
     tow_graph_release(graph);
     if (status) return status;
@@ -35,7 +35,7 @@ static tow_status compile(evaluation *e, const tow_module *model, const tow_trai
 tow_status evaluation_create(tow_context *context, tow_loader *held_out, const tow_module *model,
                              const tow_train_state *state, evaluation *e)
 {
-    *e = (evaluation){.context = context, .n = tow_loader_rows(held_out)};
+    *e = (evaluation){.context = context, .n = tow_loader_row_count(held_out)};
     tow_array *const *batch;
     tow_status status = tow_loader_next(held_out, &batch);
     if (!status) status = tow_array_create(context, tow_make_type(TOW_F32, 2, (int64_t[]){e->n, CLASSES}), &e->logits);
@@ -125,7 +125,7 @@ static tow_status write_grid(tow_context *context, tow_array *images, const tow_
     tow_array *pixels = NULL;
     char *path = path_in("digits", directory, name);
     tow_status status = path ? tow_image_grid(context, images, options, &pixels) : TOW_OUT_OF_MEMORY;
-    if (!status) status = tow_png_write(path, pixels, context);
+    if (!status) status = tow_png_write(context, path, pixels);
     tow_array_release(pixels);
     free(path);
     return status;
@@ -145,13 +145,13 @@ static tow_status draw_misread(const evaluation *e, const char *directory)
         printf("misread %lld: a %d as a %d\n", (long long)n + 1, label_of(e, i), prediction_of(e, i));
         memcpy((float *)tow_array_data(images) + n++ * SIDE * SIDE, from + i * SIDE * SIDE, SIDE * SIDE * sizeof *from);
     }
-    const tow_grid_options grid = {.columns = 10, .zoom = ZOOM, .ground = 96};
+    const tow_grid_options grid = TOW_GRID_OPTIONS(.columns = 10, .zoom = ZOOM, .ground = 96);
     if (!status) status = write_grid(e->context, images, &grid, directory, "misread.png");
     tow_array_release(images);
     return status;
 }
 
-/* The kernel [3, 3, 1, 32] of the first convolution as 32 images; grey is zero. */
+/* The kernel [3, 3, 1, 32] of the first convolution as 32 images; gray is zero. */
 static tow_status draw_filters(const evaluation *e, const tow_train_state *state, const char *directory)
 {
     const tow_array *kernel = tow_params_find(tow_train_params(state), "block1/conv/kernel");
@@ -165,7 +165,8 @@ static tow_status draw_filters(const evaluation *e, const tow_train_state *state
     if (status) return status;
     for (int64_t i = 0; i < area; i++)
         for (int64_t f = 0; f < features; f++) ((float *)tow_array_data(images))[f * area + i] = from[i * features + f];
-    const tow_grid_options grid = {.columns = 8, .zoom = 2 * ZOOM, .gap = ZOOM, .low = -1, .high = 1, .ground = 255};
+    const tow_grid_options grid =
+        TOW_GRID_OPTIONS(.columns = 8, .zoom = 2 * ZOOM, .gap = ZOOM, .low = -1, .high = 1, .ground = 255);
     status = write_grid(e->context, images, &grid, directory, "filters.png");
     tow_array_release(images);
     return status;
@@ -174,10 +175,10 @@ static tow_status draw_filters(const evaluation *e, const tow_train_state *state
 tow_status evaluation_draw(const evaluation *e, const tow_train_state *state, const char *directory)
 {
     const tow_series curve = {.n = e->n_points, .x = e->steps, .y = e->accuracies};
-    const tow_chart chart = {
-        .title = "Accuracy on held-out digits", .x_label = "step", .n_series = 1, .series = &curve};
+    const tow_chart chart =
+        TOW_CHART(.title = "Accuracy on held-out digits", .x_label = "step", .n_series = 1, .series = &curve);
     char *path = path_in("digits", directory, "accuracy.svg");
-    tow_status status = path ? tow_chart_write(path, &chart, e->context) : TOW_OUT_OF_MEMORY;
+    tow_status status = path ? tow_chart_write(e->context, path, &chart) : TOW_OUT_OF_MEMORY;
     free(path);
     if (!status) status = draw_misread(e, directory);
     return status ? status : draw_filters(e, state, directory);

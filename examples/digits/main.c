@@ -37,20 +37,15 @@ static tow_status make_state(digits_run *r)
     tow_loader_describe(r->loader, description, sizeof description);
     const common_options *o = &r->base.options;
     static const char *const streams[] = {"dropout", NULL};
-    const tow_model_options model = {.streams = streams};
+    const tow_model_options model = TOW_MODEL_OPTIONS(.streams = streams);
     const tow_type images = tow_loader_type(r->loader, 0), labels = tow_loader_type(r->loader, 1);
     digits_make(&r->model);
-    const tow_train_options train = {
-        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
-                      .weight_decay = 1e-2},
-        .seed = o->seed,
-        .n_inputs = 1,
-        .input_types = &images,
-        .n_extra = 1,
-        .extra_types = &labels,
-        .loss = digits_loss,
-        .model = &model,
-        .description = description};
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate =
+                                            tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
+                                        .weight_decay = 1e-2},
+                          .seed = o->seed, .n_inputs = 1, .input_types = &images, .n_extra = 1, .extra_types = &labels,
+                          .loss = digits_loss, .model = &model, .description = description);
     tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     return status ? status
                   : evaluation_create(r->base.context, r->held_out, TOW_MODULE(&r->model), r->state, &r->evaluation);
@@ -69,7 +64,7 @@ static int prepare(digits_run *r)
 /* One update; after each epoch, and the last update, the accuracy on what is held out. */
 static int step(digits_run *r, progress *p)
 {
-    const int64_t done = tow_train_step_number(r->state), per_epoch = tow_loader_batches(r->loader);
+    const int64_t done = tow_train_step_count(r->state), per_epoch = tow_loader_batch_count(r->loader);
     double loss, accuracy = NAN;
     if (step_on_next(&r->base, r->loader, r->state, &loss) != SUCCESS) return FAILURE;
     if ((done + 1) % per_epoch == 0 || done + 1 == r->base.options.steps) {
@@ -95,8 +90,8 @@ static int train(digits_run *r)
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
-    return end_training(&p, status, tow_train_step_number(r->state), "");
+    while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps) status = step(r, &p);
+    return end_training(&p, status, tow_train_step_count(r->state), "");
 }
 
 /* Writes the files that a run leaves, also one that was stopped. */
@@ -120,6 +115,6 @@ int main(int argc, char **argv)
     tow_train_free(r.state);
     tow_loader_free(r.loader);
     tow_loader_free(r.held_out);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

@@ -9,7 +9,7 @@ static bool read_part(tow_context *context, double low, double high, digits_part
 {
     tow_array *const *batch = NULL;
     part->loader = digits_loader("dpsgd", context, 0, 1,
-                                 (tow_loader_options){.split = {.low = low, .high = high}, .no_thread = true});
+                                 TOW_LOADER_OPTIONS(.split = {.low = low, .high = high}, .no_thread = true));
     if (!part->loader) return false;
     if (tow_loader_next(part->loader, &batch) != TOW_OK) {
         report_error("dpsgd", context);

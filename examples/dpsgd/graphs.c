@@ -12,7 +12,7 @@ typedef struct recording {
 
 static size_t n_params(const recording *r) { return tow_params_count(r->params); }
 /* Inputs of one example. */
-static size_t n_example(const recording *r) { return tow_graph_inputs(r->gradient) - n_params(r); }
+static size_t n_example(const recording *r) { return tow_graph_input_count(r->gradient) - n_params(r); }
 
 /* ---- clipped sums ------------------------------------------------------------------------------------------------ */
 
@@ -49,7 +49,7 @@ static void sums(tow_trace *trace, const tow_value *in, tow_value *out, void *us
             axes[i] = i < n ? TOW_NOT_MAPPED : 0;
         }
         tow_value *each = row + inputs; /* loss, gradients...: [r->n, ...] */
-        tow_vmap_function(trace, clipped, user, &(tow_vmap_options){.in_axes = axes}, inputs, row, n + 1, each);
+        tow_vmap_function(trace, clipped, user, &TOW_VMAP_OPTIONS(.in_axes = axes), inputs, row, n + 1, each);
         for (size_t i = 0; i <= n; i++) {
             tow_value sum = tow_reduce_sum(each[i], 1, (const int[]){0});
             out[i] = i == 0 ? sum : tow_add(in[n + i - 1], sum);
@@ -88,7 +88,7 @@ static void means(tow_trace *trace, const tow_value *in, tow_value *out, void *u
     (void)trace;
     for (size_t i = 0; i < n_params(r); i++) {
         tow_value key = tow_random_fold_in(in[n_params(r)], tow_scalar(trace, TOW_U32, (double)i));
-        tow_value noise = tow_random_normal_of(key, tow_value_type(in[i]));
+        tow_value noise = tow_random_normal_with(key, tow_value_type(in[i]));
         out[i] = tow_mul_scalar(tow_add(in[i], tow_mul_scalar(noise, p->noise * p->clip)), 1 / p->expected);
     }
 }
@@ -111,7 +111,7 @@ tow_status dp_noisy_means(tow_context *context, const tow_params *params, const 
 static void draws(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace;
-    *out = tow_random_uniform_of(*in, tow_make_type(TOW_F32, 1, user), 0, 1);
+    *out = tow_random_uniform_with(*in, tow_make_type(TOW_F32, 1, user), 0, 1);
 }
 
 tow_status dp_draws(tow_context *context, int64_t n, tow_graph **graph)

@@ -103,11 +103,8 @@ static bool note(dpsgd_run *r, int64_t done, double accuracy)
 static int draw(const dpsgd_run *r)
 {
     const tow_series curve = {.n = r->n_points, .x = r->epsilons, .y = r->accuracies};
-    const tow_chart chart = {.title = "What accuracy costs",
-                             .x_label = "epsilon",
-                             .y_label = "accuracy on held-out digits",
-                             .n_series = 1,
-                             .series = &curve};
+    const tow_chart chart = TOW_CHART(.title = "What accuracy costs", .x_label = "epsilon",
+                                      .y_label = "accuracy on held-out digits", .n_series = 1, .series = &curve);
     return write_chart(&r->base, "dpsgd.svg", &chart) ? complain(&r->base) : SUCCESS;
 }
 
@@ -161,6 +158,6 @@ int main(int argc, char **argv)
     free(r.accuracies);
     trainer_free(&r.trainer);
     digits_free(&r.data);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

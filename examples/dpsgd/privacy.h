@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The smallest epsilon for which `steps` steps are (epsilon, delta)-differentially private, for neighbours that differ
+/* The smallest epsilon for which `steps` steps are (epsilon, delta)-differentially private, for neighbors that differ
  * by one example. Each step takes every example with probability `rate` in (0, 1], and adds noise of standard deviation
  * `noise` times the norm to which gradients are clipped. INFINITY without noise; 0 without steps. */
 double dp_epsilon(double rate, double noise, int64_t steps, double delta);

@@ -38,8 +38,8 @@ static tow_status make_sums(trainer *t)
     size_t wrt[MAX_PARAMS];
     for (size_t i = 0; i < t->n_params; i++) wrt[i] = i;
     tow_graph *loss = NULL, *gradient = NULL, *sums = NULL;
-    tow_status status =
-        tow_loss(TOW_MODULE(&t->model), t->params, 1, &image, 1, &label, cross_entropy, NULL, 0, NULL, &loss);
+    tow_status status = tow_model_loss_graph(TOW_MODULE(&t->model), t->params, 1, &image, 1, &label, cross_entropy,
+                                             NULL, 0, NULL, &loss);
     if (!status) status = tow_value_and_grad(loss, t->n_params, wrt, false, &gradient);
     if (!status) status = dp_clipped_sums(t->context, gradient, t->params, CHUNK, &t->privacy, &sums);
     if (!status) status = finish(t, sums, &t->sums);
@@ -57,7 +57,7 @@ static tow_status make_programs(trainer *t)
     if (!status) status = finish(t, graph, &t->means);
     if (!status) status = dp_draws(t->context, t->data->training.n, &graph);
     if (!status) status = finish(t, graph, &t->draws);
-    if (!status) status = tow_forward(TOW_MODULE(&t->model), t->params, 1, &held_out, NULL, &graph);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&t->model), t->params, 1, &held_out, NULL, &graph);
     return status ? status : finish(t, graph, &t->forward);
 }
 
@@ -101,15 +101,16 @@ tow_status trainer_create(tow_context *context, const digits_data *data, uint64_
     t->adam = (tow_scale_by_adam)TOW_SCALE_BY_ADAM();
     t->learning_rate =
         (tow_scale_by_learning_rate)TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(learning_rate));
-    t->transforms[0] = TOW_TRANSFORM(&t->adam);
-    t->transforms[1] = TOW_TRANSFORM(&t->learning_rate);
+    t->transforms[0] = TOW_GRADIENT_TRANSFORM(&t->adam);
+    t->transforms[1] = TOW_GRADIENT_TRANSFORM(&t->learning_rate);
     t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 2};
-    tow_status status = tow_init(context, TOW_MODULE(&t->model), seed, 1, &images, &t->params);
+    tow_status status = tow_model_init(context, TOW_MODULE(&t->model), seed, 1, &images, &t->params);
     if (status) return status;
     t->n_params = tow_params_count(t->params);
     if (!status) status = make_programs(t);
     if (!status) status = make_arrays(t);
-    return status ? status : tow_optimizer_create(context, TOW_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
+    return status ? status
+                  : tow_optimizer_create(context, TOW_GRADIENT_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
 }
 
 void trainer_free(trainer *t)
@@ -197,7 +198,7 @@ static tow_status update(trainer *t)
 
 tow_status trainer_step(trainer *t, double *loss)
 {
-    int64_t step = tow_optimizer_step(t->optimizer), chosen = 0;
+    int64_t step = tow_optimizer_step_count(t->optimizer), chosen = 0;
     double sum = 0;
     for (size_t i = 0; i < t->n_params; i++)
         memset(tow_array_data(t->sum[0][i]), 0, tow_type_bytes(tow_array_type(t->sum[0][i])));

@@ -14,8 +14,8 @@
 tow_status evaluation_create(const char *program, tow_context *context, const ensemble *model, const tow_params *params,
                              int64_t unseen, uint64_t seed, evaluation *e)
 {
-    static const tow_model_options plain = {.deterministic = true};
-    const tow_model_function_options options = {.n_inputs = 1, .model = &plain};
+    static const tow_model_options plain = TOW_MODEL_OPTIONS(.deterministic = true);
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .model = &plain);
     *e = (evaluation){.program = program, .context = context, .members = model->members.axis_size};
     tow_status status = make_sets(program, context, unseen, seed, e->sets);
     for (int i = 0; i < N_SETS && !status; i++) {
@@ -24,7 +24,7 @@ tow_status evaluation_create(const char *program, tow_context *context, const en
         set->disagreement = calloc((size_t)set->n + 1, sizeof(double));
         if (!set->probabilities || !set->disagreement) status = TOW_OUT_OF_MEMORY;
     }
-    return status ? status : tow_model_forward(TOW_MODULE(model), params, &options, &e->forward);
+    return status ? status : tow_model_function_create(TOW_MODULE(model), params, &options, &e->forward);
 }
 
 void evaluation_free(evaluation *e)
@@ -91,7 +91,7 @@ tow_status evaluate(evaluation *e, int index)
     image_set *set = &e->sets[index];
     tow_model_results results;
     if (set->n == 0) return TOW_OK;
-    tow_status status = tow_model_call(e->forward, &(tow_model_arguments){.inputs = &set->images}, &results);
+    tow_status status = tow_model_function_call(e->forward, &TOW_MODEL_ARGUMENTS(.inputs = &set->images), &results);
     if (status) return status;
     const float *logits = tow_array_data(results.outputs[0]); /* [members, n, 10] */
     status = check_finite(e, logits, e->members * set->n * CLASSES);

@@ -54,17 +54,12 @@ static tow_status make_state(ensemble_run *r)
     const common_options *o = &r->base.options;
     const tow_type images = tow_loader_type(r->loader, 0), labels = tow_loader_type(r->loader, 1);
     ensemble_make(&r->model, r->members, r->width);
-    const tow_train_options train = {
-        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
-                      .weight_decay = 1e-2},
-        .seed = o->seed,
-        .n_inputs = 1,
-        .input_types = &images,
-        .n_extra = 1,
-        .extra_types = &labels,
-        .loss = ensemble_loss,
-        .loss_user = &r->unseen,
-        .description = description};
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate =
+                                            tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
+                                        .weight_decay = 1e-2},
+                          .seed = o->seed, .n_inputs = 1, .input_types = &images, .n_extra = 1, .extra_types = &labels,
+                          .loss = ensemble_loss, .loss_user = &r->unseen, .description = description);
     tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (status) return status;
     return evaluation_create("ensemble", r->base.context, &r->model, tow_train_params(r->state), r->unseen, o->seed,
@@ -100,7 +95,7 @@ static tow_status next_batch(void *user, tow_train_state *state, tow_array **inp
 static tow_status after_step(void *user, tow_train_progress *at)
 {
     ensemble_run *r = user;
-    const int64_t done = tow_train_step_number(at->state), every = 4 * tow_loader_batches(r->loader);
+    const int64_t done = tow_train_step_count(at->state), every = 4 * tow_loader_batch_count(r->loader);
     double accuracy = NAN;
     tow_train_set_data_position(at->state, tow_loader_position(r->loader));
     if (done % every == 0 || done == r->base.options.steps) {
@@ -131,12 +126,12 @@ static int train(ensemble_run *r)
         free(path);
         return FAILURE;
     }
-    const tow_train_loop loop = {
-        .user = r, .batch = next_batch, .steps = o->steps, .on_step = after_step, .path = path};
+    const tow_train_loop loop =
+        TOW_TRAIN_LOOP(.user = r, .batch = next_batch, .steps = o->steps, .on_step = after_step, .path = path);
     catch_interrupts();
     tow_status status = tow_train_run(r->state, &loop, NULL);
     if (!progress_end(&r->progress)) r->failed = true;
-    if (!status && interrupted()) printf("stopped after step %lld\n", (long long)tow_train_step_number(r->state));
+    if (!status && interrupted()) printf("stopped after step %lld\n", (long long)tow_train_step_count(r->state));
     if (!status) printf("weights: %s\n", path);
     free(path);
     if (status || r->failed) return complain_once(r);
@@ -164,6 +159,6 @@ int main(int argc, char **argv)
     evaluation_free(&r.evaluation);
     tow_train_free(r.state);
     tow_loader_free(r.loader);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

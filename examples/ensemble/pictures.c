@@ -23,16 +23,16 @@ enum {
     GAP = 14
 };
 
-typedef struct colour {
+typedef struct color {
     uint8_t r, g, b;
-} colour;
+} color;
 
 typedef struct canvas {
-    colour *pixels;
+    color *pixels;
     int64_t width, height;
 } canvas;
 
-static void fill(canvas *c, int64_t x, int64_t y, int64_t width, int64_t height, colour with)
+static void fill(canvas *c, int64_t x, int64_t y, int64_t width, int64_t height, color with)
 {
     for (int64_t i = 0; i < height; i++)
         for (int64_t j = 0; j < width; j++) c->pixels[(y + i) * c->width + x + j] = with;
@@ -44,16 +44,16 @@ static void draw_glyph(canvas *c, int64_t x, int64_t y, int digit)
     static const int glyphs[CLASSES] = {075557, 026227, 071747, 071717, 055711, 074717, 074757, 071122, 075757, 075717};
     for (int i = 0; i < 15; i++)
         if (glyphs[digit] >> (14 - i) & 1)
-            fill(c, x + i % 3 * GLYPH, y + i / 3 * GLYPH, GLYPH, GLYPH, (colour){64, 64, 64});
+            fill(c, x + i % 3 * GLYPH, y + i / 3 * GLYPH, GLYPH, GLYPH, (color){64, 64, 64});
 }
 
-/* The votes for one digit. Members are told apart by two shades, the right digit from others by its colour. */
+/* The votes for one digit. Members are told apart by two shades, the right digit from others by its color. */
 static void draw_votes(canvas *c, int64_t x, int64_t y, const evaluation *e, int set, int64_t image, int digit)
 {
-    static const colour shades[2][2] = {{{214, 96, 40}, {236, 150, 100}}, {{24, 92, 168}, {100, 156, 214}}};
+    static const color shades[2][2] = {{{214, 96, 40}, {236, 150, 100}}, {{24, 92, 168}, {100, 156, 214}}};
     const bool right = ((const int32_t *)tow_array_data(e->sets[set].labels))[image] == digit;
     double sum = 0;
-    fill(c, x, y, COLUMN - 1, BARS, (colour){238, 238, 238});
+    fill(c, x, y, COLUMN - 1, BARS, (color){238, 238, 238});
     for (int64_t m = 0; m < e->members; m++) {
         const int64_t from = lround(sum);
         sum += probabilities_of(e, set, m)[image * CLASSES + digit] * BARS / (double)e->members;
@@ -66,8 +66,8 @@ static void draw_tile(canvas *c, int64_t x, int64_t y, const evaluation *e, int 
 {
     const float *pixels = (const float *)tow_array_data(e->sets[set].images) + image * PIXELS;
     for (int i = 0; i < PIXELS; i++) {
-        const uint8_t grey = (uint8_t)lround(255 * fmax(0, fmin(1, pixels[i])));
-        fill(c, x + i % SIDE * ZOOM, y + i / SIDE * ZOOM, ZOOM, ZOOM, (colour){grey, grey, grey});
+        const uint8_t gray = (uint8_t)lround(255 * fmax(0, fmin(1, pixels[i])));
+        fill(c, x + i % SIDE * ZOOM, y + i / SIDE * ZOOM, ZOOM, ZOOM, (color){gray, gray, gray});
     }
     for (int digit = 0; digit < CLASSES; digit++) {
         draw_votes(c, x + digit * COLUMN, y + TILE + SPACE, e, set, image, digit);
@@ -105,11 +105,11 @@ static tow_status draw_all_votes(const evaluation *e, const char *path)
     tow_status status = tow_array_create(e->context, tow_make_type(TOW_U8, 3, dims), &pixels);
     if (status) return status;
     canvas c = {.pixels = tow_array_data(pixels), .width = dims[1], .height = dims[0]};
-    fill(&c, 0, 0, c.width, c.height, (colour){255, 255, 255});
+    fill(&c, 0, 0, c.width, c.height, (color){255, 255, 255});
     draw_row(&c, y, e, HELD_OUT, true);
     for (int i = 0; i < N_SETS; i++)
         if (e->sets[i].n > 0) draw_row(&c, y += HEIGHT + GAP, e, i, false);
-    status = tow_png_write(path, pixels, e->context);
+    status = tow_png_write(e->context, path, pixels);
     tow_array_release(pixels);
     return status;
 }
@@ -142,13 +142,9 @@ static tow_status draw_calibration(const evaluation *e, const char *path)
         {.name = "as sure as right", .n = 2, .x = ends, .y = ends},
         {.name = "members alone", .n = curve_of(alone, 5 * (double)e->members, x[0], y[0]), .x = x[0], .y = y[0]},
         {.name = "all together", .n = curve_of(together, 5, x[1], y[1]), .x = x[1], .y = y[1]}};
-    const tow_chart chart = {.title = "Calibration on digits with noise",
-                             .x_label = "confidence",
-                             .y_label = "accuracy",
-                             .n_series = 3,
-                             .series = series,
-                             .y_high = 1};
-    return tow_chart_write(path, &chart, e->context);
+    const tow_chart chart = TOW_CHART(.title = "Calibration on digits with noise", .x_label = "confidence",
+                                      .y_label = "accuracy", .n_series = 3, .series = series, .y_high = 1);
+    return tow_chart_write(e->context, path, &chart);
 }
 
 static int descending(const void *a, const void *b)
@@ -177,13 +173,11 @@ static tow_status draw_disagreement(const evaluation *e, const char *path)
         for (size_t k = 0; k < n; k++) x[n + k] = (double)(k + 1) / (double)n;
         series[n_series++] = (tow_series){.name = e->sets[i].name, .n = n, .x = x, .y = x + n};
     }
-    const tow_chart chart = {.title = "How many images the members disagree about",
-                             .x_label = "disagreement of at least so many nats",
-                             .y_label = "part of the images",
-                             .n_series = n_series,
-                             .series = series,
-                             .y_high = 1};
-    if (!status) status = tow_chart_write(path, &chart, e->context);
+    const tow_chart chart =
+        TOW_CHART(.title = "How many images the members disagree about",
+                  .x_label = "disagreement of at least so many nats", .y_label = "part of the images",
+                  .n_series = n_series, .series = series, .y_high = 1);
+    if (!status) status = tow_chart_write(e->context, path, &chart);
     for (int i = 0; i < N_SETS; i++) free(numbers[i]);
     return status;
 }

@@ -14,7 +14,7 @@ tow_loader *open_training(const char *program, tow_context *context, int64_t bat
 {
     return digits_loader(
         program, context, 0, 1,
-        (tow_loader_options){.batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}});
+        TOW_LOADER_OPTIONS(.batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}));
 }
 
 /* ---- what becomes of an image: f32 [SIDE, SIDE] ------------------------------------------------------------------ */
@@ -79,8 +79,8 @@ static tow_status change(tow_context *context, const image_set *from, void (*fun
 tow_status make_sets(const char *program, tow_context *context, int64_t unseen, uint64_t seed, image_set *sets)
 {
     static const char *const names[N_SETS] = {"held out", "with noise", "upside down", "lying", "never seen"};
-    tow_loader *loader = digits_loader(program, context, 0, 1,
-                                       (tow_loader_options){.split = {.low = part, .high = 1}, .no_thread = true});
+    tow_loader *loader =
+        digits_loader(program, context, 0, 1, TOW_LOADER_OPTIONS(.split = {.low = part, .high = 1}, .no_thread = true));
     tow_array *const *held_out = NULL;
     tow_status status = loader ? tow_loader_next(loader, &held_out) : tow_context_status(context);
     for (int i = 0; i < N_SETS; i++) sets[i].name = names[i];

@@ -80,19 +80,16 @@ static int make_state(run *r)
              (unsigned long long)text_vocabulary_hash(&r->text), (unsigned long long)o->seed);
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
     int64_t steps = o->steps > 0 ? o->steps : 1;
-    tow_train_options train = {.optimizer = {.kind = TOW_ADAMW,
-                                             .learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->warmup,
-                                                                                         steps, o->learning_rate / 10),
-                                             .b2 = 0.99,
-                                             .weight_decay = 0.1,
-                                             .clip_norm = o->early_update ? 0 : 1},
-                               .early_update = o->early_update,
-                               .seed = o->seed,
-                               .n_inputs = 2,
-                               .input_types = (tow_type[]){type, type},
-                               .loss = gpt_loss,
-                               .evaluation = o->eval_every > 0 || o->checkpoint != NULL,
-                               .description = description};
+    tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_ADAMW,
+                                        .learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->warmup,
+                                                                                    steps, o->learning_rate / 10),
+                                        .b2 = 0.99,
+                                        .weight_decay = 0.1,
+                                        .clip_norm = o->early_update ? 0 : 1},
+                          .early_update = o->early_update, .seed = o->seed, .n_inputs = 2,
+                          .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
+                          .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description);
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
@@ -110,7 +107,7 @@ static int resume(run *r)
         return SUCCESS;
     }
     if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return report_error("gpt", r->context);
-    const int64_t done = tow_train_step_number(r->state);
+    const int64_t done = tow_train_step_count(r->state);
     printf("%s: going on after step %lld\n", r->checkpoint, (long long)done);
     if (done >= r->options.steps)
         printf("nothing is left to train: --steps %lld counts those before, too\n", (long long)r->options.steps);
@@ -120,7 +117,7 @@ static int resume(run *r)
 static int prepare(run *r)
 {
     const options *o = &r->options;
-    const tow_context_options context = {.threads = o->threads};
+    const tow_context_options context = TOW_CONTEXT_OPTIONS(.threads = o->threads);
     if (tow_context_create(&context, &r->context) != TOW_OK) return report_error("gpt", r->context);
     if (o->policy && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
@@ -166,7 +163,7 @@ static void complain_of_trace(run *r, const char *why)
 static int open_trace(run *r)
 {
     if (!r->options.trace) return SUCCESS;
-    if (r->options.steps - tow_train_step_number(r->state) < 2) {
+    if (r->options.steps - tow_train_step_count(r->state) < 2) {
         complain_of_trace(r, "it is that of the second step, and fewer are left; use more --steps");
         return FAILURE;
     }
@@ -179,7 +176,7 @@ static int open_trace(run *r)
 /* A step that leaves a trace. A disk that is full by then does not end the run, but lets it fail in the end. */
 static tow_status traced_step(run *r, double *loss)
 {
-    tow_status status = tow_train_step_traced(r->state, r->batch, loss, r->trace);
+    tow_status status = tow_train_step_with(r->state, r->batch, loss, r->trace);
     int error = errno;
     bool written = status != TOW_IO_ERROR;
     if (fclose(r->trace) != 0 && written) {
@@ -202,7 +199,7 @@ static int save(run *r, bool last)
         fprintf(stderr,
                 "gpt: the parameters after step %lld give a loss that is not finite; %s was left as it was; go on from "
                 "it, if it is there, with a smaller --learning-rate\n",
-                (long long)tow_train_step_number(r->state), r->checkpoint);
+                (long long)tow_train_step_count(r->state), r->checkpoint);
         return FAILURE;
     }
     if (tow_train_save(r->state, r->checkpoint) == TOW_OK) return SUCCESS;
@@ -210,7 +207,7 @@ static int save(run *r, bool last)
     report_error("gpt", r->context);
     if (last) return FAILURE;
     fprintf(stderr, "gpt: nothing was saved after step %lld; training goes on, and the next save tries again\n",
-            (long long)tow_train_step_number(r->state));
+            (long long)tow_train_step_count(r->state));
     return SUCCESS;
 }
 
@@ -221,7 +218,7 @@ static int step(run *r, progress *p)
     double loss, val_loss = NAN;
     uint64_t position = tow_train_data_position(r->state);
     fill_batch(r, TRAIN, position);
-    bool traced = r->trace != NULL && tow_train_step_number(r->state) == p->options.first + 1;
+    bool traced = r->trace != NULL && tow_train_step_count(r->state) == p->options.first + 1;
     if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
         return report_error("gpt", r->context);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
@@ -229,10 +226,10 @@ static int step(run *r, progress *p)
         fprintf(stderr,
                 "gpt: the loss of step %lld is not finite; nothing was saved after it; use a smaller "
                 "--learning-rate, or go on from an earlier checkpoint\n",
-                (long long)tow_train_step_number(r->state));
+                (long long)tow_train_step_count(r->state));
         return FAILURE;
     }
-    int64_t done = tow_train_step_number(r->state);
+    int64_t done = tow_train_step_count(r->state);
     if (due(done, o->eval_every, o->steps) || (o->eval_every > 0 && done == 1)) {
         val_loss = validation_loss(r);
         if (isnan(val_loss) && tow_context_status(r->context) != TOW_OK) return report_error("gpt", r->context);
@@ -247,7 +244,7 @@ static int train(run *r)
     const options *o = &r->options;
     progress p;
     const progress_options shown = {.program = "gpt",
-                                    .first = tow_train_step_number(r->state),
+                                    .first = tow_train_step_count(r->state),
                                     .steps = o->steps,
                                     .unit = "tokens",
                                     .units_per_step = o->batch * o->context,
@@ -256,16 +253,16 @@ static int train(run *r)
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
+    while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     if (status != SUCCESS || !interrupted()) return status;
     if (r->checkpoint && (status = save(r, true)) != SUCCESS) return status;
     if (r->checkpoint)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",
-               (long long)tow_train_step_number(r->state), r->checkpoint);
+               (long long)tow_train_step_count(r->state), r->checkpoint);
     else
         printf("stopped after step %lld; nothing saved, as there was no --checkpoint\n",
-               (long long)tow_train_step_number(r->state));
+               (long long)tow_train_step_count(r->state));
     return INTERRUPTED;
 }
 
@@ -278,7 +275,7 @@ static int report(run *r)
     report_parameters(r->state);
     report_plan(r->state);
     putchar('\n');
-    if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return report_error("gpt", r->context);
+    if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
     fflush(stdout);
@@ -300,8 +297,8 @@ static void run_free(run *r)
     tow_array_release(r->batch[0]);
     tow_array_release(r->batch[1]);
     tow_train_free(r->state);
-    if (r->context) tow_policy_free(r->context, r->policy);
-    tow_context_destroy(r->context);
+    if (r->context) tow_policy_free(r->policy);
+    tow_context_free(r->context);
     if (r->trace) fclose(r->trace);
     text_free(&r->text);
     free(r->checkpoint);

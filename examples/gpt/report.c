@@ -25,7 +25,7 @@ typedef struct kind {
 
 static const kind kinds[] = {
     {"parameters", "parameters", offsetof(tow_train_bytes, parameters)},
-    {"optimiser", "optimiser", offsetof(tow_train_bytes, optimizer)},
+    {"optimizer", "optimizer", offsetof(tow_train_bytes, optimizer)},
     {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
     {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},
     {"evaluation", "evaluation program", offsetof(tow_train_bytes, evaluation)},
@@ -71,7 +71,7 @@ bool write_memory(const tow_train_state *state, const char *path)
     return ok;
 }
 
-tow_status report_residuals(tow_context *context, const tow_train_state *state)
+tow_status report_residuals(const tow_train_state *state)
 {
     tow_residuals residuals;
     size_t n = tow_params_count(tow_train_params(state));
@@ -95,6 +95,6 @@ tow_status report_residuals(tow_context *context, const tow_train_state *state)
                text, residuals.count - made.count, residuals.argument_bytes);
         free(text);
     }
-    tow_residuals_free(context, &residuals);
+    tow_residuals_free(&residuals);
     return TOW_OK;
 }

@@ -14,6 +14,6 @@ bool write_plan(const tow_train_state *state, const char *path);
 /* Draws the memory of a step, as SVG. Prints a message and returns false if that fails. */
 bool write_memory(const tow_train_state *state, const char *path);
 /* Prints the residuals of the training step. */
-tow_status report_residuals(tow_context *context, const tow_train_state *state);
+tow_status report_residuals(const tow_train_state *state);
 
 #endif

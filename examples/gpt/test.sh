@@ -93,7 +93,7 @@ grep -c '"val_loss"' log | grep -qx 3 || fail "expected the validation loss at s
 number='-\?[0-9.e+-]\+'
 line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"seconds\": $number, \"tokens_per_second\": $number}\$"
 [ "$(grep -c "$line" log)" -eq 8 ] || fail "malformed log: $(cat log)"
-for kind in parameters optimiser residuals workspace peak; do
+for kind in parameters optimizer residuals workspace peak; do
     grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
 done
 sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v peak | awk '{ sum += $2 } END { print sum }')
@@ -117,8 +117,8 @@ done
 [ "$(losses log)" = "$(losses other)" ] || fail "--trace: other losses: $(losses other) instead of $(losses log)"
 grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
 grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
-colours=$(sed -n 's/.*width="14" height="14" fill="\([^"]*\)".*/\1/p' memory.svg)
-[ "$(sort -u <<<"$colours" | wc -l)" -eq "$(wc -l <<<"$colours")" ] || fail "lines of the legend share colours: $colours"
+colors=$(sed -n 's/.*width="14" height="14" fill="\([^"]*\)".*/\1/p' memory.svg)
+[ "$(sort -u <<<"$colors" | wc -l)" -eq "$(wc -l <<<"$colors")" ] || fail "lines of the legend share colors: $colors"
 if grep -q '>[^<]* 0 [a-zA-Z]*</text>' <(grep -A1 'width="14" height="14"' memory.svg); then fail "the legend tells of nothing"; fi
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 

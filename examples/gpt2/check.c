@@ -13,12 +13,12 @@ static int compare(const tow_array *found, const tow_array *want)
         return FAILURE;
     }
     const float *x = tow_array_data(found), *y = tow_array_data(want);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         largest = fmax(largest, fabs((double)x[i] - y[i]));
         size = fmax(size, fabs(y[i]));
     }
     printf("logits: %lld numbers up to %.1f, the largest difference from the golden file is %.1e\n",
-           (long long)tow_type_count(type), size, largest);
+           (long long)tow_type_element_count(type), size, largest);
     return largest <= 1e-5 * size ? SUCCESS : (fprintf(stderr, "gpt2: expected at most %.1e\n", 1e-5 * size), FAILURE);
 }
 
@@ -27,13 +27,13 @@ int check_logits(gpt2_run *r)
     tow_tensors *golden = NULL;
     tow_model_function *function = NULL;
     tow_model_results results;
-    const tow_model_function_options options = {.n_inputs = 1};
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1);
     int status = FAILURE;
     tow_array *ids = NULL, *logits = NULL;
     if (tow_safetensors_read(r->base.context, r->check, &golden) == TOW_OK &&
         tow_tensors_get(golden, "input_ids", &ids) == TOW_OK && tow_tensors_get(golden, "logits", &logits) == TOW_OK &&
-        tow_model_forward(TOW_MODULE(&r->model), r->params, &options, &function) == TOW_OK &&
-        tow_model_call(function, &(tow_model_arguments){.inputs = &ids}, &results) == TOW_OK)
+        tow_model_function_create(TOW_MODULE(&r->model), r->params, &options, &function) == TOW_OK &&
+        tow_model_function_call(function, &TOW_MODEL_ARGUMENTS(.inputs = &ids), &results) == TOW_OK)
         status = compare(results.outputs[0], logits);
     else
         complain(&r->base);

@@ -80,14 +80,12 @@ static int generate_behind(gpt2_run *r, const int32_t *prompt, int64_t n, int64_
     const size_t size = 1024 * (size_t)limit;
     progress_of_text p = {.r = r, .tokens = tokens, .text = malloc(size), .size = size};
     const bool draws = !r->greedy && r->beams == 1;
-    const tow_generator_options options = {.sampling = {.temperature = draws ? r->temperature : 0,
-                                                        .top_k = r->top_k,
-                                                        .top_p = r->top_p < 1 ? r->top_p : 0},
-                                           .seed = r->base.options.seed,
-                                           .repetition_penalty = r->repetition_penalty,
-                                           .beams = r->beams,
-                                           .on_token = go_on,
-                                           .user = &p};
+    const tow_generator_options options =
+        TOW_GENERATOR_OPTIONS(.sampling = {.temperature = draws ? r->temperature : 0,
+                                           .top_k = r->top_k,
+                                           .top_p = r->top_p < 1 ? r->top_p : 0},
+                              .seed = r->base.options.seed, .repetition_penalty = r->repetition_penalty,
+                              .beams = r->beams, .on_token = go_on, .user = &p);
     tow_generator *generator = NULL;
     int status = FAILURE;
     if (!tokens || !p.text ||

@@ -78,24 +78,25 @@ static int load(gpt2_run *r)
 {
     const int64_t dims[] = {1, 1};
     const tow_type tokens = tow_make_type(TOW_I32, 2, dims);
-    tow_mapping_report *report = NULL;
+    tow_weight_mapping_report *report = NULL;
     if (!gpt2_read_config(r->directory, &r->config)) return BAD_OPTION;
     gpt2_make(&r->model, &r->config, false);
     gpt2_make(&r->decoder, &r->config, true);
     if (r->context_length > r->config.positions) r->context_length = r->config.positions;
     if (tow_tokenizer_read(r->base.context, r->directory, &r->tokenizer) != TOW_OK ||
-        tow_mapping_read(r->base.context, "gpt2", &r->mapping) != TOW_OK ||
-        tow_init(r->base.context, TOW_MODULE(&r->model), 0, 1, &tokens, &r->params) != TOW_OK ||
-        tow_mapping_load_file(r->mapping, r->params, r->directory, &(tow_mapping_options){.convert = true}, &report) !=
-            TOW_OK)
+        tow_weight_mapping_read(r->base.context, "gpt2", &r->mapping) != TOW_OK ||
+        tow_model_init(r->base.context, TOW_MODULE(&r->model), 0, 1, &tokens, &r->params) != TOW_OK ||
+        tow_weight_mapping_load_file(r->mapping, r->params, r->directory, &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true),
+                                     &report) != TOW_OK)
         return complain(&r->base);
     printf("%s: %lld layers of %lld features, %lld parameters from %zu tensors\n", r->directory,
-           (long long)r->config.layers, (long long)r->config.width, (long long)tow_params_elements(r->params),
-           tow_mapping_report_count(report, TOW_MAPPED_TENSOR));
-    tow_mapping_report_free(report);
-    if (tow_tokenizer_vocabulary(r->tokenizer) <= r->config.vocabulary) return SUCCESS;
-    fprintf(stderr, "gpt2: the tokenizer has %d tokens, the model %lld\n", (int)tow_tokenizer_vocabulary(r->tokenizer),
-            (long long)r->config.vocabulary);
+           (long long)r->config.layers, (long long)r->config.width,
+           (long long)tow_params_element_count(r->params, NULL),
+           tow_weight_mapping_report_count(report, TOW_FATE_TENSOR));
+    tow_weight_mapping_report_free(report);
+    if (tow_tokenizer_vocabulary_count(r->tokenizer) <= r->config.vocabulary) return SUCCESS;
+    fprintf(stderr, "gpt2: the tokenizer has %d tokens, the model %lld\n",
+            (int)tow_tokenizer_vocabulary_count(r->tokenizer), (long long)r->config.vocabulary);
     return FAILURE;
 }
 
@@ -120,8 +121,8 @@ int main(int argc, char **argv)
     int status = work(&r);
     status = finish_output("gpt2", status);
     tow_params_free(r.params);
-    tow_mapping_free(r.mapping);
+    tow_weight_mapping_free(r.mapping);
     tow_tokenizer_free(r.tokenizer);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

@@ -12,7 +12,7 @@ typedef struct gpt2_run {
     double temperature, top_p, repetition_penalty;
     bool greedy, no_training, full, bf16;
     tow_tokenizer *tokenizer;
-    tow_mapping *mapping;
+    tow_weight_mapping *mapping;
     gpt2_config config;
     gpt2 model, decoder;
     tow_params *params;

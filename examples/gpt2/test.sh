@@ -26,10 +26,10 @@ sed -n '/^model for/,$p' out | sed '/^model for\|^prompt:/d' | cmp - merged || f
 
 # other ways to choose tokens
 "$program" --no-training --prompt 'tow_' --tokens 40 --greedy >greedy
-"$program" --no-training --prompt 'tow_' --tokens 40 --greedy --repetition-penalty 1.5 >penalised
+"$program" --no-training --prompt 'tow_' --tokens 40 --greedy --repetition-penalty 1.5 >penalized
 "$program" --no-training --prompt 'tow_' --tokens 40 --beams 4 >beams
 "$program" --no-training --prompt 'tow_' --tokens 40 --top-p 0.000001 >narrow
-for way in penalised beams; do
+for way in penalized beams; do
     ! cmp -s <(sed '/^prompt:/d' greedy) <(sed '/^prompt:/d' $way) || fail "$way: the text of greedy: $(cat $way)"
 done
 cmp <(sed '/^prompt:/d' greedy) <(sed '/^prompt:/d' narrow) || fail "--top-p of next to nothing is not greedy: $(cat narrow)"

@@ -74,8 +74,8 @@ static int make_loader(tuning *t)
         tow_source_windows(stream, r->context_length, 1, 1, &windows) == TOW_OK) {
         const tow_field fields[] = {{.source = windows, .keep_type = true},
                                     {.source = windows, .keep_type = true, .ahead = 1}};
-        const tow_loader_options options = {
-            .n_fields = 2, .fields = fields, .batch = r->batch, .seed = r->base.options.seed, .shuffle = true};
+        const tow_loader_options options = TOW_LOADER_OPTIONS(.n_fields = 2, .fields = fields, .batch = r->batch,
+                                                              .seed = r->base.options.seed, .shuffle = true);
         if (tow_loader_create(r->base.context, &options, &t->loader) == TOW_OK) status = SUCCESS;
     }
     if (status != SUCCESS) complain(&r->base);
@@ -102,7 +102,7 @@ static tow_status make_params(tuning *t)
     tow_params *drawn = NULL;
     t->lora = TOW_LORA(&r->model, .rank = r->rank, .alpha = 2 * (double)r->rank);
     const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
-    tow_status status = tow_init(r->base.context, model, r->base.options.seed, 1, &tokens, &drawn);
+    tow_status status = tow_model_init(r->base.context, model, r->base.options.seed, 1, &tokens, &drawn);
     if (!status) status = tow_params_merge(r->params, drawn, TOW_MERGE_FIRST, &t->params);
     tow_params_free(drawn);
     if (status || r->full) return status;
@@ -117,20 +117,20 @@ static tow_status make_optimizer(tuning *t)
     t->adam = TOW_SCALE_BY_ADAM();
     t->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10,
                                                                                 o->steps, 0));
-    t->transforms[0] = TOW_TRANSFORM(&t->clip);
-    t->transforms[1] = TOW_TRANSFORM(&t->adam);
-    t->transforms[2] = TOW_TRANSFORM(&t->rate);
+    t->transforms[0] = TOW_GRADIENT_TRANSFORM(&t->clip);
+    t->transforms[1] = TOW_GRADIENT_TRANSFORM(&t->adam);
+    t->transforms[2] = TOW_GRADIENT_TRANSFORM(&t->rate);
     t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 3};
-    return tow_optimizer_create(t->r->base.context, TOW_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
+    return tow_optimizer_create(t->r->base.context, TOW_GRADIENT_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
 }
 
 static int prepare(tuning *t)
 {
     const gpt2_run *r = t->r;
-    const tow_model_function_options options = {.n_inputs = 2, .loss = mean_loss};
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 2, .loss = mean_loss);
     const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
     tow_status status = make_params(t);
-    if (!status) status = tow_model_value_and_grad(model, t->params, &options, &t->losses);
+    if (!status) status = tow_model_function_create_value_and_grad(model, t->params, &options, &t->losses);
     if (!status) status = make_optimizer(t);
     return status ? complain(&r->base) : SUCCESS;
 }
@@ -141,7 +141,7 @@ static int step(tuning *t, progress *p)
     tow_array *const *batch;
     tow_model_results results;
     tow_status status = tow_loader_next(t->loader, &batch);
-    if (!status) status = tow_model_call(t->losses, &(tow_model_arguments){.inputs = batch}, &results);
+    if (!status) status = tow_model_function_call(t->losses, &TOW_MODEL_ARGUMENTS(.inputs = batch), &results);
     if (!status) status = tow_optimizer_update_params(t->optimizer, results.gradients);
     if (status) return complain(&r->base);
     t->loss[t->done++] = results.loss;
@@ -159,7 +159,7 @@ static int train(tuning *t)
                                     .log = r->base.options.log};
     progress p;
     int status = SUCCESS;
-    printf("training %lld parameters%s\n", (long long)tow_params_elements_of(t->params, r->full ? NULL : of_lora),
+    printf("training %lld parameters%s\n", (long long)tow_params_element_count(t->params, r->full ? NULL : of_lora),
            r->full ? "" : " of adapters; those of the model are frozen");
     if (!progress_start(&p, &shown)) return FAILURE;
     while (status == SUCCESS && !interrupted() && t->done < r->base.options.steps) status = step(t, &p);
@@ -189,13 +189,10 @@ static int draw(const tuning *t)
 {
     char *path = path_in("gpt2", t->r->base.options.out, "loss.svg");
     const tow_series series = {.name = NULL, .n = (size_t)t->done, .x = t->steps, .y = t->loss};
-    const tow_chart chart = {.title = t->r->full ? "Training GPT-2" : "Fine-tuning GPT-2 with LoRA",
-                             .x_label = "step",
-                             .y_label = "loss",
-                             .n_series = 1,
-                             .series = &series,
-                             .smoothing = 0.8};
-    const bool good = path && tow_chart_write(path, &chart, t->r->base.context) == TOW_OK;
+    const tow_chart chart =
+        TOW_CHART(.title = t->r->full ? "Training GPT-2" : "Fine-tuning GPT-2 with LoRA", .x_label = "step",
+                  .y_label = "loss", .n_series = 1, .series = &series, .smoothing = 0.8);
+    const bool good = path && tow_chart_write(t->r->base.context, path, &chart) == TOW_OK;
     free(path);
     return good ? SUCCESS : complain(&t->r->base);
 }
@@ -207,11 +204,12 @@ static int export(tuning *t)
     char *directory = path_in("gpt2", r->base.options.out, "model");
     char *path =
         directory && make_directory("gpt2", directory) ? path_in("gpt2", directory, "model.safetensors") : NULL;
-    const tow_mapping_options type = {.convert = true, .dtype = r->bf16 ? TOW_BF16 : TOW_F32};
+    const tow_weight_mapping_options type =
+        TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .dtype = r->bf16 ? TOW_BF16 : TOW_F32);
     int status = FAILURE;
     tow_status folded =
         t->r->full ? TOW_OK : tow_lora_merge(t->params, t->lora.alpha); /* into the arrays of r->params */
-    if (path && !folded && tow_mapping_save_file(r->mapping, r->params, path, &type, NULL) == TOW_OK) {
+    if (path && !folded && tow_weight_mapping_save_file(r->mapping, r->params, path, &type, NULL) == TOW_OK) {
         status = copy_file(r->directory, directory, "config.json");
         if (status == SUCCESS) status = copy_file(r->directory, directory, "tokenizer.json");
         if (status == SUCCESS) printf("model for transformers: %s\n", directory);

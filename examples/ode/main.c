@@ -146,7 +146,7 @@ static tow_status fit(tow_context *context, const fitting *f, const arrays *a, b
     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
     tow_scale_by_learning_rate rate =
         TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(o->learning_rate, o->steps, 0, 1));
-    tow_chain optimizer = TOW_CHAIN(TOW_TRANSFORM(&adam), TOW_TRANSFORM(&rate));
+    tow_chain optimizer = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&adam), TOW_GRADIENT_TRANSFORM(&rate));
     const progress_options shown = {
         .program = "ode", .steps = o->steps, .unit = "fits", .units_per_step = 1, .log = o->log};
     progress p;
@@ -155,13 +155,13 @@ static tow_status fit(tow_context *context, const fitting *f, const arrays *a, b
     tow_optimizer_state *state = NULL;
     tow_status status = compile(context, f->regions, &program);
     if (!status) status = tow_params_from_arrays(context, 1, (const char *const[]){"theta"}, &a->theta, &params);
-    if (!status) status = tow_optimizer_create(context, TOW_TRANSFORM(&optimizer), params, NULL, &state);
+    if (!status) status = tow_optimizer_create(context, TOW_GRADIENT_TRANSFORM(&optimizer), params, NULL, &state);
     if (!status && !progress_start(&p, &shown)) {
         *failed = true;
     } else if (!status) {
         status = descend(f, a, program, state, &p, failed);
         *failed |= !progress_end(&p);
-        const int64_t done = tow_optimizer_step(state);
+        const int64_t done = tow_optimizer_step_count(state);
         if (!status && !*failed && interrupted()) printf("stopped after step %lld\n", (long long)done);
     }
     if (!status) status = run(program, a); /* the loss of what is left */
@@ -206,13 +206,9 @@ static tow_status draw(tow_context *context, const arrays *a, const char *path)
                                      {"lynxes, fitted", POINTS, years, fitted[1]},
                                      {"hares, measured", YEARS + 1, measured_years, hares},
                                      {"lynxes, measured", YEARS + 1, measured_years, lynxes}};
-        status = tow_chart_write(path,
-                                 &(tow_chart){.title = "Hares and lynxes",
-                                              .x_label = "year",
-                                              .y_label = "thousands of pelts",
-                                              .n_series = 4,
-                                              .series = series},
-                                 context);
+        status = tow_chart_write(context, path,
+                                 &TOW_CHART(.title = "Hares and lynxes", .x_label = "year",
+                                            .y_label = "thousands of pelts", .n_series = 4, .series = series));
     }
     tow_array_release(trajectory);
     tow_graph_release(graph);
@@ -244,12 +240,12 @@ int main(int argc, char **argv)
     arrays a = {0};
     bool failed = false;
     catch_interrupts();
-    tow_status status = tow_context_create(&(tow_context_options){.threads = (int)f.options.threads}, &context);
+    tow_status status = tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = (int)f.options.threads), &context);
     if (!status) status = make_arrays(context, &a);
     if (!status) status = f.compare ? compare(context, &a) : fit_and_show(context, &f, &a, &failed);
     if (status) report_error("ode", context);
     const int result = finish_output("ode", status || failed ? FAILURE : SUCCESS);
     release_arrays(&a);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return result == SUCCESS && interrupted() ? INTERRUPTED : result;
 }

@@ -34,7 +34,8 @@ static void step(tow_trace *trace, const tow_value *x, tow_value *y, void *user)
 static void repeat(tow_trace *trace, tow_function body, const rates *r, int64_t length, const tow_value *x,
                    tow_value *y)
 {
-    const tow_scan_options options = {.length = length, .schedule = {.slots = r->regions == SLOTS ? 8 : 0}};
+    const tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = length, .schedule = {.slots = r->regions == SLOTS ? 8 : 0});
     tow_scan_function(trace, body, (void *)r, &options, 1, x, 0, NULL, 0, y, NULL);
 }
 
@@ -89,7 +90,8 @@ void ode_loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     rates r = rates_of(in[0], *(const nesting *)user);
     tow_value first = tow_slice_axis(in[0], 0, 4, 6), last, rest;
-    const tow_scan_options options = {.length = YEARS, .schedule = {.slots = r.regions == SLOTS ? 4 : 0}};
+    const tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = YEARS, .schedule = {.slots = r.regions == SLOTS ? 4 : 0});
     tow_scan_function(trace, year, &r, &options, 1, &first, 0, NULL, 1, &last, &rest);
     tow_value years = tow_concatenate(2, (const tow_value[]){tow_reshape(first, 2, (const int64_t[]){1, 2}), rest}, 0);
     out[0] = tow_mean(tow_square(tow_sub(years, in[1])), 0, NULL);
@@ -107,5 +109,5 @@ void ode_trajectory(tow_trace *trace, const tow_value *in, tow_value *out, void 
     rates r = rates_of(in[0], NO_REGION);
     tow_value first = tow_slice_axis(in[0], 0, 4, 6), last;
     (void)user;
-    tow_scan_function(trace, point, &r, &(tow_scan_options){.length = POINTS}, 1, &first, 0, NULL, 1, &last, out);
+    tow_scan_function(trace, point, &r, &TOW_SCAN_OPTIONS(.length = POINTS), 1, &first, 0, NULL, 1, &last, out);
 }

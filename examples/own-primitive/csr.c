@@ -113,7 +113,7 @@ static void backward(tow_trace *trace, const tow_value *in, tow_value *out, void
 tow_value csr_matmul(tow_value values, tow_value columns, tow_value starts, tow_value dense)
 {
     const tow_value operands[] = {values, columns, starts, dense};
-    const tow_custom_options options = {.name = "csr_matmul"};
+    const tow_custom_options options = TOW_CUSTOM_OPTIONS(.name = "csr_matmul");
     tow_value y = {0};
     tow_trace *trace = tow_value_trace(values);
     if (trace) tow_custom_vjp_function(trace, call_kernel, forward, backward, NULL, &options, 4, operands, 4, 1, &y);

@@ -65,7 +65,7 @@ static int check_primitives(tow_context *context)
                                       {.type = {TOW_I32, 1, {N}}, .data = columns},
                                       {.type = {TOW_I32, 1, {M + 1}}, .data = starts},
                                       {.type = {TOW_F32, 2, {K, C}}}};
-    const tow_check_case rotary = {.label = "6 columns", .inputs = turned, .parameters = &back};
+    const tow_check_case rotary = {.label = "6 columns", .inputs = turned, .attributes = &back};
     const tow_check_case product = {.label = "3 rows", .inputs = sparse};
     static const char *const names[] = {"rotary", "csr_matmul"};
     for (int i = 0; i < 2; i++)
@@ -106,7 +106,7 @@ int main(void)
     tow_program_free(program);
     tow_graph_release(gradient);
     tow_graph_release(graph);
-    tow_context_destroy(context);
+    tow_context_free(context);
     if (failures == 0) printf("value and gradients are right\n");
     return failures != 0;
 }

@@ -7,8 +7,8 @@ typedef struct parameters {
     bool back;
 } parameters;
 
-static const tow_parameter fields[] = {
-    {.name = "back", .kind = TOW_PARAMETER_BOOL, .offset = offsetof(parameters, back)},
+static const tow_attribute fields[] = {
+    {.name = "back", .kind = TOW_ATTRIBUTE_BOOL, .offset = offsetof(parameters, back)},
 };
 
 static tow_status type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
@@ -25,7 +25,7 @@ static void turn_rows(void *argument, int64_t begin, int64_t end)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *x = &call->inputs[0], *a = &call->inputs[1];
-    const float sign = ((const parameters *)call->parameters)->back ? -1.0f : 1.0f;
+    const float sign = ((const parameters *)call->attributes)->back ? -1.0f : 1.0f;
     const int64_t pairs = a->dims[1];
     for (int64_t t = begin; t < end; t++) {
         const float *row = (const float *)x->data + t * x->strides[0];
@@ -54,7 +54,7 @@ static void run_plainly(const tow_kernel_call *call)
     for (int64_t i = 0; i < x->dims[0] * width; i++) {
         const int64_t t = i / width, k = i % width, partner = k % 2 == 0 ? k + 1 : k - 1;
         const double angle = (double)((const float *)a->data)[t * a->strides[0] + k / 2 * a->strides[1]];
-        const double by = ((const parameters *)call->parameters)->back ? -angle : angle;
+        const double by = ((const parameters *)call->attributes)->back ? -angle : angle;
         const double u = (double)((const float *)x->data)[t * x->strides[0] + k * x->strides[1]];
         const double v = (double)((const float *)x->data)[t * x->strides[0] + partner * x->strides[1]];
         ((float *)call->outputs[0].data)[i] = (float)(u * cos(by) + (k % 2 == 0 ? -v : v) * sin(by));
@@ -66,20 +66,20 @@ static void jvp(tow_trace *trace, const tow_primitive_rule *rule, const tow_valu
                 tow_value *dy)
 {
     const tow_primitive *rotary = tow_primitive_find(rule->context, "rotary");
-    tow_primitive_call(trace, rotary, rule->parameters, x, y);
+    tow_primitive_call(trace, rotary, rule->attributes, x, y);
     if (!tow_is_null(dx[1])) {
         tow_trace_fail(trace, TOW_UNSUPPORTED, "rotary has no derivative by its angles; use tow_stop_gradient of them");
         return;
     }
     const tow_value operands[] = {dx[0], x[1]};
-    tow_primitive_call(trace, rotary, rule->parameters, operands, dy);
+    tow_primitive_call(trace, rotary, rule->attributes, operands, dy);
 }
 
 /* Of dy = dx, turned: ct, turned back. */
 static void transpose(tow_trace *trace, const tow_primitive_rule *rule, const tow_type *types, const bool *linear,
                       const tow_value *x, const tow_value *ct, tow_value *dx)
 {
-    const parameters p = {.back = !((const parameters *)rule->parameters)->back};
+    const parameters p = {.back = !((const parameters *)rule->attributes)->back};
     const tow_value operands[] = {ct[0], x[1]};
     (void)types, (void)linear;
     tow_primitive_call(trace, tow_primitive_find(rule->context, "rotary"), &p, operands, dx);
@@ -91,9 +91,9 @@ const tow_primitive *define_rotary(tow_context *context)
     const tow_primitive_definition d = {.name = "rotary",
                                         .n_inputs = 2,
                                         .n_outputs = 1,
-                                        .parameters = fields,
-                                        .n_parameters = 1,
-                                        .parameters_size = sizeof(parameters),
+                                        .attributes = fields,
+                                        .n_attributes = 1,
+                                        .attributes_size = sizeof(parameters),
                                         .type = type,
                                         .kernel = {.run = run},
                                         .reference = {.run = run_plainly},

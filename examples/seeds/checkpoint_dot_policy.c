@@ -73,6 +73,6 @@ int main(int argc, char **argv)
     tow_array_release(result);
     for (int i = 0; i < N_ARGUMENTS; i++) tow_array_release(arrays[i]);
     tow_graph_release(graph);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return 0;
 }

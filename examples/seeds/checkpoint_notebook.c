@@ -188,6 +188,6 @@ int main(int argc, char **argv)
         }
         tow_graph_release(graph);
     }
-    tow_context_destroy(context);
+    tow_context_free(context);
     return 0;
 }

@@ -86,7 +86,7 @@ static void compute_block(tow_trace *t, const tow_value *in, tow_value *out, voi
 {
     (void)t, (void)user;
     tow_value y = tow_dot(in[X], in[W1]);
-    y = tow_gelu(y, true); /* [batch, hidden]: what we may want to avoid keeping */
+    y = tow_gelu(y); /* [batch, hidden]: what we may want to avoid keeping */
     out[0] = tow_dot(y, in[W2]);
 }
 
@@ -142,7 +142,7 @@ static double max_difference(const tow_array *a, const tow_array *b)
 {
     const float *x = tow_array_data(a), *y = tow_array_data(b);
     double greatest = 0;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(a)); i++)
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(a)); i++)
         greatest = fmax(greatest, fabs((double)x[i] - (double)y[i]));
     return greatest;
 }
@@ -172,6 +172,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_RESULTS; i++) tow_array_release(checkpointed[i]);
     for (int i = 0; i < N_ARRAYS; i++) tow_array_release(arrays[i]);
     tow_graph_release(data);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return 0;
 }

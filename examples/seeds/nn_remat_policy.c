@@ -1,5 +1,5 @@
 /* An MLP, Dense -> relu -> Dense -> relu -> Dense, wrapped in remat with the policy dots_with_no_batch_dims_saveable,
- * initialised from a seed and applied to a vector. The parameters are those of Flax for the same seed, bit for bit, and
+ * initialized from a seed and applied to a vector. The parameters are those of Flax for the same seed, bit for bit, and
  * the result is that of the MLP without remat: a policy matters only to a derivative.
  *
  *     nn_remat_policy --seed 7 --features 16 --input x.npy --output y.npy */
@@ -65,7 +65,7 @@ static tow_array **inputs_of(const tow_params *params, tow_array *x)
 static void print_vector(const tow_array *y)
 {
     const float *data = tow_array_data(y);
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(y)); i++) printf("%.9g\n", (double)data[i]);
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(y)); i++) printf("%.9g\n", (double)data[i]);
 }
 
 int main(int argc, char **argv)
@@ -91,12 +91,12 @@ int main(int argc, char **argv)
     tow_remat model = TOW_REMAT(&mlp, .policy = tow_dots_with_no_batch_dims_saveable());
     tow_params *params = NULL;
     tow_graph *forward = NULL;
-    must(context, tow_init(context, TOW_MODULE(&model), o.seed, 1, &type, &params));
-    must(context, tow_forward(TOW_MODULE(&model), params, 1, &type, NULL, &forward));
+    must(context, tow_model_init(context, TOW_MODULE(&model), o.seed, 1, &type, &params));
+    must(context, tow_model_forward_graph(TOW_MODULE(&model), params, 1, &type, NULL, &forward));
     tow_array **inputs = inputs_of(params, x);
     must(context, tow_evaluate(forward, inputs, &y));
     if (o.output)
-        must(context, tow_npy_write(o.output, y, context));
+        must(context, tow_npy_write(context, o.output, y));
     else
         print_vector(y);
 
@@ -105,6 +105,6 @@ int main(int argc, char **argv)
     tow_array_release(y);
     tow_graph_release(forward);
     tow_params_free(params);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Effects of a rematerialisation policy, constants, and arguments that are not traced.
+/* Effects of a rematerialization policy, constants, and arguments that are not traced.
  *
  * 1. A chain of layers sin(W x) inside remat with the policy dots_saveable: only products may be kept, so the cosines
  * that
@@ -129,6 +129,6 @@ int main(int argc, char **argv)
     show_policy(context);
     show_constants(context, elements);
     show_static_argument(context);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return 0;
 }

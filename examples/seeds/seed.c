@@ -48,7 +48,7 @@ void print_residuals(const char *title, const tow_graph *graph)
     tow_residuals_text(&residuals, text, size);
     printf("# %s\n%s\n", title, text);
     free(text);
-    tow_residuals_free(context, &residuals);
+    tow_residuals_free(&residuals);
 }
 
 tow_array *read_f32(tow_context *context, const char *path)
@@ -67,7 +67,7 @@ tow_array *read_f32(tow_context *context, const char *path)
     type.dtype = TOW_F32;
     must(context, tow_array_create(context, type, &result));
     float *to = tow_array_data(result);
-    for (int64_t i = 0; i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
         to[i] = dtype == TOW_F64   ? (float)((const double *)from)[i]
                 : dtype == TOW_I32 ? (float)((const int32_t *)from)[i]
                                    : (float)((const uint32_t *)from)[i];

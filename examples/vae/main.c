@@ -1,4 +1,4 @@
-/* Trains a variational autoencoder on handwritten digits, with one optimiser each for encoder and decoder. It writes
+/* Trains a variational autoencoder on handwritten digits, with one optimizer each for encoder and decoder. It writes
  * digits that it has made up, held-out ones as it sees them, the curve of its loss, and its weights. `vae --help` lists
  * the options. */
 #include <math.h>
@@ -17,7 +17,7 @@ enum {
 };
 
 /* One of two halves of the model: a list of its parameters, which share their arrays with the whole, and their
- * optimiser. */
+ * optimizer. */
 typedef struct half {
     tow_params *params, *gradients;
     tow_scale_by_adam adam;
@@ -61,26 +61,28 @@ static tow_status make_half(vae_run *r, const char *const *patterns, double peak
 {
     h->adam = TOW_SCALE_BY_ADAM();
     h->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(peak, r->base.options.steps, 0, 0));
-    h->transforms[0] = TOW_TRANSFORM(&h->adam);
-    h->transforms[1] = TOW_TRANSFORM(&h->rate);
+    h->transforms[0] = TOW_GRADIENT_TRANSFORM(&h->adam);
+    h->transforms[1] = TOW_GRADIENT_TRANSFORM(&h->rate);
     h->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = h->transforms, .n = 2};
     tow_status status = tow_params_select(r->params, patterns, &h->params);
     if (status) return status;
-    return tow_optimizer_create(r->base.context, TOW_TRANSFORM(&h->chain), h->params, NULL, &h->optimizer);
+    return tow_optimizer_create(r->base.context, TOW_GRADIENT_TRANSFORM(&h->chain), h->params, NULL, &h->optimizer);
 }
 
 static tow_status make_functions(vae_run *r)
 {
     static const char *const streams[] = {"noise", NULL};
-    static const tow_model_options noisy = {.streams = streams, .n_outputs = 3},
-                                   plain = {.n_outputs = 3, .deterministic = true};
+    static const tow_model_options noisy = TOW_MODEL_OPTIONS(.streams = streams, .n_outputs = 3),
+                                   plain = TOW_MODEL_OPTIONS(.n_outputs = 3, .deterministic = true);
     const tow_type images = tow_loader_type(r->loader, 0);
-    tow_model_function_options options = {.n_inputs = 1, .n_extra = 1, .loss = vae_loss, .n_aux = 2, .model = &noisy};
-    tow_status status = tow_init_with_options(r->base.context, TOW_MODULE(&r->model), r->base.options.seed, 1, &images,
-                                              &noisy, &r->params, NULL);
-    if (!status) status = tow_model_value_and_grad(TOW_MODULE(&r->model), r->params, &options, &r->step);
-    options = (tow_model_function_options){.n_inputs = 1, .model = &plain};
-    if (!status) status = tow_model_forward(TOW_MODULE(&r->model), r->params, &options, &r->evaluation);
+    tow_model_function_options options =
+        TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .n_extra = 1, .loss = vae_loss, .n_aux = 2, .model = &noisy);
+    tow_status status = tow_model_init_with(r->base.context, TOW_MODULE(&r->model), r->base.options.seed, 1, &images,
+                                            &noisy, &r->params, NULL);
+    if (!status)
+        status = tow_model_function_create_value_and_grad(TOW_MODULE(&r->model), r->params, &options, &r->step);
+    options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .model = &plain);
+    if (!status) status = tow_model_function_create(TOW_MODULE(&r->model), r->params, &options, &r->evaluation);
     return status;
 }
 
@@ -122,9 +124,9 @@ static tow_status take_step(vae_run *r, double *loss)
     tow_model_results results;
     tow_status status = tow_loader_next(r->loader, &batch);
     if (status) return status;
-    const tow_model_arguments arguments = {
-        .inputs = batch, .extra = batch, .seed = r->base.options.seed, .step = (uint32_t)r->done};
-    status = tow_model_call(r->step, &arguments, &results);
+    const tow_model_arguments arguments =
+        TOW_MODEL_ARGUMENTS(.inputs = batch, .extra = batch, .seed = r->base.options.seed, .step = (uint32_t)r->done);
+    status = tow_model_function_call(r->step, &arguments, &results);
     if (!status) status = update(&r->encoder, results.gradients, of_encoder);
     if (!status) status = update(&r->decoder, results.gradients, of_decoder);
     *loss = results.loss;
@@ -171,9 +173,9 @@ static tow_status draw(vae_run *r, const float *logits, int64_t n, int64_t colum
     if (!status) {
         float *data = tow_array_data(images);
         for (int64_t i = 0; i < n * PIXELS; i++) data[i] = 1 / (1 + expf(-logits[i]));
-        status = tow_image_grid(r->base.context, images, &(tow_grid_options){.columns = columns, .zoom = 6}, &pixels);
+        status = tow_image_grid(r->base.context, images, &TOW_GRID_OPTIONS(.columns = columns, .zoom = 6), &pixels);
     }
-    if (!status) status = tow_png_write(path, pixels, r->base.context);
+    if (!status) status = tow_png_write(r->base.context, path, pixels);
     tow_array_release(images);
     tow_array_release(pixels);
     free(path);
@@ -187,15 +189,15 @@ static tow_status draw_samples(vae_run *r)
     tow_model_function *decode = NULL;
     tow_array *codes = NULL;
     tow_model_results results;
-    const tow_model_function_options options = {.n_inputs = 1};
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1);
     tow_status status = tow_params_subtree(r->params, "decoder", &part);
-    if (!status) status = tow_model_forward(TOW_MODULE(&r->model.decoder), part, &options, &decode);
+    if (!status) status = tow_model_function_create(TOW_MODULE(&r->model.decoder), part, &options, &decode);
     if (!status)
         status = tow_array_create(r->base.context, tow_make_type(TOW_F32, 2, (int64_t[]){SAMPLES, CODE}), &codes);
     if (!status) {
         float *code = tow_array_data(codes);
         for (int i = 0; i < SAMPLES * CODE; i++) code[i] = (float)random_normal(r->base.options.seed + 1, (uint64_t)i);
-        status = tow_model_call(decode, &(tow_model_arguments){.inputs = &codes}, &results);
+        status = tow_model_function_call(decode, &TOW_MODEL_ARGUMENTS(.inputs = &codes), &results);
     }
     if (!status) status = draw(r, tow_array_data(results.outputs[0]), SAMPLES, 10, "samples.png");
     tow_array_release(codes);
@@ -218,7 +220,7 @@ static tow_status test(vae_run *r)
     static float both[2 * SHOWN * PIXELS];
     tow_status status = tow_loader_seek(r->held_out, 0);
     if (!status) status = tow_loader_next(r->held_out, &batch);
-    if (!status) status = tow_model_call(r->evaluation, &(tow_model_arguments){.inputs = batch}, &results);
+    if (!status) status = tow_model_function_call(r->evaluation, &TOW_MODEL_ARGUMENTS(.inputs = batch), &results);
     if (status) return status;
     const float *images = tow_array_data(batch[0]), *logits = tow_array_data(results.outputs[0]);
     const int64_t n = tow_array_type(batch[0]).dims[0];
@@ -236,12 +238,8 @@ static tow_status test(vae_run *r)
 static tow_status draw_curve(vae_run *r)
 {
     const tow_series series = {.n = r->points, .x = r->steps, .y = r->losses};
-    const tow_chart chart = {.title = "Loss per image",
-                             .x_label = "step",
-                             .y_label = "nats",
-                             .n_series = 1,
-                             .series = &series,
-                             .smoothing = 0.95};
+    const tow_chart chart = TOW_CHART(.title = "Loss per image", .x_label = "step", .y_label = "nats", .n_series = 1,
+                                      .series = &series, .smoothing = 0.95);
     return write_chart(&r->base, "loss.svg", &chart);
 }
 
@@ -288,6 +286,6 @@ int main(int argc, char **argv)
     tow_params_free(r.params);
     tow_loader_free(r.loader);
     tow_loader_free(r.held_out);
-    tow_context_destroy(r.base.context);
+    tow_context_free(r.base.context);
     return status;
 }

@@ -4,8 +4,8 @@
 /* mean + exp(log_variance / 2) noise: gradients go through the draw. */
 static tow_value draw_code(tow_scope *scope, tow_value mean, tow_value log_variance)
 {
-    if (tow_scope_deterministic(scope)) return mean;
-    tow_value noise = tow_random_normal_of(tow_make_rng(scope, "noise"), tow_value_type(mean));
+    if (tow_scope_is_deterministic(scope)) return mean;
+    tow_value noise = tow_random_normal_with(tow_make_rng(scope, "noise"), tow_value_type(mean));
     return tow_add(mean, tow_mul(tow_exp(tow_mul_scalar(log_variance, 0.5)), noise));
 }
 

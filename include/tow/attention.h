@@ -44,8 +44,8 @@ typedef struct tow_learned_positions {
     tow_module module;
     int64_t max_length; /* 0: T of the input */
     bool decode; /* positions go on from call to call: the variable "cache" "cache_index", i32 [], or as given [B] */
-    tow_initializer embedding_init;     /* normal, standard deviation 1/sqrt(D) */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(D) */
+    tow_dtype dtype, param_dtype;   /* tow_dtype in tow/module.h */
 } tow_learned_positions;
 #define TOW_LEARNED_POSITIONS(...) TOW__LAYER(tow_learned_positions, __VA_ARGS__)
 
@@ -62,7 +62,7 @@ typedef struct tow_sinusoidal_positions {
 #define TOW_SINUSOIDAL_POSITIONS(...) TOW__LAYER(tow_sinusoidal_positions, __VA_ARGS__)
 
 /* ---- GatedMLP: feed-forward layer whose hidden features are gated ------------------------------------------------ */
-/* x [..., D] -> down(activation(gate(x)) * up(x)) [..., out_features]: SwiGLU with tow_silu, GeGLU with tow_gelu_tanh
+/* x [..., D] -> down(activation(gate(x)) * up(x)) [..., out_features]: SwiGLU with tow_silu, GeGLU with tow_gelu
  * or tow_gelu_erf, GLU with tow_logistic (Shazeer, "GLU variants improve transformer", 2020). Children gate, up, down,
  * all Dense.
  * Checkpoint names: "mlp_gate" (before the activation), "mlp_pre" (up), "mlp_act" (the product), "mlp_out". */
@@ -72,10 +72,10 @@ typedef struct tow_gated_mlp {
     int64_t out_features;      /* 0: D */
     tow_activation activation; /* NULL: tow_silu */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer down_kernel_init;   /* kernel_init */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;      /* lecun_normal */
+    tow_initializer down_kernel_init; /* kernel_init */
+    tow_initializer bias_init;        /* zeros */
+    tow_dtype dtype, param_dtype;     /* tow_dtype in tow/module.h */
 } tow_gated_mlp;
 #define TOW_GATED_MLP(...) TOW__LAYER(tow_gated_mlp, __VA_ARGS__)
 
@@ -125,16 +125,16 @@ typedef struct tow_multi_head_attention {
     tow_rope rope_options;
     bool decode;          /* one call after the other, see above; causal without a memory */
     bool recall;          /* of .decode with a memory: attend to that of an earlier call, from the cache */
-    int64_t cache_length; /* positions that the cache has; 0: T of tow_init, as in Flax */
+    int64_t cache_length; /* positions that the cache has; 0: T of tow_model_init, as in Flax */
     /* sows the softmax as "attention_weights" [B, H, T, S], before dropout, if "intermediates" is mutable */
     bool sow_weights;
     double dropout_rate; /* of the attention weights; one mask [T, S] for all batches and heads, as in Flax */
     bool dropout_each;   /* a mask of their own for every batch and head instead */
     bool deterministic;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer out_kernel_init;    /* kernel_init */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;     /* lecun_normal */
+    tow_initializer out_kernel_init; /* kernel_init */
+    tow_initializer bias_init;       /* zeros */
+    tow_dtype dtype, param_dtype;    /* tow_dtype in tow/module.h */
 } tow_multi_head_attention;
 #define TOW_MULTI_HEAD_ATTENTION(...) TOW__LAYER(tow_multi_head_attention, __VA_ARGS__)
 
@@ -163,7 +163,7 @@ typedef struct tow_transformer_block {
     double dropout_rate;      /* of all branches, before they are added */
     double attn_dropout_rate; /* of the attention weights */
     bool deterministic;
-    tow_activation activation;   /* NULL: tow_gelu_tanh; gated: tow_silu */
+    tow_activation activation;   /* NULL: tow_gelu; gated: tow_silu */
     tow_initializer kernel_init; /* lecun_normal */
     tow_initializer out_init;    /* of attn/out and mlp/down; kernel_init */
     bool post_norm;
@@ -186,7 +186,7 @@ typedef struct tow_transformer_block {
     bool recall; /* of .decode with .cross, the cross attention's; in calls behind the first */
     int64_t cache_length;
     bool sow_weights;
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
 

@@ -33,7 +33,7 @@ typedef struct tow_policy_query {
 } tow_policy_query;
 
 typedef enum tow_policy_kind {
-    TOW_POLICY_NOTHING, /* the default: zero-initialised policies save nothing */
+    TOW_POLICY_NOTHING, /* the default: zero-initialized policies save nothing */
     TOW_POLICY_EVERYTHING,
     TOW_POLICY_DOTS,
     TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS,
@@ -108,7 +108,7 @@ TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size
 /* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT,
  * TOW_UNSUPPORTED for policies nested more than 32 deep, with the column. */
 TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
-TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
+TOW_API void tow_policy_free(tow_policy *policy);
 
 /* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------ */
 
@@ -127,8 +127,8 @@ TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
 TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Calls `function` as a named nested graph without changing how it is differentiated. */
-TOW_API void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
-                      const tow_value *inputs, size_t n_outputs, tow_value *outputs);
+TOW_API void tow_call_function(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
+                               const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Records all equations of `graph` here, its inputs replaced by `inputs`. */
 TOW_API void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs);
 /* A call of `graph` inside a remat region. Errors: as tow_remat_function. */
@@ -171,14 +171,16 @@ typedef struct tow_scan_schedule {
 } tow_scan_schedule;
 
 typedef struct tow_scan_options {
-    int64_t length;  /* 0 or -1: that of xs, unless has_length */
-    bool has_length; /* length 0 is meant: no iterations */
+    size_t size TOW__SIZE(tow_scan_options); /* set by TOW_SCAN_OPTIONS */
+    int64_t length;                          /* 0 or -1: that of xs, unless has_length */
+    bool has_length;                         /* length 0 is meant: no iterations */
     bool reverse;
     /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits; in gradients
      * the terms of one value may be added in another order */
     int64_t unroll;
     tow_scan_schedule schedule; /* zeros: the policy around the loop decides what it keeps */
 } tow_scan_options;
+#define TOW_SCAN_OPTIONS(...) TOW__OPTIONS(tow_scan_options, __VA_ARGS__)
 TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                                size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                                tow_value *carry_out, tow_value *ys);
@@ -192,12 +194,14 @@ enum {
 /* Axes over which a function of one row is mapped. An axis is one of the whole array, and may be negative: counted from
  * its end. in_axes: [n_inputs], out_axes: [n_outputs], or NULL: 0 for all. */
 typedef struct tow_vmap_options {
-    const int *in_axes; /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
+    size_t size TOW__SIZE(tow_vmap_options); /* set by TOW_VMAP_OPTIONS */
+    const int *in_axes;                      /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
     const int
-        *out_axes; /* where the rows of an output are stacked; TOW_NOT_MAPPED: it is the same for all, given once */
-    int64_t size;  /* of the mapped axes; 0 or -1: that of the inputs, unless has_size */
-    bool has_size; /* size 0 is meant: no rows */
+        *out_axes;     /* where the rows of an output are stacked; TOW_NOT_MAPPED: it is the same for all, given once */
+    int64_t axis_size; /* of the mapped axes; 0 or -1: that of the inputs, unless has_axis_size */
+    bool has_axis_size; /* axis_size 0 is meant: no rows */
 } tow_vmap_options;
+#define TOW_VMAP_OPTIONS(...) TOW__OPTIONS(tow_vmap_options, __VA_ARGS__)
 
 /* Calls `function` once for all rows: its inputs are `inputs` without the mapped axes, its outputs get one. Outer
  * values that it uses are shared by all rows. Calls may be nested, and may stand in the bodies of remat, scan and call.
@@ -297,7 +301,7 @@ TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, con
 /* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like
  * snprintf. In names, quotes and backslashes stand behind a backslash, control characters are \xNN. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
-TOW_API void tow_residuals_free(tow_context *context, tow_residuals *residuals);
+TOW_API void tow_residuals_free(tow_residuals *residuals);
 /* Prints forward and backward graphs side by side with what crosses between them, so that recomputation can be seen.
  * Errors: as tow_vjp; TOW_IO_ERROR if the file cannot be written. */
 TOW_API tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, const size_t *wrt, FILE *file);

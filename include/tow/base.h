@@ -16,6 +16,42 @@ extern "C" {
 #define TOW_API
 #endif
 
+/* ---- options ---------------------------------------------------------------------------------------------------- */
+
+/* Structs of options begin with their size, which a macro of the same name in capitals sets, and zero means the default
+ * in all other members:
+ *
+ *     tow_train_options options = TOW_TRAIN_OPTIONS(.seed = 1, .check_finite = true);
+ *     tow_params_table(params, &TOW_TABLE_OPTIONS(.depth = 2), text, sizeof text);
+ *
+ * So a later library knows which options a program can have meant when it was compiled, and takes new ones for zero; an
+ * earlier one accepts a struct of later headers as long as no option is set that it does not know. A size of 0 is
+ * TOW_INVALID_ARGUMENT, with the name of the macro. In C++ every such struct has its size from the beginning, and
+ * TOW_TRAIN_OPTIONS() is tow_train_options{}; options are assigned, or given by name from C++20 on. Layers and gradient
+ * transforms have their size in their first member, which their macros set as well. docs/versions.md says more. */
+#ifndef __cplusplus
+#define TOW__OPTIONS(type, ...) (TOW__LEAVES_OUT(type){.size = sizeof(type), __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
+#define TOW__SIZE(type)
+#else
+#define TOW__OPTIONS(type, ...) (type{__VA_ARGS__})
+#define TOW__SIZE(type)         = sizeof(type)
+#endif
+
+/* Members that are left out in braces are zero. Compilers that warn of it (-Wextra) are told that it is meant. */
+#ifdef __cplusplus
+#define TOW__ZERO = 0
+#else
+#define TOW__ZERO
+#endif
+#ifdef __clang__
+#define TOW__LEAVES_OUT                                                                                                \
+    _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wmissing-field-initializers\"")
+#define TOW__LEAVES_OUT_NO_MORE _Pragma("clang diagnostic pop")
+#else
+#define TOW__LEAVES_OUT
+#define TOW__LEAVES_OUT_NO_MORE
+#endif
+
 /* ---- status --------------------------------------------------------------------------------------------------- */
 
 /* X(symbol, text): every way in which a call can fail. */
@@ -42,7 +78,7 @@ typedef enum tow_status {
 
 /* A function that returns a status, records in a trace or is called with a scope refuses NULL where it needs a pointer:
  * TOW_INVALID_ARGUMENT, with a message if one of its arguments leads to a context. Functions that only ask an object
- * (tow_graph_inputs, tow_array_data) need the object. */
+ * (tow_graph_input_count, tow_array_data) need the object. */
 
 /* The text of a status, for instance "shape mismatch". Never NULL. */
 TOW_API const char *tow_status_text(tow_status status);
@@ -63,13 +99,14 @@ typedef struct tow_context tow_context;
  * Called by the thread that uses the context, and by any thread that drops the last reference to an array of it: where
  * threads share arrays (tow_params_share), the allocator must be safe for threads, as the C library's is. */
 typedef struct tow_allocator {
-    void *(*resize)(void *user, void *pointer, size_t old_size, size_t size);
+    void *(*resize)(void *pointer, size_t old_size, size_t size, void *user);
     void *user;
 } tow_allocator;
 
 typedef struct tow_context_options {
-    tow_allocator allocator; /* zero: the C library */
-    int threads;             /* threads that run programs, at most; 0: as many as the affinity mask allows */
+    size_t size TOW__SIZE(tow_context_options); /* set by TOW_CONTEXT_OPTIONS */
+    tow_allocator allocator;                    /* zero: the C library */
+    int threads; /* threads that run programs, at most; 0: as many as the affinity mask allows */
     /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors, f32
      * as sums of three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm"
      * (libxsmm) or "reference"; others are computed as if it were not set. Or the engines that must not compute them,
@@ -82,6 +119,7 @@ typedef struct tow_context_options {
      * have the bits of that library. */
     bool portable_bits;
 } tow_context_options;
+#define TOW_CONTEXT_OPTIONS(...) TOW__OPTIONS(tow_context_options, __VA_ARGS__)
 
 /* Makes a context. `options` may be NULL. On Linux with AMX it asks the system to let this process use the matrix unit;
  * from then on signal stacks (sigaltstack) need about 11 KiB, as getauxval(AT_MINSIGSTKSZ) tells. If the system
@@ -91,9 +129,9 @@ typedef struct tow_context_options {
  * it was missing, of which tow_context_error(NULL) tells:
  *
  *     if (tow_context_create(&options, &context) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(context));
- *     tow_context_destroy(context);
+ *     tow_context_free(context);
  *
- * Stacks of 128 KiB are enough for all threads that call functions of Tow, if it was compiled with optimisation. */
+ * Stacks of 128 KiB are enough for all threads that call functions of Tow, if it was compiled with optimization. */
 TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
@@ -101,7 +139,7 @@ TOW_API size_t tow_context_options_check(const tow_context_options *options, cha
 /* Frees a context. Everything made from it must be freed before, but arrays and graphs, and lists of other contexts
  * that hold its arrays: these stay as they are, and what memory of the context they need, the allocator included, is in
  * use until the last of them is released. NULL is accepted. */
-TOW_API void tow_context_destroy(tow_context *context);
+TOW_API void tow_context_free(tow_context *context);
 /* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. NULL is
  * accepted, and stands for a context for which there was no memory. */
 TOW_API const char *tow_context_error(const tow_context *context);
@@ -110,31 +148,31 @@ TOW_API tow_status tow_context_status(const tow_context *context);
 /* Forgets the last failure: status TOW_OK, message "". */
 TOW_API void tow_context_clear_error(tow_context *context);
 /* Number of threads that programs of this context run on: no more than the affinity mask allows now. */
-TOW_API int tow_context_threads(const tow_context *context);
-/* Cancels what programs of this context compute now and from now on, until tow_cancel_reset: from any thread, or from a
- * signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an evaluation) ends
- * within 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything then, and its
- * inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs is not cancelled
- * any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it goes to its end
- * once the first parameter is updated, which may be in the midst of the
+TOW_API int tow_context_thread_count(const tow_context *context);
+/* Cancels what programs of this context compute now and from now on, until tow_context_cancel_reset: from any thread,
+ * or from a signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an
+ * evaluation) ends within 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything
+ * then, and its inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs is
+ * not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it
+ * goes to its end once the first parameter is updated, which may be in the midst of the
  * backward pass. Functions of the caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long
- * ones can ask tow_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and scatters look
- * between pieces of about a million elements; libxsmm, where it is chosen by name, only between products.) NULL is
+ * ones can ask tow_context_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and scatters
+ * look between pieces of about a million elements; libxsmm, where it is chosen by name, only between products.) NULL is
  * accepted. */
-TOW_API void tow_cancel(tow_context *context);
+TOW_API void tow_context_cancel(tow_context *context);
 /* Programs run again. Only while none runs can the caller know what that means for it. */
-TOW_API void tow_cancel_reset(tow_context *context);
+TOW_API void tow_context_cancel_reset(tow_context *context);
 /* Would a program end now: is the context cancelled, or the request at hand, or has that one's deadline passed? */
-TOW_API bool tow_is_cancelled(const tow_context *context);
+TOW_API bool tow_context_is_cancelled(const tow_context *context);
 /* A request: all that the programs of a context compute for one question, for which a server has so much time. It
  * begins and ends on the context's thread; the next one ends it, too. Its number is never given out again by this
- * context, and never 0. While it lasts, its programs end within 10 milliseconds, as tow_cancel says and with the same
- * promises about state, once somebody has cancelled it or its deadline has passed, and programs that begin then end at
- * once. Afterwards nothing of it is left: whoever cancels a request that has ended, as a watchdog may that comes late,
- * cancels nothing.
+ * context, and never 0. While it lasts, its programs end within 10 milliseconds, as tow_context_cancel says and with
+ * the same promises about state, once somebody has cancelled it or its deadline has passed, and programs that begin
+ * then end at once. Afterwards nothing of it is left: whoever cancels a request that has ended, as a watchdog may that
+ * comes late, cancels nothing.
  *
  *     tow_request request = tow_request_begin(context, 0.2);
- *     status = tow_model_call(function, &arguments, &results);      TOW_CANCELLED after 200 milliseconds
+ *     status = tow_model_function_call(function, &arguments, &results);      TOW_CANCELLED after 200 milliseconds
  *     tow_request_end(context);
  *
  * seconds: from now until the deadline; INFINITY: none; 0, less and NaN: it has passed. A deadline needs no second
@@ -143,9 +181,9 @@ TOW_API bool tow_is_cancelled(const tow_context *context);
 typedef uint64_t tow_request;
 TOW_API tow_request tow_request_begin(tow_context *context, double seconds);
 TOW_API void tow_request_end(tow_context *context);
-/* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as tow_cancel.
- * NULL is accepted. */
-TOW_API void tow_cancel_request(tow_context *context, tow_request request);
+/* Cancels the request if it is the one at hand, else does nothing: from any thread or signal handler, as
+ * tow_context_cancel. NULL is accepted. */
+TOW_API void tow_request_cancel(tow_context *context, tow_request request);
 /* Describes CPU, threads, the engines of products by their size, and what is known and measured of the machine, in a
  * few lines of text, written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);
@@ -169,15 +207,22 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
     X(TOW_I64, "i64", 8)                                                                                               \
     X(TOW_U64, "u64", 8)
 
+enum tow__dtype_order {
+#define X(symbol, name, size) tow__order_##symbol,
+    TOW_DTYPE_LIST(X)
+#undef X
+};
+
+/* Numbers from 1 on: 0 is no element type, and stands for the default where there is one. */
 typedef enum tow_dtype {
-#define X(symbol, name, size) symbol,
+#define X(symbol, name, size) symbol = tow__order_##symbol + 1,
     TOW_DTYPE_LIST(X)
 #undef X
 } tow_dtype;
 
 enum {
 #define X(symbol, name, size) +1
-    TOW_DTYPE_COUNT = 0 TOW_DTYPE_LIST(X),
+    TOW_DTYPE_END = 1 TOW_DTYPE_LIST(X), /* one more than the last */
 #undef X
     TOW_MAX_RANK = 8
 };
@@ -204,7 +249,7 @@ TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
 /* Same dtype, rank and dimensions. */
 TOW_API bool tow_type_equal(tow_type a, tow_type b);
 /* Number of elements (1 for a scalar) and bytes. */
-TOW_API int64_t tow_type_count(tow_type type);
+TOW_API int64_t tow_type_element_count(tow_type type);
 TOW_API size_t tow_type_bytes(tow_type type);
 /* Writes "f32[3,4]" like snprintf. */
 TOW_API size_t tow_type_text(tow_type type, char *text, size_t size);

@@ -2,7 +2,7 @@
  *
  *     const tow_check_input inputs[] = {{.type = {TOW_F32, 2, {5, 8}}},
  *                                       {.type = {TOW_F32, 2, {5, 4}}, .constant = true}};
- *     const tow_check_case cases[] = {{.label = "5 rows", .inputs = inputs, .parameters = &parameters}};
+ *     const tow_check_case cases[] = {{.label = "5 rows", .inputs = inputs, .attributes = &attributes}};
  *     tow_check_summary summary;
  *     if (tow_primitive_check(context, primitive, 1, cases, NULL, &summary) != TOW_OK)
  *         fprintf(stderr, "%s\n", tow_context_error(context));
@@ -53,7 +53,7 @@ typedef struct tow_check_input {
 typedef struct tow_check_case {
     const char *label;             /* for messages, or NULL */
     const tow_check_input *inputs; /* [n_inputs of the primitive] */
-    const void *parameters;        /* of the primitive, or NULL if it has none */
+    const void *attributes;        /* of the primitive, or NULL if it has none */
     double tolerance;              /* factor on the tolerances of values and gradients; 0: 1 */
     bool first_order;              /* derivatives of derivatives are not checked: the rules have none */
 } tow_check_case;
@@ -71,11 +71,13 @@ typedef struct tow_check_failure {
 } tow_check_failure;
 
 typedef struct tow_check_options {
-    unsigned without; /* bits 1 << kind of checks to leave out */
+    size_t size TOW__SIZE(tow_check_options); /* set by TOW_CHECK_OPTIONS */
+    unsigned without;                         /* bits 1 << kind of checks to leave out */
     /* Gets every failure; NULL: none. The first one is the context's error text in any case. */
     void (*report)(void *user, const tow_check_failure *failure);
     void *user;
 } tow_check_options;
+#define TOW_CHECK_OPTIONS(...) TOW__OPTIONS(tow_check_options, __VA_ARGS__)
 
 typedef struct tow_check_summary {
     size_t cases, failures;

@@ -26,12 +26,13 @@ typedef struct tow_named {
     const tow_module *inner;
 } tow_named;
 #ifndef __cplusplus
-#define TOW_NAMED(child, layer) ((tow_named){.module = {&tow_named_class}, .name = (child), .inner = &(layer)->module})
+#define TOW_NAMED(child, layer)                                                                                        \
+    ((tow_named){.module = {&tow_named_class, sizeof(tow_named)}, .name = (child), .inner = &(layer)->module})
 #else
 #define TOW_NAMED(child, layer)                                                                                        \
     ([](const char *tow__name, const tow_module *tow__inner) {                                                         \
         tow_named tow__layer = {};                                                                                     \
-        tow__layer.module.cls = &tow_named_class;                                                                      \
+        tow__layer.module = {&tow_named_class, sizeof tow__layer};                                                     \
         tow__layer.name = tow__name;                                                                                   \
         tow__layer.inner = tow__inner;                                                                                 \
         return tow__layer;                                                                                             \
@@ -63,11 +64,19 @@ typedef struct tow_function_layer {
     const void *user;
 } tow_function_layer;
 #ifndef __cplusplus
-#define TOW_FUNCTION(call) ((tow_function_layer){.module = {&tow_function_class}, .name = #call, .function = (call)})
+#define TOW_FUNCTION(call)                                                                                             \
+    ((tow_function_layer){                                                                                             \
+        .module = {&tow_function_class, sizeof(tow_function_layer)}, .name = #call, .function = (call)})
 #define TOW_FUNCTION_WITH(call, context)                                                                               \
-    ((tow_function_layer){.module = {&tow_function_class}, .name = #call, .function_with = (call), .user = (context)})
+    ((tow_function_layer){.module = {&tow_function_class, sizeof(tow_function_layer)},                                 \
+                          .name = #call,                                                                               \
+                          .function_with = (call),                                                                     \
+                          .user = (context)})
 #define TOW_FUNCTION_N(call, context)                                                                                  \
-    ((tow_function_layer){.module = {&tow_function_class}, .name = #call, .function_n = (call), .user = (context)})
+    ((tow_function_layer){.module = {&tow_function_class, sizeof(tow_function_layer)},                                 \
+                          .name = #call,                                                                               \
+                          .function_n = (call),                                                                        \
+                          .user = (context)})
 #else
 #define TOW_FUNCTION(call)               TOW__FUNCTION(call, tow_layer_function, function, nullptr)
 #define TOW_FUNCTION_WITH(call, context) TOW__FUNCTION(call, tow_layer_function_with, function_with, context)
@@ -75,7 +84,7 @@ typedef struct tow_function_layer {
 #define TOW__FUNCTION(call, type, member, context)                                                                     \
     ([](type tow__call, const void *tow__user) {                                                                       \
         tow_function_layer tow__layer = {};                                                                            \
-        tow__layer.module.cls = &tow_function_class;                                                                   \
+        tow__layer.module = {&tow_function_class, sizeof tow__layer};                                                  \
         tow__layer.name = #call;                                                                                       \
         tow__layer.member = tow__call;                                                                                 \
         tow__layer.user = tow__user;                                                                                   \
@@ -99,18 +108,19 @@ typedef struct tow_sequential {
 } tow_sequential;
 #ifndef __cplusplus
 #define TOW_SEQUENTIAL(...)                                                                                            \
-    ((tow_sequential){.module = {&tow_sequential_class},                                                               \
+    ((tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)},                                       \
                       .layers = (const tow_module *const[]){__VA_ARGS__},                                              \
                       .n_layers = sizeof((const tow_module *const[]){__VA_ARGS__}) / sizeof(const tow_module *)})
 
 #define TOW_SEQUENTIAL_OF(array)                                                                                       \
-    ((tow_sequential){                                                                                                 \
-        .module = {&tow_sequential_class}, .layers = (array), .n_layers = sizeof(array) / sizeof(const tow_module *)})
+    ((tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)},                                       \
+                      .layers = (array),                                                                               \
+                      .n_layers = sizeof(array) / sizeof(const tow_module *)})
 #else
 #define TOW_SEQUENTIAL_OF(array)                                                                                       \
     ([](const tow_module *const *tow__list, size_t tow__length) {                                                      \
         tow_sequential tow__layer = {};                                                                                \
-        tow__layer.module.cls = &tow_sequential_class;                                                                 \
+        tow__layer.module = {&tow_sequential_class, sizeof tow__layer};                                                \
         tow__layer.layers = tow__list;                                                                                 \
         tow__layer.n_layers = tow__length;                                                                             \
         return tow__layer;                                                                                             \
@@ -146,12 +156,12 @@ typedef struct tow_parallel {
 } tow_parallel;
 #ifndef __cplusplus
 #define TOW_PARALLEL(how, ...)                                                                                         \
-    ((tow_parallel){.module = {&tow_parallel_class},                                                                   \
+    ((tow_parallel){.module = {&tow_parallel_class, sizeof(tow_parallel)},                                             \
                     .combine = (how),                                                                                  \
                     .branches = (const tow_module *const[]){__VA_ARGS__},                                              \
                     .n_branches = sizeof((const tow_module *const[]){__VA_ARGS__}) / sizeof(const tow_module *)})
 #define TOW_PARALLEL_OF(how, array)                                                                                    \
-    ((tow_parallel){.module = {&tow_parallel_class},                                                                   \
+    ((tow_parallel){.module = {&tow_parallel_class, sizeof(tow_parallel)},                                             \
                     .combine = (how),                                                                                  \
                     .branches = (array),                                                                               \
                     .n_branches = sizeof(array) / sizeof(const tow_module *)})
@@ -159,7 +169,7 @@ typedef struct tow_parallel {
 #define TOW_PARALLEL_OF(how, array)                                                                                    \
     ([](tow_combine tow__how, const tow_module *const *tow__list, size_t tow__length) {                                \
         tow_parallel tow__layer = {};                                                                                  \
-        tow__layer.module.cls = &tow_parallel_class;                                                                   \
+        tow__layer.module = {&tow_parallel_class, sizeof tow__layer};                                                  \
         tow__layer.combine = tow__how;                                                                                 \
         tow__layer.branches = tow__list;                                                                               \
         tow__layer.n_branches = tow__length;                                                                           \
@@ -187,12 +197,13 @@ typedef struct tow_activation_layer {
     tow_activation activation;
 } tow_activation_layer;
 #ifndef __cplusplus
-#define TOW_ACTIVATION(function) ((tow_activation_layer){.module = {&tow_activation_class}, .activation = (function)})
+#define TOW_ACTIVATION(function)                                                                                       \
+    ((tow_activation_layer){.module = {&tow_activation_class, sizeof(tow_activation_layer)}, .activation = (function)})
 #else
 #define TOW_ACTIVATION(function)                                                                                       \
     ([](tow_activation tow__function) {                                                                                \
         tow_activation_layer tow__layer = {};                                                                          \
-        tow__layer.module.cls = &tow_activation_class;                                                                 \
+        tow__layer.module = {&tow_activation_class, sizeof tow__layer};                                                \
         tow__layer.activation = tow__function;                                                                         \
         return tow__layer;                                                                                             \
     }(function))

@@ -40,8 +40,10 @@ TOW_API void tow_switch_function(tow_trace *trace, tow_value index, size_t n_bra
  * are written and read; a body inside a remat region keeps its inputs and is run again. Without it (0), reverse mode is
  * an error unless no derivative flows through the loop. */
 typedef struct tow_while_options {
+    size_t size TOW__SIZE(tow_while_options); /* set by TOW_WHILE_OPTIONS */
     int64_t max_iterations;
 } tow_while_options;
+#define TOW_WHILE_OPTIONS(...) TOW__OPTIONS(tow_while_options, __VA_ARGS__)
 
 /* carry = body(carry) as long as condition(carry) holds.
  *   condition: reads carry[n_carry] and writes outputs[0], bool [].     body: reads and writes carry[n_carry].
@@ -57,9 +59,11 @@ TOW_API void tow_while_function(tow_trace *trace, tow_function condition, tow_fu
 /* Bounds that are known only when the program runs, i32 [] or u32 []; a null value stands for the number that was
  * given. With one of them the loop is a while, with its max_iterations. */
 typedef struct tow_fori_options {
+    size_t size TOW__SIZE(tow_fori_options); /* set by TOW_FORI_OPTIONS */
     tow_value lower, upper;
     int64_t max_iterations;
 } tow_fori_options;
+#define TOW_FORI_OPTIONS(...) TOW__OPTIONS(tow_fori_options, __VA_ARGS__)
 
 /* carry = body(i, carry) for i = lower, ..., upper - 1; none if upper <= lower.
  *   body: reads i [], then carry[n_carry], and writes carry[n_carry]. i is i32, or what bounds in options are.

@@ -12,7 +12,7 @@
  *         return copy;
  *     }
  *     tow_module *model = build(context, 64);
- *     tow_init(context, model, seed, 1, &type, &params);            ... and last, tow_module_free(model);
+ *     tow_model_init(context, model, seed, 1, &type, &params);            ... and last, tow_module_free(model);
  *
  * docs/where-layers-live.md has the other ways. */
 #ifndef TOW_COPY_H

@@ -22,9 +22,11 @@ extern "C" {
 
 /* Options of a call; all may be left out. */
 typedef struct tow_custom_options {
-    const char *name;  /* for messages and the printed graph; copied */
+    size_t size TOW__SIZE(tow_custom_options); /* set by TOW_CUSTOM_OPTIONS */
+    const char *name;                          /* for messages and the printed graph; copied */
     const bool *fixed; /* [n_inputs] inputs that are not differentiated: nothing flows back through them; NULL: none */
 } tow_custom_options;
+#define TOW_CUSTOM_OPTIONS(...) TOW__OPTIONS(tow_custom_options, __VA_ARGS__)
 
 /* outputs = function(inputs), with the derivative that `rule` gives in forward and in reverse mode.
  *   function: reads x[n_inputs], writes y[n_outputs].

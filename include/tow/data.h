@@ -4,7 +4,8 @@
  *     tow_source_idx(context, "train-images-idx3-ubyte", &images);          rows u8[28,28]
  *     tow_source_idx(context, "train-labels-idx1-ubyte", &labels);          rows u8[]
  *     const tow_field fields[] = {{.source = images, .divide = 255}, {.source = labels, .dtype = TOW_I32}};
- *     tow_loader_options options = {.fields = fields, .n_fields = 2, .batch = 64, .shuffle = true, .seed = 0};
+ *     tow_loader_options options =
+ *         TOW_LOADER_OPTIONS(.fields = fields, .n_fields = 2, .batch = 64, .shuffle = true, .seed = 0);
  *     tow_loader_create(context, &options, &loader);
  *     tow_loader_seek(loader, tow_train_data_position(state));              after loading a checkpoint
  *     tow_array *const *batch;
@@ -59,12 +60,14 @@ typedef enum tow_stored {
 } tow_stored;
 /* Zero means the default. */
 typedef struct tow_raw_options {
+    size_t size TOW__SIZE(tow_raw_options); /* set by TOW_RAW_OPTIONS */
     tow_stored stored;
     int rank; /* of a row; 0: rows are scalars */
     int64_t dims[TOW_MAX_RANK];
     uint64_t skip;   /* bytes before the first row */
     bool big_endian; /* else little-endian */
 } tow_raw_options;
+#define TOW_RAW_OPTIONS(...) TOW__OPTIONS(tow_raw_options, __VA_ARGS__)
 /* Rows one after the other up to the end of the file: token files of u16 or u32, for instance. Errors: TOW_IO_ERROR,
  * TOW_BAD_FORMAT if the bytes are no whole number of rows. */
 TOW_API tow_status tow_source_raw(tow_context *context, const char *path, const tow_raw_options *options,
@@ -72,12 +75,13 @@ TOW_API tow_status tow_source_raw(tow_context *context, const char *path, const 
 
 /* Zero means the default. */
 typedef struct tow_csv_options {
-    char separator;           /* 0: ',', or ';' if numbers have commas */
-    bool header;              /* the first line has the names of the columns */
-    size_t n_columns;         /* 0: all */
-    const int *columns;       /* their numbers, from 0; NULL: .names */
-    const char *const *names; /* their names in the header; NULL: .columns */
-    bool integers;            /* rows are i64, else f64 */
+    size_t size TOW__SIZE(tow_csv_options); /* set by TOW_CSV_OPTIONS */
+    char separator;                         /* 0: ',', or ';' if numbers have commas */
+    bool header;                            /* the first line has the names of the columns */
+    size_t n_columns;                       /* 0: all */
+    const int *columns;                     /* their numbers, from 0; NULL: .names */
+    const char *const *names;               /* their names in the header; NULL: .columns */
+    bool integers;                          /* rows are i64, else f64 */
     const char *const
         *classes; /* of columns of words, each of which becomes its place in this list, NULL-terminated: rows are
                                  * i64; NULL: numbers */
@@ -88,6 +92,7 @@ typedef struct tow_csv_options {
     /* '#' for instance: what follows it on its line, outside of quotes, is left out; 0: there are no comments */
     char comment;
 } tow_csv_options;
+#define TOW_CSV_OPTIONS(...) TOW__OPTIONS(tow_csv_options, __VA_ARGS__)
 /* The lines of a CSV file (RFC 4180: fields may stand between quotes, and have line breaks there) as rows
  * f64[n_columns] or i64[n_columns], scalars if one column is chosen. Empty lines are left out. Lines end
  * with LF, CR LF or CR. The file is read once to find where lines begin, of which
@@ -114,7 +119,7 @@ TOW_API tow_status tow_source_windows(tow_source *stream, int64_t length, int64_
 
 TOW_API tow_source *tow_source_retain(tow_source *source); /* NULL is accepted, as below */
 TOW_API void tow_source_release(tow_source *source);
-TOW_API int64_t tow_source_rows(const tow_source *source);
+TOW_API int64_t tow_source_row_count(const tow_source *source);
 TOW_API tow_type tow_source_row_type(const tow_source *source);
 /* Row `row` as a new array of the row type. Errors: TOW_INVALID_ARGUMENT out of range; what reading it gives. */
 TOW_API tow_status tow_source_row(tow_source *source, int64_t row, tow_array **array);
@@ -124,7 +129,7 @@ TOW_API tow_status tow_source_row(tow_source *source, int64_t row, tow_array **a
 /* One array of the batch. Zero means the default. */
 typedef struct tow_field {
     tow_source *source;
-    /* Of the batch; 0 is TOW_F32. Everything converts to floats, rounded once, integers to integers, in which each must
+    /* Of the batch; 0: TOW_F32. Everything converts to floats, rounded once, integers to integers, in which each must
      * fit. */
     tow_dtype dtype;
     bool keep_type; /* that of the source's rows instead */
@@ -166,10 +171,11 @@ typedef struct tow_batch {
 } tow_batch;
 /* Any status but TOW_OK is that of tow_loader_next. Calls on arrays that need a context must use one of the transform's
  * own. */
-typedef tow_status (*tow_transform_function)(const tow_batch *batch);
+typedef tow_status (*tow_batch_function)(const tow_batch *batch);
 
 /* Zero means the default. */
 typedef struct tow_loader_options {
+    size_t size TOW__SIZE(tow_loader_options); /* set by TOW_LOADER_OPTIONS */
     size_t n_fields;
     const tow_field *fields; /* of sources with equally many rows */
     int64_t batch;           /* rows in a batch, at least 1 */
@@ -182,16 +188,17 @@ typedef struct tow_loader_options {
     /* Rank `shard` of `shards`: takes every shards-th row of the order, beginning with row `shard`; what is left over
      * when all have equally many is left out. Together the ranks see the rows that one loader with .batch = shards
      * batch sees. */
-    int64_t shard, shards; /* shards 0: 1 */
-    int64_t epochs;        /* 0: without end */
-    bool keep_last;        /* a last batch of fewer rows, instead of none */
-    tow_transform_function transform;
+    int64_t shard, shards;       /* shards 0: 1 */
+    int64_t epochs;              /* 0: without end */
+    bool keep_last;              /* a last batch of fewer rows, instead of none */
+    tow_batch_function on_batch; /* changes a batch, or makes another one of it; NULL: nobody does */
     void *user;
     size_t n_outputs; /* of the transform, if it makes other types: those of a whole batch */
     const tow_type *output_types;
     int prefetch;   /* batches that a thread makes ahead; 0: 2 */
     bool no_thread; /* made by the caller's thread, when they are asked for */
 } tow_loader_options;
+#define TOW_LOADER_OPTIONS(...) TOW__OPTIONS(tow_loader_options, __VA_ARGS__)
 
 typedef struct tow_loader tow_loader;
 
@@ -211,15 +218,15 @@ TOW_API uint64_t tow_loader_position(const tow_loader *loader);
  * epoch. */
 TOW_API tow_status tow_loader_seek(tow_loader *loader, uint64_t position);
 /* Batches and rows of one epoch, and how many arrays a batch has. */
-TOW_API int64_t tow_loader_batches(const tow_loader *loader);
-TOW_API int64_t tow_loader_rows(const tow_loader *loader);
-TOW_API size_t tow_loader_arrays(const tow_loader *loader);
+TOW_API int64_t tow_loader_batch_count(const tow_loader *loader);
+TOW_API int64_t tow_loader_row_count(const tow_loader *loader);
+TOW_API size_t tow_loader_array_count(const tow_loader *loader);
 /* The type of array `index` of a whole batch. */
 TOW_API tow_type tow_loader_type(const tow_loader *loader, size_t index);
 /* Describes all that decides which batches come, as a line of text, for tow_train_options.description: a checkpoint
  * then refuses to go on with other data. Like snprintf. */
 TOW_API size_t tow_loader_describe(const tow_loader *loader, char *text, size_t size);
-/* Place `index` of the order of epoch `epoch` as the number of a row: index from 0 to below tow_loader_rows. */
+/* Place `index` of the order of epoch `epoch` as the number of a row: index from 0 to below tow_loader_row_count. */
 TOW_API int64_t tow_loader_row(const tow_loader *loader, uint64_t epoch, int64_t index);
 
 #ifdef __cplusplus

@@ -46,12 +46,13 @@ typedef enum tow_beam_stopping {
 } tow_beam_stopping;
 
 typedef struct tow_generator_options {
-    int64_t batch; /* prompts that are gone on with together; 0: 1 */
+    size_t size TOW__SIZE(tow_generator_options); /* set by TOW_GENERATOR_OPTIONS */
+    int64_t batch;                                /* prompts that are gone on with together; 0: 1 */
     tow_sampling sampling;
     /* Of the draws: sequence r draws its token i with fold_in(PRNGKey(seed + r), i), as a generator of its own with
      * that seed. */
     uint64_t seed;
-    /* Zeros of the variables, from tow_init_with_options for the same batch; NULL: the generator makes them. */
+    /* Zeros of the variables, from tow_model_init_with for the same batch; NULL: the generator makes them. */
     const tow_params *state;
     int64_t chunk;    /* most positions in one call; longer prompts take several; 0: 512 */
     bool stop_at_end; /* a sequence ends with the token .end, which follows to the end of the result */
@@ -91,12 +92,13 @@ typedef struct tow_generator_options {
      * .recall. NULL: the same model, which then reads its inputs in every call. */
     const tow_module *further;
 } tow_generator_options;
+#define TOW_GENERATOR_OPTIONS(...) TOW__OPTIONS(tow_generator_options, __VA_ARGS__)
 
 /* model: tokens i32 [B, T], inputs... -> logits [B, T, V], or of the last position alone, [B, 1, V]; its layers have
  * .decode. model, params and what the options point to live as long as the generator. options may be NULL. Errors:
- * those of tow_forward and tow_compile; TOW_INVALID_ARGUMENT for a model without a cache and options out of range;
- * TOW_UNSUPPORTED for several sequences of a model with variables in "cache" other than those of MultiHeadAttention and
- * positions. */
+ * those of tow_model_forward_graph and tow_compile; TOW_INVALID_ARGUMENT for a model without a cache and options out of
+ * range; TOW_UNSUPPORTED for several sequences of a model with variables in "cache" other than those of
+ * MultiHeadAttention and positions. */
 TOW_API tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
                                         const tow_generator_options *options, tow_generator **generator);
 /* NULL is accepted. */
@@ -110,7 +112,7 @@ TOW_API void tow_generator_reset(tow_generator *generator);
 TOW_API tow_status tow_generator_feed(tow_generator *generator, int64_t n, const int32_t *tokens, int32_t *next);
 /* Feeds a prompt [batch, n], n > 0, and chooses up to `limit` tokens, each of which is fed but the last: tokens [batch
  * * sequences, limit]. *count, which may be NULL, is how many there are. A later prompt that goes on begins with the
- * last token. Errors: those of tow_generate_sequences. */
+ * last token. Errors: those of tow_generate_with. */
 TOW_API tow_status tow_generate(tow_generator *generator, int64_t n, const int32_t *prompt, int64_t limit,
                                 int32_t *tokens, int64_t *count);
 
@@ -124,6 +126,7 @@ typedef enum tow_ending {
 /* The prompts and the places for results, of which all but `tokens` may be NULL. R = batch * sequences; the
  * sequences of a prompt stand one after the other, with beams the best one first. */
 typedef struct tow_generation {
+    size_t size TOW__SIZE(tow_generation); /* set by TOW_GENERATION */
     int64_t n;
     const int32_t *prompts;   /* [batch, n] */
     const int64_t *lengths;   /* [batch]: so many tokens of each row are its prompt, the others padding; NULL: all n */
@@ -137,6 +140,7 @@ typedef struct tow_generation {
         log_probabilities; /* [R, limit]: of each token by the model's logits, before penalties, temperature and cuts */
     float *scores;         /* [R], with beams: what they are compared by */
 } tow_generation;
+#define TOW_GENERATION(...) TOW__OPTIONS(tow_generation, __VA_ARGS__)
 /* Feeds the prompts and goes on with each of them. Prompts of different lengths stand in the cache as they would alone:
  * each has its own positions (RoPE, learned, sinusoidal) from 0 on, padding is never seen, and in a context with
  * portable bits each sequence has the bits that it has alone. Without .beams and with one sequence for each prompt a
@@ -146,7 +150,7 @@ typedef struct tow_generation {
  * for lengths and limits that the cache does not have; then nothing has happened. TOW_CHECK_FAILED if logits of a
  * sequence that has not ended are NaN, infinite or all -infinity, with sequence and position. TOW_UNSUPPORTED for rows
  * at different positions of a model with variables in "cache" other than those of MultiHeadAttention and positions. */
-TOW_API tow_status tow_generate_sequences(tow_generator *generator, const tow_generation *generation);
+TOW_API tow_status tow_generate_with(tow_generator *generator, const tow_generation *generation);
 /* f32 [batch, V] of the last position that was fed, or of all sequences once there are several, not retained; NULL
  * before the first. */
 TOW_API const tow_array *tow_generator_logits(const tow_generator *generator);

@@ -71,9 +71,9 @@ TOW_API tow_graph *tow_graph_retain(tow_graph *graph);
 TOW_API void tow_graph_release(tow_graph *graph);
 TOW_API tow_context *tow_graph_context(const tow_graph *graph);
 /* The number of inputs, equations and outputs. */
-TOW_API size_t tow_graph_inputs(const tow_graph *graph);
-TOW_API size_t tow_graph_outputs(const tow_graph *graph);
-TOW_API size_t tow_graph_equations(const tow_graph *graph); /* at the top level, without nested graphs */
+TOW_API size_t tow_graph_input_count(const tow_graph *graph);
+TOW_API size_t tow_graph_output_count(const tow_graph *graph);
+TOW_API size_t tow_graph_equation_count(const tow_graph *graph); /* at the top level, without nested graphs */
 /* f32[] where there is no such input or output. */
 TOW_API tow_type tow_graph_input_type(const tow_graph *graph, size_t index);
 TOW_API tow_type tow_graph_output_type(const tow_graph *graph, size_t index);
@@ -82,7 +82,7 @@ TOW_API const char *tow_graph_input_name(const tow_graph *graph, size_t index);
 
 /* Equations in the whole graph, nested bodies included (a scan's body once), whose primitive is called `primitive`;
  * NULL counts all. */
-TOW_API size_t tow_graph_count(const tow_graph *graph, const char *primitive);
+TOW_API size_t tow_graph_primitive_count(const tow_graph *graph, const char *primitive);
 /* Names of all primitives, sorted: index 0, 1, ...; NULL beyond the last. */
 TOW_API const char *tow_primitive_name(size_t index);
 

@@ -6,15 +6,15 @@
  * next writer of the same path. If two write one path at once, one of them gets TOW_IO_ERROR ("another process is
  * writing this file"), or the file is the whole of what the later one wrote.
  *
- * Readers copy data into memory of their own. tow_npy_map and tow_safetensors_map leave them in the file instead: pages
- * are read when they are touched and need no memory while they are only read. Writing to such an array changes its
- * memory and never the file. In return, nobody may change or truncate that file in place as long as one of its arrays
- * lives: values would change, and touching what was cut off ends the process (SIGBUS). Replacing the file, as Tow's
- * writers do, is safe. Arrays whose data must be converted, are not aligned for their type in the file, or are booleans
- * are copied by these functions as well.
+ * Readers copy data into memory of their own. tow_npy_mmap and tow_safetensors_mmap leave them in the file instead:
+ * pages are read when they are touched and need no memory while they are only read. Writing to such an array changes
+ * its memory and never the file. In return, nobody may change or truncate that file in place as long as one of its
+ * arrays lives: values would change, and touching what was cut off ends the process (SIGBUS). Replacing the file, as
+ * Tow's writers do, is safe. Arrays whose data must be converted, are not aligned for their type in the file, or are
+ * booleans are copied by these functions as well.
  *
- * An array has the element type that the file says, unless another one is asked for (tow_npy_read_as,
- * tow_tensors_get_as, .convert of tow_load_options). Then numbers and booleans become floats, each rounded once, to
+ * An array has the element type that the file says, unless another one is asked for (tow_npy_read_with,
+ * tow_tensors_get_with, .convert of tow_load_options). Then numbers and booleans become floats, each rounded once, to
  * nearest with ties to even, and integers and booleans become integers of another type, in which each must fit:
  * TOW_TYPE_MISMATCH says which does not. Floats do not become integers. */
 #ifndef TOW_IO_H
@@ -33,11 +33,11 @@ extern "C" {
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);
 /* The same as an array of another element type. Error: also TOW_TYPE_MISMATCH; see the top of this file. */
-TOW_API tow_status tow_npy_read_as(tow_context *context, const char *path, tow_dtype dtype, tow_array **array);
+TOW_API tow_status tow_npy_read_with(tow_context *context, const char *path, tow_dtype dtype, tow_array **array);
 /* The same without a copy of the data; see the top of this file. */
-TOW_API tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array);
+TOW_API tow_status tow_npy_mmap(tow_context *context, const char *path, tow_array **array);
 /* Writes version 1.0 in C order. Errors: TOW_IO_ERROR with the path. */
-TOW_API tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context);
+TOW_API tow_status tow_npy_write(tow_context *context, const char *path, const tow_array *array);
 
 /* Named arrays of one file, in the order of the file. */
 typedef struct tow_tensors tow_tensors;
@@ -65,7 +65,8 @@ TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name
 TOW_API tow_status tow_tensors_get(const tow_tensors *tensors, const char *name, tow_array **array);
 /* The same as an array of another element type: a new one, unless it has that type. Error: also TOW_TYPE_MISMATCH; see
  * the top of this file. */
-TOW_API tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array);
+TOW_API tow_status tow_tensors_get_with(const tow_tensors *tensors, const char *name, tow_dtype dtype,
+                                        tow_array **array);
 /* The __metadata__ of the file: strings by key, both copied. A key that is there gets the new value. Error:
  * TOW_INVALID_ARGUMENT for "tow.xxh3", "tow.xxh3.set" and keys that begin with "tow.xxh3/", which are made on writing
  * and not seen here. */
@@ -90,7 +91,7 @@ TOW_API tow_status tow_safetensors_read(tow_context *context, const char *path, 
  * are not read before an array is asked for (tow_tensors_at, tow_tensors_find, tow_tensors_get), which then compares
  * its checksum. Tensors that nobody asks for are never read, so a file may hold some of element types that are not
  * known here, or of more than 8 axes: asking for one of these is TOW_UNSUPPORTED. */
-TOW_API tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors);
+TOW_API tow_status tow_safetensors_mmap(tow_context *context, const char *path, tow_tensors **tensors);
 /* The metadata of the file get a checksum of each tensor, "tow.xxh3/NAME": XXH3 with 64 bits of its bytes, as 16
  * hexadecimal digits, and one of the header, "tow.xxh3"; other programs see them as texts. A program that changes such
  * a file and keeps its metadata must leave these keys out. Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT

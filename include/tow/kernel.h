@@ -22,13 +22,13 @@ typedef struct tow_buffer {
 typedef struct tow_kernel_call {
     size_t n_inputs, n_outputs;
     const tow_buffer *inputs, *outputs;
-    const void *parameters; /* of the primitive, or NULL */
+    const void *attributes; /* of the primitive, or NULL */
     void *user;             /* of the definition */
     void *scratch;          /* 64-byte-aligned, as many bytes as asked for */
     const void *team;       /* for tow_kernel_parallel */
 } tow_kernel_call;
 
-/* run must be a pure function of the operands and parameters: it may be called any number of times, by any thread, and
+/* run must be a pure function of the operands and attributes: it may be called any number of times, by any thread, and
  * must allocate nothing that it does not free. */
 typedef struct tow_kernel {
     void (*run)(const tow_kernel_call *call);

@@ -12,7 +12,7 @@ struct dense_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(dense, dense)
 
@@ -24,7 +24,7 @@ struct dense_general_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(dense_general, dense_general)
 
@@ -35,14 +35,14 @@ struct mlp_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(mlp, mlp)
 
 struct embed_options {
     int64_t num_embeddings{}, features{};
     tow_initializer embedding_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(embed, embed)
 
@@ -51,7 +51,7 @@ struct layer_norm_options {
     bool no_scale{}, no_bias{};
     tow_initializer scale_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
     int n_reduction_axes{};
     int reduction_axes[TOW_MAX_RANK]{};
     int n_feature_axes{};
@@ -64,7 +64,7 @@ struct rms_norm_options {
     double epsilon{};
     bool no_scale{};
     tow_initializer scale_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
     int n_reduction_axes{};
     int reduction_axes[TOW_MAX_RANK]{};
     int n_feature_axes{};
@@ -94,7 +94,7 @@ struct conv_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(conv, conv)
 
@@ -110,7 +110,7 @@ struct conv_local_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(conv_local, conv_local)
 
@@ -126,7 +126,7 @@ struct conv_transpose_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(conv_transpose, conv_transpose)
 
@@ -162,7 +162,7 @@ struct batch_norm_options {
     bool no_scale{}, no_bias{};
     tow_initializer scale_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
     bool fast_variance{};
 };
 TOW__CPP_LAYER(batch_norm, batch_norm)
@@ -174,7 +174,7 @@ struct group_norm_options {
     bool no_scale{}, no_bias{};
     tow_initializer scale_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
     int n_reduction_axes{};
     int reduction_axes[TOW_MAX_RANK]{};
     bool fast_variance{};
@@ -188,14 +188,14 @@ struct instance_norm_options {
     bool no_scale{}, no_bias{};
     tow_initializer scale_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
     bool fast_variance{};
 };
 TOW__CPP_LAYER(instance_norm, instance_norm)
 
 struct prelu_options {
     tow_initializer slope_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(prelu, prelu)
 
@@ -205,7 +205,7 @@ struct einsum_layer_options {
     bool no_bias{};
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(einsum_layer, einsum_layer)
 
@@ -225,7 +225,7 @@ struct learned_positions_options {
     int64_t max_length{};
     bool decode{};
     tow_initializer embedding_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(learned_positions, learned_positions)
 
@@ -244,7 +244,7 @@ struct gated_mlp_options {
     tow_initializer kernel_init{};
     tow_initializer down_kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(gated_mlp, gated_mlp)
 
@@ -275,7 +275,7 @@ struct multi_head_attention_options {
     tow_initializer kernel_init{};
     tow_initializer out_kernel_init{};
     tow_initializer bias_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(multi_head_attention, multi_head_attention)
 
@@ -313,7 +313,7 @@ struct transformer_block_options {
     bool recall{};
     int64_t cache_length{};
     bool sow_weights{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(transformer_block, transformer_block)
 
@@ -344,7 +344,7 @@ struct simple_cell_options {
     tow_initializer recurrent_kernel_init{};
     tow_initializer bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(simple_cell, simple_cell)
 
@@ -356,7 +356,7 @@ struct lstm_cell_options {
     tow_initializer recurrent_kernel_init{};
     tow_initializer bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(lstm_cell, lstm_cell)
 
@@ -368,7 +368,7 @@ struct optimized_lstm_cell_options {
     tow_initializer recurrent_kernel_init{};
     tow_initializer bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(optimized_lstm_cell, optimized_lstm_cell)
 
@@ -380,7 +380,7 @@ struct gru_cell_options {
     tow_initializer recurrent_kernel_init{};
     tow_initializer bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(gru_cell, gru_cell)
 
@@ -394,7 +394,7 @@ struct mgu_cell_options {
     tow_initializer forget_bias_init{};
     tow_initializer activation_bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(mgu_cell, mgu_cell)
 
@@ -405,7 +405,7 @@ struct conv_lstm_cell_options {
     tow_initializer kernel_init{};
     tow_initializer bias_init{};
     tow_initializer carry_init{};
-    tow_layer_dtype dtype{}, param_dtype{};
+    tow_dtype dtype{}, param_dtype{};
 };
 TOW__CPP_LAYER(conv_lstm_cell, conv_lstm_cell)
 
@@ -585,8 +585,8 @@ struct spectral_norm_options {
 TOW__CPP_WRAPPER(spectral_norm, spectral_norm)
 
 struct precision_options {
-    tow_layer_dtype dtype{}, param_dtype{};
-    tow_layer_dtype output_dtype{};
+    tow_dtype dtype{}, param_dtype{};
+    tow_dtype output_dtype{};
 };
 TOW__CPP_WRAPPER(precision, precision)
 

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* An activation: tow_relu, tow_silu, tow_tanh, tow_gelu_tanh, tow_elu, ... (tow/activations.h) */
+/* An activation: tow_relu, tow_silu, tow_tanh, tow_gelu, tow_elu, ... (tow/activations.h) */
 typedef tow_value (*tow_activation)(tow_value x);
 
 /* ---- Dense: x [..., in] -> x.kernel + bias [..., features]. kernel [in, features], bias [features] --------------- */
@@ -25,9 +25,9 @@ typedef struct tow_dense {
     tow_module module;
     int64_t features;
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_dense;
 #define TOW_DENSE(...) TOW__LAYER(tow_dense, __VA_ARGS__)
 
@@ -43,9 +43,9 @@ typedef struct tow_dense_general {
     int axes[TOW_MAX_RANK];         /* contracted, n_axes of them; may be negative */
     int n_batch_dims;               /* the first n axes of x have kernels of their own */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal over the flattened (batch * contracted, features) */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal over the flattened (batch * contracted, features) */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_dense_general;
 #define TOW_DENSE_GENERAL(...) TOW__LAYER(tow_dense_general, __VA_ARGS__)
 
@@ -59,9 +59,9 @@ typedef struct tow_mlp {
     tow_activation activation;       /* NULL: tow_relu */
     bool activate_last;
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_mlp;
 #define TOW_MLP(...) TOW__LAYER(tow_mlp, __VA_ARGS__)
 
@@ -70,8 +70,8 @@ typedef struct tow_mlp {
 typedef struct tow_embed {
     tow_module module;
     int64_t num_embeddings, features;
-    tow_initializer embedding_init;     /* normal, standard deviation 1/sqrt(features) */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(features) */
+    tow_dtype dtype, param_dtype;   /* tow_dtype in tow/module.h */
 } tow_embed;
 #define TOW_EMBED(...) TOW__LAYER(tow_embed, __VA_ARGS__)
 /* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
@@ -82,7 +82,7 @@ TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow
 TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
                                           tow_value labels);
 
-/* ---- LayerNorm, RMSNorm: normalise each row ---------------------------------------------------------------------- */
+/* ---- LayerNorm, RMSNorm: normalize each row ---------------------------------------------------------------------- */
 /* LayerNorm: (x - mean) * rsqrt(var + epsilon) * scale + bias with var = mean((x - mean)^2), in two passes: what Flax
  * does with use_fast_variance=False. Flax's default is mean(x^2) - mean^2, which agrees to rounding while the mean is
  * not large beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's
@@ -93,14 +93,14 @@ typedef struct tow_layer_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init;         /* ones */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    int n_reduction_axes;               /* 0: one, the last */
-    int reduction_axes[TOW_MAX_RANK];   /* that the means are over, n_reduction_axes of them; may be negative */
-    int n_feature_axes;                 /* 0: one, the last */
-    int feature_axes[TOW_MAX_RANK];     /* that scale and bias have, n_feature_axes of them; may be negative */
-    bool fast_variance;                 /* mean(x^2) - mean^2, or 0 if that is negative */
+    tow_initializer scale_init;       /* ones */
+    tow_initializer bias_init;        /* zeros */
+    tow_dtype dtype, param_dtype;     /* tow_dtype in tow/module.h */
+    int n_reduction_axes;             /* 0: one, the last */
+    int reduction_axes[TOW_MAX_RANK]; /* that the means are over, n_reduction_axes of them; may be negative */
+    int n_feature_axes;               /* 0: one, the last */
+    int feature_axes[TOW_MAX_RANK];   /* that scale and bias have, n_feature_axes of them; may be negative */
+    bool fast_variance;               /* mean(x^2) - mean^2, or 0 if that is negative */
 } tow_layer_norm;
 #define TOW_LAYER_NORM(...) TOW__LAYER(tow_layer_norm, __VA_ARGS__)
 
@@ -108,12 +108,12 @@ typedef struct tow_rms_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
     bool no_scale;
-    tow_initializer scale_init;         /* ones */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    int n_reduction_axes;               /* 0: one, the last */
-    int reduction_axes[TOW_MAX_RANK];   /* that the means are over, n_reduction_axes of them; may be negative */
-    int n_feature_axes;                 /* 0: one, the last */
-    int feature_axes[TOW_MAX_RANK];     /* that scale and bias have, n_feature_axes of them; may be negative */
+    tow_initializer scale_init;       /* ones */
+    tow_dtype dtype, param_dtype;     /* tow_dtype in tow/module.h */
+    int n_reduction_axes;             /* 0: one, the last */
+    int reduction_axes[TOW_MAX_RANK]; /* that the means are over, n_reduction_axes of them; may be negative */
+    int n_feature_axes;               /* 0: one, the last */
+    int feature_axes[TOW_MAX_RANK];   /* that scale and bias have, n_feature_axes of them; may be negative */
 } tow_rms_norm;
 #define TOW_RMS_NORM(...) TOW__LAYER(tow_rms_norm, __VA_ARGS__)
 
@@ -157,9 +157,9 @@ typedef struct tow_conv {
     int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
     int64_t groups;                        /* 1; of features in and out, which do not meet; in, features: depthwise */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_conv;
 #define TOW_CONV(...) TOW__LAYER(tow_conv, __VA_ARGS__)
 
@@ -180,9 +180,9 @@ typedef struct tow_conv_local {
     int64_t input_dilation[TOW_MAX_RANK];  /* 1; with another one, padding is VALID, CAUSAL or EXPLICIT */
     int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_conv_local;
 #define TOW_CONV_LOCAL(...) TOW__LAYER(tow_conv_local, __VA_ARGS__)
 
@@ -202,9 +202,9 @@ typedef struct tow_conv_transpose {
     int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
     bool transpose_kernel;                 /* flips the kernel and swaps its features: the transpose of a Conv */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_conv_transpose;
 #define TOW_CONV_TRANSPOSE(...) TOW__LAYER(tow_conv_transpose, __VA_ARGS__)
 
@@ -239,7 +239,7 @@ typedef struct tow_adaptive_pool {
 } tow_adaptive_pool;
 #define TOW_ADAPTIVE_POOL(...) TOW__LAYER(tow_adaptive_pool, __VA_ARGS__)
 
-/* ---- SpaceToDepth: blocks of neighbours become features ---------------------------------------------------------- */
+/* ---- SpaceToDepth: blocks of neighbors become features ---------------------------------------------------------- */
 /* x [batch..., n..., C] -> [batch..., n / block..., block... C]: features in row-major order of the place in the block,
  * then of C. inverse: the other way round (DepthToSpace). */
 typedef struct tow_space_to_depth {
@@ -249,7 +249,7 @@ typedef struct tow_space_to_depth {
 } tow_space_to_depth;
 #define TOW_SPACE_TO_DEPTH(...) TOW__LAYER(tow_space_to_depth, __VA_ARGS__)
 
-/* ---- BatchNorm: normalises each feature over all other axes ------------------------------------------------------ */
+/* ---- BatchNorm: normalizes each feature over all other axes ------------------------------------------------------ */
 /* x -> (x - mean) * (rsqrt(var + epsilon) * scale) + bias, statistics in two passes as in LayerNorm, var without
  * correction.
  * scale, bias: [features...] of the axes; variables "batch_stats" mean (zeros) and var (ones), f32 of the same shape. A
@@ -266,14 +266,14 @@ typedef struct tow_batch_norm {
     double momentum; /* 0: 0.99 */
     double epsilon;  /* 0: 1e-5 */
     bool no_scale, no_bias;
-    tow_initializer scale_init;         /* ones */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    bool fast_variance;                 /* mean(x^2) - mean^2, as in LayerNorm */
+    tow_initializer scale_init;   /* ones */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
+    bool fast_variance;           /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_batch_norm;
 #define TOW_BATCH_NORM(...) TOW__LAYER(tow_batch_norm, __VA_ARGS__)
 
-/* ---- GroupNorm: normalises groups of features of each example ---------------------------------------------------- */
+/* ---- GroupNorm: normalizes groups of features of each example ---------------------------------------------------- */
 /* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one (.reduction_axes: others)
  * and over the C / groups features of a group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
 typedef struct tow_group_norm {
@@ -282,17 +282,17 @@ typedef struct tow_group_norm {
     int64_t group_size; /* in place of groups */
     double epsilon;     /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init;         /* ones */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    int n_reduction_axes;               /* 0: all but the first */
+    tow_initializer scale_init;   /* ones */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
+    int n_reduction_axes;         /* 0: all but the first */
     /* that statistics are over, n_reduction_axes of them, the last axis of x among them; may be negative */
     int reduction_axes[TOW_MAX_RANK];
     bool fast_variance; /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_group_norm;
 #define TOW_GROUP_NORM(...) TOW__LAYER(tow_group_norm, __VA_ARGS__)
 
-/* ---- InstanceNorm: normalises each feature of each example ------------------------------------------------------- */
+/* ---- InstanceNorm: normalizes each feature of each example ------------------------------------------------------- */
 /* x [batch, ...] -> likewise, statistics over all axes but the first one and those of features. scale, bias:
  * [features...]. A second input is a mask as in BatchNorm. */
 typedef struct tow_instance_norm {
@@ -301,10 +301,10 @@ typedef struct tow_instance_norm {
     int axes[TOW_MAX_RANK]; /* of features, n_axes of them; may be negative */
     double epsilon;         /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init;         /* ones */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    bool fast_variance;                 /* mean(x^2) - mean^2, as in LayerNorm */
+    tow_initializer scale_init;   /* ones */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
+    bool fast_variance;           /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_instance_norm;
 #define TOW_INSTANCE_NORM(...) TOW__LAYER(tow_instance_norm, __VA_ARGS__)
 
@@ -312,8 +312,8 @@ typedef struct tow_instance_norm {
 /* negative_slope: []. */
 typedef struct tow_prelu {
     tow_module module;
-    tow_initializer slope_init;         /* constant 0.01 */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer slope_init;   /* constant 0.01 */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_prelu;
 #define TOW_PRELU(...) TOW__LAYER(tow_prelu, __VA_ARGS__)
 
@@ -325,9 +325,9 @@ typedef struct tow_einsum_layer {
     const char *spec;            /* "btd,dhk->bthk": x, kernel -> result; "..." in x and result only */
     int64_t shape[TOW_MAX_RANK]; /* of the kernel, ends at the first zero */
     bool no_bias;
-    tow_initializer kernel_init;        /* lecun_normal of the shape as it is */
-    tow_initializer bias_init;          /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_initializer kernel_init;  /* lecun_normal of the shape as it is */
+    tow_initializer bias_init;    /* zeros */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
 } tow_einsum_layer;
 #define TOW_EINSUM(...) TOW__LAYER(tow_einsum_layer, __VA_ARGS__)
 

@@ -9,21 +9,6 @@
 extern "C" {
 #endif
 
-/* Members that are left out in braces are zero. Compilers that warn of it (-Wextra) are told that it is meant. */
-#ifdef __cplusplus
-#define TOW__ZERO = 0
-#else
-#define TOW__ZERO
-#endif
-#ifdef __clang__
-#define TOW__LEAVES_OUT                                                                                                \
-    _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wmissing-field-initializers\"")
-#define TOW__LEAVES_OUT_NO_MORE _Pragma("clang diagnostic pop")
-#else
-#define TOW__LEAVES_OUT
-#define TOW__LEAVES_OUT_NO_MORE
-#endif
-
 /* The source of the random keys of iteration i of a scan. */
 typedef enum tow_scan_keys {
     TOW_KEYS_DEFAULT, /* as the model says (tow_model_options.keys), else TOW_KEYS_PATH */
@@ -52,7 +37,7 @@ typedef enum tow_lifting {
  * its bias [4] is [3, 4], [4, 3] and [4, 3]. Of scans inside each other the inner one puts its axis in first.
  * Parameters, variables, gradients and what is sown have it, and paths tell: "blocks/{@1}/kernel",
  * "blocks/{@-1}/kernel", where "blocks/{}/kernel" is axis 0. The loop reads slices where they are; but axis 0, by which
- * layers are contiguous, spares optimisers, files and gradients moves of elements. An unrolled transform, whose layers
+ * layers are contiguous, spares optimizers, files and gradients moves of elements. An unrolled transform, whose layers
  * have arrays of their own, has no such axis, and only checks it.
  * Files hold layers, not stacks, and so does not change with the axis what is saved: parameters go from a model with
  * one axis to a model with another by tow_params_to_tensors and tow_params_from_tensors, or by a file or checkpoint. */

@@ -1,9 +1,9 @@
 /* Reports of a training: logs of numbers, images and histograms, as JSON lines and for TensorBoard, and pictures of
  * images and of curves.
  *
- *     tow_logger_open(context, &(tow_logger_options){.lines = "train.jsonl", .events = "runs/first"}, &log);
+ *     tow_logger_create(context, &TOW_LOGGER_OPTIONS(.lines = "train.jsonl", .events = "runs/first"), &log);
  *     tow_logger_numbers(log, step, 2, (tow_log_number[]){{"loss", loss}, {"accuracy", accuracy}});
- *     tow_logger_close(log);
+ *     tow_logger_free(log);
  *
  * `tow plot train.jsonl -o loss.svg` draws the curves, `tensorboard --logdir runs` shows them as they grow. */
 #ifndef TOW_LOG_H
@@ -21,18 +21,20 @@ typedef struct tow_logger tow_logger;
 
 /* Zero means the default. */
 typedef struct tow_logger_options {
-    const char *lines;  /* a file of JSON lines, a pipe or a terminal; NULL: none */
+    size_t size TOW__SIZE(tow_logger_options); /* set by TOW_LOGGER_OPTIONS */
+    const char *lines;                         /* a file of JSON lines, a pipe or a terminal; NULL: none */
     const char *events; /* a directory for a new file of events, made with those above it; NULL: none */
     /* Steps that were done before: of the file of lines, those of later steps, and a line that is not finished, are cut
      * off. Events in other files stay, and TensorBoard is told that later steps are void. 0: the file of lines begins
      * anew. */
     int64_t first;
 } tow_logger_options;
+#define TOW_LOGGER_OPTIONS(...) TOW__OPTIONS(tow_logger_options, __VA_ARGS__)
 /* Every entry is handed to the system at once, one write for each call, so that a killed process loses nothing of it.
  * Errors: TOW_IO_ERROR with the path. */
-TOW_API tow_status tow_logger_open(tow_context *context, const tow_logger_options *options, tow_logger **log);
+TOW_API tow_status tow_logger_create(tow_context *context, const tow_logger_options *options, tow_logger **log);
 /* Closes the files and frees the log, also after an error. NULL is accepted. Error: TOW_IO_ERROR. */
-TOW_API tow_status tow_logger_close(tow_logger *log);
+TOW_API tow_status tow_logger_free(tow_logger *log);
 
 typedef struct tow_log_number {
     const char *name; /* "loss"; not "step" */
@@ -66,20 +68,22 @@ TOW_API tow_status tow_events_read(tow_context *context, const char *path, tow_l
 
 /* ---- pictures of arrays ------------------------------------------------------------------------------------------ */
 
-/* Writes pixels as a PNG: u8 [height, width] or [height, width, channels] with 1 channel (grey), 3 (RGB) or 4 (RGBA).
+/* Writes pixels as a PNG: u8 [height, width] or [height, width, channels] with 1 channel (gray), 3 (RGB) or 4 (RGBA).
  * The bytes of the file depend on the pixels, and on the version of zlib, alone; it is the old one or the whole new
  * one, as all files of tow/io.h.
  * Errors: TOW_TYPE_MISMATCH for other arrays and for sides of 0 or more than 2^31 - 1, TOW_IO_ERROR with the path. */
-TOW_API tow_status tow_png_write(const char *path, const tow_array *pixels, tow_context *context);
+TOW_API tow_status tow_png_write(tow_context *context, const char *path, const tow_array *pixels);
 
 /* Zero means the default. */
 typedef struct tow_grid_options {
-    int64_t columns;  /* images side by side; 0: as many as make the grid about square */
-    int64_t zoom;     /* each pixel becomes a square of so many; 0: 1 */
-    int64_t gap;      /* pixels between images and around them; 0: the zoom; -1: none */
+    size_t size TOW__SIZE(tow_grid_options); /* set by TOW_GRID_OPTIONS */
+    int64_t columns;                         /* images side by side; 0: as many as make the grid about square */
+    int64_t zoom;                            /* each pixel becomes a square of so many; 0: 1 */
+    int64_t gap;                             /* pixels between images and around them; 0: the zoom; -1: none */
     double low, high; /* values of black and of white; both 0: 0 and 255 for u8, 0 and 1 for other types */
     uint8_t ground;   /* of the gaps: 0 is black */
 } tow_grid_options;
+#define TOW_GRID_OPTIONS(...) TOW__OPTIONS(tow_grid_options, __VA_ARGS__)
 /* Lays images [n, height, width] or [n, height, width, channels], of any element type, out row by row: u8 pixels for
  * tow_png_write. Values beyond low and high are black and white, NaN is black. options may be NULL. Errors:
  * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY. */
@@ -98,6 +102,7 @@ typedef struct tow_series {
 
 /* Zero means the default. */
 typedef struct tow_chart {
+    size_t size TOW__SIZE(tow_chart);      /* set by TOW_CHART */
     const char *title, *x_label, *y_label; /* NULL: none */
     size_t n_series;
     const tow_series *series;
@@ -108,9 +113,10 @@ typedef struct tow_chart {
     double y_low, y_high; /* both 0: as far as the points reach */
     int width, height;    /* in pixels; 0: 720 and 420 */
 } tow_chart;
+#define TOW_CHART(...) TOW__OPTIONS(tow_chart, __VA_ARGS__)
 /* Draws a chart as SVG, with ticks, grid and legend. Errors: TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY, TOW_IO_ERROR with
  * the path. */
-TOW_API tow_status tow_chart_write(const char *path, const tow_chart *chart, tow_context *context);
+TOW_API tow_status tow_chart_write(tow_context *context, const char *path, const tow_chart *chart);
 
 #ifdef __cplusplus
 }

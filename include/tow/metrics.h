@@ -59,10 +59,12 @@ typedef struct tow_accuracy {
 } tow_accuracy;
 
 typedef struct tow_accuracy_options {
-    int64_t k;             /* correct if the label is among the k largest scores; 0: 1 */
-    double threshold;      /* of scores without an axis of classes */
-    const tow_array *mask; /* bool, as the labels: only examples with true count; NULL: all */
+    size_t size TOW__SIZE(tow_accuracy_options); /* set by TOW_ACCURACY_OPTIONS */
+    int64_t k;                                   /* correct if the label is among the k largest scores; 0: 1 */
+    double threshold;                            /* of scores without an axis of classes */
+    const tow_array *mask;                       /* bool, as the labels: only examples with true count; NULL: all */
 } tow_accuracy_options;
+#define TOW_ACCURACY_OPTIONS(...) TOW__OPTIONS(tow_accuracy_options, __VA_ARGS__)
 
 /* scores: float [..., classes], labels: integers [...]. The label's score counts as larger than equal ones behind it
  * (jax.numpy.argmax, jax.lax.top_k). A row with a NaN is never correct. scores of the labels' own shape: class 1 where
@@ -88,7 +90,7 @@ TOW_API void tow_confusion_free(tow_confusion *confusion);
 TOW_API tow_status tow_confusion_add(tow_confusion *confusion, const tow_array *predictions, const tow_array *labels,
                                      const tow_array *mask);
 TOW_API void tow_confusion_reset(tow_confusion *confusion);
-TOW_API int64_t tow_confusion_classes(const tow_confusion *confusion);
+TOW_API int64_t tow_confusion_class_count(const tow_confusion *confusion);
 /* [classes, classes], row-major: how often label i (row) was predicted as j (column). */
 TOW_API const int64_t *tow_confusion_counts(const tow_confusion *confusion);
 /* Share of the diagonal; NAN without examples. */

@@ -13,12 +13,13 @@ extern "C" {
 /* Options of a call of a model. Streams of random keys are names; each is one more u32[2] input of the graph, after the
  * model's inputs. */
 typedef struct tow_model_options {
-    const char *const *streams; /* NULL-terminated; NULL: none */
-    size_t n_outputs;           /* of the model; 0: 1 */
-    bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
+    size_t size TOW__SIZE(tow_model_options); /* set by TOW_MODEL_OPTIONS */
+    const char *const *streams;               /* NULL-terminated; NULL: none */
+    size_t n_outputs;                         /* of the model; 0: 1 */
+    bool deterministic;                       /* evaluation: layers such as Dropout are the identity and draw nothing */
     /* of scans that say nothing else: initial values and random keys; the same in all calls */
     tow_scan_keys keys;
-    const tow_params *state; /* variables besides the parameters, from tow_init_with_options; NULL: none */
+    const tow_params *state; /* variables besides the parameters, from tow_model_init_with; NULL: none */
     /* Collections that the call may change. Their new values are outputs of the graph after all others: the variables
      * of `state` in these collections in their order, written or not, then what was sown. NULL-terminated; NULL: none.
      * Error: TOW_NOT_FOUND for a name under which the model has nothing. */
@@ -37,39 +38,41 @@ typedef struct tow_model_options {
     const char *const *capture;
     tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;
+#define TOW_MODEL_OPTIONS(...) TOW__OPTIONS(tow_model_options, __VA_ARGS__)
 
 /* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). Error:
  * TOW_INVALID_ARGUMENT if it has variables in other collections.
- * Every model that can be initialised can be saved: names of children, parameters, variables and collections are UTF-8
+ * Every model that can be initialized can be saved: names of children, parameters, variables and collections are UTF-8
  * without '/', not empty, and neither "{}" nor "__metadata__"; and no two layers may have one path on disk, as
  * iteration 0 of a scan "f" and a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths.
  * The model, and what its layers point to, lives while it is traced: a layer or a list that a function which has
  * returned left on the stack is TOW_INVALID_ARGUMENT, here and in all
  * functions that take a model (docs/where-layers-live.md). */
-TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                            const tow_type *input_types, tow_params **params);
+TOW_API tow_status tow_model_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                  const tow_type *input_types, tow_params **params);
 /* The same for models with several outputs or with variables in other collections than "params": these go to *state
  * (NULL: there must be none). Streams need no keys here: nothing is computed but initial values, and writes do not
  * count. */
-TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                         const tow_type *input_types, const tow_model_options *options,
-                                         tow_params **params, tow_params **state);
-/* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
- * extra: inputs that the model does not see (labels). Writes the scalar *loss and aux[0..n_aux), with the n_aux that
- * was given to tow_loss; aux is NULL where that is 0, as in training. A write within 64 values behind aux is found when
- * the function returns (TOW_INVALID_ARGUMENT). */
+TOW_API tow_status tow_model_init_with(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                       const tow_type *input_types, const tow_model_options *options,
+                                       tow_params **params, tow_params **state);
+/* A function of the model's outputs: what tow_model_forward_graph and tow_model_loss_graph add after the model.
+ * outputs: n_out of the model; extra: inputs that the model does not see (labels). Writes the scalar *loss and
+ * aux[0..n_aux), with the n_aux that was given to tow_model_loss_graph; aux is NULL where that is 0, as in training. A
+ * write within 64 values behind aux is found when the function returns (TOW_INVALID_ARGUMENT). */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
                                   tow_value *aux, void *user);
 /* Graph (params..., state..., inputs..., stream keys...) -> (outputs..., updates...). params and .state give paths and
- * types (from tow_init). Error: TOW_INVALID_ARGUMENT if a layer writes a variable of an immutable collection. */
-TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
-                               const tow_type *input_types, const tow_model_options *options, tow_graph **graph);
+ * types (from tow_model_init). Error: TOW_INVALID_ARGUMENT if a layer writes a variable of an immutable collection. */
+TOW_API tow_status tow_model_forward_graph(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                           const tow_type *input_types, const tow_model_options *options,
+                                           tow_graph **graph);
 /* Graph (params..., state..., inputs..., extra..., stream keys...) -> (loss, aux..., updates...). Differentiate it with
  * respect to inputs 0..tow_params_count-1. */
-TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
-                            const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
-                            tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
-                            tow_graph **graph);
+TOW_API tow_status tow_model_loss_graph(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                        const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
+                                        tow_loss_function loss, void *user, size_t n_aux,
+                                        const tow_model_options *options, tow_graph **graph);
 
 /* ---- a model as a function of arrays ----------------------------------------------------------------------------- */
 
@@ -79,19 +82,22 @@ TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, s
  * one after the other. After the first call with inputs of some types, others of the same
  * types allocate nothing.
  *
- *     tow_model_function_options options = {.n_inputs = 1, .n_extra = 1, .loss = mean_cross_entropy};
- *     tow_model_value_and_grad(TOW_MODULE(&model), params, &options, &function);
- *     tow_optimizer_create(context, TOW_TRANSFORM(&sgd), params, NULL, &optimizer);
+ *     tow_model_function_options options =
+ *         TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .n_extra = 1, .loss = mean_cross_entropy);
+ *     tow_model_function_create_value_and_grad(TOW_MODULE(&model), params, &options, &function);
+ *     tow_optimizer_create(context, TOW_GRADIENT_TRANSFORM(&sgd), params, NULL, &optimizer);
  *     for (int step = 0; step < 1000; step++) {
- *         tow_model_call(function, &(tow_model_arguments){.inputs = &x, .extra = &labels, .step = step}, &results);
+ *         tow_model_arguments arguments = TOW_MODEL_ARGUMENTS(.inputs = &x, .extra = &labels, .step = step);
+ *         tow_model_function_call(function, &arguments, &results);
  *         tow_optimizer_update_params(optimizer, results.gradients);
  *     } */
 typedef struct tow_model_function tow_model_function;
 
 /* The model, and what the options point to, live as long as the function. */
 typedef struct tow_model_function_options {
-    size_t n_inputs; /* what the model takes */
-    size_t n_extra;  /* what only the loss function sees (labels) */
+    size_t size TOW__SIZE(tow_model_function_options); /* set by TOW_MODEL_FUNCTION_OPTIONS */
+    size_t n_inputs;                                   /* what the model takes */
+    size_t n_extra;                                    /* what only the loss function sees (labels) */
     tow_loss_function loss;
     void *loss_user;
     size_t n_aux;                   /* values besides the loss that `loss` writes */
@@ -102,9 +108,11 @@ typedef struct tow_model_function_options {
     const tow_compile_options *compile; /* NULL: subnormal numbers are taken as zeros, as in training states */
     size_t limit;                       /* programs that are kept (tow_program_cache_options); 0: 8 */
 } tow_model_function_options;
+#define TOW_MODEL_FUNCTION_OPTIONS(...) TOW__OPTIONS(tow_model_function_options, __VA_ARGS__)
 
 /* The arguments of a call. */
 typedef struct tow_model_arguments {
+    size_t size TOW__SIZE(tow_model_arguments); /* set by TOW_MODEL_ARGUMENTS */
     /* Other values for the parameters and variables that the function was made with: the same paths, in any order, with
      * the same types. NULL: those that it was made with, as they are at the time of the call. */
     const tow_params *params, *state;
@@ -115,6 +123,7 @@ typedef struct tow_model_arguments {
     uint64_t seed;
     uint32_t step;
 } tow_model_arguments;
+#define TOW_MODEL_ARGUMENTS(...) TOW__OPTIONS(tow_model_arguments, __VA_ARGS__)
 
 /* The results of a call. All of them belong to the function: gradients and updates are overwritten by the next call,
  * outputs and sown values by the next one with inputs of the same types, and they go with their program when the cache
@@ -133,23 +142,24 @@ typedef struct tow_model_results {
 /* jax.value_and_grad(has_aux=True) of loss(model(params, ...)), with respect to parameters. Traces nothing yet.
  * Errors: TOW_INVALID_ARGUMENT without a loss function, or if no parameter is left to differentiate; TOW_NOT_FOUND for
  * a pattern in .wrt that no parameter matches. */
-TOW_API tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *params,
-                                            const tow_model_function_options *options, tow_model_function **function);
+TOW_API tow_status tow_model_function_create_value_and_grad(const tow_module *model, const tow_params *params,
+                                                            const tow_model_function_options *options,
+                                                            tow_model_function **function);
 /* The same without gradients: of the model's outputs, or of loss and aux values if there is a loss function; with
  * .model->deterministic, evaluation. */
-TOW_API tow_status tow_model_forward(const tow_module *model, const tow_params *params,
-                                     const tow_model_function_options *options, tow_model_function **function);
+TOW_API tow_status tow_model_function_create(const tow_module *model, const tow_params *params,
+                                             const tow_model_function_options *options, tow_model_function **function);
 /* NULL is accepted. */
 TOW_API void tow_model_function_free(tow_model_function *function);
 /* Runs the program for inputs of these types, which is compiled if there is none.
- * Errors: those of tow_loss or tow_forward, tow_value_and_grad and tow_compile; TOW_NOT_FOUND and TOW_TYPE_MISMATCH for
- * parameters or variables that are not those of the function, with the path; TOW_INVALID_ARGUMENT for a missing
- * array. */
-TOW_API tow_status tow_model_call(tow_model_function *function, const tow_model_arguments *arguments,
-                                  tow_model_results *results);
+ * Errors: those of tow_model_loss_graph or tow_model_forward_graph, tow_value_and_grad and tow_compile; TOW_NOT_FOUND
+ * and TOW_TYPE_MISMATCH for parameters or variables that are not those of the function, with the path;
+ * TOW_INVALID_ARGUMENT for a missing array. */
+TOW_API tow_status tow_model_function_call(tow_model_function *function, const tow_model_arguments *arguments,
+                                           tow_model_results *results);
 /* Compiles the program for inputs of these types beforehand, so that errors show and calls allocate nothing. */
-TOW_API tow_status tow_model_prepare(tow_model_function *function, const tow_type *input_types,
-                                     const tow_type *extra_types);
+TOW_API tow_status tow_model_function_prepare(tow_model_function *function, const tow_type *input_types,
+                                              const tow_type *extra_types);
 
 /* One of the programs of a function. */
 typedef struct tow_model_program {
@@ -163,13 +173,13 @@ typedef struct tow_model_program {
 } tow_model_program;
 /* The number of programs that there are now, and one of them: index 0 ran last. An index behind the last one gives a
  * struct of zeros. */
-TOW_API size_t tow_model_programs(const tow_model_function *function);
-TOW_API tow_model_program tow_model_program_at(const tow_model_function *function, size_t index);
+TOW_API size_t tow_model_function_program_count(const tow_model_function *function);
+TOW_API tow_model_program tow_model_function_program(const tow_model_function *function, size_t index);
 /* Bytes of the one arena that all programs of the function share: those of the largest that was made so far. A
  * program's tow_program_get_bytes says how many of them it needs. With .compile.shared_arena, of that one. */
-TOW_API size_t tow_model_arena_bytes(const tow_model_function *function);
+TOW_API size_t tow_model_function_arena_bytes(const tow_model_function *function);
 /* The parameters that gradients are taken of: how many, and which inputs of .graph they are, in increasing order. */
-TOW_API size_t tow_model_wrt(const tow_model_function *function, const size_t **indices);
+TOW_API size_t tow_model_function_wrt(const tow_model_function *function, const size_t **indices);
 
 /* ---- summaries --------------------------------------------------------------------------------------------------- */
 
@@ -200,25 +210,28 @@ typedef struct tow_layer_summary {
     size_t kept_bytes;
 } tow_layer_summary;
 
-/* Traces the model as tow_forward does. Errors: those of tow_forward. That there is no gradient is none. */
-TOW_API tow_status tow_model_summarise(const tow_module *model, const tow_params *params, size_t n_inputs,
-                                       const tow_type *input_types, const tow_model_options *options,
-                                       tow_model_summary **summary);
+/* Traces the model as tow_model_forward_graph does. Errors: those of tow_model_forward_graph. That there is no gradient
+ * is none. */
+TOW_API tow_status tow_model_summary_create(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                            const tow_type *input_types, const tow_model_options *options,
+                                            tow_model_summary **summary);
 /* NULL is accepted. */
 TOW_API void tow_model_summary_free(tow_model_summary *summary);
 /* The number of layers, and one of them: index 0 is the model. An index behind the last one gives a struct of zeros.
  * The texts and arrays of the struct belong to the summary. */
-TOW_API size_t tow_model_summary_count(const tow_model_summary *summary);
+TOW_API size_t tow_model_summary_layer_count(const tow_model_summary *summary);
 TOW_API tow_layer_summary tow_model_summary_layer(const tow_model_summary *summary, size_t index);
 /* Why there are no figures of the backward pass, or NULL. */
 TOW_API const char *tow_model_summary_no_gradient(const tow_model_summary *summary);
 
 typedef struct tow_summary_text_options {
+    size_t size TOW__SIZE(tow_summary_text_options); /* set by TOW_SUMMARY_TEXT_OPTIONS */
     int depth; /* rows of layers whose paths have at most so many components; 0: all */
     /* also a line for each value that is kept for the backward pass: its layer, type, bytes, what it is, and where it
      * is made */
     bool kept;
 } tow_summary_text_options;
+#define TOW_SUMMARY_TEXT_OPTIONS(...) TOW__OPTIONS(tow_summary_text_options, __VA_ARGS__)
 /* A table; options may be NULL. A row's parameters and bytes are its own and those of layers below it that have no row,
  * so that they add up to the total; its other figures are those of tow_layer_summary. Like snprintf. */
 TOW_API size_t tow_model_summary_text(const tow_model_summary *summary, const tow_summary_text_options *options,
@@ -237,13 +250,15 @@ TOW_API size_t tow_model_summary_json(const tow_model_summary *summary, char *te
 typedef struct tow_program_cache tow_program_cache;
 
 typedef struct tow_program_cache_options {
-    size_t n_types; /* of a program */
-    size_t limit;   /* programs that are kept; 0: 8 */
+    size_t size TOW__SIZE(tow_program_cache_options); /* set by TOW_PROGRAM_CACHE_OPTIONS */
+    size_t n_types;                                   /* of a program */
+    size_t limit;                                     /* programs that are kept; 0: 8 */
     /* Makes the program for these types[n_types], and in *data what the caller wants to keep beside it. */
     tow_status (*make)(void *user, const tow_type *types, tow_program **program, void **data);
     void (*free_data)(void *user, void *data); /* when the program is freed; NULL: there is nothing to free */
     void *user;
 } tow_program_cache_options;
+#define TOW_PROGRAM_CACHE_OPTIONS(...) TOW__OPTIONS(tow_program_cache_options, __VA_ARGS__)
 
 typedef struct tow_cached_program {
     const tow_type *types;
@@ -264,7 +279,7 @@ TOW_API tow_status tow_program_cache_get(tow_program_cache *cache, const tow_typ
 TOW_API size_t tow_program_cache_count(const tow_program_cache *cache);
 TOW_API tow_cached_program tow_program_cache_at(const tow_program_cache *cache, size_t index);
 /* The number of programs that were made so far, with those that have been freed. */
-TOW_API size_t tow_program_cache_made(const tow_program_cache *cache);
+TOW_API size_t tow_program_cache_made_count(const tow_program_cache *cache);
 
 #ifdef __cplusplus
 }

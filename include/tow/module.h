@@ -31,6 +31,7 @@ typedef struct tow_module_class {
 /* First member of every layer struct. */
 struct tow_module {
     const tow_module_class *cls;
+    size_t size; /* of the whole struct, as the program was compiled; 0 for layers of one's own */
 };
 
 /* The module of a layer struct, for functions that take any. */
@@ -41,12 +42,13 @@ struct tow_module {
  *     tow_dense d = TOW_DENSE();  d.features = 128;
  *     tow_remat r = TOW_REMAT(&d);  r.policy = tow_dots_saveable(); */
 #ifndef __cplusplus
-#define TOW__LAYER(type, ...) (TOW__LEAVES_OUT(type){.module = {&type##_class}, __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
+#define TOW__LAYER(type, ...)                                                                                          \
+    (TOW__LEAVES_OUT(type){.module = {&type##_class, sizeof(type)}, __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
 #else
 #define TOW__LAYER(type, ...)                                                                                          \
     ([](__VA_ARGS__) {                                                                                                 \
         type tow__layer = {};                                                                                          \
-        tow__layer.module.cls = &type##_class;                                                                         \
+        tow__layer.module = {&type##_class, sizeof(type)};                                                             \
         return tow__layer;                                                                                             \
     }())
 #endif
@@ -54,14 +56,14 @@ struct tow_module {
 /* A layer around another one: TOW_REMAT(&layer, options...); in C++ as module.h says. In C11 the part of a macro's
  * arguments that "..." stands for must not be missing: so the class is given behind the options. */
 #ifndef __cplusplus
-#define TOW__WRAPPER(type, ...) TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class})
+#define TOW__WRAPPER(type, ...) TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class, sizeof(type)})
 #define TOW__WRAPPER2(type, layer, ...)                                                                                \
     (TOW__LEAVES_OUT(type){.inner = &(layer)->module, __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
 #else
 #define TOW__WRAPPER(type, layer)                                                                                      \
     ([](const tow_module *tow__inner) {                                                                                \
         type tow__layer = {};                                                                                          \
-        tow__layer.module.cls = &type##_class;                                                                         \
+        tow__layer.module = {&type##_class, sizeof(type)};                                                             \
         tow__layer.inner = tow__inner;                                                                                 \
         return tow__layer;                                                                                             \
     }(&(layer)->module))
@@ -107,53 +109,47 @@ tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
  * parameters. Asked for twice with the same type in one scope path it is the same parameter (tied weights); another
  * type is an error with both types. */
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
-/* The same of a float type that the layer chooses. */
-TOW_API tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
-/* The same of a kind that the layer says, where the name alone does not: a bias "b" of shape [heads, head] is no
- * weight. Who asks for the parameter first says it. Error: TOW_INVALID_ARGUMENT for what is no kind. */
-TOW_API tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type,
-                               tow_initializer init);
+/* The same of a float type that the layer chooses, and of a kind that it says where the name alone does not: a bias "b"
+ * of shape [heads, head] is no weight. Who asks for the parameter first says the kind; TOW_PARAM_DEFAULT: name and rank
+ * say it. Error: TOW_INVALID_ARGUMENT for what is no kind. */
+TOW_API tow_value tow_param_with(tow_scope *scope, const char *name, tow_type type, tow_param_kind kind,
+                                 tow_initializer init);
 
 /* ---- element types of layers ------------------------------------------------------------------------------------- */
 
-/* An option of layers: TOW_F64, TOW_BF16, TOW_F16, TOW_AS_F32, or zero for the default. (TOW_F32 is zero and stands for
- * the default, too: TOW_AS_F32 is f32 whatever is around.)
+/* Layers have options .dtype and .param_dtype: TOW_F32, TOW_F64, TOW_BF16, TOW_F16, or zero for the default.
  * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs
  * and the parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and
  * so are statistics, of which norms round only their results.
  * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. */
-typedef int tow_layer_dtype;
-enum {
-    TOW_AS_F32 = 256
-};
 /* The type that `a` and `b` promote to, both floats. */
 TOW_API tow_dtype tow_promote_types(tow_dtype a, tow_dtype b);
 /* The type in which a layer with this option .param_dtype stores its parameters. */
-TOW_API tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype);
+TOW_API tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_dtype param_dtype);
 /* Converts n floats, such as inputs and parameters of a layer, to what it computes in, and returns that: its option
  * .dtype, or else the default. Values that are not floats, and null values, stay. A layer of a program calls this
  * before it computes:
  *
- *     tow_value v[2] = {in[0], tow_param(scope, "kernel", 2, dims, tow_init_lecun_normal())};
+ *     tow_value v[2] = {in[0], tow_param(scope, "kernel", 2, dims, tow_initializer_lecun_normal())};
  *     tow_promote(scope, m->dtype, 2, v);
  *     out[0] = tow_matmul(v[0], v[1]); */
-TOW_API tow_dtype tow_promote(tow_scope *scope, tow_layer_dtype dtype, size_t n, tow_value *values);
+TOW_API tow_dtype tow_promote(tow_scope *scope, tow_dtype dtype, size_t n, tow_value *values);
 
 /* ---- variables of other collections: what a call reads and changes ----------------------------------------------- */
 
 /* The variable `name` of `collection` ("batch_stats", "cache", or any name but "params") in this scope: declares it
  * with its type and initial value, and reads what the last write of this call, or else the caller's state, says.
- * Without an initialiser: zeros. Initialisers draw f32; other types take those draws that they can hold. A variable
+ * Without an initializer: zeros. Initializers draw f32; other types take those draws that they can hold. A variable
  * keeps its type, and no gradient is taken with respect to it. A layer declares its variables in every call, whether it
- * writes them or not. Under a scan every iteration has its own (rows of one array), see tow_scan.shared_collections. */
+ * writes them or not. Under a scan every iteration has its own (rows of one array), and TOW_SCAN has rules. */
 TOW_API tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type,
                                tow_initializer init);
 /* Reads a variable whose type the layer does not know. Error: TOW_NOT_FOUND. */
 TOW_API tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name);
-/* True if the state has the variable; while initialising, if it was declared before. */
+/* True if the state has the variable; while initializing, if it was declared before. */
 TOW_API bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name);
 /* Writes a variable: later reads of this call see `value`, and it is a result of the call. Layers that are recomputed
- * in reverse mode write once all the same. While initialising nothing is computed: the write is checked and dropped.
+ * in reverse mode write once all the same. While initializing nothing is computed: the write is checked and dropped.
  * Errors: TOW_INVALID_ARGUMENT in an immutable collection, TOW_TYPE_MISMATCH, TOW_NOT_FOUND; TOW_UNSUPPORTED inside a
  * function given to an operation such as tow_remat_function, tow_cond_function or tow_while_function, which may read
  * variables and not write them. */
@@ -161,10 +157,10 @@ TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const ch
 /* In tow_model_options.mutable_collections: all that .state has. */
 #define TOW_EVERY_COLLECTION "*"
 /* True if variables of `collection` may be written: it is in tow_model_options.mutable_collections, or the model is
- * being initialised (then all are but "params" and "intermediates"). */
+ * being initialized (then all are but "params" and "intermediates"). */
 TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);
-/* True in tow_init. */
-TOW_API bool tow_scope_initialising(const tow_scope *scope);
+/* True in tow_model_init. */
+TOW_API bool tow_scope_is_initializing(const tow_scope *scope);
 /* The collection of what is sown only to be looked at, and of captured outputs (tow_model_options.capture). */
 #define TOW_INTERMEDIATES "intermediates"
 /* Hands `value` out of the model as "collection/path/name/0" (the second of one name is ".../1") if `collection` is
@@ -177,11 +173,11 @@ TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name,
  * were not passed to apply.) A call in a choice that is not made leaves it as it was. Errors: as of tow_sow;
  * TOW_TYPE_MISMATCH for values of different types; TOW_UNSUPPORTED in the body of a TOW_WHILE, whose iterations hand on
  * variables under a rule TOW_CARRIED only. */
-TOW_API bool tow_sow_reduced(tow_scope *scope, const char *collection, const char *name, tow_value value,
-                             double initial, tow_value (*reduce)(tow_value before, tow_value value));
+TOW_API bool tow_sow_with(tow_scope *scope, const char *collection, const char *name, tow_value value, double initial,
+                          tow_value (*reduce)(tow_value before, tow_value value));
 /* value plus the variable `name` of the collection "perturbations", zeros of the type of `value`: the gradient with
  * respect to the variable is that with respect to the value, wherever it is inside of the model (perturb of Flax). A
- * state without the collection, or none, leaves the value alone. In a graph of tow_loss variable i is input
+ * state without the collection, or none, leaves the value alone. In a graph of tow_model_loss_graph variable i is input
  * tow_params_count(params) + i, of which tow_value_and_grad takes gradients as of any other. Errors: TOW_NOT_FOUND if
  * the state has other perturbations and not this one; TOW_TYPE_MISMATCH if it is of another type. */
 TOW_API tow_value tow_perturb(tow_scope *scope, const char *name, tow_value value);
@@ -196,7 +192,7 @@ typedef struct tow_variable_request {
     tow_initializer init;
     tow_param_kind kind; /* of a parameter */
 } tow_variable_request;
-/* tow_param_as or tow_variable, as the collection says. */
+/* tow_param_with or tow_variable, as the collection says. */
 TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *request);
 
 /* ---- random keys, children --------------------------------------------------------------------------------------- */
@@ -208,10 +204,10 @@ TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_requ
  * is not in the path): iteration 3 of a scan `blocks` draws what a child "3" of a scope `blocks` draws, but not where
  * `blocks` ends with a digit or the names within begin with one. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
-/* True if there is a key for this stream: the caller gave one, or the model is being initialised. */
+/* True if there is a key for this stream: the caller gave one, or the model is being initialized. */
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
 /* True if the model is traced for evaluation: tow_model_options.deterministic. */
-TOW_API bool tow_scope_deterministic(const tow_scope *scope);
+TOW_API bool tow_scope_is_deterministic(const tow_scope *scope);
 /* A new child scope without a module; close it with tow_scope_end. */
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);

@@ -40,8 +40,6 @@ TOW_API tow_value tow_rdiv_scalar(tow_value x, double y); /* y / x */
 TOW_API tow_value tow_rpow_scalar(tow_value x, double y); /* y^x */
 
 /* ---- elementwise ------------------------------------------------------------------------------------------------- */
-/* x where predicate, else y; all three broadcast. */
-TOW_API tow_value tow_where(tow_value predicate, tow_value x, tow_value y);
 /* min(max(x, low), high), with half a gradient at the bounds, as in jnp.clip (tow_clamp has none). NULL value: no
  * bound. */
 TOW_API tow_value tow_clip(tow_value x, tow_value low, tow_value high);
@@ -122,7 +120,6 @@ TOW_API tow_value tow_take_along_axis(tow_value x, tow_value indices, int axis);
 #define tow_rsub_scalar(x, ...) tow_rsub_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_rdiv_scalar(x, ...) tow_rdiv_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_rpow_scalar(x, ...) tow_rpow_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_where(x, ...) tow_where(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_clip(x, ...) tow_clip(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_floor_divide(x, ...) tow_floor_divide(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_mod(x, ...) tow_mod(tow_at((x), TOW_HERE), __VA_ARGS__)

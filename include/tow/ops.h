@@ -85,8 +85,9 @@ TOW_API tow_value tow_polygamma(tow_value x, int order);
 /* x rounded to nearest even as a float of so many bits (5 and 10: f16; 8 and 7: bf16), in x's type. Beyond its largest
  * number infinite, below its smallest normal number 0. Tangents and cotangents are rounded likewise. */
 TOW_API tow_value tow_reduce_precision(tow_value x, int exponent_bits, int mantissa_bits);
-/* approximate: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))); else 0.5x(1+erf(x/sqrt 2)). */
-TOW_API tow_value tow_gelu(tow_value x, bool approximate);
+/* 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))): jax.nn.gelu; and 0.5x(1+erf(x/sqrt 2)), which is approximate=False. */
+TOW_API tow_value tow_gelu(tow_value x);
+TOW_API tow_value tow_gelu_erf(tow_value x);
 
 /* ---- elementwise, two operands: equal dtypes, NumPy broadcasting ------------------------------------------------- */
 #define TOW_BINARY_LIST(X)                                                                                             \
@@ -109,7 +110,7 @@ TOW_API tow_value tow_gelu(tow_value x, bool approximate);
     X(xor)                                                                                                             \
     X(atan2)             /* the angle of the point (y, x): operands y, x */                                            \
     X(nextafter)         /* the number next to x towards y; no derivative */                                           \
-    X(igamma)            /* P(a, x), the regularised lower incomplete gamma function: operands a, x */                 \
+    X(igamma)            /* P(a, x), the regularized lower incomplete gamma function: operands a, x */                 \
     X(igammac)           /* 1 - P(a, x), the upper one, with all its digits */                                         \
     X(igamma_grad_a)     /* dP(a, x)/da; no derivative with respect to a */                                            \
     X(random_gamma_grad) /* dx/da of a sample x of the gamma distribution of shape a; no derivative */                 \
@@ -125,15 +126,16 @@ TOW_API tow_value tow_add_scalar(tow_value x, double y);
 TOW_API tow_value tow_mul_scalar(tow_value x, double y);
 /* x y + z, rounded once. All three broadcast. */
 TOW_API tow_value tow_fma(tow_value x, tow_value y, tow_value z);
-/* I_x(a, b), the regularised incomplete beta function, a, b >= 0, 0 <= x <= 1. All three broadcast. It has a derivative
+/* I_x(a, b), the regularized incomplete beta function, a, b >= 0, 0 <= x <= 1. All three broadcast. It has a derivative
  * with respect to x alone, as in lax: TOW_UNSUPPORTED where a or b is differentiated. */
 TOW_API tow_value tow_betainc(tow_value a, tow_value b, tow_value x);
-/* on_true where predicate (bool), else on_false. All three broadcast. */
-TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
+/* x where predicate (bool), else y. All three broadcast. */
+TOW_API tow_value tow_where(tow_value predicate, tow_value x, tow_value y);
 /* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), an integer, of their
  * shape or a scalar; below 0 it counts as 0, from n on as n - 1. */
 TOW_API tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases);
-/* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only. */
+/* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only, as that of
+ * jax.lax.clamp; tow_clip (numpy.h) is jax.numpy.clip, which has half a gradient at the bounds. */
 TOW_API tow_value tow_clamp(tow_value low, tow_value x, tow_value high);
 
 /* ---- products and reductions; axes may be negative --------------------------------------------------------------- */
@@ -147,7 +149,7 @@ TOW_API tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims);
 /* The same, summed in another type, which is that of the result (JAX's preferred_element_type): f32 of bf16 products,
  * i32 of i8 products. A float, or an integer of the same sign; no narrower than the operands. Cotangents of the
  * operands are summed in it, too, and rounded to the operands' type. Error: another type. */
-TOW_API tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred);
+TOW_API tow_value tow_dot_general_with(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred);
 /* Last axis of x with the last but one (or only) axis of y: numpy.dot. x: [..., k], y: [..., k, n] or [k]. */
 TOW_API tow_value tow_dot(tow_value x, tow_value y);
 /* numpy.matmul: leading axes are batch dimensions and broadcast. */
@@ -170,6 +172,7 @@ typedef enum tow_padding {
 } tow_padding;
 /* Lists have an entry for each spatial axis, in the order of the kernel's axes; all zero means 1 (padding: 0). */
 typedef struct tow_conv_options {
+    size_t size TOW__SIZE(tow_conv_options); /* set by TOW_CONV_OPTIONS */
     /* The letters of the axes of the left operand, the kernel and the result: N batch, C features, O and I the kernel's
      * features of the result and of the left operand, other letters or digits spatial axes. NULL: channels last,
      * "NHWC,HWIO->NHWC" and likewise for other numbers of spatial axes. JAX's default is "NCHW,OIHW->NCHW". */
@@ -181,6 +184,7 @@ typedef struct tow_conv_options {
     int64_t feature_groups; /* 0: 1. Features in and out are so many groups that do not meet; C = groups * I */
     int64_t batch_groups;   /* 0: 1. Group g of the features meets part g of the batch, of which the result has one */
 } tow_conv_options;
+#define TOW_CONV_OPTIONS(...) TOW__OPTIONS(tow_conv_options, __VA_ARGS__)
 /* jax.lax.conv_general_dilated: a correlation (the kernel is not flipped). With NHWC and HWIO
  *   lhs: [N, H, W, groups I], rhs: [KH, KW, I, O] -> [N, H', W', O],
  *   H' = floor((low + high + dilated H - dilated KH) / stride) + 1, at least 0; dilated n = (n - 1) dilation + 1.
@@ -188,9 +192,9 @@ typedef struct tow_conv_options {
  * dimensions: dots_saveable keeps it, dots_with_no_batch_dims_saveable does not. Errors: features that do not divide
  * into groups, strides and dilations below 1, sizes that overflow. */
 TOW_API tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options);
-/* The same, summed in another type, which is that of the result, as tow_dot_general_preferred does. */
-TOW_API tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rhs, const tow_conv_options *options,
-                                                     tow_dtype preferred);
+/* The same, summed in another type, which is that of the result, as tow_dot_general_with does. */
+TOW_API tow_value tow_conv_general_dilated_with(tow_value lhs, tow_value rhs, const tow_conv_options *options,
+                                                tow_dtype preferred);
 
 #define TOW_REDUCTION_LIST(X)                                                                                          \
     X(sum)                                                                                                             \
@@ -221,12 +225,14 @@ TOW_API tow_value tow_cumlogsumexp(tow_value x, int axis, bool reverse);
 
 /* Windows have an entry for each axis of x; lists that are all zero mean 1 (padding: 0). */
 typedef struct tow_window_options {
+    size_t size TOW__SIZE(tow_window_options); /* set by TOW_WINDOW_OPTIONS */
     int64_t window[TOW_MAX_RANK];
     int64_t strides[TOW_MAX_RANK];
     tow_padding padding;
     int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* TOW_PAD_EXPLICIT */
     int64_t base_dilation[TOW_MAX_RANK], window_dilation[TOW_MAX_RANK];
 } tow_window_options;
+#define TOW_WINDOW_OPTIONS(...) TOW__OPTIONS(tow_window_options, __VA_ARGS__)
 /* jax.lax.reduce_window with sum, max and min: of the elements that each window meets, which padding and the holes of a
  * dilated x are not; of none it is 0, or the least or greatest number of the type. Axis sizes are those of
  * tow_conv_general_dilated. The gradient of an extremum goes to the first element in row-major order that has it. */
@@ -234,13 +240,15 @@ TOW_API tow_value tow_reduce_window_sum(tow_value x, const tow_window_options *o
 TOW_API tow_value tow_reduce_window_max(tow_value x, const tow_window_options *options);
 TOW_API tow_value tow_reduce_window_min(tow_value x, const tow_window_options *options);
 typedef struct tow_pool_options {
-    int spatial;                   /* how many spatial axes, those before the last axis of x */
-    int64_t window[TOW_MAX_RANK];  /* [spatial] */
-    int64_t strides[TOW_MAX_RANK]; /* [spatial]; all zero: 1, as in Flax */
+    size_t size TOW__SIZE(tow_pool_options); /* set by TOW_POOL_OPTIONS */
+    int spatial;                             /* how many spatial axes, those before the last axis of x */
+    int64_t window[TOW_MAX_RANK];            /* [spatial] */
+    int64_t strides[TOW_MAX_RANK];           /* [spatial]; all zero: 1, as in Flax */
     tow_padding padding;
     int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* [spatial]; TOW_PAD_EXPLICIT */
     bool exclude_padding; /* averages are over elements of x alone; Flax's count_include_pad=False */
 } tow_pool_options;
+#define TOW_POOL_OPTIONS(...) TOW__OPTIONS(tow_pool_options, __VA_ARGS__)
 /* flax.linen.max_pool, min_pool, avg_pool. x: [batch axes..., spatial..., features]; averages are of floats. */
 TOW_API tow_value tow_max_pool(tow_value x, const tow_pool_options *options);
 TOW_API tow_value tow_min_pool(tow_value x, const tow_pool_options *options);
@@ -263,7 +271,7 @@ TOW_API tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t l
 TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes);
 /* x with the part of update's shape from `start` on, clamped likewise, replaced by update. */
 TOW_API tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start);
-/* value [] before (low) and behind (high) each axis, and between neighbours (interior NULL: 0). low, high < 0 cut. */
+/* value [] before (low) and behind (high) each axis, and between neighbors (interior NULL: 0). low, high < 0 cut. */
 TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high,
                           const int64_t *interior);
 /* n > 0 values that differ in the size of this axis only. */
@@ -299,6 +307,7 @@ TOW_API tow_value tow_normalize_layer(tow_value x, tow_value scale, tow_value bi
 /* x*rsqrt(mean(x^2)+epsilon)*scale. */
 TOW_API tow_value tow_normalize_rms(tow_value x, tow_value scale, double epsilon);
 typedef struct tow_attention_options {
+    size_t size TOW__SIZE(tow_attention_options); /* set by TOW_ATTENTION_OPTIONS */
     bool causal;
     double scale;   /* 0: 1/sqrt(D) */
     tow_value mask; /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
@@ -308,6 +317,7 @@ typedef struct tow_attention_options {
     int64_t window;   /* keys at this distance or farther are hidden; 0: none */
     double logit_cap; /* logits become cap tanh(logit / cap), before the bias; 0: they stay */
 } tow_attention_options;
+#define TOW_ATTENTION_OPTIONS(...) TOW__OPTIONS(tow_attention_options, __VA_ARGS__)
 /* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only,
  * and computes what causality and windows leave visible; no array [T, S] is made. Key j is visible to query i, whose
  * position is p = i + S - T or i + offset, if j <= p (causal), |p - j| < window, and the mask says so; a query that

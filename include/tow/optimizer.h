@@ -1,15 +1,15 @@
-/* Optimisers, recorded with Tow's own operations, in the manner of Optax.
+/* Optimizers, recorded with Tow's own operations, in the manner of Optax.
  *
  * A gradient transform takes the gradients of some parameters and gives what is to be added to the parameters, or what
- * the next transform of a chain takes. It may keep slots (moments, for instance) from step to step. An optimiser is a
+ * the next transform of a chain takes. It may keep slots (moments, for instance) from step to step. An optimizer is a
  * chain whose last transform multiplies by minus the learning rate:
  *
  *     tow_clip_by_global_norm clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 1.0);
  *     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
  *     tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.1);
  *     tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1e-3));
- *     tow_chain optimizer = TOW_CHAIN(TOW_TRANSFORM(&clip), TOW_TRANSFORM(&adam), TOW_TRANSFORM(&decay),
- *                                     TOW_TRANSFORM(&rate));
+ *     tow_chain optimizer = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&clip), TOW_GRADIENT_TRANSFORM(&adam),
+ *                                     TOW_GRADIENT_TRANSFORM(&decay), TOW_GRADIENT_TRANSFORM(&rate));
  *
  * The whole of it is one compiled program, in which a parameter, its slots and its gradient are read and written once.
  *
@@ -125,16 +125,17 @@ typedef struct tow_gradient_transform_class {
 /* First member of every transform. */
 struct tow_gradient_transform {
     const tow_gradient_transform_class *cls;
+    size_t size; /* of the whole struct, as the program was compiled; 0 for transforms of one's own */
 };
 
-#define TOW_TRANSFORM(transform) (&(transform)->base)
+#define TOW_GRADIENT_TRANSFORM(transform) (&(transform)->base)
 #ifndef __cplusplus
-#define TOW__TRANSFORM(type, ...) ((type){.base = {&type##_class}, __VA_ARGS__})
+#define TOW__TRANSFORM(type, ...) ((type){.base = {&type##_class, sizeof(type)}, __VA_ARGS__})
 #else
 #define TOW__TRANSFORM(type, ...)                                                                                      \
     ([](__VA_ARGS__) {                                                                                                 \
         type tow__transform = {};                                                                                      \
-        tow__transform.base.cls = &type##_class;                                                                       \
+        tow__transform.base = {&type##_class, sizeof(type)};                                                           \
         return tow__transform;                                                                                         \
     }())
 #endif
@@ -147,7 +148,7 @@ TOW_API tow_trace *tow_update_trace(tow_update *update);
  * first zeros, of the parameter's type; or `value` everywhere, of another type. In one call of the transform the same
  * name is the same slot. Error: TOW_TYPE_MISMATCH if it was asked for with another type before. */
 TOW_API tow_value tow_slot(tow_update *update, const char *name);
-TOW_API tow_value tow_slot_of(tow_update *update, const char *name, tow_type type, double value);
+TOW_API tow_value tow_slot_with(tow_update *update, const char *name, tow_type type, double value);
 /* Sets the value of the slot in the next step: of the same type. Errors: TOW_NOT_FOUND for a slot that was not asked
  * for, TOW_TYPE_MISMATCH. */
 TOW_API void tow_set_slot(tow_update *update, const char *name, tow_value value);
@@ -162,32 +163,32 @@ TOW_API tow_value tow_update_function(tow_update *update, const char *name,
 /* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS
  * around the transform says. */
 TOW_API tow_value tow_update_option(tow_update *update, const char *name, double value, tow_dtype dtype);
-/* The loss of the step, f64[], which tow_optimizer_update_with_loss was given; a train state gives it. In `all` only:
+/* The loss of the step, f64[], which tow_optimizer_update_with was given; a train state gives it. In `all` only:
  * TOW_UNSUPPORTED elsewhere. */
 TOW_API tow_value tow_update_loss(tow_update *update);
 /* Hands a float scalar out of the step, to be asked for by tow_optimizer_reported. In `all` only. */
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
 /* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
 TOW_API const char *tow_update_path(const tow_update *update, size_t index);
-/* The kind of the parameter: its layer has said it, or the list that the optimiser was made of (tow_params_set_kind).
+/* The kind of the parameter: its layer has said it, or the list that the optimizer was made of (tow_params_set_kind).
  * TOW_PARAM_OTHER for an index out of range. */
 TOW_API tow_param_kind tow_update_kind(const tow_update *update, size_t index);
 /* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is
  * one. */
-TOW_API size_t tow_update_count(const tow_update *update);
+TOW_API size_t tow_update_parameter_count(const tow_update *update);
 TOW_API tow_value tow_update_parameter(tow_update *update, size_t index);
 TOW_API tow_value tow_update_gradient(tow_update *update, size_t index);
 TOW_API void tow_update_set_gradient(tow_update *update, size_t index, tow_value gradient);
 /* In `all`: applies another transform to all of them, or to those of n given indices. */
 TOW_API void tow_update_run(tow_update *update, const tow_gradient_transform *transform);
-TOW_API void tow_update_run_on(tow_update *update, const tow_gradient_transform *transform, size_t n,
-                               const size_t *indices);
+TOW_API void tow_update_run_with(tow_update *update, const tow_gradient_transform *transform, size_t n,
+                                 const size_t *indices);
 
 /* ---- the transforms that there are ------------------------------------------------------------------------------- */
 
-/* In options whose 0 means a default (.b1, .eps, ...) TOW_ZERO stands for 0 itself: Adam without momentum has .b1 =
- * TOW_ZERO. It is so small that it changes no sum. */
-#define TOW_ZERO 1e-300
+/* An option whose 0 means a default (.b1, .eps, ...) is 0 itself by its name: Adam without momentum is
+ *     tow_scheduled_option b1 = {"b1", tow_schedule_constant(0)};
+ *     tow_inject_hyperparams rms = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &b1); */
 
 /* One after the other. */
 typedef struct tow_chain {
@@ -196,9 +197,9 @@ typedef struct tow_chain {
     size_t n;
 } tow_chain;
 TOW_API extern const tow_gradient_transform_class tow_chain_class;
-/* Of a list of pointers (TOW_TRANSFORM), which lives as long as the block. */
+/* Of a list of pointers (TOW_GRADIENT_TRANSFORM), which lives as long as the block. */
 #define TOW_CHAIN(...)                                                                                                 \
-    ((tow_chain){.base = {&tow_chain_class},                                                                           \
+    ((tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)},                                                        \
                  .transforms = (const tow_gradient_transform *const[]){__VA_ARGS__},                                   \
                  .n = sizeof((const tow_gradient_transform *const[]){__VA_ARGS__}) / sizeof(void *)})
 
@@ -234,7 +235,7 @@ typedef struct tow_scale {
 TOW_API extern const tow_gradient_transform_class tow_scale_class;
 #define TOW_SCALE(...) TOW__TRANSFORM(tow_scale, __VA_ARGS__)
 
-/* g * -schedule: the last one of an optimiser. Its number is "learning_rate/value". */
+/* g * -schedule: the last one of an optimizer. Its number is "learning_rate/value". */
 typedef struct tow_scale_by_learning_rate {
     tow_gradient_transform base;
     tow_schedule schedule;
@@ -245,9 +246,9 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_learning_rate_cla
 /* m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)   (Kingma and Ba, 2015) */
 typedef struct tow_scale_by_adam {
     tow_gradient_transform base;
-    double b1, b2, eps;       /* 0: 0.9, 0.999, 1e-8 */
-    double eps_root;          /* added to v / (1-b2^t) under the root, for derivatives of an update */
-    tow_layer_dtype mu_dtype; /* of m in memory, as .dtype of layers (tow/module.h); 0: that of the parameter */
+    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+    double eps_root;    /* added to v / (1-b2^t) under the root, for derivatives of an update */
+    tow_dtype mu_dtype; /* of m in memory, as .dtype of layers (tow/module.h); 0: that of the parameter */
     /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
     bool nesterov;
 } tow_scale_by_adam;
@@ -276,7 +277,7 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_rss_class;
 typedef struct tow_scale_by_amsgrad {
     tow_gradient_transform base;
     double b1, b2, eps, eps_root; /* 0: 0.9, 0.999, 1e-8, 0 */
-    tow_layer_dtype mu_dtype;     /* of m in memory; 0: that of the parameter */
+    tow_dtype mu_dtype;           /* of m in memory; 0: that of the parameter */
 } tow_scale_by_amsgrad;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_amsgrad_class;
 #define TOW_SCALE_BY_AMSGRAD(...) TOW__TRANSFORM(tow_scale_by_amsgrad, __VA_ARGS__)
@@ -344,8 +345,8 @@ TOW_API extern const tow_gradient_transform_class tow_centralize_class;
 /* sign(b1 m + (1-b1) g), then m = b2 m + (1-b2) g (Chen and others, 2023). */
 typedef struct tow_scale_by_lion {
     tow_gradient_transform base;
-    double b1, b2;            /* 0: 0.9, 0.99 */
-    tow_layer_dtype mu_dtype; /* of m in memory; 0: that of the parameter */
+    double b1, b2;      /* 0: 0.9, 0.99 */
+    tow_dtype mu_dtype; /* of m in memory; 0: that of the parameter */
 } tow_scale_by_lion;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_lion_class;
 #define TOW_SCALE_BY_LION(...) TOW__TRANSFORM(tow_scale_by_lion, __VA_ARGS__)
@@ -397,10 +398,10 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_param_block_rms_c
 
 /* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz
  * iteration, times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by
- * TOW_PARTITION (the rule {"//kernel", TOW_TRANSFORM(&muon)} stands for the kernels); biases and scales are refused,
- * whatever their rank. A parameter of more axes is one matrix, too, if row_axes says how many of them, from the first
- * one on, are its rows: 1 for the kernels of query, key and value [d, heads, k], 2 for that of the output [heads, k,
- * d]. */
+ * TOW_PARTITION (the rule {"//kernel", TOW_GRADIENT_TRANSFORM(&muon)} stands for the kernels); biases and scales are
+ * refused, whatever their rank. A parameter of more axes is one matrix, too, if row_axes says how many of them, from
+ * the first one on, are its rows: 1 for the kernels of query, key and value [d, heads, k], 2 for that of the output
+ * [heads, k, d]. */
 typedef struct tow_scale_by_muon {
     tow_gradient_transform base;
     double beta, eps; /* 0: 0.95, 1e-8 */
@@ -473,7 +474,7 @@ TOW_API extern const tow_gradient_transform_class tow_clip_elements_class;
 
 /* A transform whose options follow schedules; Optax: inject_hyperparams. Options are called as in the struct of the
  * transform ("b1", "eps", "weight_decay"), those of the transforms of a chain with their class's name in front
- * ("adam/b1"). They are numbers of the optimiser of that name ("adam/b1"), which tow_optimizer_set_number can fix: a
+ * ("adam/b1"). They are numbers of the optimizer of that name ("adam/b1"), which tow_optimizer_set_number can fix: a
  * constant schedule makes an option that can be changed.
  *
  *     tow_schedule warm = tow_schedule_linear(0.5, 0.9, 100, 0);
@@ -492,15 +493,15 @@ typedef struct tow_inject_hyperparams {
     const tow_scheduled_option *options;
 } tow_inject_hyperparams;
 TOW_API extern const tow_gradient_transform_class tow_inject_hyperparams_class;
-/* Of a transform and what TOW_TRANSFORM takes, with options; in C++ without them. */
+/* Of a transform and what TOW_GRADIENT_TRANSFORM takes, with options; in C++ without them. */
 #ifndef __cplusplus
-#define TOW__AROUND(type, ...)             TOW__AROUND2(type, __VA_ARGS__, .base = {&type##_class})
+#define TOW__AROUND(type, ...)             TOW__AROUND2(type, __VA_ARGS__, .base = {&type##_class, sizeof(type)})
 #define TOW__AROUND2(type, transform, ...) ((type){.inner = &(transform)->base, __VA_ARGS__})
 #else
 #define TOW__AROUND(type, transform)                                                                                   \
     ([](const tow_gradient_transform *tow__inner) {                                                                    \
         type tow__transform = {};                                                                                      \
-        tow__transform.base.cls = &type##_class;                                                                       \
+        tow__transform.base = {&type##_class, sizeof(type)};                                                           \
         tow__transform.inner = tow__inner;                                                                             \
         return tow__transform;                                                                                         \
     }(&(transform)->base))
@@ -508,22 +509,22 @@ TOW_API extern const tow_gradient_transform_class tow_inject_hyperparams_class;
 #define TOW_INJECT_HYPERPARAMS(...) TOW__AROUND(tow_inject_hyperparams, __VA_ARGS__)
 
 /* Lookahead: every sync_period-th update moves the slow parameters by slow_step_size of the way to the fast ones, and
- * sets these to the slow ones (Zhang and others, 2019). The parameters are the fast ones; tow_optimizer_slot_of(state,
- * "lookahead/slow/") has the slow ones, which evaluations use. They begin with what the parameters are before the first
- * update. */
+ * sets these to the slow ones (Zhang and others, 2019). The parameters are the fast ones;
+ * tow_optimizer_find_slot(state, "lookahead/slow/") has the slow ones, which evaluations use. They begin with what the
+ * parameters are before the first update. */
 typedef struct tow_lookahead {
     tow_gradient_transform base;
-    const tow_gradient_transform *inner; /* the whole optimiser of the fast parameters */
+    const tow_gradient_transform *inner; /* the whole optimizer of the fast parameters */
     int64_t sync_period;                 /* positive */
     double slow_step_size;               /* 0: 0.5 */
-    bool reset_state;                    /* slots of the inner optimiser begin again after it */
+    bool reset_state;                    /* slots of the inner optimizer begin again after it */
 } tow_lookahead;
 TOW_API extern const tow_gradient_transform_class tow_lookahead_class;
 #define TOW_LOOKAHEAD(...) TOW__AROUND(tow_lookahead, __VA_ARGS__)
 
-/* Schedule-free (Defazio and others, 2024): with z <- z + the update of the inner optimiser, x <- (1-c) x + c z, the
+/* Schedule-free (Defazio and others, 2024): with z <- z + the update of the inner optimizer, x <- (1-c) x + c z, the
  * parameters are b1 x + (1-b1) z; c = w / sum of all w so far, w = (the largest rate so far)^weight_power. The rate is
- * that of the inner optimiser, which has no momentum of its own: SGD, or scale_by_rms(.decay = 0.999, .eps_outside =
+ * that of the inner optimizer, which has no momentum of its own: SGD, or scale_by_rms(.decay = 0.999, .eps_outside =
  * true, .bias_correction = true). Optax reads the schedule one step ahead here, and so does this. Evaluate with x:
  * tow_schedule_free_params. */
 typedef struct tow_schedule_free {
@@ -535,7 +536,7 @@ typedef struct tow_schedule_free {
 TOW_API extern const tow_gradient_transform_class tow_schedule_free_class;
 #define TOW_SCHEDULE_FREE(...) TOW__AROUND(tow_schedule_free, __VA_ARGS__)
 
-/* Sharpness-aware minimisation (Foret and others, 2021), one gradient for each update: sync_period - 1 updates climb by
+/* Sharpness-aware minimization (Foret and others, 2021), one gradient for each update: sync_period - 1 updates climb by
  * minus what `ascent` makes of the gradients (as a rule TOW_NORMALIZE and a rate rho), from where the next gradient is
  * taken; the last update goes back to where they began and makes the step of `inner` with that gradient. inner and
  * ascent count their own updates. */
@@ -597,12 +598,13 @@ typedef struct tow_differentially_private_aggregate {
 TOW_API extern const tow_gradient_transform_class tow_differentially_private_aggregate_class;
 #define TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(...) TOW__TRANSFORM(tow_differentially_private_aggregate, __VA_ARGS__)
 
-/* ---- using an optimiser ------------------------------------------------------------------------------------------ */
+/* ---- using an optimizer ------------------------------------------------------------------------------------------ */
 
-/* An optimiser with its slots and its program, over parameters that belong to the caller. */
+/* An optimizer with its slots and its program, over parameters that belong to the caller. */
 typedef struct tow_optimizer_state tow_optimizer_state;
 
 typedef struct tow_optimizer_options {
+    size_t size TOW__SIZE(tow_optimizer_options); /* set by TOW_OPTIMIZER_OPTIONS */
     /* Gradient accumulation: tow_optimizer_update adds gradients up, in f32 at least, and every so-many-th call updates
      * the parameters by their mean, or by their sum with .sum. The memory of one more set of gradients. (Optax:
      * MultiSteps.) 0: every call updates. */
@@ -624,6 +626,7 @@ typedef struct tow_optimizer_options {
      * (tow/program.h). NULL: one of its own. */
     tow_shared_arena *shared_arena;
 } tow_optimizer_options;
+#define TOW_OPTIMIZER_OPTIONS(...) TOW__OPTIONS(tow_optimizer_options, __VA_ARGS__)
 
 /* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The
  * transform, with all that it points to, lives longer than the state. options may be NULL. Errors: what transforms
@@ -637,21 +640,22 @@ TOW_API void tow_optimizer_free(tow_optimizer_state *state);
  * parameters have none. No update with .every, if more gradients are to come, and with .skip_not_finite. Allocates
  * nothing. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
-/* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_call gives it. Error:
- * also TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
+/* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_function_call gives
+ * it. Error: also TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const tow_params *gradients);
 /* tow_optimizer_update with the loss that the gradients are of, for transforms that take it (tow_update_loss); with
  * .every the mean of the losses counts. Without it tow_optimizer_update is an error for them: TOW_INVALID_ARGUMENT,
  * with the transform's name. */
-TOW_API tow_status tow_optimizer_update_with_loss(tow_optimizer_state *state, tow_array *const *gradients, double loss);
+TOW_API tow_status tow_optimizer_update_with(tow_optimizer_state *state, tow_array *const *gradients, double loss);
 /* The loss at the current values of the parameters, and its gradients into arrays of their types, which belong to the
  * caller. Any status but TOW_OK ends the search. */
 typedef tow_status (*tow_loss_and_gradients)(void *user, double *loss, tow_array *const *gradients);
 /* The line search of Nocedal and Wright (Numerical Optimization, 2006, algorithms 3.5 and 3.6) with the approximate
  * decrease of Hager and Zhang (2006, equation 23); Optax: scale_by_zoom_linesearch. */
-typedef struct tow_zoom_line_search {
-    int max_steps;            /* calls of the function after the first one; 0: 20 */
-    double max_learning_rate; /* 0: none */
+typedef struct tow_line_search_options {
+    size_t size TOW__SIZE(tow_line_search_options); /* set by TOW_LINE_SEARCH_OPTIONS */
+    int max_steps;                                  /* calls of the function after the first one; 0: 20 */
+    double max_learning_rate;                       /* 0: none */
     double tol;
     double increase_factor;    /* 0: 2 */
     double slope_rtol;         /* of sufficient decrease; 0: 1e-4 */
@@ -660,7 +664,8 @@ typedef struct tow_zoom_line_search {
     double stepsize_precision; /* of the interval; 0: 1e-5 */
     bool keep_learning_rate;   /* it begins with the last rate instead of 1 */
     bool new_function;         /* the function changes: its value is not taken from the last search */
-} tow_zoom_line_search;
+} tow_line_search_options;
+#define TOW_LINE_SEARCH_OPTIONS(...) TOW__OPTIONS(tow_line_search_options, __VA_ARGS__)
 typedef struct tow_line_search_result {
     double loss, learning_rate; /* where the parameters are now */
     int calls;                  /* of the function */
@@ -672,22 +677,22 @@ typedef struct tow_line_search_result {
  * the function is called with the parameters at each trial. For a state with .line_search; options may be NULL, result
  * too. Parameters of f32 and f64. Errors: what the function returns, then the parameters are what they were, and the
  * transform has seen their gradients. */
-TOW_API tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_zoom_line_search *options,
+TOW_API tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_line_search_options *options,
                                              tow_loss_and_gradients function, void *user,
                                              tow_line_search_result *result);
 /* Finished updates. */
-TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
-TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
+TOW_API int64_t tow_optimizer_step_count(const tow_optimizer_state *state);
+TOW_API void tow_optimizer_set_step_count(tow_optimizer_state *state, int64_t step);
 /* With .weighted: the weight of the gradients of the calls that follow; 1 at first. A weight that is negative or not
  * finite is the error TOW_INVALID_ARGUMENT of the call, as is a last one where all are 0; gradients of weight 0 count
  * for nothing, NaN included. */
 TOW_API void tow_optimizer_set_weight(tow_optimizer_state *state, double weight);
 /* With .every: calls whose gradients wait for an update; these are forgotten by tow_optimizer_forget_gradients. */
-TOW_API size_t tow_optimizer_gathered(const tow_optimizer_state *state);
+TOW_API size_t tow_optimizer_gathered_count(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_forget_gradients(tow_optimizer_state *state);
 /* With .skip_not_finite: updates that were left out since the state was made; *in_a_row (may be NULL): since the last
  * one with finite gradients, made as they are or not. */
-TOW_API int64_t tow_optimizer_skipped(const tow_optimizer_state *state, int64_t *in_a_row);
+TOW_API int64_t tow_optimizer_skipped_count(const tow_optimizer_state *state, int64_t *in_a_row);
 /* Fixes number `name` ("learning_rate/value") to `value` from now on, NAN: gives it back to its schedule. Error:
  * TOW_NOT_FOUND, with the names that there are. */
 TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const char *name, double value);
@@ -699,20 +704,20 @@ TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const ch
 /* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. Axes of
  * layers are in front, also of a parameter that has them elsewhere: "blocks/{}/kernel" is a slot of
  * "blocks/{@1}/kernel". */
-TOW_API size_t tow_optimizer_slots(const tow_optimizer_state *state);
+TOW_API size_t tow_optimizer_slot_count(const tow_optimizer_state *state);
 TOW_API const char *tow_optimizer_slot_prefix(const tow_optimizer_state *state, size_t index);
 TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t index);
 /* The slot of this prefix; NULL: there is none. */
-TOW_API tow_params *tow_optimizer_slot_of(const tow_optimizer_state *state, const char *prefix);
-/* The parameters x of a schedule-free optimiser, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of
- * its own. Before the first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimiser
+TOW_API tow_params *tow_optimizer_find_slot(const tow_optimizer_state *state, const char *prefix);
+/* The parameters x of a schedule-free optimizer, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of
+ * its own. Before the first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimizer
  * does not have, TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_schedule_free *transform,
                                             tow_params **params);
 /* Bytes of all slots. */
 TOW_API size_t tow_optimizer_bytes(const tow_optimizer_state *state);
 /* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the
- * program that an update runs; NULL for the optimiser of a training state. Both belong to the state. */
+ * program that an update runs; NULL for the optimizer of a training state. Both belong to the state. */
 TOW_API const tow_graph *tow_optimizer_graph(const tow_optimizer_state *state);
 TOW_API const tow_program *tow_optimizer_program(const tow_optimizer_state *state);
 
@@ -723,16 +728,18 @@ TOW_API const tow_program *tow_optimizer_program(const tow_optimizer_state *stat
 typedef struct tow_step tow_step;
 
 typedef struct tow_step_options {
+    size_t size TOW__SIZE(tow_step_options); /* set by TOW_STEP_OPTIONS */
     size_t n_state;     /* so many inputs behind the parameters, variables of a model for instance, which the last
                          * n_state outputs replace in place */
     size_t keep_within; /* a budget of bytes for the arena (tow_compile_options) */
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
 } tow_step_options;
+#define TOW_STEP_OPTIONS(...) TOW__OPTIONS(tow_step_options, __VA_ARGS__)
 
-/* loss: (params..., state..., inputs...) -> (loss, aux..., new state...), as tow_loss makes it. params: those of its
- * first inputs, in their order, among them those of the optimiser, whose arrays both share. The optimiser, the lists
- * and the graph live longer. options may be NULL. Errors: those of tow_value_and_grad and tow_compile;
- * TOW_INVALID_ARGUMENT for parameters that the graph or the optimiser does not have; TOW_UNSUPPORTED for an optimiser
+/* loss: (params..., state..., inputs...) -> (loss, aux..., new state...), as tow_model_loss_graph makes it. params:
+ * those of its first inputs, in their order, among them those of the optimizer, whose arrays both share. The optimizer,
+ * the lists and the graph live longer. options may be NULL. Errors: those of tow_value_and_grad and tow_compile;
+ * TOW_INVALID_ARGUMENT for parameters that the graph or the optimizer does not have; TOW_UNSUPPORTED for an optimizer
  * with .every, .skip_not_finite, .examples or .line_search. */
 TOW_API tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *params, const tow_graph *loss,
                                    const tow_step_options *options, tow_step **step);

@@ -1,4 +1,4 @@
-/* Parameters and variables: flat lists of named arrays, as tow_init (tow/model.h) makes them for a model. */
+/* Parameters and variables: flat lists of named arrays, as tow_model_init (tow/model.h) makes them for a model. */
 #ifndef TOW_PARAMS_H
 #define TOW_PARAMS_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The kind of a parameter. The layer that asks for the parameter says its kind (tow_param_as in tow/module.h); lists
+/* The kind of a parameter. The layer that asks for the parameter says its kind (tow_param_with in tow/module.h); lists
  * keep it, whatever becomes of paths. Weight decay, LoRA, Muon, tables and summaries go by kinds, and patterns may name
  * them (tow_path_matches below).
  * If nobody says a kind, it follows from the name and the rank, which is that of one layer: the last component of the
@@ -52,8 +52,6 @@ TOW_API tow_param_kind tow_params_kind(const tow_params *params, size_t index);
  * that share arrays have kinds of their own. Errors: TOW_NOT_FOUND for a pattern that matches nothing,
  * TOW_INVALID_ARGUMENT for no kind. */
 TOW_API tow_status tow_params_set_kind(tow_params *params, const char *const *patterns, tow_param_kind kind);
-/* Of all arrays together. */
-TOW_API int64_t tow_params_elements(const tow_params *params);
 /* A list of n arrays, which it shares with the caller, under the given paths. Errors: TOW_INVALID_ARGUMENT for a path
  * that is no UTF-8, empty, or there twice, for one whose "{}" and "{@k}" name axes that the array does not have, and
  * for a missing array. */
@@ -100,11 +98,12 @@ typedef struct tow_load_report {
     void *memory;
 } tow_load_report;
 /* A line for each item and the numbers of all; like snprintf. */
-TOW_API size_t tow_load_report_text(tow_context *context, const tow_load_report *report, char *text, size_t size);
+TOW_API size_t tow_load_report_text(const tow_load_report *report, char *text, size_t size);
 /* Frees what the report points to, and empties it. */
-TOW_API void tow_load_report_free(tow_context *context, tow_load_report *report);
+TOW_API void tow_load_report_free(tow_load_report *report);
 
 typedef struct tow_load_options {
+    size_t size TOW__SIZE(tow_load_options); /* set by TOW_LOAD_OPTIONS */
     /* Tensors of other element types become the parameters': everything converts to floats, rounded once, and integers
      * to integers, in which each must fit (tow/io.h). So weights that were saved as bf16 load into f32 parameters. */
     bool convert;
@@ -114,13 +113,14 @@ typedef struct tow_load_options {
     tow_load_report
         *report; /* receives all that does not fit, also after the errors that it leads to; NULL: not wanted */
 } tow_load_options;
+#define TOW_LOAD_OPTIONS(...) TOW__OPTIONS(tow_load_options, __VA_ARGS__)
 /* The same with options, which may be NULL. Error: TOW_TYPE_MISMATCH without .convert, or for an integer that does not
  * fit; then nothing is copied.
  * Parameters under other names in the file: a part of the list under another prefix (tow_params_subtree(params,
  * "encoder", &part), then "bert/encoder/" as prefix), or a list with the names of the file (tow_params_rename), which
  * shares the arrays of `params`. */
-TOW_API tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix,
-                                                        const tow_tensors *tensors, const tow_load_options *options);
+TOW_API tow_status tow_params_from_tensors_with(tow_params *params, const char *prefix, const tow_tensors *tensors,
+                                                const tow_load_options *options);
 /* The same from a safetensors file, or the files of an index, whose other tensors are not read; no second copy of the
  * data is in memory. Checksums and integers are compared before the first byte is copied. Errors: also those of
  * tow_safetensors_read. */
@@ -139,7 +139,7 @@ TOW_API bool tow_path_matches(const char *pattern, const char *path);
 
 /* ---- parts and wholes -------------------------------------------------------------------------------------------- */
 
-/* Functions here make new lists, which share the arrays of those that they are made of: what an optimiser does to one
+/* Functions here make new lists, which share the arrays of those that they are made of: what an optimizer does to one
  * is seen in all. Entries keep their order, kinds and marks (tow_params_freeze). Errors of all: TOW_OUT_OF_MEMORY;
  * TOW_NOT_FOUND for a pattern that matches nothing, with the paths that there are. */
 
@@ -160,8 +160,8 @@ TOW_API tow_status tow_params_merge(const tow_params *a, const tow_params *b, to
  * "encoder/norm/scale". `path` may name a layer of a stack, as "blocks/3" does where the entries are
  * "blocks/{}/norm/scale":
  * then the arrays are views of its rows (copies, where the layers' axis is not in front). A layer called with such a
- * list is a part of the model with the whole's parameters (tow_model_forward, tow_forward). "": everything. Error:
- * TOW_NOT_FOUND. */
+ * list is a part of the model with the whole's parameters (tow_model_function_create, tow_model_forward_graph). "":
+ * everything. Error: TOW_NOT_FOUND. */
 TOW_API tow_status tow_params_subtree(const tow_params *params, const char *path, tow_params **part);
 /* The same entries below `path`: the opposite of tow_params_subtree. */
 TOW_API tow_status tow_params_under(const tow_params *params, const char *path, tow_params **whole);
@@ -181,19 +181,17 @@ TOW_API tow_status tow_params_rename(const tow_params *params, size_t n, const t
 TOW_API tow_status tow_params_unstack(const tow_params *params, tow_params **layers);
 /* The opposite for one scan, with copies: entries "blocks/0/attn/kernel" to "blocks/11/attn/kernel" become
  * "blocks/{}/attn/kernel" with an axis of 12 more, if `scan` is "blocks". A scan within it is "blocks/{}/inner"
- * afterwards.
- * Errors: TOW_NOT_FOUND for no such layers, and for one that is missing; TOW_TYPE_MISMATCH for layers that differ. */
-TOW_API tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked);
-/* The same with the new axis at `axis` of the stacks, as .axis of a rule puts it (tow/lifting.h):
- * "blocks/{@1}/attn/kernel".
- * Errors: also TOW_INVALID_ARGUMENT for an axis that one of the stacks does not have. */
-TOW_API tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int axis, tow_params **stacked);
+ * afterwards. axis: where the stacks have the new axis, as .axis of a rule puts it (tow/lifting.h); of another one than
+ * 0 the path tells, "blocks/{@1}/attn/kernel".
+ * Errors: TOW_NOT_FOUND for no such layers, and for one that is missing; TOW_TYPE_MISMATCH for layers that differ;
+ * TOW_INVALID_ARGUMENT for an axis that one of the stacks does not have. */
+TOW_API tow_status tow_params_stack(const tow_params *params, const char *scan, int axis, tow_params **stacked);
 
 /* ---- frozen parameters ------------------------------------------------------------------------------------------- */
 
-/* Marks the entries that match, or takes the mark away: tow_model_value_and_grad takes no gradients with respect to
- * marked ones, and tow_optimizer_create leaves them alone, so that the gradients of the one are those that the other
- * expects. patterns NULL: all. Layers of a stack are frozen together. */
+/* Marks the entries that match, or takes the mark away: tow_model_function_create_value_and_grad takes no gradients
+ * with respect to marked ones, and tow_optimizer_create leaves them alone, so that the gradients of the one are those
+ * that the other expects. patterns NULL: all. Layers of a stack are frozen together. */
 TOW_API tow_status tow_params_freeze(tow_params *params, const char *const *patterns, bool frozen);
 TOW_API bool tow_params_is_frozen(const tow_params *params, size_t index);
 /* The entries that are not frozen. */
@@ -218,7 +216,7 @@ TOW_API tow_status tow_params_map(const tow_params *params, tow_params_function 
 TOW_API tow_status tow_params_zip(size_t n, const tow_params *const *lists, tow_params_function function, void *user,
                                   tow_params **result);
 /* Elements of the entries that match one of the patterns; NULL: of all. */
-TOW_API int64_t tow_params_elements_of(const tow_params *params, const char *const *patterns);
+TOW_API int64_t tow_params_element_count(const tow_params *params, const char *const *patterns);
 
 /* The difference of two lists. */
 typedef struct tow_params_difference {

@@ -25,27 +25,27 @@ extern "C" {
 typedef struct tow_primitive tow_primitive;
 
 enum {
-    TOW_PRIMITIVE_MAX = 16 /* operands, results and parameters of a defined primitive, at most */
+    TOW_PRIMITIVE_MAX = 16 /* operands, results and attributes of a defined primitive, at most */
 };
 
-/* A parameter: a field of a struct, printed as name=value and read again. */
-typedef enum tow_parameter_kind {
-    TOW_PARAMETER_INT,   /* int64_t */
-    TOW_PARAMETER_FLOAT, /* double */
-    TOW_PARAMETER_BOOL,  /* bool */
-    TOW_PARAMETER_DTYPE  /* tow_dtype */
-} tow_parameter_kind;
+/* An attribute: a field of a struct, printed as name=value and read again. */
+typedef enum tow_attribute_kind {
+    TOW_ATTRIBUTE_INT,   /* int64_t */
+    TOW_ATTRIBUTE_FLOAT, /* double */
+    TOW_ATTRIBUTE_BOOL,  /* bool */
+    TOW_ATTRIBUTE_DTYPE  /* tow_dtype */
+} tow_attribute_kind;
 
-typedef struct tow_parameter {
+typedef struct tow_attribute {
     const char *name; /* letters, digits and _, beginning with a letter */
-    tow_parameter_kind kind;
+    tow_attribute_kind kind;
     size_t offset; /* offsetof the field */
-} tow_parameter;
+} tow_attribute;
 
-/* The arguments of rules: the parameters of one equation and `user` of the definition. */
+/* The arguments of rules: the attributes of one equation and `user` of the definition. */
 typedef struct tow_primitive_rule {
     tow_context *context;
-    const void *parameters; /* NULL: the primitive has none */
+    const void *attributes; /* NULL: the primitive has none */
     void *user;
 } tow_primitive_rule;
 
@@ -68,8 +68,8 @@ typedef enum tow_primitive_dot {
 typedef struct tow_primitive_definition {
     const char *name; /* letters, digits and _, beginning with a letter; no built-in or defined primitive has it */
     size_t n_inputs, n_outputs;
-    const tow_parameter *parameters;
-    size_t n_parameters, parameters_size; /* size of the struct */
+    const tow_attribute *attributes;
+    size_t n_attributes, attributes_size; /* size of the struct */
     void *user;
 
     /* Types of the results from those of the operands. It is asked about graphs that are read from files, too, and
@@ -122,9 +122,9 @@ TOW_API tow_status tow_primitive_define(tow_context *context, const tow_primitiv
                                         const tow_primitive **primitive);
 /* The primitive of this name that was defined in the context, or NULL. */
 TOW_API const tow_primitive *tow_primitive_find(tow_context *context, const char *name);
-/* Records the primitive. parameters: the struct, which is copied, or NULL if it has none. x: [n_inputs]; y:
+/* Records the primitive. attributes: the struct, which is copied, or NULL if it has none. x: [n_inputs]; y:
  * [n_outputs], null values after an error. */
-TOW_API void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *parameters,
+TOW_API void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *attributes,
                                 const tow_value *x, tow_value *y);
 /* In a type rule: refuses with a message, and returns `status`. printf format. */
 #ifdef __GNUC__

@@ -13,7 +13,7 @@ typedef struct tow_program tow_program;
 /* Output `output` is written where input `input`, of the same type, lies: after a run the caller finds the new value in
  * the array that it passed in, and passes NULL, or the same array, as that output. Instructions that still need the old
  * value get it: where a plan cannot overwrite the input in place, it keeps the new value in the arena and copies it at
- * the end. For state that goes from run to run: parameters and slots of an optimiser, a cache of keys and values. (JAX:
+ * the end. For state that goes from run to run: parameters and slots of an optimizer, a cache of keys and values. (JAX:
  * donate_argnums.) */
 typedef struct tow_donation {
     size_t output, input;
@@ -29,14 +29,15 @@ typedef struct tow_shared_arena tow_shared_arena;
 /* Takes no memory for an arena yet. Error: TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_shared_arena_create(tow_context *context, tow_shared_arena **arena);
 /* Programs keep it until the last of them is freed. NULL is accepted. */
-TOW_API void tow_shared_arena_free(tow_shared_arena *arena);
+TOW_API void tow_shared_arena_release(tow_shared_arena *arena);
 /* Bytes of the arena: those of the largest program compiled with it so far (tow_program_bytes.arena, in units of 64). 0
  * for NULL. */
 TOW_API size_t tow_shared_arena_bytes(const tow_shared_arena *arena);
 
 typedef struct tow_compile_options {
-    int threads;                   /* 0: the context's */
-    const tow_donation *donations; /* copied; each names another output and another input */
+    size_t size TOW__SIZE(tow_compile_options); /* set by TOW_COMPILE_OPTIONS */
+    int threads;                                /* 0: the context's */
+    const tow_donation *donations;              /* copied; each names another output and another input */
     size_t n_donations;
     /* Leaves out tile groups and parallel loops, that is the passes "fission-loops", "parallelize" and "tile": every
      * instruction runs over all rows before the next one begins, and scans run iteration by iteration, in each of which
@@ -65,6 +66,7 @@ typedef struct tow_compile_options {
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
     void *after_pass_user;
 } tow_compile_options;
+#define TOW_COMPILE_OPTIONS(...) TOW__OPTIONS(tow_compile_options, __VA_ARGS__)
 
 /* The passes of the compiler, in the order in which they run, by index; NULL behind the last. */
 TOW_API const char *tow_pass_name(size_t index);
@@ -112,11 +114,11 @@ TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, to
  * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one
  * element as "mul", "copy" counts copies; views, and small functions of constants, which are computed when the program
  * is compiled, count nothing. */
-TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
+TOW_API uint64_t tow_program_operation_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
  * inputs + outputs + lower_bound of tow_program_get_bytes; of a training step less than tow_train_bytes.total, which
- * counts the optimiser's slots and the evaluation program, too). Scans of few iterations are drawn iteration by
+ * counts the optimizer's slots and the evaluation program, too). Scans of few iterations are drawn iteration by
  * iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
@@ -139,7 +141,7 @@ TOW_API tow_status tow_program_record(tow_program *program, bool on);
 TOW_API tow_status tow_program_write_trace(const tow_program *program, FILE *file);
 
 /* Compiles, allocates the outputs, runs once and frees the program: for tests, tools and one-off calls.
- * outputs[] receives tow_graph_outputs(graph) new arrays. */
+ * outputs[] receives tow_graph_output_count(graph) new arrays. */
 TOW_API tow_status tow_evaluate(const tow_graph *graph, tow_array *const *inputs, tow_array **outputs);
 
 #ifdef __cplusplus

@@ -25,17 +25,17 @@ TOW_API void tow_random_host_split(const uint32_t key[2], uint32_t n, uint32_t *
 
 /* width 8: u8[shape], 32: u32, 64: u64; 16: u32[shape] below 2^16, as there is no type of unsigned integers of 16
  * bits. */
-TOW_API tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *shape);
+TOW_API tow_value tow_random_bits_with(tow_value key, int width, int rank, const int64_t *shape);
 
 /* ---- draws of `type`, of any float type unless said otherwise ---------------------------------------------------- */
 
 /* From [low, high). */
-TOW_API tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double high);
-TOW_API tow_value tow_random_normal_of(tow_value key, tow_type type);
+TOW_API tow_value tow_random_uniform_with(tow_value key, tow_type type, double low, double high);
+TOW_API tow_value tow_random_normal_with(tow_value key, tow_type type);
 /* Normal numbers between low and high. */
 TOW_API tow_value tow_random_truncated_normal(tow_value key, tow_type type, double low, double high);
 /* bool of p's shape: true with the probabilities p (floats). */
-TOW_API tow_value tow_random_bernoulli_of(tow_value key, tow_value p);
+TOW_API tow_value tow_random_bernoulli_with(tow_value key, tow_value p);
 TOW_API tow_value tow_random_gumbel(tow_value key, tow_type type);
 TOW_API tow_value tow_random_exponential(tow_value key, tow_type type);
 TOW_API tow_value tow_random_laplace(tow_value key, tow_type type);
@@ -61,11 +61,11 @@ TOW_API tow_value tow_random_choice(tow_value key, int64_t n, int rank, const in
 /* ---- the macros that add the source line (ops_lines.h) ----------------------------------------------------------- */
 #ifndef TOW_NO_SOURCE_LINES
 /* clang-format off */
-#define tow_random_bits_of(x, ...) tow_random_bits_of(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_random_uniform_of(x, ...) tow_random_uniform_of(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_random_normal_of(x, ...) tow_random_normal_of(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_random_bits_with(x, ...) tow_random_bits_with(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_random_uniform_with(x, ...) tow_random_uniform_with(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_random_normal_with(x, ...) tow_random_normal_with(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_truncated_normal(x, ...) tow_random_truncated_normal(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_random_bernoulli_of(x, ...) tow_random_bernoulli_of(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_random_bernoulli_with(x, ...) tow_random_bernoulli_with(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_gumbel(x, ...) tow_random_gumbel(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_exponential(x, ...) tow_random_exponential(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_laplace(x, ...) tow_random_laplace(tow_at((x), TOW_HERE), __VA_ARGS__)

@@ -37,7 +37,7 @@ typedef struct tow_simple_cell {
     tow_initializer recurrent_kernel_init; /* orthogonal */
     tow_initializer bias_init;             /* zeros */
     tow_initializer carry_init;            /* zeros */
-    tow_layer_dtype dtype, param_dtype;    /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype;          /* tow_dtype in tow/module.h */
 } tow_simple_cell;
 #define TOW_SIMPLE_CELL(...) TOW__LAYER(tow_simple_cell, __VA_ARGS__)
 
@@ -54,7 +54,7 @@ typedef struct tow_lstm_cell {
     tow_initializer recurrent_kernel_init; /* orthogonal */
     tow_initializer bias_init;             /* zeros */
     tow_initializer carry_init;            /* zeros */
-    tow_layer_dtype dtype, param_dtype;    /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype;          /* tow_dtype in tow/module.h */
 } tow_lstm_cell;
 #define TOW_LSTM_CELL(...) TOW__LAYER(tow_lstm_cell, __VA_ARGS__)
 
@@ -70,7 +70,7 @@ typedef struct tow_optimized_lstm_cell {
     tow_initializer recurrent_kernel_init; /* orthogonal */
     tow_initializer bias_init;             /* zeros */
     tow_initializer carry_init;            /* zeros */
-    tow_layer_dtype dtype, param_dtype;    /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype;          /* tow_dtype in tow/module.h */
 } tow_optimized_lstm_cell;
 #define TOW_OPTIMIZED_LSTM_CELL(...) TOW__LAYER(tow_optimized_lstm_cell, __VA_ARGS__)
 
@@ -86,7 +86,7 @@ typedef struct tow_gru_cell {
     tow_initializer recurrent_kernel_init; /* orthogonal */
     tow_initializer bias_init;             /* zeros */
     tow_initializer carry_init;            /* zeros */
-    tow_layer_dtype dtype, param_dtype;    /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype;          /* tow_dtype in tow/module.h */
 } tow_gru_cell;
 #define TOW_GRU_CELL(...) TOW__LAYER(tow_gru_cell, __VA_ARGS__)
 
@@ -104,7 +104,7 @@ typedef struct tow_mgu_cell {
     tow_initializer forget_bias_init;      /* of if: ones */
     tow_initializer activation_bias_init;  /* of in and hn: zeros */
     tow_initializer carry_init;            /* zeros */
-    tow_layer_dtype dtype, param_dtype;    /* tow_layer_dtype in tow/module.h */
+    tow_dtype dtype, param_dtype;          /* tow_dtype in tow/module.h */
 } tow_mgu_cell;
 #define TOW_MGU_CELL(...) TOW__LAYER(tow_mgu_cell, __VA_ARGS__)
 
@@ -115,12 +115,12 @@ typedef struct tow_mgu_cell {
 typedef struct tow_conv_lstm_cell {
     tow_module module;
     int64_t features;
-    int64_t kernel_size[TOW_MAX_RANK];  /* {3, 3} for images */
-    bool no_bias;                       /* of both convolutions */
-    tow_initializer kernel_init;        /* of both: lecun_normal */
-    tow_initializer bias_init;          /* zeros */
-    tow_initializer carry_init;         /* zeros */
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    int64_t kernel_size[TOW_MAX_RANK]; /* {3, 3} for images */
+    bool no_bias;                      /* of both convolutions */
+    tow_initializer kernel_init;       /* of both: lecun_normal */
+    tow_initializer bias_init;         /* zeros */
+    tow_initializer carry_init;        /* zeros */
+    tow_dtype dtype, param_dtype;      /* tow_dtype in tow/module.h */
 } tow_conv_lstm_cell;
 #define TOW_CONV_LSTM_CELL(...) TOW__LAYER(tow_conv_lstm_cell, __VA_ARGS__)
 

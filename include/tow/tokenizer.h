@@ -1,7 +1,7 @@
 /* Tokenizers: text to token ids and back, read from the files of models that others trained.
  *
  * Byte-pair encoding (on bytes as GPT-2 and Llama 3, or on characters with a fallback to bytes as Llama 2), Unigram
- * (T5, ALBERT, XLM-R), WordPiece (BERT) and WordLevel, with what tokenizer.json says of normalisation, splitting into
+ * (T5, ALBERT, XLM-R), WordPiece (BERT) and WordLevel, with what tokenizer.json says of normalization, splitting into
  * words, added tokens and special tokens around a text. Ids and offsets are those of Hugging Face's package
  * `tokenizers`, as far as the parts that a file names are known here (docs/tokenizers.md has the list); a file with
  * others is refused (TOW_UNSUPPORTED) with their names.
@@ -43,7 +43,7 @@ TOW_API tow_status tow_tokenizer_read_wordpiece(tow_context *context, const char
 TOW_API void tow_tokenizer_free(tow_tokenizer *tokenizer);
 
 /* One more than the largest id, added tokens included: the smallest vocabulary that a model must have. */
-TOW_API int32_t tow_tokenizer_vocabulary(const tow_tokenizer *tokenizer);
+TOW_API int32_t tow_tokenizer_vocabulary_count(const tow_tokenizer *tokenizer);
 /* The id of a token as the file writes it, or -1. */
 TOW_API int32_t tow_tokenizer_id(const tow_tokenizer *tokenizer, const char *token);
 /* The token of an id as the file writes it, or NULL. */
@@ -77,7 +77,8 @@ typedef enum tow_truncation {
 } tow_truncation;
 
 typedef struct tow_encode_options {
-    bool no_special;  /* nothing is put around the text */
+    size_t size TOW__SIZE(tow_encode_options); /* set by TOW_ENCODE_OPTIONS */
+    bool no_special;                           /* nothing is put around the text */
     const char *pair; /* a second text, of which [pair_length] bytes, for models of two texts; NULL: none */
     size_t pair_length;
     size_t max_length; /* of an encoding, with what is put around texts; 0: none */
@@ -89,6 +90,7 @@ typedef struct tow_encode_options {
     bool pad_left;
     int32_t pad_id, pad_type;
 } tow_encode_options;
+#define TOW_ENCODE_OPTIONS(...) TOW__OPTIONS(tow_encode_options, __VA_ARGS__)
 /* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are
  * zeros. A text that is encoded without them is neither cut nor padded. */
 TOW_API tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer);

@@ -1,4 +1,4 @@
-/* Tow: neural-network layers, autodiff with rematerialisation, and compiled training programs in C.
+/* Tow: neural-network layers, autodiff with rematerialization, and compiled training programs in C.
  *
  * C11 and later, C++17 and later. In C++, which has no compound literals, shapes and axes are arrays in variables where
  * the comments of these headers write (int64_t[]){3, 4}, and macros of layers take no options (module.h). */

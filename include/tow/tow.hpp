@@ -4,7 +4,7 @@
  *
  *     tow::context context;
  *     tow::sequential model;
- *     model.add(tow::dense({.features = 32}));            // designated initialisers: C++20
+ *     model.add(tow::dense({.features = 32}));            // designated initializers: C++20
  *     model.add(tow::activation(tow_tanh));
  *     model.add(tow::dense({.features = 1}));
  *     tow::train_state state(context, model, options);    // tow_train_options
@@ -38,16 +38,18 @@
 
 #include "tow/tow.h"
 
-namespace tow {
+namespace tow
+{
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-class error : public std::runtime_error {
-public:
+class error : public std::runtime_error
+{
+  public:
     error(tow_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
     tow_status status() const noexcept { return status_; }
 
-private:
+  private:
     tow_status status_;
 };
 
@@ -63,8 +65,9 @@ inline void check(tow_status status, const tow_context *context)
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 /* Owns a T of C, which `free` frees: moved, not copied. .put() is where a function of C writes it. */
-template <typename T, void (*free)(T *)> class handle {
-public:
+template <typename T, void (*free)(T *)> class handle
+{
+  public:
     handle() noexcept = default;
     explicit handle(T *object) noexcept : object_(object) {}
     handle(handle &&other) noexcept : object_(other.release()) {}
@@ -87,7 +90,7 @@ public:
         return &object_;
     }
 
-private:
+  private:
     T *object_ = nullptr;
 };
 
@@ -99,8 +102,9 @@ using loader = handle<tow_loader, tow_loader_free>;
 using generator = handle<tow_generator, tow_generator_free>;
 using tokenizer = handle<tow_tokenizer, tow_tokenizer_free>;
 
-class context {
-public:
+class context
+{
+  public:
     context() : context(tow_context_options{}) {}
     explicit context(const tow_context_options &options)
     {
@@ -110,8 +114,8 @@ public:
     tow_context *get() const noexcept { return context_.get(); }
     operator tow_context *() const noexcept { return context_.get(); }
 
-private:
-    handle<tow_context, tow_context_destroy> context_;
+  private:
+    handle<tow_context, tow_context_free> context_;
 };
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
@@ -119,14 +123,22 @@ private:
 /* The element type of T. bf16 and f16 have none in C++: their arrays are made with a tow_type. */
 template <typename T> constexpr tow_dtype dtype_of()
 {
-    if constexpr (std::is_same_v<T, float>) return TOW_F32;
-    else if constexpr (std::is_same_v<T, double>) return TOW_F64;
-    else if constexpr (std::is_same_v<T, bool>) return TOW_BOOL;
-    else if constexpr (std::is_same_v<T, std::int8_t>) return TOW_I8;
-    else if constexpr (std::is_same_v<T, std::uint8_t>) return TOW_U8;
-    else if constexpr (std::is_same_v<T, std::int32_t>) return TOW_I32;
-    else if constexpr (std::is_same_v<T, std::uint32_t>) return TOW_U32;
-    else if constexpr (std::is_same_v<T, std::int64_t>) return TOW_I64;
+    if constexpr (std::is_same_v<T, float>)
+        return TOW_F32;
+    else if constexpr (std::is_same_v<T, double>)
+        return TOW_F64;
+    else if constexpr (std::is_same_v<T, bool>)
+        return TOW_BOOL;
+    else if constexpr (std::is_same_v<T, std::int8_t>)
+        return TOW_I8;
+    else if constexpr (std::is_same_v<T, std::uint8_t>)
+        return TOW_U8;
+    else if constexpr (std::is_same_v<T, std::int32_t>)
+        return TOW_I32;
+    else if constexpr (std::is_same_v<T, std::uint32_t>)
+        return TOW_U32;
+    else if constexpr (std::is_same_v<T, std::int64_t>)
+        return TOW_I64;
     else {
         static_assert(std::is_same_v<T, std::uint64_t>, "no element type of Tow");
         return TOW_U64;
@@ -141,8 +153,9 @@ inline tow_type type(tow_dtype dtype, std::initializer_list<std::int64_t> dims)
 template <typename T> tow_type type(std::initializer_list<std::int64_t> dims) { return type(dtype_of<T>(), dims); }
 
 /* An array, shared: copies hold the same elements. */
-class array {
-public:
+class array
+{
+  public:
     array() noexcept = default;
     /* Takes over one reference. */
     explicit array(tow_array *object) noexcept : array_(object) {}
@@ -161,8 +174,8 @@ public:
         static_assert(!std::is_same_v<T, bool>,
                       "a vector of bool has no array of bytes: use std::uint8_t with a tow_type");
         const tow_type t = tow::type<T>(dims);
-        if (tow_type_count(t) != static_cast<std::int64_t>(values.size()))
-            throw error(TOW_SHAPE_MISMATCH, "tow::array: expected " + std::to_string(tow_type_count(t)) +
+        if (tow_type_element_count(t) != static_cast<std::int64_t>(values.size()))
+            throw error(TOW_SHAPE_MISMATCH, "tow::array: expected " + std::to_string(tow_type_element_count(t)) +
                                                 " values, as the dimensions say, found " +
                                                 std::to_string(values.size()));
         check(tow_array_from_data(context, t, values.data(), array_.put()), context);
@@ -179,7 +192,7 @@ public:
     explicit operator bool() const noexcept { return get() != nullptr; }
     tow_array **put() noexcept { return array_.put(); }
     tow_type type() const { return tow_array_type(get()); }
-    std::size_t size() const { return static_cast<std::size_t>(tow_type_count(type())); }
+    std::size_t size() const { return static_cast<std::size_t>(tow_type_element_count(type())); }
     /* The elements, which are of type T. Error: TOW_TYPE_MISMATCH. */
     template <typename T> T *data() const
     {
@@ -197,29 +210,31 @@ public:
         return s;
     }
 
-private:
+  private:
     handle<tow_array, tow_array_release> array_;
 };
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
 
 /* The type of arguments that may be any layer: a struct of C whose first member is `module`, or a tow::sequential. */
-class module {
-public:
-    module(const tow_module *object) noexcept : object_(object) {}
+class module
+{
+  public:
+    module(const tow_module *object) noexcept :object_(object) {}
     template <typename Layer, typename = decltype(std::declval<const Layer &>().module.cls)>
     module(const Layer &layer) noexcept : object_(&layer.module)
     {
     }
     const tow_module *get() const noexcept { return object_; }
 
-private:
+  private:
     const tow_module *object_;
 };
 
-/* Options behind the first members of a layer: they follow in memory in the same order. */
-template <int pointers, typename Options> struct behind {
-    const void *first[pointers];
+/* Options behind the first members of a layer (its class and size, and the layer inside): they follow in memory in the
+ * same order. */
+template <int words, typename Options> struct behind {
+    const void *first[words];
     Options options;
 };
 
@@ -228,22 +243,22 @@ template <int pointers, typename Options> struct behind {
 #define TOW__CPP_LAYER(function, name)                                                                                 \
     inline tow_##name function(const name##_options &options = {})                                                     \
     {                                                                                                                  \
-        static_assert(sizeof(tow_##name) == sizeof(behind<1, name##_options>), "options of another layer");            \
+        static_assert(sizeof(tow_##name) == sizeof(behind<2, name##_options>), "options of another layer");            \
         tow_##name layer = {};                                                                                         \
-        layer.module.cls = &tow_##name##_class;                                                                        \
+        layer.module = {&tow_##name##_class, sizeof layer};                                                            \
         std::memcpy(reinterpret_cast<char *>(&layer) + sizeof(tow_module), &options, sizeof options);                  \
         return layer;                                                                                                  \
     }
 #define TOW__CPP_WRAPPER(function, name)                                                                               \
     inline tow_##name function(module inner, const name##_options &options = {})                                       \
     {                                                                                                                  \
-        static_assert(sizeof(tow_##name) == sizeof(behind<2, name##_options>) || std::is_empty_v<name##_options>,      \
+        static_assert(sizeof(tow_##name) == sizeof(behind<3, name##_options>) || std::is_empty_v<name##_options>,      \
                       "options of another layer");                                                                     \
         tow_##name layer = {};                                                                                         \
-        layer.module.cls = &tow_##name##_class;                                                                        \
+        layer.module = {&tow_##name##_class, sizeof layer};                                                            \
         layer.inner = inner.get();                                                                                     \
         if (!std::is_empty_v<name##_options>)                                                                          \
-            std::memcpy(reinterpret_cast<char *>(&layer) + 2 * sizeof(tow_module), &options, sizeof options);          \
+            std::memcpy(reinterpret_cast<char *>(&layer) + 3 * sizeof(void *), &options, sizeof options);              \
         return layer;                                                                                                  \
     }
 
@@ -254,13 +269,14 @@ template <int pointers, typename Options> struct behind {
 #undef TOW__CPP_LAYER
 #undef TOW__CPP_WRAPPER
 
-namespace tow {
+namespace tow
+{
 
 inline tow_activation_layer activation(tow_activation function) { return TOW_ACTIVATION(function); }
 inline tow_named named(const char *name, module inner)
 {
     tow_named layer = {};
-    layer.module.cls = &tow_named_class;
+    layer.module = {&tow_named_class, sizeof layer};
     layer.name = name;
     layer.inner = inner.get();
     return layer;
@@ -268,9 +284,10 @@ inline tow_named named(const char *name, module inner)
 
 /* A vector of layers, called one after the other. It stays where it is made: the addresses of its layers do not
  * change. */
-class sequential {
-public:
-    sequential() { layer_.module.cls = &tow_sequential_class; }
+class sequential
+{
+  public:
+    sequential() { layer_.module = {&tow_sequential_class, sizeof layer_}; }
     sequential(const sequential &) = delete;
     sequential &operator=(const sequential &) = delete;
 
@@ -296,7 +313,7 @@ public:
     operator module() const noexcept { return module(get()); }
     std::size_t size() const noexcept { return layers_.size(); }
 
-private:
+  private:
     tow_sequential layer_ = {};
     std::vector<const tow_module *> layers_;
     std::vector<std::shared_ptr<void>> owned_;
@@ -314,7 +331,7 @@ inline std::vector<tow_array *> pointers(const std::vector<array> &arrays)
 /* tow_evaluate: as many results as the graph has. */
 inline std::vector<array> evaluate(tow_context *context, const graph &g, const std::vector<array> &inputs)
 {
-    std::vector<tow_array *> results(tow_graph_outputs(g.get()) + 1);
+    std::vector<tow_array *> results(tow_graph_output_count(g.get()) + 1);
     check(tow_evaluate(g.get(), pointers(inputs).data(), results.data()), context);
     results.pop_back();
     std::vector<array> outputs;
@@ -323,18 +340,19 @@ inline std::vector<array> evaluate(tow_context *context, const graph &g, const s
     return outputs;
 }
 
-/* tow_init: the parameters of a model for inputs of these types. */
+/* tow_model_init: the parameters of a model for inputs of these types. */
 inline params init(tow_context *context, module model, std::uint64_t seed, const std::vector<tow_type> &inputs)
 {
     params p;
-    check(tow_init(context, model.get(), seed, inputs.size(), inputs.data(), p.put()), context);
+    check(tow_model_init(context, model.get(), seed, inputs.size(), inputs.data(), p.put()), context);
     return p;
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-class train_state {
-public:
+class train_state
+{
+  public:
     train_state(tow_context *context, module model, const tow_train_options &options) : context_(context)
     {
         check(tow_train_create(context, model.get(), &options, state_.put()), context);
@@ -356,7 +374,7 @@ public:
     void load(const std::string &path) { check(tow_train_load(get(), path.c_str()), context_); }
     tow_train_state *get() const noexcept { return state_.get(); }
 
-private:
+  private:
     tow_context *context_;
     handle<tow_train_state, tow_train_free> state_;
 };

@@ -1,17 +1,17 @@
-/* Training: learning-rate schedules, optimisers with global-norm clipping, and the train state, which holds parameters,
- * the variables of other collections, optimiser slots and the compiled loss-and-gradient program, takes steps, and
+/* Training: learning-rate schedules, optimizers with global-norm clipping, and the train state, which holds parameters,
+ * the variables of other collections, optimizer slots and the compiled loss-and-gradient program, takes steps, and
  * saves and loads checkpoints.
  *
  * A step allocates nothing. Sums run over fixed blocks, so a run gives the same bits for any number of threads, and a
  * run that was stopped and loaded again gives the same bits as one that never stopped.
  *
- *     tow_train_options options = {
+ *     tow_train_options options = TOW_TRAIN_OPTIONS(
  *         .optimizer = {.learning_rate = tow_schedule_constant(1e-3), .weight_decay = 0.1, .clip_norm = 1.0},
  *         .seed = 0, .n_inputs = 1, .input_types = &tokens, .n_extra = 1, .extra_types = &labels,
- *         .loss = mean_cross_entropy};
+ *         .loss = mean_cross_entropy);
  *     tow_train_state *state;
  *     tow_train_create(context, TOW_MODULE(&model), &options, &state);
- *     while (tow_train_step_number(state) < 1000) tow_train_step(state, batch, &loss);
+ *     while (tow_train_step_count(state) < 1000) tow_train_step(state, batch, &loss);
  */
 #ifndef TOW_TRAIN_H
 #define TOW_TRAIN_H
@@ -25,12 +25,12 @@
 extern "C" {
 #endif
 
-/* ---- optimisers -------------------------------------------------------------------------------------------------- */
+/* ---- optimizers -------------------------------------------------------------------------------------------------- */
 
-typedef enum tow_optimizer_kind {
+typedef enum tow_standard_optimizer_kind {
     TOW_ADAMW,
     TOW_SGD
-} tow_optimizer_kind;
+} tow_standard_optimizer_kind;
 
 /* The two that most models are trained with; tow/optimizer.h has others, and those of one's own.
  * g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
@@ -46,8 +46,8 @@ typedef enum tow_optimizer_kind {
  * Updates are computed in f32, in which subnormal numbers count as zeros. Values must be in range there, else
  * tow_train_create refuses them: learning rates finite, eps at least 1.17549435e-38, b1 and b2 in [0, 1), momentum in
  * [0, 1], weight_decay and clip_norm finite and not negative. */
-typedef struct tow_optimizer {
-    tow_optimizer_kind kind;
+typedef struct tow_standard_optimizer {
+    tow_standard_optimizer_kind kind;
     tow_schedule learning_rate;
     double b1, b2, eps;  /* AdamW; 0: 0.9, 0.999, 1e-8 */
     double momentum;     /* SGD; 0: none */
@@ -55,7 +55,7 @@ typedef struct tow_optimizer {
     double weight_decay; /* 0: none */
     bool decay_all;
     double clip_norm; /* 0: no clipping */
-} tow_optimizer;
+} tow_standard_optimizer;
 
 /* ---- averages of parameters -------------------------------------------------------------------------------------- */
 
@@ -63,9 +63,11 @@ typedef struct tow_optimizer {
  * parameters as they are; or, with debias, with nothing, and update t divides by 1 - decay^t, so that the average of
  * the first t updates has weights that add up to 1 (optax.ema). */
 typedef struct tow_average_options {
-    double decay; /* between 0 and 1 */
+    size_t size TOW__SIZE(tow_average_options); /* set by TOW_AVERAGE_OPTIONS */
+    double decay;                               /* between 0 and 1 */
     bool debias;
 } tow_average_options;
+#define TOW_AVERAGE_OPTIONS(...) TOW__OPTIONS(tow_average_options, __VA_ARGS__)
 
 typedef struct tow_average tow_average;
 
@@ -108,9 +110,9 @@ typedef struct tow_not_finite {
  * from which something came that is not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs;
  * TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
-/* Of gradients (tow_model_value_and_grad), the first one in the order of the backward pass that is not finite: that of
- * the last layer, and in it of the parameter that was asked for last. found->found is false if all are finite. Errors:
- * TOW_OUT_OF_MEMORY. */
+/* Of gradients (tow_model_function_create_value_and_grad), the first one in the order of the backward pass that is not
+ * finite: that of the last layer, and in it of the parameter that was asked for last. found->found is false if all are
+ * finite. Errors: TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite_gradient(const tow_params *gradients, tow_not_finite *found);
 /* A sentence; like snprintf. */
 TOW_API size_t tow_not_finite_text(const tow_not_finite *found, char *text, size_t size);
@@ -120,7 +122,8 @@ TOW_API size_t tow_not_finite_text(const tow_not_finite *found, char *text, size
 typedef struct tow_train_state tow_train_state;
 
 typedef struct tow_train_options {
-    tow_optimizer optimizer;
+    size_t size TOW__SIZE(tow_train_options); /* set by TOW_TRAIN_OPTIONS */
+    tow_standard_optimizer optimizer;
     const tow_gradient_transform *transform; /* in place of .optimizer; lives as long as the state; NULL: .optimizer */
     uint64_t seed;                           /* of the initial parameters and of the random streams */
     size_t n_inputs;                         /* what the model takes */
@@ -160,7 +163,7 @@ typedef struct tow_train_options {
     size_t skip_not_finite; /* leaves updates out whose gradients are not finite (tow_optimizer_options) */
     /* The number of programs, besides the first one, that are kept for batches of other sizes than those of the types.
      * They are compiled when a batch of such a size comes for the first time (that step allocates), that used longest
-     * ago goes first, and all share parameters and optimiser. Then model, loss_user and all that the options point to
+     * ago goes first, and all share parameters and optimizer. Then model, loss_user and all that the options point to
      * live as long as the state. 0: none, other sizes are errors. */
     size_t other_shapes;
     size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
@@ -168,18 +171,19 @@ typedef struct tow_train_options {
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;
+#define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 
-/* Draws the parameters and initial variables, makes the optimiser slots and compiles a step, which is one program:
+/* Draws the parameters and initial variables, makes the optimizer slots and compiles a step, which is one program:
  * loss, gradients, clipping, checks, and the update of parameters, slots, variables and averages in place. The options'
  * arrays and the model need to live only during the call; `description` is copied.
- * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of
- * range. */
+ * Errors: those of tow_model_init, tow_model_loss_graph, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for
+ * options out of range. */
 TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                                     tow_train_state **state);
 /* NULL is accepted. */
 TOW_API void tow_train_free(tow_train_state *state);
 
-/* One update of the parameters and of all variables that the layers write; variables get no gradient and the optimiser
+/* One update of the parameters and of all variables that the layers write; variables get no gradient and the optimizer
  * does not see them. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates
  * nothing.
  * Errors: TOW_TYPE_MISMATCH with index, expected and found, TOW_INVALID_ARGUMENT for a missing array; then nothing has
@@ -187,7 +191,7 @@ TOW_API void tow_train_free(tow_train_state *state);
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
 /* The same, and writes what the program did when to `file`, as tow_program_write_trace does. Allocates. Errors:
  * TOW_OUT_OF_MEMORY, before anything has changed; TOW_IO_ERROR, after the update. */
-TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file);
+TOW_API tow_status tow_train_step_with(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file);
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
@@ -200,7 +204,7 @@ TOW_API tow_status tow_train_evaluate_average(tow_train_state *state, tow_array 
 TOW_API tow_array *tow_train_aux(const tow_train_state *state, size_t index);
 
 /* Finished updates. */
-TOW_API int64_t tow_train_step_number(const tow_train_state *state);
+TOW_API int64_t tow_train_step_count(const tow_train_state *state);
 /* The position of the caller's data: any number that it wants back after loading. 0 at first. Set it when a step is
  * done (in a loop, in .on_step): the batch of a step that was cancelled comes again. */
 TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
@@ -208,11 +212,11 @@ TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t positi
 /* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or
  * .check_finite (then of the last micro-batch). */
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
-/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs
+/* The optimizer: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs
  * to the state, whose program updates it: tow_optimizer_update refuses it. */
 TOW_API tow_optimizer_state *tow_train_optimizer(const tow_train_state *state);
 /* Sets the learning rate of all steps from now on, in place of the schedule; NAN: the schedule again. Sets the number
- * "learning_rate/value" of every tow_scale_by_learning_rate of the optimiser. Error: TOW_NOT_FOUND if there is none. */
+ * "learning_rate/value" of every tow_scale_by_learning_rate of the optimizer. Error: TOW_NOT_FOUND if there is none. */
 TOW_API tow_status tow_train_set_learning_rate(tow_train_state *state, double rate);
 /* Of the next step; of the first one if there are several; NAN if there is none. */
 TOW_API double tow_train_learning_rate(const tow_train_state *state);
@@ -252,12 +256,14 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
  * EarlyStopping); the first one is. After `patience` values in a row that are not, the next such one says stop. NaN is
  * never better. */
 typedef struct tow_early_stopping_options {
+    size_t size TOW__SIZE(tow_early_stopping_options); /* set by TOW_EARLY_STOPPING_OPTIONS */
     int64_t patience;
     double min_delta;
     bool larger_is_better;
     bool restore_best; /* keeps copies of parameters, variables and averages of the best value, for
                         * tow_early_stopping_restore */
 } tow_early_stopping_options;
+#define TOW_EARLY_STOPPING_OPTIONS(...) TOW__OPTIONS(tow_early_stopping_options, __VA_ARGS__)
 
 typedef struct tow_early_stopping tow_early_stopping;
 
@@ -270,7 +276,7 @@ TOW_API void tow_early_stopping_free(tow_early_stopping *stopping);
 TOW_API tow_status tow_early_stopping_update(tow_early_stopping *stopping, double metric, bool *improved, bool *stop);
 /* Its best value, and the step after which it was reached; NAN and 0 before the first one. */
 TOW_API double tow_early_stopping_best(const tow_early_stopping *stopping, int64_t *step);
-/* Puts the copies back into the state: parameters, variables and averages. Slots of the optimiser and the step stay.
+/* Puts the copies back into the state: parameters, variables and averages. Slots of the optimizer and the step stay.
  * Errors: TOW_INVALID_ARGUMENT without .restore_best, and before the first value. */
 TOW_API tow_status tow_early_stopping_restore(tow_early_stopping *stopping);
 
@@ -323,7 +329,8 @@ typedef struct tow_train_progress {
 /* Batches come from functions or from loaders (tow/data.h); other functions may be NULL. An error of one of them ends
  * the loop and is what tow_train_run returns. */
 typedef struct tow_train_loop {
-    void *user; /* what all functions get */
+    size_t size TOW__SIZE(tow_train_loop); /* set by TOW_TRAIN_LOOP */
+    void *user;                            /* what all functions get */
     /* The next batch for a step: writes inputs[n_inputs + n_extra], which stay valid until the next call, or *end. */
     tow_status (*batch)(void *user, tow_train_state *state, tow_array **inputs, bool *end);
     int64_t steps; /* ends when the state has done so many updates; 0: at the end of the batches */
@@ -351,6 +358,7 @@ typedef struct tow_train_loop {
      * copy). */
     const char *best_path;
 } tow_train_loop;
+#define TOW_TRAIN_LOOP(...) TOW__OPTIONS(tow_train_loop, __VA_ARGS__)
 
 /* The value of a metric, or of "loss", in the last evaluation; NAN before the first one, and for a name that there is
  * not. */
@@ -362,7 +370,7 @@ TOW_API tow_status tow_train_run(tow_train_state *state, const tow_train_loop *l
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
-/* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
+/* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimizer's slots ("adam/mu/...",
  * "adam/nu/..." or "sgd/trace/..."), averages ("average/..."; layers of a scan one by one, so scanned and unrolled
  * models read each other's files), the metadata format, optimizer, step, seed, data_position and description, and
  * checksums (tow/io.h). Written to a temporary file, synced and renamed: the file is the old one or the whole new one,

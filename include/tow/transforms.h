@@ -55,7 +55,7 @@ typedef struct tow_scan {
     bool unrolled;  /* record every iteration by itself, parameters unstacked; same names on disk, values and bits */
     size_t n_carry; /* 0: one */
     size_t n_broadcast;
-    int64_t unroll; /* iterations in one turn of the loop (tow_scan_options.unroll); 0: one */
+    int64_t unroll;             /* iterations in one turn of the loop (tow_scan_options.unroll); 0: one */
     tow_scan_schedule schedule; /* which states reverse mode keeps (tow/autodiff.h); zeros: policies decide */
     /* of each xs: the scanned axis, negative ones from the end, or TOW_NOT_MAPPED: seen whole; NULL: all 0 */
     const int *in_axes;
@@ -144,7 +144,7 @@ typedef struct tow_layer_stack {
  *     tow_vmap_layer rows = TOW_VMAP(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));
  * Row i has the path "members/i"; in memory parameters and variables are rows of arrays "members/{}/...", and what is
  * TOW_SHARED is "members/...", without a row. With TOW_KEYS_FLAX row i draws by split(root, size)[i]: it has the bits
- * of the plain layer that is initialised with this key. Rules stack variables on other axes, as those of a scan do.
+ * of the plain layer that is initialized with this key. Rules stack variables on other axes, as those of a scan do.
  * A variable that is TOW_SHARED may be written where the value does not depend on the row. Errors: as of
  * tow_vmap_function; a rule TOW_CARRIED, or one of .variables that nothing matches. */
 typedef struct tow_vmap_layer {
@@ -171,7 +171,7 @@ typedef struct tow_vmap_layer {
  * Inputs:  predicate [], bool or a number that is true if it is not 0; then those of the layers. Outputs: those of the
  * layers.
  * Both are called in the scope of the choice: parameters of one path are shared (two layers TOW_DENSE have one kernel),
- * children under names of their own are apart. All are initialised, `yes` first. Only the layer that is chosen runs,
+ * children under names of their own are apart. All are initialized, `yes` first. Only the layer that is chosen runs,
  * and gradients are its own. Variables may be written in either; in a call that chooses the other one they keep their
  * values. A value that only one of them sows, or whose capture was asked for, is zeros in calls that choose the other
  * one. Random keys do not depend on the choice: draws of one stream in one scope are counted through `yes` and then
@@ -313,14 +313,14 @@ TOW_API extern const tow_module_class tow_value_and_grad_layer_class, tow_vjp_la
 /* ---- map_variables: a layer that sees its parameters and variables changed --------------------------------------- */
 /* The layer `inner`; what it asks for at the paths that `variables` lists is stored otherwise than it sees it, or made
  * of something else. A function gets the request of the layer, with the path below this layer, the type and the
- * initialiser.
+ * initializer.
  *     trans_in     what the layer sees, made of what is stored: a mask, a norm, signs. It must have the type that was
  *                  asked for.
  *     trans_out    what is stored, made of what the layer sees: the inverse of trans_in. It says the stored type, the
  *                  initial value (of the layer's own draw), and what is stored when the layer writes a variable.
- *     make         in place of both: what the layer sees, made of whatever the function asks `scope` for (tow_param_of,
- *                  tow_variable, tow_make_rng; tow_request_variable(scope, asked) for what would be stored without it),
- *                  under any name.
+ *     make         in place of both: what the layer sees, made of whatever the function asks `scope` for
+ *                  (tow_param_with, tow_variable, tow_make_rng; tow_request_variable(scope, asked) for what would be
+ *                  stored without it), under any name.
  *     kernels whose upper triangle alone counts         .trans_in = upper_triangle
  *     kernels that are stored transposed                .trans_in = transpose, .trans_out = transpose
  *     kernels that are products a b of low rank         .make = product_of_two
@@ -329,7 +329,7 @@ TOW_API extern const tow_module_class tow_value_and_grad_layer_class, tow_vjp_la
  * each sees what those around it give (LoRA and the norms once around a parameter). A parameter that they keep beside
  * it ("LoRA/kernel/a") is mapped if its path matches; sown values are not mapped. A parameter is mapped once in each
  * body of a scan, a remat or the like, however often it is asked for; files hold what is stored. The layer and what it
- * points to may be gone when tow_init draws the values.
+ * points to may be gone when tow_model_init draws the values.
  * Errors: TOW_NOT_FOUND for a pattern that nothing matches; TOW_TYPE_MISMATCH for a function that gives another type
  * than the layer asks for; TOW_INVALID_ARGUMENT for a variable that is written, without trans_out. */
 typedef struct tow_map_variables {
@@ -401,14 +401,14 @@ typedef struct tow_spectral_norm {
 /* ---- Precision: the element types of all layers in it ------------------------------------------------------------ */
 /* The layer `inner`, in which .dtype and .param_dtype are the defaults of all layers that do not set theirs. Mixed
  * precision, that is computing in bf16 with parameters, and their gradients, in f32:
- *     tow_precision model = TOW_PRECISION(&transformer, .dtype = TOW_BF16, .output_dtype = TOW_AS_F32);
+ *     tow_precision model = TOW_PRECISION(&transformer, .dtype = TOW_BF16, .output_dtype = TOW_F32);
  * Parameters that are stored in bf16: .param_dtype = TOW_BF16. Within another TOW_PRECISION, zero is what that one
  * says. */
 typedef struct tow_precision {
     tow_module module;
     const tow_module *inner;
-    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
-    tow_layer_dtype output_dtype;       /* float outputs become this; 0: they stay */
+    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
+    tow_dtype output_dtype;       /* float outputs become this; 0: they stay */
 } tow_precision;
 #define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
 

@@ -39,27 +39,29 @@
 extern "C" {
 #endif
 
-typedef struct tow_mapping tow_mapping;
+typedef struct tow_weight_mapping tow_weight_mapping;
 
 /* Reads the rules in `text`. name: of the text, for messages. Errors: TOW_BAD_FORMAT with "NAME:LINE: ...". */
-TOW_API tow_status tow_mapping_parse(tow_context *context, const char *name, const char *text, tow_mapping **mapping);
+TOW_API tow_status tow_weight_mapping_parse(tow_context *context, const char *name, const char *text,
+                                            tow_weight_mapping **mapping);
 /* Reads a file of rules, or the table of that name in the library: "bert", "gemma2", "gpt2", "llama", "phi3", "qwen3".
  * A name with a '/' or a '.' is a file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR,
  * TOW_BAD_FORMAT. */
-TOW_API tow_status tow_mapping_read(tow_context *context, const char *path, tow_mapping **mapping);
+TOW_API tow_status tow_weight_mapping_read(tow_context *context, const char *path, tow_weight_mapping **mapping);
 /* NULL is accepted. */
-TOW_API void tow_mapping_free(tow_mapping *mapping);
+TOW_API void tow_weight_mapping_free(tow_weight_mapping *mapping);
 /* Name and text of table `index` of the library; NULL behind the last one. */
-TOW_API const char *tow_mapping_table_name(size_t index);
-TOW_API const char *tow_mapping_table_text(size_t index);
+TOW_API const char *tow_weight_mapping_table_name(size_t index);
+TOW_API const char *tow_weight_mapping_table_text(size_t index);
 
 /* The size of an axis of rules: {"h", 12}. */
-typedef struct tow_mapping_axis {
+typedef struct tow_weight_mapping_axis {
     const char *name;
     int64_t size;
-} tow_mapping_axis;
+} tow_weight_mapping_axis;
 
-typedef struct tow_mapping_options {
+typedef struct tow_weight_mapping_options {
+    size_t size TOW__SIZE(tow_weight_mapping_options); /* set by TOW_WEIGHT_MAPPING_OPTIONS */
     /* Only parameters whose paths begin with this, which rules do not mention: "encoder/" for a model that is a part of
      * another one. NULL: all. */
     const char *prefix;
@@ -75,52 +77,58 @@ typedef struct tow_mapping_options {
     /* Sizes of axes that the shapes do not tell, n_axes of them: where a rule makes two axes of one and there is no
      * model, or writes what was one axis as two. */
     size_t n_axes;
-    const tow_mapping_axis *axes;
-} tow_mapping_options;
+    const tow_weight_mapping_axis *axes;
+} tow_weight_mapping_options;
+#define TOW_WEIGHT_MAPPING_OPTIONS(...) TOW__OPTIONS(tow_weight_mapping_options, __VA_ARGS__)
 
 /* The fates of tensors and of parameters. */
-typedef enum tow_mapping_fate {
-    TOW_MAPPED_TENSOR,    /* loaded or written */
-    TOW_MAPPED_PARAMETER, /* loaded or written */
-    TOW_MISSING,          /* a parameter without a tensor; on writing, without a rule */
-    TOW_UNUSED,           /* a tensor without a rule, or without a parameter */
-    TOW_OPTIONAL,         /* a parameter or a tensor of an optional rule, without the other side */
-    TOW_IGNORED,          /* a tensor that the mapping ignores */
-    TOW_TIED,             /* a second copy of another tensor */
+typedef enum tow_weight_mapping_fate {
+    TOW_FATE_TENSOR,    /* loaded or written */
+    TOW_FATE_PARAMETER, /* loaded or written */
+    TOW_FATE_MISSING,   /* a parameter without a tensor; on writing, without a rule */
+    TOW_FATE_UNUSED,    /* a tensor without a rule, or without a parameter */
+    TOW_FATE_OPTIONAL,  /* a parameter or a tensor of an optional rule, without the other side */
+    TOW_FATE_IGNORED,   /* a tensor that the mapping ignores */
+    TOW_TIED,           /* a second copy of another tensor */
     TOW_FATE_COUNT
-} tow_mapping_fate;
-typedef struct tow_mapping_report tow_mapping_report;
-TOW_API void tow_mapping_report_free(tow_mapping_report *report);
-TOW_API size_t tow_mapping_report_count(const tow_mapping_report *report, tow_mapping_fate fate);
+} tow_weight_mapping_fate;
+typedef struct tow_weight_mapping_report tow_weight_mapping_report;
+TOW_API void tow_weight_mapping_report_free(tow_weight_mapping_report *report);
+TOW_API size_t tow_weight_mapping_report_count(const tow_weight_mapping_report *report, tow_weight_mapping_fate fate);
 /* Names of tensors or paths of parameters; NULL behind the last one. */
-TOW_API const char *tow_mapping_report_name(const tow_mapping_report *report, tow_mapping_fate fate, size_t index);
+TOW_API const char *tow_weight_mapping_report_name(const tow_weight_mapping_report *report,
+                                                   tow_weight_mapping_fate fate, size_t index);
 /* Counts of all fates, and the names of what is missing, unused and optional, like snprintf. */
-TOW_API size_t tow_mapping_report_text(const tow_mapping_report *report, char *text, size_t size);
+TOW_API size_t tow_weight_mapping_report_text(const tow_weight_mapping_report *report, char *text, size_t size);
 
 /* Copies the tensors of a set into the arrays of `params`, whoever shares them, as the mapping says. First checks
  * names, shapes, element types, tied tensors and, where tensors have any, checksums; if something is wrong, nothing is
  * copied. Tensors that no rule asks for are not read. options, report: may be NULL; a report is made also if something
  * is missing or unused. Errors: TOW_NOT_FOUND for what is missing and unused, TOW_SHAPE_MISMATCH, TOW_TYPE_MISMATCH,
  * TOW_INVALID_ARGUMENT. */
-TOW_API tow_status tow_mapping_load(const tow_mapping *mapping, tow_params *params, const tow_tensors *tensors,
-                                    const tow_mapping_options *options, tow_mapping_report **report);
+TOW_API tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, tow_params *params,
+                                           const tow_tensors *tensors, const tow_weight_mapping_options *options,
+                                           tow_weight_mapping_report **report);
 /* The same from a safetensors file, or the files of an index. path: also a directory with model.safetensors or
  * model.safetensors.index.json. The data are mapped: no second copy of them is in memory. Errors: also those of
  * tow_safetensors_read. */
-TOW_API tow_status tow_mapping_load_file(const tow_mapping *mapping, tow_params *params, const char *path,
-                                         const tow_mapping_options *options, tow_mapping_report **report);
+TOW_API tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
+                                                const tow_weight_mapping_options *options,
+                                                tow_weight_mapping_report **report);
 /* Writes parameters as the tensors of the other program, with its names and shapes and the metadata "format": "pt", in
  * one file or several (.max_file_bytes). At most one tensor is in memory twice. Errors: TOW_NOT_FOUND for parameters
  * that no rule mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of tow_safetensors_write_sharded. */
-TOW_API tow_status tow_mapping_save_file(const tow_mapping *mapping, const tow_params *params, const char *path,
-                                         const tow_mapping_options *options, tow_mapping_report **report);
+TOW_API tow_status tow_weight_mapping_save_file(const tow_weight_mapping *mapping, const tow_params *params,
+                                                const char *path, const tow_weight_mapping_options *options,
+                                                tow_weight_mapping_report **report);
 
 /* Rewrites a file without a model: tensors of the other program become tensors named as parameters here, or, `reverse`,
  * the other way. Errors: those of both directions above; TOW_INVALID_ARGUMENT for an axis whose size is not known, with
  * its name (.axes). */
-TOW_API tow_status tow_mapping_convert_file(const tow_mapping *mapping, tow_context *context, const char *from,
-                                            const char *to, bool reverse, const tow_mapping_options *options,
-                                            tow_mapping_report **report);
+TOW_API tow_status tow_weight_mapping_convert_file(tow_context *context, const tow_weight_mapping *mapping,
+                                                   const char *from, const char *to, bool reverse,
+                                                   const tow_weight_mapping_options *options,
+                                                   tow_weight_mapping_report **report);
 
 #ifdef __cplusplus
 }

@@ -177,7 +177,7 @@ static void find_outside(loop *l, bool *needed)
 }
 
 /* False: no memory. */
-static bool analyse(tow_trace *t, loop *l, const bool *known)
+static bool analyze(tow_trace *t, loop *l, const bool *known)
 {
     const tow_graph *g = l->form.body;
     bool *needed = tow__trace_alloc(t, 2 * (size_t)g->n_vars, sizeof *needed);
@@ -281,7 +281,7 @@ static bool flatten_loop(copy *c, const tow__equation *e, const tow__reach *unkn
         return false;
     }
     l.form.body = flat;
-    bool fine = analyse(c->t, &l, known);
+    bool fine = analyze(c->t, &l, known);
     if (fine) fine = l.n_crossing == 0 && flat == body ? tow__rebind_among(c->t, e, c->values) : record_loop(c, &l);
     tow_graph_release(flat);
     return fine;

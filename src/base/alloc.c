@@ -39,7 +39,7 @@ static void *allocate(tow_context *ctx, size_t count, size_t size, size_t unit, 
 {
     size_t bytes;
     if (!rounded_bytes(count, size, unit, &bytes)) return out_of_memory(ctx, count, size);
-    void *memory = ctx->allocator.resize(ctx->allocator.user, NULL, 0, bytes);
+    void *memory = ctx->allocator.resize(NULL, 0, bytes, ctx->allocator.user);
     if (!memory) return out_of_memory(ctx, count, size);
     advise(memory, bytes);
     return zero ? memset(memory, 0, bytes) : memory;
@@ -49,7 +49,7 @@ static void give_back(tow_context *ctx, void *pointer, size_t count, size_t size
 {
     size_t bytes;
     if (pointer && rounded_bytes(count, size, unit, &bytes))
-        ctx->allocator.resize(ctx->allocator.user, pointer, bytes, 0);
+        ctx->allocator.resize(pointer, bytes, 0, ctx->allocator.user);
 }
 
 void *tow__alloc(tow_context *ctx, size_t count, size_t size) { return allocate(ctx, count, size, 16, true); }
@@ -71,7 +71,7 @@ void *tow__grow(tow_context *ctx, void *pointer, size_t old_count, size_t new_co
         return out_of_memory(ctx, new_count, size);
     char *memory = pointer;
     if (old_bytes != new_bytes) {
-        memory = ctx->allocator.resize(ctx->allocator.user, pointer, old_bytes, new_bytes);
+        memory = ctx->allocator.resize(pointer, old_bytes, new_bytes, ctx->allocator.user);
         if (!memory) return out_of_memory(ctx, new_count, size);
     }
     if (new_count > old_count) memset(memory + old_count * size, 0, new_bytes - old_count * size);

@@ -50,6 +50,13 @@ void tow__arena_free(tow__arena *arena)
     }
 }
 
+void tow__arena_drop(tow__arena *arena)
+{
+    tow_context *ctx = arena->ctx;
+    tow__arena_free(arena);
+    tow__free(ctx, arena, 1, sizeof *arena);
+}
+
 static bool add_block(tow__arena *arena, size_t bytes)
 {
     size_t size = arena->head ? 2 * arena->head->size : FIRST_BLOCK;

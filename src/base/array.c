@@ -154,7 +154,8 @@ tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array 
     tow_status status =
         tow_array_create(array->ctx, tow_make_type(dtype, array->type.rank, array->type.dims), converted);
     if (status == TOW_OK)
-        tow__convert_elements(dtype, (*converted)->data, array->type.dtype, array->data, tow_type_count(array->type));
+        tow__convert_elements(dtype, (*converted)->data, array->type.dtype, array->data,
+                              tow_type_element_count(array->type));
     return status;
 }
 

@@ -89,6 +89,7 @@ void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
 /* ---- arena: memory that is freed as a whole ---------------------------------------------------------------------- */
 void tow__arena_init(tow__arena *arena, tow_context *ctx);
 void tow__arena_free(tow__arena *arena);
+void tow__arena_drop(tow__arena *arena); /* frees an arena that was itself allocated by tow__alloc */
 /* Zeroed, 16-byte-aligned; NULL with the error set in ctx. size 0 gives a valid pointer. */
 void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size);
 void *tow__arena_copy(tow__arena *arena, const void *data, size_t count, size_t size);

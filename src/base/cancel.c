@@ -58,28 +58,31 @@ tow_status tow__fail_cancelled(tow_context *ctx, tow__cancel_reason reason, cons
 {
     static const char *const reasons[] = {
         [TOW__GOES_ON] = "was cancelled",
-        [TOW__ASKED] = "was cancelled (tow_cancel)",
-        [TOW__REQUEST_ASKED] = "was cancelled with its request (tow_cancel_request)",
+        [TOW__ASKED] = "was cancelled (tow_context_cancel)",
+        [TOW__REQUEST_ASKED] = "was cancelled with its request (tow_request_cancel)",
         [TOW__DEADLINE_PASSED] = "went beyond the deadline of its request (tow_request_begin)",
     };
     return tow__fail(ctx, TOW_CANCELLED, "%s %s and %s; %s", what, reasons[reason], consequence,
-                     reason == TOW__ASKED ? "tow_cancel_reset lets programs run again"
+                     reason == TOW__ASKED ? "tow_context_cancel_reset lets programs run again"
                                           : "tow_request_end, or the next tow_request_begin, lets programs run again");
 }
 
 /* ---- whole contexts ---------------------------------------------------------------------------------------------- */
 
-void tow_cancel(tow_context *context)
+void tow_context_cancel(tow_context *context)
 {
     if (context) atomic_store_explicit(&context->cancelled, 1, memory_order_relaxed);
 }
 
-void tow_cancel_reset(tow_context *context)
+void tow_context_cancel_reset(tow_context *context)
 {
     if (context) atomic_store_explicit(&context->cancelled, 0, memory_order_relaxed);
 }
 
-bool tow_is_cancelled(const tow_context *context) { return context && tow__cancel_reason_of(context) != TOW__GOES_ON; }
+bool tow_context_is_cancelled(const tow_context *context)
+{
+    return context && tow__cancel_reason_of(context) != TOW__GOES_ON;
+}
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
@@ -108,7 +111,7 @@ void tow_request_end(tow_context *context)
 }
 
 /* Only a later request takes the word: whoever is late with an older one must not undo that. */
-void tow_cancel_request(tow_context *context, tow_request request)
+void tow_request_cancel(tow_context *context, tow_request request)
 {
     if (!context || atomic_load_explicit(&context->request, memory_order_relaxed) != request) return;
     tow_request before = atomic_load_explicit(&context->cancelled_request, memory_order_relaxed);

@@ -1,12 +1,12 @@
 /* Cancelling programs from another thread or a signal handler, and ending them at a deadline.
  *
- * A context has a word that says whether somebody asked (tow_cancel), and the number of the request that it works for,
- * with a word for the number of the last request that somebody cancelled (tow_cancel_request) and a deadline. Numbers
- * are given out once, so whoever cancels a request that has ended cancels nothing. A run that may be cancelled looks at
- * these at places that are at most a few milliseconds of work apart: between blocks of work (team.c), between
- * iterations of loops and calls of kernels (src/run), and inside of kernels whose blocks may take long. A run that sees
- * a reason remembers it for the whole run, so that everything after it is skipped, too, even if the word is reset
- * meanwhile; what was skipped is never read as a result, because the run ends with TOW_CANCELLED. */
+ * A context has a word that says whether somebody asked (tow_context_cancel), and the number of the request that it
+ * works for, with a word for the number of the last request that somebody cancelled (tow_request_cancel) and a
+ * deadline. Numbers are given out once, so whoever cancels a request that has ended cancels nothing. A run that may be
+ * cancelled looks at these at places that are at most a few milliseconds of work apart: between blocks of work
+ * (team.c), between iterations of loops and calls of kernels (src/run), and inside of kernels whose blocks may take
+ * long. A run that sees a reason remembers it for the whole run, so that everything after it is skipped, too, even if
+ * the word is reset meanwhile; what was skipped is never read as a result, because the run ends with TOW_CANCELLED. */
 #ifndef TOW_SRC_CANCEL_H
 #define TOW_SRC_CANCEL_H
 
@@ -18,8 +18,8 @@
 /* Why a run ends early. */
 typedef enum tow__cancel_reason {
     TOW__GOES_ON,
-    TOW__ASKED,          /* tow_cancel */
-    TOW__REQUEST_ASKED,  /* tow_cancel_request */
+    TOW__ASKED,          /* tow_context_cancel */
+    TOW__REQUEST_ASKED,  /* tow_request_cancel */
     TOW__DEADLINE_PASSED /* that of tow_request_begin */
 } tow__cancel_reason;
 

@@ -10,7 +10,7 @@
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
 
 /* Blocks whose sizes are multiples of 64 are aligned to 64; realloc does not keep that, so such blocks are copied. */
-static void *library_resize(void *user, void *pointer, size_t old_size, size_t size)
+static void *library_resize(void *pointer, size_t old_size, size_t size, void *user)
 {
     (void)user;
     if (size == 0) {
@@ -39,7 +39,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
     tow_allocator allocator = custom ? *custom : (tow_allocator){.resize = library_resize};
     *context = NULL;
     if (threads == 0) threads = tow__cpu_count();
-    tow_context *ctx = allocator.resize(allocator.user, NULL, 0, bytes);
+    tow_context *ctx = allocator.resize(NULL, 0, bytes, allocator.user);
     if (!ctx) return TOW_OUT_OF_MEMORY;
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = allocator;
@@ -62,11 +62,11 @@ void tow__context_drop(tow_context *ctx)
     if (atomic_fetch_sub_explicit(&ctx->holders, 1, memory_order_acq_rel) > 1) return;
     tow_allocator allocator = ctx->allocator;
     tow__arena_free(&ctx->trace_memory);
-    allocator.resize(allocator.user, ctx, ctx->bytes, 0);
+    allocator.resize(ctx, ctx->bytes, 0, allocator.user);
 }
 
 /* Graphs point to what was traced and defined, so that stays as long as they do. */
-void tow_context_destroy(tow_context *context)
+void tow_context_free(tow_context *context)
 {
     if (!context) return;
     tow__crew_free(context, context->crew);
@@ -123,4 +123,4 @@ tow_status tow__missing(tow_context *ctx, const char *function, const char *expe
     return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: expected %s, found NULL; pass what is missing", function, text);
 }
 
-int tow_context_threads(const tow_context *context) { return tow__team_size(context->threads); }
+int tow_context_thread_count(const tow_context *context) { return tow__team_size(context->threads); }

@@ -18,7 +18,7 @@ enum { /* sets of dtypes: 1 << dtype */
     TOW__BITS = TOW__INTEGERS | 1 << TOW_BOOL,
     TOW__ANY = TOW__NUMBERS | 1 << TOW_BOOL
 };
-_Static_assert(TOW__ANY == (1 << TOW_DTYPE_COUNT) - 1, "every type is in one of the sets");
+_Static_assert(TOW__ANY == (1 << TOW_DTYPE_END) - 2, "every type is in one of the sets");
 
 static inline bool tow__dtype_in(tow_dtype dtype, unsigned set) { return (set >> dtype & 1) != 0; }
 static inline bool tow__is_half(tow_dtype dtype) { return tow__dtype_in(dtype, TOW__HALVES); }

@@ -8,13 +8,13 @@
 static const struct {
     const char *name;
     size_t size;
-} dtypes[TOW_DTYPE_COUNT] = {
+} dtypes[TOW_DTYPE_END] = {
 #define X(symbol, text, bytes) [symbol] = {text, bytes},
     TOW_DTYPE_LIST(X)
 #undef X
 };
 
-static bool dtype_known(tow_dtype dtype) { return (unsigned)dtype < TOW_DTYPE_COUNT; }
+static bool dtype_known(tow_dtype dtype) { return (int)dtype > 0 && (int)dtype < TOW_DTYPE_END; }
 
 const char *tow_dtype_name(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].name : "?"; }
 size_t tow_dtype_size(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].size : 0; }
@@ -50,14 +50,14 @@ bool tow__type_valid(tow_type type)
     return true;
 }
 
-int64_t tow_type_count(tow_type type)
+int64_t tow_type_element_count(tow_type type)
 {
     int64_t count = 1;
     for (int i = 0; i < type.rank && i < TOW_MAX_RANK; i++) count *= type.dims[i];
     return count;
 }
 
-size_t tow_type_bytes(tow_type type) { return (size_t)tow_type_count(type) * tow_dtype_size(type.dtype); }
+size_t tow_type_bytes(tow_type type) { return (size_t)tow_type_element_count(type) * tow_dtype_size(type.dtype); }
 
 /* Malformed types print, too: errors name them. */
 tow__type_text tow__type_name(tow_type type)

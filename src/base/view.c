@@ -10,12 +10,12 @@ bool tow__view_reshape(const tow__view *x, tow_type type, tow__view *y)
     int n = 0;
     result.type = type;
     for (int i = 0; i < TOW_MAX_RANK; i++) result.strides[i] = 0;
-    if (tow_type_count(type) == 0) {
+    if (tow_type_element_count(type) == 0) {
         *y = tow__view_whole(x->storage, type);
         return true;
     }
     for (int i = 0; i < x->type.rank;
-         i++) { /* axes of size 1 say nothing; neighbours that are evenly strided are one axis */
+         i++) { /* axes of size 1 say nothing; neighbors that are evenly strided are one axis */
         if (x->type.dims[i] == 1) continue;
         if (n && strides[n - 1] == x->strides[i] * x->type.dims[i]) {
             dims[n - 1] *= x->type.dims[i];

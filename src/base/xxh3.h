@@ -4,7 +4,7 @@
 #define TOW_SRC_XXH3_H
 
 #define XXH_INLINE_ALL
-#define XXH_NO_INLINE_HINTS 1 /* else compilers that optimise little refuse to inline what they must */
+#define XXH_NO_INLINE_HINTS 1 /* else compilers that optimize little refuse to inline what they must */
 #include <xxhash.h>
 
 #endif

@@ -55,11 +55,11 @@ static void copy_row(tow_type row, int axis, int64_t size, int64_t r, double *al
 /* The inputs of the batched graph, and where their batch axes are. */
 static bool stack_rows(const batching *b, manner m, int *axes, tow__check_values *all)
 {
-    for (size_t i = 0; i < tow_graph_inputs(b->graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(b->graph); i++) {
         const tow_type row = tow_graph_input_type(b->graph, i);
         const bool mapped = m.mask >> i & 1;
         axes[i] = mapped ? axis_of(row, i, m.place) : TOW_NOT_MAPPED;
-        double *array = tow__check_array(all, tow_type_count(row) * (mapped ? m.size : 1));
+        double *array = tow__check_array(all, tow_type_element_count(row) * (mapped ? m.size : 1));
         if (!array) return false;
         for (int64_t r = 0; mapped && r < m.size; r++)
             copy_row(row, axes[i], m.size, r, array, b->rows[r].arrays[i], false);
@@ -71,7 +71,7 @@ static bool stack_rows(const batching *b, manner m, int *axes, tow__check_values
 /* The results of the graph for row r under this manner. */
 static bool evaluate_row(const batching *b, manner m, int64_t r, tow__check_values *result)
 {
-    tow__check_values in = {.ctx = b->k->ctx, .n = tow_graph_inputs(b->graph)};
+    tow__check_values in = {.ctx = b->k->ctx, .n = tow_graph_input_count(b->graph)};
     for (size_t i = 0; i < in.n; i++) {
         const tow__check_values *from = &b->rows[m.mask >> i & 1 ? r : 0];
         in.arrays[i] = from->arrays[i];
@@ -135,7 +135,7 @@ static void compare_graph(const batching *b, manner m, const tow_graph *batched,
 
 static void choose_out_axes(const batching *b, manner m, int *axes)
 {
-    for (size_t i = 0; i < tow_graph_outputs(b->graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(b->graph); i++)
         axes[i] = axis_of(tow_graph_output_type(b->graph, i), i + 1, m.place);
 }
 
@@ -157,7 +157,7 @@ static void check_manner(const batching *b, manner m)
 /* All operands in all places and numbers of rows, each alone, and all but each. */
 static void check_manners(const batching *b)
 {
-    const size_t n = tow_graph_inputs(b->graph);
+    const size_t n = tow_graph_input_count(b->graph);
     const unsigned every = n < 32 ? (1u << n) - 1 : ~0u;
     if (n == 0) return;
     for (int place = 0; place < PLACES; place++) check_manner(b, (manner){ROWS, every, place});
@@ -201,8 +201,8 @@ static void inline_row(tow_trace *trace, const tow_value *in, tow_value *out, vo
 static void sum_rows(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const summed *s = user;
-    const tow_vmap_options options = {.in_axes = s->in_axes};
-    tow_vmap_function(trace, inline_row, user, &options, tow_graph_inputs(s->scalar), in, 1, out);
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = s->in_axes);
+    tow_vmap_function(trace, inline_row, user, &options, tow_graph_input_count(s->scalar), in, 1, out);
     out[0] = tow_reduce_sum(out[0], 0, NULL);
 }
 
@@ -211,7 +211,7 @@ static tow_graph *sum_graph(const tow_graph *scalar, manner m, const int *in_axe
     summed s = {scalar, in_axes};
     tow_type types[MOST];
     tow_graph *graph = NULL;
-    const size_t n = tow_graph_inputs(scalar);
+    const size_t n = tow_graph_input_count(scalar);
     for (size_t i = 0; i < n; i++) {
         types[i] = tow_graph_input_type(scalar, i);
         if (in_axes[i] == TOW_NOT_MAPPED) continue;
@@ -276,8 +276,8 @@ static bool draw_further(batching *b)
 {
     for (int r = 0; r < ROWS; r++) {
         uint64_t state = 1000 + (uint64_t)r;
-        for (size_t i = b->rows[r].n; i < tow_graph_inputs(b->graph); i++) {
-            const int64_t count = tow_type_count(tow_graph_input_type(b->graph, i));
+        for (size_t i = b->rows[r].n; i < tow_graph_input_count(b->graph); i++) {
+            const int64_t count = tow_type_element_count(tow_graph_input_type(b->graph, i));
             double *array = tow__check_array(&b->rows[r], count);
             if (!array) return false;
             for (int64_t e = 0; e < count; e++) array[e] = tow__check_unit(&state);
@@ -313,7 +313,7 @@ static void check_derived(tow__check *k, tow_graph *derived, const tow_graph *fr
                           const size_t *wrt, size_t n_wrt)
 {
     batching b;
-    const size_t n = k->c->n_in, inputs = tow_graph_inputs(derived);
+    const size_t n = k->c->n_in, inputs = tow_graph_input_count(derived);
     const int before = k->failures;
     const bool wide = floats == TOW_F64 || !tow__check_runs(k->c, TOW_F64);
     if (begin(&b, k, is_jvp ? "jvp" : "gradient", derived, k->c, floats)) check_manners(&b);

@@ -86,7 +86,7 @@ static void check_forward(tow__check *k, const tow_graph *graph, const tow__chec
         tow__check_fail(k, "%s: %s", what, tow_context_error(k->ctx));
     } else if (tow__check_evaluate(k, jvp, &joint, &found) && difference(k, graph, x, &v, wrt, p.step, &d) &&
                difference(k, graph, x, &v, wrt, p.step / 2, &e)) {
-        size_t next = tow_graph_outputs(graph); /* y..., then dy of the float outputs */
+        size_t next = tow_graph_output_count(graph); /* y..., then dy of the float outputs */
         tow__check_text(k, jvp, what);
         tow__check_cleaning(k, jvp, &joint, &found, what);
         for (size_t i = 0; i < d.n; i++)
@@ -145,7 +145,7 @@ static void check_reverse(tow__check *k, const tow_graph *graph, const tow__chec
     tow__check_values v = tow__check_no_values(k), joint = v, y = v, forward = v, ct = v;
     tow_graph *jvp = NULL, *f = NULL, *b = NULL;
     size_t floats[TOW__CHECK_OUT], n_float = 0;
-    const size_t n_out = tow_graph_outputs(graph);
+    const size_t n_out = tow_graph_output_count(graph);
     for (size_t i = 0; i < n_out; i++)
         if (tow_dtype_is_float(tow_graph_output_type(graph, i).dtype)) floats[n_float++] = i;
     if (!tow__check_random_like(x, wrt, n_wrt, 177, &v) || !join(x, &v, &joint) ||

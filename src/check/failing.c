@@ -14,11 +14,11 @@ typedef struct failing {
     long blocks;  /* allocated and not freed since it stands there */
 } failing;
 
-static void *resize(void *user, void *pointer, size_t old_size, size_t size)
+static void *resize(void *pointer, size_t old_size, size_t size, void *user)
 {
     failing *f = user;
     if (size > 0 && f->calls++ == f->fail_at) return NULL;
-    void *result = f->inner.resize(f->inner.user, pointer, old_size, size);
+    void *result = f->inner.resize(pointer, old_size, size, f->inner.user);
     f->blocks += (!pointer && result) - (pointer && size == 0);
     return result;
 }
@@ -31,8 +31,8 @@ static tow_status differentiate_and_compile(tow__check *k, const tow_graph *grap
     tow_status status = TOW_OK;
     if (differentiable && forward_mode) status = tow_jvp(graph, k->n_wrt, k->wrt, &jvp);
     if (status == TOW_OK && differentiable) status = tow_vjp(graph, k->n_wrt, k->wrt, &forward, &backward);
-    if (status == TOW_OK && tow_graph_inputs(graph) > 0) status = tow_vmap(graph, 2, NULL, NULL, &batched);
-    if (status == TOW_OK) status = tow_compile(k->ctx, graph, &(tow_compile_options){.plan_only = true}, &program);
+    if (status == TOW_OK && tow_graph_input_count(graph) > 0) status = tow_vmap(graph, 2, NULL, NULL, &batched);
+    if (status == TOW_OK) status = tow_compile(k->ctx, graph, &TOW_COMPILE_OPTIONS(.plan_only = true), &program);
     if (status == TOW_OK && differentiable && k->nowhere)
         status = tow_print_forward_backward(graph, k->n_wrt, k->wrt, k->nowhere);
     tow_program_free(program);
@@ -83,7 +83,7 @@ void tow__check_failing(tow__check *k)
     tow_graph *graph = tow__check_graph(k, k->c, floats);
     if (!graph) return;
     bool differentiable = false;
-    for (size_t i = 0; i < tow_graph_inputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_input_count(graph); i++)
         differentiable |= tow_dtype_is_float(tow_graph_input_type(graph, i).dtype);
     if (k->c->defined) { /* only by what it is differentiable by; without rules, not at all */
         k->n_wrt = tow__check_differentiable(k->c, k->wrt);

@@ -134,7 +134,7 @@ static bool make_operand(const calling *c, size_t i, layout how, piece *p, tow_b
     const int64_t size = choose_strides(c->in[i], how, b->strides, &first);
     if (!make_piece(c->k, (size_t)size * tow_dtype_size(b->dtype), 0xff, p)) return false;
     b->data = inside(p) + first * (int64_t)tow_dtype_size(b->dtype);
-    scatter(c->elements[i], b, tow_type_count(c->in[i]));
+    scatter(c->elements[i], b, tow_type_element_count(c->in[i]));
     return true;
 }
 
@@ -195,7 +195,7 @@ static bool call_kernel(const calling *c, layout how, int fill, const char *what
                             .n_outputs = c->n_out,
                             .inputs = buffers,
                             .outputs = buffers + c->n_in,
-                            .parameters = c->k->c->params,
+                            .attributes = c->k->c->params,
                             .user = c->definition->user,
                             .team = c->team};
     good = good && run(c, &call, buffers, &scratch, fill);
@@ -212,7 +212,7 @@ static void compare_result(const calling *c, size_t i, const piece *expected, co
 {
     const size_t size = tow_dtype_size(c->out[i].dtype);
     const tow_type one = tow_make_type(c->out[i].dtype, 0, NULL);
-    for (int64_t e = 0; e < tow_type_count(c->out[i]); e++) {
+    for (int64_t e = 0; e < tow_type_element_count(c->out[i]); e++) {
         const char *a = inside(expected) + (size_t)e * size, *b = inside(found) + (size_t)e * size;
         double x, y;
         if (memcmp(a, b, size) == 0) continue;

@@ -58,7 +58,7 @@ static void translate(const checking *s, const tow_check_case *user, tow__check_
     *c = (tow__check_case){.primitive = s->primitive->name, .user = user};
     c->defined = s->primitive;
     c->label = user->label;
-    c->params = user->parameters;
+    c->params = user->attributes;
     c->n_in = d->n_inputs;
     c->n_out = d->n_outputs;
     c->no_derivative = !has_derivative(d);
@@ -212,10 +212,10 @@ static tow_status check_arguments(const checking *s, size_t n, const tow_check_c
             "here",
             p->name);
     for (size_t i = 0; i < n; i++)
-        if (!cases[i].inputs || (p->params_size > 0 && !cases[i].parameters))
+        if (!cases[i].inputs || (p->params_size > 0 && !cases[i].attributes))
             return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
                              "tow_primitive_check, case %zu of %s: expected %s, found NULL; pass what is missing", i,
-                             p->name, cases[i].inputs ? "parameters" : "inputs");
+                             p->name, cases[i].inputs ? "attributes" : "inputs");
     return TOW_OK;
 }
 
@@ -233,7 +233,7 @@ tow_status tow_primitive_check(tow_context *context, const tow_primitive *primit
                                const tow_check_case *cases, const tow_check_options *options,
                                tow_check_summary *summary)
 {
-    static const tow_check_options all = {0};
+    static const tow_check_options all = TOW_CHECK_OPTIONS();
     if (summary) *summary = (tow_check_summary){0};
     if (!context || !primitive || (n > 0 && !cases))
         return tow__missing(context, __func__, "a context, a primitive and cases");

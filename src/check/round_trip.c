@@ -109,7 +109,7 @@ typedef struct region {
 static void inside(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const region *r = user;
-    const size_t n = tow_graph_inputs(r->g);
+    const size_t n = tow_graph_input_count(r->g);
     tow_value x[TOW__CHECK_ARRAYS];
     for (size_t i = 0; i < n; i++) x[i] = i == r->named ? tow_checkpoint_name(in[i], "n") : in[i];
     tow_inline(t, r->g, x, out);
@@ -131,11 +131,11 @@ static void around(tow_trace *t, const tow_value *in, tow_value *out, void *user
 {
     const region *r = user;
     body b = {r, in};
-    const size_t n_in = tow_graph_inputs(r->g), n_out = tow_graph_outputs(r->g);
+    const size_t n_in = tow_graph_input_count(r->g), n_out = tow_graph_output_count(r->g);
     if (r->policy != NULL)
         tow_remat_function(t, inside, user, r->policy, n_in, in, n_out, out);
     else
-        tow_scan_function(t, iteration, &b, &(tow_scan_options){.length = 2}, 0, NULL, 0, NULL, n_out, NULL, out);
+        tow_scan_function(t, iteration, &b, &TOW_SCAN_OPTIONS(.length = 2), 0, NULL, 0, NULL, n_out, NULL, out);
 }
 
 static tow_graph *in_region(tow__check *k, const tow_graph *g, size_t named, const tow_policy *policy)
@@ -143,9 +143,9 @@ static tow_graph *in_region(tow__check *k, const tow_graph *g, size_t named, con
     tow_type types[TOW__CHECK_ARRAYS];
     region r = {g, named, policy};
     tow_graph *result = NULL;
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) types[i] = tow_graph_input_type(g, i);
-    if (tow_trace_function(k->ctx, around, &r, tow_graph_inputs(g), types, NULL, tow_graph_outputs(g), &result) !=
-        TOW_OK)
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) types[i] = tow_graph_input_type(g, i);
+    if (tow_trace_function(k->ctx, around, &r, tow_graph_input_count(g), types, NULL, tow_graph_output_count(g),
+                           &result) != TOW_OK)
         tow__check_fail(k, "%s", tow_context_error(k->ctx));
     return result;
 }

@@ -58,7 +58,7 @@ static bool cut(const single *s, const single *block, const int *from, int64_t b
                 const tow__check_values *x, tow__check_values *in)
 {
     for (size_t i = 0; i < s->n_in; i++) {
-        double *array = tow__check_array(in, tow_type_count(block->in[i]));
+        double *array = tow__check_array(in, tow_type_element_count(block->in[i]));
         if (!array) return false;
         if (from[i] == TOW__WHOLE)
             memcpy(array, x->arrays[i], (size_t)in->counts[i] * sizeof(double));
@@ -176,7 +176,7 @@ void tow__check_tiling(tow__check *k, bool claim, size_t *axes)
     const int64_t larger = k->c->in[0].rank > 2 ? 5 : 9;
     k->kind = TOW_CHECK_TILING;
     if (k->c->build) return;
-    for (int floats = 0; floats < TOW_DTYPE_COUNT; floats++) {
+    for (int floats = 1; floats < TOW_DTYPE_END; floats++) {
         if (!tow__dtype_in((tow_dtype)floats, TOW__FLOATS) || !tow__check_runs(k->c, (tow_dtype)floats)) continue;
         if (!claim) check_scaled(k, 1, (tow_dtype)floats, claim, axes);
         if (!k->c->fixed) check_scaled(k, larger, (tow_dtype)floats, claim, axes);

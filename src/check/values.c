@@ -164,8 +164,8 @@ bool tow__check_draw(tow__check *k, const tow__check_case *c, uint64_t row, tow_
 bool tow__check_draw_weights(const tow_graph *scalar, tow__check_values *values)
 {
     uint64_t state = 377;
-    while (values->n < tow_graph_inputs(scalar)) {
-        const int64_t count = tow_type_count(tow_graph_input_type(scalar, values->n));
+    while (values->n < tow_graph_input_count(scalar)) {
+        const int64_t count = tow_type_element_count(tow_graph_input_type(scalar, values->n));
         double *weights = tow__check_array(values, count);
         if (!weights) return false;
         for (int64_t e = 0; e < count; e++) weights[e] = tow__check_unit(&state);
@@ -209,7 +209,7 @@ static tow_graph *build(tow__check *k, const tow__check_case *c, tow_dtype float
     building b = {.c = c, .scalar = plain != NULL};
     tow_graph *graph = NULL;
     for (size_t i = 0; i < n; i++) types[i] = tow__check_input_type(c, i, floats);
-    for (size_t i = 0; plain && i < tow_graph_outputs(plain); i++) {
+    for (size_t i = 0; plain && i < tow_graph_output_count(plain); i++) {
         const tow_type type = tow_graph_output_type(plain, i);
         if (tow_dtype_is_float(type.dtype)) types[n++] = type;
     }
@@ -234,7 +234,7 @@ tow_graph *tow__check_scalar_graph(tow__check *k, const tow__check_case *c, tow_
 
 bool tow__check_has_float_output(const tow_graph *graph)
 {
-    for (size_t i = 0; graph && i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; graph && i < tow_graph_output_count(graph); i++)
         if (tow_dtype_is_float(tow_graph_output_type(graph, i).dtype)) return true;
     return false;
 }
@@ -243,12 +243,12 @@ bool tow__check_has_float_output(const tow_graph *graph)
 
 void tow__check_to_elements(const double *from, tow_type type, void *to)
 {
-    tow__convert_elements(type.dtype, to, TOW_F64, from, tow_type_count(type));
+    tow__convert_elements(type.dtype, to, TOW_F64, from, tow_type_element_count(type));
 }
 
 void tow__check_from_elements(const void *from, tow_type type, double *to)
 {
-    tow__convert_elements(TOW_F64, to, type.dtype, from, tow_type_count(type));
+    tow__convert_elements(TOW_F64, to, type.dtype, from, tow_type_element_count(type));
 }
 
 static tow_status run(const tow_graph *graph, const tow__check_values *inputs, tow__check_values *outputs,
@@ -261,8 +261,8 @@ static tow_status run(const tow_graph *graph, const tow__check_values *inputs, t
         tow__check_to_elements(inputs->arrays[i], tow_array_type(in[i]), tow_array_data(in[i]));
     }
     TRY(tow_evaluate(graph, in, out));
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++) {
-        double *array = tow__check_array(outputs, tow_type_count(tow_graph_output_type(graph, i)));
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++) {
+        double *array = tow__check_array(outputs, tow_type_element_count(tow_graph_output_type(graph, i)));
         if (!array) return TOW_OUT_OF_MEMORY;
         tow__check_from_elements(tow_array_data(out[i]), tow_array_type(out[i]), array);
     }
@@ -273,7 +273,7 @@ done:
 bool tow__check_evaluate(tow__check *k, const tow_graph *graph, const tow__check_values *inputs,
                          tow__check_values *outputs)
 {
-    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    const size_t n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
     tow_array *in[TOW__CHECK_ARRAYS] = {NULL}, *out[TOW__CHECK_ARRAYS] = {NULL};
     *outputs = tow__check_no_values(k);
     if (n_in != inputs->n || n_in > TOW__CHECK_ARRAYS || n_out > TOW__CHECK_ARRAYS) {

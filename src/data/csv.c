@@ -440,7 +440,7 @@ done:
 
 tow_status tow_source_csv(tow_context *context, const char *path, const tow_csv_options *options, tow_source **source)
 {
-    static const tow_csv_options none = {0};
+    static const tow_csv_options none = TOW_CSV_OPTIONS();
     const tow_csv_options *o = options ? options : &none;
     if (source) *source = NULL;
     if (!context || !source) return tow__missing(context, __func__, "a context and a place for the source");

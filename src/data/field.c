@@ -10,8 +10,8 @@ static tow_status choose_type(tow_context *ctx, const tow_field *o, size_t index
 {
     const tow_type row = o->source->row;
     f->row = row;
-    if (!o->keep_type) f->row.dtype = o->dtype;
-    if ((unsigned)f->row.dtype >= TOW_DTYPE_COUNT)
+    if (!o->keep_type) f->row.dtype = o->dtype ? o->dtype : TOW_F32;
+    if (tow_dtype_size(f->row.dtype) == 0)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "field %zu: expected " TOW__A_DTYPE ", found %d", index,
                          (int)f->row.dtype);
     if (!tow__file_converts(row.dtype, f->row.dtype) || (f->scaled && !tow_dtype_is_float(f->row.dtype)))
@@ -19,13 +19,14 @@ static tow_status choose_type(tow_context *ctx, const tow_field *o, size_t index
                          f->scaled ? "scaled " : "", tow__type_name(row).text, tow_dtype_name(f->row.dtype));
     if (o->reshape) {
         const tow_type shaped = tow_make_type(f->row.dtype, o->rank, o->dims);
-        if (!tow__type_valid(shaped) || tow_type_count(shaped) != tow_type_count(row))
-            return tow__fail(ctx, TOW_TYPE_MISMATCH,
-                             "field %zu: expected a shape of %lld elements for rows %s, found %s", index,
-                             (long long)tow_type_count(row), tow__type_name(row).text, tow__type_name(shaped).text);
+        if (!tow__type_valid(shaped) || tow_type_element_count(shaped) != tow_type_element_count(row))
+            return tow__fail(
+                ctx, TOW_TYPE_MISMATCH, "field %zu: expected a shape of %lld elements for rows %s, found %s", index,
+                (long long)tow_type_element_count(row), tow__type_name(row).text, tow__type_name(shaped).text);
         f->row = shaped;
     }
-    if ((uint64_t)tow_type_count(row) > SIZE_MAX / (4 * sizeof(double))) /* scratch memory is counted in size_t */
+    if ((uint64_t)tow_type_element_count(row) >
+        SIZE_MAX / (4 * sizeof(double))) /* scratch memory is counted in size_t */
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "field %zu: rows %s are larger than memory", index,
                          tow__type_name(row).text);
     if (f->row.rank == TOW_MAX_RANK)
@@ -73,7 +74,7 @@ tow_status tow__field_create(tow_context *ctx, const tow_field *o, size_t index,
     f->subtract = o->subtract;
     f->divide = o->divide == 0 ? 1 : o->divide;
     f->scaled = f->subtract != 0 || f->divide != 1 || o->subtract_each || o->divide_each;
-    f->elements = tow_type_count(o->source->row);
+    f->elements = tow_type_element_count(o->source->row);
     tow_status status = choose_type(ctx, o, index, f);
     if (status == TOW_OK) status = copy_features(ctx, o, index, f);
     f->plain = !f->scaled && !f->source->narrow && !f->source->swapped && f->source->row.dtype == f->row.dtype;

@@ -50,7 +50,7 @@ static void set_kind(tow_source *like, kind k)
 static tow_status raw_rows(tow_context *ctx, const char *path, const tow_raw_options *o, uint64_t size,
                            tow_source *like)
 {
-    const uint64_t bytes = (uint64_t)tow_type_count(like->row) * like->stored_size;
+    const uint64_t bytes = (uint64_t)tow_type_element_count(like->row) * like->stored_size;
     if (size < o->skip)
         return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected at least %" PRIu64 " bytes to skip, found %" PRIu64, path,
                          o->skip, size);
@@ -65,7 +65,7 @@ static tow_status raw_rows(tow_context *ctx, const char *path, const tow_raw_opt
 
 tow_status tow_source_raw(tow_context *context, const char *path, const tow_raw_options *options, tow_source **source)
 {
-    static const tow_raw_options none = {0};
+    static const tow_raw_options none = TOW_RAW_OPTIONS();
     const tow_raw_options *o = options ? options : &none;
     if (source) *source = NULL;
     if (!context || !source) return tow__missing(context, __func__, "a context and a place for the source");

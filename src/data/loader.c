@@ -112,17 +112,17 @@ tow_status tow_loader_seek(tow_loader *loader, uint64_t position)
     return TOW_OK;
 }
 
-int64_t tow_loader_batches(const tow_loader *loader) { return loader->batches; }
-int64_t tow_loader_rows(const tow_loader *loader) { return loader->rows; }
+int64_t tow_loader_batch_count(const tow_loader *loader) { return loader->batches; }
+int64_t tow_loader_row_count(const tow_loader *loader) { return loader->rows; }
 
-size_t tow_loader_arrays(const tow_loader *loader)
+size_t tow_loader_array_count(const tow_loader *loader)
 {
     return loader->n_outputs > 0 ? loader->n_outputs : loader->n_fields;
 }
 
 tow_type tow_loader_type(const tow_loader *loader, size_t index)
 {
-    if (index >= tow_loader_arrays(loader)) return tow_make_type(TOW_F32, -1, NULL);
+    if (index >= tow_loader_array_count(loader)) return tow_make_type(TOW_F32, -1, NULL);
     return tow_array_type(loader->n_outputs > 0 ? loader->slots[0].outputs[index] : loader->slots[0].fields[index]);
 }
 

@@ -33,7 +33,7 @@ struct tow_loader {
     double split_low, split_high;
     int64_t source_rows, batch, batches, last_rows; /* batches of an epoch; rows of the last one */
     int64_t shard, shards, epochs;
-    tow_transform_function transform;
+    tow_batch_function transform;
     void *user;
     void *scratch; /* of whoever fills slots */
     size_t scratch_bytes;
@@ -44,7 +44,7 @@ struct tow_loader {
     bool synchronous;
 
     /* The thread. All below, and .full of the slots, belong to the mutex. */
-    bool initialised, started, stop;
+    bool initialized, started, stop;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;

@@ -38,10 +38,10 @@ static tow_status check_numbers(tow_context *ctx, const tow_loader_options *o)
     if (!(s->low >= 0 && s->high <= 1 && (s->low < s->high || (s->low == 0 && s->high == 0))))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a split with 0 <= low < high <= 1, found %g to %g",
                          s->low, s->high);
-    if (o->n_outputs > 0 && (!o->transform || !o->output_types || o->keep_last))
+    if (o->n_outputs > 0 && (!o->on_batch || !o->output_types || o->keep_last))
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,
-            "expected .output_types together with .transform, and without .keep_last: they are those of whole "
+            "expected .output_types together with .on_batch, and without .keep_last: they are those of whole "
             "batches");
     return TOW_OK;
 }
@@ -154,7 +154,7 @@ tow_status tow_loader_create(tow_context *context, const tow_loader_options *opt
                       .shard = o->shard,
                       .shards = o->shards == 0 ? 1 : o->shards,
                       .epochs = o->epochs,
-                      .transform = o->transform,
+                      .transform = o->on_batch,
                       .user = o->user};
     tow__arena_init(&l->memory, context);
     TRY(make_fields(l, o));

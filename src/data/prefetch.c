@@ -19,14 +19,14 @@ tow_status tow__loader_begin(tow_loader *l)
         pthread_mutex_destroy(&l->mutex);
         return tow__fail(l->ctx, TOW_OUT_OF_MEMORY, "cannot make a condition for a loader");
     }
-    l->initialised = true;
+    l->initialized = true;
     return TOW_OK;
 }
 
 void tow__loader_end(tow_loader *l)
 {
     tow__loader_stop(l);
-    if (!l->initialised) return;
+    if (!l->initialized) return;
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->mutex);
 }

@@ -54,7 +54,7 @@ void tow_source_release(tow_source *source)
     tow__context_drop(ctx);
 }
 
-int64_t tow_source_rows(const tow_source *source) { return source->rows; }
+int64_t tow_source_row_count(const tow_source *source) { return source->rows; }
 tow_type tow_source_row_type(const tow_source *source) { return source->row; }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ tow_status tow_source_row(tow_source *source, int64_t row, tow_array **array)
         tow_array_release(made);
         return tow__fail(source->ctx, error.status, "%s", error.text);
     }
-    tow__source_widen(source, tow_array_data(made), tow_type_count(source->row));
+    tow__source_widen(source, tow_array_data(made), tow_type_element_count(source->row));
     *array = made;
     return TOW_OK;
 }
@@ -107,7 +107,7 @@ tow_status tow_source_row(tow_source *source, int64_t row, tow_array **array)
 static tow_status read_memory(const tow_source *s, int64_t row, int64_t n_rows, void *data, tow__row_error *error)
 {
     const tow__memory_source *m = (const tow__memory_source *)s;
-    const size_t bytes = (size_t)tow_type_count(s->row) * s->stored_size;
+    const size_t bytes = (size_t)tow_type_element_count(s->row) * s->stored_size;
     if (bytes > 0) memcpy(data, m->data + (size_t)row * bytes, (size_t)n_rows * bytes);
     if (s->row.dtype == TOW_BOOL && !tow__valid_bools(data, (size_t)n_rows * bytes))
         return tow__row_fail(error, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1 in row %lld, found others",

@@ -15,7 +15,7 @@ static tow_status read_window(const tow_source *s, int64_t start, void *data, to
 
 static tow_status read_windows(const tow_source *s, int64_t row, int64_t n_rows, void *data, tow__row_error *error)
 {
-    const size_t bytes = (size_t)tow_type_count(s->row) * s->stored_size;
+    const size_t bytes = (size_t)tow_type_element_count(s->row) * s->stored_size;
     tow_status status = TOW_OK;
     for (int64_t i = 0; i < n_rows && status == TOW_OK; i++)
         status = read_window(s, (row + i) * s->stride, (unsigned char *)data + (size_t)i * bytes, error);

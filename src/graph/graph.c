@@ -21,9 +21,9 @@ void tow_graph_release(tow_graph *graph)
 }
 
 tow_context *tow_graph_context(const tow_graph *graph) { return graph->ctx; }
-size_t tow_graph_inputs(const tow_graph *graph) { return graph->n_inputs; }
-size_t tow_graph_outputs(const tow_graph *graph) { return graph->n_outputs; }
-size_t tow_graph_equations(const tow_graph *graph) { return graph->n_equations; }
+size_t tow_graph_input_count(const tow_graph *graph) { return graph->n_inputs; }
+size_t tow_graph_output_count(const tow_graph *graph) { return graph->n_outputs; }
+size_t tow_graph_equation_count(const tow_graph *graph) { return graph->n_equations; }
 
 tow_type tow_graph_input_type(const tow_graph *graph, size_t index)
 {
@@ -40,14 +40,14 @@ const char *tow_graph_input_name(const tow_graph *graph, size_t index)
     return index < graph->n_inputs ? graph->input_names[index] : NULL;
 }
 
-size_t tow_graph_count(const tow_graph *graph, const char *primitive)
+size_t tow_graph_primitive_count(const tow_graph *graph, const char *primitive)
 {
     size_t count = 0;
     for (uint32_t i = 0; i < graph->n_equations; i++) {
         const tow__equation *e = &graph->equations[i];
         if (!primitive || strcmp(primitive, e->primitive->name) == 0) count++;
         for (uint32_t j = 0, n = tow__nested_count(e->primitive, e->params); j < n; j++)
-            count += tow_graph_count(tow__nested(e->primitive, e->params, j), primitive);
+            count += tow_graph_primitive_count(tow__nested(e->primitive, e->params, j), primitive);
     }
     return count;
 }

@@ -196,7 +196,7 @@ static bool read_equation(tow__reader *r, symbols *s)
 {
     equation e = {0};
     bool fine = read_call(r, s, &e);
-    if (e.primitive) tow__free_read_params(r, e.primitive, e.params);
+    if (e.primitive) tow__free_read_params(e.primitive, e.params);
     tow__vector_free(r->ctx, &e.results, sizeof(declared));
     tow__vector_free(r->ctx, &e.operands, sizeof(tow_value));
     return fine;

@@ -106,7 +106,7 @@ static tow_status missing_name(tow_context *ctx, const char *name, const tow__na
     return status;
 }
 
-/* Reports the first name of `policy` that is not there: a misspelt name would change what is kept without a word. */
+/* Reports the first name of `policy` that is not there: a misspelled name would change what is kept without a word. */
 static tow_status check_names(tow_context *ctx, const tow_policy *policy, const tow__named_policy *of)
 {
     if (!policy) return TOW_OK;

@@ -284,14 +284,15 @@ tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy *
     if (status == TOW_OK)
         *policy = &result->policy;
     else
-        tow_policy_free(context, &result->policy);
+        tow_policy_free(&result->policy);
     return status;
 }
 
-void tow_policy_free(tow_context *context, tow_policy *policy)
+void tow_policy_free(tow_policy *policy)
 {
     if (!policy) return;
     parsed *p = (parsed *)((char *)policy - offsetof(parsed, policy));
+    tow_context *context = p->arena.ctx;
     tow__arena_free(&p->arena);
     tow__free(context, p, 1, sizeof *p);
 }

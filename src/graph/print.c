@@ -28,7 +28,7 @@ TOW__OWN_FRAME static void add_array(tow__string *s, const tow_array *array, con
         tow__string_add_type(s, type);
         tow__string_add(s, "(");
     }
-    for (int64_t i = 0, n = tow_type_count(type); i < n && !s->failed; i++) {
+    for (int64_t i = 0, n = tow_type_element_count(type); i < n && !s->failed; i++) {
         tow__scalar_write(type.dtype, data + (size_t)i * size, text);
         tow__string_add(s, i > 0 ? " %s" : "%s", text);
     }

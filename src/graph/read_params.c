@@ -33,7 +33,7 @@ static bool read_bool(tow__reader *r, bool *value)
 static bool read_dtype(tow__reader *r, tow_dtype *dtype)
 {
     tow__word w = tow__reader_peek_word(r);
-    for (int i = 0; i < TOW_DTYPE_COUNT; i++)
+    for (int i = 1; i < TOW_DTYPE_END; i++)
         if (tow__word_is(w, tow_dtype_name((tow_dtype)i))) {
             *dtype = (tow_dtype)i;
             r->at += w.length;
@@ -67,7 +67,7 @@ static bool read_elements(tow__reader *r, tow_array *array)
     tow_type type = tow_array_type(array);
     size_t size = tow_dtype_size(type.dtype);
     char *data = tow_array_data(array);
-    for (int64_t i = 0, n = tow_type_count(type); i < n; i++) {
+    for (int64_t i = 0, n = tow_type_element_count(type); i < n; i++) {
         if (tow__reader_peek(r) == ')')
             return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %" PRId64 " elements for %s, found %" PRId64, n,
                                     tow__type_name(type).text, i);
@@ -88,10 +88,10 @@ static bool read_array(tow__reader *r, const tow_type *result, tow_array **array
     else if (!tow__read_type(r, &type) || !tow__reader_expect(r, '('))
         return false;
     /* Every element takes a character and a blank, so the text bounds what is allocated. */
-    if (tow_type_count(type) > (int64_t)(r->length - r->at) / 2 + 1)
+    if (tow_type_element_count(type) > (int64_t)(r->length - r->at) / 2 + 1)
         return tow__reader_fail(r, start, TOW_BAD_FORMAT,
-                                "expected %" PRId64 " elements for %s, found the end of the text", tow_type_count(type),
-                                tow__type_name(type).text);
+                                "expected %" PRId64 " elements for %s, found the end of the text",
+                                tow_type_element_count(type), tow__type_name(type).text);
     if (tow_array_create(r->ctx, type, array) != TOW_OK) return tow__reader_wrap(r, start);
     return read_elements(r, *array) && (bare || tow__reader_expect(r, ')'));
 }
@@ -264,14 +264,14 @@ bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_
     return check_policy(r, primitive, params, start);
 }
 
-void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void *params)
+void tow__free_read_params(const tow_primitive *primitive, void *params)
 {
     for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
         void *pointer;
         if (p->kind < TOW__P_STRING || p->kind == TOW__P_GRAPHS) continue;
         memcpy(&pointer, (char *)params + p->offset, sizeof pointer);
         if (p->kind == TOW__P_ARRAY) tow_array_release(pointer);
-        if (p->kind == TOW__P_POLICY) tow_policy_free(r->ctx, pointer);
+        if (p->kind == TOW__P_POLICY) tow_policy_free(pointer);
     }
     for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;)
         tow_graph_release(tow__nested(primitive, params, i));

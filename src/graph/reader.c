@@ -151,7 +151,7 @@ bool tow__read_int(tow__reader *r, int64_t *value)
 
 static bool read_dtype_of(tow__word w, tow_dtype *dtype)
 {
-    for (int i = 0; i < TOW_DTYPE_COUNT; i++) {
+    for (int i = 1; i < TOW_DTYPE_END; i++) {
         *dtype = (tow_dtype)i;
         if (tow__word_is(w, tow_dtype_name(*dtype))) return true;
     }

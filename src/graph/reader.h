@@ -51,7 +51,7 @@ bool tow__read_scalar(tow__reader *r, tow_dtype dtype, void *value);
 /* Fills params (zeroed, params_size bytes); result: declared type of the first result, or NULL. */
 bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_type *result, void *params);
 /* Frees what tow__read_params made, also after an error. */
-void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void *params);
+void tow__free_read_params(const tow_primitive *primitive, void *params);
 
 /* ---- parse.c --------------------------------------------------------------------------------------------------- */
 bool tow__read_nested(tow__reader *r, tow_graph **graph);

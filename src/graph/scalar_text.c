@@ -39,7 +39,7 @@ typedef struct format {
     size_t size;
 } format;
 
-static const format formats[TOW_DTYPE_COUNT] = {
+static const format formats[TOW_DTYPE_END] = {
     [TOW_F32] = {0x7F800000, 0x007FFFFF, 0x7FC00000, 4},
     [TOW_F64] = {0x7FF0000000000000, 0x000FFFFFFFFFFFFF, 0x7FF8000000000000, 8},
     [TOW_BF16] = {0x7F80, 0x007F, 0x7FC0, 2},

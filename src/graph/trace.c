@@ -578,7 +578,7 @@ static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_valu
             tow_trace_fail(
                 t, TOW_INVALID_ARGUMENT,
                 "output %zu was never written: assign outputs[%zu] in the traced function, and to no operation a "
-                "value that was not initialised",
+                "value that was not initialized",
                 i, i);
     }
     tow__builder *b = innermost(t);

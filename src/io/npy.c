@@ -63,7 +63,7 @@ static void store(walk *w, const unsigned char *piece, size_t count, size_t size
 static tow_status read_pieces(tow__stream *s, const tow__npy *npy, tow_dtype dtype, unsigned char *data)
 {
     tow_status status = TOW_OK;
-    const size_t count = (size_t)tow_type_count(npy->type), size = tow_dtype_size(npy->type.dtype);
+    const size_t count = (size_t)tow_type_element_count(npy->type), size = tow_dtype_size(npy->type.dtype);
     const size_t to_size = tow_dtype_size(dtype), step = PIECE / 2 / (size > to_size ? size : to_size);
     unsigned char *piece = tow__alloc_raw(s->ctx, PIECE), *converted = piece + PIECE / 2;
     walk w;
@@ -109,7 +109,7 @@ tow_status tow__npy_read_data(tow__stream *s, const tow__npy *npy, tow_dtype dty
     TRY(tow_array_create(s->ctx, type, array));
     void *data = tow_array_data(*array);
     TRY(is_plain(npy, dtype) ? tow__stream_read(s, data, tow_type_bytes(type)) : read_pieces(s, npy, dtype, data));
-    if (type.dtype == TOW_BOOL && !tow__valid_bools(data, (size_t)tow_type_count(type)))
+    if (type.dtype == TOW_BOOL && !tow__valid_bools(data, (size_t)tow_type_element_count(type)))
         TRY(tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1, found others", s->path));
 done:
     if (status != TOW_OK) {
@@ -148,17 +148,17 @@ tow_status tow_npy_read(tow_context *context, const char *path, tow_array **arra
     return load(context, path, -1, false, array);
 }
 
-tow_status tow_npy_read_as(tow_context *context, const char *path, tow_dtype dtype, tow_array **array)
+tow_status tow_npy_read_with(tow_context *context, const char *path, tow_dtype dtype, tow_array **array)
 {
     if (array) *array = NULL;
     if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
-    if ((unsigned)dtype >= TOW_DTYPE_COUNT)
+    if (tow_dtype_size(dtype) == 0)
         return tow__fail(context, TOW_INVALID_ARGUMENT, "expected " TOW__A_DTYPE " to read %s as, found %d",
                          path ? path : "NULL", (int)dtype);
     return load(context, path, (int)dtype, false, array);
 }
 
-tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array)
+tow_status tow_npy_mmap(tow_context *context, const char *path, tow_array **array)
 {
     if (array) *array = NULL;
     if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
@@ -167,7 +167,7 @@ tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context)
+tow_status tow_npy_write(tow_context *context, const char *path, const tow_array *array)
 {
     if (!context || !array) return tow__missing(context, __func__, "a context and an array");
     char prefix[TOW__NPY_PREFIX];

@@ -17,7 +17,7 @@ static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 /* NumPy's names behind the byte order. NumPy has no bf16: arrays of ml_dtypes.bfloat16 are saved as "void" of 2
  * bytes. */
-static const char *const names[TOW_DTYPE_COUNT] = {
+static const char *const names[TOW_DTYPE_END] = {
     [TOW_F32] = "f4", [TOW_F64] = "f8", [TOW_I32] = "i4", [TOW_U32] = "u4", [TOW_BOOL] = "b1", [TOW_BF16] = "V2",
     [TOW_F16] = "f2", [TOW_I8] = "i1",  [TOW_U8] = "u1",  [TOW_I64] = "i8", [TOW_U64] = "u8",
 };
@@ -78,7 +78,7 @@ static tow_status parse_descr(parser *p, header *h)
     tow_status status = parse_string(p, text, sizeof text);
     if (status != TOW_OK) return status;
     const bool order = text[0] != '\0' && strchr("<>|=", text[0]) != NULL;
-    for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++) {
+    for (int dtype = 1; dtype < TOW_DTYPE_END; dtype++) {
         if (strcmp(text + order, names[dtype]) != 0) continue;
         h->npy.type.dtype = (tow_dtype)dtype;
         h->npy.swapped = text[0] == '>' && tow_dtype_size((tow_dtype)dtype) > 1;
@@ -221,7 +221,7 @@ static tow_status check_size(const tow__stream *s, const tow__npy *npy)
     if (!tow__type_valid(type))
         return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: the shape %s has more bytes than can be addressed", s->path,
                          tow__type_name(type).text);
-    const uint64_t expected = (uint64_t)tow_type_count(type) * tow__npy_element_size(npy);
+    const uint64_t expected = (uint64_t)tow_type_element_count(type) * tow__npy_element_size(npy);
     if (s->left == expected) return TOW_OK;
     return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected %" PRIu64 " bytes of data for %s, found %" PRIu64 "; %s",
                      s->path, expected, tow__type_name(type).text, s->left,

@@ -17,7 +17,7 @@ enum {
     SHORTEST_ENTRY = sizeof "\"\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}" - 1
 };
 
-/* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. Tensors of these can be in a file, but not
+/* `tow` is TOW_DTYPE_END for types of the format that Tow does not have. Tensors of these can be in a file, but not
  * be asked for. Integers of 16 bits become i32. */
 typedef struct dtype_name {
     const char *name;
@@ -40,13 +40,13 @@ static const dtype_name dtype_names[] = {
     {"U8", TOW_U8, 8},
     {"I16", TOW_I32, 16, TOW__STORED_I16},
     {"U16", TOW_I32, 16, TOW__STORED_U16},
-    {"C64", TOW_DTYPE_COUNT, 64},
-    {"F4", TOW_DTYPE_COUNT, 4},
-    {"F6_E2M3", TOW_DTYPE_COUNT, 6},
-    {"F6_E3M2", TOW_DTYPE_COUNT, 6},
-    {"F8_E4M3", TOW_DTYPE_COUNT, 8},
-    {"F8_E5M2", TOW_DTYPE_COUNT, 8},
-    {"F8_E8M0", TOW_DTYPE_COUNT, 8},
+    {"C64", TOW_DTYPE_END, 64},
+    {"F4", TOW_DTYPE_END, 4},
+    {"F6_E2M3", TOW_DTYPE_END, 6},
+    {"F6_E3M2", TOW_DTYPE_END, 6},
+    {"F8_E4M3", TOW_DTYPE_END, 8},
+    {"F8_E5M2", TOW_DTYPE_END, 8},
+    {"F8_E8M0", TOW_DTYPE_END, 8},
 };
 enum {
     N_DTYPE_NAMES = sizeof dtype_names / sizeof dtype_names[0]
@@ -289,7 +289,7 @@ _Static_assert(TOW_MAX_RANK == 8, "foreign_rank says so");
 static tow_status size_entry(const reader *r, entry *e, const char **foreign, uint64_t *bytes)
 {
     uint64_t bits;
-    *foreign = e->dtype->tow == TOW_DTYPE_COUNT ? e->dtype->name : e->more_axes ? foreign_rank : NULL;
+    *foreign = e->dtype->tow == TOW_DTYPE_END ? e->dtype->name : e->more_axes ? foreign_rank : NULL;
     if (!*foreign && !tow__type_valid(e->type))
         return refuse(r, TOW_BAD_FORMAT, e->name, "the shape %s has more bytes than can be addressed",
                       tow__type_name(e->type).text);

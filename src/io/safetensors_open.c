@@ -92,7 +92,7 @@ tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tens
     return load(context, path, read_all, tensors);
 }
 
-tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors)
+tow_status tow_safetensors_mmap(tow_context *context, const char *path, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
     if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");

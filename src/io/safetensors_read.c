@@ -124,7 +124,7 @@ static tow_status copy_converted(const tow_tensors *t, size_t index, tow_dtype d
 {
     const tow__tensor *tensor = &t->items[index];
     const size_t size = tow_dtype_size(tensor->type.dtype), to_size = tow_dtype_size(dtype);
-    const int64_t count = tow_type_count(tensor->type);
+    const int64_t count = tow_type_element_count(tensor->type);
     const bool sums = tensor->has_checksum && !tensor->array;
     uint64_t piece[FEW], converted[FEW]; /* of 8 bytes, as the largest elements have */
     tow_status status = TOW_OK;

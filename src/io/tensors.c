@@ -226,14 +226,14 @@ done:
     return status;
 }
 
-tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array)
+tow_status tow_tensors_get_with(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array)
 {
     if (array) *array = NULL;
     if (!tensors || !name || !array)
         return tow__missing(tensors ? tensors->ctx : NULL, __func__, "tensors, a name and a place for the array");
     size_t index;
     tow_status status = TOW_OK;
-    if ((unsigned)dtype >= TOW_DTYPE_COUNT)
+    if (tow_dtype_size(dtype) == 0)
         return tow__fail(tensors->ctx, TOW_INVALID_ARGUMENT, "expected " TOW__A_DTYPE " to read %s as, found %d", name,
                          (int)dtype);
     TRY(require(tensors, name, &index));

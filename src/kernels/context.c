@@ -103,7 +103,7 @@ static void describe_plans(const tow_context *context, char *text, size_t size)
     tow__machine m;
     const bool given = tow__machine_given(&m);
     if (!given) m = *tow__machine_here();
-    if (m.threads == 0) m.threads = tow_context_threads(context);
+    if (m.threads == 0) m.threads = tow_context_thread_count(context);
     if (!given) m.rates = tow__correct_rates(&m, &t);
     size_t used = (size_t)snprintf(text, size, "%s", given ? "given: " : "");
     used += tow__machine_describe_rates(&m, text + used, size - used);
@@ -120,6 +120,6 @@ size_t tow_context_describe(const tow_context *context, char *text, size_t size)
     tow__gemm_describe(context->products, products, sizeof products);
     tow__gemm_describe_machine(machine, sizeof machine);
     int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\nmachine: %s\nplans: %s\n", features,
-                          tow__cpu_count(), tow_context_threads(context), products, machine, plans);
+                          tow__cpu_count(), tow_context_thread_count(context), products, machine, plans);
     return length < 0 ? 0 : (size_t)length;
 }

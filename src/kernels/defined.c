@@ -7,7 +7,7 @@ static tow_kernel_call public_call(const tow__kernel_call *call)
                              .n_outputs = call->n_out,
                              .inputs = call->in,
                              .outputs = call->out,
-                             .parameters = call->params,
+                             .attributes = call->params,
                              .user = call->user,
                              .scratch = call->scratch,
                              .team = call->team};

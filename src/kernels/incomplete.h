@@ -278,7 +278,7 @@ static inline f64 tow__random_gamma_grad(f64 a, f64 x)
     return -tow__igamma_slope(a, x) * (x / a);
 }
 
-/* ---- the regularised incomplete beta function -------------------------------------------------------------------- */
+/* ---- the regularized incomplete beta function -------------------------------------------------------------------- */
 
 /* 1 / (1 + d1 / (1 + d2 / ...)) by Lentz's method (DLMF 8.17.22), x < (a + 1) / (a + b + 2) */
 static inline f64 tow__beta_fraction(f64 a, f64 b, f64 x)

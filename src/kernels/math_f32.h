@@ -193,10 +193,10 @@ TOW__INLINE f32 tow__exp_square(f32 x, f32 scale)
 
 /* erfc(t) / e^(-t^2) for t = c x >= 0 as P((t - 2.5) / (t + 2.5)) / (1 + 2t); relative error of P 2e-8. Given are x,
  * 2.5 / c and 2c. One division makes both quotients. */
-TOW__INLINE f32 tow__erfc_factor(f32 x, f32 centre, f32 twice)
+TOW__INLINE f32 tow__erfc_factor(f32 x, f32 center, f32 twice)
 {
-    f32 a = x + centre, b = tow__fma(twice, x, 1.0f), inverse = 1.0f / (a * b);
-    f32 u = (x - centre) * (b * inverse), p = tow__fma(0.000448334933f, u, 0.000313407421f);
+    f32 a = x + center, b = tow__fma(twice, x, 1.0f), inverse = 1.0f / (a * b);
+    f32 u = (x - center) * (b * inverse), p = tow__fma(0.000448334933f, u, 0.000313407421f);
     p = tow__fma(p, u, -0.00429461757f), p = tow__fma(p, u, 0.00103387015f), p = tow__fma(p, u, 0.0327457003f);
     p = tow__fma(p, u, -0.102989055f), p = tow__fma(p, u, 0.157630846f), p = tow__fma(p, u, -0.0990229249f);
     p = tow__fma(p, u, -0.12235678f), p = tow__fma(p, u, 1.26483822f);

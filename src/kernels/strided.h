@@ -1,6 +1,6 @@
 /* Shared by all kernels: views of strided operands, runs of elements in row-major order, and how loops are compiled.
  *
- * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat`
+ * A view is an operand with axes of size 1 dropped and compatible neighbors merged, so most operands become `flat`
  * (one contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of
  * the operand's shape; so operands of one shape can be merged differently and still be walked together. */
 #ifndef TOW_SRC_KERNELS_STRIDED_H
@@ -13,12 +13,12 @@
 enum {
     TOW__TILE = 512,    /* elements of a strided operand that are made contiguous at a time: 4 KiB of doubles */
     TOW__BLOCK = 16384, /* elements that one block of work covers; fixes the split, whatever the number of threads */
-    TOW__ALL_DTYPES = (1 << TOW_DTYPE_COUNT) - 1
+    TOW__ALL_DTYPES = (1 << TOW_DTYPE_END) - 2
 };
 
 /* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
 #ifdef __clang__
-#define TOW__VECTORIZE /* clang checks for overlaps when it runs, and warns where a demand to vectorise is not met */
+#define TOW__VECTORIZE /* clang checks for overlaps when it runs, and warns where a demand to vectorize is not met */
 #else
 #define TOW__VECTORIZE _Pragma("GCC ivdep")
 #endif
@@ -35,7 +35,7 @@ typedef struct tow__strided {
 
 static inline size_t tow__element_bytes(tow_dtype dtype)
 {
-#define X(symbol, name, bytes) bytes,
+#define X(symbol, name, bytes) [symbol] = bytes,
     static const uint8_t table[] = { TOW_DTYPE_LIST(X) };
 #undef X
     return table[dtype];

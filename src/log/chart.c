@@ -19,12 +19,12 @@ enum {
     TICKS = 6 /* about so many on an axis */
 };
 
-/* Okabe and Ito's colours, which most people tell apart; black last. */
-static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                      "#e69f00", "#56b4e9", "#7f7f7f", "#000000"};
+/* Okabe and Ito's colors, which most people tell apart; black last. */
+static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                     "#e69f00", "#56b4e9", "#7f7f7f", "#000000"};
 static const char *const dashes[] = {"", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\""};
 enum {
-    N_COLOURS = sizeof colours / sizeof *colours,
+    N_COLORS = sizeof colors / sizeof *colors,
     N_DASHES = sizeof dashes / sizeof *dashes
 };
 
@@ -239,8 +239,8 @@ static void add_series(picture *p, const tow_series *series, size_t index, doubl
         if (!drawn) continue;
         if (smoothing > 0) y = smooth(smoothing, y, &sum, &weight);
         if (!open)
-            tow__string_add(&p->s, "<polyline fill=\"none\" stroke=\"%s\"%s%s points=\"", colours[index % N_COLOURS],
-                            dashes[index / N_COLOURS % N_DASHES], style);
+            tow__string_add(&p->s, "<polyline fill=\"none\" stroke=\"%s\"%s%s points=\"", colors[index % N_COLORS],
+                            dashes[index / N_COLORS % N_DASHES], style);
         open = true;
         add_point(p, &c, pixel(&p->x, scaled(&p->x, x)), pixel(&p->y, scaled(&p->y, y)));
     }
@@ -293,7 +293,7 @@ static void add_legend(picture *p)
         if (!is_named(s)) continue;
         tow__string_add(
             &p->s, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2.5\"%s/>\n",
-            p->x.to + 14, y, p->x.to + 36, y, colours[i % N_COLOURS], dashes[i / N_COLOURS % N_DASHES]);
+            p->x.to + 14, y, p->x.to + 36, y, colors[i % N_COLORS], dashes[i / N_COLORS % N_DASHES]);
         add_text(p, p->x.to + 42, y + 4, "", end_of_name(s->name));
         y += LINE_HEIGHT;
     }
@@ -367,7 +367,7 @@ static tow_status check(tow_context *ctx, const tow_chart *c, int width, int hei
     return TOW_OK;
 }
 
-tow_status tow_chart_write(const char *path, const tow_chart *chart, tow_context *context)
+tow_status tow_chart_write(tow_context *context, const char *path, const tow_chart *chart)
 {
     if (!context || !chart || (chart->n_series > 0 && !chart->series))
         return tow__missing(context, __func__, "a context, a chart and its series");

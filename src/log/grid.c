@@ -13,7 +13,7 @@ typedef struct grid {
 static tow_status read_options(tow_context *ctx, tow_type type, const tow_grid_options *o, grid *g)
 {
     const bool bytes = type.dtype == TOW_U8, wide = o->low != 0 || o->high != 0;
-    if ((type.rank != 3 && type.rank != 4) || tow_type_count(type) == 0)
+    if ((type.rank != 3 && type.rank != 4) || tow_type_element_count(type) == 0)
         return tow__fail(ctx, TOW_TYPE_MISMATCH,
                          "expected images [n, height, width] or [n, height, width, channels], not empty, found %s",
                          tow__type_name(type).text);
@@ -80,7 +80,7 @@ tow_status tow_image_grid(tow_context *context, const tow_array *images, const t
     if (pixels) *pixels = NULL;
     if (!context || !images || !pixels)
         return tow__missing(context, __func__, "a context, images and a place for the pixels");
-    static const tow_grid_options none = {0};
+    static const tow_grid_options none = TOW_GRID_OPTIONS();
     const tow_grid_options *o = options ? options : &none;
     tow_array *values = NULL, *made = NULL;
     grid g = {0};

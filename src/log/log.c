@@ -211,7 +211,7 @@ done:
     return status;
 }
 
-tow_status tow_logger_open(tow_context *context, const tow_logger_options *options, tow_logger **log)
+tow_status tow_logger_create(tow_context *context, const tow_logger_options *options, tow_logger **log)
 {
     if (log) *log = NULL;
     if (!context || !options || !log)
@@ -227,7 +227,7 @@ tow_status tow_logger_open(tow_context *context, const tow_logger_options *optio
     if (status == TOW_OK)
         *log = l;
     else
-        (void)tow_logger_close(l);
+        (void)tow_logger_free(l);
     return status;
 }
 
@@ -278,7 +278,7 @@ tow_status tow_logger_histogram(tow_logger *log, int64_t step, const char *name,
     tow_array *wide = NULL;
     tow_status status = TOW_OK;
     TRY(tow_array_convert(values, TOW_F64, &wide));
-    const tow__histogram h = tow__histogram_of(tow_array_data(wide), tow_type_count(tow_array_type(wide)));
+    const tow__histogram h = tow__histogram_of(tow_array_data(wide), tow_type_element_count(tow_array_type(wide)));
     tow__event_histogram(&log->bytes, wall_time(), step, name, &h);
     TRY(write_events(log));
 done:
@@ -296,7 +296,7 @@ tow_status tow_logger_sync(tow_logger *log)
     return TOW_OK;
 }
 
-tow_status tow_logger_close(tow_logger *log)
+tow_status tow_logger_free(tow_logger *log)
 {
     if (!log) return TOW_OK;
     tow_context *ctx = log->ctx;

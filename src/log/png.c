@@ -8,7 +8,7 @@
 
 enum {
     MOST_SIDE = INT32_MAX,
-    GREY = 0,
+    GRAY = 0,
     RGB = 2,
     RGBA = 6
 };
@@ -101,7 +101,7 @@ tow_status tow__png_encode(tow_context *ctx, const tow_array *pixels, tow__bytes
         head[4 + i] = (unsigned char)(height >> 8 * (3 - i));
     }
     head[8] = 8; /* bits of a sample */
-    head[9] = channels == 1 ? GREY : channels == 3 ? RGB : RGBA;
+    head[9] = channels == 1 ? GRAY : channels == 3 ? RGB : RGBA;
     tow__bytes_add(b, signature, sizeof signature);
     add_chunk(b, "IHDR", head, sizeof head);
     status = add_rows(b, tow_array_data(pixels), height, (size_t)(width * channels));
@@ -109,7 +109,7 @@ tow_status tow__png_encode(tow_context *ctx, const tow_array *pixels, tow__bytes
     return status == TOW_OK && b->failed ? TOW_OUT_OF_MEMORY : status;
 }
 
-tow_status tow_png_write(const char *path, const tow_array *pixels, tow_context *context)
+tow_status tow_png_write(tow_context *context, const char *path, const tow_array *pixels)
 {
     if (!context || !pixels) return tow__missing(context, __func__, "a context and pixels");
     tow__output_file file = {0};

@@ -98,7 +98,7 @@ typedef struct candidate {
     bool ends; /* it has ended, or the limit is there */
 } candidate;
 
-static double normalised(const search *s, float total, int64_t n)
+static double normalized(const search *s, float total, int64_t n)
 {
     return (float)(total / pow((double)n, s->length_penalty));
 }
@@ -131,7 +131,7 @@ static void move_sequence(const search *s, beam_list *l, int64_t to, int64_t fro
 static void add_ended(const search *s, int64_t b, const candidate *x, int64_t n)
 {
     beam_list *l = &s->ended[b];
-    const float score = (float)normalised(s, x->total, n + 1);
+    const float score = (float)normalized(s, x->total, n + 1);
     int64_t place = l->n;
     while (place > 0 && l->scores[place - 1] < score) place--;
     if (place == s->beams) return;
@@ -165,7 +165,7 @@ static bool cannot_improve(const search *s, int64_t b, int64_t n)
     if (ended->n < s->beams) return false;
     if (o->early_stopping == TOW_STOP_WHEN_ENOUGH) return true;
     if (o->early_stopping == TOW_STOP_SURE_BEST && s->length_penalty > 0) n = s->limit;
-    return normalised(s, s->running[b].scores[0], n) <= (double)ended->scores[s->beams - 1];
+    return normalized(s, s->running[b].scores[0], n) <= (double)ended->scores[s->beams - 1];
 }
 
 /* Token n of the beams of prompt b. Rows of the cache that the beams go on from are noted in s->from. */

@@ -76,18 +76,18 @@ static tow_value repeat_rows(tow_value x, int64_t repeats)
 
 /* l of tokens that were there becomes l / penalty above 0 and l * penalty below (Keskar et al., "CTRL", 2019); then
  * l - frequency * count - presence * (count > 0) of those that were generated. */
-static tow_value penalise(const tow_generator_options *o, tow_value l, tow_value history)
+static tow_value penalize(const tow_generator_options *o, tow_value l, tow_value history)
 {
     if (tow_is_null(history) || tow_is_null(l)) return l;
     const tow_value zero = tow_zeros_like(l), count = tow_floor(history);
     if (o->repetition_penalty != 0 && o->repetition_penalty != 1) {
-        tow_value less = tow_select(tow_lt(l, zero), tow_mul_scalar(l, o->repetition_penalty),
-                                    tow_div_scalar(l, o->repetition_penalty));
-        l = tow_select(tow_gt(history, zero), less, l);
+        tow_value less = tow_where(tow_lt(l, zero), tow_mul_scalar(l, o->repetition_penalty),
+                                   tow_div_scalar(l, o->repetition_penalty));
+        l = tow_where(tow_gt(history, zero), less, l);
     }
     if (o->frequency_penalty != 0) l = tow_sub(l, tow_mul_scalar(count, o->frequency_penalty));
     if (o->presence_penalty != 0)
-        l = tow_sub(l, tow_select(tow_gt(count, zero), tow_full_like(l, o->presence_penalty), zero));
+        l = tow_sub(l, tow_where(tow_gt(count, zero), tow_full_like(l, o->presence_penalty), zero));
     return l;
 }
 
@@ -110,7 +110,7 @@ static tow_value forbid_ends(tow_scope *scope, const tow_generator_options *o, t
     }
     const tow_value ends = tow_constant_data(t, tow_make_type(TOW_BOOL, 1, &V), is_end);
     const tow_value forbidden = tow_and(broadcast_like(ends, l), broadcast_like(early, l));
-    return tow_select(forbidden, tow_full_like(l, -INFINITY), l);
+    return tow_where(forbidden, tow_full_like(l, -INFINITY), l);
 }
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         sum = tow_log(tow_reduce_sum_keepdims(tow_exp(shifted), 1, &axis));
     }
     tow_value l = beams ? tow_sub(shifted, broadcast_like(sum, shifted)) : logits;
-    l = penalise(o, repeat_rows(l, c->repeats), v.history);
+    l = penalize(o, repeat_rows(l, c->repeats), v.history);
     l = forbid_ends(scope, o, l, v.early);
     out[1] = tow_full(t, tow_make_type(TOW_F32, 1, (int64_t[]){0}), 0);
     if (beams)

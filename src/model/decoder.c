@@ -180,7 +180,7 @@ static tow_status make_outputs(tow__decoder *d, const tow_graph *graph)
 static tow_status compile(tow__decoder *d, const tow_graph *graph, tow_program **program)
 {
     const size_t n = tow_params_count(d->params), n_state = tow_params_count(d->state);
-    tow_compile_options options = d->options->compile ? *d->options->compile : (tow_compile_options){0};
+    tow_compile_options options = d->options->compile ? *d->options->compile : TOW_COMPILE_OPTIONS();
     tow_donation *donations = tow__alloc(d->ctx, n_state, sizeof *donations);
     if (!donations) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n_state; i++)
@@ -212,10 +212,11 @@ static tow_status find_classes(tow__decoder *d)
 {
     tow_type types[MOST_INPUTS];
     tow_graph *graph = NULL;
-    tow_model_options options = {.deterministic = true, .state = d->state, .mutable_collections = every};
+    tow_model_options options =
+        TOW_MODEL_OPTIONS(.deterministic = true, .state = d->state, .mutable_collections = every);
     if (!tow__has_history(d->options)) return TOW_OK;
     make_types(d, 0, types);
-    tow_status status = tow_forward(d->model, d->params, 1 + d->choice.n_inputs, types, &options, &graph);
+    tow_status status = tow_model_forward_graph(d->model, d->params, 1 + d->choice.n_inputs, types, &options, &graph);
     if (status != TOW_OK) return status;
     const tow_type logits = tow_graph_output_type(graph, 0);
     d->classes = logits.rank > 0 ? logits.dims[logits.rank - 1] : 0;
@@ -230,12 +231,12 @@ tow_status tow__decoder_prepare(tow__decoder *d, bool first, int size)
     tow_type types[MOST_INPUTS];
     first = first || d->further == d->model;
     const tow__chooser model = {{&tow__chooser_class}, first ? d->model : d->further, &d->choice};
-    const tow_model_options options = {
-        .n_outputs = TOW__CHOICE_OUTPUTS, .deterministic = true, .state = d->state, .mutable_collections = every};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = TOW__CHOICE_OUTPUTS, .deterministic = true,
+                                                        .state = d->state, .mutable_collections = every);
     if (d->programs[first][size]) return TOW_OK;
     const size_t n = make_types(d, size, types);
     if (!d->tokens[size]) TRY(tow_array_create(d->ctx, types[0], &d->tokens[size]));
-    TRY(tow_forward(&model.module, d->params, n, types, &options, &graph));
+    TRY(tow_model_forward_graph(&model.module, d->params, n, types, &options, &graph));
     TRY(make_outputs(d, graph));
     status = compile(d, graph, &d->programs[first][size]);
 done:
@@ -259,7 +260,7 @@ static void write_positions(tow__decoder *d, const int64_t *positions)
     for (size_t i = 0; i < tow_params_count(d->state); i++) {
         if (!is_index(d->state, i)) continue;
         int32_t *to = tow_array_data(d->state->arrays[i]);
-        const int64_t n = tow_type_count(d->state->types[i]);
+        const int64_t n = tow_type_element_count(d->state->types[i]);
         for (int64_t k = 0; k < n; k++) to[k] = (int32_t)positions[k % rows];
     }
 }

@@ -51,7 +51,7 @@ static tow_status check_options(tow_context *ctx, const tow_generator_options *o
     return o->batch <= most ? TOW_OK : fail_option(ctx, "batch", (double)o->batch, "less than 2^31 sequences");
 }
 
-/* A copy of the given variables, or those of the model as it is initialised. */
+/* A copy of the given variables, or those of the model as it is initialized. */
 static tow_status make_state(const tow_generator *g, const tow_module *model, tow_params **state)
 {
     tow_params *drawn = NULL;
@@ -64,7 +64,7 @@ static tow_status make_state(const tow_generator *g, const tow_module *model, to
     }
     for (size_t i = 0; i < g->options.n_inputs; i++) types[1 + i] = g->options.input_types[i];
     const tow_status status =
-        tow_init_with_options(g->ctx, model, 0, 1 + g->options.n_inputs, types, NULL, &drawn, state);
+        tow_model_init_with(g->ctx, model, 0, 1 + g->options.n_inputs, types, NULL, &drawn, state);
     tow_params_free(drawn);
     return status;
 }
@@ -191,7 +191,7 @@ void tow_generator_free(tow_generator *g)
     if (!g) return;
     tow__decoder_close(&g->prompts);
     tow__decoder_close(&g->several);
-    tow_shared_arena_free(g->shared_arena);
+    tow_shared_arena_release(g->shared_arena);
     tow_params_free(g->params);
     for (size_t i = 0; i < TOW__MODEL_INPUTS; i++) {
         tow_array_release(g->inputs[i]);
@@ -364,7 +364,7 @@ tow_status tow_generator_feed(tow_generator *g, int64_t n, const int32_t *tokens
     if (!g) return TOW_INVALID_ARGUMENT;
     if (g->repeats > 1 || (g->fresh && g->options.n_inputs > 0))
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_generator_feed: the generator has %s; call tow_generate_sequences",
+                         "tow_generator_feed: the generator has %s; call tow_generate_with",
                          g->repeats > 1 ? "several sequences for a prompt" : "inputs besides tokens");
     if (n < 1 || !tokens || n > g->length - tow_generator_position(g))
         return tow__fail(

@@ -11,12 +11,12 @@ static tow_status check_lengths(const tow_generator *g, const tow_generation *c)
         const int64_t n = c->lengths ? c->lengths[b] : c->n, position = g->repeats > 1 ? 0 : g->positions[b];
         if (n < 1 || n > c->n)
             return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                             "tow_generate_sequences: prompt %lld has a length of %lld; expected 1 to %lld",
-                             (long long)b, (long long)n, (long long)c->n);
+                             "tow_generate_with: prompt %lld has a length of %lld; expected 1 to %lld", (long long)b,
+                             (long long)n, (long long)c->n);
         if (n > g->length - position || c->limit - 1 > g->length - position - n)
             return tow__fail(
                 g->ctx, TOW_INVALID_ARGUMENT,
-                "tow_generate_sequences: a prompt of %lld tokens and a limit of %lld behind %lld positions of "
+                "tow_generate_with: a prompt of %lld tokens and a limit of %lld behind %lld positions of "
                 "sequence %lld; expected %lld together, which the cache of %lld has left, and the last token "
                 "needs none; give a lower .limit, reset the generator, or give a longer .cache_length",
                 (long long)n, (long long)c->limit, (long long)position, (long long)b,
@@ -33,7 +33,7 @@ static tow_status check_inputs(const tow_generator *g, const tow_generation *c)
         const tow_type expected = g->options.input_types[i];
         if (c->inputs && c->inputs[i] && tow_type_equal(expected, tow_array_type(c->inputs[i]))) continue;
         return tow__fail(g->ctx, c->inputs && c->inputs[i] ? TOW_TYPE_MISMATCH : TOW_INVALID_ARGUMENT,
-                         "tow_generate_sequences: input %zu: expected %s, found %s", i, tow__type_name(expected).text,
+                         "tow_generate_with: input %zu: expected %s, found %s", i, tow__type_name(expected).text,
                          c->inputs && c->inputs[i] ? tow__type_name(tow_array_type(c->inputs[i])).text : "NULL");
     }
     return TOW_OK;
@@ -43,13 +43,13 @@ static tow_status check_call(const tow_generator *g, const tow_generation *c)
 {
     if (!c || c->n < 1 || !c->prompts || !c->tokens || c->limit < 1)
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_generate_sequences: %lld tokens%s, a limit of %lld%s; expected prompts of at least one "
+                         "tow_generate_with: %lld tokens%s, a limit of %lld%s; expected prompts of at least one "
                          "token, a limit of at least 1, and a place for the result",
                          c ? (long long)c->n : 0, c && c->prompts ? "" : " at NULL", c ? (long long)c->limit : 0,
                          c && c->tokens ? "" : " and .tokens = NULL");
     if (c->log_probabilities && !g->options.log_probabilities)
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_generate_sequences: log-probabilities are asked for; set .log_probabilities of the "
+                         "tow_generate_with: log-probabilities are asked for; set .log_probabilities of the "
                          "generator's options");
     const tow_status status = check_inputs(g, c);
     return status == TOW_OK ? check_lengths(g, c) : status;
@@ -189,7 +189,7 @@ static void finish(const sequences *s, const int64_t *before)
     }
 }
 
-tow_status tow_generate_sequences(tow_generator *g, const tow_generation *c)
+tow_status tow_generate_with(tow_generator *g, const tow_generation *c)
 {
     if (!g) return TOW_INVALID_ARGUMENT;
     tow_status status = check_call(g, c);
@@ -227,8 +227,8 @@ tow_status tow_generate(tow_generator *g, int64_t n, const int32_t *prompt, int6
     const size_t R = (size_t)g->rows;
     int64_t *counts = tow__alloc(g->ctx, R, sizeof *counts), most = 0;
     if (!counts) return TOW_OUT_OF_MEMORY;
-    const tow_status status = tow_generate_sequences(
-        g, &(tow_generation){.n = n, .prompts = prompt, .limit = limit, .tokens = tokens, .counts = counts});
+    const tow_status status = tow_generate_with(
+        g, &TOW_GENERATION(.n = n, .prompts = prompt, .limit = limit, .tokens = tokens, .counts = counts));
     for (size_t r = 0; r < R; r++)
         if (counts[r] > most) most = counts[r];
     if (count) *count = most;

@@ -1,5 +1,5 @@
-/* Whole models: tracing them to draw their parameters and initial variables (tow_init), and to graphs over given ones
- * (tow_forward, tow_loss). */
+/* Whole models: tracing them to draw their parameters and initial variables (tow_model_init), and to graphs over given
+ * ones (tow_model_forward_graph, tow_model_loss_graph). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static tow_status check_at(tow_context *ctx, const char *caller, const tow_model
                      options->at);
 }
 
-/* ---- initialising ------------------------------------------------------------------------------------------------ */
+/* ---- initializing ------------------------------------------------------------------------------------------------ */
 
 /* Draws entry i: every layer of a stack with the key of its own path. */
 static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root)
@@ -108,7 +108,7 @@ static tow_status fill_store(tow_context *ctx, const tow__store *store, const ch
         char text[sizeof ctx->error]; /* say where */
         memcpy(text, ctx->error, sizeof text);
         return tow__fail(ctx, status, "%s%s: %s", kind, store->list->names.names[i],
-                         text[0] ? text : "its initialiser failed without a message");
+                         text[0] ? text : "its initializer failed without a message");
     }
     return TOW_OK;
 }
@@ -134,15 +134,15 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
     if (params) *params = NULL;
     if (state) *state = NULL;
     if (!context || !model || !params)
-        return tow__missing(context, "tow_init", "a context, a model and a place for its parameters");
-    if (!input_types && n_inputs > 0) return tow__missing(context, "tow_init", "%zu input_types", n_inputs);
+        return tow__missing(context, "tow_model_init", "a context, a model and a place for its parameters");
+    if (!input_types && n_inputs > 0) return tow__missing(context, "tow_model_init", "%zu input_types", n_inputs);
     TOW__ARITHMETIC(false);
-    tow_status status = check_arguments(context, "tow_init", n_inputs, 0, 0, options);
-    if (!status) status = check_at(context, "tow_init", options);
+    tow_status status = check_arguments(context, "tow_model_init", n_inputs, 0, 0, options);
+    if (!status) status = check_at(context, "tow_model_init", options);
     if (status) return status;
-    if (!tow__check_stack(context, "tow_init", model, stack)) return tow_context_status(context);
+    if (!tow__check_stack(context, "tow_model_init", model, stack)) return tow_context_status(context);
     tow__frame frame = {0};
-    tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
+    tow__model m = {.ctx = context, .initializing = true, .trace = tow__trace_begin(context), .frame = &frame};
     tow__names_init(&m.counter_names, context);
     tow__names_init(&m.sown_collections, context);
     if (!m.trace) return TOW_OUT_OF_MEMORY;
@@ -165,7 +165,7 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
     if (!state && tow_params_count(m.state.list) > 0)
         TRY(tow__fail(context, TOW_INVALID_ARGUMENT,
                       "%s: the model has %zu variables besides its parameters, this is the first; call "
-                      "tow_init_with_options with a place for them",
+                      "tow_model_init_with with a place for them",
                       tow_params_path(m.state.list, 0), tow_params_count(m.state.list)));
     TRY(tow__params_check_names(m.params.list, "params/"));
     TRY(tow__params_check_names(m.state.list, ""));
@@ -184,16 +184,15 @@ done:
     return status;
 }
 
-TOW__OWN_FRAME tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed,
-                                                size_t n_inputs, const tow_type *input_types,
-                                                const tow_model_options *options, tow_params **params,
-                                                tow_params **state)
+TOW__OWN_FRAME tow_status tow_model_init_with(tow_context *context, const tow_module *model, uint64_t seed,
+                                              size_t n_inputs, const tow_type *input_types,
+                                              const tow_model_options *options, tow_params **params, tow_params **state)
 {
     return init(context, model, seed, n_inputs, input_types, options, params, state, TOW__CALLERS_FRAME);
 }
 
-TOW__OWN_FRAME tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                   const tow_type *input_types, tow_params **params)
+TOW__OWN_FRAME tow_status tow_model_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                         const tow_type *input_types, tow_params **params)
 {
     return init(context, model, seed, n_inputs, input_types, NULL, params, NULL, TOW__CALLERS_FRAME);
 }
@@ -399,7 +398,7 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
 
 static tow_status make_graph(const char *caller, const build *b, const tow_params *params, tow_graph **graph)
 {
-    static const tow_model_options none = {0};
+    static const tow_model_options none = TOW_MODEL_OPTIONS();
     const tow_model_options *options = b->options ? b->options : &none;
     if (graph) *graph = NULL;
     if (options->updates) *options->updates = NULL;
@@ -415,7 +414,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
     tow_context *ctx = params->ctx;
     tow_params *updates = NULL, no_state = {.ctx = ctx};
     tow__frame frame = {0};
-    /* The lists are only read: initialising is false. */
+    /* The lists are only read: initializing is false. */
     tow__model m = {.ctx = ctx,
                     .params = {.list = (tow_params *)params},
                     .state = {.list = options->state ? (tow_params *)options->state : &no_state},
@@ -447,8 +446,9 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
     return status;
 }
 
-TOW__OWN_FRAME tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
-                                      const tow_type *input_types, const tow_model_options *options, tow_graph **graph)
+TOW__OWN_FRAME tow_status tow_model_forward_graph(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                                  const tow_type *input_types, const tow_model_options *options,
+                                                  tow_graph **graph)
 {
     build b = {.module = model,
                .n_inputs = n_inputs,
@@ -466,10 +466,10 @@ tow_status tow__forward_logged(const tow_module *model, const tow_params *params
     return make_graph("tow_model_summary", &b, params, graph);
 }
 
-TOW__OWN_FRAME tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
-                                   const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
-                                   tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
-                                   tow_graph **graph)
+TOW__OWN_FRAME tow_status tow_model_loss_graph(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                               const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
+                                               tow_loss_function loss, void *user, size_t n_aux,
+                                               const tow_model_options *options, tow_graph **graph)
 {
     build b = {.module = model,
                .n_inputs = n_inputs,
@@ -484,7 +484,7 @@ TOW__OWN_FRAME tow_status tow_loss(const tow_module *model, const tow_params *pa
     if (!loss && params) {
         if (graph) *graph = NULL;
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_loss: no loss function; use tow_forward for the outputs alone");
+                         "tow_model_loss_graph: no loss function; use tow_model_forward_graph for the outputs alone");
     }
     return make_graph(__func__, &b, params, graph);
 }

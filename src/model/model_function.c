@@ -1,4 +1,4 @@
-/* Models as functions of arrays: what everybody writes around tow_loss, tow_value_and_grad and tow_compile.
+/* Models as functions of arrays: what everybody writes around tow_model_loss_graph, tow_value_and_grad and tow_compile.
  *
  *   inputs of a program    parameters | state | inputs | extra | keys
  *   outputs                loss, aux or the model's outputs | updates | sown values | gradients
@@ -63,12 +63,12 @@ static tow_status make_graphs(tow_model_function *f, const tow_type *types, made
     model.state = f->state;
     model.updates = changes;
     if (o->loss)
-        TRY(tow_loss(f->module, f->params, o->n_inputs, types, o->n_extra, types + o->n_inputs, o->loss, o->loss_user,
-                     o->n_aux, &model, &m->graph));
+        TRY(tow_model_loss_graph(f->module, f->params, o->n_inputs, types, o->n_extra, types + o->n_inputs, o->loss,
+                                 o->loss_user, o->n_aux, &model, &m->graph));
     else
-        TRY(tow_forward(f->module, f->params, o->n_inputs, types, &model, &m->graph));
+        TRY(tow_model_forward_graph(f->module, f->params, o->n_inputs, types, &model, &m->graph));
     if (f->differentiates)
-        TRY(tow_value_and_grad(m->graph, f->n_wrt, f->wrt, tow_graph_outputs(m->graph) > 1, &m->gradient));
+        TRY(tow_value_and_grad(m->graph, f->n_wrt, f->wrt, tow_graph_output_count(m->graph) > 1, &m->gradient));
 done:
     return status;
 }
@@ -91,7 +91,7 @@ static tow_status share_changes(tow_model_function *f, made *m, const tow_params
 static tow_status make_outputs(tow_model_function *f, made *m, const tow_params *changes)
 {
     tow_status status = TOW_OK;
-    const size_t n_changes = changes->names.count, n_results = tow_graph_outputs(m->graph) - n_changes;
+    const size_t n_changes = changes->names.count, n_results = tow_graph_output_count(m->graph) - n_changes;
     m->n_outputs = n_results + n_changes + f->n_wrt;
     m->outputs = tow__alloc(f->ctx, m->n_outputs + 1, sizeof *m->outputs);
     if (!m->outputs) return TOW_OUT_OF_MEMORY;
@@ -108,7 +108,7 @@ done:
 static tow_status make(void *user, const tow_type *types, tow_program **program, void **data)
 {
     tow_model_function *f = user;
-    static const tow_compile_options as_in_training = {.flush_subnormals = true};
+    static const tow_compile_options as_in_training = TOW_COMPILE_OPTIONS(.flush_subnormals = true);
     tow_compile_options compile = f->options.compile ? *f->options.compile : as_in_training;
     tow_status status = TOW_OK;
     tow_params *changes = NULL;
@@ -149,7 +149,7 @@ static tow_status choose_parameters(tow_model_function *f, const char *caller)
         TRY(tow__fail(
             f->ctx, TOW_INVALID_ARGUMENT,
             "%s: none of the %zu parameters is left to differentiate; give .wrt patterns of some, or unfreeze "
-            "them (tow_params_freeze), or use tow_model_forward",
+            "them (tow_params_freeze), or use tow_model_function_create",
             caller, f->n_params));
 done:
     return status;
@@ -176,8 +176,8 @@ static tow_status make_lists(tow_model_function *f, const tow_params *params, co
     if (!f->types || !f->inputs) TRY(TOW_OUT_OF_MEMORY);
     for (size_t i = 0; i < f->n_streams; i++)
         TRY(tow_array_create(f->ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &f->inputs[n + i]));
-    const tow_program_cache_options cache = {
-        .n_types = f->n_inputs, .limit = f->options.limit, .make = make, .free_data = free_made, .user = f};
+    const tow_program_cache_options cache = TOW_PROGRAM_CACHE_OPTIONS(.n_types = f->n_inputs, .limit = f->options.limit,
+                                                                      .make = make, .free_data = free_made, .user = f);
     TRY(tow_shared_arena_create(f->ctx, &f->shared_arena));
     TRY(tow_program_cache_create(f->ctx, &cache, &f->cache));
 done:
@@ -196,7 +196,7 @@ static tow_status check_options(tow_context *ctx, const char *caller, const tow_
     if (o->compile && (o->compile->n_donations || o->compile->plan_only))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "%s: expected .compile without .donations and .plan_only; take the graph of "
-                         "tow_model_program_at for a program of your own",
+                         "tow_model_function_program for a program of your own",
                          caller);
 done:
     return status;
@@ -229,21 +229,23 @@ static tow_status make_function(const char *caller, const tow_module *model, con
     return status;
 }
 
-TOW__OWN_FRAME tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *params,
-                                                   const tow_model_function_options *options,
-                                                   tow_model_function **function)
+TOW__OWN_FRAME tow_status tow_model_function_create_value_and_grad(const tow_module *model, const tow_params *params,
+                                                                   const tow_model_function_options *options,
+                                                                   tow_model_function **function)
 {
     if (params && options && !options->loss) {
         if (function) *function = NULL;
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_model_value_and_grad: no loss function; set .loss, or use tow_model_forward for the "
+                         "tow_model_function_create_value_and_grad: no loss function; set .loss, or use "
+                         "tow_model_function_create for the "
                          "model's outputs");
     }
     return make_function(__func__, model, params, options, true, TOW__CALLERS_FRAME, function);
 }
 
-TOW__OWN_FRAME tow_status tow_model_forward(const tow_module *model, const tow_params *params,
-                                            const tow_model_function_options *options, tow_model_function **function)
+TOW__OWN_FRAME tow_status tow_model_function_create(const tow_module *model, const tow_params *params,
+                                                    const tow_model_function_options *options,
+                                                    tow_model_function **function)
 {
     return make_function(__func__, model, params, options, false, TOW__CALLERS_FRAME, function);
 }
@@ -254,7 +256,7 @@ void tow_model_function_free(tow_model_function *f)
     tow_context *ctx = f->ctx;
     const size_t n = f->n_params + f->n_state + f->n_inputs;
     tow_program_cache_free(f->cache);
-    tow_shared_arena_free(f->shared_arena);
+    tow_shared_arena_release(f->shared_arena);
     if (f->inputs) {
         for (size_t i = 0; i < f->n_streams; i++) tow_array_release(f->inputs[n + i]);
         tow__free(ctx, f->inputs, n + f->n_streams + 1, sizeof *f->inputs);
@@ -301,11 +303,12 @@ static tow_status order_arrays(tow_model_function *f, const tow_params *known, c
 static tow_status take_inputs(tow_model_function *f, const char *what, size_t n, tow_array *const *given, size_t first)
 {
     if (!given && n > 0)
-        return tow__fail(f->ctx, TOW_INVALID_ARGUMENT, "tow_model_call: .%s: expected %zu arrays, found NULL", what, n);
+        return tow__fail(f->ctx, TOW_INVALID_ARGUMENT, "tow_model_function_call: .%s: expected %zu arrays, found NULL",
+                         what, n);
     for (size_t i = 0; i < n; i++) {
         if (!given[i])
-            return tow__fail(f->ctx, TOW_INVALID_ARGUMENT, "tow_model_call: .%s[%zu]: expected an array, found NULL",
-                             what, i);
+            return tow__fail(f->ctx, TOW_INVALID_ARGUMENT,
+                             "tow_model_function_call: .%s[%zu]: expected an array, found NULL", what, i);
         f->inputs[f->n_params + f->n_state + first + i] = given[i];
         f->types[first + i] = tow_array_type(given[i]);
     }
@@ -336,7 +339,8 @@ static void fill_results(const tow_model_function *f, const tow_cached_program *
         results->loss = tow__load_element(tow_array_type(m->outputs[0]).dtype, tow_array_data(m->outputs[0]), 0).f;
 }
 
-tow_status tow_model_call(tow_model_function *f, const tow_model_arguments *arguments, tow_model_results *results)
+tow_status tow_model_function_call(tow_model_function *f, const tow_model_arguments *arguments,
+                                   tow_model_results *results)
 {
     if (results) *results = (tow_model_results){0};
     if (!f || !arguments || !results)
@@ -355,7 +359,7 @@ done:
     return status;
 }
 
-tow_status tow_model_prepare(tow_model_function *f, const tow_type *input_types, const tow_type *extra_types)
+tow_status tow_model_function_prepare(tow_model_function *f, const tow_type *input_types, const tow_type *extra_types)
 {
     if (!f || (!input_types && f->options.n_inputs > 0) || (!extra_types && f->options.n_extra > 0))
         return tow__missing(f ? f->ctx : NULL, __func__, "a function, input_types and extra_types");
@@ -367,16 +371,19 @@ tow_status tow_model_prepare(tow_model_function *f, const tow_type *input_types,
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-size_t tow_model_programs(const tow_model_function *f) { return f ? tow_program_cache_count(f->cache) : 0; }
+size_t tow_model_function_program_count(const tow_model_function *f)
+{
+    return f ? tow_program_cache_count(f->cache) : 0;
+}
 
-size_t tow_model_arena_bytes(const tow_model_function *f)
+size_t tow_model_function_arena_bytes(const tow_model_function *f)
 {
     if (!f) return 0;
     const tow_compile_options *compile = f->options.compile;
     return tow_shared_arena_bytes(compile && compile->shared_arena ? compile->shared_arena : f->shared_arena);
 }
 
-tow_model_program tow_model_program_at(const tow_model_function *f, size_t index)
+tow_model_program tow_model_function_program(const tow_model_function *f, size_t index)
 {
     const tow_cached_program c = tow_program_cache_at(f ? f->cache : NULL, index);
     const made *m = c.data;
@@ -384,7 +391,7 @@ tow_model_program tow_model_program_at(const tow_model_function *f, size_t index
     return (tow_model_program){.types = c.types, .program = c.program, .graph = m->graph, .gradient = m->gradient};
 }
 
-size_t tow_model_wrt(const tow_model_function *f, const size_t **indices)
+size_t tow_model_function_wrt(const tow_model_function *f, const size_t **indices)
 {
     if (indices) *indices = f ? f->wrt : NULL;
     return f ? f->n_wrt : 0;

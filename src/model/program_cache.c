@@ -115,4 +115,4 @@ tow_cached_program tow_program_cache_at(const tow_program_cache *cache, size_t i
 {
     return cache && index < cache->count ? cache->entries[index] : (tow_cached_program){0};
 }
-size_t tow_program_cache_made(const tow_program_cache *cache) { return cache ? cache->made : 0; }
+size_t tow_program_cache_made_count(const tow_program_cache *cache) { return cache ? cache->made : 0; }

@@ -14,7 +14,7 @@ static tow_value cut_below(tow_value logits, tow_value least)
     tow_type type = tow_value_type(logits);
     if (tow_is_null(logits) || tow_is_null(least)) return (tow_value){0};
     least = tow_broadcast_to(least, type.rank, type.dims);
-    return tow_select(tow_ge(logits, least), logits, tow_full_like(logits, -INFINITY));
+    return tow_where(tow_ge(logits, least), logits, tow_full_like(logits, -INFINITY));
 }
 
 /* logits / temperature. If the largest quotient of a row is far from zero, so that it swallows the noise of the draw
@@ -34,7 +34,7 @@ static tow_value heat(tow_value logits, double temperature)
     tow_value far = tow_and(tow_is_finite(largest), tow_not(near));
     if (tow_is_null(far)) return far;
     far = tow_broadcast_to(far, type.rank, type.dims);
-    return tow_select(far, tow_div_scalar(tow_sub(logits, largest), temperature), quotient);
+    return tow_where(far, tow_div_scalar(tow_sub(logits, largest), temperature), quotient);
 }
 
 static tow_value cut_to_k(tow_value logits, int64_t k)
@@ -67,11 +67,11 @@ static tow_value cut_to_p(tow_value logits, double p)
     tow_value first = tow_full_like(tow_slice_axis(sum, last, 0, 1), -1); /* below any p */
     tow_value before = tow_concatenate(2, (tow_value[]){first, tow_slice_axis(sum, last, 0, V - 1)}, last);
     tow_value stays = tow_lt_scalar(before, p), n = count_true(stays);
-    tow_value least = tow_reduce_min_keepdims(tow_select(stays, sorted, tow_full_like(sorted, INFINITY)), 1, &last);
+    tow_value least = tow_reduce_min_keepdims(tow_where(stays, sorted, tow_full_like(sorted, INFINITY)), 1, &last);
     tow_value above = tow_gt(logits, least), equal = tow_eq(logits, least);
     tow_value place = tow_cumsum(tow_convert(equal, TOW_I32), last, false); /* among its equals, from 1 on */
     tow_value kept = tow_or(above, tow_and(equal, tow_le(place, tow_sub(n, count_true(above)))));
-    return tow_select(kept, logits, tow_full_like(logits, -INFINITY));
+    return tow_where(kept, logits, tow_full_like(logits, -INFINITY));
 }
 
 static bool check(tow_value logits, tow_value key, const tow_sampling *s)

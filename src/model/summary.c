@@ -143,13 +143,13 @@ static tow_status own(tow_model_summary *s, const tow_params *list, uint32_t i, 
     o->layer = layer_of(s, plain);
     tow__free(s->ctx, plain, size, 1);
     uint32_t layer = o->layer;
-    if (!variable) s->layers[layer].own_parameters += tow_type_count(o->type);
+    if (!variable) s->layers[layer].own_parameters += tow_type_element_count(o->type);
     do {
         tow_layer_summary *l = &s->layers[layer];
         if (variable) {
             l->variable_bytes += tow_type_bytes(o->type);
         } else {
-            l->parameters += tow_type_count(o->type);
+            l->parameters += tow_type_element_count(o->type);
             l->parameter_bytes += tow_type_bytes(o->type);
         }
     } while (outwards(s, &layer));
@@ -195,7 +195,7 @@ static void add_flops(void *user, const char *scope, double flops)
 static size_t list_wrt(const tow_graph *g, size_t n_params, size_t first_input, size_t n_inputs, size_t *wrt)
 {
     size_t n = 0;
-    for (size_t i = 0; i < tow_graph_inputs(g); i++)
+    for (size_t i = 0; i < tow_graph_input_count(g); i++)
         if ((i < n_params || (i >= first_input && i < first_input + n_inputs)) &&
             tow_dtype_is_float(tow_graph_input_type(g, i).dtype))
             wrt[n++] = i;
@@ -240,7 +240,7 @@ static tow_status list_kept(tow_model_summary *s, const tow_graph *g, size_t n_w
         while (outwards(s, &layer));
     }
 done:
-    tow_residuals_free(s->ctx, &residuals);
+    tow_residuals_free(&residuals);
     return status;
 }
 
@@ -271,14 +271,14 @@ static tow_status measure(tow_model_summary *s, const tow_module *model, const t
     size_t *wrt = NULL;
     const size_t n_params = params->names.count;
     const size_t n_state = options && options->state ? options->state->names.count : 0;
-    tow_model_options plain = options ? *options : (tow_model_options){0};
+    tow_model_options plain = options ? *options : TOW_MODEL_OPTIONS();
     tow_status status = TOW_OK;
     plain.updates = NULL;
     TRY(tow__forward_logged(model, params, n_inputs, input_types, &plain, &s->log, &graph));
     TRY(list_layers(s));
     TRY(list_owned(s, params, options));
     TRY(tow__count_flops(graph, add_flops, &(tally){s, false}));
-    wrt = tow__arena_alloc(&s->arena, tow_graph_inputs(graph) + 1, sizeof *wrt);
+    wrt = tow__arena_alloc(&s->arena, tow_graph_input_count(graph) + 1, sizeof *wrt);
     if (!wrt) TRY(TOW_OUT_OF_MEMORY);
     TRY(measure_backward(s, graph, list_wrt(graph, n_params, n_params + n_state, n_inputs, wrt), wrt));
     if (s->scratch.failed) TRY(TOW_OUT_OF_MEMORY);
@@ -287,9 +287,9 @@ done:
     return status;
 }
 
-TOW__OWN_FRAME tow_status tow_model_summarise(const tow_module *model, const tow_params *params, size_t n_inputs,
-                                              const tow_type *input_types, const tow_model_options *options,
-                                              tow_model_summary **summary)
+TOW__OWN_FRAME tow_status tow_model_summary_create(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                                   const tow_type *input_types, const tow_model_options *options,
+                                                   tow_model_summary **summary)
 {
     if (summary) *summary = NULL;
     if (!model || !params || !summary || (!input_types && n_inputs > 0))
@@ -313,7 +313,7 @@ TOW__OWN_FRAME tow_status tow_model_summarise(const tow_module *model, const tow
     return status;
 }
 
-size_t tow_model_summary_count(const tow_model_summary *s) { return s->count; }
+size_t tow_model_summary_layer_count(const tow_model_summary *s) { return s->count; }
 tow_layer_summary tow_model_summary_layer(const tow_model_summary *s, size_t index)
 {
     return index < s->count ? s->layers[index] : (tow_layer_summary){0};

@@ -37,7 +37,7 @@ struct tow_model_summary {
     const char *no_gradient; /* why there are no figures of the backward pass; NULL: there are */
 };
 
-/* As tow_forward, with a list of the layers that are called (model.c). */
+/* As tow_model_forward_graph, with a list of the layers that are called (model.c). */
 tow_status tow__forward_logged(const tow_module *model, const tow_params *params, size_t n_inputs,
                                const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
                                tow_graph **graph);

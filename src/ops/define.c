@@ -15,7 +15,7 @@ typedef struct tow__definition {
 
 static tow_primitive_rule rule_of(tow_context *ctx, const tow_primitive *p, const void *params)
 {
-    return (tow_primitive_rule){.context = ctx, .parameters = params, .user = p->definition->user};
+    return (tow_primitive_rule){.context = ctx, .attributes = params, .user = p->definition->user};
 }
 
 /* ---- rules ------------------------------------------------------------------------------------------------------- */
@@ -154,27 +154,27 @@ __attribute__((format(printf, 3, 4))) static tow_status refuse(tow_context *ctx,
 static const struct {
     tow__param_kind kind;
     size_t size;
-} fields[] = {[TOW_PARAMETER_INT] = {TOW__P_INT, sizeof(int64_t)},
-              [TOW_PARAMETER_FLOAT] = {TOW__P_FLOAT, sizeof(double)},
-              [TOW_PARAMETER_BOOL] = {TOW__P_BOOL, sizeof(bool)},
-              [TOW_PARAMETER_DTYPE] = {TOW__P_DTYPE, sizeof(tow_dtype)}};
+} fields[] = {[TOW_ATTRIBUTE_INT] = {TOW__P_INT, sizeof(int64_t)},
+              [TOW_ATTRIBUTE_FLOAT] = {TOW__P_FLOAT, sizeof(double)},
+              [TOW_ATTRIBUTE_BOOL] = {TOW__P_BOOL, sizeof(bool)},
+              [TOW_ATTRIBUTE_DTYPE] = {TOW__P_DTYPE, sizeof(tow_dtype)}};
 
-static tow_status check_parameters(tow_context *ctx, const tow_primitive_definition *d)
+static tow_status check_attributes(tow_context *ctx, const tow_primitive_definition *d)
 {
-    if (d->n_parameters > TOW_PRIMITIVE_MAX || (d->n_parameters > 0 && !d->parameters))
-        return refuse(ctx, d->name, "expected at most %d parameters in a list, found %zu%s", TOW_PRIMITIVE_MAX,
-                      d->n_parameters, d->parameters ? "" : " and no list");
-    for (size_t i = 0; i < d->n_parameters; i++) {
-        const tow_parameter *p = &d->parameters[i];
+    if (d->n_attributes > TOW_PRIMITIVE_MAX || (d->n_attributes > 0 && !d->attributes))
+        return refuse(ctx, d->name, "expected at most %d attributes in a list, found %zu%s", TOW_PRIMITIVE_MAX,
+                      d->n_attributes, d->attributes ? "" : " and no list");
+    for (size_t i = 0; i < d->n_attributes; i++) {
+        const tow_attribute *p = &d->attributes[i];
         if (!is_word(p->name)) return refuse(ctx, d->name, "parameter %zu needs a name of letters, digits and _", i);
-        if ((unsigned)p->kind > TOW_PARAMETER_DTYPE)
+        if ((unsigned)p->kind > TOW_ATTRIBUTE_DTYPE)
             return refuse(ctx, d->name, "parameter %s has no known kind", p->name);
-        if (p->offset > d->parameters_size || d->parameters_size - p->offset < fields[p->kind].size)
-            return refuse(ctx, d->name, "parameter %s is not within the %zu bytes of the parameters", p->name,
-                          d->parameters_size);
+        if (p->offset > d->attributes_size || d->attributes_size - p->offset < fields[p->kind].size)
+            return refuse(ctx, d->name, "attribute %s is not within the %zu bytes of the attributes", p->name,
+                          d->attributes_size);
         for (size_t j = 0; j < i; j++)
-            if (strcmp(p->name, d->parameters[j].name) == 0)
-                return refuse(ctx, d->name, "two parameters have the name %s", p->name);
+            if (strcmp(p->name, d->attributes[j].name) == 0)
+                return refuse(ctx, d->name, "two attributes have the name %s", p->name);
     }
     return TOW_OK;
 }
@@ -209,15 +209,15 @@ static tow_status check_definition(tow_context *ctx, const tow_primitive_definit
         return refuse(ctx, d->name, "expected one of jvp, linear and no_derivative, found several");
     if ((unsigned)d->tiling > TOW_TILING_ROWS || (unsigned)d->dot > TOW_BATCHED_DOT)
         return refuse(ctx, d->name, "tiling or dot is not one of their values");
-    return check_parameters(ctx, d);
+    return check_attributes(ctx, d);
 }
 
-/* The parameters as the table of a descriptor, which ends with an empty entry. */
+/* The attributes as the table of a descriptor, which ends with an empty entry. */
 static const tow__param *table_of(tow__arena *arena, const tow_primitive_definition *d)
 {
-    tow__param *table = tow__arena_alloc(arena, d->n_parameters + 1, sizeof *table);
-    for (size_t i = 0; table && i < d->n_parameters; i++) {
-        const tow_parameter *p = &d->parameters[i];
+    tow__param *table = tow__arena_alloc(arena, d->n_attributes + 1, sizeof *table);
+    for (size_t i = 0; table && i < d->n_attributes; i++) {
+        const tow_attribute *p = &d->attributes[i];
         table[i] =
             (tow__param){.name = tow__arena_string(arena, p->name), .kind = fields[p->kind].kind, .offset = p->offset};
         if (!table[i].name) return NULL;
@@ -248,8 +248,8 @@ static tow_primitive descriptor_of(const tow_primitive_definition *d, const tow_
                            .linear = d->linear,
                            .varies = d->varies,
                            .product = products[d->dot],
-                           .params_size = d->n_parameters > 0 ? d->parameters_size : 0,
-                           .params = d->n_parameters > 0 ? table : NULL,
+                           .params_size = d->n_attributes > 0 ? d->attributes_size : 0,
+                           .params = d->n_attributes > 0 ? table : NULL,
                            .type = defined_type,
                            .jvp = jvp_of(d),
                            .transpose = d->transpose ? defined_transpose : NULL,
@@ -270,7 +270,7 @@ tow_status tow_primitive_define(tow_context *context, const tow_primitive_defini
     const tow__param *table = d ? table_of(arena, definition) : NULL;
     if (!table) return TOW_OUT_OF_MEMORY;
     d->definition = *definition;
-    d->definition.parameters = NULL; /* the caller's list; the table has what it said */
+    d->definition.attributes = NULL; /* the caller's list; the table has what it said */
     d->definition.name = tow__arena_string(arena, definition->name);
     if (!d->definition.name) return TOW_OUT_OF_MEMORY;
     if (context->portable && definition->reference.run) d->definition.kernel = definition->reference;
@@ -284,14 +284,14 @@ tow_status tow_primitive_define(tow_context *context, const tow_primitive_defini
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *parameters, const tow_value *x,
+void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *attributes, const tow_value *x,
                         tow_value *y)
 {
     if (!tow__records(trace, NULL)) return;
-    if (!primitive || !x || !y || (primitive->params_size > 0 && !parameters)) {
+    if (!primitive || !x || !y || (primitive->params_size > 0 && !attributes)) {
         tow_trace_fail(
             trace, TOW_INVALID_ARGUMENT,
-            "tow_primitive_call%s%s: expected a primitive, its parameters, operands and places for results, found "
+            "tow_primitive_call%s%s: expected a primitive, its attributes, operands and places for results, found "
             "NULL; pass what is missing",
             primitive ? ", " : "", primitive ? primitive->name : "");
         return;
@@ -301,5 +301,5 @@ void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const 
                        "tow_primitive_call: %s was defined in another context; define it in this one", primitive->name);
         return;
     }
-    tow__bind(trace, primitive, parameters, primitive->definition->n_inputs, x, primitive->definition->n_outputs, y);
+    tow__bind(trace, primitive, attributes, primitive->definition->n_inputs, x, primitive->definition->n_outputs, y);
 }

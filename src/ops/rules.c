@@ -154,7 +154,7 @@ tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set)
     if (set & 1u << ty->in[i].dtype) return TOW_OK;
     char allowed[64] = "";
     size_t used = 0;
-    for (int d = 0; d < TOW_DTYPE_COUNT; d++)
+    for (int d = 1; d < TOW_DTYPE_END; d++)
         if (set & 1u << d)
             used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "",
                                      tow_dtype_name((tow_dtype)d));
@@ -193,7 +193,7 @@ tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtyp
     *dtype = (tow_dtype)(preferred - 1);
     const bool is_signed = tow__dtype_in(own, TOW__SIGNED);
     const unsigned kinds = TOW__FLOATS | (is_signed ? TOW__SIGNED : tow_dtype_is_float(own) ? 0 : TOW__UNSIGNED);
-    if (preferred > 0 && preferred <= TOW_DTYPE_COUNT && tow__dtype_in(*dtype, kinds) &&
+    if (preferred > 0 && preferred <= TOW_DTYPE_END && tow__dtype_in(*dtype, kinds) &&
         tow_dtype_size(*dtype) >= tow_dtype_size(own))
         return TOW_OK;
     return tow__type_fail(

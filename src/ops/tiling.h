@@ -29,7 +29,7 @@ bool tow__same_extent(const tow__operation *o, int axis, uint32_t i, int at);
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
 
-static inline double tow__elements(const tow__view *x) { return (double)tow_type_count(x->type); }
+static inline double tow__elements(const tow__view *x) { return (double)tow_type_element_count(x->type); }
 /* The cost of what multiplies and adds, which is known. */
 static inline tow__op_cost tow__exact_cost(double flops) { return (tow__op_cost){flops, flops}; }
 /* The operations that reports count: of elementwise operations on floats one for each result, of reductions one less

@@ -7,7 +7,7 @@ tow_dtype tow__half_among(size_t n, const tow_type *types)
 {
     for (size_t i = 0; i < n; i++)
         if (tow__is_half(types[i].dtype)) return types[i].dtype;
-    return (tow_dtype)TOW_DTYPE_COUNT;
+    return (tow_dtype)TOW_DTYPE_END;
 }
 
 tow_dtype tow__preferred(const tow_primitive *primitive, const void *params)
@@ -16,7 +16,7 @@ tow_dtype tow__preferred(const tow_primitive *primitive, const void *params)
         const int64_t *field = (const void *)((const char *)params + p->offset);
         if (p->kind == TOW__P_SUM_DTYPE && *field != 0) return (tow_dtype)(*field - 1);
     }
-    return (tow_dtype)TOW_DTYPE_COUNT;
+    return (tow_dtype)TOW_DTYPE_END;
 }
 
 bool tow__may_be_widened(const tow__equation *e)
@@ -48,7 +48,7 @@ static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value 
     tow_value *wide = tow__trace_alloc(t, e->n_in, sizeof *wide);
     for (uint32_t i = 0; wide && i < e->n_in; i++) {
         const tow_dtype dtype = tow__dtype(x[i]);
-        wide[i] = tow_convert(x[i], tow__wide((int)preferred < TOW_DTYPE_COUNT ? preferred : dtype));
+        wide[i] = tow_convert(x[i], tow__wide((int)preferred < TOW_DTYPE_END ? preferred : dtype));
     }
     return tow__failed(t) ? NULL : wide; /* null values have no shapes */
 }
@@ -74,7 +74,7 @@ void tow__decompose(tow_trace *t, const tow__equation *e, const tow_value *x, to
     tow_type *types = tow__trace_alloc(t, (size_t)e->n_in + e->n_out, sizeof *types), *out = types + e->n_in;
     if (!types) return;
     for (uint32_t i = 0; i < e->n_in; i++) types[i] = tow_value_type(x[i]);
-    const bool halves = (int)tow__half_among(e->n_in, types) < TOW_DTYPE_COUNT;
+    const bool halves = (int)tow__half_among(e->n_in, types) < TOW_DTYPE_END;
     if (!halves || !tow__may_be_widened(e)) {
         p->decompose(t, e, x, y);
         return;

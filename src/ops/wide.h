@@ -9,9 +9,9 @@
 
 #include "src/graph/primitive.h"
 
-/* A float type of 16 bits among n types; TOW_DTYPE_COUNT: there is none. */
+/* A float type of 16 bits among n types; TOW_DTYPE_END: there is none. */
 tow_dtype tow__half_among(size_t n, const tow_type *types);
-/* The element type that a product is asked to sum in (parameter `preferred`); TOW_DTYPE_COUNT: none. */
+/* The element type that a product is asked to sum in (parameter `preferred`); TOW_DTYPE_END: none. */
 tow_dtype tow__preferred(const tow_primitive *primitive, const void *params);
 /* False for regions, calls with custom rules and primitives of users: they have rules and kernels for what they
  * take. */

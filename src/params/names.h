@@ -55,7 +55,7 @@ static inline int tow__axis_at(int axis, int rank)
 }
 
 /* Why `name` cannot be one component of a path; NULL: it can. Paths are names of tensors in files, so a component is
- * what such a file can hold, and what can be told from its neighbours and from an iteration. */
+ * what such a file can hold, and what can be told from its neighbors and from an iteration. */
 const char *tow__component_fault(const char *name);
 
 #endif

@@ -142,13 +142,6 @@ tow_array *tow_params_find(const tow_params *params, const char *path)
     return index == TOW__NO_NAME ? NULL : params->arrays[index];
 }
 
-int64_t tow_params_elements(const tow_params *params)
-{
-    int64_t total = 0;
-    for (uint32_t i = 0; i < params->names.count; i++) total += tow_type_count(params->types[i]);
-    return total;
-}
-
 static tow_status add_array(tow_params *params, size_t index, const char *path, tow_array *array)
 {
     if (!path || !*path || !array || !tow__is_utf8(path))
@@ -380,8 +373,8 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
         if (collection && (strncmp(path, collection, length) != 0 || path[length] != '/')) continue;
         tow__string_add(&t->text, "%s%-*s  %-20s %-9s %14" PRId64 " %16zu\n", prefix, t->width - (int)strlen(prefix),
                         path, tow__type_name(type).text, collection ? "" : tow_param_kind_name(params->kinds[i]),
-                        tow_type_count(type), tow_type_bytes(type));
-        s.count += tow_type_count(type);
+                        tow_type_element_count(type), tow_type_bytes(type));
+        s.count += tow_type_element_count(type);
         s.bytes += tow_type_bytes(type);
     }
     return s;

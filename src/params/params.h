@@ -1,4 +1,4 @@
-/* The list behind tow_params, of parameters or of variables: what tow_init fills. */
+/* The list behind tow_params, of parameters or of variables: what tow_model_init fills. */
 #ifndef TOW_SRC_PARAMS_PARAMS_H
 #define TOW_SRC_PARAMS_PARAMS_H
 

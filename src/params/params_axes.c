@@ -104,7 +104,7 @@ void tow__put_from_front(const char *path, tow_array *array, const void *front)
     const tow_type type = tow_array_type(array);
     const walk w = make_walk(type, tow__path_axes(path, type.rank, axes), axes, true, strides);
     char *from = (char *)(uintptr_t)front; /* only read */
-    if (tow_type_count(type) > 0) move(&w, 0, tow_array_data(array), &from, true);
+    if (tow_type_element_count(type) > 0) move(&w, 0, tow_array_data(array), &from, true);
 }
 
 tow_status tow__array_in_front(tow_context *ctx, const char *path, tow_array *array, tow_array **front)
@@ -120,7 +120,7 @@ tow_status tow__array_in_front(tow_context *ctx, const char *path, tow_array *ar
     }
     const walk w = make_walk(type, levels, axes, true, strides);
     tow_status status = tow_array_create(ctx, tow_make_type(type.dtype, w.rank, w.dims), front);
-    if (status || tow_type_count(type) == 0) return status;
+    if (status || tow_type_element_count(type) == 0) return status;
     char *to = tow_array_data(*front);
     move(&w, 0, tow_array_data(array), &to, false);
     return TOW_OK;
@@ -183,7 +183,7 @@ tow_status tow__params_layer(const tow_params *p, uint32_t i, int levels, const 
         if (index[l] < 0 || index[l] >= type.dims[axes[l]]) return TOW_INVALID_ARGUMENT;
     const walk w = make_walk(type, levels, axes, false, strides);
     tow_status status = tow_array_create(p->ctx, tow_make_type(type.dtype, w.rank, w.dims), layer);
-    if (status || tow_type_count(tow_array_type(*layer)) == 0) return status;
+    if (status || tow_type_element_count(tow_array_type(*layer)) == 0) return status;
     char *to = tow_array_data(*layer);
     move(&w, 0, layer_data(p, i, levels, axes, strides, index), &to, false);
     return TOW_OK;
@@ -196,7 +196,7 @@ void tow__params_put_layer(const tow_params *p, uint32_t i, const int64_t *index
     const int levels = tow__path_axes(p->names.names[i], p->types[i].rank, axes);
     const walk w = make_walk(p->types[i], levels, axes, false, strides);
     char *from = (char *)(uintptr_t)layer; /* only read */
-    if (tow_type_count(tow_make_type(p->types[i].dtype, w.rank, w.dims)) > 0)
+    if (tow_type_element_count(tow_make_type(p->types[i].dtype, w.rank, w.dims)) > 0)
         move(&w, 0, layer_data(p, i, levels, axes, strides, index), &from, true);
 }
 

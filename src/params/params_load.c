@@ -16,18 +16,15 @@ void tow__loading_free(tow__loading *loading)
     if (loading->copies) tow__free(loading->ctx, loading->copies, loading->capacity, sizeof *loading->copies);
     if (loading->staging) tow__free(loading->ctx, loading->staging, loading->staging_bytes, 1);
     if (loading->wanted) tow__free(loading->ctx, loading->wanted, loading->capacity, sizeof *loading->wanted);
-    tow_load_report_free(loading->ctx, &loading->report);
+    tow_load_report_free(&loading->report);
 }
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
-void tow_load_report_free(tow_context *context, tow_load_report *report)
+void tow_load_report_free(tow_load_report *report)
 {
-    if (!context || !report) return;
-    if (report->memory) {
-        tow__arena_free(report->memory);
-        tow__free(context, report->memory, 1, sizeof(tow__arena));
-    }
+    if (!report) return;
+    if (report->memory) { tow__arena_drop(report->memory); }
     *report = (tow_load_report){0};
 }
 
@@ -114,10 +111,17 @@ static tow_status note(tow__loading *l, tow_load_problem problem, const char *na
     return TOW_OK;
 }
 
-size_t tow_load_report_text(tow_context *context, const tow_load_report *report, char *text, size_t size)
+#define TOTALS "%zu loaded, %zu missing, %zu of another type, %zu unused\n"
+
+size_t tow_load_report_text(const tow_load_report *report, char *text, size_t size)
 {
+    if (!report->memory) {
+        const int length =
+            snprintf(text, size, TOTALS, report->loaded, report->missing, report->mismatched, report->unused);
+        return length > 0 ? (size_t)length : 0;
+    }
     tow__string s;
-    tow__string_init(&s, context);
+    tow__string_init(&s, ((const tow__arena *)report->memory)->ctx);
     for (size_t i = 0; i < report->count; i++) {
         const tow_load_item *item = &report->items[i];
         if (item->problem == TOW_LOAD_MISSING)
@@ -128,8 +132,7 @@ size_t tow_load_report_text(tow_context *context, const tow_load_report *report,
             tow__string_add(&s, "%s: expected %s, found %s\n", item->name, tow__type_name(item->expected).text,
                             found_type(item).text);
     }
-    tow__string_add(&s, "%zu loaded, %zu missing, %zu of another type, %zu unused\n", report->loaded, report->missing,
-                    report->mismatched, report->unused);
+    tow__string_add(&s, TOTALS, report->loaded, report->missing, report->mismatched, report->unused);
     return tow__string_hand_out(&s, text, size);
 }
 
@@ -249,8 +252,8 @@ tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const
     return status ? status : load(params, prefix, tensors, NULL, NULL);
 }
 
-tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix, const tow_tensors *tensors,
-                                                const tow_load_options *options)
+tow_status tow_params_from_tensors_with(tow_params *params, const char *prefix, const tow_tensors *tensors,
+                                        const tow_load_options *options)
 {
     tow_status status = check_arguments(__func__, params, prefix, tensors, "a set of tensors", options);
     return status ? status : load(params, prefix, tensors, NULL, options);

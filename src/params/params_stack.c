@@ -182,7 +182,7 @@ static tow_status append_stacked(const stacking *s, tow_params *made, uint32_t i
     return tow__params_append(made, p->names.names[i], p->arrays[i], p, i);
 }
 
-tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int axis, tow_params **stacked)
+tow_status tow_params_stack(const tow_params *params, const char *scan, int axis, tow_params **stacked)
 {
     if (stacked) *stacked = NULL;
     if (!params || !scan || !stacked)
@@ -205,9 +205,4 @@ tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int
     else
         *stacked = made;
     return status;
-}
-
-tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked)
-{
-    return tow_params_stack_axis(params, scan, 0, stacked);
 }

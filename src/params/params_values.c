@@ -127,11 +127,11 @@ tow_status tow_params_map(const tow_params *params, tow_params_function function
     return zip(__func__, 1, &params, function, user, result);
 }
 
-int64_t tow_params_elements_of(const tow_params *params, const char *const *patterns)
+int64_t tow_params_element_count(const tow_params *params, const char *const *patterns)
 {
     int64_t total = 0;
     for (uint32_t i = 0; i < params->names.count; i++)
-        if (tow__entry_wanted(patterns, params, i)) total += tow_type_count(params->types[i]);
+        if (tow__entry_wanted(patterns, params, i)) total += tow_type_element_count(params->types[i]);
     return total;
 }
 
@@ -145,7 +145,7 @@ static int64_t compare_arrays(const tow_array *a, const tow_array *b, double *la
     const char *x = tow_array_data(a), *y = tow_array_data(b);
     int64_t different = 0;
     *largest = 0;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (memcmp(x + (size_t)i * size, y + (size_t)i * size, size) == 0) continue;
         const double p = tow__load_element(type.dtype, x, i).f, q = tow__load_element(type.dtype, y, i).f;
         double distance = p == q || (isnan(p) && isnan(q)) ? 0 : fabs(p - q);
@@ -178,7 +178,7 @@ static void compare_entry(const tow_params *a, const tow_params *b, uint32_t i, 
         if (largest > d->largest) d->largest = largest;
         if (s)
             tow__string_add(s, "%s: %" PRId64 " of %" PRId64 " elements differ, by %.3g at most\n", path, elements,
-                            tow_type_count(a->types[i]), largest);
+                            tow_type_element_count(a->types[i]), largest);
     }
     if (!before.where && (d->only_a > before.only_a || d->types > before.types || d->arrays > before.arrays))
         d->where = path;
@@ -251,7 +251,7 @@ static void add_subtree(tow__string *s, const tow_params *p, uint32_t first, int
         const char *other = p->names.names[i];
         if (!all && (subtree_length(other, depth) != length || strncmp(other, path, length) != 0)) continue;
         entries++;
-        elements += tow_type_count(p->types[i]);
+        elements += tow_type_element_count(p->types[i]);
         bytes += tow_type_bytes(p->types[i]);
     }
     tow__string_add(s, "%-*.*s  %8zu %14" PRId64 " %16zu\n", width, (int)length, path, entries, elements, bytes);

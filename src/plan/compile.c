@@ -139,7 +139,7 @@ void tow_program_free(tow_program *p)
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
     tow__recording_free(p->executable.recording);
     if (p->executable.shared_arena)
-        tow_shared_arena_free(p->executable.shared_arena);
+        tow_shared_arena_release(p->executable.shared_arena);
     else
         tow__free_aligned(ctx, p->executable.arena, p->executable.arena_size);
     tow__arena_free(&p->memory);

@@ -54,7 +54,8 @@ static bool fits(const tow_program *p, const tow__view *x)
     const tow__storage *s = &p->storages[x->storage];
     int64_t low = x->offset, high = x->offset, size = (int64_t)tow_dtype_size(x->type.dtype);
     if (s->kind == TOW__S_ROW_IN) return true;
-    if (tow_type_count(x->type) == 0 || s->bytes == 0) return true; /* without bytes: another has taken its place */
+    if (tow_type_element_count(x->type) == 0 || s->bytes == 0)
+        return true; /* without bytes: another has taken its place */
     for (int a = 0; a < x->type.rank; a++) {
         int64_t reach = (x->type.dims[a] - 1) * x->strides[a];
         *(reach < 0 ? &low : &high) += reach;

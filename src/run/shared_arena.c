@@ -19,7 +19,7 @@ tow_shared_arena *tow__shared_arena_retain(tow_shared_arena *arena)
     return arena;
 }
 
-void tow_shared_arena_free(tow_shared_arena *arena)
+void tow_shared_arena_release(tow_shared_arena *arena)
 {
     if (!arena || --arena->references > 0) return;
     tow__free_aligned(arena->ctx, arena->memory, arena->bytes);

@@ -148,7 +148,7 @@ INLINE float round_half(tow_dtype dtype, float x)
 double tow__as_float(tow_dtype dtype, double x) { return dtype == TOW_F64 ? x : (double)round_half(dtype, (float)x); }
 
 /* The number of the type next to x, upwards or downwards. */
-static double neighbour(tow_dtype dtype, double x, bool up)
+static double neighbor(tow_dtype dtype, double x, bool up)
 {
     double to = up ? INFINITY : -INFINITY;
     if (dtype == TOW_F64) return nextafter(x, to);
@@ -292,11 +292,11 @@ void tow__draw(const tow__draws *draws, tow_dtype dtype, int64_t count, void *da
              .sqrt2 = tow__as_float(dtype, sqrt(2.0)),
              .scale = tow__as_float(dtype, draws->scale)};
     if (draws->distribution == TOW_NORMAL) {
-        low = neighbour(dtype, -1, true);
+        low = neighbor(dtype, -1, true);
         high = 1;
     } else if (draws->distribution == TOW_TRUNCATED_NORMAL) {
-        j.least = neighbour(dtype, low, true);
-        j.most = neighbour(dtype, high, false);
+        j.least = neighbor(dtype, low, true);
+        j.most = neighbor(dtype, high, false);
         low = half_of_normal(dtype, low);
         high = half_of_normal(dtype, high);
     }

@@ -1,5 +1,5 @@
 /* Element types of layers: what they compute in and store parameters in, from their options, the defaults around them
- * and their inputs. See tow_layer_dtype in tow/module.h, and dtypes.h. */
+ * and their inputs. See tow_dtype in tow/module.h, and dtypes.h. */
 #include "src/scope/dtypes.h"
 
 tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)
@@ -8,29 +8,29 @@ tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)
     return a == TOW_F64 || b == TOW_F64 ? TOW_F64 : TOW_F32;
 }
 
-bool tow__read_dtype(tow_scope *scope, const char *layer, const char *option, tow_layer_dtype given, tow_dtype *dtype)
+bool tow__read_dtype(tow_scope *scope, const char *layer, const char *option, tow_dtype given, tow_dtype *dtype)
 {
-    *dtype = given == TOW_AS_F32 ? TOW_F32 : (tow_dtype)given;
-    if (given == TOW_AS_F32 || (given > 0 && given < TOW_DTYPE_COUNT && tow_dtype_is_float(*dtype))) return true;
-    const char *name = given > 0 && given < TOW_DTYPE_COUNT ? tow_dtype_name(*dtype) : "no element type";
+    *dtype = given;
+    if (tow_dtype_is_float(given)) return true;
+    const char *name = tow_dtype_size(given) > 0 ? tow_dtype_name(given) : "no element type";
     tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                   "%s: .%s = %d (%s); expected TOW_BF16, TOW_F16, TOW_F64 or TOW_AS_F32, or zero for the default",
-                   layer, option, given, name);
+                   "%s: .%s = %d (%s); expected TOW_F32, TOW_F64, TOW_BF16 or TOW_F16, or zero for the default", layer,
+                   option, (int)given, name);
     *dtype = TOW_F32;
     return false;
 }
 
-bool tow__param_dtype(tow_scope *scope, const char *layer, tow_layer_dtype param_dtype, tow_dtype *dtype)
+bool tow__param_dtype(tow_scope *scope, const char *layer, tow_dtype param_dtype, tow_dtype *dtype)
 {
-    tow_layer_dtype given = param_dtype ? param_dtype : scope->param_dtype;
+    tow_dtype given = param_dtype ? param_dtype : scope->param_dtype;
     *dtype = TOW_F32;
     return given == 0 || tow__read_dtype(scope, layer, "param_dtype", given, dtype);
 }
 
-bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_layer_dtype dtype, size_t n, const tow_value *values,
+bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_dtype dtype, size_t n, const tow_value *values,
                         const tow_dtype *params, tow_dtype *compute)
 {
-    tow_layer_dtype given = dtype ? dtype : scope->dtype;
+    tow_dtype given = dtype ? dtype : scope->dtype;
     if (given) return tow__read_dtype(scope, layer, "dtype", given, compute);
     bool found = params != NULL;
     *compute = params ? *params : TOW_F32;
@@ -43,7 +43,7 @@ bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_layer_dtype dty
     return true;
 }
 
-bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype, size_t n,
+bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, size_t n,
                       const tow_value *in, tow__dtypes *types)
 {
     return tow__param_dtype(scope, layer, param_dtype, &types->params) &&
@@ -55,8 +55,7 @@ tow_value tow__as(tow_value x, tow_dtype dtype)
     return tow_is_null(x) || tow_value_type(x).dtype == dtype ? x : tow_convert(x, dtype);
 }
 
-tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,
-                                  tow_layer_dtype param_dtype)
+tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype)
 {
     tow_dtype checked;
     if (!dtype && !param_dtype) return scope;
@@ -101,14 +100,14 @@ tow_value tow__mul_promoted(tow_value x, tow_value y)
 
 /* ---- for layers of programs -------------------------------------------------------------------------------------- */
 
-tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype)
+tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_dtype param_dtype)
 {
     tow_dtype dtype;
     tow__param_dtype(scope, "layer", param_dtype, &dtype);
     return dtype;
 }
 
-tow_dtype tow_promote(tow_scope *scope, tow_layer_dtype dtype, size_t n, tow_value *values)
+tow_dtype tow_promote(tow_scope *scope, tow_dtype dtype, size_t n, tow_value *values)
 {
     tow_dtype compute;
     if (!values) n = 0;

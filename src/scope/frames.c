@@ -34,7 +34,8 @@ bool tow__check_returned(tow_scope *scope, const char *path, const char *what)
     tow_scope_fail(
         scope, TOW_UNSUPPORTED,
         "%s: %s inside a function given to an operation (tow_remat_function, tow_scan_function, tow_cond_function, "
-        "tow_while_function, tow_vmap_function, tow_call or the like), which hands out only its own outputs; make the "
+        "tow_while_function, tow_vmap_function, tow_call_function or the like), which hands out only its own outputs; "
+        "make the "
         "value one of these (in a choice, of every branch; in a loop, a carry) and do it after the call, or use the "
         "layers TOW_REMAT, TOW_SCAN, TOW_COND, TOW_SWITCH and TOW_WHILE, which hand out variables as well",
         path, what);
@@ -145,7 +146,7 @@ bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n
 void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *body)
 {
     const tow__recorded_body *b = body;
-    size_t n_in = tow_graph_inputs(b->graph) - b->n_captures;
+    size_t n_in = tow_graph_input_count(b->graph) - b->n_captures;
     tow_value *all = tow__trace_alloc(t, b->n_captures + n_in, sizeof *all);
     if (!all) return;
     for (size_t i = 0; i < b->n_captures; i++) all[i] = tow__import(t, b->captures[i]);

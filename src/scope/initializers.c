@@ -1,4 +1,4 @@
-/* Initialisers: constants, draws, variance scaling; and how they are called for parameters of every element type. The
+/* Initializers: constants, draws, variance scaling; and how they are called for parameters of every element type. The
  * fill of each takes all float types, f32 among them. */
 #include "src/scope/initializers.h"
 
@@ -12,7 +12,7 @@ tow_status tow_initializer_fail(tow_context *context, tow_status status, const c
     if (!context) return status == TOW_OK ? TOW_INVALID_ARGUMENT : status;
     va_list args;
     va_start(args, format);
-    status = tow__fail_of_caller(context, status, format ? format : "its initialiser failed", args);
+    status = tow__fail_of_caller(context, status, format ? format : "its initializer failed", args);
     va_end(args);
     return status;
 }
@@ -21,7 +21,7 @@ tow_status tow_initializer_fail(tow_context *context, tow_status status, const c
 static tow_status check_finite(tow_context *ctx, const char *what, double x)
 {
     if (isfinite(x)) return TOW_OK;
-    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "initialiser: expected a finite %s, found %g", what, x);
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "initializer: expected a finite %s, found %g", what, x);
 }
 
 /* ---- constants, and draws of fixed width ------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, t
                                 void *data)
 {
     (void)ctx, (void)key;
-    int64_t count = tow_type_count(type);
+    int64_t count = tow_type_element_count(type);
     if (type.dtype == TOW_F32)
         for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)self->a;
     else
@@ -54,7 +54,7 @@ static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_t
                         .high = self->c,
                         .scale = self->a,
                         .folded = self->compiled};
-    tow__draw(&draws, type.dtype, tow_type_count(type), data);
+    tow__draw(&draws, type.dtype, tow_type_element_count(type), data);
     return TOW_OK;
 }
 
@@ -89,9 +89,9 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
     if (type.rank < 2 && (fan->n_in == 0 || type.rank == 0))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "variance scaling needs a shape of rank 2 or more to tell inputs from outputs, found %s; "
-                         "use tow_init_normal, tow_init_zeros or another initialiser without fans",
+                         "use tow_initializer_normal, tow_initializer_zeros or another initializer without fans",
                          tow__type_name(type).text);
-    double batch = 1, all = (double)tow_type_count(type);
+    double batch = 1, all = (double)tow_type_element_count(type);
     tow_status status = product(ctx, "in", type, fan->n_in, fan->in, -2, fan_in);
     if (!status) status = product(ctx, "out", type, fan->n_out, fan->out, -1, fan_out);
     if (!status && fan->n_batch) status = product(ctx, "batch", type, fan->n_batch, fan->batch, 0, &batch);
@@ -105,7 +105,7 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
 static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
                                 void *data)
 {
-    int64_t count = tow_type_count(type);
+    int64_t count = tow_type_element_count(type);
     if (!(self->a >= 0) || !isfinite(self->a) || self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG ||
         self->distribution < TOW_TRUNCATED_NORMAL || self->distribution > TOW_UNIFORM)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
@@ -152,7 +152,7 @@ static tow_status convert_values(tow_context *ctx, tow_dtype dtype, int64_t coun
     return TOW_OK;
 }
 
-/* The matrix that the initialiser is to see. */
+/* The matrix that the initializer is to see. */
 static tow_type seen_type(const tow_initializer *init, tow_type type)
 {
     if (init->matrix_of <= 0 || init->matrix_of > type.rank) return type;
@@ -169,7 +169,7 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
     if (type.dtype == TOW_F32) return init->fill(ctx, init, type, key, data);
     if (init->fill_as && (tow_dtype_is_float(type.dtype) || tow__mapped_draw_of(init)))
         return init->fill_as(ctx, init, type, key, data);
-    size_t count = (size_t)tow_type_count(type);
+    size_t count = (size_t)tow_type_element_count(type);
     float *values = tow__alloc(ctx, count, sizeof *values);
     if (!values) return TOW_OUT_OF_MEMORY;
     tow_status status = init->fill(ctx, init, tow_make_type(TOW_F32, type.rank, type.dims), key, values);
@@ -181,12 +181,12 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
 bool tow__init_draws(const tow_initializer *init)
 {
     const tow__mapped_draw *mapped = tow__mapped_draw_of(init);
-    return mapped ? tow__init_draws(&mapped->init) : init->fill != tow_init_zeros().fill;
+    return mapped ? tow__init_draws(&mapped->init) : init->fill != tow_initializer_zeros().fill;
 }
 
 /* ---- constructors ------------------------------------------------------------------------------------------------ */
 
-/* Both functions of an initialiser from one that takes all float types. */
+/* Both functions of an initializer from one that takes all float types. */
 #define FILLS(function)                                                                                                \
     static tow_status function##_f32(tow_context *ctx, const tow_initializer *self, tow_type type,                     \
                                      const uint32_t key[2], float *data)                                               \
@@ -199,12 +199,12 @@ FILLS(fill_variance)
 FILLS(tow__fill_orthogonal)
 FILLS(tow__fill_delta_orthogonal)
 
-tow_initializer tow_init_constant(double value)
+tow_initializer tow_initializer_constant(double value)
 {
     return (tow_initializer){.fill = fill_constant_f32, .fill_as = fill_constant, .a = value};
 }
-tow_initializer tow_init_zeros(void) { return tow_init_constant(0); }
-tow_initializer tow_init_ones(void) { return tow_init_constant(1); }
+tow_initializer tow_initializer_zeros(void) { return tow_initializer_constant(0); }
+tow_initializer tow_initializer_ones(void) { return tow_initializer_constant(1); }
 
 static tow_initializer drawn(tow_distribution distribution, double scale, double low, double high)
 {
@@ -215,15 +215,15 @@ static tow_initializer drawn(tow_distribution distribution, double scale, double
                              .c = high,
                              .distribution = (int)distribution};
 }
-tow_initializer tow_init_normal(double stddev) { return drawn(TOW_NORMAL, stddev, 0, 0); }
-tow_initializer tow_init_uniform(double scale) { return drawn(TOW_UNIFORM, scale, 0, 1); }
-tow_initializer tow_init_truncated_normal(double stddev) { return drawn(TOW_TRUNCATED_NORMAL, stddev, -2, 2); }
-tow_initializer tow_init_truncated_normal_between(double stddev, double lower, double upper)
+tow_initializer tow_initializer_normal(double stddev) { return drawn(TOW_NORMAL, stddev, 0, 0); }
+tow_initializer tow_initializer_uniform(double scale) { return drawn(TOW_UNIFORM, scale, 0, 1); }
+tow_initializer tow_initializer_truncated_normal(double stddev) { return drawn(TOW_TRUNCATED_NORMAL, stddev, -2, 2); }
+tow_initializer tow_initializer_truncated_normal_with(double stddev, double lower, double upper)
 {
     return drawn(TOW_TRUNCATED_NORMAL, stddev, lower, upper);
 }
 
-tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution)
+tow_initializer tow_initializer_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution)
 {
     return (tow_initializer){.fill = fill_variance_f32,
                              .fill_as = fill_variance,
@@ -231,25 +231,43 @@ tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_d
                              .mode = (int)mode,
                              .distribution = (int)distribution};
 }
-tow_initializer tow_init_lecun_normal(void) { return tow_init_variance_scaling(1, TOW_FAN_IN, TOW_TRUNCATED_NORMAL); }
-tow_initializer tow_init_lecun_uniform(void) { return tow_init_variance_scaling(1, TOW_FAN_IN, TOW_UNIFORM); }
-tow_initializer tow_init_he_normal(void) { return tow_init_variance_scaling(2, TOW_FAN_IN, TOW_TRUNCATED_NORMAL); }
-tow_initializer tow_init_he_uniform(void) { return tow_init_variance_scaling(2, TOW_FAN_IN, TOW_UNIFORM); }
-tow_initializer tow_init_glorot_normal(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_TRUNCATED_NORMAL); }
-tow_initializer tow_init_glorot_uniform(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_UNIFORM); }
+tow_initializer tow_initializer_lecun_normal(void)
+{
+    return tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_TRUNCATED_NORMAL);
+}
+tow_initializer tow_initializer_lecun_uniform(void)
+{
+    return tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_UNIFORM);
+}
+tow_initializer tow_initializer_he_normal(void)
+{
+    return tow_initializer_variance_scaling(2, TOW_FAN_IN, TOW_TRUNCATED_NORMAL);
+}
+tow_initializer tow_initializer_he_uniform(void)
+{
+    return tow_initializer_variance_scaling(2, TOW_FAN_IN, TOW_UNIFORM);
+}
+tow_initializer tow_initializer_glorot_normal(void)
+{
+    return tow_initializer_variance_scaling(1, TOW_FAN_AVG, TOW_TRUNCATED_NORMAL);
+}
+tow_initializer tow_initializer_glorot_uniform(void)
+{
+    return tow_initializer_variance_scaling(1, TOW_FAN_AVG, TOW_UNIFORM);
+}
 
-tow_initializer tow_init_with_fan_axes(tow_initializer init, const tow_fan_axes *axes)
+tow_initializer tow_initializer_with_fan_axes(tow_initializer init, const tow_fan_axes *axes)
 {
     init.fan = axes ? *axes : (tow_fan_axes){0};
     return init;
 }
 
-tow_initializer tow_init_orthogonal(double scale, int column_axis)
+tow_initializer tow_initializer_orthogonal(double scale, int column_axis)
 {
     return (tow_initializer){
         .fill = tow__fill_orthogonal_f32, .fill_as = tow__fill_orthogonal, .a = scale, .axis = column_axis};
 }
-tow_initializer tow_init_delta_orthogonal(double scale, int column_axis)
+tow_initializer tow_initializer_delta_orthogonal(double scale, int column_axis)
 {
     return (tow_initializer){
         .fill = tow__fill_delta_orthogonal_f32, .fill_as = tow__fill_delta_orthogonal, .a = scale, .axis = column_axis};

@@ -1,4 +1,4 @@
-/* Calling initialisers, whatever the element type of what they fill. */
+/* Calling initializers, whatever the element type of what they fill. */
 #ifndef TOW_SRC_SCOPE_INITIALIZERS_H
 #define TOW_SRC_SCOPE_INITIALIZERS_H
 
@@ -13,18 +13,18 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
 /* False: a constant, for which variables take no key. */
 bool tow__init_draws(const tow_initializer *init);
 
-/* The values that a graph of one input makes of a draw of another initialiser (mapped_draw.c). */
+/* The values that a graph of one input makes of a draw of another initializer (mapped_draw.c). */
 typedef struct tow__mapped_draw {
     tow_type type; /* of the draw */
     tow_initializer init;
     const tow_graph *graph;
 } tow__mapped_draw;
-/* *draw and its graph live as long as the initialiser. */
+/* *draw and its graph live as long as the initializer. */
 tow_initializer tow__init_mapped(const tow__mapped_draw *draw);
-/* The draw of such an initialiser, or NULL. */
+/* The draw of such an initializer, or NULL. */
 const tow__mapped_draw *tow__mapped_draw_of(const tow_initializer *init);
 
-/* Of tow_init_orthogonal and tow_init_delta_orthogonal (orthogonal.c): a: scale; axis: column_axis. */
+/* Of tow_initializer_orthogonal and tow_initializer_delta_orthogonal (orthogonal.c): a: scale; axis: column_axis. */
 tow_status tow__fill_orthogonal(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
                                 void *data);
 tow_status tow__fill_delta_orthogonal(tow_context *ctx, const tow_initializer *self, tow_type type,

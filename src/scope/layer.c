@@ -137,14 +137,15 @@ tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, 
 tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                      const tow__dtypes *types)
 {
-    return tow__as(tow_param_of(scope, name, tow_make_type(types->params, rank, dims), init), types->compute);
+    return tow__as(tow_param_with(scope, name, tow_make_type(types->params, rank, dims), TOW_PARAM_DEFAULT, init),
+                   types->compute);
 }
 
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types)
 {
     tow_type type = tow_value_type(y);
     if (tow_is_null(y)) return y;
-    init = tow__init_or(init, tow_init_zeros());
+    init = tow__init_or(init, tow_initializer_zeros());
     return tow_add(y, tow__param(scope, "bias", 1, &type.dims[type.rank - 1], init, types));
 }
 

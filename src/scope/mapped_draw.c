@@ -1,5 +1,5 @@
-/* An initialiser of parameters that are stored otherwise than layers see them: what a graph makes of the draw of the
- * layer's own initialiser, of the type that the layer asks for. So the initial values are those of the layer, whatever
+/* An initializer of parameters that are stored otherwise than layers see them: what a graph makes of the draw of the
+ * layer's own initializer, of the type that the layer asks for. So the initial values are those of the layer, whatever
  * is stored. */
 #include <string.h>
 

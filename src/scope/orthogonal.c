@@ -1,4 +1,4 @@
-/* Orthogonal initialisers: Q of a normal matrix A = Q R, columns multiplied by the signs of R's diagonal, which makes
+/* Orthogonal initializers: Q of a normal matrix A = Q R, columns multiplied by the signs of R's diagonal, which makes
  * all orthonormal Q equally likely (F. Mezzadri, How to generate random matrices from the classical compact groups,
  * 2007).
  *
@@ -99,7 +99,7 @@ static void store(tow_type type, int axis, double scale, int64_t rows, const dou
 static tow_status fill_matrix(tow_context *ctx, tow_type type, int axis, double scale, const uint32_t key[2],
                               void *data)
 {
-    int64_t count = tow_type_count(type), columns = type.dims[axis];
+    int64_t count = tow_type_element_count(type), columns = type.dims[axis];
     if (count == 0) return TOW_OK;
     int64_t rows = count / columns, m = rows > columns ? rows : columns, n = rows > columns ? columns : rows;
     size_t size = (size_t)(2 * count + 2 * n);
@@ -133,7 +133,7 @@ tow_status tow__fill_orthogonal(tow_context *ctx, const tow_initializer *self, t
 {
     if (type.rank < 2)
         return tow__fail(ctx, TOW_SHAPE_MISMATCH,
-                         "orthogonal: expected a shape of rank 2 or more, found %s; use another initialiser",
+                         "orthogonal: expected a shape of rank 2 or more, found %s; use another initializer",
                          tow__type_name(type).text);
     int axis = column_axis(ctx, "orthogonal", type, self);
     return axis < 0 ? TOW_INVALID_ARGUMENT : fill_matrix(ctx, type, axis, self->a, key, data);

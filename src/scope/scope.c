@@ -6,8 +6,8 @@
 
 tow_trace *tow_scope_trace(tow_scope *scope) { return scope->model->trace; }
 const char *tow_scope_path(const tow_scope *scope) { return scope->path; }
-bool tow_scope_deterministic(const tow_scope *scope) { return scope->model->deterministic; }
-bool tow_scope_initialising(const tow_scope *scope) { return scope->model->initialising; }
+bool tow_scope_is_deterministic(const tow_scope *scope) { return scope->model->deterministic; }
+bool tow_scope_is_initializing(const tow_scope *scope) { return scope->model->initializing; }
 bool tow__scope_failed(const tow_scope *scope) { return tow__failed(scope->model->trace); }
 
 void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...)

@@ -54,7 +54,7 @@ typedef struct tow__sown {
     struct tow__sown *next;
     const char *path; /* "intermediates/blocks/{}/hidden/0" */
     tow_value value;
-    bool reduced;   /* tow_sow_reduced: one value of all calls */
+    bool reduced;   /* tow_sow_with: one value of all calls */
     double initial; /* of it, where there is none before */
 } tow__sown;
 
@@ -96,26 +96,26 @@ enum {
 
 struct tow_scope {
     tow__model *model;
-    tow_scope *parent;         /* NULL: root */
-    const char *name;          /* last component of path */
-    const char *path;          /* "" for the root */
-    int depth;                 /* components of the path */
-    tow__level *level;         /* innermost scan around, or NULL */
-    bool iteration;            /* the component is the index of `level` */
-    int axis;                  /* of a resolved iteration: where its axis is in what it stacks (names.h) */
-    bool covered;              /* an iteration whose number the iteration below counts on: it has no component */
-    int64_t first, stride;     /* an iteration i is layer first + stride i of its stack */
-    int64_t unit;              /* with Flax's keys, layer k takes key k / unit of the split */
-    bool mapped;               /* a row of a vmap */
-    bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
-    int64_t fixed;             /* iteration of an unrolled scan, else -1 */
-    bool transparent;          /* no component: a place for `lift` */
-    tow__repetition *repeated; /* of a transparent scope: it is within this while; else NULL */
-    bool lifted;               /* here or above is a lift, or a while */
-    const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
-    tow__scope_view *view;     /* of parameters and variables here and below; NULL: as they are stored */
-    bool kept;                 /* of what a view keeps beside a parameter (tow__open_beside) */
-    tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
+    tow_scope *parent;            /* NULL: root */
+    const char *name;             /* last component of path */
+    const char *path;             /* "" for the root */
+    int depth;                    /* components of the path */
+    tow__level *level;            /* innermost scan around, or NULL */
+    bool iteration;               /* the component is the index of `level` */
+    int axis;                     /* of a resolved iteration: where its axis is in what it stacks (names.h) */
+    bool covered;                 /* an iteration whose number the iteration below counts on: it has no component */
+    int64_t first, stride;        /* an iteration i is layer first + stride i of its stack */
+    int64_t unit;                 /* with Flax's keys, layer k takes key k / unit of the split */
+    bool mapped;                  /* a row of a vmap */
+    bool flax_keys;               /* an iteration that is folded into the root key instead of the path */
+    int64_t fixed;                /* iteration of an unrolled scan, else -1 */
+    bool transparent;             /* no component: a place for `lift` */
+    tow__repetition *repeated;    /* of a transparent scope: it is within this while; else NULL */
+    bool lifted;                  /* here or above is a lift, or a while */
+    const tow__lift *lift;        /* of an iteration or a transparent scope; may be NULL */
+    tow__scope_view *view;        /* of parameters and variables here and below; NULL: as they are stored */
+    bool kept;                    /* of what a view keeps beside a parameter (tow__open_beside) */
+    tow_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 
 /* The draw of a parameter or of the initial value of a variable. */
@@ -131,8 +131,8 @@ typedef struct tow__recipe {
 
 /* The parameters, by their paths; or the variables of all other collections, by "collection/path". */
 typedef struct tow__store {
-    tow_params *list;     /* initialising: recorded here; else given */
-    tow__recipe *recipes; /* initialising: one per entry */
+    tow_params *list;     /* initializing: recorded here; else given */
+    tow__recipe *recipes; /* initializing: one per entry */
     uint32_t recipe_capacity, recorded;
     bool *used; /* else: the model asked for it */
 } tow__store;
@@ -147,7 +147,7 @@ struct tow__model {
     const char *const *mutable_collections; /* may be NULL */
     tow__names sown_collections;            /* into which something was to be sown */
     const char *at;                         /* path of the scope in which the model is called, "" for the root */
-    bool initialising, deterministic;
+    bool initializing, deterministic;
     tow_scan_keys keys;
     int calls;                    /* of layers that have not returned */
     tow__layer_call *open_call;   /* the innermost of them */
@@ -160,7 +160,7 @@ struct tow__model {
     tow__names counter_names; /* "stream:path" */
     uint32_t *counters;
     uint32_t counter_capacity;
-    tow_graph **graphs; /* initialising: by which values will be drawn; released with the model */
+    tow_graph **graphs; /* initializing: by which values will be drawn; released with the model */
     uint32_t n_graphs;
 };
 

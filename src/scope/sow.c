@@ -21,7 +21,7 @@ static bool may_sow(tow_scope *scope, const char *collection, const char *name, 
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the name of collection \"%s\"", collection);
         return false;
     }
-    if (m->initialising || !tow__collection_listed(m->mutable_collections, collection)) return false;
+    if (m->initializing || !tow__collection_listed(m->mutable_collections, collection)) return false;
     if (resolved->hidden || m->frame->silent) return false;
     if (resolved->how != TOW_STACKED) {
         tow_scope_fail(
@@ -73,8 +73,8 @@ static bool is_repeated(const tow_scope *scope)
     return scope != NULL;
 }
 
-bool tow_sow_reduced(tow_scope *scope, const char *collection, const char *name, tow_value value, double initial,
-                     tow_value (*reduce)(tow_value before, tow_value value))
+bool tow_sow_with(tow_scope *scope, const char *collection, const char *name, tow_value value, double initial,
+                  tow_value (*reduce)(tow_value before, tow_value value))
 {
     tow__model *m = scope->model;
     tow__resolved resolved;
@@ -121,7 +121,7 @@ static bool has_perturbations(const tow__model *m)
 
 tow_value tow_perturb(tow_scope *scope, const char *name, tow_value value)
 {
-    if (tow__scope_failed(scope) || (!scope->model->initialising && !has_perturbations(scope->model))) return value;
+    if (tow__scope_failed(scope) || (!scope->model->initializing && !has_perturbations(scope->model))) return value;
     if (tow_is_null(value) || !tow_dtype_is_float(tow_value_type(value).dtype)) {
         tow_scope_fail(
             scope, TOW_INVALID_ARGUMENT, "\"%s\" is perturbed: expected a float value, found %s", name ? name : "",

@@ -1,5 +1,5 @@
 /* The entries that layers ask for, as they are stored: parameters by their paths, variables of all other collections by
- * "collection/path". Of layers in loops an entry has the axes of all iterations. While a model is initialised entries
+ * "collection/path". Of layers in loops an entry has the axes of all iterations. While a model is initialized entries
  * are recorded with what they will be drawn by; else they must be in the lists that are given. */
 #include "src/scope/store.h"
 
@@ -88,7 +88,7 @@ static bool asks_first(tow_scope *scope, const char *path)
     return tow__scope_count(scope, asked) == 1;
 }
 
-/* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
+/* While initializing: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
  * "params" in `scope`. */
 static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
                          uint32_t index, tow_type stacked, tow_param_kind kind, tow__recipe recipe, bool draws)
@@ -112,7 +112,7 @@ static void record_entry(tow_scope *scope, const tow__resolved *resolved, tow__s
     store->recipes[index] = recipe;
 }
 
-/* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`.
+/* While initializing: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`.
  * False, reported: the component that is the iteration of an unrolled scan in one is a child with a number for its name
  * in the other. */
 static bool is_same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind)
@@ -149,7 +149,7 @@ bool tow__collection_mutable(const tow__model *m, const char *collection)
 bool tow_is_mutable(const tow_scope *scope, const char *collection)
 {
     if (!collection) return false;
-    if (scope->model->initialising)
+    if (scope->model->initializing)
         return strcmp(collection, "params") != 0 && strcmp(collection, "intermediates") != 0;
     return tow__collection_mutable(scope->model, collection);
 }
@@ -203,19 +203,19 @@ static void fail_missing(tow__model *m, bool param, const char *path, const char
 {
     const tow__names *names = &(param ? &m->params : &m->state)->list->names;
     const char *first = names->count ? names->names[0] : "none";
-    if (m->initialising)
+    if (m->initializing)
         tow__params_fail(m, TOW_NOT_FOUND, "%s: no such variable; declare it with tow_variable first", path);
     else if (param)
         tow__params_fail(
             m, TOW_NOT_FOUND,
             "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
-            "initialise them with the same model, or pass them through tow_params_unstack, tow_params_stack or "
+            "initialize them with the same model, or pass them through tow_params_unstack, tow_params_stack or "
             "tow_params_to_tensors and tow_params_from_tensors if only the scans differ",
             path, wanted, names->count, first);
     else
         tow__params_fail(m, TOW_NOT_FOUND,
                          "%s: the model asks for %s, the variables given have no such path (%u paths, the first is "
-                         "%s); make them with tow_init_with_options and pass them as tow_model_options.state",
+                         "%s); make them with tow_model_init_with and pass them as tow_model_options.state",
                          path, wanted, names->count, first);
 }
 
@@ -224,12 +224,12 @@ static void fail_type(tow__model *m, bool param, const char *path, tow_type want
 {
     const bool of_type = param && found.dtype != wanted.dtype;
     const char *advice =
-        m->initialising
+        m->initializing
             ? (param ? "give two layers different names, or equal sizes and types if they share the parameter"
                      : "give two layers different names, or equal sizes if they share the variable")
         : of_type ? "set .param_dtype of the layers, or of a TOW_PRECISION around them, to that type"
-        : param   ? "use the sizes that the parameters were initialised with"
-                  : "use the sizes that the variables were initialised with";
+        : param   ? "use the sizes that the parameters were initialized with"
+                  : "use the sizes that the variables were initialized with";
     tow__params_fail(m, of_type ? TOW_TYPE_MISMATCH : TOW_SHAPE_MISMATCH,
                      "%s%s: the layer asks for %s, the %s is %s; %s", param ? "params/" : "", path,
                      tow__type_name(wanted).text, param ? "parameter" : "variable", tow__type_name(found).text, advice);
@@ -261,7 +261,7 @@ static bool stack_type(tow_scope *scope, const tow_variable_request *request, co
 
 /* The entry that a layer declares, at `path`, which `resolved` has led to. */
 static tow_value request_entry(tow_scope *scope, const tow_variable_request *request, const tow__resolved *resolved,
-                             const char *path)
+                               const char *path)
 {
     tow__model *m = scope->model;
     const bool param = tow__is_param(request);
@@ -274,7 +274,7 @@ static tow_value request_entry(tow_scope *scope, const tow_variable_request *req
         !check_axes(resolved->scope, kind, path, request->type))
         return (tow_value){0};
     const uint32_t index = tow__names_find(&store->list->names, path);
-    if (index == TOW__NO_NAME && !m->initialising) {
+    if (index == TOW__NO_NAME && !m->initializing) {
         fail_missing(m, param, path, tow__type_name(stacked).text);
         return (tow_value){0};
     }
@@ -282,7 +282,7 @@ static tow_value request_entry(tow_scope *scope, const tow_variable_request *req
         fail_type(m, param, path, stacked, store->list->types[index]);
         return (tow_value){0};
     }
-    if (m->initialising) {
+    if (m->initializing) {
         if (index != TOW__NO_NAME && !is_same_layer(resolved->scope, store, index, kind)) return (tow_value){0};
         const tow__recipe recipe = {.keys = tow__resolve_draw(scope, request->collection, request->name),
                                     .init = request->init,
@@ -310,13 +310,13 @@ bool tow__check_param_request(tow_scope *scope, const tow_variable_request *requ
     }
     if (!fault && init->fill && request->type.rank >= 0) return true;
     tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                   "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
-                   "tow_init_zeros(), found no %s%s",
+                   "parameter \"%s\": expected a name without '/', dimensions, and an initializer such as "
+                   "tow_initializer_zeros(), found no %s%s",
                    request->name ? request->name : "NULL",
                    fault                              ? "such name: it "
                    : init->fill                       ? "dimensions"
-                   : tow_initializer_is_default(init) ? "initialiser"
-                                                      : "function .fill in an initialiser with options",
+                   : tow_initializer_is_default(init) ? "initializer"
+                                                      : "function .fill in an initializer with options",
                    fault ? fault : "");
     return false;
 }
@@ -343,7 +343,7 @@ static uint32_t find_variable(tow_scope *scope, const char *collection, const ch
     uint32_t index = tow__names_find(&m->state.list->names, *path);
     if (index == TOW__NO_NAME)
         fail_missing(m, false, *path, "it");
-    else if (!m->initialising)
+    else if (!m->initializing)
         m->state.used[index] = true;
     return index;
 }
@@ -359,7 +359,7 @@ tow_value tow__stored_variable(tow_scope *scope, const tow_variable_request *req
     }
     uint32_t index = find_variable(scope, request->collection, request->name, &path, &resolved);
     if (index == TOW__NO_NAME) return (tow_value){0};
-    if (m->initialising) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);
+    if (m->initializing) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);
     return tow__variable_value(m, index);
 }
 
@@ -388,5 +388,5 @@ void tow__store_variable(tow_scope *scope, const tow_variable_request *request, 
                          tow_is_null(value) ? "the null value" : tow__type_name(found).text);
         return;
     }
-    if (!m->initialising) tow__variable_write(m, index, value);
+    if (!m->initializing) tow__variable_write(m, index, value);
 }

@@ -12,11 +12,11 @@ static inline bool tow__request_of_any_type(const tow_variable_request *request)
 bool tow__is_param(const tow_variable_request *request);
 /* The kind that it says, or else its name and rank. */
 tow_param_kind tow__request_kind(const tow_variable_request *request);
-/* False, reported: the name, type, initialiser or kind of a request for a parameter. */
+/* False, reported: the name, type, initializer or kind of a request for a parameter. */
 bool tow__check_param_request(tow_scope *scope, const tow_variable_request *request);
 /* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
 const char *tow__checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved);
-/* Variables of this collection may be written, the model not being initialised. */
+/* Variables of this collection may be written, the model not being initialized. */
 bool tow__collection_mutable(const tow__model *model, const char *collection);
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */

@@ -96,7 +96,7 @@ static bool is_hidden_stream(const tow_scope *scope, const char *stream)
 bool tow_has_rng(const tow_scope *scope, const char *stream)
 {
     if (!stream || is_hidden_stream(scope, stream)) return false;
-    return scope->model->initialising || find_stream(scope->model, stream) < scope->model->n_streams;
+    return scope->model->initializing || find_stream(scope->model, stream) < scope->model->n_streams;
 }
 
 /* fold_in(root, i), or -i in the condition of the while. */
@@ -170,7 +170,7 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
             stream);
         return (tow_value){0};
     }
-    if (m->initialising) return tow_full(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), 0);
+    if (m->initializing) return tow_full(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), 0);
     size_t i = find_stream(m, stream);
     if (i == m->n_streams) {
         tow__string known;

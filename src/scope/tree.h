@@ -6,7 +6,7 @@
 #include "tow/copy.h"
 
 /* In a public function: where it was called; what is above belongs to its callers. The function has TOW__OWN_FRAME in
- * front: inlined into its caller, as link-time optimisation may do, it would refuse the caller's own layers. */
+ * front: inlined into its caller, as link-time optimization may do, it would refuse the caller's own layers. */
 #define TOW__CALLERS_FRAME __builtin_dwarf_cfa()
 
 /* False, reported in the context: the model, or something to which one of its layers points, lies on the stack below

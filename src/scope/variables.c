@@ -1,26 +1,22 @@
 /* The requests of a layer to its scope: parameters, and variables of all other collections. They go through the views
- * around the layer to the store. While a model is initialised nothing is computed, so writes are checked and dropped:
+ * around the layer to the store. While a model is initialized nothing is computed, so writes are checked and dropped:
  * variables have their initial values afterwards. */
 #include "src/scope/store.h"
 #include "src/scope/views.h"
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-tow_value tow_param_as(tow_scope *scope, tow_param_kind kind, const char *name, tow_type type, tow_initializer init)
+tow_value tow_param_with(tow_scope *scope, const char *name, tow_type type, tow_param_kind kind, tow_initializer init)
 {
     tow_variable_request request = {.collection = "params", .name = name, .type = type, .init = init, .kind = kind};
     if (tow__scope_failed(scope) || !tow__check_param_request(scope, &request)) return (tow_value){0};
     return tow__request(scope, &request);
 }
 
-tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
-{
-    return tow_param_as(scope, TOW_PARAM_DEFAULT, name, type, init);
-}
-
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
 {
-    return tow_param_of(scope, name, tow_make_type(tow_scope_param_dtype(scope, 0), rank, dims), init);
+    return tow_param_with(scope, name, tow_make_type(tow_scope_param_dtype(scope, 0), rank, dims), TOW_PARAM_DEFAULT,
+                          init);
 }
 
 /* ---- variables --------------------------------------------------------------------------------------------------- */
@@ -38,12 +34,12 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
 {
     tow__resolved resolved;
     if (!tow__checked_path(scope, collection, name, &resolved)) return (tow_value){0};
-    if (tow_initializer_is_default(&init)) init = tow_init_zeros();
+    if (tow_initializer_is_default(&init)) init = tow_initializer_zeros();
     if (!init.fill || type.rank < 0) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "variable \"%s\": found %s", name,
                        init.fill ? "a negative rank; expected a type such as tow_make_type(TOW_F32, 1, dims)"
-                                 : "an initialiser with options but no function .fill; make it with "
-                                   "tow_init_normal(0.02) or the like, or leave it zero");
+                                 : "an initializer with options but no function .fill; make it with "
+                                   "tow_initializer_normal(0.02) or the like, or leave it zero");
         return (tow_value){0};
     }
     return tow__request(scope,
@@ -56,7 +52,7 @@ tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *req
         return tow_variable(scope, request ? request->collection : NULL, request ? request->name : NULL,
                             request ? request->type : tow_make_type(TOW_F32, 0, NULL),
                             request ? request->init : (tow_initializer){0});
-    return tow_param_as(scope, request->kind, request->name, request->type, request->init);
+    return tow_param_with(scope, request->name, request->type, request->kind, request->init);
 }
 
 tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)

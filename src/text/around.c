@@ -192,5 +192,5 @@ done:
 
 tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer)
 {
-    return tokenizer ? tokenizer->options : (tow_encode_options){0};
+    return tokenizer ? tokenizer->options : TOW_ENCODE_OPTIONS();
 }

@@ -1,4 +1,4 @@
-/* Byte-pair encoding: the pair of neighbours that was merged first in training becomes one symbol, the leftmost first
+/* Byte-pair encoding: the pair of neighbors that was merged first in training becomes one symbol, the leftmost first
  * among equals, until there is none. (Sennrich et al., "Neural machine translation of rare words with subword units",
  * 2016.)
  *

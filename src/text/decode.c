@@ -285,7 +285,7 @@ static void replace(strings *s, strings *with, bool *failed)
     *s = *with;
 }
 
-/* True if this text is that of a special token. An added token that is normalised counts by its normal form, as in the
+/* True if this text is that of a special token. An added token that is normalized counts by its normal form, as in the
  * package. */
 static bool is_special_text(const tow_tokenizer *t, const char *text, size_t length)
 {

@@ -1,4 +1,4 @@
-/* Text to tokens: added tokens are cut out, the rest is normalised, split into words and cut into tokens. */
+/* Text to tokens: added tokens are cut out, the rest is normalized, split into words and cut into tokens. */
 #include <inttypes.h>
 
 #include "src/base/hash.h"

@@ -1,4 +1,4 @@
-/* Normalisers: each one writes a new text from the one before, with the places that its characters come from. */
+/* Normalizers: each one writes a new text from the one before, with the places that its characters come from. */
 #include "src/text/tokenizer.h"
 
 /* The next character and the place that it comes from. */

@@ -72,7 +72,7 @@ void tow_tokenizer_free(tow_tokenizer *t)
 
 /* ---- added tokens ------------------------------------------------------------------------------------------------ */
 
-/* Tokens that are found in normalised text are normalised themselves. */
+/* Tokens that are found in normalized text are normalized themselves. */
 static tow_status normalize_content(tow__token_reader *r, tow__added *added)
 {
     tow_tokenizer *t = r->t;
@@ -222,7 +222,7 @@ static tow_status read_sections(tow__token_reader *r)
         return tow__refuse(r, TOW_BAD_FORMAT,
                            "expected an object with a \"model\", found none; is this a tokenizer.json?");
     TRY(tow__read_normalizer(r, section(r, "normalizer")));
-    TRY(tow__check_growth(r)); /* before added tokens are normalised */
+    TRY(tow__check_growth(r)); /* before added tokens are normalized */
     TRY(tow__read_splitter(r, section(r, "pre_tokenizer")));
     TRY(tow__read_model(r, section(r, "model")));
     TRY(tow__read_added(r, tow__dom_get(dom, root, "added_tokens")));
@@ -259,7 +259,7 @@ done:
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
-int32_t tow_tokenizer_vocabulary(const tow_tokenizer *t) { return t->vocabulary.count; }
+int32_t tow_tokenizer_vocabulary_count(const tow_tokenizer *t) { return t->vocabulary.count; }
 
 int32_t tow_tokenizer_id(const tow_tokenizer *t, const char *token)
 {

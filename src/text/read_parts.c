@@ -1,4 +1,4 @@
-/* Normalisers, splitters and decoders of tokenizer.json. Each is a table of types and their readers; normalisers and
+/* Normalizers, splitters and decoders of tokenizer.json. Each is a table of types and their readers; normalizers and
  * decoders, which are steps with a few values, are tables of their values, too. */
 #include <stddef.h>
 #include <stdio.h>
@@ -147,7 +147,7 @@ tow_status tow__check_growth(const tow__token_reader *r)
                        normalized > MOST_GROWTH ? normalized : decoded, MOST_GROWTH);
 }
 
-/* ---- normalisers ------------------------------------------------------------------------------------------------- */
+/* ---- normalizers ------------------------------------------------------------------------------------------------- */
 
 static tow_status normal(tow__token_reader *r, const tow__node *node, const part *p)
 {
@@ -234,11 +234,11 @@ static const struct {
     {CONTRACTIONS_GPT4 LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES_ONE, TOW__SPLIT_TIKTOKEN, 3},
 };
 
-static tow__behaviour behaviour_of(tow__token_reader *r, const tow__node *node)
+static tow__behavior behavior_of(tow__token_reader *r, const tow__node *node)
 {
     static const char *const names[] = {"Isolated",       "Removed",    "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous", NULL};
-    return (tow__behaviour)tow__take_choice(r, node, "behavior", names, TOW__ISOLATED);
+    return (tow__behavior)tow__take_choice(r, node, "behavior", names, TOW__ISOLATED);
 }
 
 static tow_status new_split(tow__token_reader *r, int kind, tow__splitter **split)
@@ -258,8 +258,8 @@ static tow_status split_simple(tow__token_reader *r, const tow__node *node, cons
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
     s->each = tow__take_bool(r, node, "individual_digits", false);
-    if (p->kind == TOW__SPLIT_DIGITS) s->behaviour = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
-    if (p->kind == TOW__SPLIT_PUNCTUATION) s->behaviour = behaviour_of(r, node);
+    if (p->kind == TOW__SPLIT_DIGITS) s->behavior = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
+    if (p->kind == TOW__SPLIT_PUNCTUATION) s->behavior = behavior_of(r, node);
 done:
     return status;
 }
@@ -272,7 +272,7 @@ static tow_status split_pattern(tow__token_reader *r, const tow__node *node, con
     tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
-    s->behaviour = behaviour_of(r, node);
+    s->behavior = behavior_of(r, node);
     s->invert = invert;
     const char *text = literal(r, node);
     TRY(r->wrong);
@@ -280,7 +280,7 @@ static tow_status split_pattern(tow__token_reader *r, const tow__node *node, con
         return tow__refuse(r, TOW_UNSUPPORTED, "the pre_tokenizer Split with an empty pattern is not known here");
     if (text) return tow__keep(r, text, &s->pattern);
     /* the matches cover a text, so that it is the same whether what is between them is removed */
-    const bool words = invert ? s->behaviour == TOW__REMOVED : s->behaviour == TOW__ISOLATED;
+    const bool words = invert ? s->behavior == TOW__REMOVED : s->behavior == TOW__ISOLATED;
     for (size_t i = 0; regex && words && i < sizeof regexes / sizeof *regexes; i++) {
         if (strcmp(regex, regexes[i].regex) != 0) continue;
         s->kind = regexes[i].kind;
@@ -320,7 +320,7 @@ static tow_status split_delimiter(tow__token_reader *r, const tow__node *node, c
                            "expected the delimiter of CharDelimiterSplit to be one character, found '%.60s'",
                            delimiter);
     TRY(new_split(r, p->kind, &s));
-    s->behaviour = TOW__REMOVED;
+    s->behavior = TOW__REMOVED;
     TRY(tow__keep(r, delimiter, &s->pattern));
 done:
     return status;
@@ -331,7 +331,7 @@ static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, c
     tow__splitter *s = NULL;
     tow_status status = TOW_OK;
     TRY(new_split(r, p->kind, &s));
-    s->behaviour = TOW__MERGED_WITH_NEXT;
+    s->behavior = TOW__MERGED_WITH_NEXT;
     s->splits = tow__take_bool(r, node, "split", true);
     s->prepend = scheme_of(r, node);
     TRY(tow__keep(r, tow__take_string(r, node, "replacement", "\xe2\x96\x81"), &s->pattern));

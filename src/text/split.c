@@ -1,4 +1,4 @@
-/* Splitting a text into words. Steps either say where words are, or find matches, of which a behaviour makes words. */
+/* Splitting a text into words. Steps either say where words are, or find matches, of which a behavior makes words. */
 #include "src/text/tokenizer.h"
 
 /* The next match at or behind `at` in a word that begins at `begin`; false if there is none. */
@@ -63,20 +63,20 @@ static bool match_punctuation(const tow__splitter *split, const char *text, size
     return match_classes(text, at, end, TOW__PUNCTUATION, false, match);
 }
 
-/* ---- behaviours -------------------------------------------------------------------------------------------------- */
+/* ---- behaviors -------------------------------------------------------------------------------------------------- */
 
-/* Joins a match with its neighbours, or not. `open` is the word that is not written yet. */
-static void take_match(tow__behaviour behaviour, tow__text_range match, tow__ranges *to, tow__text_range *open,
+/* Joins a match with its neighbors, or not. `open` is the word that is not written yet. */
+static void take_match(tow__behavior behavior, tow__text_range match, tow__ranges *to, tow__text_range *open,
                        bool *after_match)
 {
-    const bool joins = open->begin < open->end && (behaviour == TOW__MERGED_WITH_PREVIOUS ? !*after_match
-                                                   : behaviour == TOW__CONTIGUOUS         ? *after_match
-                                                                                          : false);
+    const bool joins = open->begin < open->end && (behavior == TOW__MERGED_WITH_PREVIOUS ? !*after_match
+                                                   : behavior == TOW__CONTIGUOUS         ? *after_match
+                                                                                         : false);
     if (joins) {
         open->end = match.end;
     } else {
         tow__ranges_add(to, open->begin, open->end);
-        *open = behaviour == TOW__REMOVED ? (tow__text_range){match.end, match.end} : match;
+        *open = behavior == TOW__REMOVED ? (tow__text_range){match.end, match.end} : match;
     }
     *after_match = true;
 }
@@ -84,15 +84,14 @@ static void take_match(tow__behaviour behaviour, tow__text_range match, tow__ran
 static void take(const tow__splitter *split, tow__text_range match, tow__ranges *to, tow__text_range *open,
                  bool *after_match)
 {
-    if (match.begin < match.end) take_match(split->behaviour, match, to, open, after_match);
+    if (match.begin < match.end) take_match(split->behavior, match, to, open, after_match);
 }
 
-static void take_rest(tow__behaviour behaviour, tow__text_range rest, tow__ranges *to, tow__text_range *open,
+static void take_rest(tow__behavior behavior, tow__text_range rest, tow__ranges *to, tow__text_range *open,
                       bool *after_match)
 {
     if (rest.begin >= rest.end) return;
-    const bool joins =
-        behaviour == TOW__MERGED_WITH_NEXT ? *after_match : behaviour == TOW__CONTIGUOUS && !*after_match;
+    const bool joins = behavior == TOW__MERGED_WITH_NEXT ? *after_match : behavior == TOW__CONTIGUOUS && !*after_match;
     if (joins && open->begin < open->end) {
         open->end = rest.end;
     } else {
@@ -111,13 +110,13 @@ static void split_matches(const tow__splitter *split, matcher find, const char *
     while (at < word.end && find(split, text, word.begin, at, word.end, &match)) {
         const tow__text_range rest = {(uint32_t)at, match.begin};
         take(split, split->invert ? rest : (tow__text_range){0}, to, &open, &after_match);
-        take_rest(split->behaviour, split->invert ? match : rest, to, &open, &after_match);
+        take_rest(split->behavior, split->invert ? match : rest, to, &open, &after_match);
         take(split, split->invert ? (tow__text_range){0} : match, to, &open, &after_match);
         at = match.end;
     }
     const tow__text_range rest = {(uint32_t)at, word.end};
     take(split, split->invert ? rest : (tow__text_range){0}, to, &open, &after_match);
-    take_rest(split->behaviour, split->invert ? (tow__text_range){0} : rest, to, &open, &after_match);
+    take_rest(split->behavior, split->invert ? (tow__text_range){0} : rest, to, &open, &after_match);
     tow__ranges_add(to, open.begin, open.end);
 }
 

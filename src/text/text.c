@@ -16,7 +16,7 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
     if (capacity <= text->capacity) return true;
     if (capacity > INT32_MAX) {
         text->failed = true;
-        tow__fail(text->ctx, TOW_OUT_OF_MEMORY, "a text of %zu bytes after normalisation; expected less than 2 GiB",
+        tow__fail(text->ctx, TOW_OUT_OF_MEMORY, "a text of %zu bytes after normalization; expected less than 2 GiB",
                   capacity);
         return false;
     }

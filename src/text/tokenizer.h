@@ -1,5 +1,5 @@
 /* The parts of a tokenizer, in the order in which a text goes through them: added tokens are cut out, what is between
- * them is normalised, split into words, and cut into tokens by the model; then tokens are put around all. */
+ * them is normalized, split into words, and cut into tokens by the model; then tokens are put around all. */
 #ifndef TOW_SRC_TEXT_TOKENIZER_H
 #define TOW_SRC_TEXT_TOKENIZER_H
 
@@ -10,7 +10,7 @@
 
 enum {
     TOW__NO_ID = -1,
-    TOW__MAX_STEPS = 16 /* of normalisers, splitters, decoders and templates */
+    TOW__MAX_STEPS = 16 /* of normalizers, splitters, decoders and templates */
 };
 
 /* ---- texts (text.c) ---------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ typedef struct tow__entry {
     uint32_t length;
     bool model; /* a token of the model; others are only found as added tokens */
     bool added, special;
-    /* what takes the token's place in decoded text: an added token as normalisation makes it; NULL: none */
+    /* what takes the token's place in decoded text: an added token as normalization makes it; NULL: none */
     const char *decoded;
 } tow__entry;
 
@@ -104,7 +104,7 @@ void tow__trie_free(tow__trie *trie);
 /* The child with that label, or 0. */
 uint32_t tow__trie_child(const tow__trie *trie, uint32_t node, unsigned char label);
 
-/* ---- normalisation (normalize.c) --------------------------------------------------------------------------------- */
+/* ---- normalization (normalize.c) --------------------------------------------------------------------------------- */
 
 typedef enum tow__normal_kind {
     TOW__NFC,
@@ -166,13 +166,13 @@ typedef enum tow__split_kind {
     TOW__SPLIT_ADD_SPACE  /* words are written anew, behind a space */
 } tow__split_kind;
 
-typedef enum tow__behaviour {
+typedef enum tow__behavior {
     TOW__ISOLATED,
     TOW__REMOVED,
     TOW__MERGED_WITH_PREVIOUS,
     TOW__MERGED_WITH_NEXT,
     TOW__CONTIGUOUS
-} tow__behaviour;
+} tow__behavior;
 
 typedef enum tow__prepend_scheme {
     TOW__PREPEND_ALWAYS,
@@ -182,7 +182,7 @@ typedef enum tow__prepend_scheme {
 
 typedef struct tow__splitter {
     tow__split_kind kind;
-    tow__behaviour behaviour;
+    tow__behavior behavior;
     const char *pattern; /* of TOW__SPLIT_STRING, and the replacement of TOW__SPLIT_METASPACE */
     tow__regex *regex;   /* of TOW__SPLIT_REGEX */
     bool invert;         /* of these two: what is between matches is a match */
@@ -282,7 +282,7 @@ int tow__character_byte(uint32_t c);
 /* ---- the tokenizer ----------------------------------------------------------------------------------------------- */
 
 typedef struct tow__added {
-    const char *content; /* normalised if `normalized` */
+    const char *content; /* normalized if `normalized` */
     size_t length;
     int32_t id;
     bool single_word, lstrip, rstrip, normalized;
@@ -358,7 +358,7 @@ struct tow_tokenizer {
     tow_context *ctx;
     tow__arena memory; /* of what does not change */
     tow__vocabulary vocabulary;
-    tow__added_set raw, normalized; /* cut out before and after normalisation */
+    tow__added_set raw, normalized; /* cut out before and after normalization */
     int n_normals, n_splits, n_decoders;
     tow__normal normals[TOW__MAX_STEPS];
     tow__splitter splits[TOW__MAX_STEPS];
@@ -380,7 +380,7 @@ struct tow_tokenizer {
     tow__cached *cache;
 };
 
-/* Characters of white space at the ends of a token, as normalisation made it. */
+/* Characters of white space at the ends of a token, as normalization made it. */
 typedef struct tow__margins {
     uint32_t leading, trailing;
 } tow__margins;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Classes of a code point, or'ed. Space, letter, number and word are those of regular expressions; the others those
- * that BERT's normaliser and splitter have. */
+ * that BERT's normalizer and splitter have. */
 enum {
     TOW__LETTER = 1 << 0,
     TOW__NUMBER = 1 << 1,

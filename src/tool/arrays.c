@@ -68,7 +68,8 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
         if (!everywhere)
             good = fill(value, &type, 0, tow_array_data(*array), &next);
         else
-            while (good && next < tow_type_count(type)) good = fill(value, &element, 0, tow_array_data(*array), &next);
+            while (good && next < tow_type_element_count(type))
+                good = fill(value, &element, 0, tow_array_data(*array), &next);
         if (!good)
             status = tool_fail(t, TOW_SHAPE_MISMATCH,
                                "input %.200s: expected %s as nested lists (or one number for all), found '%.200s'",
@@ -92,7 +93,7 @@ static uint64_t next_random(uint64_t *state)
 static tow_status array_from_random(tool *t, tow_type type, uint64_t *state, tow_array **array)
 {
     const tow_status status = tow_array_create(t->context, type, array);
-    for (int64_t i = 0; status == TOW_OK && i < tow_type_count(type); i++) {
+    for (int64_t i = 0; status == TOW_OK && i < tow_type_element_count(type); i++) {
         const uint64_t bits = next_random(state);
         const double unit = (double)(bits >> 40) / (double)(1 << 24); /* exact in f32 */
         set_element(tow_array_data(*array), type.dtype, i,
@@ -115,7 +116,7 @@ static const char *input_label(const tow_graph *graph, size_t i, char number[24]
 /* "NAME=rest": the input called NAME (or with that index), and the rest; without a known name the next free input. */
 static size_t find_input(const tow_graph *graph, tow_array *const *inputs, const char *argument, const char **rest)
 {
-    const size_t n = tow_graph_inputs(graph);
+    const size_t n = tow_graph_input_count(graph);
     const char *equals = strchr(argument, '=');
     *rest = argument;
     for (size_t i = 0; equals && i < n; i++) {
@@ -141,11 +142,11 @@ static bool ends_with(const char *text, const char *suffix)
 /* Integers, which NumPy saves with 64 bits, become those of the input, if they fit. */
 static tow_status read_npy(tool *t, const char *path, tow_dtype dtype, tow_array **array)
 {
-    const tow_status status = tow_npy_map(t->context, path, array);
+    const tow_status status = tow_npy_mmap(t->context, path, array);
     if (status != TOW_OK || tow_array_type(*array).dtype == dtype || !are_integers(tow_array_type(*array).dtype, dtype))
         return status;
     tow_array_release(*array);
-    return tow_npy_read_as(t->context, path, dtype, array);
+    return tow_npy_read_with(t->context, path, dtype, array);
 }
 
 static tow_status read_one(tool *t, const tow_graph *graph, const char *argument, tow_array **inputs)
@@ -153,7 +154,7 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
     const char *rest;
     const size_t i = find_input(graph, inputs, argument, &rest);
     char number[24];
-    if (i == tow_graph_inputs(graph))
+    if (i == tow_graph_input_count(graph))
         return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %.200s is too many", i, argument);
     if (inputs[i]) return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
     if (is_value(rest))
@@ -172,8 +173,8 @@ static tow_status read_set(tool *t, const tow_graph *graph, tow_array **inputs)
 {
     tow_tensors *tensors = NULL;
     const char *path = t->options.inputs;
-    tow_status status = (ends_with(path, ".npz") ? tow_npz_read : tow_safetensors_map)(t->context, path, &tensors);
-    for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
+    tow_status status = (ends_with(path, ".npz") ? tow_npz_read : tow_safetensors_mmap)(t->context, path, &tensors);
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_input_count(graph); i++) {
         char number[24];
         const char *label = input_label(graph, i, number);
         const tow_dtype dtype = tow_graph_input_type(graph, i).dtype;
@@ -184,7 +185,7 @@ static tow_status read_set(tool *t, const tow_graph *graph, tow_array **inputs)
             status = TOW_OK;
         } else if (status == TOW_OK && are_integers(tow_array_type(inputs[i]).dtype, dtype)) {
             tow_array_release(inputs[i]);
-            status = tow_tensors_get_as(tensors, label, dtype, &inputs[i]);
+            status = tow_tensors_get_with(tensors, label, dtype, &inputs[i]);
         }
     }
     tow_tensors_free(tensors);
@@ -198,7 +199,7 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
     tow_status status = TOW_OK;
     for (size_t i = 0; status == TOW_OK && i < o->n_input; i++) status = read_one(t, graph, o->input[i], inputs);
     if (status == TOW_OK && o->inputs) status = read_set(t, graph, inputs);
-    for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_input_count(graph); i++) {
         const tow_type type = tow_graph_input_type(graph, i);
         char number[24], expected[256], found[256];
         const char *label = input_label(graph, i, number);
@@ -225,7 +226,7 @@ tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
     if (o->n_output > n)
         return tool_fail(t, TOW_INVALID_ARGUMENT, "%zu results, but --output is given %zu times", n, o->n_output);
     for (size_t i = 0; status == TOW_OK && i < o->n_output; i++)
-        status = tow_npy_write(o->output[i], outputs[i], t->context);
+        status = tow_npy_write(t->context, o->output[i], outputs[i]);
     if (status != TOW_OK || !o->outputs) return status;
     tow_tensors *tensors = NULL;
     status = tow_tensors_create(t->context, &tensors);

@@ -72,7 +72,7 @@ static tow_status apply_policy(tool *t)
     if (status != TOW_OK)
         return tool_fail(t, status, "--policy %s: %s", t->options.policy, tow_context_error(t->context));
     status = tow_remat_whole(t->graph, policy, &result);
-    tow_policy_free(t->context, policy);
+    tow_policy_free(policy);
     if (status != TOW_OK) return status;
     tow_graph_release(t->graph);
     t->graph = result;
@@ -98,7 +98,7 @@ tow_status tool_load(tool *t)
 /* --input NAME=... and files of arrays could not tell such inputs apart. */
 static tow_status check_names(tool *t)
 {
-    for (size_t i = 0; i < tow_graph_inputs(t->graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(t->graph); i++) {
         const char *name = tow_graph_input_name(t->graph, i);
         for (size_t j = 0; name && j < i; j++) {
             const char *other = tow_graph_input_name(t->graph, j);
@@ -112,8 +112,8 @@ static tow_status check_names(tool *t)
 
 tow_status tool_check(tool *t)
 {
-    const size_t inputs = tow_graph_inputs(t->graph), outputs = tow_graph_outputs(t->graph);
-    const size_t equations = tow_graph_count(t->graph, NULL);
+    const size_t inputs = tow_graph_input_count(t->graph), outputs = tow_graph_output_count(t->graph);
+    const size_t equations = tow_graph_primitive_count(t->graph, NULL);
     tow_status status = check_names(t);
     if (status != TOW_OK) return status;
     if (t->options.json)
@@ -147,7 +147,7 @@ static tow_status run_recorded(tool *t, tow_program *program, const tow_graph *g
                                tow_array **outputs)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; status == TOW_OK && i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_output_count(graph); i++)
         status = tow_array_create(t->context, tow_graph_output_type(graph, i), &outputs[i]);
     if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
     if (status == TOW_OK) status = tow_program_record(program, true);
@@ -182,7 +182,7 @@ static tow_status show_outputs(tool *t, size_t n, tow_array *const *outputs)
 
 tow_status tool_evaluate(tool *t, const tow_graph *graph)
 {
-    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    const size_t n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
     tow_array **inputs = calloc(n_in + 1, sizeof *inputs), **outputs = calloc(n_out + 1, sizeof *outputs);
     tow_status status = TOW_OK;
     if (!inputs || !outputs) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
@@ -208,7 +208,7 @@ tow_status tool_run(tool *t) { return tool_evaluate(t, t->graph); }
 tow_status tool_differentiate(tool *t, bool value, tow_graph **result)
 {
     const tool_options *o = &t->options;
-    const bool has_aux = tow_graph_outputs(t->graph) > 1;
+    const bool has_aux = tow_graph_output_count(t->graph) > 1;
     if (o->jvp) return tow_jvp(t->graph, o->n_wrt, o->wrt, result);
     static const size_t first = 0; /* the default of jax.grad, where the library's is all float inputs */
     const size_t n_wrt = o->n_wrt > 0 ? o->n_wrt : 1, *wrt = o->n_wrt > 0 ? o->wrt : &first;
@@ -278,7 +278,7 @@ tow_status tool_residuals(tool *t)
         if (text) fputs(text, stdout);
         free(text);
     }
-    tow_residuals_free(t->context, &residuals);
+    tow_residuals_free(&residuals);
     return status;
 }
 
@@ -292,7 +292,7 @@ static tow_status show_counts(tool *t, const tow_program *forward, const tow_pro
     if (!t->options.json) printf("%-28s %10s %10s\n", "primitive", "forward", "backward");
     for (size_t i = 0;; i++) {
         const char *name = tow_primitive_name(i); /* NULL, after the last, counts all */
-        const uint64_t f = tow_program_count(forward, name), b = tow_program_count(backward, name);
+        const uint64_t f = tow_program_operation_count(forward, name), b = tow_program_operation_count(backward, name);
         if (t->options.json && (f > 0 || b > 0 || !name))
             failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", !name ? "total" : name,
                                                             "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
@@ -312,7 +312,7 @@ tow_status tool_count(tool *t)
 {
     tow_graph *forward = NULL, *backward = NULL;
     tow_program *run_forward = NULL, *run_backward = NULL;
-    const tow_compile_options plan = {.plan_only = true};
+    const tow_compile_options plan = TOW_COMPILE_OPTIONS(.plan_only = true);
     tow_status status = tow_vjp(t->graph, t->options.n_wrt, t->options.wrt, &forward, &backward);
     if (status == TOW_OK) status = tow_compile(t->context, forward, &plan, &run_forward);
     if (status == TOW_OK) status = tow_compile(t->context, backward, &plan, &run_backward);
@@ -349,7 +349,7 @@ static json_t *json_plan(const tow_program *program)
                                      (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
                                      (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
                                      (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants,
-                                     "instructions", (json_int_t)tow_program_count(program, NULL), "engines",
+                                     "instructions", (json_int_t)tow_program_operation_count(program, NULL), "engines",
                                      json_engines(program), "text", tool_json_text(text));
     free(text);
     return result;
@@ -358,7 +358,7 @@ static json_t *json_plan(const tow_program *program)
 /* plan --run: what instructions took is printed beside what the cost model says. */
 static tow_status run_plan(tool *t, tow_program *program, const tow_graph *graph)
 {
-    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    const size_t n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
     tow_array **inputs = calloc(n_in + 1, sizeof *inputs), **outputs = calloc(n_out + 1, sizeof *outputs);
     tow_status status = TOW_OK;
     if (!inputs || !outputs) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
@@ -383,8 +383,8 @@ tow_status tool_plan(tool *t)
     }
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
-    tow_compile_options options = {
-        .plan_only = !t->options.run, .keep_within = t->options.keep_within, .without = without};
+    tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .keep_within = t->options.keep_within, .without = without);
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
     if (status == TOW_OK) status = tool_begin_dumps(t, &dumps, &options);
     if (status == TOW_OK) status = tow_compile(t->context, graph, &options, &program);

@@ -89,15 +89,11 @@ static tow_status draw(tool *t, const tool_logs *logs)
             tool_fail(t, TOW_NOT_FOUND, "no number %s%s; the logs have: %s", o->y ? "of --y " : "whose name has 'loss'",
                       o->y ? o->y : ", and no --y", names[0] != '\0' ? names : "none");
     }
-    const tow_chart chart = {.title = o->title,
-                             .x_label = o->x ? o->x : "step",
-                             .y_label = p.many_names ? NULL : p.name,
-                             .n_series = p.n,
-                             .series = p.series,
-                             .smoothing = o->smooth,
-                             .log_y = o->log_y};
+    const tow_chart chart =
+        TOW_CHART(.title = o->title, .x_label = o->x ? o->x : "step", .y_label = p.many_names ? NULL : p.name,
+                  .n_series = p.n, .series = p.series, .smoothing = o->smooth, .log_y = o->log_y);
     const char *path = strcmp(o->output[0], "-") == 0 ? "/dev/stdout" : o->output[0];
-    if (status == TOW_OK) status = tow_chart_write(path, &chart, t->context);
+    if (status == TOW_OK) status = tow_chart_write(t->context, path, &chart);
     free(p.series);
     free(p.labels);
     return status;

@@ -146,7 +146,7 @@ json_t *tool_json_array(tow_array *array)
 {
     const tow_type type = tow_array_type(array);
     int64_t next = 0;
-    if (tow_type_count(type) == 0) /* its rows would be empty lists, perhaps without end */
+    if (tow_type_element_count(type) == 0) /* its rows would be empty lists, perhaps without end */
         return json_pack("{s:o, s:[]}", "type", tool_json_type(type), "data");
     return json_pack("{s:o, s:o}", "type", tool_json_type(type), "data",
                      json_nested(tow_array_data(array), &type, 0, &next));
@@ -156,19 +156,19 @@ json_t *tool_json_graph(const tow_graph *graph)
 {
     json_t *inputs = json_array(), *outputs = json_array();
     bool failed = false;
-    for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(graph); i++) {
         const char *name = tow_graph_input_name(graph, i);
         json_t *input = json_pack("{s:o, s:o}", "name", name != NULL ? tool_json_text(name) : json_null(), "type",
                                   tool_json_type(tow_graph_input_type(graph, i)));
         failed |= json_array_append_new(inputs, input) != 0;
     }
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         failed |= json_array_append_new(outputs, tool_json_type(tow_graph_output_type(graph, i))) != 0;
     char *text = tool_text_of(tool_graph_text, graph);
     json_t *result = NULL;
     if (!failed && text)
         result = json_pack("{s:O, s:O, s:I, s:o}", "inputs", inputs, "outputs", outputs, "equations",
-                           (json_int_t)tow_graph_count(graph, NULL), "text", tool_json_text(text));
+                           (json_int_t)tow_graph_primitive_count(graph, NULL), "text", tool_json_text(text));
     free(text);
     json_decref(inputs);
     json_decref(outputs);

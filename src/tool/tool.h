@@ -95,7 +95,7 @@ __attribute__((format(printf, 3, 4))) tow_status tool_fail(tool *t, tow_status s
 /* The error to standard error, as FILE:LINE:COLUMN: text or as JSON. */
 void tool_report(const tool *t, tow_status status);
 
-/* arrays.c: inputs[] receives tow_graph_inputs(graph) arrays, which the caller releases. */
+/* arrays.c: inputs[] receives tow_graph_input_count(graph) arrays, which the caller releases. */
 tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs);
 tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs);
 

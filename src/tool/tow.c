@@ -434,7 +434,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static tow_status read_wrt(tool *t, const char *text)
 {
     tool_options *o = &t->options;
-    const size_t n = tow_graph_inputs(t->graph);
+    const size_t n = tow_graph_input_count(t->graph);
     bool *chosen = calloc(n + 1, sizeof *chosen);
     tow_status status = !chosen ? tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory") : TOW_OK;
     while (status == TOW_OK) {
@@ -546,11 +546,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "tow: cannot write the output: %s\n", strerror(errno));
         return TOOL_FAILED;
     }
-    const tow_context_options options = {.threads = t.options.threads};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = t.options.threads);
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
         fprintf(stderr, "tow: %s\n", tow_context_error(t.context));
-        tow_context_destroy(t.context);
+        tow_context_free(t.context);
         return TOOL_FAILED;
     }
     if ((find_command(t.options.command)->bit & NO_GRAPH) == 0) status = tool_load(&t);
@@ -562,6 +562,6 @@ int main(int argc, char **argv)
         status = TOW_IO_ERROR;
     }
     tow_graph_release(t.graph);
-    tow_context_destroy(t.context);
+    tow_context_free(t.context);
     return status == TOW_OK ? TOOL_OK : TOOL_FAILED;
 }

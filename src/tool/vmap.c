@@ -44,7 +44,7 @@ static tow_status read_size(tool *t, int64_t *size)
 
 static tow_status batch(tool *t, const tow_graph *graph, tow_graph **result)
 {
-    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    const size_t n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
     int *axes = calloc(n_in + n_out + 1, sizeof *axes);
     int64_t size = 0;
     tow_status status = axes == NULL ? tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory") : read_size(t, &size);

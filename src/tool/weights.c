@@ -8,12 +8,12 @@
 /* ---- convert-weights --------------------------------------------------------------------------------------------- */
 
 /* Prints the report, also where something is missing. */
-static tow_status show_report(tool *t, const tow_mapping_report *report)
+static tow_status show_report(tool *t, const tow_weight_mapping_report *report)
 {
     static const char *const names[TOW_FATE_COUNT] = {"tensors",  "parameters", "missing", "unused",
                                                       "optional", "ignored",    "tied"};
     if (!t->options.json) {
-        char *text = tool_text_of((tool_text)tow_mapping_report_text, report);
+        char *text = tool_text_of((tool_text)tow_weight_mapping_report_text, report);
         if (!text) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
         fputs(text, stdout);
         free(text);
@@ -23,7 +23,7 @@ static tow_status show_report(tool *t, const tow_mapping_report *report)
     for (int fate = 0; fate < TOW_FATE_COUNT; fate++) {
         json_t *list = json_array();
         const char *name;
-        for (size_t i = 0; (name = tow_mapping_report_name(report, (tow_mapping_fate)fate, i)); i++)
+        for (size_t i = 0; (name = tow_weight_mapping_report_name(report, (tow_weight_mapping_fate)fate, i)); i++)
             json_array_append_new(list, tool_json_text(name));
         json_object_set_new(root, names[fate], list);
     }
@@ -31,7 +31,7 @@ static tow_status show_report(tool *t, const tow_mapping_report *report)
 }
 
 /* "NAME=SIZE", cut up where it stands. */
-static tow_status read_axes(tool *t, tow_mapping_axis *axes)
+static tow_status read_axes(tool *t, tow_weight_mapping_axis *axes)
 {
     const tool_options *o = &t->options;
     for (size_t i = 0; i < o->n_axis; i++) {
@@ -41,15 +41,15 @@ static tow_status read_axes(tool *t, tow_mapping_axis *axes)
         if (!equals || equals == o->axis[i] || errno != 0 || end == equals + 1 || *end != '\0' || size <= 0)
             return tool_fail(t, TOW_INVALID_ARGUMENT, "--axis: expected NAME=SIZE, found '%.100s'", o->axis[i]);
         *equals = '\0';
-        axes[i] = (tow_mapping_axis){.name = o->axis[i], .size = size};
+        axes[i] = (tow_weight_mapping_axis){.name = o->axis[i], .size = size};
     }
     return TOW_OK;
 }
 
-static tow_status read_dtype(tool *t, tow_mapping_options *options)
+static tow_status read_dtype(tool *t, tow_weight_mapping_options *options)
 {
     if (!t->options.dtype) return TOW_OK;
-    for (int d = 0; d < TOW_DTYPE_COUNT; d++)
+    for (int d = 1; d < TOW_DTYPE_END; d++)
         if (tow_dtype_is_float((tow_dtype)d) && strcmp(tow_dtype_name((tow_dtype)d), t->options.dtype) == 0) {
             options->convert = true;
             options->dtype = (tow_dtype)d;
@@ -62,23 +62,25 @@ static tow_status read_dtype(tool *t, tow_mapping_options *options)
 tow_status tool_convert_weights(tool *t)
 {
     tool_options *o = &t->options;
-    tow_mapping_axis axes[TOOL_MAX_ARRAYS];
-    tow_mapping_options options = {
-        .partial = o->partial, .max_file_bytes = o->max_file_bytes, .n_axes = o->n_axis, .axes = axes};
-    tow_mapping *mapping = NULL;
-    tow_mapping_report *report = NULL;
+    tow_weight_mapping_axis axes[TOOL_MAX_ARRAYS];
+    tow_weight_mapping_options options =
+        TOW_WEIGHT_MAPPING_OPTIONS(.partial = o->partial, .max_file_bytes = o->max_file_bytes, .n_axes = o->n_axis,
+                                   .axes = axes);
+    tow_weight_mapping *mapping = NULL;
+    tow_weight_mapping_report *report = NULL;
     tow_status status = read_axes(t, axes);
     if (status == TOW_OK) status = read_dtype(t, &options);
-    if (status == TOW_OK) status = tow_mapping_read(t->context, o->mapping, &mapping);
+    if (status == TOW_OK) status = tow_weight_mapping_read(t->context, o->mapping, &mapping);
     if (status == TOW_OK)
-        status = tow_mapping_convert_file(mapping, t->context, o->file, o->output[0], o->reverse, &options, &report);
+        status =
+            tow_weight_mapping_convert_file(t->context, mapping, o->file, o->output[0], o->reverse, &options, &report);
     if (report) {
         const tow_status shown = show_report(t, report);
         if (status == TOW_OK) status = shown;
         fflush(stdout); /* before the error */
     }
-    tow_mapping_report_free(report);
-    tow_mapping_free(mapping);
+    tow_weight_mapping_report_free(report);
+    tow_weight_mapping_free(mapping);
     return status;
 }
 

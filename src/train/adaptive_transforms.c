@@ -34,8 +34,8 @@ static tow_value yogi_each(tow_update *u, const tow_gradient_transform *self, to
     if (!tow__is_number(u, "initial_accumulator", initial, 0) ||
         !tow__adam_options(u, &a, &o->b1, &o->b2, &o->eps, &usual_eps, &o->eps_root))
         return (tow_value){0};
-    a.m = tow__average(tow_slot_of(u, "mu", tow_value_type(g), initial), g, &a.b1);
-    tow_value v = tow_slot_of(u, "nu", tow_value_type(g), initial), square = tow_mul(g, g);
+    a.m = tow__average(tow_slot_with(u, "mu", tow_value_type(g), initial), g, &a.b1);
+    tow_value v = tow_slot_with(u, "nu", tow_value_type(g), initial), square = tow_mul(g, g);
     v = tow_sub(v, tow_mul(tow__times_rest(tow_sign(tow_sub(v, square)), &a.b2), square));
     tow_set_slot(u, "mu", a.m);
     tow_set_slot(u, "nu", v);
@@ -86,7 +86,7 @@ static tow_value rectification(tow_update *u, const tow__adam *a, const tow__opt
     tow_value below = tow_mul(tow_mul(tow_add_scalar(limit, -4), tow_add_scalar(limit, -2)), ro);
     *known = tow_ge(ro, tow__option_scalar(threshold, TOW_F64));
     tow_value one = tow_full_like(above, 1); /* no root of a negative number where r is not used */
-    return tow_sqrt(tow_select(*known, tow_div(above, below), one));
+    return tow_sqrt(tow_where(*known, tow_div(above, below), one));
 }
 
 static tow_value radam_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
@@ -106,7 +106,7 @@ static tow_value radam_each(tow_update *u, const tow_gradient_transform *self, t
     tow_value first = tow__corrected_first(u, &a, g, o->nesterov);
     tow_value second = tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g));
     tow_value rectified = tow__over_root(&a, tow_mul(tow__spread(r, first), first), second);
-    return tow_select(tow__spread(known, g), rectified, first);
+    return tow_where(tow__spread(known, g), rectified, first);
 }
 const tow_gradient_transform_class tow_scale_by_radam_class = {.name = "radam", .each = radam_each};
 

@@ -84,7 +84,7 @@ static tow_status make_program(tow_average *a)
     for (size_t i = 0; i < n_inputs; i++) types[i] = tow_array_type(a->inputs[i]);
     TRY(tow_trace_function(a->ctx, record, a, n_inputs, types, NULL, n, &graph));
     TRY(tow_compile(a->ctx, graph,
-                    &(tow_compile_options){.flush_subnormals = true, .donations = donations, .n_donations = n},
+                    &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n),
                     &a->program));
 done:
     tow_graph_release(graph);
@@ -202,7 +202,7 @@ static void round_used(tow_average *a)
         const tow_array *from = a->kept->arrays[a->rounded[i]], *to = a->used->arrays[a->rounded[i]];
         const tow_type type = tow_array_type(from);
         tow__convert_elements(tow_array_type(to).dtype, tow_array_data(to), type.dtype, tow_array_data(from),
-                              tow_type_count(type));
+                              tow_type_element_count(type));
     }
 }
 
@@ -210,7 +210,7 @@ static void round_used(tow_average *a)
 static void begin_with(const tow_array *params, tow_array *kept)
 {
     const tow_dtype from = tow_array_type(params).dtype, to = tow_array_type(kept).dtype;
-    const int64_t n = tow_type_count(tow_array_type(kept));
+    const int64_t n = tow_type_element_count(tow_array_type(kept));
     const void *x = tow_array_data(params);
     void *y = tow_array_data(kept);
     TOW__ARITHMETIC(true);

@@ -1,4 +1,4 @@
-/* Checkpoints: parameters, variables, optimiser slots, averages and counters of a train state as one safetensors file.
+/* Checkpoints: parameters, variables, optimizer slots, averages and counters of a train state as one safetensors file.
  *
  * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
  * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into
@@ -37,7 +37,7 @@ static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t val
 static tow_status save_skipped(const tow_train_state *state, tow_tensors *tensors)
 {
     int64_t in_a_row;
-    const int64_t skipped = tow_optimizer_skipped(state->optimizer, &in_a_row);
+    const int64_t skipped = tow_optimizer_skipped_count(state->optimizer, &in_a_row);
     tow_status status = TOW_OK;
     if (skipped == 0 && in_a_row == 0) return TOW_OK;
     TRY(set_number(tensors, "skipped", (uint64_t)skipped));
@@ -58,7 +58,7 @@ static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
     TRY(set_number(tensors, "data_position", state->data_position));
     TRY(tow__params_share(state->params, params_prefix, tensors));
     TRY(tow__params_share(state->variables, variables_prefix, tensors));
-    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+    for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
         TRY(tow__params_share(tow_optimizer_slot(state->optimizer, i), tow_optimizer_slot_prefix(state->optimizer, i),
                               tensors));
     if (state->average) {
@@ -201,7 +201,7 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     TRY(tow__loading_create(state->ctx, tensors, &file->loading));
     TRY(tow__loading_add(&file->loading, state->params, params_prefix, path));
     TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
-    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+    for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
         TRY(tow__loading_add(&file->loading, tow_optimizer_slot(state->optimizer, i),
                              tow_optimizer_slot_prefix(state->optimizer, i), path));
     TRY(check_average(state, path, file));

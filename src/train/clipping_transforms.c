@@ -1,4 +1,4 @@
-/* Transforms by norms of units of parameters and of all gradients: adaptive gradient clipping, normalisation. */
+/* Transforms by norms of units of parameters and of all gradients: adaptive gradient clipping, normalization. */
 #include <float.h>
 
 #include "src/graph/graph.h"
@@ -52,6 +52,6 @@ static void normalize_all(tow_update *u, const tow_gradient_transform *self)
     if (tow_is_null(norm.value)) return;
     const tow__root one = {tow_scalar(u->trace, TOW_F64, 1), {0}};
     tow__factor factor = tow__factor_over(one.value, one, norm, tow_scalar(u->trace, TOW_F64, 0));
-    for (size_t i = 0; i < tow_update_count(u); i++) tow__update_scale(u, i, &factor);
+    for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
 const tow_gradient_transform_class tow_normalize_class = {.name = "normalize", .all = normalize_all};

@@ -43,7 +43,7 @@ void tow_confusion_reset(tow_confusion *c)
 {
     memset(c->counts, 0, (size_t)(c->classes * c->classes) * sizeof *c->counts);
 }
-int64_t tow_confusion_classes(const tow_confusion *c) { return c->classes; }
+int64_t tow_confusion_class_count(const tow_confusion *c) { return c->classes; }
 const int64_t *tow_confusion_counts(const tow_confusion *c) { return c->counts; }
 
 /* The class that a row predicts; -1: none, because a score is NaN. */

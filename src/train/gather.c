@@ -97,7 +97,7 @@ static tow_status compile_sums(tow__gathering *g, int stage, const tow_type *typ
     tow_graph *graph = NULL;
     tow_donation *donations = tow__alloc(g->ctx, g->n + 1, sizeof *donations);
     adding a = {g, stage};
-    tow_compile_options options = {.flush_subnormals = true, .donations = donations};
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations);
     tow_status status = TOW_OK;
     if (!donations) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < g->n; i++)
@@ -256,7 +256,7 @@ tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__nor
     if (!m) return TOW_OUT_OF_MEMORY;
     m->ctx = ctx;
     TRY(tow_trace_function(ctx, record_norm, (void *)(uintptr_t)params, n, params->types, NULL, 2, &graph));
-    TRY(tow_compile(ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &m->program));
+    TRY(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &m->program));
     for (size_t i = 0; i < 2; i++) TRY(tow_array_create(ctx, tow_graph_output_type(graph, i), &m->outputs[i]));
 done:
     tow_graph_release(graph);

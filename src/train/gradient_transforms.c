@@ -68,7 +68,7 @@ static size_t rule_of(const tow_partition *o, const tow_update *u, size_t i)
 static void partition_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_partition *o = (const tow_partition *)self;
-    const size_t n = tow_update_count(u);
+    const size_t n = tow_update_parameter_count(u);
     size_t *indices = tow__trace_alloc(tow_update_trace(u), n + 1, sizeof *indices);
     if (!indices) return;
     for (size_t i = 0; i < n; i++)
@@ -91,7 +91,7 @@ static void partition_all(tow_update *u, const tow_gradient_transform *self)
         size_t k = 0;
         for (size_t i = 0; i < n; i++)
             if (rule_of(o, u, i) == rule) indices[k++] = i;
-        tow_update_run_on(u, o->rules[rule].transform, k, indices);
+        tow_update_run_with(u, o->rules[rule].transform, k, indices);
     }
 }
 const tow_gradient_transform_class tow_partition_class = {.name = "partition", .all = partition_all};
@@ -142,16 +142,17 @@ bool tow__adam_options(tow_update *u, tow__adam *a, const double *b1, const doub
            tow__is_share(&a->b2);
 }
 
-void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_layer_dtype mu_dtype)
+void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_dtype mu_dtype)
 {
     tow_type type = tow_value_type(g);
-    if (mu_dtype) type.dtype = mu_dtype == TOW_AS_F32 ? TOW_F32 : (tow_dtype)mu_dtype;
-    if (mu_dtype && (mu_dtype < 0 || !tow_dtype_is_float(type.dtype))) {
+    if (mu_dtype) type.dtype = mu_dtype;
+    if (!tow_dtype_is_float(type.dtype)) {
         tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
-                       "optimizer: .mu_dtype: expected a float type or TOW_AS_F32, found %d", mu_dtype);
+                       "optimizer: .mu_dtype: expected a float type, or 0 for that of the parameter, found %d",
+                       (int)mu_dtype);
         return;
     }
-    a->before = tow_slot_of(u, "mu", type, 0);
+    a->before = tow_slot_with(u, "mu", type, 0);
     a->m = tow__average(a->before, g, &a->b1);
     tow_set_slot(u, "mu", tow__as(a->m, type.dtype));
 }
@@ -230,7 +231,7 @@ const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elem
 
 tow__root tow__update_norm(tow_update *u)
 {
-    const size_t n = tow_update_count(u);
+    const size_t n = tow_update_parameter_count(u);
     tow_trace *t = tow_update_trace(u);
     tow_value *gradients = tow__trace_alloc(t, n + 1, sizeof *gradients);
     if (!gradients) return (tow__root){0};
@@ -249,6 +250,6 @@ static void clip_all(tow_update *u, const tow_gradient_transform *self)
     tow_update_report(u, "norm", tow__root_value(norm));
     /* a NaN norm reaches all parameters, and is seen */
     tow__factor factor = tow__factor_clip(norm, tow__option_scalar(&most, TOW_F64), 0);
-    for (size_t i = 0; i < tow_update_count(u); i++) tow__update_scale(u, i, &factor);
+    for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
 const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

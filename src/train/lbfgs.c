@@ -82,7 +82,7 @@ static void shift_weights(memory *h, tow_value newest)
     char slot[NAME];
     for (int k = 0; k < h->m; k++) {
         snprintf(slot, sizeof slot, "weight_%d", k);
-        tow_value old = tow_slot_of(h->u, slot, f64, 0);
+        tow_value old = tow_slot_with(h->u, slot, f64, 0);
         if (k > 0) h->rho[k - 1] = old;
     }
     h->rho[h->m - 1] = newest;
@@ -97,7 +97,7 @@ static void difference(memory *h, const char *name, const tow_value *x, tow_valu
 {
     for (size_t i = 0; i < h->n; i++) {
         tow_value old = tow__parameter_slot(h->u, i, name);
-        d[i] = tow_select(tow__spread(first, old), tow_full_like(old, 0), tow_sub(x[i], old));
+        d[i] = tow_where(tow__spread(first, old), tow_full_like(old, 0), tow_sub(x[i], old));
         tow__set_parameter_slot(h->u, i, name, x[i]);
     }
 }
@@ -106,9 +106,9 @@ static void difference(memory *h, const char *name, const tow_value *x, tow_valu
 static tow_value first_scale(memory *h, tow_value sy, const tow_value *y, const tow_value *g, tow_value first)
 {
     tow_value yy = inner_product(h->n, y, y), zero = tow_full_like(yy, 0), one = tow_full_like(yy, 1);
-    tow_value later = tow_select(tow_gt(yy, zero), tow_div(sy, yy), one);
+    tow_value later = tow_where(tow_gt(yy, zero), tow_div(sy, yy), one);
     tow_value norm = tow__root_value(tow__root_of_squares(h->n, g));
-    return tow_select(first, tow_min(one, tow_div(one, norm)), later);
+    return tow_where(first, tow_min(one, tow_div(one, norm)), later);
 }
 
 static void precondition(const memory *h, tow_value scale, tow_value *v)
@@ -129,7 +129,7 @@ static void precondition(const memory *h, tow_value scale, tow_value *v)
 static void lbfgs_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_scale_by_lbfgs *o = (const tow_scale_by_lbfgs *)self;
-    memory h = {.u = u, .n = tow_update_count(u), .m = o->memory_size ? o->memory_size : 10};
+    memory h = {.u = u, .n = tow_update_parameter_count(u), .m = o->memory_size ? o->memory_size : 10};
     if (h.m < 1 || h.m > MOST) {
         tow_trace_fail(u->trace, TOW_INVALID_ARGUMENT, "optimizer: lbfgs: expected a memory_size in [1, %d], found %d",
                        MOST, h.m);
@@ -149,7 +149,7 @@ static void lbfgs_all(tow_update *u, const tow_gradient_transform *self)
     tow_value sy = inner_product(h.n, y, s), zero = tow_full_like(sy, 0);
     shift(&h, "diff_params", h.s, s);
     shift(&h, "diff_updates", h.y, y);
-    shift_weights(&h, tow_select(tow_eq(sy, zero), zero, tow_div(tow_full_like(sy, 1), sy)));
+    shift_weights(&h, tow_where(tow_eq(sy, zero), zero, tow_div(tow_full_like(sy, 1), sy)));
     tow_value scale = o->no_scaled_precond ? (tow_value){0} : first_scale(&h, sy, y, g, first);
     if (tow__failed(u->trace)) return;
     precondition(&h, scale, g);

@@ -1,4 +1,4 @@
-/* Line searches: the rate at which parameters move along the direction that an optimiser makes, by calls of a function
+/* Line searches: the rate at which parameters move along the direction that an optimizer makes, by calls of a function
  * on the host.
  *
  *   parameters -> origin
@@ -61,8 +61,7 @@ static tow_status make_program(struct tow__search *s, tow_function function, siz
 {
     tow_graph *graph = NULL;
     tow_status status = tow_trace_function(s->ctx, function, &s->n, n_in, types, NULL, n_out, &graph);
-    if (status == TOW_OK)
-        status = tow_compile(s->ctx, graph, &(tow_compile_options){.flush_subnormals = true}, program);
+    if (status == TOW_OK) status = tow_compile(s->ctx, graph, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), program);
     tow_graph_release(graph);
     return status;
 }
@@ -128,7 +127,7 @@ typedef struct point {
 
 typedef struct zoom {
     tow_optimizer_state *o;
-    tow_zoom_line_search options;
+    tow_line_search_options options;
     tow_loss_and_gradients function;
     void *user;
     point start, now, low, high;
@@ -182,7 +181,7 @@ static double larger_than_zero(double error) { return isnan(error) ? INFINITY : 
 /* Sufficient decrease (3.7a), or the approximate one near a minimum; small curvature (3.7b). */
 static void measure(zoom *z)
 {
-    const tow_zoom_line_search *o = &z->options;
+    const tow_line_search_options *o = &z->options;
     double decrease = z->now.loss - z->start.loss - o->slope_rtol * z->now.rate * z->start.slope;
     if (o->approx_dec_rtol >= 0) {
         const double slope = z->now.slope - (2 * o->slope_rtol - 1) * z->start.slope;
@@ -197,7 +196,7 @@ static void measure(zoom *z)
 /* Larger and larger steps, until one of them is good or the interval holds a good one. */
 static tow_status search_interval(zoom *z)
 {
-    const tow_zoom_line_search *o = &z->options;
+    const tow_line_search_options *o = &z->options;
     const point before = z->now;
     double rate =
         z->count == 0 ? (o->keep_learning_rate ? z->o->search->last_rate : 1) : o->increase_factor * before.rate;
@@ -249,7 +248,7 @@ static double interpolate(const zoom *z, double width)
 
 static tow_status narrow_interval(zoom *z)
 {
-    const tow_zoom_line_search *o = &z->options;
+    const tow_line_search_options *o = &z->options;
     const point low = z->low, high = z->high;
     const double width = fabs(high.rate - low.rate);
     tow_status status = try_rate(z, interpolate(z, width));
@@ -319,7 +318,7 @@ done:
 
 static double usually(double given, double usual) { return given == 0 ? usual : given; }
 
-static tow_status check_options(tow_context *ctx, tow_zoom_line_search *o)
+static tow_status check_options(tow_context *ctx, tow_line_search_options *o)
 {
     o->max_steps = o->max_steps ? o->max_steps : 20;
     o->increase_factor = usually(o->increase_factor, 2);
@@ -340,7 +339,7 @@ static tow_status check_options(tow_context *ctx, tow_zoom_line_search *o)
         o->max_learning_rate);
 }
 
-tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_zoom_line_search *options,
+tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_line_search_options *options,
                                      tow_loss_and_gradients function, void *user, tow_line_search_result *result)
 {
     if (!state || !function) return tow__missing(state ? state->ctx : NULL, __func__, "a state and a function");
@@ -348,7 +347,7 @@ tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_zoom_
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_line_search: the state was made without .line_search; set it in its options");
     zoom z = {
-        .o = state, .options = options ? *options : (tow_zoom_line_search){0}, .function = function, .user = user};
+        .o = state, .options = options ? *options : TOW_LINE_SEARCH_OPTIONS(), .function = function, .user = user};
     tow_status status = check_options(state->ctx, &z.options);
     if (status == TOW_OK) status = search(&z);
     if (status == TOW_OK && result)

@@ -65,7 +65,7 @@ static tow_status evaluation_batch(run *r, int64_t index, bool *end)
     tow_status status = TOW_OK;
     forget_inputs(r);
     if (!l->evaluation_loader) return l->evaluation_batch(l->user, r->state, index, r->inputs, end);
-    *end = index == tow_loader_batches(l->evaluation_loader);
+    *end = index == tow_loader_batch_count(l->evaluation_loader);
     if (index == 0) TRY(tow_loader_seek(l->evaluation_loader, 0));
     if (!*end) TRY(load_batch(r, l->evaluation_loader, end));
 done:
@@ -197,7 +197,7 @@ static const char *what_is_wrong(const tow_train_state *s, const tow_train_loop 
 
 static tow_status check_loader(const tow_train_state *s, const tow_loader *loader, const char *name)
 {
-    const size_t n = loader ? tow_loader_arrays(loader) : s->n_inputs;
+    const size_t n = loader ? tow_loader_array_count(loader) : s->n_inputs;
     if (n == s->n_inputs) return TOW_OK;
     return tow__fail(
         s->ctx, TOW_INVALID_ARGUMENT,
@@ -222,7 +222,7 @@ done:
 static tow_status make_verdict(run *r)
 {
     const tow_train_loop *l = r->loop;
-    tow_early_stopping_options options = {.patience = INT64_MAX};
+    tow_early_stopping_options options = TOW_EARLY_STOPPING_OPTIONS(.patience = INT64_MAX);
     double best;
     int64_t step;
     tow_status status = TOW_OK;

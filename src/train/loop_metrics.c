@@ -44,8 +44,8 @@ static tow_status add_accuracy(const tow_metric *m, tow__loop_metrics *sums, int
                                tow_array *const *inputs)
 {
     tow_array *scores = NULL;
-    const tow_accuracy_options options = {
-        .k = m->k, .threshold = m->threshold, .mask = m->masked ? inputs[m->mask] : NULL};
+    const tow_accuracy_options options =
+        TOW_ACCURACY_OPTIONS(.k = m->k, .threshold = m->threshold, .mask = m->masked ? inputs[m->mask] : NULL);
     tow_status status = scores_of_batch(s, m->aux, &scores);
     if (status == TOW_OK) status = tow_accuracy_add(&sums->accuracy[i], scores, inputs[m->labels], &options);
     tow_array_release(scores);

@@ -38,9 +38,9 @@ static void polyak_all(tow_update *u, const tow_gradient_transform *self)
               ratio = tow_div(gap, tow_add(tow_mul(norm.value, norm.value), offset));
     tow_value usual = tow_is_null(unit) ? ratio : tow_mul(tow_mul(ratio, unit), unit);
     tow_value tiny = tow_le(square, scalar(u, DBL_EPSILON)), cut = tow_or(tiny, tow_gt(usual, limit));
-    if (!tow_is_null(unit)) unit = tow_select(cut, one, unit);
-    tow__factor factor = tow__factor_make(unit, tow_select(tiny, zero, tow_select(cut, limit, ratio)), unit);
-    for (size_t i = 0; i < tow_update_count(u); i++) tow__update_scale(u, i, &factor);
+    if (!tow_is_null(unit)) unit = tow_where(cut, one, unit);
+    tow__factor factor = tow__factor_make(unit, tow_where(tiny, zero, tow_where(cut, limit, ratio)), unit);
+    for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
 const tow_gradient_transform_class tow_scale_by_polyak_class = {.name = "polyak", .all = polyak_all};
 
@@ -73,30 +73,30 @@ static void plateau_all(tow_update *u, const tow_gradient_transform *self)
     const double size = o->accumulation == 0 ? 1 : (double)o->accumulation;
     tow_value loss = tow_update_loss(u);
     if (tow_is_null(loss) || !check_plateau(u, o, factor, rtol)) return;
-    tow_value scale = tow_slot_of(u, "scale", f64, 1), best = tow_slot_of(u, "best", f64, INFINITY);
-    tow_value bad = tow_slot_of(u, "bad", f64, 0), cooldown = tow_slot_of(u, "cooldown", f64, 0);
-    tow_value count = tow_slot_of(u, "count", f64, 0), mean = tow_slot_of(u, "mean", f64, 0);
+    tow_value scale = tow_slot_with(u, "scale", f64, 1), best = tow_slot_with(u, "best", f64, INFINITY);
+    tow_value bad = tow_slot_with(u, "bad", f64, 0), cooldown = tow_slot_with(u, "cooldown", f64, 0);
+    tow_value count = tow_slot_with(u, "count", f64, 0), mean = tow_slot_with(u, "mean", f64, 0);
     if (tow_is_null(mean)) return;
     tow_value zero = scalar(u, 0), counted = tow_add_scalar(count, 1);
     mean = tow_div(tow_add(tow_mul(count, mean), loss), counted);
     tow_value complete = tow_ge(counted, scalar(u, size));
     tow_value improved = tow_lt(mean, tow_add_scalar(tow_mul_scalar(best, 1 - rtol), -o->atol));
-    tow_value in_a_row = tow_select(improved, zero, tow_add_scalar(bad, 1)), cooling = tow_gt(cooldown, zero);
+    tow_value in_a_row = tow_where(improved, zero, tow_add_scalar(bad, 1)), cooling = tow_gt(cooldown, zero);
     tow_value reached = tow_eq(in_a_row, scalar(u, o->patience == 0 ? 10 : (double)o->patience));
-    tow_value reduced = tow_select(reached, tow_mul_scalar(scale, factor), scale);
-    tow_value new_scale = tow_select(cooling, scale, tow_max(reduced, scalar(u, o->min_scale)));
-    tow_value new_bad = tow_select(tow_or(cooling, reached), zero, in_a_row);
+    tow_value reduced = tow_where(reached, tow_mul_scalar(scale, factor), scale);
+    tow_value new_scale = tow_where(cooling, scale, tow_max(reduced, scalar(u, o->min_scale)));
+    tow_value new_bad = tow_where(tow_or(cooling, reached), zero, in_a_row);
     tow_value new_cooldown =
-        tow_select(cooling, tow_add_scalar(cooldown, -1), tow_select(reached, scalar(u, (double)o->cooldown), zero));
-    scale = tow_select(complete, new_scale, scale);
+        tow_where(cooling, tow_add_scalar(cooldown, -1), tow_where(reached, scalar(u, (double)o->cooldown), zero));
+    scale = tow_where(complete, new_scale, scale);
     tow_set_slot(u, "scale", scale);
-    tow_set_slot(u, "best", tow_select(tow_and(complete, improved), mean, best));
-    tow_set_slot(u, "bad", tow_select(complete, new_bad, bad));
-    tow_set_slot(u, "cooldown", tow_select(complete, new_cooldown, cooldown));
-    tow_set_slot(u, "count", tow_select(complete, zero, counted));
-    tow_set_slot(u, "mean", tow_select(complete, zero, mean));
+    tow_set_slot(u, "best", tow_where(tow_and(complete, improved), mean, best));
+    tow_set_slot(u, "bad", tow_where(complete, new_bad, bad));
+    tow_set_slot(u, "cooldown", tow_where(complete, new_cooldown, cooldown));
+    tow_set_slot(u, "count", tow_where(complete, zero, counted));
+    tow_set_slot(u, "mean", tow_where(complete, zero, mean));
     tow_update_report(u, "scale", scale);
     tow__factor by = tow__factor_make((tow_value){0}, scale, (tow_value){0});
-    for (size_t i = 0; i < tow_update_count(u); i++) tow__update_scale(u, i, &by);
+    for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &by);
 }
 const tow_gradient_transform_class tow_reduce_on_plateau_class = {.name = "reduce_on_plateau", .all = plateau_all};

@@ -23,7 +23,7 @@ tow_status tow_statistics_add_array(tow_statistics *s, const tow_array *values)
     if (!s || !values) return tow__missing(NULL, __func__, "statistics and an array");
     const tow_type type = tow_array_type(values);
     tow_statistics more = {0};
-    for (int64_t i = 0; i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
         tow_statistics_add(&more, tow__load_element(type.dtype, tow_array_data(values), i).f);
     tow_statistics_merge(s, &more);
     return TOW_OK;
@@ -85,7 +85,7 @@ static tow_status check_shapes(tow_context *ctx, const char *function, tow__scor
 {
     const tow_type scores = tow_array_type(s->scores), labels = tow_array_type(s->labels);
     const bool floats = tow_dtype_is_float(scores.dtype);
-    s->rows = tow_type_count(labels);
+    s->rows = tow_type_element_count(labels);
     s->plain = scores.rank == labels.rank && same_dims(scores, labels, labels.rank);
     const bool by_class = floats && scores.rank == labels.rank + 1 && same_dims(scores, labels, labels.rank);
     s->classes = by_class ? scores.dims[scores.rank - 1] : classes;
@@ -149,7 +149,7 @@ int64_t tow__scores_rank(const tow__scores *s, int64_t row)
 tow_status tow_accuracy_add(tow_accuracy *a, const tow_array *scores, const tow_array *labels,
                             const tow_accuracy_options *options)
 {
-    const tow_accuracy_options o = options ? *options : (tow_accuracy_options){0};
+    const tow_accuracy_options o = options ? *options : TOW_ACCURACY_OPTIONS();
     tow__scores s = {.scores = scores, .labels = labels, .mask = o.mask};
     if (!a) return tow__missing(NULL, __func__, "an accuracy");
     tow_status status = tow__scores_check(__func__, &s, 2);

@@ -28,9 +28,9 @@ static tow__root root_of(const tow_value *sums)
 {
     if (tow_is_null(sums[1])) return (tow__root){tow_sqrt(sums[0]), (tow_value){0}};
     tow_value large = tow_gt(sums[0], like(sums[0], DBL_MAX)), small = tow_lt(sums[0], like(sums[0], LEAST));
-    tow_value sum = tow_select(large, sums[1], tow_select(small, sums[2], sums[0]));
+    tow_value sum = tow_where(large, sums[1], tow_where(small, sums[2], sums[0]));
     tow_value one = like(sums[0], 1);
-    tow_value unit = tow_select(large, like(sums[0], 1 / SMALLER), tow_select(small, like(sums[0], 1 / LARGER), one));
+    tow_value unit = tow_where(large, like(sums[0], 1 / SMALLER), tow_where(small, like(sums[0], 1 / LARGER), one));
     return (tow__root){tow_sqrt(sum), unit};
 }
 
@@ -75,7 +75,7 @@ tow__root tow__roots_along(tow_value x, int n_axes, const int *axes)
 
 tow__root tow__root_of_mean(tow_value x)
 {
-    const int64_t n = tow_type_count(tow_value_type(x));
+    const int64_t n = tow_type_element_count(tow_value_type(x));
     tow__root root = tow__root_of_squares(1, &x);
     root.value = tow_mul_scalar(root.value, 1 / sqrt((double)(n > 0 ? n : 1)));
     return root;
@@ -98,7 +98,7 @@ tow__factor tow__factor_make(tow_value before, tow_value ratio, tow_value after)
     if (!tow_is_null(after)) whole = tow_mul(whole, after);
     tow_value size = tow_abs(whole);
     tow_value small = tow_lt(size, like(size, 0x1p-120)), large = tow_gt(size, like(size, 0x1p120));
-    tow_value power = tow_select(small, like(whole, 0x1p-100), tow_select(large, like(whole, 0x1p100), like(whole, 1)));
+    tow_value power = tow_where(small, like(whole, 0x1p-100), tow_where(large, like(whole, 0x1p100), like(whole, 1)));
     f.first = tow_convert(power, TOW_F32);
     f.second = tow_convert(tow_div(whole, power), TOW_F32);
     return f;
@@ -132,9 +132,9 @@ tow__factor tow__factor_over(tow_value coefficient, tow__root numerator, tow__ro
 tow__factor tow__factor_unless(tow_value condition, const tow__factor *f)
 {
     const tow_value one = like(f->ratio, 1);
-    tow_value before = tow_is_null(f->before) ? f->before : tow_select(condition, one, f->before);
-    tow_value after = tow_is_null(f->after) ? f->after : tow_select(condition, one, f->after);
-    return tow__factor_make(before, tow_select(condition, one, f->ratio), after);
+    tow_value before = tow_is_null(f->before) ? f->before : tow_where(condition, one, f->before);
+    tow_value after = tow_is_null(f->after) ? f->after : tow_where(condition, one, f->after);
+    return tow__factor_make(before, tow_where(condition, one, f->ratio), after);
 }
 
 tow__factor tow__factor_clip(tow__root root, tow_value limit, double least)
@@ -146,6 +146,6 @@ tow__factor tow__factor_clip(tow__root root, tow_value limit, double least)
         tow_value floor = like(value, least);
         value = tow_max(value, tow_is_null(inverse) ? floor : tow_mul(floor, inverse));
     }
-    if (!tow_is_null(inverse)) inverse = tow_select(below, one, inverse);
-    return tow__factor_make(inverse, tow_select(below, one, tow_div(limit, value)), (tow_value){0});
+    if (!tow_is_null(inverse)) inverse = tow_where(below, one, inverse);
+    return tow__factor_make(inverse, tow_where(below, one, tow_div(limit, value)), (tow_value){0});
 }

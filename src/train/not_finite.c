@@ -50,7 +50,7 @@ counts tow__count_not_finite(const tow_array *x)
                    {TOW_F16, 0x7c00, 0x3ff}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (formats[i].dtype == type.dtype)
-            count_bits(tow_array_data(x), tow_type_count(type), tow_dtype_size(type.dtype), formats[i].exponent,
+            count_bits(tow_array_data(x), tow_type_element_count(type), tow_dtype_size(type.dtype), formats[i].exponent,
                        formats[i].mantissa, &c);
     return c;
 }
@@ -206,7 +206,7 @@ typedef struct loop {
 /* Runs an iteration; one that is to blame is searched. */
 static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
 {
-    const size_t n_in = tow_graph_inputs(l->body), n_out = tow_graph_outputs(l->body);
+    const size_t n_in = tow_graph_input_count(l->body), n_out = tow_graph_output_count(l->body);
     tow_array **out = tow__alloc(f->ctx, n_out + 1, sizeof *out);
     if (!out) return TOW_OUT_OF_MEMORY;
     tow_status status = tow_evaluate(l->body, l->state, out);

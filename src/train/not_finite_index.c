@@ -26,7 +26,7 @@ static int64_t integer_at(const tow_array *x, int64_t i)
 static bool note_first(const lookup *k, tow_array *const *in, int64_t first, int64_t stride, tow_not_finite *found)
 {
     const tow_type type = tow_array_type(in[k->operand]);
-    for (int64_t i = first; i < tow_type_count(type); i += stride) {
+    for (int64_t i = first; i < tow_type_element_count(type); i += stride) {
         const int64_t value = integer_at(in[k->operand], i);
         if (value >= -k->from_end && value < k->rows) continue;
         snprintf(found->outside, sizeof found->outside, "%s", k->what);

@@ -109,7 +109,8 @@ size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
     tow__outside_text(x, outside, sizeof outside);
     if (!x->found) return (size_t)snprintf(text, size, "every value is finite");
     snprintf(element, sizeof element, "%s%s, %" PRId64 " of %" PRId64 " elements, the first at %" PRId64, outside,
-             tow__type_name(x->type).text, x->nans > 0 ? x->nans : x->infinities, tow_type_count(x->type), x->first);
+             tow__type_name(x->type).text, x->nans > 0 ? x->nans : x->infinities, tow_type_element_count(x->type),
+             x->first);
     if (x->gradient)
         return (size_t)snprintf(text, size,
                                 "the first parameter of the backward pass whose gradient is not finite is '%s': it "
@@ -133,9 +134,9 @@ static tow_status repeat(tow_train_state *s, const tow__train_program *p, tow_ar
                          tow_array **outputs, tow_array **variables)
 {
     tow_program *program = NULL;
-    const size_t n_outputs = tow_graph_outputs(p->gradient_graph);
+    const size_t n_outputs = tow_graph_output_count(p->gradient_graph);
     tow_status status =
-        tow_compile(s->ctx, p->gradient_graph, &(tow_compile_options){.flush_subnormals = true}, &program);
+        tow_compile(s->ctx, p->gradient_graph, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &program);
     for (size_t i = 0; i < n_outputs && status == TOW_OK; i++)
         status = tow_array_create(s->ctx, tow_graph_output_type(p->gradient_graph, i), &outputs[i]);
     for (size_t j = 0; j <= last && status == TOW_OK; j++) {
@@ -163,7 +164,7 @@ static void release(tow_context *ctx, tow_array **arrays, size_t n)
 static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro,
                                bool finite, tow_not_finite *found, tow_not_finite *gradient)
 {
-    const size_t n_outputs = tow_graph_outputs(p->gradient_graph), n_variables = s->n_variables + 1;
+    const size_t n_outputs = tow_graph_output_count(p->gradient_graph), n_variables = s->n_variables + 1;
     tow_array **outputs = tow__alloc(s->ctx, n_outputs, sizeof *outputs),
               **variables = tow__alloc(s->ctx, n_variables, sizeof *variables);
     tow_status status = outputs && variables ? repeat(s, p, batch, micro, outputs, variables) : TOW_OUT_OF_MEMORY;

@@ -52,7 +52,8 @@ done:
     return status;
 }
 
-tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options, tow_optimizer *resolved)
+tow_status tow__optimizer_resolve(tow_context *ctx, const tow_standard_optimizer *options,
+                                  tow_standard_optimizer *resolved)
 {
     tow_status status = TOW_OK;
     *resolved = *options;
@@ -79,13 +80,13 @@ done:
     return status;
 }
 
-const char *tow__optimizer_name(const tow_optimizer *optimizer)
+const char *tow__optimizer_name(const tow_standard_optimizer *optimizer)
 {
     if (optimizer->kind == TOW_ADAMW) return "adamw";
     return optimizer->momentum != 0.0 ? "sgd with momentum" : "sgd";
 }
 
-void tow__optimizer_chain(const tow_optimizer *o, tow__optimizer_transforms *t)
+void tow__optimizer_chain(const tow_standard_optimizer *o, tow__optimizer_transforms *t)
 {
     size_t n = 0;
     *t = (tow__optimizer_transforms){
@@ -94,10 +95,10 @@ void tow__optimizer_chain(const tow_optimizer *o, tow__optimizer_transforms *t)
         .trace = TOW_TRACE_GRADIENTS(.decay = o->momentum, .nesterov = o->nesterov),
         .decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = o->weight_decay, .decay_all = o->decay_all),
         .rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = o->learning_rate)};
-    if (o->clip_norm > 0) t->list[n++] = TOW_TRANSFORM(&t->clip);
-    if (o->kind == TOW_ADAMW) t->list[n++] = TOW_TRANSFORM(&t->adam);
-    if (o->weight_decay > 0) t->list[n++] = TOW_TRANSFORM(&t->decay);
-    if (o->kind == TOW_SGD && o->momentum != 0) t->list[n++] = TOW_TRANSFORM(&t->trace);
-    t->list[n++] = TOW_TRANSFORM(&t->rate);
+    if (o->clip_norm > 0) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->clip);
+    if (o->kind == TOW_ADAMW) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->adam);
+    if (o->weight_decay > 0) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->decay);
+    if (o->kind == TOW_SGD && o->momentum != 0) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->trace);
+    t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->rate);
     t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->list, .n = n};
 }

@@ -1,4 +1,4 @@
-/* The options of AdamW and SGD (tow_optimizer) as a chain of gradient transforms. */
+/* The options of AdamW and SGD (tow_standard_optimizer) as a chain of gradient transforms. */
 #ifndef TOW_SRC_TRAIN_OPTIMIZER_H
 #define TOW_SRC_TRAIN_OPTIMIZER_H
 
@@ -6,8 +6,9 @@
 #include "tow/train.h"
 
 /* Checks the options and fills in the defaults. Error: TOW_INVALID_ARGUMENT. */
-tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options, tow_optimizer *resolved);
-const char *tow__optimizer_name(const tow_optimizer *optimizer);
+tow_status tow__optimizer_resolve(tow_context *ctx, const tow_standard_optimizer *options,
+                                  tow_standard_optimizer *resolved);
+const char *tow__optimizer_name(const tow_standard_optimizer *optimizer);
 
 /* The transforms of a chain, which point to one another: not to be moved. */
 typedef struct tow__optimizer_transforms {
@@ -21,6 +22,6 @@ typedef struct tow__optimizer_transforms {
 } tow__optimizer_transforms;
 
 /* Of options that were resolved. */
-void tow__optimizer_chain(const tow_optimizer *optimizer, tow__optimizer_transforms *transforms);
+void tow__optimizer_chain(const tow_standard_optimizer *optimizer, tow__optimizer_transforms *transforms);
 
 #endif

@@ -1,4 +1,4 @@
-/* An optimiser that runs: slots, numbers and programs over the caller's parameters.
+/* An optimizer that runs: slots, numbers and programs over the caller's parameters.
  *
  * Parameters and slots are donated to the program, which writes their new values in place. */
 #include <math.h>
@@ -100,10 +100,9 @@ static tow_status compile(tow_optimizer_state *o, const tow_graph *graph, size_t
     const size_t n_written = o->search ? 0 : n; /* parameters that the program writes */
     for (size_t i = 0; i < n_written; i++) donations[i] = (tow_donation){i, i};
     for (size_t i = 0; i < n_slots; i++) donations[n_written + i] = (tow_donation){n + i, 2 * n + i};
-    const tow_compile_options options = {.flush_subnormals = true,
-                                         .donations = donations,
-                                         .n_donations = n_written + n_slots,
-                                         .shared_arena = o->shared_arena};
+    const tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n_written + n_slots,
+                            .shared_arena = o->shared_arena);
     tow_status status = tow_compile(o->ctx, graph, &options, program);
     tow__free(o->ctx, donations, n + n_slots + 1, sizeof *donations);
     return status;
@@ -232,8 +231,7 @@ TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_g
     if (!tow__check_transform_stack(context, __func__, transform, TOW__CALLERS_FRAME))
         return tow_context_status(context);
     TOW__ARITHMETIC(false);
-    return tow__optimizer_create(context, transform, params, options ? options : &(tow_optimizer_options){0}, true,
-                                 state);
+    return tow__optimizer_create(context, transform, params, options ? options : &TOW_OPTIMIZER_OPTIONS(), true, state);
 }
 
 void tow_optimizer_free(tow_optimizer_state *o)
@@ -374,7 +372,7 @@ static tow_status update_checked(tow_optimizer_state *o, tow_array *const *gradi
                          "tow_optimizer_update: the state was made with .line_search; call tow_optimizer_line_search");
     if (o->loss_taker && !loss)
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_optimizer_update: %s takes the loss; call tow_optimizer_update_with_loss", o->loss_taker);
+                         "tow_optimizer_update: %s takes the loss; call tow_optimizer_update_with", o->loss_taker);
     tow_status status = check_gradients(o, gradients);
     if (status != TOW_OK) return status;
     const tow__cancel_reason reason = tow__cancel_reason_of(o->ctx);
@@ -392,7 +390,7 @@ tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradie
     return update_checked(o, gradients, NULL);
 }
 
-tow_status tow_optimizer_update_with_loss(tow_optimizer_state *o, tow_array *const *gradients, double loss)
+tow_status tow_optimizer_update_with(tow_optimizer_state *o, tow_array *const *gradients, double loss)
 {
     if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
     return update_checked(o, gradients, &loss);
@@ -400,10 +398,10 @@ tow_status tow_optimizer_update_with_loss(tow_optimizer_state *o, tow_array *con
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-int64_t tow_optimizer_step(const tow_optimizer_state *o) { return o->step; }
-void tow_optimizer_set_step(tow_optimizer_state *o, int64_t step) { o->step = step; }
+int64_t tow_optimizer_step_count(const tow_optimizer_state *o) { return o->step; }
+void tow_optimizer_set_step_count(tow_optimizer_state *o, int64_t step) { o->step = step; }
 
-size_t tow_optimizer_gathered(const tow_optimizer_state *o)
+size_t tow_optimizer_gathered_count(const tow_optimizer_state *o)
 {
     return o->gathering ? tow__gathering_count(o->gathering) : 0;
 }
@@ -416,7 +414,7 @@ void tow_optimizer_forget_gradients(tow_optimizer_state *o)
     forget_losses(o);
 }
 
-int64_t tow_optimizer_skipped(const tow_optimizer_state *o, int64_t *in_a_row)
+int64_t tow_optimizer_skipped_count(const tow_optimizer_state *o, int64_t *in_a_row)
 {
     if (in_a_row) *in_a_row = o->skipped_in_a_row;
     return o->skipped;
@@ -450,7 +448,7 @@ double tow_optimizer_reported(const tow_optimizer_state *o, const char *name)
     return index == TOW__NO_NAME ? NAN : *(const double *)tow_array_data(o->report_arrays[index]);
 }
 
-size_t tow_optimizer_slots(const tow_optimizer_state *o) { return o->n_groups; }
+size_t tow_optimizer_slot_count(const tow_optimizer_state *o) { return o->n_groups; }
 const char *tow_optimizer_slot_prefix(const tow_optimizer_state *o, size_t index)
 {
     return index < o->n_groups ? o->groups[index].prefix : NULL;
@@ -460,7 +458,7 @@ tow_params *tow_optimizer_slot(const tow_optimizer_state *o, size_t index)
     return index < o->n_groups ? o->groups[index].list : NULL;
 }
 
-tow_params *tow_optimizer_slot_of(const tow_optimizer_state *o, const char *prefix)
+tow_params *tow_optimizer_find_slot(const tow_optimizer_state *o, const char *prefix)
 {
     for (uint32_t i = 0; prefix && i < o->n_groups; i++)
         if (strcmp(o->groups[i].prefix, prefix) == 0) return o->groups[i].list;

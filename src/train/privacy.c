@@ -15,8 +15,8 @@ static tow_value split_keys(tow_update *u, uint64_t seed)
     const tow_type type = tow_make_type(TOW_U32, 1, (int64_t[]){2});
     tow_random_host_key(seed, words);
     tow_value first = tow__spread(tow__first_update(u), tow_constant_data(u->trace, type, words));
-    tow_value key = tow_select(first, tow_constant_data(u->trace, type, words), tow_slot_of(u, "key", type, 0));
-    tow_value keys = tow_random_split(key, (int64_t)tow_update_count(u) + 1);
+    tow_value key = tow_where(first, tow_constant_data(u->trace, type, words), tow_slot_with(u, "key", type, 0));
+    tow_value keys = tow_random_split(key, (int64_t)tow_update_parameter_count(u) + 1);
     tow_set_slot(u, "key", tow_reshape(tow_slice_axis(keys, 0, 0, 1), 1, type.dims));
     return keys;
 }
@@ -27,14 +27,14 @@ static tow_value clipped_sum(const tow__factor *factor, tow_value g, tow_type ty
     const int64_t examples = tow_value_type(g).dims[0];
     const tow_dtype wide = tow_promote_types(type.dtype, TOW_F32);
     static const int axis = 0;
-    g = tow_reshape(tow__as(g, wide), 2, (int64_t[]){examples, tow_type_count(type)});
+    g = tow_reshape(tow__as(g, wide), 2, (int64_t[]){examples, tow_type_element_count(type)});
     return tow_reshape(tow_reduce_sum(tow__factor_apply(factor, g), 1, &axis), type.rank, type.dims);
 }
 
 static void aggregate_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_differentially_private_aggregate *o = (const tow_differentially_private_aggregate *)self;
-    const size_t n = tow_update_count(u);
+    const size_t n = tow_update_parameter_count(u);
     if (!tow__is_number(u, "l2_norm_clip", o->l2_norm_clip, DBL_MIN) ||
         !tow__is_number(u, "noise_multiplier", o->noise_multiplier, 0))
         return;
@@ -56,7 +56,7 @@ static void aggregate_all(tow_update *u, const tow_gradient_transform *self)
         if (!tow_is_null(keys)) {
             const int64_t row = (int64_t)i + 1, two = 2;
             tow_value key = tow_reshape(tow_slice_axis(keys, 0, row, row + 1), 1, &two);
-            tow_value noise = tow__as(tow_random_normal_of(key, type), tow_value_type(sum).dtype);
+            tow_value noise = tow__as(tow_random_normal_with(key, type), tow_value_type(sum).dtype);
             sum = tow_add(sum, tow_mul_scalar(noise, o->l2_norm_clip * o->noise_multiplier));
         }
         sum = tow_div_scalar(sum, (double)u->o->examples);

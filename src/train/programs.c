@@ -1,4 +1,4 @@
-/* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimiser's
+/* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimizer's
  * slots belong to the state, so all programs work on the same ones. */
 #include "src/params/params.h"
 #include "src/train/step_graph.h"
@@ -35,7 +35,7 @@ static tow_status check_weight(const tow_train_state *s, const tow__train_progra
 static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bool evaluation, tow_graph **graph)
 {
     const tow_train_options *o = &s->options;
-    tow_model_options model_options = o->model ? *o->model : (tow_model_options){0};
+    tow_model_options model_options = o->model ? *o->model : TOW_MODEL_OPTIONS();
     static const char *const every_collection[] = {TOW_EVERY_COLLECTION, NULL};
     tow_params *updates = NULL;
     model_options.state = s->variables;
@@ -45,8 +45,9 @@ static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bo
         model_options.mutable_collections = every_collection;
         model_options.updates = &updates;
     }
-    tow_status status = tow_loss(s->model, s->params, o->n_inputs, p->micro_types, o->n_extra,
-                                 p->micro_types + o->n_inputs, o->loss, o->loss_user, s->n_aux, &model_options, graph);
+    tow_status status =
+        tow_model_loss_graph(s->model, s->params, o->n_inputs, p->micro_types, o->n_extra, p->micro_types + o->n_inputs,
+                             o->loss, o->loss_user, s->n_aux, &model_options, graph);
     tow_params_free(updates); /* the variables, in their order */
     return status;
 }
@@ -57,12 +58,10 @@ static tow_status compile_step(tow_train_state *s, const tow_graph *step, tow_pr
     if (!donations) return TOW_OUT_OF_MEMORY;
     static const char *const splitting[] = {"fission-loops", NULL};
     for (size_t i = 0; i < s->n_kept; i++) donations[i] = (tow_donation){i, i};
-    const tow_compile_options options = {.flush_subnormals = true,
-                                         .keep_within = s->options.keep_within,
-                                         .shared_arena = s->shared_arena,
-                                         .donations = donations,
-                                         .n_donations = s->n_kept,
-                                         .without = s->options.early_update ? splitting : NULL};
+    const tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.flush_subnormals = true, .keep_within = s->options.keep_within,
+                            .shared_arena = s->shared_arena, .donations = donations, .n_donations = s->n_kept,
+                            .without = s->options.early_update ? splitting : NULL);
     tow_status status = tow_compile(s->ctx, step, &options, program);
     tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
     return status;
@@ -92,7 +91,7 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
     TRY(trace_loss(s, p, true, &p->loss_graph));
     TRY(check_weight(s, p));
     TRY(tow_compile(s->ctx, p->loss_graph,
-                    &(tow_compile_options){.flush_subnormals = true, .shared_arena = s->shared_arena}, &p->program));
+                    &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .shared_arena = s->shared_arena), &p->program));
 done:
     return status;
 }
@@ -216,11 +215,10 @@ static tow_status make_for_evaluation(void *user, const tow_type *types, tow_pro
 
 tow_status tow__train_programs_create(tow_train_state *s, bool evaluation)
 {
-    const tow_program_cache_options options = {.n_types = s->n_inputs,
-                                               .limit = s->options.other_shapes + 1,
-                                               .make = evaluation ? make_for_evaluation : make_for_steps,
-                                               .free_data = free_program,
-                                               .user = s};
+    const tow_program_cache_options options =
+        TOW_PROGRAM_CACHE_OPTIONS(.n_types = s->n_inputs, .limit = s->options.other_shapes + 1,
+                                  .make = evaluation ? make_for_evaluation : make_for_steps, .free_data = free_program,
+                                  .user = s);
     return tow_program_cache_create(s->ctx, &options, evaluation ? &s->evaluations : &s->steps);
 }
 

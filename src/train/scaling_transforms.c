@@ -19,7 +19,7 @@ static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow
     (void)p;
     if (!tow__is_share(&decay) || !tow__is_option(&eps, 0) || !tow__is_number(u, "initial_scale", o->initial_scale, 0))
         return (tow_value){0};
-    tow_value old = tow_slot_of(u, "nu", tow_value_type(g), o->initial_scale);
+    tow_value old = tow_slot_with(u, "nu", tow_value_type(g), o->initial_scale);
     tow_value nu = tow__average(old, tow_mul(g, g), &decay), mu = {0};
     tow_set_slot(u, "nu", nu);
     if (o->centered) {
@@ -45,10 +45,10 @@ static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow
     const tow__option eps = tow__option_of(u, "eps", &o->eps, &usual_eps);
     (void)p;
     if (!tow__is_number(u, "initial_accumulator", initial, 0) || !tow__is_option(&eps, 0)) return (tow_value){0};
-    tow_value sum = tow_add(tow_mul(g, g), tow_slot_of(u, "sum", tow_value_type(g), initial));
+    tow_value sum = tow_add(tow_mul(g, g), tow_slot_with(u, "sum", tow_value_type(g), initial));
     tow_set_slot(u, "sum", sum);
     tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow__plus_option(sum, &eps));
-    return tow_mul(tow_select(tow_gt(sum, zero), scale, zero), g);
+    return tow_mul(tow_where(tow_gt(sum, zero), scale, zero), g);
 }
 const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .each = rss_each};
 
@@ -209,8 +209,8 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
         tow_set_slot(u, "v", v);
         return tow_mul(g, tow_rsqrt(v));
     }
-    tow_value row = mixed(tow_slot_of(u, "v_row", without_axis(type, d0), 0), tow_mean(square, 1, &d0), decay);
-    tow_value column = mixed(tow_slot_of(u, "v_col", without_axis(type, d1), 0), tow_mean(square, 1, &d1), decay);
+    tow_value row = mixed(tow_slot_with(u, "v_row", without_axis(type, d0), 0), tow_mean(square, 1, &d0), decay);
+    tow_value column = mixed(tow_slot_with(u, "v_col", without_axis(type, d1), 0), tow_mean(square, 1, &d1), decay);
     tow_set_slot(u, "v_row", row);
     tow_set_slot(u, "v_col", column);
     const int reduced = d1 > d0 ? d1 - 1 : d1;

@@ -28,20 +28,20 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
     const tow_gradient_transform *transform = options->transform;
     tow_status status = TOW_OK;
     if (transform) {
-        const tow_optimizer none = {0};
+        const tow_standard_optimizer none = {0};
         if (memcmp(&none, &options->optimizer, sizeof none) != 0)
             return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                              "tow_train_create: expected either .optimizer or .transform, found both; leave one zero");
         state->optimizer_name = transform->cls && transform->cls->name ? transform->cls->name : "";
     } else {
-        tow_optimizer resolved;
+        tow_standard_optimizer resolved;
         TRY(tow__optimizer_resolve(ctx, &options->optimizer, &resolved));
         tow__optimizer_chain(&resolved, &state->transforms);
         state->optimizer_name = tow__optimizer_name(&resolved);
-        transform = TOW_TRANSFORM(&state->transforms.chain);
+        transform = TOW_GRADIENT_TRANSFORM(&state->transforms.chain);
     }
     TRY(tow__optimizer_create(ctx, transform, state->params,
-                              &(tow_optimizer_options){.skip_not_finite = options->skip_not_finite}, false,
+                              &TOW_OPTIMIZER_OPTIONS(.skip_not_finite = options->skip_not_finite), false,
                               &state->optimizer));
 done:
     return status;
@@ -162,8 +162,8 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
 static tow_status make_params(tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    tow_status status = tow_init_with_options(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
-                                              &s->params, &s->variables);
+    tow_status status = tow_model_init_with(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
+                                            &s->params, &s->variables);
     if (status != TOW_OK) return status;
     s->n_params = tow_params_count(s->params);
     s->n_variables = tow_params_count(s->variables);
@@ -171,7 +171,7 @@ static tow_status make_params(tow_train_state *s)
     if (s->n_params == 0)
         return tow__fail(
             s->ctx, TOW_INVALID_ARGUMENT,
-            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
+            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_model_forward_graph");
     return TOW_OK;
 }
 
@@ -276,7 +276,7 @@ void tow_train_free(tow_train_state *s)
     free_lists(s);
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);
-    tow_shared_arena_free(s->shared_arena);
+    tow_shared_arena_release(s->shared_arena);
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);
     tow_optimizer_free(s->optimizer);
@@ -288,7 +288,7 @@ void tow_train_free(tow_train_state *s)
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-int64_t tow_train_step_number(const tow_train_state *state) { return state->step; }
+int64_t tow_train_step_count(const tow_train_state *state) { return state->step; }
 uint64_t tow_train_data_position(const tow_train_state *state) { return state->data_position; }
 void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
 double tow_train_gradient_norm(const tow_train_state *state)

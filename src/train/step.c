@@ -49,10 +49,10 @@ static void set_step(tow_train_state *s, const tow__train_program *p, tow_array 
     for (size_t i = 0; i < s->n_streams; i++)
         for (size_t j = 0; j < s->micro_batches; j++)
             write_key(s, i, j, (uint32_t *)tow_array_data(s->inputs[l.keys + i]) + 2 * j);
-    tow_optimizer_set_step(s->optimizer, s->step);
+    tow_optimizer_set_step_count(s->optimizer, s->step);
     tow__optimizer_begin(s->optimizer);
     if (l.weight) *(double *)tow_array_data(s->inputs[l.weight]) = tow__average_weight(s->average);
-    tow_optimizer_skipped(s->optimizer, &in_a_row);
+    tow_optimizer_skipped_count(s->optimizer, &in_a_row);
     if (l.skips) *(bool *)tow_array_data(s->inputs[l.skips]) = (uint64_t)in_a_row < s->options.skip_not_finite;
     s->outputs[l.loss] = p->loss;
     for (size_t i = 0; i < s->n_aux; i++) s->outputs[l.aux + i] = p->aux[i];
@@ -148,7 +148,7 @@ static void count(tow_train_state *s)
         if (left_out) return;
     }
     s->step++;
-    tow_optimizer_set_step(o, s->step);
+    tow_optimizer_set_step_count(o, s->step);
     if (s->average) tow__average_updated(s->average);
 }
 
@@ -179,7 +179,7 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
     return step(state, inputs, loss);
 }
 
-tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
+tow_status tow_train_step_with(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
 {
     if (!state || !file)
         return tow__missing(state != NULL ? state->ctx : NULL, __func__, "a train state and a file for the trace");

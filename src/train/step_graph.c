@@ -81,7 +81,7 @@ static bool record_passes(const recording *r, tow_trace *t, const tow_value *var
                           const tow_value *keys, passes *p)
 {
     const tow_train_state *s = r->s;
-    const size_t n_in = tow_graph_inputs(r->gradient), n_out = tow_graph_outputs(r->gradient);
+    const size_t n_in = tow_graph_input_count(r->gradient), n_out = tow_graph_output_count(r->gradient);
     tow_value *in = tow__trace_alloc(t, n_in + 1, sizeof *in), *out = tow__trace_alloc(t, n_out + 1, sizeof *out),
               *x = in;
     if (!in || !out || !alloc_passes(t, s, p)) return false;
@@ -115,7 +115,7 @@ static bool is_cut(const recording *r, size_t input) { return !tow_type_equal(r-
 static tow_value cut(tow_value x, tow_type micro_type, size_t n)
 {
     const int rank = micro_type.rank < TOW_MAX_RANK ? micro_type.rank : 1;
-    int64_t dims[TOW_MAX_RANK + 1] = {(int64_t)n, tow_type_count(micro_type)};
+    int64_t dims[TOW_MAX_RANK + 1] = {(int64_t)n, tow_type_element_count(micro_type)};
     for (int i = 0; i < rank && rank == micro_type.rank; i++) dims[1 + i] = micro_type.dims[i];
     return tow_reshape(x, rank + 1, dims);
 }
@@ -166,7 +166,7 @@ static bool record_micro_batches(const recording *r, tow_trace *t, passes *p)
     for (size_t i = 0; i < s->n_inputs; i++)
         if (is_cut(r, i)) *x++ = cut(r->in[r->layout.batch + i], r->micro_types[i], s->micro_batches);
     for (size_t i = 0; i < s->n_streams; i++) *x++ = r->in[r->layout.keys + i];
-    tow_scan_function(t, record_part, (void *)(uintptr_t)r, &(tow_scan_options){.length = (int64_t)s->micro_batches},
+    tow_scan_function(t, record_part, (void *)(uintptr_t)r, &TOW_SCAN_OPTIONS(.length = (int64_t)s->micro_batches),
                       n_carry, in, (size_t)(x - in) - n_carry, in + n_carry, n_ys, out, out + n_carry);
     p->weights = out[n_carry - 2];
     p->losses = out[n_carry - 1];
@@ -268,7 +268,7 @@ static void record_kept(tow_trace *t, const tow_value *in, tow_value *out, void 
     memcpy(out + first + n_averages, y + n + n_slots, n_reports * sizeof *y);
 }
 
-/* The optimiser's numbers; the loss, which is one of them, is known by now. */
+/* The optimizer's numbers; the loss, which is one of them, is known by now. */
 static const tow_value *list_numbers(const recording *r, tow_trace *t, const passes *p)
 {
     const tow_optimizer_state *o = r->s->optimizer;

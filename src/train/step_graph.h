@@ -3,7 +3,7 @@
  *   inputs     kept..., batch..., keys..., numbers... f64[], the average's weight f64[], skips bool[]
  *   outputs    kept..., loss, aux..., norm, finite, all finite
  *
- * `kept` is what goes from step to step, and is donated: parameters, the optimiser's slots, variables, averages,
+ * `kept` is what goes from step to step, and is donated: parameters, the optimizer's slots, variables, averages,
  * reports. With n micro-batches, keys are [n, 2], and loss, aux, norm and finite have an axis [n] in front. The weight
  * is there with averages; skips, which says whether an update that is not finite is left out, and `all finite` (of the
  * mean gradients) with .skip_not_finite; norm and finite (of each micro-batch) with .check_finite. */

@@ -59,7 +59,7 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Finds the parameters that the optimiser trains: the same arrays, in the same order. */
+/* Finds the parameters that the optimizer trains: the same arrays, in the same order. */
 static tow_status find_trained(tow_step *s)
 {
     const tow_params *trained = s->optimizer->params;
@@ -72,7 +72,7 @@ static tow_status find_trained(tow_step *s)
         if (at == s->n_params)
             return tow__fail(
                 ctx, TOW_INVALID_ARGUMENT,
-                "tow_step_create: expected the parameters of the optimiser among those of the loss, in the "
+                "tow_step_create: expected the parameters of the optimizer among those of the loss, in the "
                 "same order, with the same arrays; %s is not there",
                 trained->names.names[i]);
         s->trained[i] = at;
@@ -84,11 +84,11 @@ static tow_status check(const tow_step *s, const tow_graph *loss)
 {
     const tow_optimizer_state *o = s->optimizer;
     tow_context *ctx = o->ctx;
-    const size_t n_in = tow_graph_inputs(loss), n_out = tow_graph_outputs(loss);
+    const size_t n_in = tow_graph_input_count(loss), n_out = tow_graph_output_count(loss);
     if (!o->program || o->gathering || o->skip_not_finite || o->examples || o->search)
         return tow__fail(
             ctx, TOW_UNSUPPORTED,
-            "tow_step_create: expected an optimiser of one's own without .every, .skip_not_finite, .examples "
+            "tow_step_create: expected an optimizer of one's own without .every, .skip_not_finite, .examples "
             "and .line_search, which decide outside of a program");
     if (n_in < s->n_params + s->n_state || n_out < 1 + s->n_state)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
@@ -121,13 +121,11 @@ static tow_status compile(tow_step *s, const tow_graph *graph, const tow_step_op
     if (!donations) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++)
         donations[i] = (tow_donation){i, i < s->n_trained ? s->trained[i] : i - s->n_trained + s->n_params};
-    tow_status status = tow_compile(ctx, graph,
-                                    &(tow_compile_options){.flush_subnormals = true,
-                                                           .donations = donations,
-                                                           .n_donations = n,
-                                                           .keep_within = options->keep_within,
-                                                           .shared_arena = options->shared_arena},
-                                    &s->program);
+    tow_status status =
+        tow_compile(ctx, graph,
+                    &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n,
+                                         .keep_within = options->keep_within, .shared_arena = options->shared_arena),
+                    &s->program);
     tow__free(ctx, donations, n + 1, sizeof *donations);
     return status;
 }
@@ -140,7 +138,7 @@ static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_ste
     tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
     for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
-    TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_outputs(loss) > 1, &gradient));
+    TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1, &gradient));
     recording r = {s, gradient};
     TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), &graph));
     TRY(compile(s, graph, options));
@@ -157,8 +155,8 @@ static tow_status make(tow_step *s, const tow_graph *loss, const tow_step_option
     tow_status status = TOW_OK;
     TRY(check(s, loss));
     TRY(find_trained(s));
-    s->n_rest = tow_graph_inputs(loss) - s->n_params - s->n_state;
-    s->n_results = tow_graph_outputs(loss) - s->n_state;
+    s->n_rest = tow_graph_input_count(loss) - s->n_params - s->n_state;
+    s->n_results = tow_graph_output_count(loss) - s->n_state;
     s->inputs = tow__alloc(o->ctx, n_inputs(s) + 1, sizeof *s->inputs);
     s->outputs = tow__alloc(o->ctx, n_outputs(s) + 1, sizeof *s->outputs);
     if (!s->inputs || !s->outputs) return TOW_OUT_OF_MEMORY;
@@ -177,11 +175,11 @@ tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *par
     if (step) *step = NULL;
     if (!optimizer || !params || !loss || !step)
         return tow__missing(optimizer ? optimizer->ctx : NULL, __func__,
-                            "an optimiser, parameters, the graph of a loss and a place for the step");
+                            "an optimizer, parameters, the graph of a loss and a place for the step");
     TOW__ARITHMETIC(false);
     tow_step *s = tow__alloc(optimizer->ctx, 1, sizeof *s);
     if (!s) return TOW_OUT_OF_MEMORY;
-    const tow_step_options none = {0};
+    const tow_step_options none = TOW_STEP_OPTIONS();
     *s = (tow_step){.optimizer = optimizer,
                     .params = params,
                     .n_params = tow_params_count(params),

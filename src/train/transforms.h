@@ -7,7 +7,7 @@
 
 /* A scalar as an array like g. */
 tow_value tow__spread(tow_value scalar, tow_value g);
-/* An option of a transform: a number, which lives as long as the optimiser, or what a schedule makes of it. */
+/* An option of a transform: a number, which lives as long as the optimizer, or what a schedule makes of it. */
 typedef struct tow__option {
     tow_update *u;
     const char *name;
@@ -67,7 +67,7 @@ bool tow__is_option(const tow__option *option, double least);
 bool tow__is_number(tow_update *update, const char *name, double value, double least);
 /* False: tow_schedule_at is always NAN. */
 bool tow__schedule_complete(const tow_schedule *schedule);
-/* In `all`: the transform sees all parameters of the optimiser, and for the first time. */
+/* In `all`: the transform sees all parameters of the optimizer, and for the first time. */
 bool tow__update_is_first(const tow_update *update);
 /* The options that the transforms of Adam's family have in common. */
 typedef struct tow__adam {
@@ -78,7 +78,7 @@ typedef struct tow__adam {
 bool tow__adam_options(tow_update *update, tow__adam *adam, const double *b1, const double *b2, const double *eps,
                        const double *usual_eps, const double *eps_root);
 /* m = b1 m + (1-b1) g, which becomes the slot "mu", in memory of the type mu_dtype (0: of g). */
-void tow__first_moment(tow_update *update, tow__adam *adam, tow_value g, tow_layer_dtype mu_dtype);
+void tow__first_moment(tow_update *update, tow__adam *adam, tow_value g, tow_dtype mu_dtype);
 /* v = b2 v + (1-b2) g^2, which becomes the slot "nu". */
 void tow__second_moment(tow_update *update, tow__adam *adam, tow_value g);
 /* m / (1-b1^t), or Nesterov's look ahead. */

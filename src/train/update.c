@@ -127,7 +127,7 @@ static tow_value new_slot(tow_update *u, const char *key, size_t prefix_size, co
     return tow_full(u->trace, type, value);
 }
 
-tow_value tow_slot_of(tow_update *u, const char *name, tow_type type, double value)
+tow_value tow_slot_with(tow_update *u, const char *name, tow_type type, double value)
 {
     size_t prefix_size;
     const char *key = name ? slot_key(u, name, &prefix_size) : NULL;
@@ -148,7 +148,7 @@ tow_value tow_slot(tow_update *u, const char *name)
 {
     const tow_type type =
         u->parameter == TOW__NO_PARAMETER ? tow_make_type(TOW_F32, 0, NULL) : tow__layer_type(u->o, u->parameter);
-    return tow_slot_of(u, name, type, 0);
+    return tow_slot_with(u, name, type, 0);
 }
 
 void tow_set_slot(tow_update *u, const char *name, tow_value value)
@@ -331,7 +331,7 @@ void tow_update_report(tow_update *u, const char *name, tow_value value)
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-size_t tow_update_count(const tow_update *u) { return u->n; }
+size_t tow_update_parameter_count(const tow_update *u) { return u->n; }
 
 const char *tow_update_path(const tow_update *u, size_t index)
 {

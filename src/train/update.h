@@ -1,4 +1,4 @@
-/* Optimisers in the making: what recording an update shares with the state that runs it.
+/* Optimizers in the making: what recording an update shares with the state that runs it.
  *
  * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the
  * trace away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters

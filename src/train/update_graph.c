@@ -183,7 +183,7 @@ static bool check_aggregated(tow_update *u, const tow_gradient_transform_class *
     tow__update_fail(u, TOW_INVALID_ARGUMENT,
                      "%s: gradients are those of single examples (.examples); begin the chain with "
                      "TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE",
-                     cls ? cls->name : "the end of the optimiser");
+                     cls ? cls->name : "the end of the optimizer");
     return false;
 }
 
@@ -229,7 +229,7 @@ static void run_on(tow_update *u, const tow_gradient_transform *transform, size_
 
 void tow_update_run(tow_update *u, const tow_gradient_transform *transform) { run_on(u, transform, u->n, u->which); }
 
-void tow_update_run_on(tow_update *u, const tow_gradient_transform *transform, size_t n, const size_t *indices)
+void tow_update_run_with(tow_update *u, const tow_gradient_transform *transform, size_t n, const size_t *indices)
 {
     uint32_t *which = tow__trace_alloc(u->trace, n + 1, sizeof *which);
     if (!which || (n > 0 && !indices)) return;
@@ -269,7 +269,7 @@ const tow_gradient_transform_class tow_inject_hyperparams_class = {
 static tow_value choose(tow_value condition, tow_value a, tow_value b)
 {
     const tow_type type = tow_value_type(a);
-    return tow_select(tow_broadcast_to(condition, type.rank, type.dims), a, b);
+    return tow_where(tow_broadcast_to(condition, type.rank, type.dims), a, b);
 }
 
 /* Settles the slots that the transform has written. before: their values before it. */

@@ -1,4 +1,4 @@
-/* Transforms around whole optimisers: Lookahead, schedule-free, sharpness-aware minimisation. Their slots have the
+/* Transforms around whole optimizers: Lookahead, schedule-free, sharpness-aware minimization. Their slots have the
  * types of the parameters; copies of parameters begin in the first update. Formulas and their order of operations are
  * those of Optax 0.2.8. */
 #include <float.h>
@@ -12,7 +12,7 @@
 
 static tow_value choose(tow_value condition, tow_value a, tow_value b)
 {
-    return tow_select(tow__spread(condition, a), a, b);
+    return tow_where(tow__spread(condition, a), a, b);
 }
 
 static bool check_period(tow_update *u, const char *name, int64_t period, int64_t least)
@@ -37,7 +37,7 @@ static void lookahead_all(tow_update *u, const tow_gradient_transform *self)
     const tow__inner_run run = {.modulus = o->reset_state ? o->sync_period : 0,
                                 .restart = o->reset_state ? sync : (tow_value){0}};
     tow__update_run_inner(u, o->inner, &run);
-    for (size_t i = 0; i < tow_update_count(u) && !tow__failed(u->trace); i++) {
+    for (size_t i = 0; i < tow_update_parameter_count(u) && !tow__failed(u->trace); i++) {
         tow_value p = tow_update_parameter(u, i), fast = tow_update_gradient(u, i);
         tow_value slow = choose(first, p, tow__parameter_slot(u, i, "slow")), way = tow_sub(tow_add(p, fast), slow);
         tow__set_parameter_slot(u, i, "slow", choose(sync, tow_add(slow, tow__times_option(way, &step)), slow));
@@ -65,12 +65,12 @@ static tow_value weight(tow_update *u, const tow_schedule_free *o)
         return (tow_value){0};
     }
     tow_value rate = tow_update_function(u, "learning_rate", next_rate, o, TOW_F64);
-    tow_value largest = tow_max(tow_slot_of(u, "max_rate", f64, 0), rate),
+    tow_value largest = tow_max(tow_slot_with(u, "max_rate", f64, 0), rate),
               w = tow_pow(largest, tow__option_scalar(&power, TOW_F64));
-    tow_value sum = tow_add(tow_slot_of(u, "weight_sum", f64, 0), w), zero = tow_scalar(u->trace, TOW_F64, 0);
+    tow_value sum = tow_add(tow_slot_with(u, "weight_sum", f64, 0), w), zero = tow_scalar(u->trace, TOW_F64, 0);
     tow_set_slot(u, "max_rate", largest);
     tow_set_slot(u, "weight_sum", sum);
-    return tow_select(tow_eq(sum, zero), zero, tow_div(w, sum));
+    return tow_where(tow_eq(sum, zero), zero, tow_div(w, sum));
 }
 
 static void schedule_free_all(tow_update *u, const tow_gradient_transform *self)
@@ -81,7 +81,7 @@ static void schedule_free_all(tow_update *u, const tow_gradient_transform *self)
     tow_value first = tow__first_update(u), c = weight(u, o);
     if (tow_is_null(c)) return;
     tow__update_run_inner(u, o->inner, &(tow__inner_run){0});
-    for (size_t i = 0; i < tow_update_count(u) && !tow__failed(u->trace); i++) {
+    for (size_t i = 0; i < tow_update_parameter_count(u) && !tow__failed(u->trace); i++) {
         tow_value y = tow_update_parameter(u, i), z = choose(first, y, tow__parameter_slot(u, i, "z"));
         const tow_dtype dtype = tow_value_type(y).dtype;
         tow_value by = tow__spread(tow__option_scalar(&b1, dtype), y), next = tow_add(z, tow_update_gradient(u, i));
@@ -99,7 +99,7 @@ const tow_gradient_transform_class tow_schedule_free_class = {.name = "schedule_
 static tow_params *find_z(const tow_optimizer_state *state)
 {
     static const char end[] = "schedule_free/z/";
-    for (size_t i = 0; i < tow_optimizer_slots(state); i++) {
+    for (size_t i = 0; i < tow_optimizer_slot_count(state); i++) {
         const char *prefix = tow_optimizer_slot_prefix(state, i);
         const size_t n = strlen(prefix);
         if (n >= sizeof end - 1 && strcmp(prefix + n - (sizeof end - 1), end) == 0) return tow_optimizer_slot(state, i);
@@ -118,7 +118,7 @@ static tow_status mix(void *user, const char *path, size_t n, tow_array *const *
     const mixture *m = user;
     const tow_type type = tow_array_type(result);
     (void)path, (void)n;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const double y = tow__load_element(type.dtype, tow_array_data(arrays[0]), i).f;
         const double z = tow__load_element(type.dtype, tow_array_data(arrays[1]), i).f;
         tow__store_element(type.dtype, tow_array_data(result), i, m->begun ? (y - (1 - m->b1) * z) / m->b1 : y);
@@ -137,8 +137,8 @@ tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_
     if (!z)
         return tow__fail(
             state->ctx, TOW_NOT_FOUND,
-            "tow_schedule_free_params: the optimiser has no TOW_SCHEDULE_FREE; give the one that it was made with");
-    mixture m = {transform->b1 == 0 ? tow__usual_b1 : transform->b1, tow_optimizer_step(state) > 0};
+            "tow_schedule_free_params: the optimizer has no TOW_SCHEDULE_FREE; give the one that it was made with");
+    mixture m = {transform->b1 == 0 ? tow__usual_b1 : transform->b1, tow_optimizer_step_count(state) > 0};
     return tow_params_zip(2, (const tow_params *const[]){state->params, z}, mix, &m, params);
 }
 
@@ -149,7 +149,7 @@ static const int64_t usual_period = 2;
 /* The gradients, as they are now. */
 static tow_value *gradients_of(tow_update *u)
 {
-    const size_t n = tow_update_count(u);
+    const size_t n = tow_update_parameter_count(u);
     tow_value *gradients = tow__trace_alloc(u->trace, n + 1, sizeof *gradients);
     for (size_t i = 0; gradients && i < n; i++) gradients[i] = tow_update_gradient(u, i);
     return gradients;
@@ -161,7 +161,7 @@ static void sam_all(tow_update *u, const tow_gradient_transform *self)
 {
     const tow_sam *o = (const tow_sam *)self;
     const int64_t *period = o->sync_period ? &o->sync_period : &usual_period;
-    const size_t n = tow_update_count(u);
+    const size_t n = tow_update_parameter_count(u);
     if (!check_period(u, "sam", *period, 2)) return;
     tow_value begins = tow__is_first_of(u, period), last = tow__is_last_of(u, period);
     tow_value *given = gradients_of(u), *start = tow__trace_alloc(u->trace, n + 1, sizeof *start);

@@ -134,7 +134,7 @@ static void lay_out(const solver *s, const strides *st, int64_t offset, tow__lay
         }
 }
 
-static void learn(solver *s, size_t n_known, const tow_mapping_axis *known)
+static void learn(solver *s, size_t n_known, const tow_weight_mapping_axis *known)
 {
     for (int f = 0; f < s->axes->n_factors; f++) {
         s->sizes[f] = UNKNOWN;
@@ -144,7 +144,7 @@ static void learn(solver *s, size_t n_known, const tow_mapping_axis *known)
 }
 
 /* Sizes of the factors of one part. */
-static tow_status solve_part(solver *s, size_t n_known, const tow_mapping_axis *known, const tow_type *theirs,
+static tow_status solve_part(solver *s, size_t n_known, const tow_weight_mapping_axis *known, const tow_type *theirs,
                              tow_type *ours)
 {
     const tow__axes *a = s->axes;
@@ -157,8 +157,8 @@ static tow_status solve_part(solver *s, size_t n_known, const tow_mapping_axis *
 }
 
 /* Axes are given: several parts, each with its sizes. */
-static tow_status solve_axes(solver *s, size_t n_known, const tow_mapping_axis *known, tow_type *theirs, tow_type *ours,
-                             tow__layout *layouts)
+static tow_status solve_axes(solver *s, size_t n_known, const tow_weight_mapping_axis *known, tow_type *theirs,
+                             tow_type *ours, tow__layout *layouts)
 {
     const tow__axes *a = s->axes;
     tow_status status = TOW_OK;
@@ -193,7 +193,7 @@ done:
 }
 
 tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
-                           const tow_mapping_axis *known, tow_type *theirs, tow_type *ours, tow__layout *layouts)
+                           const tow_weight_mapping_axis *known, tow_type *theirs, tow_type *ours, tow__layout *layouts)
 {
     solver s = {.ctx = ctx, .axes = rule->axes, .n_parts = rule->n_ours};
     tow_status status = TOW_OK;
@@ -210,7 +210,7 @@ tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_
         *to = *from;
         to->dtype = dtype;
         layouts[0] = (tow__layout){.whole = true};
-        add_loop(&layouts[0], tow_type_count(*from), 1);
+        add_loop(&layouts[0], tow_type_element_count(*from), 1);
     }
     if (!tow__type_valid(*theirs))
         return tow__fail(ctx, TOW_SHAPE_MISMATCH, "the shape has more bytes than can be addressed");

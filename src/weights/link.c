@@ -109,7 +109,7 @@ static tow_status join(tow__links *l, const tow__tensor_rule *rule, size_t their
                                 l->theirs->items[l->links[*by - 1].theirs].name, parameter->name));
         TRY(check_dtypes(l, rule, tensor->name, their_type.dtype, types[p].dtype));
         *by = l->count + 1;
-        TRY(tow__report_add(l->report, TOW_MAPPED_PARAMETER, parameter->name));
+        TRY(tow__report_add(l->report, TOW_FATE_PARAMETER, parameter->name));
     }
     TRY(add_link(l, &link));
     link->rule = rule;
@@ -117,7 +117,7 @@ static tow_status join(tow__links *l, const tow__tensor_rule *rule, size_t their
     memcpy(link->ours, ours, (size_t)rule->n_ours * sizeof *ours);
     TRY(blame(l, rule, tensor->name,
               tow__axes_solve(l->ctx, rule, l->n_axes, l->axes, &their_type, types, link->layouts)));
-    TRY(tow__report_add(l->report, TOW_MAPPED_TENSOR, tensor->name));
+    TRY(tow__report_add(l->report, TOW_FATE_TENSOR, tensor->name));
 done:
     return status;
 }
@@ -169,14 +169,14 @@ static tow_status match_tensor(tow__links *l, size_t theirs)
     size_t ours[TOW__MAX_PARTS];
     tow_status status = TOW_OK;
     int found;
-    if (!rule) return tow__report_add(l->report, TOW_UNUSED, name);
-    if (rule->kind == TOW__RULE_IGNORE) return tow__report_add(l->report, TOW_IGNORED, name);
+    if (!rule) return tow__report_add(l->report, TOW_FATE_UNUSED, name);
+    if (rule->kind == TOW__RULE_IGNORE) return tow__report_add(l->report, TOW_FATE_IGNORED, name);
     if (rule->kind == TOW__RULE_TIED) return check_tied(l, rule, &numbers, theirs);
     TRY(find_parts(l, rule, &numbers, ours, &found));
     if (found == 0) {
         const tow__tensor_rule *copy = tow__mapping_tied(l->mapping, name, &numbers);
         if (copy) return check_tied(l, copy, &numbers, theirs);
-        return tow__report_add(l->report, rule->optional ? TOW_OPTIONAL : TOW_UNUSED, name);
+        return tow__report_add(l->report, rule->optional ? TOW_FATE_OPTIONAL : TOW_FATE_UNUSED, name);
     }
     for (int p = 0; p < rule->n_ours; p++)
         if (ours[p] == NONE)
@@ -199,7 +199,7 @@ static tow_status report_missing(tow__links *l)
         int part;
         if (l->by_ours[i] || strncmp(path, prefix_of(l), length) != 0) continue;
         const tow__tensor_rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
-        TRY(tow__report_add(l->report, rule && rule->optional ? TOW_OPTIONAL : TOW_MISSING, path));
+        TRY(tow__report_add(l->report, rule && rule->optional ? TOW_FATE_OPTIONAL : TOW_FATE_MISSING, path));
     }
 done:
     return status;
@@ -227,7 +227,8 @@ done:
 /* The element type that floats get. */
 static tow_dtype written(const tow__links *l, tow_dtype dtype)
 {
-    return l->options->convert && tow_dtype_is_float(dtype) ? l->options->dtype : dtype;
+    const tow_dtype chosen = l->options->dtype ? l->options->dtype : TOW_F32;
+    return l->options->convert && tow_dtype_is_float(dtype) ? chosen : dtype;
 }
 
 static tow_status append(tow__links *l, tow_tensors *set, const char *name, tow_type type)
@@ -257,9 +258,9 @@ static tow_status make_parts(tow__links *l, size_t theirs, const tow__tensor_rul
         TRY(add_path(l, rule->ours[p], numbers, &path));
         link->ours[p] = l->ours->count;
         TRY(append(l, l->ours, path.text, types[p]));
-        TRY(tow__report_add(l->report, TOW_MAPPED_PARAMETER, path.text));
+        TRY(tow__report_add(l->report, TOW_FATE_PARAMETER, path.text));
     }
-    TRY(tow__report_add(l->report, TOW_MAPPED_TENSOR, l->theirs->items[theirs].name));
+    TRY(tow__report_add(l->report, TOW_FATE_TENSOR, l->theirs->items[theirs].name));
 done:
     tow__string_free(&path);
     return status;
@@ -273,7 +274,7 @@ tow_status tow__links_make_ours(tow__links *l)
         tow__numbers numbers;
         const tow__tensor_rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
         if (!rule || rule->kind == TOW__RULE_IGNORE)
-            TRY(tow__report_add(l->report, rule ? TOW_IGNORED : TOW_UNUSED, name));
+            TRY(tow__report_add(l->report, rule ? TOW_FATE_IGNORED : TOW_FATE_UNUSED, name));
         else if (rule->kind == TOW__RULE_TIED)
             TRY(check_tied(l, rule, &numbers, i));
         else
@@ -322,9 +323,9 @@ static tow_status make_tensor(tow__links *l, size_t first, const tow__tensor_rul
     TRY(append(l, l->theirs, name.text, type));
     for (int p = 0; p < rule->n_ours; p++) {
         l->by_ours[ours[p]] = l->count;
-        TRY(tow__report_add(l->report, TOW_MAPPED_PARAMETER, l->ours->items[ours[p]].name));
+        TRY(tow__report_add(l->report, TOW_FATE_PARAMETER, l->ours->items[ours[p]].name));
     }
-    TRY(tow__report_add(l->report, TOW_MAPPED_TENSOR, name.text));
+    TRY(tow__report_add(l->report, TOW_FATE_TENSOR, name.text));
 done:
     tow__string_free(&name);
     return status;
@@ -342,7 +343,7 @@ tow_status tow__links_make_theirs(tow__links *l)
         if (strncmp(path, prefix_of(l), length) != 0 || l->by_ours[i]) continue;
         const tow__tensor_rule *rule = tow__mapping_rule_of_path(l->mapping, path + length, &part, &numbers);
         if (!rule)
-            TRY(tow__report_add(l->report, TOW_MISSING, path));
+            TRY(tow__report_add(l->report, TOW_FATE_MISSING, path));
         else
             TRY(make_tensor(l, i, rule, &numbers));
     }

@@ -6,27 +6,27 @@
 #include "src/params/params.h"
 #include "src/weights/mapping.h"
 
-static const tow_mapping_options no_options;
+static const tow_weight_mapping_options no_options;
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
-static tow_status check_options(tow_context *ctx, const tow_mapping_options *o)
+static tow_status check_options(tow_context *ctx, const tow_weight_mapping_options *o)
 {
-    if (o->convert && (unsigned)o->dtype >= TOW_DTYPE_COUNT)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_mapping_options: expected an element type as .dtype, found %d",
-                         (int)o->dtype);
-    if (o->n_axes > 0 && !o->axes) return tow__missing(ctx, "tow_mapping_options", "%zu .axes", o->n_axes);
+    if (o->convert && o->dtype && tow_dtype_size(o->dtype) == 0)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_weight_mapping_options: expected an element type as .dtype, found %d", (int)o->dtype);
+    if (o->n_axes > 0 && !o->axes) return tow__missing(ctx, "tow_weight_mapping_options", "%zu .axes", o->n_axes);
     for (size_t i = 0; i < o->n_axes; i++)
         if (!o->axes[i].name || o->axes[i].size <= 0)
             return tow__fail(
                 ctx, TOW_INVALID_ARGUMENT,
-                "tow_mapping_options: expected .axes with names and positive sizes, found '%.100s' of %" PRId64,
+                "tow_weight_mapping_options: expected .axes with names and positive sizes, found '%.100s' of %" PRId64,
                 o->axes[i].name ? o->axes[i].name : "no name", o->axes[i].size);
     return TOW_OK;
 }
 
-static tow_status begin(tow__links *l, tow_context *ctx, const tow_mapping *mapping, const tow_mapping_options *options,
-                        tow_mapping_report **report)
+static tow_status begin(tow__links *l, tow_context *ctx, const tow_weight_mapping *mapping,
+                        const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     *l = (tow__links){.ctx = ctx, .mapping = mapping, .options = options ? options : &no_options};
     if (report) *report = NULL;
@@ -37,13 +37,13 @@ static tow_status begin(tow__links *l, tow_context *ctx, const tow_mapping *mapp
 }
 
 /* Gives the report away, also after an error of what is missing or unused. */
-static tow_status end(tow__links *l, tow_status status, tow_mapping_report **report)
+static tow_status end(tow__links *l, tow_status status, tow_weight_mapping_report **report)
 {
     tow__links_free(l);
     if (report && l->report && (status == TOW_OK || status == TOW_NOT_FOUND))
         *report = l->report;
     else
-        tow_mapping_report_free(l->report);
+        tow_weight_mapping_report_free(l->report);
     return status;
 }
 
@@ -70,14 +70,14 @@ static void copy_all(const tow__links *l)
         const tow__tensor *theirs = &l->theirs->items[link->theirs];
         for (int p = 0; p < link->rule->n_ours; p++) {
             const tow__tensor *ours = &l->ours->items[link->ours[p]];
-            tow__layout_gather(&link->layouts[p], tow_type_count(ours->type), ours->type.dtype,
+            tow__layout_gather(&link->layouts[p], tow_type_element_count(ours->type), ours->type.dtype,
                                tow_array_data(ours->array), theirs->type.dtype, tow_array_data(theirs->array));
         }
     }
 }
 
-static tow_status load(const tow_mapping *mapping, tow_params *params, const tow_tensors *tensors, const char *where,
-                       const tow_mapping_options *options, tow_mapping_report **report)
+static tow_status load(const tow_weight_mapping *mapping, tow_params *params, const tow_tensors *tensors,
+                       const char *where, const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     tow__links l;
     tow_tensors *ours = NULL;
@@ -98,8 +98,8 @@ done:
     return end(&l, status, report);
 }
 
-tow_status tow_mapping_load(const tow_mapping *mapping, tow_params *params, const tow_tensors *tensors,
-                            const tow_mapping_options *options, tow_mapping_report **report)
+tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, tow_params *params, const tow_tensors *tensors,
+                                   const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     if (report) *report = NULL;
     if (!mapping || !params || !tensors)
@@ -113,17 +113,17 @@ static tow_status open_model(tow_context *ctx, const char *path, tow_tensors **t
     struct stat info;
     int result;
     TOW__RETRY(result, tow__calls(ctx)->stat(path, &info));
-    if (result != 0 || !S_ISDIR(info.st_mode)) return tow_safetensors_map(ctx, path, tensors);
+    if (result != 0 || !S_ISDIR(info.st_mode)) return tow_safetensors_mmap(ctx, path, tensors);
     tow__string file;
     tow__string_init(&file, ctx);
     tow__string_add(&file, "%s/model.safetensors", path);
-    const tow_status status = file.failed ? TOW_OUT_OF_MEMORY : tow_safetensors_map(ctx, file.text, tensors);
+    const tow_status status = file.failed ? TOW_OUT_OF_MEMORY : tow_safetensors_mmap(ctx, file.text, tensors);
     tow__string_free(&file);
     return status;
 }
 
-tow_status tow_mapping_load_file(const tow_mapping *mapping, tow_params *params, const char *path,
-                                 const tow_mapping_options *options, tow_mapping_report **report)
+tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
+                                        const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     if (report) *report = NULL;
     if (!mapping || !params || !path)
@@ -158,7 +158,7 @@ static tow_status their_data(const source *s, size_t index, const void **data)
     if (link->layouts[0].whole && ours->items[link->ours[0]].type.dtype == type.dtype) return TOW_OK;
     for (int p = 0; p < link->rule->n_ours; p++) {
         const tow_type part = ours->items[link->ours[p]].type;
-        tow__layout_scatter(&link->layouts[p], tow_type_count(part), type.dtype, s->buffer, part.dtype,
+        tow__layout_scatter(&link->layouts[p], tow_type_element_count(part), type.dtype, s->buffer, part.dtype,
                             data_of(ours, link->ours[p]));
     }
     *data = s->buffer;
@@ -177,7 +177,7 @@ static tow_status our_data(const source *s, size_t index, const void **data)
     *data = data_of(theirs, link->theirs);
     if (link->layouts[0].whole && from.dtype == type.dtype) return TOW_OK;
     while (link->ours[part] != index) part++;
-    tow__layout_gather(&link->layouts[part], tow_type_count(type), type.dtype, s->buffer, from.dtype, *data);
+    tow__layout_gather(&link->layouts[part], tow_type_element_count(type), type.dtype, s->buffer, from.dtype, *data);
     *data = s->buffer;
     return TOW_OK;
 }
@@ -220,8 +220,8 @@ done:
     return status;
 }
 
-tow_status tow_mapping_save_file(const tow_mapping *mapping, const tow_params *params, const char *path,
-                                 const tow_mapping_options *options, tow_mapping_report **report)
+tow_status tow_weight_mapping_save_file(const tow_weight_mapping *mapping, const tow_params *params, const char *path,
+                                        const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     if (report) *report = NULL;
     if (!mapping || !params || !path)
@@ -253,12 +253,13 @@ done:
     return status;
 }
 
-tow_status tow_mapping_convert_file(const tow_mapping *mapping, tow_context *context, const char *from, const char *to,
-                                    bool reverse, const tow_mapping_options *options, tow_mapping_report **report)
+tow_status tow_weight_mapping_convert_file(tow_context *context, const tow_weight_mapping *mapping, const char *from,
+                                           const char *to, bool reverse, const tow_weight_mapping_options *options,
+                                           tow_weight_mapping_report **report)
 {
     if (report) *report = NULL;
     if (!mapping || !context || !from || !to)
-        return tow__missing(context, __func__, "a mapping, a context and two paths");
+        return tow__missing(context, __func__, "a context, a mapping and two paths");
     tow__links l;
     tow_tensors *read = NULL;
     tow_status status = begin(&l, context, mapping, options, report);

@@ -46,7 +46,7 @@ typedef struct tow__tensor_rule {
     const tow__axes *axes;     /* NULL: the shapes are equal */
 } tow__tensor_rule;
 
-struct tow_mapping {
+struct tow_weight_mapping {
     tow_context *ctx;
     tow__arena memory;
     const char *name; /* of the text */
@@ -71,11 +71,11 @@ bool tow__pattern_matches(const char *pattern, const char *name, bool stars, tow
 /* Adds the pattern with its {i} replaced. */
 void tow__pattern_expand(const char *pattern, const tow__numbers *numbers, tow__string *name);
 /* The rule that decides about a tensor's name, or NULL. */
-const tow__tensor_rule *tow__mapping_rule(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
+const tow__tensor_rule *tow__mapping_rule(const tow_weight_mapping *mapping, const char *name, tow__numbers *numbers);
 /* The first rule "tied" of a tensor, which may have another rule before it, or NULL. */
-const tow__tensor_rule *tow__mapping_tied(const tow_mapping *mapping, const char *name, tow__numbers *numbers);
+const tow__tensor_rule *tow__mapping_tied(const tow_weight_mapping *mapping, const char *name, tow__numbers *numbers);
 /* The first rule with a part of this path, or NULL. */
-const tow__tensor_rule *tow__mapping_rule_of_path(const tow_mapping *mapping, const char *path, int *part,
+const tow__tensor_rule *tow__mapping_rule_of_path(const tow_weight_mapping *mapping, const char *path, int *part,
                                                   tow__numbers *numbers);
 
 /* ---- shapes (axes.c) --------------------------------------------------------------------------------------------- */
@@ -93,7 +93,8 @@ typedef struct tow__layout {
  * known, n_known: sizes of axes by name. Errors: TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT with a text that has no
  * names. */
 tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
-                           const tow_mapping_axis *known, tow_type *theirs, tow_type *ours, tow__layout *layouts);
+                           const tow_weight_mapping_axis *known, tow_type *theirs, tow_type *ours,
+                           tow__layout *layouts);
 
 /* ---- links (link.c) ---------------------------------------------------------------------------------------------- */
 
@@ -106,20 +107,20 @@ typedef struct tow__link {
 
 typedef struct tow__links {
     tow_context *ctx;
-    const tow_mapping *mapping;
-    const tow_mapping_options *options;
+    const tow_weight_mapping *mapping;
+    const tow_weight_mapping_options *options;
     tow_tensors *theirs, *ours;
     const char *where; /* of which file messages are; NULL: none */
     size_t n_axes;
-    const tow_mapping_axis *axes;
+    const tow_weight_mapping_axis *axes;
     tow__link *links;
     size_t count, capacity;
     size_t *by_ours; /* [count of ours] link + 1 */
     size_t n_by_ours;
-    tow_mapping_report *report;
+    tow_weight_mapping_report *report;
 } tow__links;
 
-/* Links tensors and parameters that are both there. Errors: as tow_mapping_load. */
+/* Links tensors and parameters that are both there. Errors: as tow_weight_mapping_load. */
 tow_status tow__links_match(tow__links *links);
 /* Makes the set `ours`, without arrays, from `theirs`, or the other way, and links them. */
 tow_status tow__links_make_ours(tow__links *links);
@@ -131,10 +132,11 @@ __attribute__((format(printf, 4, 5))) tow_status tow__links_fail(const tow__link
 
 /* ---- reports (report.c) ------------------------------------------------------------------------------------------ */
 
-tow_status tow__report_create(tow_context *ctx, tow_mapping_report **report);
-tow_status tow__report_add(tow_mapping_report *report, tow_mapping_fate fate, const char *name);
+tow_status tow__report_create(tow_context *ctx, tow_weight_mapping_report **report);
+tow_status tow__report_add(tow_weight_mapping_report *report, tow_weight_mapping_fate fate, const char *name);
 /* TOW_NOT_FOUND with the names of what is missing or unused, if anything is. */
-tow_status tow__report_strict(const tow_mapping_report *report, tow_context *ctx, const char *where, bool writing);
+tow_status tow__report_strict(const tow_weight_mapping_report *report, tow_context *ctx, const char *where,
+                              bool writing);
 
 /* ---- data (copy.c) ----------------------------------------------------------------------------------------------- */
 

@@ -71,7 +71,7 @@ void tow__pattern_expand(const char *pattern, const tow__numbers *numbers, tow__
 }
 
 /* The pattern as it is, or without one of the prefixes. */
-static bool matches_tensor(const tow_mapping *m, const char *pattern, const char *name, bool stars,
+static bool matches_tensor(const tow_weight_mapping *m, const char *pattern, const char *name, bool stars,
                            tow__numbers *numbers)
 {
     if (tow__pattern_matches(pattern, name, stars, numbers)) return true;
@@ -84,7 +84,7 @@ static bool matches_tensor(const tow_mapping *m, const char *pattern, const char
     return false;
 }
 
-const tow__tensor_rule *tow__mapping_rule(const tow_mapping *m, const char *name, tow__numbers *numbers)
+const tow__tensor_rule *tow__mapping_rule(const tow_weight_mapping *m, const char *name, tow__numbers *numbers)
 {
     for (size_t r = 0; r < m->n_rules; r++)
         for (int i = 0; i < m->rules[r].n_theirs; i++)
@@ -93,7 +93,7 @@ const tow__tensor_rule *tow__mapping_rule(const tow_mapping *m, const char *name
     return NULL;
 }
 
-const tow__tensor_rule *tow__mapping_tied(const tow_mapping *m, const char *name, tow__numbers *numbers)
+const tow__tensor_rule *tow__mapping_tied(const tow_weight_mapping *m, const char *name, tow__numbers *numbers)
 {
     for (size_t r = 0; r < m->n_rules; r++)
         for (int i = 0; m->rules[r].kind == TOW__RULE_TIED && i < m->rules[r].n_theirs; i++)
@@ -101,7 +101,7 @@ const tow__tensor_rule *tow__mapping_tied(const tow_mapping *m, const char *name
     return NULL;
 }
 
-const tow__tensor_rule *tow__mapping_rule_of_path(const tow_mapping *m, const char *path, int *part,
+const tow__tensor_rule *tow__mapping_rule_of_path(const tow_weight_mapping *m, const char *path, int *part,
                                                   tow__numbers *numbers)
 {
     for (size_t r = 0; r < m->n_rules; r++)

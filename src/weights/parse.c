@@ -14,7 +14,7 @@ typedef struct draft {
 } draft;
 
 typedef struct parser {
-    tow_mapping *m;
+    tow_weight_mapping *m;
     const char *at, *end; /* of the line without its comment */
     int line;
     draft draft;
@@ -332,7 +332,7 @@ done:
 
 static tow_status read_prefix(parser *p)
 {
-    tow_mapping *m = p->m;
+    tow_weight_mapping *m = p->m;
     const char *prefix;
     tow_status status = TOW_OK;
     TRY(read_word(p, "the beginning of names", &prefix));
@@ -371,7 +371,7 @@ static tow_status keep_draft(parser *p, tow__tensor_rule *rule)
 
 static tow_status read_rule(parser *p)
 {
-    tow_mapping *m = p->m;
+    tow_weight_mapping *m = p->m;
     tow_status status = TOW_OK;
     if (m->n_rules == m->capacity) {
         const size_t capacity = m->capacity ? 2 * m->capacity : 16;
@@ -412,7 +412,7 @@ done:
     return status;
 }
 
-static tow_status read_lines(tow_mapping *m, const char *text)
+static tow_status read_lines(tow_weight_mapping *m, const char *text)
 {
     parser p = {.m = m, .at = text};
     tow_status status = TOW_OK;
@@ -429,12 +429,13 @@ done:
     return status;
 }
 
-tow_status tow_mapping_parse(tow_context *context, const char *name, const char *text, tow_mapping **mapping)
+tow_status tow_weight_mapping_parse(tow_context *context, const char *name, const char *text,
+                                    tow_weight_mapping **mapping)
 {
     if (mapping) *mapping = NULL;
     if (!context || !name || !text || !mapping)
         return tow__missing(context, __func__, "a context, a name, a text and a place for the mapping");
-    tow_mapping *m = tow__alloc(context, 1, sizeof *m);
+    tow_weight_mapping *m = tow__alloc(context, 1, sizeof *m);
     tow_status status = TOW_OK;
     if (!m) return TOW_OUT_OF_MEMORY;
     m->ctx = context;
@@ -444,11 +445,11 @@ tow_status tow_mapping_parse(tow_context *context, const char *name, const char 
     TRY(read_lines(m, text));
     *mapping = m;
 done:
-    if (status != TOW_OK) tow_mapping_free(m);
+    if (status != TOW_OK) tow_weight_mapping_free(m);
     return status;
 }
 
-void tow_mapping_free(tow_mapping *m)
+void tow_weight_mapping_free(tow_weight_mapping *m)
 {
     if (!m) return;
     if (m->rules) tow__free(m->ctx, m->rules, m->capacity, sizeof *m->rules);

@@ -3,17 +3,17 @@
 
 typedef struct entry {
     const char *name;
-    tow_mapping_fate fate;
+    tow_weight_mapping_fate fate;
 } entry;
 
-struct tow_mapping_report {
+struct tow_weight_mapping_report {
     tow_context *ctx;
     tow__arena memory;
     entry *entries;
     size_t count, capacity, counts[TOW_FATE_COUNT];
 };
 
-tow_status tow__report_create(tow_context *ctx, tow_mapping_report **report)
+tow_status tow__report_create(tow_context *ctx, tow_weight_mapping_report **report)
 {
     *report = tow__alloc(ctx, 1, sizeof **report);
     if (!*report) return TOW_OUT_OF_MEMORY;
@@ -22,7 +22,7 @@ tow_status tow__report_create(tow_context *ctx, tow_mapping_report **report)
     return TOW_OK;
 }
 
-void tow_mapping_report_free(tow_mapping_report *r)
+void tow_weight_mapping_report_free(tow_weight_mapping_report *r)
 {
     if (!r) return;
     if (r->entries) tow__free(r->ctx, r->entries, r->capacity, sizeof *r->entries);
@@ -30,7 +30,7 @@ void tow_mapping_report_free(tow_mapping_report *r)
     tow__free(r->ctx, r, 1, sizeof *r);
 }
 
-tow_status tow__report_add(tow_mapping_report *r, tow_mapping_fate fate, const char *name)
+tow_status tow__report_add(tow_weight_mapping_report *r, tow_weight_mapping_fate fate, const char *name)
 {
     if (r->count == r->capacity) {
         const size_t capacity = r->capacity ? 2 * r->capacity : 64;
@@ -46,12 +46,13 @@ tow_status tow__report_add(tow_mapping_report *r, tow_mapping_fate fate, const c
     return TOW_OK;
 }
 
-size_t tow_mapping_report_count(const tow_mapping_report *r, tow_mapping_fate fate)
+size_t tow_weight_mapping_report_count(const tow_weight_mapping_report *r, tow_weight_mapping_fate fate)
 {
     return (unsigned)fate < TOW_FATE_COUNT ? r->counts[fate] : 0;
 }
 
-const char *tow_mapping_report_name(const tow_mapping_report *r, tow_mapping_fate fate, size_t index)
+const char *tow_weight_mapping_report_name(const tow_weight_mapping_report *r, tow_weight_mapping_fate fate,
+                                           size_t index)
 {
     for (size_t i = 0; i < r->count; i++)
         if (r->entries[i].fate == fate && index-- == 0) return r->entries[i].name;
@@ -59,22 +60,23 @@ const char *tow_mapping_report_name(const tow_mapping_report *r, tow_mapping_fat
 }
 
 static const char *const titles[TOW_FATE_COUNT] = {
-    [TOW_MAPPED_TENSOR] = "tensors mapped",
-    [TOW_MAPPED_PARAMETER] = "parameters mapped",
-    [TOW_MISSING] = "missing",
-    [TOW_UNUSED] = "unused",
-    [TOW_OPTIONAL] = "optional, left out",
-    [TOW_IGNORED] = "ignored",
+    [TOW_FATE_TENSOR] = "tensors mapped",
+    [TOW_FATE_PARAMETER] = "parameters mapped",
+    [TOW_FATE_MISSING] = "missing",
+    [TOW_FATE_UNUSED] = "unused",
+    [TOW_FATE_OPTIONAL] = "optional, left out",
+    [TOW_FATE_IGNORED] = "ignored",
     [TOW_TIED] = "tied",
 };
-static const bool listed[TOW_FATE_COUNT] = {[TOW_MISSING] = true, [TOW_UNUSED] = true, [TOW_OPTIONAL] = true};
+static const bool listed[TOW_FATE_COUNT] = {
+    [TOW_FATE_MISSING] = true, [TOW_FATE_UNUSED] = true, [TOW_FATE_OPTIONAL] = true};
 
-size_t tow_mapping_report_text(const tow_mapping_report *r, char *text, size_t size)
+size_t tow_weight_mapping_report_text(const tow_weight_mapping_report *r, char *text, size_t size)
 {
     tow__string s;
     tow__string_init(&s, r->ctx);
     for (int fate = 0; fate < TOW_FATE_COUNT; fate++) {
-        if (r->counts[fate] == 0 && fate > TOW_UNUSED) continue;
+        if (r->counts[fate] == 0 && fate > TOW_FATE_UNUSED) continue;
         tow__string_add(&s, "%-18s %zu\n", titles[fate], r->counts[fate]);
         for (size_t i = 0; i < r->count && listed[fate]; i++)
             if ((int)r->entries[i].fate == fate) tow__string_add(&s, "  %s\n", r->entries[i].name);
@@ -86,8 +88,8 @@ size_t tow_mapping_report_text(const tow_mapping_report *r, char *text, size_t s
 }
 
 /* "2 parameters are missing (a, b)". */
-static void add_problem(const tow_mapping_report *r, tow_mapping_fate fate, const char *one, const char *many,
-                        tow__string *s)
+static void add_problem(const tow_weight_mapping_report *r, tow_weight_mapping_fate fate, const char *one,
+                        const char *many, tow__string *s)
 {
     enum {
         SHOWN = 5
@@ -101,16 +103,16 @@ static void add_problem(const tow_mapping_report *r, tow_mapping_fate fate, cons
     tow__string_add(s, count > SHOWN ? ", ...)" : ")");
 }
 
-tow_status tow__report_strict(const tow_mapping_report *r, tow_context *ctx, const char *where, bool writing)
+tow_status tow__report_strict(const tow_weight_mapping_report *r, tow_context *ctx, const char *where, bool writing)
 {
     tow__string s;
-    if (r->counts[TOW_MISSING] + r->counts[TOW_UNUSED] == 0) return TOW_OK;
+    if (r->counts[TOW_FATE_MISSING] + r->counts[TOW_FATE_UNUSED] == 0) return TOW_OK;
     tow__string_init(&s, ctx);
     if (writing)
-        add_problem(r, TOW_MISSING, "parameter has no rule", "parameters have no rule", &s);
+        add_problem(r, TOW_FATE_MISSING, "parameter has no rule", "parameters have no rule", &s);
     else
-        add_problem(r, TOW_MISSING, "parameter has no tensor", "parameters have no tensor", &s);
-    add_problem(r, TOW_UNUSED, "tensor has no parameter", "tensors have no parameter", &s);
+        add_problem(r, TOW_FATE_MISSING, "parameter has no tensor", "parameters have no tensor", &s);
+    add_problem(r, TOW_FATE_UNUSED, "tensor has no parameter", "tensors have no parameter", &s);
     const tow_status status =
         s.failed ? TOW_OUT_OF_MEMORY
                  : tow__fail(ctx, TOW_NOT_FOUND,

@@ -11,8 +11,8 @@ enum {
     MAX_BYTES = 1 << 24 /* of a file of rules */
 };
 
-const char *tow_mapping_table_name(size_t index) { return index < N_TABLES ? tables[index].name : NULL; }
-const char *tow_mapping_table_text(size_t index) { return index < N_TABLES ? tables[index].text : NULL; }
+const char *tow_weight_mapping_table_name(size_t index) { return index < N_TABLES ? tables[index].name : NULL; }
+const char *tow_weight_mapping_table_text(size_t index) { return index < N_TABLES ? tables[index].text : NULL; }
 
 static tow_status no_table(tow_context *ctx, const char *name)
 {
@@ -26,7 +26,7 @@ static tow_status no_table(tow_context *ctx, const char *name)
     return status;
 }
 
-static tow_status read_file(tow_context *ctx, const char *path, tow_mapping **mapping)
+static tow_status read_file(tow_context *ctx, const char *path, tow_weight_mapping **mapping)
 {
     tow_status status = TOW_OK;
     tow__input_file file;
@@ -41,19 +41,19 @@ static tow_status read_file(tow_context *ctx, const char *path, tow_mapping **ma
     TRY(tow__input_read(&file, 0, text, bytes - 1));
     if (strlen(text) != bytes - 1)
         TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a text of rules, found a zero byte", path));
-    TRY(tow_mapping_parse(ctx, path, text, mapping));
+    TRY(tow_weight_mapping_parse(ctx, path, text, mapping));
 done:
     if (text) tow__free(ctx, text, bytes, 1);
     tow__input_close(&file);
     return status;
 }
 
-tow_status tow_mapping_read(tow_context *context, const char *path, tow_mapping **mapping)
+tow_status tow_weight_mapping_read(tow_context *context, const char *path, tow_weight_mapping **mapping)
 {
     if (mapping) *mapping = NULL;
     if (!context || !path || !mapping)
         return tow__missing(context, __func__, "a context, a path and a place for the mapping");
     for (size_t i = 0; i < N_TABLES; i++)
-        if (strcmp(path, tables[i].name) == 0) return tow_mapping_parse(context, path, tables[i].text, mapping);
+        if (strcmp(path, tables[i].name) == 0) return tow_weight_mapping_parse(context, path, tables[i].text, mapping);
     return strpbrk(path, "/.") ? read_file(context, path, mapping) : no_table(context, path);
 }

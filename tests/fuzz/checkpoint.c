@@ -28,10 +28,8 @@ static training make_training(void)
     const tow_module *layers[] = {TOW_MODULE(&up), TOW_MODULE(&stack), TOW_MODULE(&down)};
     tow_sequential model = {.module = {&tow_sequential_class}, .layers = layers, .n_layers = 3};
     const tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 1});
-    const tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(0.01)},
-                                       .n_inputs = 1,
-                                       .input_types = &type,
-                                       .loss = mean_square};
+    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)},
+                                                        .n_inputs = 1, .input_types = &type, .loss = mean_square);
     fuzz_expect(t.ctx, tow_train_create(t.ctx, TOW_MODULE(&model), &options, &t.state), "training");
     fuzz_expect(t.ctx, tow_array_from_data(t.ctx, type, (float[]){1, -1}, &t.batch), "the batch");
     return t;
@@ -41,7 +39,7 @@ static training make_training(void)
 static uint64_t state_hash(const tow_train_state *state)
 {
     const tow_params *params = tow_train_params(state);
-    uint64_t hash = tow_train_data_position(state) ^ (uint64_t)tow_train_step_number(state) << 32;
+    uint64_t hash = tow_train_data_position(state) ^ (uint64_t)tow_train_step_count(state) << 32;
     for (size_t i = 0; i < tow_params_count(params); i++) {
         const tow_array *array = tow_params_array(params, i);
         hash = XXH3_64bits_withSeed(tow_array_data(array), tow_type_bytes(tow_array_type(array)), hash);

@@ -83,7 +83,7 @@ static int graph(void)
                                         "#\n",
                                         NULL};
     add_all(words);
-    for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow_dtype_name((tow_dtype)i));
+    for (int i = 1; i < TOW_DTYPE_END; i++) add(tow_dtype_name((tow_dtype)i));
     for (size_t i = 0; i < tow__primitive_count; i++) add_primitive(tow__primitives[i]);
     return 0;
 }
@@ -119,9 +119,9 @@ static int policy(void)
     for (const char *const *s = spellings_of_jax; *s != NULL; s++) {
         tow_policy *read = NULL;
         if (tow_policy_parse(ctx, *s, &read) != TOW_OK) failed = fprintf(stderr, "%s\n", tow_context_error(ctx)) > 0;
-        tow_policy_free(ctx, read);
+        tow_policy_free(read);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     add_all(spellings_of_jax);
     add_all(words);
     return failed;
@@ -162,7 +162,7 @@ static int safetensors(void)
                                         "[true,false,null,-1.5e3]",
                                         NULL};
     add_all(words);
-    for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow__safetensors_dtype((tow_dtype)i));
+    for (int i = 1; i < TOW_DTYPE_END; i++) add(tow__safetensors_dtype((tow_dtype)i));
     return 0;
 }
 

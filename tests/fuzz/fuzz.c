@@ -48,7 +48,7 @@ void fuzz_expect(const tow_context *ctx, tow_status status, const char *what)
 
 static size_t bytes_held;
 
-static void *resize(void *user, void *pointer, size_t old_size, size_t size)
+static void *resize(void *pointer, size_t old_size, size_t size, void *user)
 {
     (void)user;
     bytes_held -= old_size;
@@ -88,7 +88,7 @@ tow_context *fuzz_mutators_context(void) { return make_context(NULL); }
 
 void fuzz_end(tow_context *ctx)
 {
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     if (bytes_held != 0) fuzz_fail("%zu bytes are left when the context is gone", bytes_held);
 }
 

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
     FUZZ_MOST_BYTES = 64 << 20, /* that a context may hold at once */
-    /* Seconds of processor time for one input. The build that users have may take one; without optimisation, with
+    /* Seconds of processor time for one input. The build that users have may take one; without optimization, with
      * sanitizers and on an emulated processor the same work takes up to ten times as long. */
 #if defined(NDEBUG) && !defined(FUZZ_EMULATED)
     FUZZ_MOST_SECONDS = 1

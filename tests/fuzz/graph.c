@@ -68,7 +68,7 @@ static bool is_short(const tow_program *program)
 static void fill(tow_array *array, uint32_t *random)
 {
     const tow_type type = tow_array_type(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         *random = *random * 1664525 + 1013904223;
         const int32_t x = (int32_t)(*random >> 24) - 128;
         double value = x / 16;
@@ -100,7 +100,7 @@ static void run(tow_context *ctx, tow_program *program)
 static void compile(tow_context *ctx, const tow_graph *graph, tow_compile_options options)
 {
     tow_program *program = NULL;
-    if (tow_graph_count(graph, NULL) > EQUATIONS) return;
+    if (tow_graph_primitive_count(graph, NULL) > EQUATIONS) return;
     options.plan_only = true;
     const bool fine = fuzz_succeeds(ctx, tow_compile(ctx, graph, &options, &program));
     if (fine) fuzz_expect(ctx, tow_program_check(program), "the plan's check");
@@ -130,7 +130,7 @@ static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t cho
 {
     tow_graph *result = NULL, *backward = NULL;
     tow_residuals residuals = {0};
-    const bool scalar = tow_graph_outputs(graph) > 0 && tow_graph_output_type(graph, 0).rank == 0;
+    const bool scalar = tow_graph_output_count(graph) > 0 && tow_graph_output_type(graph, 0).rank == 0;
     if (choice % 4 == 0) {
         const tow_status status = tow_jvp(graph, 0, NULL, &result);
         try_result(ctx, status, result, options);
@@ -144,7 +144,7 @@ static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t cho
     }
     if (choice % 8 == 1 && fuzz_succeeds(ctx, tow_saved_residuals(graph, 0, NULL, &residuals)))
         (void)tow_residuals_text(&residuals, NULL, 0);
-    tow_residuals_free(ctx, &residuals);
+    tow_residuals_free(&residuals);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t cho
 /* The graph of 0 to 3 rows, with batch axes anywhere, or beyond what inputs have. */
 static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow_compile_options options)
 {
-    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    const size_t n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
     int *axes = calloc(n_in + n_out + 1, sizeof *axes);
     tow_graph *result = NULL;
     uint32_t random = (uint32_t)(choice >> 8);
@@ -175,9 +175,9 @@ static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow
 static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
 {
     /* What is tried besides the default depends on the text, so that one input always does the same. */
-    const tow_compile_options options = {.no_fusion = (choice >> 8) % 8 == 0,
-                                         .no_regions = (choice >> 16) % 8 == 0,
-                                         .keep_within = (choice >> 24) % 8 == 0 ? 1 : 0};
+    const tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.no_fusion = (choice >> 8) % 8 == 0, .no_regions = (choice >> 16) % 8 == 0,
+                            .keep_within = (choice >> 24) % 8 == 0 ? 1 : 0);
     tow_graph *result = NULL;
     fuzz_expect(ctx, tow_graph_check(graph), "the check of what was read");
     check_text(ctx, graph);

@@ -20,13 +20,14 @@ static tow_array *numbers(tow_context *ctx, int rank)
     return array;
 }
 
-static void load(tow_context *ctx, const tow_mapping *m)
+static void load(tow_context *ctx, const tow_weight_mapping *m)
 {
     tow_tensors *set = NULL;
     tow_params *params = NULL;
-    tow_mapping_report *report = NULL;
+    tow_weight_mapping_report *report = NULL;
     tow_array *arrays[N_OURS];
-    const tow_mapping_options options = {.partial = true, .n_axes = 1, .axes = &(tow_mapping_axis){"h", 2}};
+    const tow_weight_mapping_options options =
+        TOW_WEIGHT_MAPPING_OPTIONS(.partial = true, .n_axes = 1, .axes = &(tow_weight_mapping_axis){"h", 2});
     fuzz_expect(ctx, tow_tensors_create(ctx, &set), "a set");
     for (int i = 0; i < N_THEIRS; i++) {
         tow_array *array = numbers(ctx, 1 + i % 3);
@@ -35,8 +36,8 @@ static void load(tow_context *ctx, const tow_mapping *m)
     }
     for (int i = 0; i < N_OURS; i++) arrays[i] = numbers(ctx, 1 + i % 3);
     fuzz_expect(ctx, tow_params_from_arrays(ctx, N_OURS, ours, arrays, &params), "parameters");
-    fuzz_succeeds(ctx, tow_mapping_load(m, params, set, &options, &report));
-    tow_mapping_report_free(report);
+    fuzz_succeeds(ctx, tow_weight_mapping_load(m, params, set, &options, &report));
+    tow_weight_mapping_report_free(report);
     for (int i = 0; i < N_OURS; i++) tow_array_release(arrays[i]);
     tow_params_free(params);
     tow_tensors_free(set);
@@ -45,10 +46,10 @@ static void load(tow_context *ctx, const tow_mapping *m)
 int fuzz_target(const uint8_t *data, size_t size)
 {
     tow_context *ctx = fuzz_context();
-    tow_mapping *m = NULL;
+    tow_weight_mapping *m = NULL;
     char *text = fuzz_text(data, size);
-    if (fuzz_succeeds(ctx, tow_mapping_parse(ctx, "input", text, &m))) load(ctx, m);
-    tow_mapping_free(m);
+    if (fuzz_succeeds(ctx, tow_weight_mapping_parse(ctx, "input", text, &m))) load(ctx, m);
+    tow_weight_mapping_free(m);
     free(text);
     fuzz_end(ctx);
     return 0;

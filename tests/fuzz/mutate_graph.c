@@ -34,7 +34,7 @@ static bool is_number(const mutant *m, token t) { return isdigit((unsigned char)
 
 static bool is_dtype(const mutant *m, token t)
 {
-    for (int i = 0; i < TOW_DTYPE_COUNT; i++) {
+    for (int i = 1; i < TOW_DTYPE_END; i++) {
         const char *name = tow_dtype_name((tow_dtype)i);
         if (strlen(name) == t.length && memcmp(name, m->data + t.at, t.length) == 0) return true;
     }
@@ -109,7 +109,7 @@ static void change_number(mutant *m)
 
 static void change_dtype(mutant *m)
 {
-    rewrite(m, pick(m, is_dtype), tow_dtype_name((tow_dtype)mutant_random(m, TOW_DTYPE_COUNT)),
+    rewrite(m, pick(m, is_dtype), tow_dtype_name((tow_dtype)(1 + mutant_random(m, TOW_DTYPE_END - 1))),
             mutant_random(m, 2) == 0);
 }
 
@@ -239,7 +239,7 @@ static bool repair(mutant *m)
         done = repair_type(m, at, message) || repair_name(m, at, message);
     }
     tow_graph_release(graph);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     free(text);
     return done;
 }

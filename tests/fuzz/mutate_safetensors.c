@@ -88,7 +88,7 @@ static void fix_checksums(mutant *m)
     if (tow__safetensors_open(ctx, "mutant", &tensors) == TOW_OK) write_checksums(m, tensors);
     tow_tensors_free(tensors);
     free(copy);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)

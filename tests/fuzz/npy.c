@@ -8,7 +8,7 @@ int fuzz_target(const uint8_t *data, size_t size)
     fuzz_file(ctx, data, size);
     const tow_status status = tow_npy_read(ctx, "input", &read);
     const bool succeeds = fuzz_succeeds(ctx, status);
-    if (tow_npy_map(ctx, "input", &mapped) != status) fuzz_fail("read and mapped differ in status");
+    if (tow_npy_mmap(ctx, "input", &mapped) != status) fuzz_fail("read and mapped differ in status");
     if (succeeds) {
         const tow_type type = tow_array_type(read);
         if (!tow_type_equal(type, tow_array_type(mapped))) fuzz_fail("read and mapped differ in type");

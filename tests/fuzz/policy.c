@@ -30,7 +30,7 @@ static void check_policy(tow_context *ctx, const tow_policy *policy)
     }
     free(text);
     free(second);
-    tow_policy_free(ctx, again);
+    tow_policy_free(again);
 }
 
 int fuzz_target(const uint8_t *data, size_t size)
@@ -39,7 +39,7 @@ int fuzz_target(const uint8_t *data, size_t size)
     tow_policy *policy = NULL;
     char *text = fuzz_text(data, size);
     if (fuzz_succeeds(ctx, tow_policy_parse(ctx, text, &policy))) check_policy(ctx, policy);
-    tow_policy_free(ctx, policy);
+    tow_policy_free(policy);
     free(text);
     fuzz_end(ctx);
     return 0;

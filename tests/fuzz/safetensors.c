@@ -41,7 +41,7 @@ int fuzz_target(const uint8_t *data, size_t size)
     fuzz_other_file("shard", (const uint8_t *)shard, sizeof shard - 1);
     const tow_status status = tow_safetensors_read(ctx, "input", &read);
     const bool succeeds = fuzz_succeeds(ctx, status);
-    tow_status later = tow_safetensors_map(ctx, "input", &mapped);
+    tow_status later = tow_safetensors_mmap(ctx, "input", &mapped);
     if (later == TOW_OK) later = touch(ctx, &mapped);
     if (later != status) fuzz_fail("read and mapped differ in status");
     if (succeeds) compare(read, mapped);

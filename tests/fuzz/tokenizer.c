@@ -30,7 +30,7 @@ int fuzz_target(const uint8_t *data, size_t size)
     tow_tokenizer *t = NULL;
     if (fuzz_succeeds(ctx, tow_tokenizer_parse(ctx, "input", (const char *)data, size, &t))) {
         check(ctx, t, NULL);
-        check(ctx, t, &(tow_encode_options){.pair = text, .pair_length = 20});
+        check(ctx, t, &TOW_ENCODE_OPTIONS(.pair = text, .pair_length = 20));
     }
     tow_tokenizer_free(t);
     fuzz_end(ctx);

@@ -32,6 +32,6 @@ int main(void)
     tow_array_release(dx);
     tow_graph_release(graph);
     tow_graph_release(gradient);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return failed;
 }

@@ -52,13 +52,13 @@ while read -r command; do
 done <commands
 [ $mine -eq 2 ] || fail "expected programs with the shared library and with the archive, found $mine"
 
-# As part of a project without a build type the library is optimised all the same.
+# As part of a project without a build type the library is optimized all the same.
 if [ "$way" != find_package ]; then
-    grep -q -- '-O3 .*src/run/run\.c$' commands || fail "the library is not optimised: $(grep 'src/run/run\.c$' commands)"
+    grep -q -- '-O3 .*src/run/run\.c$' commands || fail "the library is not optimized: $(grep 'src/run/run\.c$' commands)"
     grep -q -- '-DNDEBUG .*src/run/run\.c$' commands || fail "the library checks its plans: $(grep 'src/run/run\.c$' commands)"
     if sed "s|$PWD/||g" commands | grep -e src/tool -e tests/ | grep -v user/program; then fail "programs of Tow are part of the user's project"; fi
     quietly "$cmake" build -DCMAKE_BUILD_TYPE=Debug
-    if grep -q -- '-O3 .*src/run/run\.c"' build/compile_commands.json; then fail "the library is optimised in a debug build"; fi
+    if grep -q -- '-O3 .*src/run/run\.c"' build/compile_commands.json; then fail "the library is optimized in a debug build"; fi
     quietly "$cmake" build -DCMAKE_BUILD_TYPE=
 fi
 [ "$what" = build ] || exit 0

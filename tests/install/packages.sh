@@ -45,7 +45,7 @@ has tow-tools Depends "libtow0 (= $version)"
 dpkg-deb -I packages/libtow0_*.deb shlibs | grep -q '^libtow 0 libtow0 (>= ' || fail "libtow0 has no shlibs"
 for package in libtow0 libtow-dev tow-tools; do
     dpkg-deb -c packages/"$package"_*.deb >"$package.files"
-    grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no licence"
+    grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no license"
     if grep -v ' \./\(usr/\?.*\)\?$' "$package.files"; then fail "$package has files outside of /usr"; fi
     # As Debian counts: files in whole KiB, anything else as one; links are not what they point to.
     size=$(awk '/ \.\/$/ { next } /^-/ { n += int(($3 + 1023) / 1024); next } { n++ } END { print n }' "$package.files")

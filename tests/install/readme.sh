@@ -22,7 +22,7 @@ export_line=$(grep '^export' lines)
 grep -v '^export' lines >commands
 while read -r line; do
     sh -ec "$export_line; $line" >out 2>&1 </dev/null || { cat out; fail "failed: $line"; }
-    grep -q '^step 500  loss 0\.00' out || { cat out; fail "learnt nothing: $line"; }
+    grep -q '^step 500  loss 0\.00' out || { cat out; fail "learned nothing: $line"; }
     # a context that could not be made says why
     if TOW_ENGINE=foo sh -ec "$export_line; $line" >out 2>&1 </dev/null; then fail "TOW_ENGINE=foo is accepted: $line"; fi
     grep -q 'TOW_ENGINE: expected .* found "foo"' out || { cat out; fail "no reason is told: $line"; }

@@ -41,7 +41,7 @@ static bool as_doubles(side *s, const tow_graph *graph, tow_graph **f64)
 
 static bool double_inputs(doubles *d)
 {
-    d->n_in = tow_graph_inputs(d->loss);
+    d->n_in = tow_graph_input_count(d->loss);
     for (size_t i = 0; i < d->n_in; i++) {
         tow_type type = tow_graph_input_type(d->loss, i);
         if (type.dtype != TOW_F64) {
@@ -50,9 +50,9 @@ static bool double_inputs(doubles *d)
         }
         TRY(tow_array_create(d->s->ctx, type, &d->in[i]));
         const tow_dtype from = tow_array_type(d->s->in[i]).dtype;
-        for (int64_t k = 0; k < tow_type_count(type); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type); k++)
             ((double *)tow_array_data(d->in[i]))[k] = get_element(from, tow_array_data(d->s->in[i]), k);
-        if (tow_type_count(type) > 0) d->wrt[d->n_wrt++] = i;
+        if (tow_type_element_count(type) > 0) d->wrt[d->n_wrt++] = i;
     }
     return true;
 }
@@ -85,7 +85,7 @@ static void end_doubles(doubles *d)
 static double at_distance(doubles *d, size_t j, uint32_t try, double h)
 {
     tow_array *a = d->in[d->wrt[j]];
-    int64_t count = tow_type_count(tow_array_type(a));
+    int64_t count = tow_type_element_count(tow_array_type(a));
     double *x = tow_array_data(a), *kept = malloc((size_t)count * sizeof *kept);
     if (kept == NULL) abort();
     memcpy(kept, x, (size_t)count * sizeof *kept);
@@ -115,7 +115,7 @@ static finding compare_direction(doubles *d, size_t j, uint32_t try, double h, d
     moved m = {d, j, try};
     double size = 0;
     *found = 0;
-    for (int64_t k = 0; k < tow_type_count(tow_array_type(d->out[j])); k++) {
+    for (int64_t k = 0; k < tow_type_element_count(tow_array_type(d->out[j])); k++) {
         *found += g[k] * noise(try, "direction", k);
         size += g[k] * g[k];
     }

@@ -12,8 +12,8 @@
     X(sin, tow_sin(x))                                                                                                 \
     X(logistic, tow_logistic(x))                                                                                       \
     X(erf, tow_erf(x))                                                                                                 \
-    X(gelu, tow_gelu(x, false))                                                                                        \
-    X(gelu_tanh, tow_gelu(x, true))                                                                                    \
+    X(gelu, tow_gelu_erf(x))                                                                                           \
+    X(gelu_tanh, tow_gelu(x))                                                                                          \
     X(silu, tow_silu(x))                                                                                               \
     X(relu, tow_relu(x))                                                                                               \
     X(abs, tow_abs(x))                                                                                                 \
@@ -31,7 +31,7 @@
     X(cumsum_back, tow_tanh(tow_cumsum(x, -1, true)))                                                                  \
     X(reverse, tow_rev(x, 1, (int[]){0}))                                                                              \
     X(reverse_last, tow_add(x, tow_rev(x, 1, (int[]){tow_value_type(x).rank - 1})))                                    \
-    X(centre,                                                                                                          \
+    X(center,                                                                                                          \
       tow_sub(x, tow_broadcast_to(tow_mean(x, 1, (int[]){0}), tow_value_type(x).rank, tow_value_type(x).dims)))        \
     X(maxima, tow_sub(x, tow_expand_dims(tow_reduce_max(x, 1, (int[]){-1}), -1)))                                      \
     X(product, tow_mul(x, tow_expand_dims(tow_tanh(tow_reduce_prod(x, 1, (int[]){-1})), -1)))                          \
@@ -63,7 +63,7 @@ static tow_value roll(tow_value x)
 static tow_value choose(tow_value x)
 {
     tow_value a = tow_sin(x), b = tow_mul_scalar(x, 0.5);
-    return tow_select(tow_gt(x, tow_full_like(x, 0.1)), a, b);
+    return tow_where(tow_gt(x, tow_full_like(x, 0.1)), a, b);
 }
 
 /* tanh(x x^T) x / D over the last two axes: x is read by two products. */
@@ -200,7 +200,7 @@ static tow_value in_call(tow_scope *s, const around *m, tow_value x)
 {
     region r = {s, m};
     tow_value y;
-    tow_call(tow_scope_trace(s), apply_region, &r, "called", 1, &x, 1, &y);
+    tow_call_function(tow_scope_trace(s), apply_region, &r, "called", 1, &x, 1, &y);
     return y;
 }
 
@@ -231,7 +231,7 @@ AROUND_CLASS(until)
 static tow_value until(tow_scope *s, const around *m, tow_value x)
 {
     region r = {s, m};
-    const tow_while_options options = {.max_iterations = m->count};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = m->count);
     tow_value y = tow_tanh(x);
     tow_while_function(tow_scope_trace(s), is_small, apply_region, &r, &options, 1, &y, &y);
     return y;
@@ -253,7 +253,7 @@ AROUND_CLASS(loop)
 static tow_value loop(tow_scope *s, const around *m, tow_value x)
 {
     region r = {s, m};
-    tow_scan_options options = {.reverse = m->reverse};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.reverse = m->reverse);
     tow_value xs = swap_axes(x), h = tow_mean(xs, 1, (int[]){0}), ys;
     tow_scan_function(tow_scope_trace(s), recur, &r, &options, 1, &h, 1, &xs, 1, &h, &ys);
     return tow_add(swap_axes(ys), tow_expand_dims(h, 1));
@@ -294,7 +294,7 @@ static void call_gate(tow_scope *s, const tow_module *module, size_t n_in, const
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type t = tow_value_type(in[0]);
-    tow_value v[2] = {in[0], tow_param(s, "w", 1, &t.dims[t.rank - 1], tow_init_ones())};
+    tow_value v[2] = {in[0], tow_param(s, "w", 1, &t.dims[t.rank - 1], tow_initializer_ones())};
     tow_promote(s, 0, 2, v);
     tow_value gated = tow_mul(v[0], tow_logistic(tow_mul(v[0], v[1])));
     out[0] = tow_add(gated, tow_sin(v[1]));
@@ -327,7 +327,7 @@ static void call_running(tow_scope *s, const tow_module *module, size_t n_in, co
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type t = tow_value_type(in[0]), type = tow_make_type(TOW_F32, 1, &t.dims[t.rank - 1]);
-    tow_value mean = tow_variable(s, "batch_stats", "mean", type, tow_init_constant(0.125));
+    tow_value mean = tow_variable(s, "batch_stats", "mean", type, tow_initializer_constant(0.125));
     tow_value calls = tow_variable(s, "batch_stats", "calls", tow_make_type(TOW_I32, 0, NULL), (tow_initializer){0});
     out[0] = tow_sub(in[0], tow_convert(mean, t.dtype));
     if (!tow_is_mutable(s, "batch_stats")) return;
@@ -352,7 +352,8 @@ static void call_whole(tow_scope *s, const tow_module *module, size_t n_in, cons
     const whole *m = (const whole *)module;
     tow_value x = m->embed.features ? tow_apply(s, "embed", &m->embed, in[0]) : in[0];
     tow_type t = tow_value_type(x);
-    x = tow_mul(x, tow_param(s, "scale", 1, &t.dims[t.rank - 1], tow_init_ones())); /* every model has a parameter */
+    x = tow_mul(
+        x, tow_param(s, "scale", 1, &t.dims[t.rank - 1], tow_initializer_ones())); /* every model has a parameter */
     out[0] = tow_apply_module(s, "body", m->body, x);
     if (m->tied) out[0] = tow_embed_cross_entropy(s, "embed", &m->embed, out[0], in[1]);
 }

@@ -58,7 +58,7 @@ static inline int64_t size_of(tow_value x, int axis) { return tow_value_type(x).
 /* Cells: kind 0 to 3 in one of two variants. */
 static inline const wrapped *make_cell(side *s, int kind, bool variant, int64_t features, bool drawn_carry)
 {
-    tow_initializer carry = drawn_carry ? tow_init_normal(0.5) : (tow_initializer){0};
+    tow_initializer carry = drawn_carry ? tow_initializer_normal(0.5) : (tow_initializer){0};
     if (kind == 0) return MAKE(s, tow_gru_cell, TOW_GRU_CELL(.features = features, .carry_init = carry));
     if (kind == 1 && variant)
         return MAKE(s, tow_optimized_lstm_cell, TOW_OPTIMIZED_LSTM_CELL(.features = features, .carry_init = carry));
@@ -163,7 +163,7 @@ static inline tow_rope rope_of(int kind)
 static inline tow_value bias_of(tow_scope *s, int kind, int64_t H, tow_value x, int64_t S)
 {
     int64_t dims[4] = {1, kind == 1 ? H : 1, kind == 3 ? 1 : size_of(x, 1), S};
-    return tow_param(s, "bias", 4, dims, tow_init_normal(1));
+    return tow_param(s, "bias", 4, dims, tow_initializer_normal(1));
 }
 
 /* b heads. o[0]: causal, window or both; o[1]: cap; o[2]: norms; o[3]: RoPE; o[4]: bias; o[5]: gates; o[6]: mask; o[7]:
@@ -228,7 +228,7 @@ static inline const wrapped *make_feature(side *s, const drawn *d)
         return MAKE(s, tow_batch_norm, TOW_BATCH_NORM(.momentum = 0.75, .epsilon = 0.1, .no_scale = d->flag));
     if (d->o[0] == 1) return MAKE(s, tow_group_norm, TOW_GROUP_NORM(.groups = 1, .epsilon = 0.1, .no_bias = d->flag));
     if (d->o[0] == 2) return MAKE(s, tow_instance_norm, TOW_INSTANCE_NORM(.epsilon = 0.1, .no_bias = d->flag));
-    return MAKE(s, tow_prelu, TOW_PRELU(.slope_init = tow_init_constant(0.25)));
+    return MAKE(s, tow_prelu, TOW_PRELU(.slope_init = tow_initializer_constant(0.25)));
 }
 
 /* x [B, T, D] -> [B, T, a]. */
@@ -246,7 +246,7 @@ static inline const wrapped *make_time_conv(side *s, const drawn *d)
 
 static inline tow_value twice(tow_scope *scope, tow_value x)
 {
-    tow_value w[2] = {x, tow_param(scope, "twice", 0, NULL, tow_init_constant(0.5))};
+    tow_value w[2] = {x, tow_param(scope, "twice", 0, NULL, tow_initializer_constant(0.5))};
     tow_promote(scope, 0, 2, w);
     return tow_add(tow_sin(tow_mul(w[0], w[1])), tow_mul(x, w[1]));
 }
@@ -279,7 +279,7 @@ static inline const wrapped *make_scaled_residual(side *s, const drawn *d)
     const wrapped *straight = MAKE(s, tow_function_layer, TOW_FUNCTION(twice));
     return MAKE(s, tow_residual_layer,
                 TOW_RESIDUAL(INNER(d, 0), .scale = d->o[0] ? 0.5 : 0, .projection = d->o[1] ? &straight->module : NULL,
-                             .scale_init = d->o[2] ? tow_init_constant(0.25) : (tow_initializer){0}));
+                             .scale_init = d->o[2] ? tow_initializer_constant(0.25) : (tow_initializer){0}));
 }
 
 /* A layer with a parameter, a key and, if wanted, variables of its own around another one: every rule for them
@@ -287,10 +287,11 @@ static inline const wrapped *make_scaled_residual(side *s, const drawn *d)
 MADE_CLASS(owner)
 static tow_value owner(tow_scope *s, const drawn *d, tow_value x)
 {
-    tow_value w[4] = {x, tow_param(s, "own", 0, NULL, tow_init_constant(1)),
-                      tow_param(s, "shift", 0, NULL, tow_init_zeros())};
+    tow_value w[4] = {x, tow_param(s, "own", 0, NULL, tow_initializer_constant(1)),
+                      tow_param(s, "shift", 0, NULL, tow_initializer_zeros())};
     if (d->o[4] == 1) {
-        tow_value calls = tow_variable(s, "batch_stats", "own", tow_make_type(TOW_F32, 0, NULL), tow_init_zeros());
+        tow_value calls =
+            tow_variable(s, "batch_stats", "own", tow_make_type(TOW_F32, 0, NULL), tow_initializer_zeros());
         if (tow_is_mutable(s, "batch_stats")) tow_set_variable(s, "batch_stats", "own", tow_add_scalar(calls, 0.25));
         w[3] = calls;
     }
@@ -298,7 +299,8 @@ static tow_value owner(tow_scope *s, const drawn *d, tow_value x)
     tow_promote(s, 0, 4, w);
     tow_value y = tow_add(tow_mul(w[0], w[1]), w[2]);
     if (d->o[4] == 1) y = tow_add(y, w[3]);
-    if (d->o[3] && !tow_scope_deterministic(s)) y = tow_dropout_with_key(y, tow_make_rng(s, "dropout"), 0.25, 0, NULL);
+    if (d->o[3] && !tow_scope_is_deterministic(s))
+        y = tow_dropout_with_key(y, tow_make_rng(s, "dropout"), 0.25, 0, NULL);
     return tow_apply_module(s, "inner", d->inner[0], y);
 }
 
@@ -321,8 +323,8 @@ static inline const wrapped *make_method(side *s, const drawn *d)
 MADE_CLASS(precise)
 static tow_value precise(tow_scope *s, const drawn *d, tow_value x)
 {
-    static const tow_layer_dtype compute[] = {TOW_BF16, TOW_BF16, TOW_F16, TOW_F64};
-    static const tow_layer_dtype params[] = {0, TOW_BF16, 0, TOW_F64};
+    static const tow_dtype compute[] = {TOW_BF16, TOW_BF16, TOW_F16, TOW_F64};
+    static const tow_dtype params[] = {0, TOW_BF16, 0, TOW_F64};
     const tow_dtype was = tow_value_type(x).dtype;
     tow_precision m = TOW_PRECISION(INNER(d, 0), .dtype = compute[d->o[0]], .param_dtype = params[d->o[0]]);
     tow_value y = tow_apply(s, "inner", &m, tow_convert(x, (tow_dtype)compute[d->o[0]]));
@@ -512,7 +514,8 @@ static tow_value small_numbers(tow_scope *s, tow_value x)
 MADE_CLASS(stepping)
 static tow_value stepping(tow_scope *s, const drawn *d, tow_value x)
 {
-    tow_value gain = tow_param(s, "gain", 0, NULL, tow_init_ones()), y = tow_apply_module(s, "inner", d->inner[0], x);
+    tow_value gain = tow_param(s, "gain", 0, NULL, tow_initializer_ones()),
+              y = tow_apply_module(s, "inner", d->inner[0], x);
     const tow_type was = tow_value_type(x), type = tow_value_type(y);
     y = tow_mul(y, tow_convert(tow_broadcast_to(gain, type.rank, type.dims), type.dtype));
     return tow_convert(y, was.dtype);

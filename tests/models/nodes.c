@@ -440,7 +440,7 @@ static void print_type(FILE *file, tow_type t)
             (long long)t.dims[2]);
 }
 
-static void print_optimizer(FILE *file, const tow_optimizer *o)
+static void print_optimizer(FILE *file, const tow_standard_optimizer *o)
 {
     const tow_schedule *r = &o->learning_rate;
     fprintf(file,

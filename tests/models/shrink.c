@@ -111,7 +111,7 @@ static bool halve_dim0(model *m) { return smaller_dim(m, 0, (m->dims[0] + 1) / 2
 static bool halve_dim1(model *m) { return smaller_dim(m, 1, (m->dims[1] + 1) / 2); }
 static bool halve_dim2(model *m) { return smaller_dim(m, 2, (m->dims[2] + 1) / 2); }
 
-/* Every width at once: one of them alone does not fit its neighbours. */
+/* Every width at once: one of them alone does not fit its neighbors. */
 static void set_width(node *n, void *user)
 {
     const kind k = n->kind;
@@ -151,7 +151,7 @@ static bool first_loss(model *m)
 static bool plain_descent(model *m)
 {
     bool other = m->optimizer.kind != TOW_SGD || m->optimizer.momentum > 0 || m->optimizer.weight_decay > 0;
-    m->optimizer = (tow_optimizer){.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.01)};
+    m->optimizer = (tow_standard_optimizer){.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.01)};
     return other;
 }
 

@@ -83,7 +83,7 @@ static inline bool is_finite(const results *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         const tow_type type = r->list[i].type;
-        for (int64_t k = 0; tow_dtype_is_float(type.dtype) && k < tow_type_count(type); k++)
+        for (int64_t k = 0; tow_dtype_is_float(type.dtype) && k < tow_type_element_count(type); k++)
             if (!isfinite(get_element(type.dtype, r->list[i].data, k))) return false;
     }
     return true;
@@ -124,7 +124,7 @@ typedef struct problem {
     tow_type inputs[2], extra[2]; /* integers are drawn below .classes */
     int64_t classes;
     tow_loss_function loss;
-    tow_optimizer optimizer;
+    tow_standard_optimizer optimizer;
 } problem;
 
 typedef enum pass {
@@ -145,8 +145,8 @@ typedef struct how {
     bool train, early_update, resume;
     int rows; /* not 0: as the middle one of three rows, of which others have other numbers; says which inputs differ */
     bool parameters_only; /* no gradient of the input */
-    bool function;        /* by tow_model_value_and_grad, while the outputs of all layers are captured */
-    bool differences;     /* the gradients in f64 against central differences (compute.h) instead */
+    bool function;    /* by tow_model_function_create_value_and_grad, while the outputs of all layers are captured */
+    bool differences; /* the gradients in f64 against central differences (compute.h) instead */
 } how;
 
 enum {
@@ -181,7 +181,7 @@ static inline side *begin_side(how h)
     if (s == NULL) abort();
     s->how = h;
     setenv("TOW_MACHINE", h.machine ? h.machine : "", 1);
-    tow_context_options options = {.threads = h.threads, .portable_bits = h.portable_bits};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = h.threads, .portable_bits = h.portable_bits);
     if (tow_context_create(&options, &s->ctx) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(s->ctx));
     return s;
 }
@@ -196,9 +196,9 @@ static void end_side(side *s)
     tow_params_free(s->state);
     tow_params_free(s->updates);
     tow_params_free(s->gradients);
-    for (int i = 0; i < s->n_policies; i++) tow_policy_free(s->ctx, s->policies[i]);
+    for (int i = 0; i < s->n_policies; i++) tow_policy_free(s->policies[i]);
     for (int i = 0; i < s->n_layers; i++) free(s->layers[i]);
-    tow_context_destroy(s->ctx);
+    tow_context_free(s->ctx);
     free(s);
 }
 
@@ -237,7 +237,7 @@ static double noise(uint32_t seed, const char *name, int64_t i)
 static void fill(tow_array *a, const problem *p, const char *name)
 {
     tow_type t = tow_array_type(a);
-    for (int64_t i = 0; i < tow_type_count(t); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(t); i++) {
         double x = noise(p->seed, name, i);
         if (t.dtype == TOW_F32)
             ((float *)tow_array_data(a))[i] = (float)x;
@@ -255,7 +255,7 @@ static bool stir(side *s, tow_params *params, const problem *p)
     for (size_t i = 0; i < tow_tensors_count(all) && status == TOW_OK; i++) {
         void *data = tow_array_data(tow_tensors_at(all, i));
         const tow_type type = tow_array_type(tow_tensors_at(all, i));
-        for (int64_t k = 0; k < tow_type_count(type); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type); k++)
             set_element(type.dtype, data, k,
                         get_element(type.dtype, data, k) + 0.25 * noise(p->seed, tow_tensors_name(all, i), k));
     }
@@ -291,13 +291,14 @@ static const char *const streams[] = {"dropout", NULL}, *const collections[] = {
 /* The graph of the loss, its parameters and inputs. */
 static bool trace_loss(side *s, const tow_module *model, const problem *p, bool deterministic)
 {
-    tow_model_options options = {.streams = streams, .deterministic = deterministic};
-    TRY(tow_init_with_options(s->ctx, model, p->seed, p->n_inputs, p->inputs, &options, &s->params, &s->state));
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams, .deterministic = deterministic);
+    TRY(tow_model_init_with(s->ctx, model, p->seed, p->n_inputs, p->inputs, &options, &s->params, &s->state));
     if (!stir(s, s->params, p)) return false;
     options.state = s->state;
     if (s->state && tow_params_count(s->state) > 0 && !deterministic)
         options.mutable_collections = collections, options.updates = &s->updates;
-    TRY(tow_loss(model, s->params, p->n_inputs, p->inputs, 2, p->extra, p->loss, NULL, 0, &options, &s->loss));
+    TRY(tow_model_loss_graph(model, s->params, p->n_inputs, p->inputs, 2, p->extra, p->loss, NULL, 0, &options,
+                             &s->loss));
     size_t n = tow_params_count(s->params), n_state = s->state ? tow_params_count(s->state) : 0;
     if (2 * (n + n_state) + 8 > MOST) abort(); /* draw_model draws smaller ones */
     for (size_t i = 0; i < n + n_state; i++)
@@ -330,12 +331,11 @@ static bool pass_over(side *s)
 static bool run_graph(side *s, const tow_graph *graph)
 {
     const char *const without[] = {s->how.without, NULL};
-    tow_compile_options options = {.keep_within = s->how.keep_within,
-                                   .no_regions = s->how.no_regions,
-                                   .no_fusion = s->how.no_fusion,
-                                   .without = without};
+    tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.keep_within = s->how.keep_within, .no_regions = s->how.no_regions,
+                            .no_fusion = s->how.no_fusion, .without = without);
     tow_program *program = NULL;
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         TRY(tow_array_create(s->ctx, tow_graph_output_type(graph, i), &s->out[i]));
     TRY(tow_compile(s->ctx, graph, &options, &program));
     tow_status status = tow_program_check(program);
@@ -361,7 +361,7 @@ static bool repeat_input(side *s, tow_array **x)
     for (int d = repeated.rank++; d > 0; d--) repeated.dims[d] = repeated.dims[d - 1];
     repeated.dims[0] = ROWS;
     TRY(tow_array_create(s->ctx, repeated, &all));
-    size_t count = (size_t)tow_type_count(type), bytes = tow_type_bytes(type);
+    size_t count = (size_t)tow_type_element_count(type), bytes = tow_type_bytes(type);
     for (int r = 0; r < ROWS; r++) {
         char *row = (char *)tow_array_data(all) + (size_t)r * bytes;
         memcpy(row, tow_array_data(*x), bytes);
@@ -381,7 +381,7 @@ static bool batch_graph(side *s)
 {
     static int axes[MOST];
     tow_graph *all = NULL;
-    for (size_t i = 0; i < tow_graph_inputs(s->graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(s->graph); i++) {
         axes[i] = has_rows(s, i) ? 0 : TOW_NOT_MAPPED;
         if (has_rows(s, i) && !repeat_input(s, &s->in[i])) return false;
     }
@@ -394,7 +394,7 @@ static bool batch_graph(side *s)
 /* Results become those of the row that counts. */
 static bool pick_row(side *s)
 {
-    for (size_t i = 0; i < tow_graph_outputs(s->graph); i++) {
+    for (size_t i = 0; i < tow_graph_output_count(s->graph); i++) {
         tow_array *row;
         TRY(tow_array_row(s->out[i], ROW, &row));
         tow_array_release(s->out[i]);
@@ -408,7 +408,7 @@ static bool gradients(side *s, const tow_module *model, const problem *p, result
 {
     if (!trace_loss(s, model, p, false)) return false;
     size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state), wrt[MOST], n_wrt = n;
-    size_t n_updates = tow_graph_outputs(s->loss) - 1;
+    size_t n_updates = tow_graph_output_count(s->loss) - 1;
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     if (tow_dtype_is_float(p->inputs[0].dtype) && !s->how.parameters_only) wrt[n_wrt++] = n + n_state;
     TRY(tow_value_and_grad(s->loss, n_wrt, wrt, n_updates > 0, &s->graph));
@@ -434,20 +434,21 @@ static bool by_function(side *s, const tow_module *model, const problem *p, resu
     if (!trace_loss(s, model, p, false)) return false; /* for the parameters and inputs */
     const size_t first = tow_params_count(s->params) + (s->state ? tow_params_count(s->state) : 0);
     static const char *const everything[] = {"**", NULL};
-    const tow_model_options calls = {.streams = streams,
-                                     .state = s->state,
-                                     .mutable_collections = s->updates ? collections : NULL,
-                                     .capture = everything};
-    const tow_compile_options compile = {.keep_within = s->how.keep_within};
-    const tow_model_function_options options = {
-        .n_inputs = p->n_inputs, .n_extra = 2, .loss = p->loss, .model = &calls, .compile = &compile};
+    const tow_model_options calls =
+        TOW_MODEL_OPTIONS(.streams = streams, .state = s->state, .mutable_collections = s->updates ? collections : NULL,
+                          .capture = everything);
+    const tow_compile_options compile = TOW_COMPILE_OPTIONS(.keep_within = s->how.keep_within);
+    const tow_model_function_options options =
+        TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = p->n_inputs, .n_extra = 2, .loss = p->loss, .model = &calls,
+                                   .compile = &compile);
     const uint32_t keys[1][2] = {{7, p->seed}};
-    const tow_model_arguments arguments = {
-        .inputs = s->in + first, .extra = s->in + first + p->n_inputs, .keys = (const uint32_t(*)[2])keys};
+    const tow_model_arguments arguments =
+        TOW_MODEL_ARGUMENTS(.inputs = s->in + first, .extra = s->in + first + p->n_inputs,
+                            .keys = (const uint32_t(*)[2])keys);
     tow_model_function *f = NULL;
     tow_model_results found;
-    TRY(tow_model_value_and_grad(model, s->params, &options, &f));
-    bool good = tow_model_call(f, &arguments, &found) == TOW_OK;
+    TRY(tow_model_function_create_value_and_grad(model, s->params, &options, &f));
+    bool good = tow_model_function_call(f, &arguments, &found) == TOW_OK;
     if (good) {
         const float value = (float)found.loss;
         const tow_type scalar = tow_make_type(TOW_F32, 0, NULL);
@@ -480,17 +481,11 @@ static bool resume(side *s, const tow_module *model, const tow_train_options *op
 
 static bool training(side *s, const tow_module *model, const problem *p, results *r)
 {
-    tow_model_options with_streams = {.streams = streams};
-    tow_train_options options = {.optimizer = p->optimizer,
-                                 .seed = p->seed,
-                                 .n_inputs = p->n_inputs,
-                                 .input_types = p->inputs,
-                                 .n_extra = 2,
-                                 .extra_types = p->extra,
-                                 .loss = p->loss,
-                                 .model = &with_streams,
-                                 .early_update = s->how.early_update,
-                                 .keep_within = s->how.keep_within};
+    tow_model_options with_streams = TOW_MODEL_OPTIONS(.streams = streams);
+    tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = p->optimizer, .seed = p->seed, .n_inputs = p->n_inputs, .input_types = p->inputs,
+                          .n_extra = 2, .extra_types = p->extra, .loss = p->loss, .model = &with_streams,
+                          .early_update = s->how.early_update, .keep_within = s->how.keep_within);
     TRY(tow_train_create(s->ctx, model, &options, &s->training));
     if (!stir(s, tow_train_params(s->training), p) || !make_inputs(s, p, 0)) return false;
     TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, 1, (int64_t[]){STEPS}), &s->out[0]));

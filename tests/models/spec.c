@@ -245,9 +245,9 @@ static int64_t applications(const node *n, int64_t time)
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
-static tow_optimizer draw_optimizer(void)
+static tow_standard_optimizer draw_optimizer(void)
 {
-    tow_optimizer o = {.kind = pick(2) ? TOW_ADAMW : TOW_SGD, .learning_rate = tow_schedule_constant(0.01)};
+    tow_standard_optimizer o = {.kind = pick(2) ? TOW_ADAMW : TOW_SGD, .learning_rate = tow_schedule_constant(0.01)};
     if (pick(3) == 0) o.learning_rate = tow_schedule_warmup_cosine(0.001, 0.02, 2, 5, 0);
     if (o.kind == TOW_SGD && pick(2)) o.momentum = 0.75, o.nesterov = pick(2);
     if (pick(2)) o.weight_decay = 0.1, o.decay_all = pick(2);

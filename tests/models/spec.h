@@ -91,7 +91,7 @@ typedef struct model {
     int64_t tokens; /* 0: the input is x; else rows of the embedding of .dims[rank-1] features */
     bool tied;
     int loss;
-    tow_optimizer optimizer;
+    tow_standard_optimizer optimizer;
     node *body; /* a chain */
 } model;
 

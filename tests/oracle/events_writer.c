@@ -32,13 +32,13 @@ int main(int argc, char **argv)
     tow_logger *log = NULL, *resumed = NULL;
     if (argc != 2) return 2;
     tow_status status = tow_context_create(NULL, &context);
-    if (!status) status = tow_logger_open(context, &(tow_logger_options){.events = argv[1]}, &log);
+    if (!status) status = tow_logger_create(context, &TOW_LOGGER_OPTIONS(.events = argv[1]), &log);
     if (!status) status = write_all(context, log);
-    if (!status) status = tow_logger_open(context, &(tow_logger_options){.events = argv[1], .first = 2}, &resumed);
+    if (!status) status = tow_logger_create(context, &TOW_LOGGER_OPTIONS(.events = argv[1], .first = 2), &resumed);
     if (!status) status = tow_logger_numbers(resumed, 3, 1, (tow_log_number[]){{"loss", 7}});
     if (status) fprintf(stderr, "%s\n", tow_context_error(context));
-    (void)tow_logger_close(log);
-    (void)tow_logger_close(resumed);
-    tow_context_destroy(context);
+    (void)tow_logger_free(log);
+    (void)tow_logger_free(resumed);
+    tow_context_free(context);
     return status == TOW_OK ? 0 : 1;
 }

@@ -63,10 +63,10 @@ static void compare(test *t, const tow_array *found, const tow_array *expected, 
         return;
     }
     double largest = 0;
-    for (int64_t i = 0; i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
         if (isfinite(array_element(expected, i))) largest = fmax(largest, fabs(array_element(expected, i)));
     const double allowed = t->tolerance * largest;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (agree(found, expected, i, allowed)) continue;
         const double f = array_element(found, i), e = array_element(expected, i);
         fprintf(stderr, "%s, element %lld: found %.17g, expected %.17g; %g apart, allowed are %g\n", what, (long long)i,
@@ -168,7 +168,7 @@ static void check_policy(test *t, const char *text)
     }
     tow_graph_release(gradient);
     tow_graph_release(whole);
-    tow_policy_free(t->context, policy);
+    tow_policy_free(policy);
 }
 
 /* The value alone, and by vmap value and gradient of all rows. */
@@ -221,8 +221,8 @@ static void load(test *t, const char *path, const char *arrays)
     }
     free(text);
     if (t->failed) return;
-    t->n_in = tow_graph_inputs(t->graph);
-    t->n_out = tow_graph_outputs(t->graph);
+    t->n_in = tow_graph_input_count(t->graph);
+    t->n_out = tow_graph_output_count(t->graph);
     if (t->n_in + t->n_out + t->n_in > MAX_ARRAYS) {
         fprintf(stderr, "%s has too many inputs and results\n", path);
         t->failed = true;
@@ -247,6 +247,6 @@ int main(int argc, char **argv)
     for (int row = 0; row < ROWS; row++) release_all(MAX_ARRAYS, t.plain[row]);
     tow_tensors_free(t.golden);
     tow_graph_release(t.graph);
-    tow_context_destroy(t.context);
+    tow_context_free(t.context);
     return t.failed;
 }

@@ -14,7 +14,7 @@
 static double product(const tow_array *a, const tow_array *b, double *size)
 {
     double sum = 0;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(a)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(a)); i++) {
         const double term = array_element(a, i) * array_element(b, i);
         sum += term;
         *size += fabs(term);
@@ -45,7 +45,7 @@ static double value_at(void *user, double h)
     moved *m = user;
     tow_array *x = m->in->list[m->j], *kept = m->value;
     double *data = tow_array_data(x);
-    const int64_t count = tow_type_count(tow_array_type(x));
+    const int64_t count = tow_type_element_count(tow_array_type(x));
     double *before = malloc((size_t)count * sizeof *before + 1);
     if (before == NULL) abort();
     memcpy(before, data, (size_t)count * sizeof *before);
@@ -95,24 +95,24 @@ static verdict compare_input(trial *t, moved *m, const tow_array *gradient)
 static verdict compare_gradient(trial *t, const tow_graph *g, arrays *in, const arrays *gradients)
 {
     tow_program *f = NULL;
-    moved m = {.in = in, .out = calloc(tow_graph_outputs(g) + 1, sizeof *m.out)};
-    size_t next = tow_graph_outputs(g);
+    moved m = {.in = in, .out = calloc(tow_graph_output_count(g) + 1, sizeof *m.out)};
+    size_t next = tow_graph_output_count(g);
     verdict v = UNDECIDED;
     if (m.out == NULL) abort();
-    if (tow_compile(t->plain, g, &(tow_compile_options){.threads = 1}, &f) != TOW_OK)
+    if (tow_compile(t->plain, g, &TOW_COMPILE_OPTIONS(.threads = 1), &f) != TOW_OK)
         v = fail(t, "value: %s", tow_context_error(t->plain));
-    for (size_t i = 0; i < tow_graph_outputs(g); i++)
+    for (size_t i = 0; i < tow_graph_output_count(g); i++)
         if (tow_array_create(t->plain, tow_graph_output_type(g, i), &m.out[i]) != TOW_OK) abort();
     m.f = f;
     m.value = m.out[0];
     for (m.j = 0; m.j < in->n && v != FAILS; m.j++) {
         if (!tow_dtype_is_float(tow_array_type(in->list[m.j]).dtype)) continue;
         const tow_array *gradient = gradients->list[next++];
-        if (tow_type_count(tow_array_type(gradient)) == 0) continue;
+        if (tow_type_element_count(tow_array_type(gradient)) == 0) continue;
         const verdict one = compare_input(t, &m, gradient);
         if (one != UNDECIDED) v = one;
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) tow_array_release(m.out[i]);
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) tow_array_release(m.out[i]);
     free(m.out);
     tow_program_free(f);
     return v;
@@ -173,7 +173,7 @@ static double inner(const arrays *y, size_t first, const arrays *v, double *size
 static void stretch(arrays *x, double factor)
 {
     for (size_t i = 0; i < x->n; i++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(x->list[i])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(x->list[i])); k++)
             if (tow_dtype_is_float(tow_array_type(x->list[i]).dtype))
                 set_array_element(x->list[i], k, array_element(x->list[i], k) * factor);
 }
@@ -201,7 +201,7 @@ static verdict compare_modes(trial *t, const tow_graph *g, const tow_graph *jvp,
 {
     choices c = choices_of(t, 6);
     const how h = {.threads = 1};
-    const size_t n_y = tow_graph_outputs(g);
+    const size_t n_y = tow_graph_output_count(g);
     arrays x = inputs_of(g, t->seed), dx = vectors_like(t, &x, &c), both = joined(&x, 0, &dx);
     arrays y = {0}, residuals = {0}, ct = {0}, given = {0}, dct = {0};
     double size = 0;

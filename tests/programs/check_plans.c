@@ -51,7 +51,7 @@ static tow_graph *in_region(tow_context *context, const tow_graph *g, const char
     tow_graph *region = NULL;
     if (tow_policy_parse(context, text, &policy) != TOW_OK || tow_remat_whole(g, policy, &region) != TOW_OK)
         region = NULL;
-    tow_policy_free(context, policy);
+    tow_policy_free(policy);
     return region;
 }
 
@@ -117,7 +117,7 @@ static double kept_bytes(const tow_graph *g)
     tow_residuals r;
     if (tow_saved_residuals(g, 0, NULL, &r) != TOW_OK) return -1;
     const double bytes = (double)(r.bytes - r.argument_bytes);
-    tow_residuals_free(tow_graph_context(g), &r);
+    tow_residuals_free(&r);
     return bytes;
 }
 
@@ -167,7 +167,7 @@ typedef struct counter {
     size_t bytes, calls;
 } counter;
 
-static void *count_memory(void *user, void *pointer, size_t old_size, size_t size)
+static void *count_memory(void *pointer, size_t old_size, size_t size, void *user)
 {
     counter *c = user;
     void *new = size ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
@@ -182,7 +182,7 @@ static void *count_memory(void *user, void *pointer, size_t old_size, size_t siz
 /* A run over an arena and results full of `byte`. */
 static bool run_over(tow_program *p, int byte, const arrays *in, arrays *out)
 {
-    *out = (arrays){.n = tow_graph_outputs(p->graph)};
+    *out = (arrays){.n = tow_graph_output_count(p->graph)};
     if ((out->list = calloc(out->n + 1, sizeof *out->list)) == NULL) abort();
     if (p->executable.arena_size) memset(p->executable.arena, byte, p->executable.arena_size);
     for (size_t i = 0; i < out->n; i++) {
@@ -220,7 +220,8 @@ static verdict compare_memory(trial *t, tow_program *p, const counter *c)
 verdict check_bytes(trial *t)
 {
     counter c = {0};
-    const tow_context_options options = {.allocator = {.resize = count_memory, .user = &c}, .threads = 1};
+    const tow_context_options options =
+        TOW_CONTEXT_OPTIONS(.allocator = {.resize = count_memory, .user = &c}, .threads = 1);
     tow_context *own = NULL;
     tow_program *p = NULL;
     verdict v = PASSES;
@@ -233,7 +234,7 @@ verdict check_bytes(trial *t)
     tow_program_free(p);
     tow_graph_release(gradient);
     tow_graph_release(g);
-    tow_context_destroy(own);
+    tow_context_free(own);
     if (v == PASSES && c.bytes > 0) v = fail(t, "%zu bytes are left", c.bytes);
     return v;
 }
@@ -255,7 +256,7 @@ verdict check_damage(trial *t)
     tow_graph *gradient = gradient_of(t->graph);
     tow_program *p = NULL;
     verdict v = UNDECIDED;
-    if (!gradient || tow_compile(t->plain, gradient, &(tow_compile_options){.plan_only = true}, &p) != TOW_OK)
+    if (!gradient || tow_compile(t->plain, gradient, &TOW_COMPILE_OPTIONS(.plan_only = true), &p) != TOW_OK)
         v = fail(t, "gradient: %s", tow_context_error(t->plain));
     for (uint32_t s = p ? tow__first_storage(p->top) : TOW__NONE; s != TOW__NONE && v != FAILS;
          s = p->storages[s].next) {

@@ -22,12 +22,12 @@ static int some_axis(choices *c, tow_type row) { return choose(c, 2 * row.rank +
 static rows choose_rows(choices *c, const tow_graph *g)
 {
     rows r = {.count = 1 + choose(c, MOST_ROWS)};
-    const size_t n = tow_graph_inputs(g), always = (size_t)choose(c, (int)n);
+    const size_t n = tow_graph_input_count(g), always = (size_t)choose(c, (int)n);
     for (size_t i = 0; i < n; i++) {
         const int axis = some_axis(c, tow_graph_input_type(g, i));
         r.in_axes[i] = choose(c, 2) || i == always ? axis : TOW_NOT_MAPPED;
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) r.out_axes[i] = some_axis(c, tow_graph_output_type(g, i));
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) r.out_axes[i] = some_axis(c, tow_graph_output_type(g, i));
     return r;
 }
 
@@ -41,7 +41,7 @@ static tow_array *new_array(tow_context *context, tow_type type)
 /* all: inputs of all rows, made of those of each row; rows share what is not mapped. */
 static arrays join_rows(const tow_graph *g, const rows *r, const arrays *each)
 {
-    arrays all = {.n = tow_graph_inputs(g)};
+    arrays all = {.n = tow_graph_input_count(g)};
     if ((all.list = calloc(all.n + 1, sizeof *all.list)) == NULL) abort();
     for (size_t i = 0; i < all.n; i++) {
         tow_type whole = tow_graph_input_type(g, i);
@@ -114,7 +114,8 @@ static verdict compare_rows(trial *t, const char *what, const tow_graph *g, cons
 static verdict compare_function(trial *t, const char *what, const tow_graph *g, uint32_t salt)
 {
     choices c = choices_of(t, salt);
-    if (tow_graph_inputs(g) == 0 || tow_graph_inputs(g) > MOST_INPUTS || tow_graph_outputs(g) > MOST_INPUTS)
+    if (tow_graph_input_count(g) == 0 || tow_graph_input_count(g) > MOST_INPUTS ||
+        tow_graph_output_count(g) > MOST_INPUTS)
         return UNDECIDED;
     const rows r = choose_rows(&c, g);
     return compare_rows(t, what, g, &r);
@@ -130,7 +131,7 @@ verdict check_rows(trial *t)
     verdict v = compare_function(t, "value", g, 3);
     if (t->seed % 2 && tow_policy_parse(t->portable, texts[t->seed / 2 % 5], &policy) == TOW_OK) {
         if (tow_remat_whole(g, policy, &region) != TOW_OK) region = NULL; /* it has no names */
-        tow_policy_free(t->portable, policy);
+        tow_policy_free(policy);
     }
     if (v != FAILS && (gradient = gradient_of(region ? region : g)) != NULL) {
         v = compare_function(t, region ? "gradient in a region" : "gradient", gradient, 4);

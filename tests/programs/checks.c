@@ -170,7 +170,7 @@ static tow_graph *in_region(tow_context *context, const tow_graph *g, const char
     tow_graph *region = NULL;
     if (tow_policy_parse(context, policy, &p) != TOW_OK) abort();
     if (tow_remat_whole(g, p, &region) != TOW_OK) region = NULL;
-    tow_policy_free(context, p);
+    tow_policy_free(p);
     return region;
 }
 

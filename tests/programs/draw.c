@@ -61,7 +61,7 @@ tow_value draw_indices(drawing *d, int64_t n)
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-int64_t count_of(tow_value x) { return tow_type_count(tow_value_type(x)); }
+int64_t count_of(tow_value x) { return tow_type_element_count(tow_value_type(x)); }
 int64_t size_of(tow_value x, int axis) { return tow_value_type(x).dims[axis]; }
 
 static bool stretches(tow_type from, tow_type to)

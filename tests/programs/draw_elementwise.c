@@ -24,8 +24,8 @@ F(f_atanh, tow_atanh(tow_mul_scalar(tow_sin(x), 0.5)))
 F(f_erf_inv, tow_erf_inv(tow_mul_scalar(tow_tanh(x), 0.75)))
 F(f_lgamma, tow_lgamma(tow_add_scalar(tow_tanh(x), 2)))
 F(f_digamma, tow_digamma(tow_add_scalar(tow_logistic(x), 1)))
-F(f_gelu, tow_gelu(x, false))
-F(f_fast_gelu, tow_gelu(x, true))
+F(f_gelu, tow_gelu_erf(x))
+F(f_fast_gelu, tow_gelu(x))
 F(f_cube, tow_integer_pow(tow_tanh(x), 3))
 F(f_inverse, tow_integer_pow(tow_add_scalar(tow_square(x), 1), -2))
 F(f_affine, tow_add_scalar(tow_mul_scalar(x, 0.75), -0.25))
@@ -106,7 +106,7 @@ tow_value draw_binary(drawing *d)
     case 12:
         return tow_logaddexp(x, y);
     default:
-        return tow_select(draw(d, 2) ? tow_gt(x, y) : tow_le(y, x), tow_tanh(x), y);
+        return tow_where(draw(d, 2) ? tow_gt(x, y) : tow_le(y, x), tow_tanh(x), y);
     }
 }
 

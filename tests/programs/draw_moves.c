@@ -43,7 +43,7 @@ static tow_value draw_transpose(drawing *d, tow_value x)
     return tow_transpose(x, rank, order);
 }
 
-/* Two neighbouring axes become one, one becomes two, or all one. */
+/* Two neighboring axes become one, one becomes two, or all one. */
 static tow_value draw_reshape(drawing *d, tow_value x)
 {
     tow_type type = tow_value_type(x);
@@ -58,7 +58,7 @@ static tow_value draw_reshape(drawing *d, tow_value x)
         type.dims[axis] = 2;
         type.dims[axis + 1] /= 2;
     } else {
-        type = tow_make_type(type.dtype, 1, (int64_t[]){tow_type_count(type)});
+        type = tow_make_type(type.dtype, 1, (int64_t[]){tow_type_element_count(type)});
     }
     return tow_reshape(x, type.rank, type.dims);
 }

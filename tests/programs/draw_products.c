@@ -51,7 +51,8 @@ tow_value draw_convolution(drawing *d)
     const int spatial = type.rank - 2;
     const int64_t features = type.dims[type.rank - 1], groups = features > 0 && draw(d, 4) == 0 ? features : 1;
     tow_type kernel = {.dtype = type.dtype, .rank = type.rank};
-    tow_conv_options o = {.padding = draw(d, 2) ? TOW_PAD_SAME : TOW_PAD_VALID, .feature_groups = groups};
+    tow_conv_options o =
+        TOW_CONV_OPTIONS(.padding = draw(d, 2) ? TOW_PAD_SAME : TOW_PAD_VALID, .feature_groups = groups);
     for (int i = 0; i < spatial; i++) {
         kernel.dims[i] = 1 + draw(d, 3);
         o.strides[i] = 1 + (draw(d, 3) == 0);
@@ -80,7 +81,7 @@ static tow_value draw_attention(drawing *d, tow_value x)
     int64_t rows = 1;
     for (int i = 0; i + 1 < type.rank; i++) rows *= type.dims[i];
     tow_value q = tow_reshape(x, 4, (int64_t[]){1, rows, heads, features / heads});
-    const tow_attention_options options = {.causal = draw(d, 2)};
+    const tow_attention_options options = TOW_ATTENTION_OPTIONS(.causal = draw(d, 2));
     return tow_reshape(tow_attention(q, tow_sin(q), tow_cos(q), &options), type.rank, type.dims);
 }
 
@@ -127,7 +128,7 @@ tow_value draw_random(drawing *d)
     tow_value key = tow_random_fold_in(d->key, tow_scalar(d->t, TOW_U32, draw(d, 100)));
     switch (draw(d, 5)) {
     case 0:
-        return tow_add(x, tow_random_uniform_of(key, type, -1, 1));
+        return tow_add(x, tow_random_uniform_with(key, type, -1, 1));
     case 1:
         return tow_random_bits(key, type.rank, type.dims);
     case 2:

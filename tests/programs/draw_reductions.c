@@ -57,7 +57,7 @@ tow_value draw_window(drawing *d)
 {
     tow_value x = draw_ranked(d, 1);
     const tow_type type = tow_value_type(x);
-    tow_window_options w = {.padding = (tow_padding)draw(d, 4)};
+    tow_window_options w = TOW_WINDOW_OPTIONS(.padding = (tow_padding)draw(d, 4));
     const bool same = w.padding == TOW_PAD_SAME || w.padding == TOW_PAD_SAME_LOWER;
     for (int i = 0; i < type.rank; i++) {
         w.window[i] = draw(d, 2) ? 1 : 1 + draw(d, 3);
@@ -68,11 +68,9 @@ tow_value draw_window(drawing *d)
     }
     const int which = draw(d, 4);
     if (which == 0 && type.rank >= 2 && count_of(x)) {
-        const tow_pool_options pool = {.spatial = 1,
-                                       .window = {1 + draw(d, 2)},
-                                       .strides = {1 + draw(d, 2)},
-                                       .padding = TOW_PAD_SAME,
-                                       .exclude_padding = draw(d, 2)};
+        const tow_pool_options pool =
+            TOW_POOL_OPTIONS(.spatial = 1, .window = {1 + draw(d, 2)}, .strides = {1 + draw(d, 2)},
+                             .padding = TOW_PAD_SAME, .exclude_padding = draw(d, 2));
         return draw(d, 2) ? tow_avg_pool(x, &pool) : tow_max_pool(x, &pool);
     }
     if (which == 1) /* extremes of nothing are infinite */

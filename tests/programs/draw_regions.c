@@ -96,7 +96,7 @@ static tow_value draw_call(drawing *d)
 {
     tow_value x = draw_float(d), out[2] = {{0}};
     body b = begin_body(d, 1);
-    tow_call(d->t, two_results, &b, "part", 1, &x, 2, out);
+    tow_call_function(d->t, two_results, &b, "part", 1, &x, 2, out);
     add_value(d, out[1]);
     return out[0];
 }
@@ -110,7 +110,7 @@ static tow_value draw_vmap(drawing *d)
     for (int i = 0; i < tow_value_type(x[1]).rank; i++)
         if (size_of(x[1], i) == size_of(x[0], in_axes[0])) in_axes[1] = i;
     body b = begin_body(d, 2);
-    const tow_vmap_options options = {.in_axes = in_axes, .out_axes = out_axes};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = in_axes, .out_axes = out_axes);
     tow_vmap_function(d->t, keep_type, &b, &options, 2, x, 1, out);
     return out[0];
 }
@@ -135,7 +135,7 @@ static tow_value draw_scan(drawing *d)
     if (tow_value_type(x).rank == 0) return tow_sin(x);
     tow_value carry[] = {draw_float(d), tow_scalar(d->t, TOW_I32, 0)};
     body b = begin_body(d, 3);
-    const tow_scan_options options = {.reverse = draw(d, 2), .unroll = draw(d, 2) ? 0 : draw(d, 4)};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.reverse = draw(d, 2), .unroll = draw(d, 2) ? 0 : draw(d, 4));
     tow_scan_function(d->t, scan_body, &b, &options, 2, carry, 1, &x, 1, out, ys);
     add_value(d, out[0]);
     return ys[0];
@@ -156,8 +156,8 @@ static tow_value draw_fori(drawing *d)
 {
     tow_value x = draw_float(d), out[1] = {{0}};
     body b = begin_body(d, 2);
-    tow_fori_options options = {0};
-    if (draw(d, 2)) options = (tow_fori_options){.upper = draw_index(d), .max_iterations = 1 + draw(d, 3)};
+    tow_fori_options options = TOW_FORI_OPTIONS();
+    if (draw(d, 2)) options = TOW_FORI_OPTIONS(.upper = draw_index(d), .max_iterations = 1 + draw(d, 3));
     tow_fori_function(d->t, 0, draw(d, 4), fori_body, &b, &options, 1, &x, out);
     return out[0];
 }
@@ -244,7 +244,7 @@ static tow_value draw_while(drawing *d)
         return count;
     }
     body b = begin_body(d, 2);
-    const tow_while_options options = {.max_iterations = 1 + draw(d, 4)};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 1 + draw(d, 4));
     tow_while_function(d->t, while_condition, while_body, &b, &options, 2, carry, carry);
     return draw(d, 4) ? carry[1] : carry[0];
 }

@@ -12,8 +12,8 @@ typedef struct parameters {
     double times, hidden;
 } parameters;
 
-static const tow_parameter fields[] = {
-    {.name = "times", .kind = TOW_PARAMETER_FLOAT, .offset = offsetof(parameters, times)},
+static const tow_attribute fields[] = {
+    {.name = "times", .kind = TOW_ATTRIBUTE_FLOAT, .offset = offsetof(parameters, times)},
 };
 
 static tow_status type_of_x(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
@@ -50,7 +50,7 @@ static void each(const tow_kernel_call *call, function f)
 
 static double scaled(const tow_kernel_call *call, double x)
 {
-    const parameters *p = call->parameters;
+    const parameters *p = call->attributes;
     return p->times * x + p->hidden;
 }
 
@@ -69,7 +69,7 @@ static void run_with_count(const tow_kernel_call *call) { each(call, with_count)
 
 static void call_with(tow_trace *t, const tow_primitive_rule *rule, double times, tow_value x, tow_value *y)
 {
-    parameters p = *(const parameters *)rule->parameters;
+    parameters p = *(const parameters *)rule->attributes;
     p.times *= times;
     p.hidden = 0;
     tow_primitive_call(t, tow_primitive_find(rule->context, "scaled"), &p, &x, y);
@@ -92,7 +92,7 @@ static void wrong_transpose(tow_trace *t, const tow_primitive_rule *rule, const 
 static void wrong_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
                       tow_value *y, tow_value *dy)
 {
-    tow_primitive_call(t, tow_primitive_find(rule->context, "wrong_derivative"), rule->parameters, x, y);
+    tow_primitive_call(t, tow_primitive_find(rule->context, "wrong_derivative"), rule->attributes, x, y);
     if (!tow_is_null(dx[0])) call_with(t, rule, 0.96875, dx[0], dy);
 }
 
@@ -102,7 +102,7 @@ static void wrong_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t si
 {
     tow_value rows = tow_rev(x[0], 1, &axes[0]);
     (void)size;
-    tow_primitive_call(t, tow_primitive_find(rule->context, "wrong_batch"), rule->parameters, &rows, y);
+    tow_primitive_call(t, tow_primitive_find(rule->context, "wrong_batch"), rule->attributes, &rows, y);
     y_axes[0] = axes[0];
 }
 
@@ -110,7 +110,7 @@ static void wrong_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t si
 
 #define PLANTED(...)                                                                                                   \
     {                                                                                                                  \
-        .n_inputs = 1, .n_outputs = 1, .parameters = fields, .n_parameters = 1, .parameters_size = sizeof(parameters), \
+        .n_inputs = 1, .n_outputs = 1, .attributes = fields, .n_attributes = 1, .attributes_size = sizeof(parameters), \
         .type = type_of_x, __VA_ARGS__                                                                                 \
     }
 

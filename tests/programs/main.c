@@ -111,7 +111,7 @@ static void check_program(const options *o, const trial *given, totals *t)
 {
     failure f = {.trial = *given};
     t->programs++;
-    t->equations += tow_graph_count(given->graph, NULL);
+    t->equations += tow_graph_primitive_count(given->graph, NULL);
     for (size_t i = 0; i < n_checks; i++) {
         if (!is_wanted(o, checks[i].name)) continue;
         f.trial.message = f.message;
@@ -133,7 +133,7 @@ static void check_program(const options *o, const trial *given, totals *t)
 static tow_context *new_context(bool portable)
 {
     tow_context *context = NULL;
-    const tow_context_options two = {.threads = 2, .portable_bits = portable};
+    const tow_context_options two = TOW_CONTEXT_OPTIONS(.threads = 2, .portable_bits = portable);
     if (tow_context_create(&two, &context) == TOW_OK && define_faults(context)) return context;
     fprintf(stderr, "random_programs: %s\n", tow_context_error(context));
     exit(2);
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
         printf("%" PRIu32 " programs from %" PRIu32 " on, %" PRIu64 " equations: %" PRIu32 " failures; %" PRIu64
                " checks passed, %" PRIu64 " undecided\n",
                all.programs, o.first, all.equations, all.failures, all.passed, all.undecided);
-    tow_context_destroy(t.plain);
-    tow_context_destroy(t.portable);
+    tow_context_free(t.plain);
+    tow_context_free(t.portable);
     return all.failures > 0;
 }

@@ -79,10 +79,10 @@ tow_graph *read_as_doubles(tow_context *context, const tow_graph *g) { return re
 tow_graph *gradient_of(const tow_graph *g)
 {
     tow_graph *result = NULL;
-    return tow_value_and_grad(g, 0, NULL, tow_graph_outputs(g) > 1, &result) == TOW_OK ? result : NULL;
+    return tow_value_and_grad(g, 0, NULL, tow_graph_output_count(g) > 1, &result) == TOW_OK ? result : NULL;
 }
 
-bool mentions(const tow_graph *g, const char *primitive) { return tow_graph_count(g, primitive) > 0; }
+bool mentions(const tow_graph *g, const char *primitive) { return tow_graph_primitive_count(g, primitive) > 0; }
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
@@ -105,7 +105,7 @@ void release(arrays *a)
 void fill(tow_array *array, choices *c)
 {
     const tow_type type = tow_array_type(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const int x = choose(c, 256) - 128;
         double number = (x + (2 * choose(c, 1 << 14) + 1) / 32768.0) / 77;
         if (type.dtype == TOW_BOOL) number = x < 0;
@@ -117,7 +117,7 @@ void fill(tow_array *array, choices *c)
 
 arrays inputs_of(const tow_graph *g, uint32_t seed)
 {
-    arrays in = room_for(tow_graph_inputs(g));
+    arrays in = room_for(tow_graph_input_count(g));
     choices c = {.random = seed * 0xd6e8feb86659fd93u};
     for (size_t i = 0; i < in.n; i++) {
         if (tow_array_create(tow_graph_context(g), tow_graph_input_type(g, i), &in.list[i]) != TOW_OK) abort();
@@ -129,7 +129,7 @@ arrays inputs_of(const tow_graph *g, uint32_t seed)
 bool all_finite(const arrays *a)
 {
     for (size_t i = 0; i < a->n; i++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(a->list[i])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(a->list[i])); k++)
             if (!isfinite(array_element(a->list[i], k))) return false;
     return true;
 }
@@ -149,7 +149,7 @@ bool same_bits(const arrays *a, const arrays *b, char *text)
         const tow_type type = tow_array_type(a->list[i]);
         if (!tow_type_equal(type, tow_array_type(b->list[i])))
             return snprintf(text, MESSAGE, "result %zu has two types", i), false;
-        for (int64_t k = 0; k < tow_type_count(type); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type); k++)
             if (!same_element(a->list[i], b->list[i], k)) {
                 snprintf(text, MESSAGE, "result %zu, number %lld: %.17g and %.17g", i, (long long)k,
                          array_element(a->list[i], k), array_element(b->list[i], k));
@@ -165,13 +165,11 @@ bool run(const tow_graph *g, const how *h, const arrays *in, arrays *out)
 {
     tow_context *context = tow_graph_context(g);
     const char *const without[] = {h->without, NULL};
-    const tow_compile_options options = {.threads = h->threads,
-                                         .no_regions = h->no_regions,
-                                         .no_fusion = h->no_fusion,
-                                         .keep_within = h->keep_within,
-                                         .without = without};
+    const tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.threads = h->threads, .no_regions = h->no_regions, .no_fusion = h->no_fusion,
+                            .keep_within = h->keep_within, .without = without);
     tow_program *program = NULL;
-    *out = room_for(tow_graph_outputs(g));
+    *out = room_for(tow_graph_output_count(g));
     given_machine_begin(h->machine);
     tow_status status = tow_compile(context, g, &options, &program);
     given_machine_end();

@@ -64,14 +64,14 @@ static void wave(const property_case *c, double *const *in, double *const *out)
 
 static void record_jvp(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
 {
-    static const tow_custom_options options = {.name = "wave"};
+    static const tow_custom_options options = TOW_CUSTOM_OPTIONS(.name = "wave");
     outer o = {c->label ? &in[1] : NULL};
     tow_custom_jvp_function(trace, function, rule, &o, &options, c->label ? 1 : 2, in, 2, out);
 }
 
 static void record_vjp(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
 {
-    static const tow_custom_options options = {.name = "wave"};
+    static const tow_custom_options options = TOW_CUSTOM_OPTIONS(.name = "wave");
     outer o = {c->label ? &in[1] : NULL};
     tow_custom_vjp_function(trace, function, forward, backward, &o, &options, c->label ? 1 : 2, in, c->label ? 2 : 3, 2,
                             out);
@@ -111,7 +111,7 @@ static void iteration(tow_trace *trace, const tow_value *in, tow_value *out, voi
 
 static void twice(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
-    const tow_scan_options options = {.length = 2, .has_length = true};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = 2, .has_length = true);
     tow_scan_function(trace, iteration, user, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 

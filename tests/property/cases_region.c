@@ -24,7 +24,7 @@ static void record_call(tow_trace *trace, const tow_value *in, tow_value *out, c
 {
     tow_value y = in[1];
     (void)c;
-    tow_call(trace, body, &y, "wave", 1, in, 1, out);
+    tow_call_function(trace, body, &y, "wave", 1, in, 1, out);
 }
 
 /* label is the policy in textual form */
@@ -34,7 +34,7 @@ static void record_remat(tow_trace *trace, const tow_value *in, tow_value *out, 
     tow_policy *policy = NULL;
     if (tow_policy_parse(tow_trace_context(trace), c->label, &policy) != TOW_OK) return;
     tow_remat_function(trace, body, &y, policy, 1, in, 1, out);
-    tow_policy_free(tow_trace_context(trace), policy);
+    tow_policy_free(policy);
 }
 
 static void wave(const property_case *c, double *const *in, double *const *out)
@@ -62,8 +62,8 @@ static void record_scan(tow_trace *trace, const tow_value *in, tow_value *out, c
 {
     tow_value w = in[0];
     const bool slots = c->label && strstr(c->label, "slots"), blocks = c->label && strstr(c->label, "blocks");
-    const tow_scan_options options = {.reverse = c->label != NULL && c->label[0] == 'r',
-                                      .schedule = {.slots = slots ? 2 : 0, .levels = blocks ? 2 : 0}};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.reverse = c->label != NULL && c->label[0] == 'r',
+                                                      .schedule = {.slots = slots ? 2 : 0, .levels = blocks ? 2 : 0});
     tow_scan_function(trace, step, &w, &options, 1, &in[1], 1, &in[2], 1, &out[0], &out[1]);
 }
 
@@ -124,7 +124,7 @@ static void multiply(tow_trace *trace, const tow_value *in, tow_value *out, void
 
 static void four_times(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
-    const tow_scan_options options = {.length = 4, .has_length = true};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = 4, .has_length = true);
     tow_scan_function(trace, multiply, user, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 
@@ -223,7 +223,7 @@ static void wave_step(tow_trace *trace, const tow_value *in, tow_value *out, voi
 static void record_while(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
 {
     tow_value outer[] = {in[1], in[0]}, carry[] = {tow_scalar(trace, TOW_I32, 0), in[2]}, last[2];
-    const tow_while_options options = {.max_iterations = BOUND};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = BOUND);
     (void)c;
     tow_while_function(trace, is_below, wave_step, outer, &options, 2, carry, last);
     out[0] = last[1];
@@ -266,7 +266,7 @@ static void record_empty(tow_trace *trace, const tow_value *in, tow_value *out, 
     const tow__empty_params params = {.dtype = type.dtype, .shape = {.n = type.rank, .v = {type.dims[0]}}};
     tow_value unread = tow__bind1(trace, tow__primitive_find("empty", 5), &params, 0, NULL);
     (void)c;
-    out[0] = tow_select(tow_scalar(trace, TOW_BOOL, 0), unread, in[0]);
+    out[0] = tow_where(tow_scalar(trace, TOW_BOOL, 0), unread, in[0]);
 }
 
 #define V(n)                                                                                                           \

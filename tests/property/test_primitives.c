@@ -126,7 +126,7 @@ static int coverage(void)
 /* Products, reductions and moves take nothing from the C library. */
 static int bits(void)
 {
-    static const tow_context_options options = {.portable_bits = true};
+    static const tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     tow_context *context = NULL;
     int failures = 0;
     if (tow_context_create(&options, &context) != TOW_OK) return 1;
@@ -136,13 +136,13 @@ static int bits(void)
             failures += property_bits(context, &tables[t]->cases[i], TOW_F32);
             if (plain) failures += property_bits(context, &tables[t]->cases[i], TOW_F64);
         }
-    tow_context_destroy(context);
+    tow_context_free(context);
     return failures == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    static const tow_context_options options = {.portable_bits = true};
+    static const tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     tow_context *context = NULL, *portable = NULL;
     int failures = 0;
     size_t cases = 0;
@@ -158,8 +158,8 @@ int main(int argc, char **argv)
     }
     failures += wrong_tiling_is_found(context);
     failures += wrong_batching_is_found(portable);
-    tow_context_destroy(context);
-    tow_context_destroy(portable);
+    tow_context_free(context);
+    tow_context_free(portable);
     printf("%zu cases, %d failures\n", cases, failures);
     return failures == 0 && cases > 0 ? 0 : 1;
 }

@@ -98,7 +98,7 @@ class Quiet(unittest.TestCase):
             self.assertEqual((found["quiet"], found["disturbed"]), (False, 1), trouble)
             self.assertIn("**The machine was not quiet**: 1 of 2 processes", report.quiet_sentence(found))
 
-    def test_a_neighbour_on_the_same_cores(self):
+    def test_a_neighbor_on_the_same_cores(self):
         slowed = {"own": runs(1.0, calibration=62.0, calibration_best=100.0), "torch": runs(2.0, calibration=63.0)}
         found = figures.conditions(slowed)
         self.assertEqual((found["quiet"], found["disturbed"]), (False, 0))

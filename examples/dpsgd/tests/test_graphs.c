@@ -57,11 +57,11 @@ static void add_alone(tow_graph *gradient, tow_params *params, int64_t i, double
     must(tow_evaluate(gradient, inputs, outputs) == TOW_OK, "gradient of one example");
     double square = 0;
     for (size_t p = 1; p <= PARAMS; p++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(outputs[p])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(outputs[p])); k++)
             square += (double)numbers(outputs[p])[k] * (double)numbers(outputs[p])[k];
     double factor = fmin(1, clip / sqrt(square));
     for (size_t p = 1; p <= PARAMS; p++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(outputs[p])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(outputs[p])); k++)
             expected[p - 1][k] += factor * (double)numbers(outputs[p])[k];
     *loss += (double)*numbers(outputs[0]);
     for (size_t p = 0; p <= PARAMS; p++) tow_array_release(outputs[p]);
@@ -79,7 +79,7 @@ static void compare_sums(tow_graph *gradient, tow_params *params, const dp_priva
     for (size_t p = 0; p < PARAMS; p++) {
         inputs[p] = tow_params_array(params, p);
         inputs[PARAMS + p] = array(tow_array_type(inputs[p]));
-        int64_t n = tow_type_count(tow_array_type(inputs[p]));
+        int64_t n = tow_type_element_count(tow_array_type(inputs[p]));
         expected[p] = calloc((size_t)n, sizeof **expected);
         must(expected[p] != NULL, "memory");
         for (int64_t k = 0; k < n; k++) expected[p][k] = (double)(numbers(inputs[PARAMS + p])[k] = (float)k / 8);
@@ -93,7 +93,7 @@ static void compare_sums(tow_graph *gradient, tow_params *params, const dp_priva
     must(tow_evaluate(graph, inputs, outputs) == TOW_OK, "sums");
     must(fabs((double)*numbers(outputs[0]) - loss) < 1e-5 * loss, "sum of losses");
     for (size_t p = 0; p < PARAMS; p++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(inputs[p])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(inputs[p])); k++)
             must(fabs((double)numbers(outputs[1 + p])[k] - expected[p][k]) < 1e-5 * fmax(1, fabs(expected[p][k])),
                  "clipped sum");
     for (size_t i = PARAMS; i < 2 * PARAMS + 3; i++) tow_array_release(inputs[i]);
@@ -146,8 +146,9 @@ int main(void)
     tow_params *params = NULL;
     tow_graph *loss = NULL, *gradient = NULL;
     must(tow_context_create(NULL, &context) == TOW_OK, "context");
-    must(tow_init(context, TOW_MODULE(&model), 3, 1, &image, &params) == TOW_OK, "parameters");
-    must(tow_loss(TOW_MODULE(&model), params, 1, &image, 1, &label, cross_entropy, NULL, 0, NULL, &loss) == TOW_OK,
+    must(tow_model_init(context, TOW_MODULE(&model), 3, 1, &image, &params) == TOW_OK, "parameters");
+    must(tow_model_loss_graph(TOW_MODULE(&model), params, 1, &image, 1, &label, cross_entropy, NULL, 0, NULL, &loss) ==
+             TOW_OK,
          "loss");
     must(tow_value_and_grad(loss, PARAMS, (const size_t[]){0, 1, 2, 3}, false, &gradient) == TOW_OK, "gradient");
     static const double clips[] = {0.01, 1, 1000}; /* all examples are clipped, some, none */
@@ -157,7 +158,7 @@ int main(void)
     tow_graph_release(gradient);
     tow_graph_release(loss);
     tow_params_free(params);
-    tow_context_destroy(context);
+    tow_context_free(context);
     puts("clipped sums and noise are right");
     return 0;
 }

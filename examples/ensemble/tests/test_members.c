@@ -60,15 +60,10 @@ static void fill_batch(int step, tow_array *const *batch)
 static tow_train_state *start(const tow_module *model, const int64_t *unseen, tow_array *const *batch)
 {
     const tow_type images = tow_array_type(batch[0]), labels = tow_array_type(batch[1]);
-    const tow_train_options options = {
-        .optimizer = {.learning_rate = tow_schedule_cosine(1e-2, STEPS, 0, 0), .weight_decay = 1e-2},
-        .seed = 7,
-        .n_inputs = 1,
-        .input_types = &images,
-        .n_extra = 1,
-        .extra_types = &labels,
-        .loss = ensemble_loss,
-        .loss_user = (void *)(uintptr_t)unseen};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_cosine(1e-2, STEPS, 0, 0), .weight_decay = 1e-2},
+                          .seed = 7, .n_inputs = 1, .input_types = &images, .n_extra = 1, .extra_types = &labels,
+                          .loss = ensemble_loss, .loss_user = (void *)(uintptr_t)unseen);
     tow_train_state *state = NULL;
     must(tow_train_create(context, model, &options, &state) == TOW_OK, "train state");
     return state;
@@ -131,10 +126,10 @@ static void check(int64_t unseen)
 int main(void)
 {
     for (int threads = 1; threads <= 3; threads += 2) {
-        must(tow_context_create(&(tow_context_options){.threads = threads}, &context) == TOW_OK, "context");
+        must(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &context) == TOW_OK, "context");
         check(-1);
         check(4);
-        tow_context_destroy(context);
+        tow_context_free(context);
         context = NULL;
     }
     printf("ensemble test: members are what they are alone\n");

@@ -11,8 +11,8 @@
  * Loops and choices of rows that differ, with effects inside, run row after row.
  *
  * A carry is batched if it starts so or the body makes it so, a fixpoint over the body. */
-#include "src/autodiff/regions/control.h"
 #include "src/autodiff/reach.h"
+#include "src/autodiff/regions/control.h"
 #include "src/graph/builder.h"
 #include "src/ops/batching.h"
 #include "tow/ops.h"
@@ -53,7 +53,7 @@ static tow_value mask_like(tow_value mask, tow_value x)
 static tow_value masked(tow_value mask, tow_value x)
 {
     if (!tow_dtype_is_float(tow_value_type(x).dtype)) return x;
-    return tow_select(mask_like(mask, x), x, tow_stop_gradient(x));
+    return tow_where(mask_like(mask, x), x, tow_stop_gradient(x));
 }
 
 /* ---- cond -------------------------------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static void choose_row_by_row(tow__batch *r)
         tow__batch_inline(r->t, branches->v[k], NULL, r->size, in, out);
         for (uint32_t i = 0; i < e->n_out && !tow__failed(r->t); i++) {
             tow_value y = tow__batched_at(out[i], r->size, 0);
-            r->y[i].value = k == 0 ? y : tow_select(mask_like(mask, y), y, r->y[i].value);
+            r->y[i].value = k == 0 ? y : tow_where(mask_like(mask, y), y, r->y[i].value);
             r->y[i].axis = 0;
         }
     }
@@ -213,7 +213,7 @@ static void step_rows(const row_body *b, tow_trace *t, tow_value mask, tow_value
     tow__batch_inline(t, form->body, NULL, b->r->size, in, out);
     for (uint32_t i = 0; i < form->carry && !tow__failed(t); i++) {
         tow_value y = tow__batched_at(out[i], b->r->size, 0);
-        next[i] = tow_select(mask_like(mask, y), y, b->in[form->consts + i].value);
+        next[i] = tow_where(mask_like(mask, y), y, b->in[form->consts + i].value);
     }
 }
 

@@ -25,8 +25,8 @@ TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -
                TOW__PARAMS(tow__call_params, TOW__PARAM(tow__call_params, name, TOW__P_STRING),
                            TOW__PARAM(tow__call_params, body, TOW__P_GRAPH)));
 
-void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
-              const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+void tow_call_function(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
+                       const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
     tow__traced_body b = {0};
     const tow_value *operands =

@@ -148,7 +148,7 @@ static tow_value fill_slot(const tow__choice *c, tow_trace *t, uint32_t k, uint3
         if (at->is_result || at->source || at->index != slot) continue;
         if (!at->joined) return res[r];
         pieces[n++] = tow_reshape(res[r], 1, &flat);
-        end += tow_type_count(tow__slot_residual_type(p, r));
+        end += tow_type_element_count(tow__slot_residual_type(p, r));
     }
     if (!pieces || n == 0) return empty_of(t, c->types[slot]);
     if (end < c->types[slot].dims[0])
@@ -190,8 +190,8 @@ static tow_value take_residual(const tow__choice *c, tow_trace *t, uint32_t k, u
     }
     if (at->is_result) return results[at->index];
     if (!at->joined) return slots[at->index];
-    return tow_reshape(tow_slice_axis(slots[at->index], 0, at->start, at->start + tow_type_count(type)), type.rank,
-                       type.dims);
+    return tow_reshape(tow_slice_axis(slots[at->index], 0, at->start, at->start + tow_type_element_count(type)),
+                       type.rank, type.dims);
 }
 
 /* (used operands, known results, slots) -> staged results */

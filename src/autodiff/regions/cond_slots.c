@@ -95,7 +95,7 @@ static int64_t count_left(const tow__choice *c, uint32_t k, tow_dtype dtype)
     int64_t n = 0;
     for (uint32_t r = 0; r < c->parts[k].n_residuals; r++) {
         tow_type type = tow__slot_residual_type(&c->parts[k], r);
-        if (!c->slots[k][r].placed && type.dtype == dtype) n += tow_type_count(type);
+        if (!c->slots[k][r].placed && type.dtype == dtype) n += tow_type_element_count(type);
     }
     return n;
 }
@@ -120,7 +120,7 @@ static int64_t count_typed(const tow__choice *c, tow_dtype dtype)
             const uint32_t before = count_before(c, k, r, type);
             bool more = true; /* than any earlier branch has */
             for (uint32_t i = 0; i < k; i++) more &= count_before(c, i, c->parts[i].n_residuals, type) <= before;
-            if (more) elements += tow_type_count(type);
+            if (more) elements += tow_type_element_count(type);
         }
     return elements;
 }
@@ -149,7 +149,7 @@ static void place_joined(tow__choice *c, tow_dtype dtype, int64_t most)
             tow_type type = tow__slot_residual_type(&c->parts[k], r);
             if (c->slots[k][r].placed || type.dtype != dtype) continue;
             c->slots[k][r] = (tow__slot_of){.joined = true, .index = c->n_slots, .start = start, .placed = true};
-            start += tow_type_count(type);
+            start += tow_type_element_count(type);
         }
     }
     c->types[c->n_slots++] = tow_make_type(dtype, 1, &most);
@@ -172,7 +172,7 @@ static void place_rest(tow__choice *c, tow_dtype dtype)
 bool tow__place_residuals(tow__choice *c)
 {
     tow_trace *t = c->s->k;
-    size_t most = TOW_DTYPE_COUNT;
+    size_t most = TOW_DTYPE_END;
     c->slots = tow__trace_alloc(t, c->branches->n, sizeof *c->slots);
     for (uint32_t k = 0; k < c->branches->n; k++) most += c->parts[k].n_residuals;
     c->types = tow__trace_alloc(t, most, sizeof *c->types);
@@ -184,7 +184,7 @@ bool tow__place_residuals(tow__choice *c)
     for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, true);
     place_common(c);
     for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, false);
-    for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++) place_rest(c, (tow_dtype)dtype);
+    for (int dtype = 1; dtype < TOW_DTYPE_END; dtype++) place_rest(c, (tow_dtype)dtype);
     return true;
 }
 

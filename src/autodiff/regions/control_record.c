@@ -149,7 +149,7 @@ static tow_value truth_of(tow_value predicate)
     if (type.rank != 0) {
         tow_trace_fail(predicate.trace, TOW_SHAPE_MISMATCH,
                        "cond: the predicate must be a scalar, found %s; reduce it (tow_reduce_and, tow_reduce_or), or "
-                       "choose element by element with tow_select",
+                       "choose element by element with tow_where",
                        tow__type_name(type).text);
         return (tow_value){0};
     }
@@ -357,7 +357,7 @@ static bool numbers_are_fine(tow_trace *t, int64_t lower, int64_t upper)
 static void fori_scan(tow_trace *t, int64_t lower, int64_t upper, counting *c, const tow_value *carry, tow_value *out)
 {
     int64_t n = upper > lower ? upper - lower : 0;
-    const tow_scan_options options = {.length = n, .has_length = true};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = n, .has_length = true);
     tow_value i = tow_iota(t, tow_make_type(TOW_I32, 1, &n), 0);
     if (lower != 0) i = tow_add_scalar(i, (double)lower);
     tow_scan_function(t, scan_step, c, &options, c->n_carry, carry, 1, &i, 0, out, NULL);

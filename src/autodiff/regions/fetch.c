@@ -37,7 +37,7 @@ static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, voi
 /* state of iteration `from` -> that of iteration `to` */
 static void run_forward(tow_trace *t, const fetch *f, tow_value from, tow_value to, tow_value *state)
 {
-    const tow_fori_options bounds = {.lower = from, .upper = to, .max_iterations = f->p->length};
+    const tow_fori_options bounds = TOW_FORI_OPTIONS(.lower = from, .upper = to, .max_iterations = f->p->length);
     tow_fori_function(t, 0, 0, run_iteration, (void *)f, &bounds, carries_of(f), state, state);
 }
 
@@ -96,7 +96,7 @@ static void fetch_state(tow_trace *t, fetch *f, const tow_value *in, tow_value *
     all[NUMBER] = tow_gather(in[POSITIONS], in[LAST]);
     for (size_t c = 0; c < n; c++) all[KEPT + n + c] = tow__row_at(in[KEPT + c], in[LAST], state_type(f, c));
     if (f->p->slots > 1)
-        tow_while_function(t, keeps_more, run_and_keep, f, &(tow_while_options){.max_iterations = f->p->slots},
+        tow_while_function(t, keeps_more, run_and_keep, f, &TOW_WHILE_OPTIONS(.max_iterations = f->p->slots),
                            KEPT + 2 * n, all, all);
     memcpy(state, all + KEPT + n, n * sizeof *state);
     run_forward(t, f, all[NUMBER], f->i, state);
@@ -180,7 +180,8 @@ static void bind_fetching(tow_trace *t, fetch *f)
     start_keeping(t, f, carry + n_carry);
     for (size_t i = end; i < s->n_in; i++)
         if (f->state_of[i] == TOW__INPUT) xs[n_xs++] = s->operands[i];
-    const tow_scan_options options = {.length = s->params->length, .has_length = true, .reverse = s->params->reverse};
+    const tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = s->params->length, .has_length = true, .reverse = s->params->reverse);
     tow_scan_function(t, fetching_body, f, &options, all, carry, n_xs, xs, n_ys, carry, s->results + n_carry);
     memcpy(s->results, carry, n_carry * sizeof *carry);
 }

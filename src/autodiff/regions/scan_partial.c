@@ -129,7 +129,7 @@ static uint32_t root_in(const tow_graph *g, uint32_t v)
 tow_type tow__stack_row(tow_type type)
 {
     if (type.rank < TOW_MAX_RANK) return type;
-    return (tow_type){.dtype = type.dtype, .rank = 1, .dims = {tow_type_count(type)}};
+    return (tow_type){.dtype = type.dtype, .rank = 1, .dims = {tow_type_element_count(type)}};
 }
 
 tow_value tow__in_shape(tow_value x, tow_type type)

@@ -211,7 +211,7 @@ static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_va
     if (!xs || !ys) return;
     for (size_t i = 0; i < u.n_xs; i++)
         xs[i] = split_axis(tow_slice_axis(in[u.n_carry + i], 0, from, from + looped), turns, u.k);
-    const tow_scan_options options = {.length = turns, .has_length = true, .reverse = u.reverse};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = turns, .has_length = true, .reverse = u.reverse);
     u.first = from;
     u.looped = true;
     if (tow__failed(t)) return;

@@ -81,7 +81,8 @@ static void run_to_next(tow_trace *t, const tow_value *in, tow_value *out, void 
 {
     tow__scan_sweep *w = user;
     const size_t n = (size_t)w->n_carry + w->n_stacks;
-    const tow_fori_options bounds = {.lower = in[n], .upper = in[n + 1], .max_iterations = w->p->length};
+    const tow_fori_options bounds =
+        TOW_FORI_OPTIONS(.lower = in[n], .upper = in[n + 1], .max_iterations = w->p->length);
     tow_fori_function(t, 0, 0, run_iteration, w, &bounds, n, in, out);
     for (uint32_t c = 0; c < w->n_carry; c++) out[n + c] = tow__in_shape(in[c], tow__stack_row(tow_value_type(in[c])));
 }
@@ -130,7 +131,7 @@ bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals)
     memcpy(all, operands + w->n_consts, w->n_carry * sizeof *all);
     for (uint32_t k = 0; k < w->n_stacks; k++)
         all[w->n_carry + k] = empty_stack(t, tow__stack_of(tow_graph_output_type(g, w->stack_output[k]), w->p->length));
-    const tow_scan_options options = {.length = w->p->slots + 1};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = w->p->slots + 1);
     tow_scan_function(t, run_to_next, w, &options, n, all, 2, bounds, w->n_carry, all, w->kept);
     if (tow__failed(t)) return false;
     uint32_t next = w->n_carry;

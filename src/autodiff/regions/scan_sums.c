@@ -186,7 +186,7 @@ static void add_row(tow_trace *t, const tow_value *in, tow_value *out, void *use
 static tow_value add_rows(const tow__scan_loop *l, tow_value sum, tow_type type, tow_value ct, int64_t first,
                           int64_t step)
 {
-    const tow_scan_options backwards = {.reverse = true};
+    const tow_scan_options backwards = TOW_SCAN_OPTIONS(.reverse = true);
     tow_type all = tow_value_type(ct);
     int64_t start[TOW_MAX_RANK] = {first}, stride[TOW_MAX_RANK];
     for (int d = 0; d < TOW_MAX_RANK; d++) stride[d] = d == 0 ? step : 1;

@@ -43,7 +43,7 @@ TOW__OWN_FRAME static tow_value initial_sum_here(const tow__scan_loop *l, tow_tr
         if (!is_continued(l, i)) continue;
         int64_t row = tow__loop_row(l, l->positions[head].length - l->positions[k].delay);
         tow_value here = tow_eq(position, tow_scalar(t, TOW_I32, (double)row));
-        start = tow_select(here, sums[i], tow_is_null(start) ? tow_full(t, tow__loop_input_type(l, i), -0.0) : start);
+        start = tow_where(here, sums[i], tow_is_null(start) ? tow_full(t, tow__loop_input_type(l, i), -0.0) : start);
     }
     return start;
 }

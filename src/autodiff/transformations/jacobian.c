@@ -17,7 +17,7 @@
 /* The unit vectors of an array of `type`: [elements, dims...], row k is 1 at element k. */
 static tow_value unit_vectors(tow_trace *t, tow_type type)
 {
-    int64_t n = tow_type_count(type);
+    int64_t n = tow_type_element_count(type);
     tow_type square = tow_make_type(TOW_I32, 2, (int64_t[]){n, n});
     if (n > INT32_MAX || type.rank == TOW_MAX_RANK) {
         tow_trace_fail(t, TOW_UNSUPPORTED,
@@ -120,7 +120,7 @@ static void record_columns(tow_trace *t, const tow_graph *g, const tow_graph *jv
                            tow_value *out, size_t stride)
 {
     tow_type type = g->vars[g->inputs[wrt]].type;
-    int64_t size = tow_type_count(type);
+    int64_t size = tow_type_element_count(type);
     tow__mapped *in = tow__trace_alloc(t, jvp->n_inputs, sizeof *in),
                 *y = tow__trace_alloc(t, jvp->n_outputs, sizeof *y);
     tow_value basis = unit_vectors(t, type);
@@ -166,7 +166,7 @@ static void record_rows(tow_trace *t, const tow_graph *g, inputs chosen, const t
 {
     tow_graph *forward = NULL, *backward = NULL;
     tow_type y = g->vars[g->outputs[0]].type;
-    int64_t size = tow_type_count(y);
+    int64_t size = tow_type_element_count(y);
     if (tow_vjp(g, chosen.n, chosen.list, &forward, &backward) != TOW_OK) {
         tow__adopt_error(t);
         return;

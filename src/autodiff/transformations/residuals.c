@@ -272,15 +272,14 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
     status = collect(&parts, arena, residuals);
 done:
     tow__parts_free(&parts);
-    if (status != TOW_OK) tow_residuals_free(graph->ctx, residuals);
+    if (status != TOW_OK) tow_residuals_free(residuals);
     return status;
 }
 
-void tow_residuals_free(tow_context *context, tow_residuals *residuals)
+void tow_residuals_free(tow_residuals *residuals)
 {
     if (!residuals || !residuals->memory) return;
-    tow__arena_free(residuals->memory);
-    tow__free(context, residuals->memory, 1, sizeof(tow__arena));
+    tow__arena_drop(residuals->memory);
     *residuals = (tow_residuals){0};
 }
 
@@ -382,7 +381,7 @@ done:
     tow__free(graph->ctx, left, left_size, 1);
     tow__free(graph->ctx, right, right_size, 1);
     tow__free(graph->ctx, report, report_size, 1);
-    tow_residuals_free(graph->ctx, &residuals);
+    tow_residuals_free(&residuals);
     tow_graph_release(forward);
     tow_graph_release(backward);
     return status;

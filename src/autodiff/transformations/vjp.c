@@ -219,7 +219,7 @@ static tow_status check_linear(const tow__parts *parts)
 static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
 {
     const tow_graph *g = parts->g, *u = parts->split.unknown;
-    if (tow_graph_count(u, tow__custom_tangents_p.name) > 0)
+    if (tow_graph_primitive_count(u, tow__custom_tangents_p.name) > 0)
         return tow__fail(
             g->ctx, TOW_UNSUPPORTED,
             "linearize meets a custom_vjp, which has a rule for reverse mode only; use grad, vjp or jacrev, or "

@@ -147,14 +147,15 @@ static bool read_input(tow_trace *t, const tow_vmap_options *options, size_t i, 
 static bool read_inputs(tow_trace *t, const tow_vmap_options *options, size_t n, const tow_value *values,
                         mapped_inputs *in)
 {
-    const bool given = options && (options->has_size || (options->size != 0 && options->size != -1));
+    const bool given = options && (options->has_axis_size || (options->axis_size != 0 && options->axis_size != -1));
     *in = (mapped_inputs){.x = tow__trace_alloc(t, n, sizeof *in->x),
                           .rows = tow__trace_alloc(t, n, sizeof *in->rows),
-                          .size = given ? options->size : -1,
+                          .size = given ? options->axis_size : -1,
                           .sized = SIZE_MAX};
     if (!in->x || !in->rows) return false;
-    if (given && options->size < 0) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more", (long long)options->size);
+    if (given && options->axis_size < 0) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more",
+                       (long long)options->axis_size);
         return false;
     }
     for (size_t i = 0; i < n; i++)

@@ -51,7 +51,7 @@ static void add_single_axes(tow__conv *c)
     }
 }
 
-/* Strides of a result whose features are neighbours, in the order in which a way writes it: batch first, or last. */
+/* Strides of a result whose features are neighbors, in the order in which a way writes it: batch first, or last. */
 static void lay_out(tow__conv *c, bool sums)
 {
     int64_t step = c->features * c->groups * c->size;

@@ -29,11 +29,11 @@ typedef struct channels_job {
     const tow__conv_run *r;
     const tow__conv *c;
     const tow__conv_lanes *lanes;
-    const char *x, *w; /* channels are neighbours */
+    const char *x, *w; /* channels are neighbors */
     int64_t x_strides[TOW_MAX_RANK], w_strides[TOW_MAX_RANK], x_entry, w_input, per_block, pieces;
 } channels_job;
 
-/* Elements of an operand as [axes..., channels], where its channels are no neighbours. */
+/* Elements of an operand as [axes..., channels], where its channels are no neighbors. */
 static int64_t elements(const int64_t *dims, int n)
 {
     int64_t count = 1;
@@ -41,7 +41,7 @@ static int64_t elements(const int64_t *dims, int n)
     return count;
 }
 
-/* The operand with neighbouring channels: in place, or copied to *scratch. strides: of its n axes, the last of which
+/* The operand with neighboring channels: in place, or copied to *scratch. strides: of its n axes, the last of which
  * are the channels; they become those of the copy. */
 static const char *with_lanes(const tow__conv_run *r, const char *from, int n, const int64_t *dims, int64_t *strides,
                               char **scratch)
@@ -118,7 +118,7 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* Taps of one position along w, at offsets of the other axes: one run, or a run each where they meet no neighbours. */
+/* Taps of one position along w, at offsets of the other axes: one run, or a run each where they meet no neighbors. */
 static void add_taps(const channels_job *job, tow__tap_list *list, const tow__taps *t, const char *x, const char *w)
 {
     const int last = job->c->spatial - 1;

@@ -8,7 +8,7 @@
  * stays in the L2 cache: for each position the elements that some taps meet, with zeros for padding. One product then
  * multiplies the tile with those taps of the kernel, and the next taps are added. With a dilated left operand the
  * result positions are divided into phases along each axis, each of which meets a subset of the taps and no holes;
- * their products are made in a second tile and stored from there, as are results whose features are not neighbours. */
+ * their products are made in a second tile and stored from there, as are results whose features are not neighbors. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -246,7 +246,7 @@ static void gather_tap(const gathered_job *job, const stretch *s, int64_t j, cha
     }
 }
 
-/* All `taps` along w, which meet neighbours: one run of elements for each position. */
+/* All `taps` along w, which meet neighbors: one run of elements for each position. */
 static void gather_run(const gathered_job *job, const stretch *s, int64_t taps, char *to, int64_t row)
 {
     const tow__conv *c = job->c;

@@ -3,7 +3,7 @@
  *   y[n, p, o] = sum over taps (kd, kh) of
  *                X[row of p and (kd, kh)][position of p, kw and i]  .  W[kd, kh][kw and i][o]
  *
- * Along w, the taps kw of a position meet neighbours, so (kw, i) is one run in memory, and positions are rows a fixed
+ * Along w, the taps kw of a position meet neighbors, so (kw, i) is one run in memory, and positions are rows a fixed
  * distance apart: a product of a row of the result with the kernel for one (kd, kh). A left operand with this layout
  * and no padding along w is used in place; else rows that a block of the result needs are copied with their padding,
  * which is as much as the operand itself and not its patches. With a dilated left operand every result position p has
@@ -176,7 +176,7 @@ static int64_t tap_offset(const tow__conv *c, int64_t index)
 }
 
 /* Elements of a row of the kernel that belong to one product: all taps of a class, or one tap where they do not meet
- * neighbours. */
+ * neighbors. */
 static int64_t kernel_run(const rows_job *job, int64_t taps)
 {
     return (job->element_tap == 1 ? taps : 1) * job->c->inputs;
@@ -299,7 +299,7 @@ static void multiply_far(const row_products *rp, const tow__gemm_series *s, int6
     }
 }
 
-/* Runs the products that were collected. Those with taps that do not meet neighbours are one for each tap. */
+/* Runs the products that were collected. Those with taps that do not meet neighbors are one for each tap. */
 static void multiply_collected(row_products *rp)
 {
     const block *b = rp->b;

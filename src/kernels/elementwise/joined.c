@@ -1,5 +1,5 @@
 /* Ops that become one tile function: two arithmetic ones, of which one reads what the other makes; a sum and a function
- * of it; gelu and its slope, which have an exponential in common; and the longer expressions of optimisers, which are
+ * of it; gelu and its slope, which have an exponential in common; and the longer expressions of optimizers, which are
  * averages of moments, the direction of Adam and a step along it. Each operation rounds as it does alone.
  *
  * A joined op is an op like others, so it may be joined again: rows of the table below name what is joined by function

@@ -17,7 +17,7 @@ enum {
     MOST_FETCHED = 4,      /* lines of a row; processors fetch what follows by themselves */
     COLUMNS = 64,          /* of sums, that a thread adds at a time */
     LIST = 512,            /* indices that are sorted out at a time */
-    RUN = 1024,            /* bytes, at least, of neighbouring rows of sums that belong to one thread */
+    RUN = 1024,            /* bytes, at least, of neighboring rows of sums that belong to one thread */
     ZERO_BYTES = 256 << 10 /* that one block writes */
 };
 
@@ -31,7 +31,7 @@ typedef struct index_job {
     tow_dtype dtype;
     int64_t per_block;      /* gather: indices */
     int64_t columns, parts; /* scatter: of a row; into which rows are shared, a power of two */
-    int shift;              /* 1 << shift neighbouring rows belong to one part */
+    int shift;              /* 1 << shift neighboring rows belong to one part */
     tow__strided places;    /* scatter: of the rows that are added */
 } index_job;
 

@@ -337,7 +337,7 @@ static void scatter(const tow__kernel_call *call, combine run)
 #define SCATTER(name, I8, I32, I64)                                                                                    \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static const combine by_type[TOW_DTYPE_COUNT] = {                                                              \
+        static const combine by_type[TOW_DTYPE_END] = {                                                                \
             [TOW_F32] = name##_f32, [TOW_F64] = name##_f64, [TOW_I8] = I8,   [TOW_U8] = name##_u8,                     \
             [TOW_I32] = I32,        [TOW_U32] = name##_u32, [TOW_I64] = I64, [TOW_U64] = name##_u64};                  \
         scatter(call, by_type[call->in[0].dtype]);                                                                     \

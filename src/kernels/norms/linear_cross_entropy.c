@@ -313,7 +313,7 @@ static size_t scratch_forward(const tow__kernel_call *call)
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */
 
-/* A tile of the panel: blocks count rows first, so that neighbours share classes. */
+/* A tile of the panel: blocks count rows first, so that neighbors share classes. */
 typedef struct tile {
     int64_t row, rows, first, classes; /* of the panel */
     char *logits;

@@ -13,7 +13,7 @@ enum {
 }; /* a part covers at least so many rows; about so many parts at most */
 
 typedef struct norm_job {
-    bool centred, sums;
+    bool centered, sums;
     double epsilon;
     int64_t n, rows, per_block;
     tow__row_view x, ct;
@@ -56,14 +56,14 @@ static void read_weights(norm_job *job, const tow__buffer *weights, int slot)
 static void run_norm(const tow__kernel_call *call)
 {
     norm_job job = begin(call);
-    job.centred = call->n_in == 3;
+    job.centered = call->n_in == 3;
     job.epsilon = ((const tow__norm_params *)call->params)->epsilon;
     job.per_block = tow__max(1, TOW__BLOCK / tow__max(1, job.n));
     job.y = call->out[0].data;
-    job.mean_out = job.centred ? call->out[1].data : NULL;
-    job.rstd_out = call->out[job.centred ? 2 : 1].data;
+    job.mean_out = job.centered ? call->out[1].data : NULL;
+    job.rstd_out = call->out[job.centered ? 2 : 1].data;
     read_weights(&job, &call->in[1], 0);
-    if (job.centred) read_weights(&job, &call->in[2], 1);
+    if (job.centered) read_weights(&job, &call->in[2], 1);
     tow__team_run(call->team, tow__ceil_div(job.rows, job.per_block),
                   call->in[0].dtype == TOW_F32 ? norm_block_f32 : norm_block_f64, &job);
 }
@@ -90,8 +90,8 @@ static void run_norm_vjp(const tow__kernel_call *call)
     norm_job job = begin(call);
     int64_t wrt = ((const tow__norm_ad_params *)call->params)->wrt;
     size_t next = 0;
-    job.centred = call->n_in == 5;
-    if (job.centred) job.mean = tow__strided_buffer(&call->in[2]);
+    job.centered = call->n_in == 5;
+    if (job.centered) job.mean = tow__strided_buffer(&call->in[2]);
     job.rstd = tow__strided_buffer(&call->in[call->n_in - 2]);
     job.ct = tow__rows_of(&call->in[call->n_in - 1], call->in[0].rank - 1);
     job.per_block = rows_per_part(job.rows);

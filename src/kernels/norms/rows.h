@@ -1,6 +1,6 @@
 /* Rows of operands for kernels that work along one axis, and the row arithmetic of lanes.inc for both float types.
  *
- * Normalisation (norm.c), softmax and its relatives (softmax.c) and the cross-entropy of a product
+ * Normalization (norm.c), softmax and its relatives (softmax.c) and the cross-entropy of a product
  * (linear_cross_entropy.c) are made of it.
  *
  * Bits. Sums along a row have the order of reductions/reduce.h, whether a row is worked on alone or with others. Sums

@@ -87,7 +87,7 @@ static axis_job prepare_axis(const tow__kernel_call *call)
 }
 
 /* The number of rows from r on that lie side by side; 0: none do. */
-static int64_t neighbours(const tow__strided *rest, int64_t r)
+static int64_t neighbors(const tow__strided *rest, int64_t r)
 {
     int last = rest->rank - 1;
     return last >= 0 && rest->strides[last] == 1 ? rest->dims[last] - r % rest->dims[last] : 0;
@@ -146,7 +146,7 @@ static void run_strip(const axis_job *job, int64_t r, int64_t rows, bool near_x,
 static int64_t run_rows(const axis_job *job, int64_t r, int64_t end, char *buffer)
 {
     int64_t rows = tow__min(job->width, end - r);
-    int64_t near_x = neighbours(&job->x.rest, r), near_y = neighbours(&job->y.rest, r);
+    int64_t near_x = neighbors(&job->x.rest, r), near_y = neighbors(&job->y.rest, r);
     if (near_x > 0) rows = tow__min(rows, tow__max(GROUP, near_x));
     if (near_y > 0) rows = tow__min(rows, tow__max(GROUP, near_y));
     if (rows > GROUP) rows -= rows % GROUP;

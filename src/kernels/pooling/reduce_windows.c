@@ -104,6 +104,6 @@
     }
 WINDOW_REDUCTIONS(REDUCE)
 
-const tow__window_function tow__window_sum[TOW_DTYPE_COUNT] = {FLOATS(sum), WORDS(sum)};
-const tow__window_function tow__window_max[TOW_DTYPE_COUNT] = {FLOATS(max), INTEGERS(max)};
-const tow__window_function tow__window_min[TOW_DTYPE_COUNT] = {FLOATS(min), INTEGERS(min)};
+const tow__window_function tow__window_sum[TOW_DTYPE_END] = {FLOATS(sum), WORDS(sum)};
+const tow__window_function tow__window_max[TOW_DTYPE_END] = {FLOATS(max), INTEGERS(max)};
+const tow__window_function tow__window_min[TOW_DTYPE_END] = {FLOATS(min), INTEGERS(min)};

@@ -164,7 +164,7 @@ TOW__INLINE bool tow__find_sweep(const tow__window_job *job, const tow__walk *w,
     return true;
 }
 
-/* ---- what is done to a tile, by type of element; [TOW_DTYPE_COUNT] ----------------------------------------------- */
+/* ---- what is done to a tile, by type of element; [TOW_DTYPE_END] ----------------------------------------------- */
 
 extern const tow__window_function tow__window_sum[], tow__window_max[], tow__window_min[];
 /* [elements are f64][offsets within the other array fit 32 bits] */

@@ -418,7 +418,7 @@ static int64_t free_elements(tow_type type, const tow__ints *batch, const tow__i
     int64_t taken = 1;
     for (int i = 0; i < batch->n; i++) taken *= type.dims[batch->v[i]];
     for (int i = 0; i < contract->n; i++) taken *= type.dims[contract->v[i]];
-    return taken > 0 ? tow_type_count(type) / taken : 0;
+    return taken > 0 ? tow_type_element_count(type) / taken : 0;
 }
 
 void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)

@@ -9,7 +9,7 @@
  * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_kc). In each, a row of A or a column of
  * B whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this
  * element into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these
- * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in
+ * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbors, pass in
  * order through the unit, each with the six products in the order above; the sum begins with 0. Then the powers are
  * taken back, and blocks are added in order. All that depends on the row, the column and k alone. If a row or a column
  * has an infinity, a NaN or a number of 2^64 or more in the block, its elements are those of the own kernel.

@@ -160,8 +160,7 @@ static void begin_worker(worker *w, const fused_reduce_job *job)
     const tow__row_reductions *p = job->params;
     uint32_t n = 0;
     w->job = job;
-    for (uint32_t k = 0; k < p->n_results; k++)
-        w->room[k] = p->stored[k] ? NULL : w->memory + n++ * job->state->room;
+    for (uint32_t k = 0; k < p->n_results; k++) w->room[k] = p->stored[k] ? NULL : w->memory + n++ * job->state->room;
 }
 
 /* The operand of reduction r from element `first` on, with which a run has begun. */
@@ -225,7 +224,7 @@ static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int6
                                             lanes_of(w, r));
 }
 
-/* One segment of neighbouring results. */
+/* One segment of neighboring results. */
 static void run_across(worker *w, int64_t result, int64_t columns, int64_t segment)
 {
     const fused_reduce_job *job = w->job;

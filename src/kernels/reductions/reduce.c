@@ -1,7 +1,7 @@
 /* Reductions over any axes as vector code, in the order of reduce.h.
  *
  * Along memory, a result is made of contiguous segments, and a strip of short ones is made at once. Across memory, a
- * strip of neighbouring results is made together, so that rows are read as they lie. Both give the same bits, so
+ * strip of neighboring results is made together, so that rows are read as they lie. Both give the same bits, so
  * strides decide which is used. Work is split by results and, where few results have many elements, also by segments,
  * whose parts lie in scratch memory:
  *
@@ -190,20 +190,30 @@ enum {
 #include "src/kernels/reductions/reduce.inc"
 
 /* [dtype] */
-static const tow__reducer *const sums[TOW_DTYPE_COUNT] = {&sum_reducer_f32, &sum_reducer_f64, &sum_reducer_u32,
-                                                          &sum_reducer_u32, NULL};
-static const tow__reducer *const products[TOW_DTYPE_COUNT] = {&prod_reducer_f32, &prod_reducer_f64, &prod_reducer_u32,
-                                                              &prod_reducer_u32, NULL};
-static const tow__reducer *const maxima[TOW_DTYPE_COUNT] = {&max_reducer_f32, &max_reducer_f64, &max_reducer_i32,
-                                                            &max_reducer_u32, &or_reducer_b8};
-static const tow__reducer *const minima[TOW_DTYPE_COUNT] = {&min_reducer_f32, &min_reducer_f64, &min_reducer_i32,
-                                                            &min_reducer_u32, &and_reducer_b8};
-static const tow__reducer *const unions[TOW_DTYPE_COUNT] = {NULL, NULL, &or_reducer_u32, &or_reducer_u32,
-                                                            &or_reducer_b8};
-static const tow__reducer *const intersections[TOW_DTYPE_COUNT] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32,
-                                                                   &and_reducer_b8};
-static const tow__reducer *const parities[TOW_DTYPE_COUNT] = {NULL, NULL, &xor_reducer_u32, &xor_reducer_u32,
-                                                              &xor_reducer_b8};
+static const tow__reducer *const sums[TOW_DTYPE_END] = {[TOW_F32] = &sum_reducer_f32,
+                                                        [TOW_F64] = &sum_reducer_f64,
+                                                        [TOW_I32] = &sum_reducer_u32,
+                                                        [TOW_U32] = &sum_reducer_u32};
+static const tow__reducer *const products[TOW_DTYPE_END] = {[TOW_F32] = &prod_reducer_f32,
+                                                            [TOW_F64] = &prod_reducer_f64,
+                                                            [TOW_I32] = &prod_reducer_u32,
+                                                            [TOW_U32] = &prod_reducer_u32};
+static const tow__reducer *const maxima[TOW_DTYPE_END] = {[TOW_F32] = &max_reducer_f32,
+                                                          [TOW_F64] = &max_reducer_f64,
+                                                          [TOW_I32] = &max_reducer_i32,
+                                                          [TOW_U32] = &max_reducer_u32,
+                                                          [TOW_BOOL] = &or_reducer_b8};
+static const tow__reducer *const minima[TOW_DTYPE_END] = {[TOW_F32] = &min_reducer_f32,
+                                                          [TOW_F64] = &min_reducer_f64,
+                                                          [TOW_I32] = &min_reducer_i32,
+                                                          [TOW_U32] = &min_reducer_u32,
+                                                          [TOW_BOOL] = &and_reducer_b8};
+static const tow__reducer *const unions[TOW_DTYPE_END] = {
+    [TOW_I32] = &or_reducer_u32, [TOW_U32] = &or_reducer_u32, [TOW_BOOL] = &or_reducer_b8};
+static const tow__reducer *const intersections[TOW_DTYPE_END] = {
+    [TOW_I32] = &and_reducer_u32, [TOW_U32] = &and_reducer_u32, [TOW_BOOL] = &and_reducer_b8};
+static const tow__reducer *const parities[TOW_DTYPE_END] = {
+    [TOW_I32] = &xor_reducer_u32, [TOW_U32] = &xor_reducer_u32, [TOW_BOOL] = &xor_reducer_b8};
 
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 {
@@ -216,7 +226,7 @@ const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 typedef struct reduce_job {
     tow__reduction_axes x; /* without addresses */
     size_t size;
-    bool across;   /* strips of neighbouring results, not of rows */
+    bool across;   /* strips of neighboring results, not of rows */
     int64_t group; /* elements of a piece of a result, beside which those of other results lie; 0: there are none */
     int64_t results, elements; /* per result */
     int64_t width, strips;     /* results per strip; strips */
@@ -244,7 +254,7 @@ static int64_t width_of(const reduce_job *job, int64_t last, int64_t threads)
     return tow__min(last, (wide * job->segments >= EACH * threads || threads == 1 ? WIDE : NARROW) / size);
 }
 
-/* True if rows of memory hold a few neighbouring elements of each result of a strip, as in GroupNorm's sums over
+/* True if rows of memory hold a few neighboring elements of each result of a strip, as in GroupNorm's sums over
  * positions and the channels of a group: pieces that fill lanes evenly. */
 static bool is_grouped(const tow__strided *kept, const tow__strided *reduced)
 {

@@ -27,7 +27,7 @@ typedef struct tow__run {
     int64_t at, n; /* elements */
 } tow__run;
 
-/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][pitch] hold
+/* One kind of reduction, on elements of one type. Neighboring results share rows of memory: lanes [16][pitch] hold
  * what the rows of a segment have added so far. */
 typedef struct tow__reducer {
     /* one segment of each of so many results: n contiguous elements, those of the next one `step` elements behind */

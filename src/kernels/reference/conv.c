@@ -73,7 +73,7 @@ CONV(u64)
 
 static void run_conv(const tow__kernel_call *call)
 {
-    static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {
+    static void (*const body[TOW_DTYPE_END])(void *, int64_t) = {
         [TOW_F32] = position_f32, [TOW_F64] = position_f64, [TOW_I8] = position_u8,   [TOW_U8] = position_u8,
         [TOW_I32] = position_u32, [TOW_U32] = position_u32, [TOW_I64] = position_u64, [TOW_U64] = position_u64};
     const tow__conv_params *p = call->params;

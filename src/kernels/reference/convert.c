@@ -79,7 +79,7 @@ FROM_INTEGER(b8, tow__bits_of_f32(x))
 tow__tile tow__convert_tile(tow_dtype from, tow_dtype to)
 {
 #define X(symbol, T) [symbol] = ROW(T),
-    static const tow__tile tiles[TOW_DTYPE_COUNT][TOW_DTYPE_COUNT] = { TOW__DTYPE_TYPES(X) };
+    static const tow__tile tiles[TOW_DTYPE_END][TOW_DTYPE_END] = { TOW__DTYPE_TYPES(X) };
 #undef X
     return tiles[from][to];
 }

@@ -170,7 +170,7 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
 #define RUN(name, ...)                                                                                                 \
     static void run_cum##name(const tow__kernel_call *call)                                                            \
     {                                                                                                                  \
-        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {__VA_ARGS__};                                   \
+        static void (*const body[TOW_DTYPE_END])(void *, int64_t) = {__VA_ARGS__};                                     \
         run(call, body);                                                                                               \
     }
 RUN(sum, FLOATS(sum), WORDS(sum))

@@ -67,7 +67,7 @@ ROW(u64)
 static void run_dot_general(const tow__kernel_call *call)
 {
     /* Signed products are the unsigned ones. */
-    static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {
+    static void (*const body[TOW_DTYPE_END])(void *, int64_t) = {
         [TOW_F32] = row_f32, [TOW_F64] = row_f64, [TOW_I8] = row_u8,   [TOW_U8] = row_u8,
         [TOW_I32] = row_u32, [TOW_U32] = row_u32, [TOW_I64] = row_u64, [TOW_U64] = row_u64};
     const tow__dot_params *p = call->params;
@@ -131,8 +131,8 @@ static void run_ragged_dot(const tow__kernel_call *call)
 static void run_ragged_dot_contract(const tow__kernel_call *call)
 {
     tow__kernel_call own = *call;
-    tow__team_run(call->team, call->in[2].dims[0],
-                  call->out[0].dtype == TOW_F32 ? ragged_group_f32 : ragged_group_f64, &own);
+    tow__team_run(call->team, call->in[2].dims[0], call->out[0].dtype == TOW_F32 ? ragged_group_f32 : ragged_group_f64,
+                  &own);
 }
 
 static const tow__kernel kernels[] = {

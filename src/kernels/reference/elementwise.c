@@ -2,11 +2,11 @@
 #include <string.h>
 
 #include "src/base/params.h"
+#include "src/kernels/bessel.h"
+#include "src/kernels/incomplete.h"
 #include "src/kernels/math.h"
 #include "src/kernels/reference/by_type.h"
 #include "src/kernels/reference/convert.h"
-#include "src/kernels/bessel.h"
-#include "src/kernels/incomplete.h"
 #include "src/kernels/special.h"
 #include "src/kernels/tables.h"
 
@@ -218,7 +218,7 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 #define X(name, set)                                                                                                   \
     static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
     {                                                                                                                  \
-        static const tow__tile tiles[TOW_DTYPE_COUNT] = {set(name)};                                                   \
+        static const tow__tile tiles[TOW_DTYPE_END] = {set(name)};                                                     \
         return tiles[call->in[0].dtype];                                                                               \
     }
 TOW__MAPPED_FUNCTION_LIST(X)

@@ -122,7 +122,7 @@ static void count_bool(int64_t n, int64_t first, int64_t step, void *out)
 /* Signed numbers have the bits of unsigned ones. */
 static void count(tow_dtype dtype, int64_t n, int64_t first, int64_t step, void *out)
 {
-    static void (*const counts[TOW_DTYPE_COUNT])(int64_t, int64_t, int64_t, void *) = {
+    static void (*const counts[TOW_DTYPE_END])(int64_t, int64_t, int64_t, void *) = {
         [TOW_F32] = count_f32, [TOW_F64] = count_f64, [TOW_BF16] = count_bf16, [TOW_F16] = count_f16,
         [TOW_I32] = count_u32, [TOW_U32] = count_u32, [TOW_I8] = count_u8,     [TOW_U8] = count_u8,
         [TOW_I64] = count_u64, [TOW_U64] = count_u64, [TOW_BOOL] = count_bool};
@@ -330,7 +330,7 @@ ADD_RUN(u64)
 
 static void add_run(tow_dtype dtype, int64_t n, void *sum, const void *x)
 {
-    static void (*const adds[TOW_DTYPE_COUNT])(int64_t, void *, const void *) = {
+    static void (*const adds[TOW_DTYPE_END])(int64_t, void *, const void *) = {
         [TOW_F32] = add_run_f32, [TOW_F64] = add_run_f64, [TOW_I32] = add_run_u32, [TOW_U32] = add_run_u32,
         [TOW_I8] = add_run_u8,   [TOW_U8] = add_run_u8,   [TOW_I64] = add_run_u64, [TOW_U64] = add_run_u64};
     adds[dtype](n, sum, x);

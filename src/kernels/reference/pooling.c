@@ -66,7 +66,7 @@ static void reduce(const tow__kernel_call *call, void (*const body[])(void *, in
 #define RUN(name, integers)                                                                                            \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {FLOATS(name), integers(name)};                  \
+        static void (*const body[TOW_DTYPE_END])(void *, int64_t) = {FLOATS(name), integers(name)};                    \
         reduce(call, body);                                                                                            \
     }
 RUN(sum, WORDS)

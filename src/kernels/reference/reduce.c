@@ -91,7 +91,7 @@ REDUCE(xor, b8, 0, XOR_BYTES)
 #define RUN(name, ...)                                                                                                 \
     static void run_reduce_##name(const tow__kernel_call *call)                                                        \
     {                                                                                                                  \
-        static void (*const one[TOW_DTYPE_COUNT])(const reduce_job *, int64_t) = {__VA_ARGS__};                        \
+        static void (*const one[TOW_DTYPE_END])(const reduce_job *, int64_t) = {__VA_ARGS__};                          \
         reduce(call, one[call->in[0].dtype]);                                                                          \
     }
 RUN(sum, FLOATS(sum), WORDS(sum))
@@ -125,8 +125,8 @@ ARGMAX(b8)
 
 static void run_argmax(const tow__kernel_call *call)
 {
-    static void (*const one[TOW_DTYPE_COUNT])(const reduce_job *, int64_t) = {FLOATS(argmax),
-                                                                              INTEGERS(argmax), [TOW_BOOL] = argmax_b8};
+    static void (*const one[TOW_DTYPE_END])(const reduce_job *, int64_t) = {FLOATS(argmax),
+                                                                            INTEGERS(argmax), [TOW_BOOL] = argmax_b8};
     const tow__axis_params *p = call->params;
     tow__axes_params axes = {{1, {p->axis}}};
     tow__kernel_call as_reduction = *call;

@@ -31,7 +31,7 @@ LESS_HALF(f16)
 TOW__INTEGER_TYPES(X)
 LESS(b8)
 #undef X
-static bool (*const less[TOW_DTYPE_COUNT])(const void *, int64_t, const void *, int64_t) = {
+static bool (*const less[TOW_DTYPE_END])(const void *, int64_t, const void *, int64_t) = {
 #define X(symbol, T) [symbol] = less_##T,
     TOW__DTYPE_TYPES(X)
 #undef X

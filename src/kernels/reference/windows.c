@@ -121,7 +121,7 @@ static void apply_half(enum operation operation, void *to, const void *from)
 
 static void scatter(const tow__kernel_call *call, enum operation operation)
 {
-    static void (*const apply[TOW_DTYPE_COUNT])(enum operation, void *, const void *) = {
+    static void (*const apply[TOW_DTYPE_END])(enum operation, void *, const void *) = {
         [TOW_F32] = apply_f32,   [TOW_F64] = apply_f64,  [TOW_I32] = apply_i32, [TOW_U32] = apply_u32,
         [TOW_I8] = apply_i8,     [TOW_U8] = apply_u8,    [TOW_I64] = apply_i64, [TOW_U64] = apply_u64,
         [TOW_BF16] = apply_half, [TOW_F16] = apply_half, [TOW_BOOL] = apply_u8};

@@ -101,7 +101,7 @@ TOW__DTYPE_TYPES(X)
 static const struct {
     void (*key)(int64_t n, pair *a, const void *data, int64_t stride, int shift);
     void (*read)(int64_t n, const pair *a, void *out, int64_t out_stride, const void *data, int64_t stride);
-} types[TOW_DTYPE_COUNT] = {
+} types[TOW_DTYPE_END] = {
 #define X(symbol, T) [symbol] = {key_##T, read_##T},
     TOW__DTYPE_TYPES(X)
 #undef X
@@ -231,7 +231,7 @@ static size_t scratch_top_k(const tow__kernel_call *call)
 
 static void top_k_row(const top_k_job *job, int64_t r, ranked *heap)
 {
-    static void (*const top[TOW_DTYPE_COUNT])(int64_t, int64_t, const void *, int64_t, ranked *) = {
+    static void (*const top[TOW_DTYPE_END])(int64_t, int64_t, const void *, int64_t, ranked *) = {
 #define X(symbol, T) [symbol] = top_##T,
         TOW__FLOAT_TYPES(X) TOW__INTEGER_TYPES(X)
 #undef X

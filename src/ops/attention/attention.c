@@ -189,7 +189,7 @@ static tow_value logits_of(const attention *a, tow_value *slope)
 {
     tow_value logits = capped(a, times_keys(a, a->q, a->k), slope);
     if (!tow_is_null(a->bias)) logits = tow_add(logits, a->bias);
-    return tow_is_null(a->visible) ? logits : tow_select(a->visible, logits, tow_full_like(logits, lowest(a)));
+    return tow_is_null(a->visible) ? logits : tow_where(a->visible, logits, tow_full_like(logits, lowest(a)));
 }
 
 /* exp(logits - lse). A row without any visible key has lse = lowest, to which log(S) is lost: its probabilities are
@@ -199,12 +199,12 @@ static tow_value probabilities(const attention *a, tow_value lse, tow_value *slo
     tow_value p = tow_exp(tow_sub(logits_of(a, slope), per_score(a, lse)));
     if (tow_is_null(a->visible)) return p;
     tow_value blind = tow_le(lse, tow_full_like(lse, lowest(a)));
-    return tow_select(per_score(a, blind), tow_full_like(p, 1 / (double)a->s_len), p);
+    return tow_where(per_score(a, blind), tow_full_like(p, 1 / (double)a->s_len), p);
 }
 
 static tow_value where_visible(const attention *a, tow_value x)
 {
-    return tow_is_null(a->visible) ? x : tow_select(a->visible, x, tow_zeros_like(x));
+    return tow_is_null(a->visible) ? x : tow_where(a->visible, x, tow_zeros_like(x));
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -602,7 +602,7 @@ TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {
-    tow_attention_options o = options ? *options : (tow_attention_options){.causal = false};
+    tow_attention_options o = options ? *options : TOW_ATTENTION_OPTIONS(.causal = false);
     tow_value in[6] = {q, k, v}, out[2] = {{0}};
     const tow_value further[] = {o.mask, o.bias, o.offset};
     size_t n = 3;

@@ -245,8 +245,8 @@ static void conv_transpose(tow__transpose *r)
     tow__conv_axes_read(p->dimensions, &axes);
     /* in the type of the sums; the result is rounded to the operand's */
     const tow_dtype dtype = tow__dtype(r->ct[0]);
-    bool empty = tow_type_count(tow_value_type(r->ct[0])) == 0;
-    for (size_t i = 0; i < 2; i++) empty = empty || tow_type_count(r->in_types[i]) == 0;
+    bool empty = tow_type_element_count(tow_value_type(r->ct[0])) == 0;
+    for (size_t i = 0; i < 2; i++) empty = empty || tow_type_element_count(r->in_types[i]) == 0;
     if (empty) /* sizes of nothing are lost in strides */
         r->dx[side] = tow__zeros(r->t, r->in_types[side]);
     else if (side == 0)
@@ -394,7 +394,7 @@ static bool is_zero(const int64_t *v)
 
 static tow_value conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options, int64_t preferred)
 {
-    tow_conv_options o = options != NULL ? *options : (tow_conv_options){0};
+    tow_conv_options o = options != NULL ? *options : TOW_CONV_OPTIONS();
     tow__conv_axes axes = {0};
     char text[TOW__CONV_TEXT];
     if (tow__any_null(2, (tow_value[]){lhs, rhs})) return tow__null();
@@ -428,8 +428,8 @@ tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_
     return conv_general_dilated(lhs, rhs, options, 0);
 }
 
-tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rhs, const tow_conv_options *options,
-                                             tow_dtype preferred)
+tow_value tow_conv_general_dilated_with(tow_value lhs, tow_value rhs, const tow_conv_options *options,
+                                        tow_dtype preferred)
 {
     return conv_general_dilated(lhs, rhs, options, 1 + (int64_t)preferred);
 }

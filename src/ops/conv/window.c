@@ -96,7 +96,7 @@ static tow__window_params transposed(const tow__window_params *p, tow_type x, to
 static void reduce_window_sum_transpose(tow__transpose *r)
 {
     tow_type x = r->in_types[0], y = tow_value_type(r->ct[0]);
-    if (tow_type_count(x) == 0 || tow_type_count(y) == 0) {
+    if (tow_type_element_count(x) == 0 || tow_type_element_count(y) == 0) {
         r->dx[0] = tow__zeros(r->t, x);
         return;
     }
@@ -274,7 +274,7 @@ static bool pool_windows(tow_value x, const char *op, const tow_pool_options *o,
                      o->spatial, tow__type_name(tow_value_type(x)).text, rank - 1);
         return false;
     }
-    *w = (tow_window_options){.padding = o->padding};
+    *w = TOW_WINDOW_OPTIONS(.padding = o->padding);
     const bool strided = !is_zero(o->strides);
     for (int d = 0; d < rank; d++) {
         const int i = d - first;

@@ -11,7 +11,7 @@ static void relu_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);
     tow_value zeros = tow_zeros_like(r->x[0]);
-    r->dy[0] = tow_select(tow_gt(r->x[0], zeros), r->dx[0], zeros);
+    r->dy[0] = tow_where(tow_gt(r->x[0], zeros), r->dx[0], zeros);
 }
 
 static void relu_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
@@ -102,4 +102,5 @@ ACTIVATION(gelu_grad, .decompose = gelu_grad_decompose, GELU_PARAMS)
 
 tow_value tow_relu(tow_value x) { return tow__op1(&tow__relu_p, x); }
 tow_value tow_silu(tow_value x) { return tow__op1(&tow__silu_p, x); }
-tow_value tow_gelu(tow_value x, bool use_tanh) { return tow__op(&tow__gelu_p, &(tow__gelu_params){use_tanh}, 1, &x); }
+tow_value tow_gelu(tow_value x) { return tow__op(&tow__gelu_p, &(tow__gelu_params){true}, 1, &x); }
+tow_value tow_gelu_erf(tow_value x) { return tow__op(&tow__gelu_p, &(tow__gelu_params){false}, 1, &x); }

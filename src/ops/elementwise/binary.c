@@ -86,11 +86,11 @@ static void pow_jvp(tow__jvp *r)
     tow_value x = r->x[0], y = r->x[1], a = tow__null(), b = tow__null();
     if (!tow_is_null(r->dx[0])) {
         tow_value zero = tow_zeros_like(y), one = tow_full_like(y, 1), flat = tow_eq(y, zero);
-        tow_value power = tow_pow(x, tow_select(flat, one, tow_sub(y, one)));
-        a = tow_mul(r->dx[0], tow_select(flat, zero, tow_mul(y, power)));
+        tow_value power = tow_pow(x, tow_where(flat, one, tow_sub(y, one)));
+        a = tow_mul(r->dx[0], tow_where(flat, zero, tow_mul(y, power)));
     }
     if (!tow_is_null(r->dx[1])) {
-        tow_value positive = tow_select(tow_eq(x, tow_zeros_like(x)), tow_full_like(x, 1), x);
+        tow_value positive = tow_where(tow_eq(x, tow_zeros_like(x)), tow_full_like(x, 1), x);
         b = tow_mul(r->dx[1], tow_mul(tow_log(positive), r->y[0]));
     }
     r->dy[0] = tow__add_or(a, b);
@@ -104,9 +104,9 @@ static void extremum_jvp(tow__jvp *r)
     tow__jvp_primal(r);
     tow_value x = r->x[0], y = r->x[1], first = tow_eq(x, r->y[0]), second = tow_eq(y, r->y[0]);
     tow_value dx = tow__or_zeros(r->dx[0], x), none = tow_zeros_like(y);
-    tow_value dy = tow_is_null(r->dx[1]) ? none : tow_select(second, r->dx[1], none);
+    tow_value dy = tow_is_null(r->dx[1]) ? none : tow_where(second, r->dx[1], none);
     tow_value half = tow_mul_scalar(tow__add_or(r->dx[0], r->dx[1]), 0.5);
-    r->dy[0] = tow_select(first, tow_select(second, half, dx), dy);
+    r->dy[0] = tow_where(first, tow_where(second, half, dx), dy);
 }
 
 /* ---- x y + z, rounded once: dx y + x dy + dz; keeps the opposite factor of each differentiated one --------------- */

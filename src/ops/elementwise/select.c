@@ -24,20 +24,20 @@ static tow_status select_type(const tow__typing *ty)
 static void select_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);
-    r->dy[0] = tow_select(r->x[0], tow__or_zeros(r->dx[1], r->x[1]), tow__or_zeros(r->dx[2], r->x[2]));
+    r->dy[0] = tow_where(r->x[0], tow__or_zeros(r->dx[1], r->x[1]), tow__or_zeros(r->dx[2], r->x[2]));
 }
 
 static void select_transpose(tow__transpose *r)
 {
     tow_value ct = r->ct[0], zeros = tow_zeros_like(ct);
-    if (r->linear[1]) r->dx[1] = tow_select(r->x[0], ct, zeros);
-    if (r->linear[2]) r->dx[2] = tow_select(r->x[0], zeros, ct);
+    if (r->linear[1]) r->dx[1] = tow_where(r->x[0], ct, zeros);
+    if (r->linear[2]) r->dx[2] = tow_where(r->x[0], zeros, ct);
 }
 
 TOW__ARITHMETIC_PRIMITIVE(select, .operands = "predicate, on_true, on_false", .inputs = 3, .outputs = 1,
-                           .type = select_type, .jvp = select_jvp, .transpose = select_transpose);
+                          .type = select_type, .jvp = select_jvp, .transpose = select_transpose);
 
-tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false)
+tow_value tow_where(tow_value predicate, tow_value on_true, tow_value on_false)
 {
     tow_value v[3] = {predicate, on_true, on_false};
     return tow__broadcast_all(3, v) ? tow__op(&tow__select_p, NULL, 3, v) : tow__null();
@@ -49,7 +49,7 @@ static tow_value select_among(tow_value which, size_t first, size_t n, const tow
     if (n == 1) return cases[first];
     size_t half = n / 2;
     tow_value low = select_among(which, first, half, cases), high = select_among(which, first + half, n - half, cases);
-    return tow_select(tow_lt(which, tow_full_like(which, (double)(first + half))), low, high);
+    return tow_where(tow_lt(which, tow_full_like(which, (double)(first + half))), low, high);
 }
 
 tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases)
@@ -71,7 +71,7 @@ tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases)
         return tow__op_fail(which, "select_n", TOW_SHAPE_MISMATCH,
                             "what chooses must be a scalar or have the shape of the cases, found %s and %s",
                             tow__type_name(type).text, tow__type_name(of_case).text);
-    if (n == 2 && type.dtype == TOW_BOOL) return tow_select(which, cases[1], cases[0]);
+    if (n == 2 && type.dtype == TOW_BOOL) return tow_where(which, cases[1], cases[0]);
     return select_among(tow__index_words(which), 0, n, cases);
 }
 
@@ -87,11 +87,11 @@ static void clamp_jvp(tow__jvp *r)
     if (!tow_is_null(r->dx[2])) masks[2] = tow_lt(high, x);
     for (int i = 0; i < 3; i++)
         if (!tow_is_null(masks[i]))
-            r->dy[0] = tow__add_or(r->dy[0], tow_select(masks[i], r->dx[i], tow_zeros_like(r->dx[i])));
+            r->dy[0] = tow__add_or(r->dy[0], tow_where(masks[i], r->dx[i], tow_zeros_like(r->dx[i])));
 }
 
 TOW__ARITHMETIC_PRIMITIVE(clamp, .operands = "low, x, high", .inputs = 3, .outputs = 1, .type = tow__type_same_number,
-                           .jvp = clamp_jvp);
+                          .jvp = clamp_jvp);
 
 tow_value tow_clamp(tow_value low, tow_value x, tow_value high)
 {

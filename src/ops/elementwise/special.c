@@ -65,8 +65,8 @@ static void bessel_i0e_jvp(tow__jvp *r)
 static void bessel_i1e_jvp(tow__jvp *r)
 {
     tow_value dx = primal(r), x = r->x[0], one = tow_full_like(x, 1), half = tow_full_like(x, 0.5);
-    tow_value small = tow_lt(tow_abs(x), tow_full_like(x, 1e-20)), safe = tow_select(small, one, x);
-    tow_value over = tow_div(tow_select(small, half, r->y[0]), safe); /* y/x */
+    tow_value small = tow_lt(tow_abs(x), tow_full_like(x, 1e-20)), safe = tow_where(small, one, x);
+    tow_value over = tow_div(tow_where(small, half, r->y[0]), safe); /* y/x */
     tow_value c = tow_sub(tow_sub(tow_bessel_i0e(x), tow_mul(tow_sign(x), r->y[0])), over);
     r->dy[0] = tow_mul(dx, c);
 }

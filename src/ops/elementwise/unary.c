@@ -25,7 +25,7 @@ static void neg_transpose(tow__transpose *r) { r->dx[0] = tow_neg(r->ct[0]); }
 static void abs_jvp(tow__jvp *r)
 {
     tow_value dx = primal(r), mask = tow_ge(r->x[0], tow_zeros_like(r->x[0]));
-    r->dy[0] = tow_select(mask, dx, tow_neg(dx));
+    r->dy[0] = tow_where(mask, dx, tow_neg(dx));
 }
 
 /* exp(x): dx y */

@@ -143,7 +143,7 @@ void tow__batch_dynamic_update_slice(tow__batch *r)
     int lead = leading_axes(r->in[0], r->in[1].dims);
     if (lead == 0)
         r->y[0] = r->x[1];
-    else if (tow_type_count(r->in[1]) == 0)
+    else if (tow_type_element_count(r->in[1]) == 0)
         r->y[0] = r->x[0];
     else
         update_by_rows(r, lead);

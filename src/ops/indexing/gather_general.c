@@ -41,7 +41,7 @@ static tow_status slice_sizes_fit(const tow__typing *ty)
             return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                                   "axis %d is collapsed or a batching axis, so its slice size must be 1, found %lld", d,
                                   (long long)size);
-        if (size < 0 || (size > x.dims[d] && tow_type_count(ty->in[1]) > 0))
+        if (size < 0 || (size > x.dims[d] && tow_type_element_count(ty->in[1]) > 0))
             return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %d: a slice of size %lld does not fit into %s", d,
                                   (long long)size, tow__type_name(x).text);
     }

@@ -59,9 +59,9 @@ static tow_value joined_indices(tow_value indices, int64_t rows)
     tow_value count = tow_full_like(indices, (double)rows), row = indices;
     tow_value outside = tow_full_like(indices, (double)(type.dims[0] * rows));
     if (tow__dtype_in(type.dtype, TOW__SIGNED))
-        row = tow_select(tow_lt(row, tow_zeros_like(row)), tow_add(row, count), row);
+        row = tow_where(tow_lt(row, tow_zeros_like(row)), tow_add(row, count), row);
     row = tow_add(row, tow_mul(tow_iota(indices.trace, type, 0), count));
-    return tow_select(names_row(indices, (double)rows), row, outside);
+    return tow_where(names_row(indices, (double)rows), row, outside);
 }
 
 /* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------- */
@@ -94,7 +94,7 @@ static tow_value rows_inside(tow_value x, tow_value indices)
     tow_value found = bind_gather(x, indices), inside = names_row(indices, rows);
     tow_type type = tow_value_type(found);
     inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
-    return tow_select(inside, found, tow_zeros_like(found));
+    return tow_where(inside, found, tow_zeros_like(found));
 }
 
 /* The rows outside are NaN whatever the table is: their tangents are zeros. In reverse mode one equation says so, whose

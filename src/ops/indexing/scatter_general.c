@@ -99,7 +99,7 @@ static tow_value winners(tow__transpose *r, const tow__scatter_params *p)
 {
     tow_type type = r->in_types[2], places = type, cells = r->in_types[0];
     for (int i = 0; i < p->update_window_dims.n; i++) places.dims[p->update_window_dims.v[i]] = 1;
-    int64_t count = tow_type_count(places);
+    int64_t count = tow_type_element_count(places);
     cells.dtype = TOW_I32;
     tow_value numbers = tow_reshape(tow_iota(r->t, tow_make_type(TOW_I32, 1, &count), 0), places.rank, places.dims);
     numbers = tow_broadcast_to(numbers, type.rank, type.dims);
@@ -114,7 +114,7 @@ static void scatter_transpose(tow__transpose *r)
     if (r->linear[0]) r->dx[0] = bind(&tow__scatter_general_p, r->ct[0], r->x[1], tow__zeros(r->t, updates), p);
     if (!r->linear[2]) return;
     tow_value ct = windows_of(r->ct[0], r->x[1], updates, p, 0);
-    r->dx[2] = p->unique_indices ? ct : tow_select(winners(r, p), ct, tow_zeros_like(ct));
+    r->dx[2] = p->unique_indices ? ct : tow_where(winners(r, p), ct, tow_zeros_like(ct));
 }
 
 /* ---- add: dx plus du at the same places -------------------------------------------------------------------------- */
@@ -181,9 +181,9 @@ static void extremum_jvp(tow__jvp *r)
     tow_value k = bind(&tow__scatter_general_add_p, none, at, ones, p);
     n = windows_of(n, at, type, p, 1);
     k = windows_of(k, at, type, p, 1);
-    tow_value share = tow_div(ones, tow_add(n, ones)), rest = tow_select(kept, share, zeros);
+    tow_value share = tow_div(ones, tow_add(n, ones)), rest = tow_where(kept, share, zeros);
     tow_value c1 = tow_convert(tow_div(tow_sub(rest, ones), k), type.dtype);
-    tow_value c2 = tow_convert(tow_select(won, tow_select(kept, share, tow_div(ones, n)), zeros), type.dtype);
+    tow_value c2 = tow_convert(tow_where(won, tow_where(kept, share, tow_div(ones, n)), zeros), type.dtype);
     tow_value a = tow_is_null(r->dx[0]) ? tow__null() : tow_mul(windows_of(r->dx[0], at, type, p, 0), c1);
     tow_value b = tow_is_null(r->dx[2]) ? tow__null() : tow_mul(r->dx[2], c2);
     r->dy[0] = bind(&tow__scatter_general_add_p, tow__or_zeros(r->dx[0], x), at, tow__add_or(a, b), p);

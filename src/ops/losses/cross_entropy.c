@@ -26,7 +26,7 @@ static tow_value probabilities(tow_value logits, tow_value lse)
 
 static tow_value pick(tow_value x, tow_value labels)
 {
-    return tow_reduce_sum(tow_select(is_label(x, labels), x, tow_zeros_like(x)), 1, (int[]){-1});
+    return tow_reduce_sum(tow_where(is_label(x, labels), x, tow_zeros_like(x)), 1, (int[]){-1});
 }
 
 /* logits and labels fit; *row is the type of the loss */
@@ -66,7 +66,7 @@ static void cross_entropy_decompose(tow_trace *t, const tow__equation *e, const 
     tow_value lse = tow_logsumexp(logits, -1);
     tow_value valid =
         tow_and(tow_ge(labels, tow_zeros_like(labels)), tow_lt(labels, tow_full_like(labels, (double)classes)));
-    tow_value fault = tow_select(valid, tow_zeros_like(lse), tow_full_like(lse, (double)NAN));
+    tow_value fault = tow_where(valid, tow_zeros_like(lse), tow_full_like(lse, (double)NAN));
     y[0] = tow_add(tow_sub(lse, pick(logits, labels)), fault);
     y[1] = lse;
 }

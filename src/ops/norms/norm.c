@@ -16,8 +16,8 @@ enum {
 /* The operands of one norm, whichever it is: mean and bias are null for rms_norm. */
 typedef struct norm {
     tow_value x, scale, mean, rstd; /* shapes as above */
-    tow_value n;                    /* [..., D] normalised */
-    bool centred;
+    tow_value n;                    /* [..., D] normalized */
+    bool centered;
 } norm;
 
 /* ---- arithmetic over the last axis ------------------------------------------------------------------------------- */
@@ -46,9 +46,9 @@ static tow_value sum_rows(tow_value x)
     return n > 0 ? tow_reduce_sum(x, n, axes) : x;
 }
 
-static tow_value normalised(const norm *m)
+static tow_value normalized(const norm *m)
 {
-    tow_value d = m->centred ? tow_sub(m->x, per_row(m->mean, m->x)) : m->x;
+    tow_value d = m->centered ? tow_sub(m->x, per_row(m->mean, m->x)) : m->x;
     return tow_mul(d, per_row(m->rstd, m->x));
 }
 
@@ -56,7 +56,7 @@ static tow_value normalised(const norm *m)
 static tow_value through_statistics(const norm *m, tow_value g)
 {
     tow_value along_n = tow_mul(m->n, per_row(mean_last(tow_mul(g, m->n)), m->x));
-    if (m->centred) g = tow_sub(g, per_row(mean_last(g), m->x));
+    if (m->centered) g = tow_sub(g, per_row(mean_last(g), m->x));
     return tow_mul(tow_sub(g, along_n), per_row(m->rstd, m->x));
 }
 
@@ -68,7 +68,7 @@ static tow_status norm_type(const tow__typing *ty)
     tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
     if (status != TOW_OK) return status;
     if (x.rank == 0 || x.dims[x.rank - 1] == 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the operand needs a last axis to normalise over, found %s",
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the operand needs a last axis to normalize over, found %s",
                               tow__type_name(x).text);
     tow_type features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
     for (size_t i = 1; i < ty->n_in; i++)
@@ -112,7 +112,7 @@ static void norm_jvp(tow__jvp *r)
         r->decomposed(r);
         return;
     }
-    bool centred = r->e->n_in == 3;
+    bool centered = r->e->n_in == 3;
     tow__norm_ad_params p = {.epsilon = ((const tow__norm_params *)r->e->params)->epsilon};
     tow_value in[7] = {{0}};
     size_t n = 0;
@@ -125,7 +125,7 @@ static void norm_jvp(tow__jvp *r)
         in[n++] = r->dx[i];
         p.wrt |= 1 << i;
     }
-    r->dy[0] = tow__op(centred ? &tow__layer_norm_jvp_p : &tow__rms_norm_jvp_p, &p, n, in);
+    r->dy[0] = tow__op(centered ? &tow__layer_norm_jvp_p : &tow__rms_norm_jvp_p, &p, n, in);
 }
 
 /* ---- companions -------------------------------------------------------------------------------------------------- */
@@ -138,10 +138,10 @@ static size_t residuals_of(const tow_primitive *p)
 /* Operands x, scale, statistics as they stand in both companions. */
 static norm operands(const tow__equation *e, const tow_value *x)
 {
-    norm m = {.x = x[0], .scale = x[1], .centred = residuals_of(e->primitive) == 4};
-    if (m.centred) m.mean = x[2];
-    m.rstd = x[m.centred ? 3 : 2];
-    m.n = normalised(&m);
+    norm m = {.x = x[0], .scale = x[1], .centered = residuals_of(e->primitive) == 4};
+    if (m.centered) m.mean = x[2];
+    m.rstd = x[m.centered ? 3 : 2];
+    m.n = normalized(&m);
     return m;
 }
 
@@ -322,9 +322,9 @@ static void vjp_of_vectors(tow__batch *r)
 {
     int64_t wrt = wrt_of(r->e->params);
     uint32_t n = r->e->n_in, next = 0;
-    norm m = {.x = tow__batch_operand(r, 0, 0), .rstd = tow__batch_operand(r, n - 2, 0), .centred = n == 5};
-    if (m.centred) m.mean = tow__batch_operand(r, 2, 0);
-    m.n = normalised(&m);
+    norm m = {.x = tow__batch_operand(r, 0, 0), .rstd = tow__batch_operand(r, n - 2, 0), .centered = n == 5};
+    if (m.centered) m.mean = tow__batch_operand(r, 2, 0);
+    m.n = normalized(&m);
     tow_value ct = tow__batch_operand(r, n - 1, 0), zero = tow_zeros_like(ct), y[3] = {{0}};
     if (wrt & WRT_X) y[next++] = dx_of_rows(r);
     if (wrt & WRT_SCALE) y[next++] = tow_add(zero, tow_mul(ct, m.n));

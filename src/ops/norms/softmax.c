@@ -69,7 +69,7 @@ static void logsumexp_decompose(tow_trace *t, const tow__equation *e, const tow_
     (void)t;
     int64_t axis = axis_of(e);
     tow_value top = maximum(x[0], axis);
-    top = tow_select(tow_lt(tow_abs(top), tow_full_like(top, (double)INFINITY)), top, tow_zeros_like(top));
+    top = tow_where(tow_lt(tow_abs(top), tow_full_like(top, (double)INFINITY)), top, tow_zeros_like(top));
     tow_value sum = tow__sum_axis(tow_exp(tow_sub(x[0], along(top, x[0], axis))), axis);
     y[0] = tow_add(tow_log(sum), top);
 }

@@ -18,8 +18,6 @@ tow_value tow_rpow_scalar(tow_value x, double y) { return tow_pow(tow_full_like(
 
 /* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
-tow_value tow_where(tow_value predicate, tow_value x, tow_value y) { return tow_select(predicate, x, y); }
-
 tow_value tow_clip(tow_value x, tow_value low, tow_value high)
 {
     if (tow_is_null(x)) return x;
@@ -37,11 +35,11 @@ tow_value tow_reciprocal(tow_value x) { return tow_integer_pow(x, -1); }
 tow_value tow_mod(tow_value x, tow_value y)
 {
     if (tow_is_null(x) || tow_is_null(y)) return tow__null();
-    if (!tow_dtype_is_float(tow__dtype(y))) y = tow_select(tow_eq(y, tow_zeros_like(y)), tow_full_like(y, 1), y);
+    if (!tow_dtype_is_float(tow__dtype(y))) y = tow_where(tow_eq(y, tow_zeros_like(y)), tow_full_like(y, 1), y);
     tow_value rest = tow_rem(x, y), zero = tow_zeros_like(rest);
     tow_value y_negative = tow_lt(y, tow_zeros_like(y));
     tow_value differ = tow_ne(tow_lt(rest, zero), y_negative);
-    return tow_select(tow_and(differ, tow_ne(rest, zero)), tow_add(rest, y), rest);
+    return tow_where(tow_and(differ, tow_ne(rest, zero)), tow_add(rest, y), rest);
 }
 
 /* Integers: the quotient towards zero, less 1 where signs differ and something is left. Floats: (x - rest) / y,
@@ -53,11 +51,11 @@ tow_value tow_floor_divide(tow_value x, tow_value y)
     if (tow_dtype_is_float(tow__dtype(y))) {
         tow_value quotient = tow_div(tow_sub(x, rest), y);
         tow_value differ = tow_ne(tow_sign(y), tow_sign(rest));
-        return tow_round(tow_select(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient));
+        return tow_round(tow_where(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient));
     }
     tow_value quotient = tow_div(x, y), differ = tow_ne(tow_sign(x), tow_sign(y));
     if (tow__dtype_in(tow__dtype(x), TOW__UNSIGNED)) return quotient;
-    return tow_select(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient);
+    return tow_where(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient);
 }
 
 /* As the logsumexp of two, whose gradient at a tie is one half each. */
@@ -98,7 +96,7 @@ tow_value tow_var(tow_value x, int n_axes, const int *axes, double correction, b
     if (tow_is_null(mean)) return mean;
     tow_value squares = tow_square(tow_sub(x, mean));
     tow_value sum = keepdims ? tow_reduce_sum_keepdims(squares, n_axes, axes) : tow_reduce_sum(squares, n_axes, axes);
-    int64_t all = tow_type_count(tow_value_type(x)), kept = tow_type_count(tow_value_type(mean));
+    int64_t all = tow_type_element_count(tow_value_type(x)), kept = tow_type_element_count(tow_value_type(mean));
     return tow_div_scalar(sum, (kept > 0 ? (double)all / (double)kept : 0) - correction);
 }
 
@@ -121,7 +119,7 @@ static tow_value from_the_end(tow_value indices, int64_t n)
     indices = tow__index_words(indices);
     if (!tow__dtype_in(tow__dtype(indices), TOW__SIGNED)) return indices;
     tow_value wrapped = tow_add(indices, tow_full_like(indices, (double)n));
-    return tow_select(tow_lt(indices, tow_zeros_like(indices)), wrapped, indices);
+    return tow_where(tow_lt(indices, tow_zeros_like(indices)), wrapped, indices);
 }
 
 static bool are_indices(tow_value x, tow_value indices, const char *op, int64_t size)

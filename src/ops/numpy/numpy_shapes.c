@@ -139,7 +139,7 @@ tow_value tow_swapaxes(tow_value x, int axis1, int axis2)
 
 tow_value tow_ravel(tow_value x)
 {
-    int64_t count = tow_is_null(x) ? 0 : tow_type_count(tow_value_type(x));
+    int64_t count = tow_is_null(x) ? 0 : tow_type_element_count(tow_value_type(x));
     return tow_reshape(x, 1, &count);
 }
 
@@ -166,7 +166,7 @@ static tow_value triangle(tow_value x, const char *op, int64_t k, bool lower)
         diagonal_mask(x.trace, type.dims[type.rank - 2], type.dims[type.rank - 1], lower ? k : k - 1, false);
     below = tow_broadcast_to(below, type.rank, type.dims);
     tow_value zeros = tow_zeros_like(x);
-    return lower ? tow_select(below, x, zeros) : tow_select(below, zeros, x);
+    return lower ? tow_where(below, x, zeros) : tow_where(below, zeros, x);
 }
 
 tow_value tow_tril(tow_value x, int64_t k) { return triangle(x, "tril", k, true); }
@@ -215,5 +215,5 @@ tow_value tow_linspace(tow_trace *trace, tow_dtype dtype, double start, double s
     if (n < 2) return tow_full_like(i, start);
     tow_value t = tow_div_scalar(i, (double)(n - 1)), rest = tow_rsub_scalar(t, 1);
     tow_value x = tow_add(tow_mul_scalar(rest, start), tow_mul_scalar(t, stop));
-    return tow_select(tow_eq_scalar(i, (double)(n - 1)), tow_full_like(i, stop), x);
+    return tow_where(tow_eq_scalar(i, (double)(n - 1)), tow_full_like(i, stop), x);
 }

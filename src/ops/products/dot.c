@@ -278,7 +278,7 @@ static tow_value dot_general(tow_value x, tow_value y, tow_dot_dims dims, int64_
 
 tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims) { return dot_general(x, y, dims, 0); }
 
-tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred)
+tow_value tow_dot_general_with(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred)
 {
     return dot_general(x, y, dims, 1 + (int64_t)preferred);
 }

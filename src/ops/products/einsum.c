@@ -185,7 +185,7 @@ static void drop_axis(term *t, int axis)
 static void take_diagonal(term *t, int first, int second)
 {
     tow_value same = tow_eq(tow_iota_like(t->value, first), tow_iota_like(t->value, second));
-    t->value = tow__sum_axis(tow_select(same, t->value, tow_zeros_like(t->value)), second);
+    t->value = tow__sum_axis(tow_where(same, t->value, tow_zeros_like(t->value)), second);
     drop_axis(t, second);
 }
 

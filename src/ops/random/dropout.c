@@ -32,7 +32,7 @@ static void dropout_decompose(tow_trace *t, const tow__equation *e, const tow_va
     for (int i = 0; i < p->broadcast.n; i++) drawn.dims[p->broadcast.v[i]] = 1;
     tow_value mask = tow_random_bernoulli(x[1], keep, drawn.rank, drawn.dims);
     mask = tow_broadcast_to(mask, type.rank, type.dims);
-    y[0] = tow_select(mask, tow_div(x[0], tow_full_like(x[0], keep)), zeros);
+    y[0] = tow_where(mask, tow_div(x[0], tow_full_like(x[0], keep)), zeros);
 }
 
 /* Rows that share a key share the draw: the batch axis is one more that does. */

@@ -39,7 +39,7 @@ static tow_status random_bits_type(const tow__typing *ty)
     tow_status status = require_key(ty, 0);
     ty->out[0] = tow_make_type(TOW_U32, p->shape.n, p->shape.v);
     if (status == TOW_OK) status = tow__require_valid(ty, ty->out[0]);
-    if (status == TOW_OK && tow_type_count(ty->out[0]) > (int64_t)1 << 32)
+    if (status == TOW_OK && tow_type_element_count(ty->out[0]) > (int64_t)1 << 32)
         return tow__type_fail(ty, TOW_UNSUPPORTED,
                               "%s has more than 2^32 elements, which one key cannot draw; split the key",
                               tow__type_name(ty->out[0]).text);
@@ -62,7 +62,7 @@ static void hash(tow_value key, tow_value counter, tow_value out[2])
 static void random_bits_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
 {
     const tow__ints *shape = &((const tow__shape_params *)e->params)->shape;
-    int64_t count = tow_type_count(tow_make_type(TOW_U32, shape->n, shape->v));
+    int64_t count = tow_type_element_count(tow_make_type(TOW_U32, shape->n, shape->v));
     tow_value words[2];
     hash(x[0], tow_iota(t, tow_make_type(TOW_U32, 1, &count), 0), words);
     y[0] = tow_reshape(tow_xor(words[0], words[1]), shape->n, shape->v);
@@ -126,13 +126,13 @@ void tow__random_words(tow_value key, int rank, const int64_t *shape, tow_value 
     key = tow__checked_key(key, "random_bits");
     if (tow_is_null(key) || !tow__given(key, "random_bits", rank <= 0 || shape, "a shape")) return;
     tow_type type = tow_make_type(TOW_U32, rank, shape);
-    if (!tow__type_valid(type) || tow_type_count(type) > (int64_t)1 << 32) {
+    if (!tow__type_valid(type) || tow_type_element_count(type) > (int64_t)1 << 32) {
         tow__op_fail(key, "random_bits", TOW_UNSUPPORTED,
                      "expected a shape of at most 2^32 elements, which one key can draw, found %s; split the key",
                      tow__type_name(type).text);
         return;
     }
-    int64_t count = tow_type_count(type);
+    int64_t count = tow_type_element_count(type);
     hash(key, tow_iota(key.trace, tow_make_type(TOW_U32, 1, &count), 0), words);
     for (int i = 0; i < 2; i++) words[i] = tow_reshape(words[i], rank, shape);
 }

@@ -20,7 +20,7 @@ static tow_value bits_of_64(tow_value key, int rank, const int64_t *shape)
     return tow_or(tow_shift_left(words[0], tow_full_like(words[0], 32)), words[1]);
 }
 
-tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *shape)
+tow_value tow_random_bits_with(tow_value key, int width, int rank, const int64_t *shape)
 {
     if (tow_is_null(key)) return key;
     if (width == 64) return bits_of_64(key, rank, shape);
@@ -38,7 +38,7 @@ tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *
 typedef struct float_format {
     int fraction, least;
 } float_format;
-static const float_format formats[TOW_DTYPE_COUNT] = {
+static const float_format formats[TOW_DTYPE_END] = {
     [TOW_F32] = {23, -126}, [TOW_F64] = {52, -1022}, [TOW_BF16] = {7, -126}, [TOW_F16] = {10, -14}};
 
 static double round_to(tow_dtype dtype, double x)
@@ -100,7 +100,7 @@ static tow_value unit_uniform_half(tow_value key, tow_type type)
 
 /* max(low, u (high - low) + low), rounded once, as XLA computes it, but for floats of 16 bits, which it rounds each
  * time; bounds and span are numbers of the type. */
-tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double high)
+tow_value tow_random_uniform_with(tow_value key, tow_type type, double low, double high)
 {
     if (tow_is_null(key) || !is_float(key, "random_uniform_of", type)) return tow__null();
     if (type.dtype == TOW_F32) return tow_random_uniform(key, type.rank, type.dims, low, high);
@@ -117,10 +117,10 @@ tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double
 /* ---- through inverse functions ----------------------------------------------------------------------------------- */
 
 /* sqrt(2) erf_inv(u), u from (-1, 1) */
-tow_value tow_random_normal_of(tow_value key, tow_type type)
+tow_value tow_random_normal_with(tow_value key, tow_type type)
 {
     if (tow_is_null(key) || !is_float(key, "random_normal_of", type)) return tow__null();
-    tow_value u = tow_random_uniform_of(key, type, next_after(type.dtype, -1, 0), 1);
+    tow_value u = tow_random_uniform_with(key, type, next_after(type.dtype, -1, 0), 1);
     return tow_is_null(u) ? u : tow_mul_scalar(tow_erf_inv(u), root_of_2(type.dtype));
 }
 
@@ -137,7 +137,7 @@ tow_value tow_random_truncated_normal(tow_value key, tow_type type, double low, 
     low = round_to(type.dtype, low);
     high = round_to(type.dtype, high);
     double a = half_of_normal(type.dtype, low), b = half_of_normal(type.dtype, high);
-    tow_value u = tow_random_uniform_of(key, type, a, b);
+    tow_value u = tow_random_uniform_with(key, type, a, b);
     if (tow_is_null(u)) return u;
     tow_value x = tow_mul_scalar(tow_erf_inv(u), root_of_2(type.dtype));
     tow_value least = tow_full_like(x, next_after(type.dtype, low, (double)INFINITY));
@@ -146,10 +146,10 @@ tow_value tow_random_truncated_normal(tow_value key, tow_type type, double low, 
 }
 
 /* u < p */
-tow_value tow_random_bernoulli_of(tow_value key, tow_value p)
+tow_value tow_random_bernoulli_with(tow_value key, tow_value p)
 {
     if (tow_is_null(key) || tow_is_null(p)) return tow__null();
-    tow_value u = tow_random_uniform_of(key, tow_value_type(p), 0, 1);
+    tow_value u = tow_random_uniform_with(key, tow_value_type(p), 0, 1);
     return tow_lt(u, p);
 }
 
@@ -157,21 +157,21 @@ tow_value tow_random_bernoulli_of(tow_value key, tow_value p)
 tow_value tow_random_gumbel(tow_value key, tow_type type)
 {
     if (tow_is_null(key) || !is_float(key, "random_gumbel", type)) return tow__null();
-    tow_value u = tow_random_uniform_of(key, type, ldexp(1, formats[type.dtype].least), 1);
+    tow_value u = tow_random_uniform_with(key, type, ldexp(1, formats[type.dtype].least), 1);
     return tow_neg(tow_log(tow_neg(tow_log(u))));
 }
 
 /* -log(1 - u) */
 tow_value tow_random_exponential(tow_value key, tow_type type)
 {
-    return tow_neg(tow_log1p(tow_neg(tow_random_uniform_of(key, type, 0, 1))));
+    return tow_neg(tow_log1p(tow_neg(tow_random_uniform_with(key, type, 0, 1))));
 }
 
 /* sign(u) log(1 - |u|), u from (-1, 1) */
 tow_value tow_random_laplace(tow_value key, tow_type type)
 {
     if (tow_is_null(key) || !is_float(key, "random_laplace", type)) return tow__null();
-    tow_value u = tow_random_uniform_of(key, type, next_after(type.dtype, -1, 0), 1);
+    tow_value u = tow_random_uniform_with(key, type, next_after(type.dtype, -1, 0), 1);
     return tow_is_null(u) ? u : tow_mul(tow_sign(u), tow_log1p(tow_neg(tow_abs(u))));
 }
 
@@ -241,8 +241,8 @@ tow_value tow_random_randint(tow_value key, tow_type type, int64_t low, int64_t 
     tow_value keys = tow_random_split(key, 2);
     if (tow_is_null(keys)) return keys;
     const int n = 8 * (int)tow_dtype_size(type.dtype);
-    tow_value h = tow_random_bits_of(half_key(keys, 0), n, type.rank, type.dims);
-    tow_value l = tow_random_bits_of(half_key(keys, 1), n, type.rank, type.dims);
+    tow_value h = tow_random_bits_with(half_key(keys, 0), n, type.rank, type.dims);
+    tow_value l = tow_random_bits_with(half_key(keys, 1), n, type.rank, type.dims);
     if (tow_is_null(h) || tow_is_null(l)) return tow__null();
     const uint64_t mask = UINT64_MAX >> (64 - n), span = high <= low ? 1 : ((uint64_t)high - (uint64_t)low) & mask;
     const uint64_t half = span ? (UINT64_C(1) << n / 2) % span : UINT64_C(1) << n / 2, square = half * half & mask;
@@ -285,7 +285,7 @@ tow_value tow_random_shuffle(tow_value key, tow_value x, int axis, bool independ
     int64_t along = 0;
     if (tow_is_null(key) || tow_is_null(x)) return tow__null();
     if (!tow__normal_axis(x, "random_shuffle", axis, type.rank, &along)) return tow__null();
-    if (independent || type.rank == 1) return shuffled(key, x, (int)along, tow_type_count(type));
+    if (independent || type.rank == 1) return shuffled(key, x, (int)along, tow_type_element_count(type));
     return tow_take(x, tow_random_permutation(key, type.dims[along]), (int)along);
 }
 
@@ -296,11 +296,11 @@ static tow_value choose_by(tow_value key, tow_type drawn, bool replace, tow_valu
     tow_type type = tow_value_type(p);
     if (!replace) {
         tow_value indices = tow__null();
-        tow_top_k(tow_add(tow_random_gumbel(key, type), tow_log(p)), tow_type_count(drawn), 0, NULL, &indices);
+        tow_top_k(tow_add(tow_random_gumbel(key, type), tow_log(p)), tow_type_element_count(drawn), 0, NULL, &indices);
         return indices;
     }
     drawn.dtype = type.dtype;
-    tow_value sums = tow_cumsum(p, 0, false), u = tow_random_uniform_of(key, drawn, 0, 1);
+    tow_value sums = tow_cumsum(p, 0, false), u = tow_random_uniform_with(key, drawn, 0, 1);
     if (tow_is_null(sums) || tow_is_null(u)) return tow__null();
     tow_value all = tow_reshape(tow_slice_axis(sums, 0, type.dims[0] - 1, type.dims[0]), 0, NULL);
     return tow_searchsorted(sums, tow_mul(tow_rsub_scalar(u, 1), all), false);
@@ -312,7 +312,7 @@ tow_value tow_random_choice(tow_value key, int64_t n, int rank, const int64_t *s
     if (tow_is_null(key)) return key;
     if (!tow__given(key, "random_choice", rank <= 0 || shape, "a shape")) return tow__null();
     tow_type type = tow_make_type(TOW_I32, rank, shape), weights = tow_value_type(p);
-    int64_t count = rank >= 0 && rank <= TOW_MAX_RANK ? tow_type_count(type) : -1;
+    int64_t count = rank >= 0 && rank <= TOW_MAX_RANK ? tow_type_element_count(type) : -1;
     if (count < 0 || n < (count > 0) || n > INT32_MAX || (!replace && count > n))
         return tow__op_fail(key, "random_choice", TOW_INVALID_ARGUMENT, "cannot draw %s from %lld places%s",
                             tow__type_name(type).text, (long long)n, replace ? "" : " without repetition");

@@ -47,7 +47,7 @@ static dual extremum(dual a, dual b, tow_value z)
 {
     tow_value is_a = tow_eq(z, a.x), is_b = tow_eq(z, b.x), both = tow_mul_scalar(tow_add(a.dx, b.dx), 0.5);
     tow_value neither = tow_zeros_like(a.dx);
-    return (dual){z, tow_select(is_a, tow_select(is_b, both, a.dx), tow_select(is_b, b.dx, neither))};
+    return (dual){z, tow_where(is_a, tow_where(is_b, both, a.dx), tow_where(is_b, b.dx, neither))};
 }
 
 static dual maximum(dual a, dual b) { return extremum(a, b, tow_max(a.x, b.x)); }
@@ -55,7 +55,7 @@ static dual minimum(dual a, dual b) { return extremum(a, b, tow_min(a.x, b.x)); 
 
 static tow_value without_infinity(tow_value x)
 {
-    return tow_select(tow_eq(x, tow_full_like(x, (double)INFINITY)), tow_zeros_like(x), x);
+    return tow_where(tow_eq(x, tow_full_like(x, (double)INFINITY)), tow_zeros_like(x), x);
 }
 
 /* z = log(exp x + exp y) = m + log1p(exp(-|x - y|)), m = max(x, y): dx exp(x - z) + dy exp(y - z) */
@@ -63,7 +63,7 @@ static dual logaddexp(dual a, dual b)
 {
     tow_value d = tow_sub(a.x, b.x);
     tow_value apart = tow_add(tow_max(a.x, b.x), tow_log1p(tow_exp(tow_neg(tow_abs(d)))));
-    tow_value z = tow_select(tow_ne(d, d), tow_add(a.x, b.x), apart), finite = without_infinity(z);
+    tow_value z = tow_where(tow_ne(d, d), tow_add(a.x, b.x), apart), finite = without_infinity(z);
     tow_value wa = tow_exp(tow_sub(without_infinity(a.x), finite)),
               wb = tow_exp(tow_sub(without_infinity(b.x), finite));
     return (dual){z, tow_add(tow_mul(a.dx, wa), tow_mul(b.dx, wb))};

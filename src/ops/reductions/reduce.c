@@ -25,7 +25,6 @@ static void reduce_sum_transpose(tow__transpose *r)
 
 /* ---- y = max x: sum(select(x == y, dx, 0)) / number of ties; keeps a bool mask and the counts (size of y) -------- */
 
-
 static tow_value sum_over(tow_value x, const tow__ints *axes)
 {
     return tow__op(&tow__reduce_sum_p, &(tow__axes_params){*axes}, 1, &x);
@@ -37,11 +36,11 @@ static void reduce_extremum_jvp(tow__jvp *r)
     const tow__ints *axes = axes_of(r->e);
     tow__jvp_primal(r);
     tow_type type = tow_value_type(r->x[0]);
-    if (tow_type_count(type) == 0) return; /* the result of nothing is a constant */
+    if (tow_type_element_count(type) == 0) return; /* the result of nothing is a constant */
     tow_value dx = r->dx[0], mask = tow_eq(r->x[0], tow__unreduce(r->y[0], type, *axes));
     const tow_dtype wide = tow__wide(type.dtype);
     tow_value count = sum_over(tow_convert(mask, wide), axes);
-    tow_value sum = sum_over(tow_convert(tow_select(mask, dx, tow_zeros_like(dx)), wide), axes);
+    tow_value sum = sum_over(tow_convert(tow_where(mask, dx, tow_zeros_like(dx)), wide), axes);
     r->dy[0] = tow_convert(tow_div(sum, count), type.dtype);
 }
 
@@ -131,8 +130,8 @@ tow_value tow_mean(tow_value x, int n_axes, const int *axes)
         return tow_convert(tow_mean(tow_at(tow_convert(x, TOW_F32), x.here), n_axes, axes), tow__dtype(x));
     tow_value sum = tow_reduce_sum(x, n_axes, axes);
     if (tow_is_null(sum)) return sum;
-    int64_t count = tow_type_count(tow_value_type(sum));
-    double n = count == 0 ? 1 : (double)tow_type_count(tow_value_type(x)) / (double)count;
+    int64_t count = tow_type_element_count(tow_value_type(sum));
+    double n = count == 0 ? 1 : (double)tow_type_element_count(tow_value_type(x)) / (double)count;
     return tow_div(tow_at(sum, x.here), tow_full_like(sum, n));
 }
 

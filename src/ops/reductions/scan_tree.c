@@ -1,4 +1,4 @@
-/* Scans by an associative function as a tree of pairs, as jax.lax.associative_scan: neighbours are combined, the halves
+/* Scans by an associative function as a tree of pairs, as jax.lax.associative_scan: neighbors are combined, the halves
  * that this makes are scanned, which gives results 1, 3, 5, ..., and each of these with the element behind it gives the
  * others. So the function is recorded about 2 log2(n) times, on arrays that are ever shorter, and a result has log2(n)
  * levels.

@@ -9,11 +9,11 @@ static tow_status reshape_type(const tow__typing *ty)
     ty->out[0] = tow_make_type(ty->in[0].dtype, p->shape.n, p->shape.v);
     tow_status status = tow__require_valid(ty, ty->out[0]);
     if (status != TOW_OK) return status;
-    if (tow_type_count(ty->in[0]) != tow_type_count(ty->out[0]))
+    if (tow_type_element_count(ty->in[0]) != tow_type_element_count(ty->out[0]))
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
                               "%s has %lld elements, the new shape %s has %lld; they must be equal",
-                              tow__type_name(ty->in[0]).text, (long long)tow_type_count(ty->in[0]),
-                              tow__type_name(ty->out[0]).text, (long long)tow_type_count(ty->out[0]));
+                              tow__type_name(ty->in[0]).text, (long long)tow_type_element_count(ty->in[0]),
+                              tow__type_name(ty->out[0]).text, (long long)tow_type_element_count(ty->out[0]));
     return TOW_OK;
 }
 
@@ -49,7 +49,7 @@ TOW__PRIMITIVE(reshape, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = vi
 static bool infer_dimension(tow_value x, int rank, int64_t *shape)
 {
     int unknown = -1;
-    int64_t rest = 1, count = tow_type_count(tow_value_type(x));
+    int64_t rest = 1, count = tow_type_element_count(tow_value_type(x));
     for (int i = 0; i < rank; i++) {
         if (shape[i] == -1 && unknown >= 0) {
             tow__op_fail(x, "reshape", TOW_INVALID_ARGUMENT,
@@ -231,7 +231,7 @@ static bool view_slice(const void *params, const tow__view *x, tow__view *y)
     const tow__slice_params *p = params;
     for (int i = 0; i < y->type.rank; i++) {
         int64_t stride = i < p->stride.n && y->type.dims[i] > 1 ? p->stride.v[i] : 1;
-        if (tow_type_count(y->type)) y->offset += p->start.v[i] * x->strides[i];
+        if (tow_type_element_count(y->type)) y->offset += p->start.v[i] * x->strides[i];
         y->strides[i] = x->strides[i] * stride;
     }
     return true;
@@ -267,7 +267,7 @@ tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit)
     return tow_slice(x, starts, type.dims, NULL);
 }
 
-/* ---- pad(x, value []): low and high elements at the ends (negative: cut), interior between neighbours ------------ */
+/* ---- pad(x, value []): low and high elements at the ends (negative: cut), interior between neighbors ------------ */
 
 /* Size of an axis of `size` after padding; -1 where it is negative or a number is beyond any axis. */
 static int64_t padded(int64_t size, int64_t low, int64_t high, int64_t interior)
@@ -343,7 +343,7 @@ static void pad_by_rows(tow__batch *r, const tow__pad_params *p, const tow__pad_
     tow_type y = tow_value_type(padded);
     inside = tow__batched_at((tow__mapped){.value = inside, .axis = TOW__UNBATCHED}, r->size, axis);
     value = tow_broadcast_in_dim(value, y.rank, y.dims, (int[]){axis});
-    r->y[0] = (tow__mapped){.value = tow_select(inside, padded, value), .axis = axis};
+    r->y[0] = (tow__mapped){.value = tow_where(inside, padded, value), .axis = axis};
 }
 
 static void pad_batch(tow__batch *r)
@@ -448,7 +448,7 @@ static bool view_rev(const void *params, const tow__view *x, tow__view *y)
     const tow__axes_params *p = params;
     for (int i = 0; i < p->axes.n; i++) {
         int64_t axis = p->axes.v[i];
-        if (tow_type_count(y->type)) y->offset += (y->type.dims[axis] - 1) * x->strides[axis];
+        if (tow_type_element_count(y->type)) y->offset += (y->type.dims[axis] - 1) * x->strides[axis];
         y->strides[axis] = -x->strides[axis];
     }
     return true;

@@ -1,5 +1,5 @@
 /* Updates: elementwise instructions that write in the place of something which the function reads, of donated inputs
- * and of rows of them, and those that make what they write. An optimiser's arithmetic on one parameter is an update. */
+ * and of rows of them, and those that make what they write. An optimizer's arithmetic on one parameter is an update. */
 #include "src/plan/analysis/analysis.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/view.h"

@@ -390,7 +390,7 @@ static tow_status place_inst(tow__fuse_state *f, uint32_t i)
     f->order[f->n_order++] = i;
     if (!g->fusible) return TOW_OK;
     g->shape = inst->out[0].type;
-    g->count = (int64_t)tow_type_count(g->shape);
+    g->count = (int64_t)tow_type_element_count(g->shape);
     if (g->product != TOW__NONE) return TOW_OK; /* its readers join it later */
     for (bool met = true; met;) {               /* a merge may clear the way for another one */
         met = false;

@@ -4,7 +4,7 @@
  *   reduce_sum  v = (s)
  *
  * So s is stored only if another instruction reads it, and it is always reduced while it is in cache. The reduced axes
- * must be neighbours, except for axes of one element. All reductions of a program reduce the same axes. The largest
+ * must be neighbors, except for axes of one element. All reductions of a program reduce the same axes. The largest
  * set joins, others stay apart. Reductions move up to the program, unless that extends live ranges too much. */
 #include "src/kernels/reductions/reduce.h"
 #include "src/plan/analysis/cost.h"

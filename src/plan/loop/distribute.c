@@ -45,8 +45,9 @@ static bool takes_all_rows(const tow__distribution *s, const tow__equation *e)
     if (p->lhs_batch.n > 0 || x.rank == TOW_MAX_RANK || y.rank == TOW_MAX_RANK) return false;
     int64_t depth = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) depth *= x.dims[p->lhs_contract.v[i]];
-    if (depth < 2 || tow_type_count(x) == 0) return false;
-    return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < MOST_GROWTH * tow_type_count(x);
+    if (depth < 2 || tow_type_element_count(x) == 0) return false;
+    return tow_type_element_count(x) / depth < FEW_ROWS &&
+           tow_type_element_count(y) < MOST_GROWTH * tow_type_element_count(x);
 }
 
 /* True for a product of two matrices or vectors that differ from iteration to iteration, if it contracts few rows. */
@@ -58,7 +59,7 @@ static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
     int contracted = p->lhs_contract.n;
     if (p->lhs_batch.n > 0 || contracted > 1 || x.rank != contracted + 1 || y.rank != x.rank) return false;
     int64_t rows = contracted > 0 ? x.dims[p->lhs_contract.v[0]] : 1;
-    return rows < FEW_ROWS && tow_type_count(tow__type_of(s, e->out[0])) > 0;
+    return rows < FEW_ROWS && tow_type_element_count(tow__type_of(s, e->out[0])) > 0;
 }
 
 /* The equation that makes d, if carry j is sum' = sum + d and only the addition reads sum and d; else NULL. */
@@ -121,7 +122,7 @@ static void decide(tow__distribution *s)
     }
 }
 
-static tow_status analyse(tow__arena *arena, const tow__scan_params *params, const tow_graph *body,
+static tow_status analyze(tow__arena *arena, const tow__scan_params *params, const tow_graph *body,
                           tow__distribution *s)
 {
     *s = (tow__distribution){
@@ -147,7 +148,7 @@ static tow_status record_loop(tow__arena *arena, tow_trace *t, const tow__equati
                               bool defers, const tow_value *operands, tow_value *results, bool *done)
 {
     tow__distribution s = {0};
-    tow_status status = analyse(arena, p, p->body, &s);
+    tow_status status = analyze(arena, p, p->body, &s);
     if (status == TOW_OK && defers && !s.changes) status = tow__fission_loop(arena, t, e, p, operands, results, done);
     if (status != TOW_OK || !s.changes) return status;
     tow__record_distributed(t, &s, e, operands, results);
@@ -211,7 +212,7 @@ static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defer
         const tow_graph *body = tow__nested(e->primitive, e->params, 0);
         const bool loop = tow__is_loop(e->primitive);
         tow__distribution s = {0};
-        if (loop) status = analyse(arena, e->params, body, &s);
+        if (loop) status = analyze(arena, e->params, body, &s);
         *changes = s.changes;
         if (status == TOW_OK && loop && defers && !*changes)
             status = tow__fission_loop(arena, NULL, e, e->params, NULL, NULL, changes);

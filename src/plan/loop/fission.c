@@ -9,7 +9,7 @@
  *                                             y = dot(z, h)
  *
  * Each thread then takes its rows through all iterations of the first loop and its share of the iterations of the
- * second one (loop/parallelize.c): threads synchronise twice in a strip instead of several times in an iteration.
+ * second one (loop/parallelize.c): threads synchronize twice in a strip instead of several times in an iteration.
  * Strips are short, so the values that the second loop reads stay in L2. No bits change. */
 #include "src/graph/region.h"
 #include "src/plan/analysis/tiling.h"
@@ -75,8 +75,7 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
     if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
     for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
-    tow__instruction inst = {
-        .op = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
+    tow__instruction inst = {.op = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
     inst.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
     inst.in = in;
     inst.out = out;
@@ -85,7 +84,7 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
 
 static double work_of(const parts *s, const tow__equation *e)
 {
-    double work = 2 * (double)tow_type_count(type_of(s, e->out[0]));
+    double work = 2 * (double)tow_type_element_count(type_of(s, e->out[0]));
     const tow__dot_params *p = e->params;
     for (int i = 0; i < p->lhs_contract.n; i++) work *= (double)type_of(s, e->in[0]).dims[p->lhs_contract.v[i]];
     return work;
@@ -121,7 +120,7 @@ static void choose_strip(parts *s)
     if (iterations >= LEAST_ITERATIONS) s->iterations = iterations;
 }
 
-static tow_status analyse(tow__arena *arena, const tow__equation *scan, const tow__scan_params *params, parts *s)
+static tow_status analyze(tow__arena *arena, const tow__equation *scan, const tow__scan_params *params, parts *s)
 {
     const tow_graph *g = params->body;
     *s = (parts){.scan = scan, .params = *params, .body = g};
@@ -245,7 +244,7 @@ tow_status tow__fission_loop(tow__arena *arena, tow_trace *t, const tow__equatio
                              const tow_value *operands, tow_value *results, bool *done)
 {
     parts s;
-    tow_status status = analyse(arena, scan, params, &s);
+    tow_status status = analyze(arena, scan, params, &s);
     *done = status == TOW_OK && s.iterations > 0;
     if (*done && t) tow__record_strips(t, scan, params, s.iterations, record_strip, &s, operands, results);
     return status;

@@ -1,4 +1,4 @@
-/* Parallelises loops with small bodies: threads synchronise once per loop, not in every iteration.
+/* Parallelizes loops with small bodies: threads synchronize once per loop, not in every iteration.
  *
  *   by rows        every instruction keeps rows apart (analysis/tiling.c): the values of a loop are cut into blocks
  *                    thread 0   block 0: iteration 0, 1, 2, ...
@@ -10,7 +10,7 @@
  * time than one round more in which some threads wait.
  *
  * Each thread has a copy of the body's arena. Shapes fix the blocks, and kernels give a row the same bits alone and
- * among others, so no bits change. A loop is parallelised if the cost model finds it faster, so large bodies are
+ * among others, so no bits change. A loop is parallelized if the cost model finds it faster, so large bodies are
  * not: their instructions keep all threads busy by themselves, the threads share the operands of an iteration, and one
  * arena suffices. */
 #include "src/kernels/strided.h"

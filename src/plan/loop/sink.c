@@ -1,5 +1,5 @@
 /* Sinking: elementwise readers of the stacked results of a scan move into its body, if what they make takes the place
- * of an input (donations; carries of a loop around). An optimiser's update of a stack of layers is of this kind: the
+ * of an input (donations; carries of a loop around). An optimizer's update of a stack of layers is of this kind: the
  * rows of a parameter are updated as soon as their gradient is there, and the gradients are never stacked.
  *
  *   scan: carry, xs p                  scan: carry, xs p, consts a
@@ -206,7 +206,7 @@ static void drop_idle(sinking *s, bool *needed)
 }
 
 /* s->n_moves: 0 if nothing moves. */
-static tow_status analyse(sinking *s, tow__arena *arena)
+static tow_status analyze(sinking *s, tow__arena *arena)
 {
     const tow_graph *g = s->g;
     tow_status status = TOW_OK;
@@ -487,7 +487,7 @@ static tow_status sink_into(const tow_graph *g, const uint32_t *homes, uint32_t 
     if (s.params->stops || s.params->length < 2 || !leads_home(p, &s)) return TOW_OK;
     tow__arena arena;
     tow__arena_init(&arena, g->ctx);
-    tow_status status = analyse(&s, &arena);
+    tow_status status = analyze(&s, &arena);
     if (status == TOW_OK && s.n_moves > 0) status = record(&s, NULL, next);
     tow__arena_free(&arena);
     return status;

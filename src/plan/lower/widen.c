@@ -9,20 +9,20 @@
 #include "src/ops/wide.h"
 #include "src/plan/lower/inline.h"
 
-/* A float type of 16 bits among operands and results; TOW_DTYPE_COUNT: there is none. */
+/* A float type of 16 bits among operands and results; TOW_DTYPE_END: there is none. */
 static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
 {
     for (uint32_t i = 0; i < e->n_in; i++)
         if (tow__is_half(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
     for (uint32_t i = 0; i < e->n_out; i++)
         if (tow__is_half(g->vars[e->out[i]].type.dtype)) return g->vars[e->out[i]].type.dtype;
-    return (tow_dtype)TOW_DTYPE_COUNT;
+    return (tow_dtype)TOW_DTYPE_END;
 }
 
 tow_dtype tow__dtype_of_kernel(const tow_graph *g, const tow__equation *e)
 {
     const tow_dtype half = half_dtype(g, e);
-    if ((int)half < TOW_DTYPE_COUNT) return half;
+    if ((int)half < TOW_DTYPE_END) return half;
     if (e->primitive->of_result) return g->vars[e->out[0]].type.dtype;
     for (uint32_t i = 0; i < e->n_in; i++)
         if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
@@ -41,7 +41,7 @@ static bool is_widened(const tow_graph *g, const tow__equation *e)
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
-    if ((int)tow__preferred(e->primitive, e->params) < TOW_DTYPE_COUNT) return true;
+    if ((int)tow__preferred(e->primitive, e->params) < TOW_DTYPE_END) return true;
     const tow_dtype dtype = tow__dtype_of_kernel(g, e);
     return tow__is_half(dtype) && !tow__kernel_of(e->primitive, dtype);
 }

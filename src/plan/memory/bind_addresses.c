@@ -171,7 +171,7 @@ static tow_status bind_later_rows(binder *b, const tow__body *body, tow__kernel_
             const tow__view *x = &inst->in[j];
             if (!moves_on(b, body, x) || (j == 1 && prefetches(inst))) continue;
             if (!tow__view_contiguous(x) || is_listed(listed, n, tow__representative(b->p, x->storage))) continue;
-            size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
+            size_t bytes = (size_t)tow_type_element_count(x->type) * tow_dtype_size(x->type.dtype);
             call->read_next[n].bytes = bytes < PREFETCHED_BYTES ? bytes : PREFETCHED_BYTES;
             TRY(bind_next_row(b, &call->read_next[n].data, x));
             listed[n++] = tow__representative(b->p, x->storage);

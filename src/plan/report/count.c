@@ -1,4 +1,4 @@
-/* The number of times that a run does an operation: tow_program_count. */
+/* The number of times that a run does an operation: tow_program_operation_count. */
 #include "src/kernels/elementwise/joined.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/ir.h"
@@ -49,7 +49,7 @@ static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
     return count;
 }
 
-uint64_t tow_program_count(const tow_program *p, const char *name)
+uint64_t tow_program_operation_count(const tow_program *p, const char *name)
 {
     const tow_primitive *wanted = name ? tow__operation_find(name) : NULL;
     return name && !wanted ? 0 : count_insts(p->top, wanted);

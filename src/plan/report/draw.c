@@ -31,15 +31,15 @@ static const char *const kind_names[] = {
 };
 
 /* 0xRRGGBB, from dark to light. */
-static const unsigned colours[TOW__LIVE_KINDS][SHADES] = {
+static const unsigned colors[TOW__LIVE_KINDS][SHADES] = {
     [TOW__LIVE_RESIDUAL] = {0x1f4e8c, 0x2f6db5, 0x4f8fd0, 0x79afe0, 0xa3caec, 0xc9e1f5},
     [TOW__LIVE_FORWARD] = {0x1d6b3a, 0x2f8f52, 0x55ad72, 0x82c698, 0xaedcbc, 0xd3eedb},
     [TOW__LIVE_BACKWARD] = {0xa34a0c, 0xc9651a, 0xe08740, 0xecaa72, 0xf4caa4, 0xfae3cf},
     [TOW__LIVE_WORKSPACE] = {0x5b3f87, 0x7a5ca8, 0x997fc3, 0xb7a3d6, 0xd2c5e6, 0xe8e1f2},
 };
 enum {
-    INPUTS_COLOUR = 0xb8b8b8,
-    OUTPUTS_COLOUR = 0xd4d4d4
+    INPUTS_COLOR = 0xb8b8b8,
+    OUTPUTS_COLOR = 0xd4d4d4
 };
 
 typedef struct picture {
@@ -109,16 +109,16 @@ static void add_bytes(picture *d, double bytes)
 }
 
 /* Interpolates the shades of the table if there are more groups than shades, so that each of `n` groups has its own. */
-static unsigned colour_of(tow__live_kind kind, uint32_t i, uint32_t n)
+static unsigned color_of(tow__live_kind kind, uint32_t i, uint32_t n)
 {
     const double at = n > SHADES ? (double)i * (SHADES - 1) / (n - 1) : i;
     const unsigned low = (unsigned)at, high = low + 1 < SHADES ? low + 1 : low;
-    unsigned colour = 0;
+    unsigned color = 0;
     for (int shift = 0; shift < 24; shift += 8) {
-        const double a = colours[kind][low] >> shift & 255, b = colours[kind][high] >> shift & 255;
-        colour |= (unsigned)(a + (b - a) * (at - low) + 0.5) << shift;
+        const double a = colors[kind][low] >> shift & 255, b = colors[kind][high] >> shift & 255;
+        color |= (unsigned)(a + (b - a) * (at - low) + 0.5) << shift;
     }
-    return colour;
+    return color;
 }
 
 static void begin_text(picture *d, double x, double y, const char *anchor)
@@ -192,7 +192,7 @@ static void add_phases(picture *d)
     end_text(d);
 }
 
-static void begin_path(picture *d, unsigned colour) { tow__string_add(&d->s, "<path fill=\"#%06x\" d=\"", colour); }
+static void begin_path(picture *d, unsigned color) { tow__string_add(&d->s, "<path fill=\"#%06x\" d=\"", color); }
 
 /* Draws the corners of an area's upper edge; `bytes` NULL: of its lower edge, from right to left. */
 static void add_edge(picture *d, const int64_t *bytes)
@@ -209,9 +209,9 @@ static void add_edge(picture *d, const int64_t *bytes)
     tow__string_add(&d->s, "H%.2f", bytes ? x_of(d, d->columns) : x_of(d, 0));
 }
 
-static void add_area(picture *d, const tow__live_group *g, unsigned colour)
+static void add_area(picture *d, const tow__live_group *g, unsigned color)
 {
-    begin_path(d, colour);
+    begin_path(d, color);
     add_edge(d, g->bytes);
     add_edge(d, NULL);
     tow__string_add(&d->s, "Z\"><title>");
@@ -220,24 +220,24 @@ static void add_area(picture *d, const tow__live_group *g, unsigned colour)
     for (uint32_t c = 0; c < d->columns; c++) d->floor[c] += g->bytes[d->place[c]];
 }
 
-static void begin_legend_line(picture *d, unsigned colour)
+static void begin_legend_line(picture *d, unsigned color)
 {
     double y = TOP + 14 + (double)LINE_HEIGHT * d->line++;
     tow__string_add(&d->s, "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"#%06x\"/>\n", LEGEND, y - 11,
-                    colour);
+                    color);
     begin_text(d, LEGEND + LINE_HEIGHT, y, "start");
 }
 
 /* Draws memory that the caller holds, as an area of constant height. */
-static void add_held(picture *d, const char *what, size_t bytes, unsigned colour)
+static void add_held(picture *d, const char *what, size_t bytes, unsigned color)
 {
     double low = (double)d->floor[0];
     if (bytes == 0) return;
     tow__string_add(
         &d->s, "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"#%06x\"><title>%s</title></rect>\n", LEFT,
-        y_of(d, low + (double)bytes), WIDTH, y_of(d, low) - y_of(d, low + (double)bytes), colour, what);
+        y_of(d, low + (double)bytes), WIDTH, y_of(d, low) - y_of(d, low + (double)bytes), color, what);
     for (uint32_t c = 0; c < d->columns; c++) d->floor[c] += (int64_t)bytes;
-    begin_legend_line(d, colour);
+    begin_legend_line(d, color);
     tow__string_add(&d->s, "%s, held by the caller: ", what);
     add_bytes(d, (double)bytes);
     end_text(d);
@@ -257,12 +257,12 @@ static void add_groups(picture *d)
     const tow__timeline *t = d->t;
     for (uint32_t i = 0, first = 0, end = 0; i < t->n_groups; i++) {
         const tow__live_group *g = &t->groups[i];
-        if (i == end) /* the groups of one kind are neighbours */
+        if (i == end) /* the groups of one kind are neighbors */
             for (first = i; end < t->n_groups && t->groups[end].kind == g->kind;) end++;
-        const unsigned colour = colour_of(g->kind, i - first, end - first);
+        const unsigned color = color_of(g->kind, i - first, end - first);
         if (d->largest[i] == 0) continue;
-        add_area(d, g, colour);
-        begin_legend_line(d, colour);
+        add_area(d, g, color);
+        begin_legend_line(d, color);
         add_group_name(d, g);
         add_group_bytes(d, i);
         end_text(d);
@@ -348,8 +348,8 @@ tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
     add_head(&d);
     add_phases(&d);
     add_axes(&d);
-    add_held(&d, "inputs", p->bytes.inputs, INPUTS_COLOUR);
-    add_held(&d, "outputs", p->bytes.outputs, OUTPUTS_COLOUR);
+    add_held(&d, "inputs", p->bytes.inputs, INPUTS_COLOR);
+    add_held(&d, "outputs", p->bytes.outputs, OUTPUTS_COLOR);
     add_groups(&d);
     add_mark(&d);
     tow__string_add(&d.s, "</svg>\n");

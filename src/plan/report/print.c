@@ -273,7 +273,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %s%" PRIu64
                     "%s",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
-                    p->bytes.residuals, stops ? "bytes are upper bounds; " : "", tow_program_count(p, NULL),
+                    p->bytes.residuals, stops ? "bytes are upper bounds; " : "", tow_program_operation_count(p, NULL),
                     stops ? " operations if each branch and body runs once" : " operations per run");
     add_seconds(&out.s, p);
     tow__string_add(&out.s, "\n");

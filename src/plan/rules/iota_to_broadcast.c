@@ -9,7 +9,7 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
     const tow_type type = r->f->types[r->f->insts[at].results[0]];
     (void)match;
-    return type.rank > 1 && tow_type_count(type) > 0;
+    return type.rank > 1 && tow_type_element_count(type) > 0;
 }
 
 static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)

@@ -22,7 +22,7 @@ if ! awk -v pass="$pass" '$1 == pass { found = 1 } END { exit !found }' "$scratc
 fi
 
 # The expectations of a kind are looked for in the lines of a text, with runs of blanks as one. Each holds for a line after
-# that of the one before it. A KIND-not holds for the lines between its neighbours, or the end. " ... " in an expectation
+# that of the one before it. A KIND-not holds for the lines between its neighbors, or the end. " ... " in an expectation
 # stands for anything within the line.
 check() {
     awk -v kind="$1" '

@@ -29,7 +29,7 @@ static void both(tow_scope *scope, size_t n_in, const tow_value *in, size_t n_ou
 static int combinators_have_classes(void)
 {
     static const double factor = 3;
-    tow_dense dense = TOW_DENSE(.features = 2, .dtype = TOW_BF16, .param_dtype = TOW_AS_F32);
+    tow_dense dense = TOW_DENSE(.features = 2, .dtype = TOW_BF16, .param_dtype = TOW_F32);
     tow_function_layer f = TOW_FUNCTION(twice), w = TOW_FUNCTION_WITH(times, &factor), n = TOW_FUNCTION_N(both, NULL);
     tow_named named = TOW_NAMED("head", &dense);
     tow_residual_layer residual = TOW_RESIDUAL(&named), scaled = TOW_RESIDUAL(&f, .scale = 0.5);
@@ -122,6 +122,6 @@ int main(void)
     tow_array_release(dx);
     tow_graph_release(graph);
     tow_graph_release(gradient);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return failed;
 }

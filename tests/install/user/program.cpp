@@ -4,10 +4,7 @@
 #include <cstring>
 #include <tow/tow.h>
 
-static void sine(tow_trace *, const tow_value *in, tow_value *out, void *)
-{
-    out[0] = tow_sin(in[0]);
-}
+static void sine(tow_trace *, const tow_value *in, tow_value *out, void *) { out[0] = tow_sin(in[0]); }
 
 static bool layers_have_classes()
 {
@@ -88,8 +85,8 @@ static bool combinators_are_right(tow_context *context)
     tow_graph *graph = nullptr;
     tow_array *x = nullptr, *y = nullptr;
     const float four = 4;
-    bool good = tow_init(context, TOW_MODULE(&precision), 0, 1, &type, &params) == TOW_OK &&
-                tow_forward(TOW_MODULE(&precision), params, 1, &type, nullptr, &graph) == TOW_OK &&
+    bool good = tow_model_init(context, TOW_MODULE(&precision), 0, 1, &type, &params) == TOW_OK &&
+                tow_model_forward_graph(TOW_MODULE(&precision), params, 1, &type, nullptr, &graph) == TOW_OK &&
                 tow_array_from_data(context, type, &four, &x) == TOW_OK && tow_evaluate(graph, &x, &y) == TOW_OK &&
                 *static_cast<double *>(tow_array_data(y)) == 28 && parallel.module.cls == &tow_parallel_class &&
                 parallel.n_branches == 1 && parallel.combine == TOW_MEAN && n.function_n == both;
@@ -148,6 +145,6 @@ int main()
     tow_array_release(dx);
     tow_graph_release(graph);
     tow_graph_release(gradient);
-    tow_context_destroy(context);
+    tow_context_free(context);
     return !good;
 }

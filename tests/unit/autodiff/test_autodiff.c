@@ -122,7 +122,7 @@ static void expect_list_count(tow_policy policy, size_t expected)
     tow_residuals r;
     OK(tow_saved_residuals(g, 0, NULL, &r));
     assert_int_equal(r.count, expected);
-    tow_residuals_free(ctx, &r);
+    tow_residuals_free(&r);
     tow_graph_release(g);
 }
 
@@ -148,7 +148,7 @@ static void test_name_lists(void **state)
     expect_list_count(tow_save_except_names(&everything, "y", "w"), 1); /* z */
 }
 
-/* A misspelt name would change what is kept without a word: it is an error, at any depth of the policy. */
+/* A misspelled name would change what is kept without a word: it is an error, at any depth of the policy. */
 static void test_unknown_names(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void test_notebook(void **state)
     tow_residuals r;
     OK(tow_saved_residuals(g, 0, NULL, &r));
     assert_int_equal(r.count, 9);
-    tow_residuals_free(ctx, &r);
+    tow_residuals_free(&r);
     tow_graph_release(g);
     expect_residuals(trace_predict(&f2), 0, NULL, FOUR_ARGUMENTS "; f32[5] sin; f32[6] sin");
     expect_residuals(remat(trace_predict(&f), &dots), 0, NULL,
@@ -264,7 +264,7 @@ static void test_names_in_the_report(void **state)
     size_t lines = 0;
     for (const char *c = text; *c; c++) lines += *c == '\n';
     assert_int_equal(lines, r.count + 1);
-    tow_residuals_free(ctx, &r);
+    tow_residuals_free(&r);
     tow_graph_release(g);
 }
 
@@ -387,7 +387,7 @@ static void test_recursive(void **state)
         OK(tow_saved_residuals(g, 0, NULL, &r));
         if (i > 0) assert_int_equal(r.count, before + 1); /* one more for twice the depth */
         before = r.count;
-        tow_residuals_free(ctx, &r);
+        tow_residuals_free(&r);
         tow_graph_release(g);
     }
     assert_int_equal(before, 6); /* 32 functions: x, one sin per level, two cos */
@@ -496,7 +496,7 @@ static void test_errors(void **state)
         OK(tow_policy_parse(ctx, good[i], &policy));
         tow_policy_text(policy, text, sizeof text);
         assert_string_equal(text, good[i]);
-        tow_policy_free(ctx, policy);
+        tow_policy_free(policy);
     }
 }
 

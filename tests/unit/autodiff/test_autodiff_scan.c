@@ -87,8 +87,8 @@ static void test_everything_around_scan(void **state)
     OK(tow_saved_residuals(a, 0, NULL, &ra));
     OK(tow_saved_residuals(b, 0, NULL, &rb));
     assert_int_equal(ra.bytes, rb.bytes);
-    tow_residuals_free(ctx, &ra);
-    tow_residuals_free(ctx, &rb);
+    tow_residuals_free(&ra);
+    tow_residuals_free(&rb);
     tow_graph_release(a);
     expect_counts(b, true, 0, NULL, "tanh 0, dot_general 4, scan 1");
 }
@@ -108,7 +108,7 @@ static void hoist_loop(tow_trace *t, const tow_value *in, tow_value *out, void *
 {
     (void)user;
     hoisting h = {in[0]};
-    tow_scan_options options = {.length = 9, .has_length = true};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 9, .has_length = true);
     tow_scan_function(t, hoist_body, &h, &options, 1, &in[1], 0, NULL, 0, out, NULL);
 }
 
@@ -140,7 +140,7 @@ static void handed_body(tow_trace *t, const tow_value *in, tow_value *out, void 
 /* in: W, c. The final W is read as well. */
 static void handed_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_scan_options options = {.length = 9, .has_length = true};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 9, .has_length = true);
     tow_value last[2];
     tow_scan_function(t, handed_body, user, &options, 2, in, 0, NULL, 0, last, NULL);
     out[0] = tow_dot(last[0], last[1]);
@@ -173,7 +173,7 @@ static void sin_body(tow_trace *t, const tow_value *in, tow_value *out, void *us
 static void inner_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)user;
-    tow_scan_options options = {.length = 4, .has_length = true};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 4, .has_length = true);
     tow_scan_function(t, sin_body, NULL, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 
@@ -186,7 +186,7 @@ static void outer_body(tow_trace *t, const tow_value *in, tow_value *out, void *
 static void outer_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)user;
-    tow_scan_options options = {.length = 4, .has_length = true};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 4, .has_length = true);
     tow_scan_function(t, outer_body, NULL, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 
@@ -224,7 +224,7 @@ static void three_body(tow_trace *t, const tow_value *in, tow_value *out, void *
 static void three_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     three *o = user;
-    tow_scan_options options = {.length = 2, .has_length = true};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 2, .has_length = true);
     o->w = in[0];
     tow_scan_function(t, three_body, o, &options, 1, &in[1], 0, NULL, 0, out, NULL);
 }
@@ -249,7 +249,7 @@ typedef struct ration {
     bool once;  /* one allocation fails, those behind it succeed again */
 } ration;
 
-static void *rationed(void *user, void *pointer, size_t old_size, size_t size)
+static void *rationed(void *pointer, size_t old_size, size_t size, void *user)
 {
     ration *r = user;
     if (size > 0 && r->left == 0) {
@@ -296,7 +296,7 @@ static tow_status differentiate_everything(tow_context *c)
     if (status == TOW_OK) status = tow_saved_residuals(whole, 0, NULL, &residuals);
     if (status == TOW_OK) status = tow_vjp(whole, 0, NULL, &first, &second);
     if (status == TOW_OK) status = differentiate_full_rank(c);
-    tow_residuals_free(c, &residuals);
+    tow_residuals_free(&residuals);
     tow_graph_release(g);
     tow_graph_release(whole);
     tow_graph_release(first);
@@ -307,7 +307,7 @@ static tow_status differentiate_everything(tow_context *c)
 static void expect_failures(bool once)
 {
     ration r = {.left = -1, .once = once};
-    tow_context_options options = {.allocator = {rationed, &r}};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.allocator = {rationed, &r});
     tow_context *c;
     assert_int_equal(tow_context_create(&options, &c), TOW_OK);
     assert_int_equal(differentiate_everything(c), TOW_OK); /* after which the context has what it keeps of traces */
@@ -322,7 +322,7 @@ static void expect_failures(bool once)
         assert_true(n < 1000000);
     }
     r.left = -1;
-    tow_context_destroy(c);
+    tow_context_free(c);
     assert_int_equal(r.alive, 0);
 }
 

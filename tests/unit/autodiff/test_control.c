@@ -80,7 +80,7 @@ F(cond_in_scan)
 F(sin_again) { UNUSED, out[0] = tow_sin(tow_mul(outer(user, 1), in[0])); }
 F(three_times)
 {
-    const tow_scan_options options = {.length = 3};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = 3);
     tow_scan_function(trace, sin_again, user, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 F(times_w) { UNUSED, out[0] = tow_mul(in[0], outer(user, 1)); }
@@ -97,7 +97,7 @@ F(sum_is_above) { UNUSED, out[0] = tow_gt(sum(in[0]), outer(user, 2)); }
 F(sin_of_w) { UNUSED, out[0] = tow_checkpoint_name(tow_sin(tow_mul(outer(user, 0), in[0])), "wave"); }
 F(while_sum)
 {
-    const tow_while_options options = {.max_iterations = 9};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 9);
     (void)user;
     tow_while_function(trace, sum_is_above, sin_of_w, (void *)in, &options, 1, &in[1], out);
 }
@@ -115,7 +115,7 @@ F(mixed_step)
 }
 F(while_mixed)
 {
-    const tow_while_options options = {.max_iterations = 6};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 6);
     tow_value carry[] = {tow_scalar(trace, TOW_I32, 0), tow_scalar(trace, TOW_BOOL, 1), in[0], tow_zeros_like(in[0])};
     (void)user;
     tow_while_function(trace, is_below_n, mixed_step, (void *)in, &options, 4, carry, out);
@@ -129,7 +129,7 @@ F(is_wide)
 F(shrink) { UNUSED, out[0] = tow_mul(outer(user, 0), tow_sin(in[0])); }
 F(shrinking_step)
 {
-    const tow_while_options options = {.max_iterations = 7};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 7);
     tow_value start = tow_add(in[0], in[1]);
     tow_while_function(trace, is_wide, shrink, user, &options, 1, &start, out);
     out[1] = out[0];
@@ -153,7 +153,7 @@ F(newton_step)
 }
 F(newton)
 {
-    const tow_while_options options = {.max_iterations = 20};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 20);
     tow_value carry[] = {in[0], tow_zeros_like(in[0])}, last[2] = {{0}};
     (void)user;
     tow_while_function(trace, still_moves, newton_step, (void *)in, &options, 2, carry, last);
@@ -171,7 +171,7 @@ F(euler)
 }
 F(ode)
 {
-    const tow_while_options options = {.max_iterations = 12};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 12);
     tow_value carry[] = {in[0], number(in[0], 0), number(in[0], 0.2)}, last[3] = {{0}};
     (void)user;
     tow_while_function(trace, is_before, euler, (void *)in, &options, 3, carry, last);
@@ -188,7 +188,7 @@ F(fori_static) { (void)user, tow_fori_function(trace, 2, 7, counted_step, (void 
 F(fori_none) { (void)user, tow_fori_function(trace, 3, 0, counted_step, (void *)in, NULL, 1, in, out); }
 F(fori_dynamic)
 {
-    const tow_fori_options options = {.upper = in[0], .max_iterations = 8};
+    const tow_fori_options options = TOW_FORI_OPTIONS(.upper = in[0], .max_iterations = 8);
     (void)user;
     tow_fori_function(trace, 1, 0, counted_step, (void *)(in + 1), &options, 1, &in[1], out);
 }
@@ -226,7 +226,7 @@ F(below_own) { UNUSED, out[0] = tow_lt(in[0], outer(user, 0)); }
 F(own_step) { UNUSED, out[0] = tow_add_scalar(in[0], 1), out[1] = tow_sin(tow_mul(in[2], in[1])), out[2] = in[2]; }
 F(one_while)
 {
-    const tow_while_options options = {.max_iterations = 6};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 6);
     tow_value carry[] = {tow_scalar(trace, TOW_I32, 0), in[1], outer(user, 0)}, n[] = {in[0]}, last[3] = {{0}};
     tow_while_function(trace, below_own, own_step, n, &options, 3, carry, last);
     out[0] = last[1];

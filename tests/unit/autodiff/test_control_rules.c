@@ -49,7 +49,7 @@ static void branches_share_memory(void **state)
     tow_graph *graph = traced(&p, choose, 2, types), *gradient = NULL;
     OK(&p, tow_saved_residuals(graph, 1, &wrt, &residuals));
     assert_int_equal(residuals.bytes - residuals.argument_bytes, WIDE * WIDE * sizeof(float));
-    tow_residuals_free(p.ctx, &residuals);
+    tow_residuals_free(&residuals);
     OK(&p, tow_grad(graph, 1, &wrt, false, &gradient));
     tow_graph_release(graph);
     set_graph(&p, gradient, 1);
@@ -87,7 +87,7 @@ F(cube_or_wave)
 }
 F(square_until_ten)
 {
-    const tow_while_options options = {.max_iterations = 6};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 6);
     (void)user;
     tow_while_function(trace, is_below_ten, square_it, NULL, &options, 1, in, out);
 }
@@ -112,7 +112,7 @@ static double second_derivative(tow_function function, double x, const tow_polic
     tow_graph_release(around);
     tow_graph_release(once);
     tow_graph_release(twice);
-    tow_context_destroy(p.ctx);
+    tow_context_free(p.ctx);
     assert_int_equal(p.count.blocks, 0);
     return result;
 }
@@ -148,7 +148,7 @@ F(all_true) { UNUSED, out[0] = tow_scalar(trace, TOW_BOOL, 1); }
 F(other_carry) { (void)user, tow_while_function(trace, all_true, row, NULL, NULL, 1, in, out); }
 F(negative_bound)
 {
-    const tow_while_options options = {.max_iterations = -1};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = -1);
     (void)user;
     tow_while_function(trace, all_true, same, NULL, &options, 1, in, out);
 }
@@ -185,7 +185,7 @@ static void refusals(void **state)
         if (!strstr(tow_context_error(p.ctx), cases[i].says))
             fail_msg("expected '%s', found '%s'", cases[i].says, tow_context_error(p.ctx));
     }
-    tow_context_destroy(p.ctx);
+    tow_context_free(p.ctx);
     assert_int_equal(p.count.blocks, 0);
 }
 
@@ -210,7 +210,7 @@ static void choosing_call(tow_scope *scope, const tow_module *module, size_t n_i
                           tow_value *out)
 {
     const choosing_model *m = (const choosing_model *)module;
-    const tow_while_options options = {.max_iterations = 8};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 8);
     tow_trace *trace = tow_value_trace(in[0]);
     (void)n_in, (void)n_out;
     tow_value h = tow_apply(scope, "first", &m->first, in[0]), y[1] = {{0}}, mean;
@@ -224,7 +224,7 @@ static void a_training_step(void **state)
 {
     static const tow_module_class choosing = {.name = "Choosing", .call = choosing_call};
     const choosing_model model = {{&choosing}, TOW_DENSE(.features = 8), TOW_DENSE(.features = 2)};
-    const tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(0.05)}};
+    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.05)});
     const fixture *f = *state;
     double first, last;
     training t = start(f->ctx, &model.module, 3, 2, options);

@@ -132,7 +132,7 @@ F(fixed_rule)
 F(fixed_value) { UNUSED, out[0] = tow_mul(in[0], in[1]); }
 F(fixed_second)
 {
-    const tow_custom_options options = {.fixed = (const bool[]){false, true}};
+    const tow_custom_options options = TOW_CUSTOM_OPTIONS(.fixed = (const bool[]){false, true});
     tow_custom_jvp_function(trace, fixed_value, fixed_rule, user, &options, 2, in, 1, out);
 }
 F(fixed) { fixed_second(trace, (const tow_value[]){in[0], in[0]}, out, user); }
@@ -275,7 +275,7 @@ F(below_four)
 F(grow) { (void)user, wave(trace, in, out, NULL), out[0] = tow_add(scaled(1.25, in[0]), scaled(0.25, out[0])); }
 F(while_)
 {
-    const tow_while_options options = {.max_iterations = 8};
+    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = 8);
     (void)user;
     tow_while_function(trace, below_four, grow, NULL, &options, 1, in, out);
 }
@@ -333,14 +333,14 @@ F(gate_of_choosy)
 DERIVATIVE(row1, gate_of_choosy, 2, 0, 1)
 F(vmap1)
 {
-    const tow_vmap_options options = {.in_axes = (const int[]){1, TOW_NOT_MAPPED}};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = (const int[]){1, TOW_NOT_MAPPED});
     (void)user;
     tow_vmap_function(trace, row1, NULL, &options, 2, in, 1, out);
 }
 /* A captured value of which each row has its own, and one that all rows share. */
 F(captured_rows)
 {
-    const tow_vmap_options options = {.in_axes = (const int[]){0, 0, TOW_NOT_MAPPED}};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = (const int[]){0, 0, TOW_NOT_MAPPED});
     (void)user;
     tow_vmap_function(trace, captured, NULL, &options, 3, in, 1, out);
 }

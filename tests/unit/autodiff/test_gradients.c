@@ -72,7 +72,7 @@ static void loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
         }
         losses = tow_concatenate(T, terms, 0);
     } else {
-        tow_scan_options so = {.reverse = o->reverse};
+        tow_scan_options so = TOW_SCAN_OPTIONS(.reverse = o->reverse);
         tow_value h0 = h;
         tow_scan_function(t, body, &s, &so, 1, &h0, 1, &in[3], 1, &h, &losses);
     }
@@ -111,10 +111,10 @@ static double noise(uint32_t *state)
 
 static void make_inputs(const tow_graph *g, uint32_t seed, tow_array **in)
 {
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) {
         tow_type type = tow_graph_input_type(g, i);
         OK(tow_array_create(ctx, type, &in[i]));
-        for (int64_t j = 0; j < tow_type_count(type); j++) {
+        for (int64_t j = 0; j < tow_type_element_count(type); j++) {
             double value = 1.5 * noise(&seed);
             if (type.dtype == TOW_F64) ((double *)tow_array_data(in[i]))[j] = value;
             if (type.dtype == TOW_F32) ((float *)tow_array_data(in[i]))[j] = (float)value;
@@ -132,7 +132,7 @@ static double value_at(const tow_graph *g, tow_array *const *in)
     tow_array *out[8];
     OK(tow_evaluate(g, in, out));
     double v = *(double *)tow_array_data(out[0]);
-    release(tow_graph_outputs(g), out);
+    release(tow_graph_output_count(g), out);
     return v;
 }
 
@@ -141,14 +141,14 @@ static double value_at(const tow_graph *g, tow_array *const *in)
 static void check_gradient(const tow_graph *g, const tow_graph *gradient, uint32_t seed)
 {
     tow_array *in[8], *moved[8], *out[8];
-    size_t n = tow_graph_inputs(g);
+    size_t n = tow_graph_input_count(g);
     make_inputs(g, seed, in);
     make_inputs(g, seed + 17, moved); /* the direction, then the moved point */
     OK(tow_evaluate(gradient, in, out));
-    assert_int_equal(tow_graph_outputs(gradient), n);
+    assert_int_equal(tow_graph_output_count(gradient), n);
     double along = 0, difference[2], *direction[8];
     for (size_t i = 0; i < n; i++) {
-        int64_t count = tow_type_count(tow_graph_input_type(g, i));
+        int64_t count = tow_type_element_count(tow_graph_input_type(g, i));
         direction[i] = malloc((size_t)count * sizeof(double));
         memcpy(direction[i], tow_array_data(moved[i]), (size_t)count * sizeof(double));
         for (int64_t j = 0; j < count; j++) along += direction[i][j] * ((double *)tow_array_data(out[i]))[j];
@@ -157,7 +157,7 @@ static void check_gradient(const tow_graph *g, const tow_graph *gradient, uint32
         double h = pass ? 5e-6 : 1e-5, v[2];
         for (int side = 0; side < 2; side++) {
             for (size_t i = 0; i < n; i++)
-                for (int64_t j = 0; j < tow_type_count(tow_graph_input_type(g, i)); j++)
+                for (int64_t j = 0; j < tow_type_element_count(tow_graph_input_type(g, i)); j++)
                     ((double *)tow_array_data(moved[i]))[j] =
                         ((double *)tow_array_data(in[i]))[j] + (side ? h : -h) * direction[i][j];
             v[side] = value_at(g, moved);
@@ -256,7 +256,7 @@ static void test_second_order(void **state)
         tow_graph *h = contracted(gradient);
         OK(tow_grad(h, INPUTS, all_inputs, false, &second));
         check_gradient(h, second, 5);
-        assert_int_equal(repeats(&variants[i]), tow_graph_count(second, "remat") > 0);
+        assert_int_equal(repeats(&variants[i]), tow_graph_primitive_count(second, "remat") > 0);
         tow_graph_release(g);
         tow_graph_release(gradient);
         tow_graph_release(h);
@@ -279,12 +279,12 @@ static void test_forward_mode(void **state)
         OK(tow_evaluate(jvp, in, y));
         double along = 0;
         for (int k = 0; k < INPUTS; k++)
-            for (int64_t j = 0; j < tow_type_count(tow_array_type(in[k])); j++)
+            for (int64_t j = 0; j < tow_type_element_count(tow_array_type(in[k])); j++)
                 along += ((double *)tow_array_data(out[k]))[j] * ((double *)tow_array_data(in[INPUTS + k]))[j];
         double found = *(double *)tow_array_data(y[1]);
         assert_true(fabs(found - along) < 1e-12 * (1 + fabs(along)));
         OK(tow_evaluate(forward, in, mid));
-        size_t n_res = tow_graph_outputs(forward) - 1;
+        size_t n_res = tow_graph_output_count(forward) - 1;
         for (size_t k = 0; k < n_res; k++) lin[k] = mid[1 + k];
         for (int k = 0; k < INPUTS; k++) lin[n_res + (size_t)k] = in[INPUTS + k];
         OK(tow_evaluate(linear, lin, dy));
@@ -312,7 +312,7 @@ static void run_bits(const options *o, int threads, tow_array **out)
     tow_array *in[INPUTS];
     make_inputs(g, 7, in);
     tow_program *program;
-    OK(tow_compile(ctx, gradient, &(tow_compile_options){.threads = threads}, &program));
+    OK(tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.threads = threads), &program));
     OK(tow_program_check(program));
     for (size_t i = 0; i < 1 + INPUTS; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
     OK(tow_program_run(program, in, out));

@@ -21,7 +21,7 @@ static tow_value dotted(tow_value x, tow_value dx) { return tow_mul(tow_dot(dx, 
 static tow_value chosen(tow_value x, tow_value dx)
 {
     (void)x;
-    return tow_select(tow_gt_scalar(dx, 0), dx, tow_neg(dx));
+    return tow_where(tow_gt_scalar(dx, 0), dx, tow_neg(dx));
 }
 static tow_value masked(tow_value x, tow_value dx)
 {
@@ -62,7 +62,7 @@ static tow_value in_remat(tow_value x, tow_value dx)
 }
 static tow_value in_scan(tow_value x, tow_value dx)
 {
-    const tow_scan_options options = {.length = 2, .has_length = true};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = 2, .has_length = true);
     tow_value y[2] = {{0}};
     tow_scan_function(tow_value_trace(x), step_loop, &(step){squared}, &options, 2, (tow_value[]){x, dx}, 0, NULL, 0, y,
                       NULL);
@@ -90,7 +90,7 @@ static tow_value summed(tow_value x, tow_value dx)
 }
 static tow_value kept(tow_value x, tow_value dx)
 {
-    return tow_select(tow_gt_scalar(x, 0), tow_div(dx, x), tow_zeros_like(dx));
+    return tow_where(tow_gt_scalar(x, 0), tow_div(dx, x), tow_zeros_like(dx));
 }
 
 typedef struct rule {
@@ -148,7 +148,7 @@ static void under_remat(tow_trace *t, const tow_value *in, tow_value *out, void 
 }
 static void in_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const tow_scan_options options = {.length = 3, .has_length = true};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = 3, .has_length = true);
     tow_scan_function(t, call, user, &options, 1, in, 0, NULL, 0, out, NULL);
     out[0] = tow_reduce_sum(out[0], 0, NULL);
 }
@@ -185,7 +185,7 @@ static void check(const tow_graph *g, const rule *r, size_t number)
     expect(tow_hessian(g, 0, NULL, &first), r, number, "hessian");
     tow_graph_release(first);
     expect(tow_saved_residuals(g, 0, NULL, &residuals), r, number, "residuals");
-    tow_residuals_free(ctx, &residuals);
+    tow_residuals_free(&residuals);
     OK(tow_jvp(g, 0, NULL, &first)); /* any rule */
     OK(tow_graph_check(first));
     tow_graph_release(first);
@@ -205,7 +205,7 @@ static void test_rules(void **state)
             tow_graph_release(g);
             tow_residuals residuals;
             expect(tow_saved_residuals(rows, 0, NULL, &residuals), &rules[i], i, "residuals of rows");
-            tow_residuals_free(ctx, &residuals);
+            tow_residuals_free(&residuals);
             tow_graph_release(rows);
         }
 }

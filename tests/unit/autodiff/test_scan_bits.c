@@ -90,7 +90,7 @@ static void iterations(tow_trace *t, program *p, tow_value *carry, tow_value xs,
     int64_t length = p->s->length;
     tow_value rows[YS][LONGEST];
     if (p->v->loop) {
-        tow_scan_options options = {.reverse = p->s->reverse, .unroll = p->v->unroll};
+        tow_scan_options options = TOW_SCAN_OPTIONS(.reverse = p->s->reverse, .unroll = p->v->unroll);
         tow_scan_function(t, body, p, &options, CARRIES, carry, 1, &xs, YS, carry, ys);
         return;
     }
@@ -136,7 +136,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     for (int k = 0; k < CARRIES; k++) carry[k] = p.s->start[k] < 3 ? in[p.s->start[k]] : p.c;
     if (p.v->nested) {
         nest n = {&p, in[3]};
-        const tow_scan_options twice = {.length = 2, .has_length = true};
+        const tow_scan_options twice = TOW_SCAN_OPTIONS(.length = 2, .has_length = true);
         if (p.v->loop) tow_scan_function(t, outer_body, &n, &twice, CARRIES, carry, 0, NULL, 0, carry, NULL);
         for (int i = 0; i < 2 && !p.v->loop; i++) outer_body(t, carry, carry, &n);
     } else {
@@ -175,7 +175,7 @@ static size_t run(const shape *s, const variant *v, float *numbers)
     for (uint32_t i = 0, state = 7; i < INPUTS; i++) {
         OK(tow_array_create(ctx, types[i], &in[i]));
         float *f = tow_array_data(in[i]);
-        for (int64_t j = 0; j < tow_type_count(types[i]); j++) {
+        for (int64_t j = 0; j < tow_type_element_count(types[i]); j++) {
             state = state * 1664525u + 1013904223u;
             f[j] = (float)(state >> 8) / 16777216.0F - 0.4F;
         }
@@ -183,7 +183,7 @@ static size_t run(const shape *s, const variant *v, float *numbers)
     OK(tow_evaluate(gradient, in, out));
     size_t n = 0;
     for (int i = 0; i <= INPUTS; i++) {
-        size_t count = (size_t)tow_type_count(tow_array_type(out[i]));
+        size_t count = (size_t)tow_type_element_count(tow_array_type(out[i]));
         memcpy(numbers + n, tow_array_data(out[i]), count * sizeof *numbers);
         n += count;
         tow_array_release(out[i]);
@@ -331,7 +331,7 @@ static void fail_allocations(const shape *s)
             if (status == TOW_OK) status = tow_value_and_grad(g, INPUTS, wrt, false, &gradient);
             tow_graph_release(gradient);
             tow_graph_release(g);
-            tow_context_destroy(c);
+            tow_context_free(c);
         }
         assert_true(status == TOW_OUT_OF_MEMORY || (status == TOW_OK && count.calls <= n));
         assert_int_equal(count.blocks, 0);
@@ -357,6 +357,6 @@ int main(void)
     };
     if (tow_context_create(NULL, &ctx) != TOW_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return failed;
 }

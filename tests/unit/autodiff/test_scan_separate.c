@@ -32,7 +32,7 @@ static void loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const tow_value carry[3] = {in[0], in[1], in[2]};
     tow_value last[3];
-    tow_scan_options options = {.length = LENGTH};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = LENGTH);
     tow_scan_function(t, body, user, &options, 3, carry, 0, NULL, 0, last, NULL);
     tow_value sum = tow_add(tow_mul(last[0], in[1]), tow_mul(last[1], last[2]));
     out[0] = tow_reduce_sum(sum, 1, (int[]){0});
@@ -53,7 +53,7 @@ static size_t gradients(int pairs, float found[3][N])
     }
     OK(tow_trace_function(ctx, loop, &pairs, 3, types, NULL, 1, &g));
     OK(tow_grad(g, 0, NULL, false, &gradient));
-    size_t outside = tow_graph_equations(gradient);
+    size_t outside = tow_graph_equation_count(gradient);
     OK(tow_compile(ctx, gradient, NULL, &program));
     OK(tow_program_run(program, in, out));
     for (int i = 0; i < 3; i++) {

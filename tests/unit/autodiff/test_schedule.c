@@ -85,7 +85,8 @@ static void step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 static void whole_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const loop *l = user;
-    const tow_scan_options options = {.length = l->length, .reverse = l->reverse, .schedule = l->schedule};
+    const tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = l->length, .reverse = l->reverse, .schedule = l->schedule);
     tow_scan_function(t, step, user, &options, 2, in, 1, in + 2, 1, out, out + 2);
 }
 
@@ -117,7 +118,7 @@ static tow_program_bytes gradients(loop l, double *found)
     OK(tow_program_check(program));
     for (int i = 0; i < 4; i++) {
         OK(tow_array_create(ctx, types[i], &in[i]));
-        for (int64_t j = 0; j < tow_type_count(types[i]); j++)
+        for (int64_t j = 0; j < tow_type_element_count(types[i]); j++)
             ((double *)tow_array_data(in[i]))[j] = sin((double)(5 * i + 3 * j)) / 2;
     }
     for (size_t i = 0; i < 5; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
@@ -264,7 +265,7 @@ static void inner_loop(tow_trace *t, const tow_value *in, tow_value *out, void *
 static void nested_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     loop *l = user;
-    const tow_scan_options options = {.length = l->length, .schedule = l->schedule};
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = l->length, .schedule = l->schedule);
     tow_value y[3];
     l->w = in[0], l->b = in[3];
     tow_scan_function(t, inner_loop, l, &options, 2, in + 1, 1, in + 3, 1, y, y + 2);
@@ -297,20 +298,20 @@ static tow_graph *transformed(loop l, around way)
 static double *values_of(const tow_graph *g, size_t *n)
 {
     tow_array *in[16], *out[16];
-    const size_t n_in = tow_graph_inputs(g), n_out = tow_graph_outputs(g);
+    const size_t n_in = tow_graph_input_count(g), n_out = tow_graph_output_count(g);
     double *found = NULL;
     assert_true(n_in <= 16 && n_out <= 16);
     for (size_t i = 0; i < n_in; i++) {
         const tow_type type = tow_graph_input_type(g, i);
         OK(tow_array_create(ctx, type, &in[i]));
-        for (int64_t j = 0; j < tow_type_count(type); j++)
+        for (int64_t j = 0; j < tow_type_element_count(type); j++)
             ((double *)tow_array_data(in[i]))[j] = sin((double)(5 * (int64_t)i + 3 * j)) / 2;
     }
     OK(tow_evaluate(g, in, out));
     *n = 0;
     for (size_t i = 0; i < n_out; i++) {
         const tow_type type = tow_graph_output_type(g, i);
-        const size_t count = type.dtype == TOW_F64 ? (size_t)tow_type_count(type) : 0;
+        const size_t count = type.dtype == TOW_F64 ? (size_t)tow_type_element_count(type) : 0;
         found = realloc(found, (*n + count + 1) * sizeof *found);
         assert_non_null(found);
         memcpy(found + *n, tow_array_data(out[i]), count * sizeof *found);
@@ -351,7 +352,7 @@ static void test_linearized(void **state)
     (void)state;
     tow_graph *g = transformed((loop){.length = 50, .schedule = {.slots = 4}}, LINEARIZED);
     int kept = 0;
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) {
         const tow_type type = tow_graph_output_type(g, i);
         kept += type.rank == 2 && type.dims[0] == 5;
     }

@@ -55,7 +55,7 @@ static void test_regions(void **state)
         size_t kept = 0;
         for (size_t k = 0; k < residuals.count; k++) kept += residuals.items[k].kind == TOW_RESIDUAL_NAMED;
         assert_int_equal(kept, 2);
-        tow_residuals_free(ctx, &residuals);
+        tow_residuals_free(&residuals);
         char text[4096]; /* what is printed can be read again */
         tow_graph *again;
         assert_in_range(tow_graph_text(g, text, sizeof text), 1, sizeof text - 1);
@@ -94,7 +94,7 @@ static tow_status init(tow_policy of_a, tow_policy of_b)
     const tow_type type = tow_make_type(TOW_F32, 1, (int64_t[]){3});
     tow_params *params = NULL;
     tow_context_clear_error(ctx);
-    tow_status status = tow_init(ctx, (const tow_module *)&model, 0, 1, &type, &params);
+    tow_status status = tow_model_init(ctx, (const tow_module *)&model, 0, 1, &type, &params);
     tow_params_free(params);
     return status;
 }

@@ -26,7 +26,7 @@ static tow_context *ctx;
 
 static int setup(void **state)
 {
-    const tow_context_options options = {.portable_bits = true, .threads = 2};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true, .threads = 2);
     (void)state;
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
@@ -34,7 +34,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return 0;
 }
 
@@ -55,7 +55,7 @@ static void fill(tow_array *array, uint32_t *random)
 {
     tow_type type = tow_array_type(array);
     const bool is_unsigned = type.dtype == TOW_U8 || type.dtype == TOW_U32 || type.dtype == TOW_U64;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const int32_t x = (int32_t)draw(random, 256) - 128;
         double value = is_unsigned ? (x + 128) / 32 : x / 32;
         if (tow_dtype_is_float(type.dtype)) value = (double)x / 77;
@@ -67,7 +67,7 @@ static void fill(tow_array *array, uint32_t *random)
 static bool same_bits(const tow_array *a, const tow_array *b)
 {
     tow_type type = tow_array_type(a);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const void *x = tow_array_data(a), *y = tow_array_data(b);
         size_t size = tow_dtype_size(type.dtype), at = (size_t)i * size;
         if (isnan(array_element(a, i)) && isnan(array_element(b, i))) continue;
@@ -91,7 +91,7 @@ static void release(arrays *list)
 
 static void evaluate(const tow_graph *g, const arrays *in, arrays *out, const char *what)
 {
-    *out = (arrays){.n = tow_graph_outputs(g)};
+    *out = (arrays){.n = tow_graph_output_count(g)};
     if (tow_evaluate(g, in->a, out->a) != TOW_OK) fail_msg("%s: %s", what, tow_context_error(ctx));
 }
 
@@ -103,7 +103,7 @@ static int random_axis(uint32_t *random, tow_type row)
 /* Inputs of all rows, and of each row, for one choice of axes. */
 static void make_inputs(const tow_graph *g, const int *axes, uint32_t *random, arrays *all, arrays rows[ROWS])
 {
-    size_t n = tow_graph_inputs(g);
+    size_t n = tow_graph_input_count(g);
     all->n = n;
     for (int r = 0; r < ROWS; r++) rows[r].n = n;
     for (size_t i = 0; i < n; i++) {
@@ -129,7 +129,7 @@ static void make_inputs(const tow_graph *g, const int *axes, uint32_t *random, a
 static void compare(const tow_graph *g, uint32_t random, const char *what)
 {
     int axes[2 * MOST_INPUTS], *out_axes = axes + MOST_INPUTS;
-    size_t n = tow_graph_inputs(g), n_out = tow_graph_outputs(g), always = n ? draw(&random, (uint32_t)n) : 0;
+    size_t n = tow_graph_input_count(g), n_out = tow_graph_output_count(g), always = n ? draw(&random, (uint32_t)n) : 0;
     arrays all = {0}, rows[ROWS] = {{0}}, found, expected;
     tow_graph *batched = NULL;
     if (n == 0 || n > MOST_INPUTS || n_out > MOST_INPUTS) return;
@@ -173,7 +173,7 @@ static void compare_all(const tow_graph *g, uint32_t random, const char *what)
         tow_policy *p;
         OK(tow_policy_parse(ctx, policy, &p));
         if (tow_remat_whole(g, p, &region) != TOW_OK) region = NULL; /* it knows no such names */
-        tow_policy_free(ctx, p);
+        tow_policy_free(p);
     }
     if (tow_value_and_grad(region ? region : g, 0, NULL, true, &gradient) == TOW_OK) {
         snprintf(text, sizeof text, "%s, gradient under %s", what, region ? policy : "no policy");
@@ -200,8 +200,8 @@ static tow_graph *read_graph(const char *path)
 static bool is_small(const tow_graph *g)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) bytes += tow_type_bytes(tow_graph_input_type(g, i));
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) bytes += tow_type_bytes(tow_graph_output_type(g, i));
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) bytes += tow_type_bytes(tow_graph_input_type(g, i));
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) bytes += tow_type_bytes(tow_graph_output_type(g, i));
     return bytes <= MOST_BYTES;
 }
 

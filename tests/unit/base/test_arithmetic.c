@@ -1,5 +1,5 @@
 /* Floating-point environments: the application's is the same after every call, whatever it is, and no result depends on
- * it; the optimiser flushes subnormal numbers wherever it runs. */
+ * it; the optimizer flushes subnormal numbers wherever it runs. */
 #include <fenv.h>
 
 #include "src/base/arithmetic.h"
@@ -99,7 +99,7 @@ static void mixed_call(tow_scope *s, const tow_module *self, size_t n_in, const 
     tow_value zero = tow_mul_scalar(in[0], 0), infinite = tow_log(zero); /* constants of the program, too */
     tow_value huge = tow_exp(tow_full_like(in[0], 1000)), never = tow_div(zero, zero);
     tow_value wild =
-        tow_select(tow_gt(in[0], tow_full_like(in[0], -1e30)), in[0], tow_add(tow_add(infinite, huge), never));
+        tow_where(tow_gt(in[0], tow_full_like(in[0], -1e30)), in[0], tow_add(tow_add(infinite, huge), never));
     out[0] = tow_add(wild, tow_mul_scalar(tow_rem(in[0], tow_full_like(in[0], 0.75)), 0.125));
 }
 
@@ -143,7 +143,7 @@ static void write_everything(const fixture *f, tow_train_state *state)
     fclose(file);
 }
 
-static void live(fixture *f, const modes *m, const tow_optimizer *optimizer, bool early, const char *path)
+static void live(fixture *f, const modes *m, const tow_standard_optimizer *optimizer, bool early, const char *path)
 {
     static const tow_type types[2] = {{TOW_F32, 3, {2, 5, 3}}, {TOW_F32, 3, {2, 5, 3}}};
     example e;
@@ -152,14 +152,9 @@ static void live(fixture *f, const modes *m, const tow_optimizer *optimizer, boo
     tow_train_state *state = NULL;
     FILE *trace = fopen("/dev/null", "w");
     double loss;
-    tow_train_options options = {.optimizer = *optimizer,
-                                 .n_inputs = 1,
-                                 .input_types = &types[0],
-                                 .n_extra = 1,
-                                 .extra_types = &types[1],
-                                 .loss = small_cross_entropy,
-                                 .early_update = early,
-                                 .evaluation = true};
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = *optimizer, .n_inputs = 1, .input_types = &types[0],
+                                                  .n_extra = 1, .extra_types = &types[1], .loss = small_cross_entropy,
+                                                  .early_update = early, .evaluation = true);
     mode_name = m->name;
     float data[30];
     for (int i = 0; i < 30; i++) data[i] = (float)(i * 7 % 31 - 15) / 8;
@@ -170,7 +165,7 @@ static void live(fixture *f, const modes *m, const tow_optimizer *optimizer, boo
     CALL(f, tow_train_create(f->ctx, model, &options, &state));
     for (int i = 0; i < 3; i++) CALL(f, tow_train_step(state, batch, &loss));
     CALL(f, tow_train_evaluate(state, batch, &loss));
-    CALL(f, tow_train_step_traced(state, batch, &loss, trace));
+    CALL(f, tow_train_step_with(state, batch, &loss, trace));
     CALL(f, tow_train_save(state, path));
     CALL(f, tow_train_load(state, path));
     write_everything(f, state);
@@ -181,7 +176,7 @@ static void live(fixture *f, const modes *m, const tow_optimizer *optimizer, boo
     fclose(trace);
 }
 
-static const tow_optimizer optimizers[] = {
+static const tow_standard_optimizer optimizers[] = {
     {.learning_rate = {.kind = TOW_SCHEDULE_WARMUP_COSINE, .peak_value = 0.01, .warmup_steps = 2, .decay_steps = 9},
      .weight_decay = 0.1},
     {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}, .momentum = 0.9, .nesterov = true},
@@ -197,7 +192,7 @@ static void the_environment_stays_and_does_not_matter(void **state)
     fixture *f = *state;
     for (int threads = 1; threads <= 2; threads++) {
         tow_context *outer = f->ctx;
-        assert_int_equal(tow_context_create(&(tow_context_options){.threads = threads}, &f->ctx), TOW_OK);
+        assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &f->ctx), TOW_OK);
         for (size_t o = 0; o < N_OPTIMIZERS; o++) {
             live(f, &all_modes[0], &optimizers[o], false, f->a);
             for (size_t m = 1; m < N_MODES; m++) {
@@ -205,7 +200,7 @@ static void the_environment_stays_and_does_not_matter(void **state)
                 assert_equal_files(f->a, f->b);
             }
         }
-        tow_context_destroy(f->ctx);
+        tow_context_free(f->ctx);
         f->ctx = outer;
     }
 }
@@ -216,10 +211,10 @@ static void workers_do_not_trap(void **state)
     fixture *f = *state;
     tow_context *outer = f->ctx;
     trap_all(true);
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &f->ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &f->ctx), TOW_OK);
     trap_all(false);
     live(f, &all_modes[4], &optimizers[0], false, f->a);
-    tow_context_destroy(f->ctx);
+    tow_context_free(f->ctx);
     f->ctx = outer;
 }
 
@@ -268,7 +263,7 @@ static void faint_gradients_are_the_same_everywhere(void **state)
 {
     fixture *f = *state;
     static const tow_type types[2] = {{TOW_F32, 2, {ROWS, 31}}, {TOW_F32, 2, {ROWS, 5}}};
-    static const tow_optimizer faint[] = {
+    static const tow_standard_optimizer faint[] = {
         {.learning_rate = {.peak_value = 0.01}, .eps = 2e-38},
         {.learning_rate = {.peak_value = 0.01}},
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}, .momentum = 0.9},
@@ -279,23 +274,19 @@ static void faint_gradients_are_the_same_everywhere(void **state)
         tow_mlp model = TOW_MLP(.features = {300, 5});
         for (int run = 0; run < 4; run++) {
             tow_context *ctx;
-            assert_int_equal(tow_context_create(&(tow_context_options){.threads = 1 + run / 2}, &ctx), TOW_OK);
+            assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1 + run / 2), &ctx), TOW_OK);
             training t = {.batch = {exact_fractions(ctx, ROWS, 31), exact_fractions(ctx, ROWS, 5)}};
-            tow_train_options options = {.optimizer = faint[i % 3],
-                                         .n_inputs = 1,
-                                         .input_types = &types[0],
-                                         .n_extra = 1,
-                                         .extra_types = &types[1],
-                                         .loss = small_cross_entropy,
-                                         .loss_user = &scale,
-                                         .early_update = run % 2};
+            tow_train_options options =
+                TOW_TRAIN_OPTIONS(.optimizer = faint[i % 3], .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
+                                  .extra_types = &types[1], .loss = small_cross_entropy, .loss_user = &scale,
+                                  .early_update = run % 2);
             if (tow_train_create(ctx, TOW_MODULE(&model), &options, &t.state) != TOW_OK)
                 fail_msg("%s", tow_context_error(ctx));
             for (int n = 0; n < 4; n++) assert_int_equal(tow_train_step(t.state, t.batch, NULL), TOW_OK);
             assert_int_equal(tow_train_save(t.state, run == 0 ? f->a : f->b), TOW_OK);
             if (run > 0) assert_equal_files(f->a, f->b);
             stop(&t);
-            tow_context_destroy(ctx);
+            tow_context_free(ctx);
         }
     }
 }
@@ -308,7 +299,8 @@ static size_t count_subnormals(const fixture *f, const char *path)
     for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
         tow_array *array = tow_tensors_at(tensors, i);
         const float *data = tow_array_data(array);
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(array)); k++) n += fpclassify(data[k]) == FP_SUBNORMAL;
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(array)); k++)
+            n += fpclassify(data[k]) == FP_SUBNORMAL;
     }
     tow_tensors_free(tensors);
     return n;
@@ -319,7 +311,7 @@ static void moments_fade_to_zero(void **state)
 {
     fixture *f = *state;
     static const tow_type types[2] = {{TOW_F32, 2, {ROWS, 31}}, {TOW_F32, 2, {ROWS, 5}}};
-    static const tow_optimizer fading[] = {
+    static const tow_standard_optimizer fading[] = {
         {.learning_rate = {.peak_value = 1e-9}, .b1 = 0.25, .b2 = 0.25},
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 1e-9}, .momentum = 0.25},
         {.learning_rate = {.peak_value = 1e-9}, .b1 = 0.25, .b2 = 0.25, .clip_norm = 1},
@@ -330,14 +322,10 @@ static void moments_fade_to_zero(void **state)
         tow_mlp model = TOW_MLP(.features = {30, 5}, .no_bias = false);
         training t = {.batch = {exact_fractions(f->ctx, ROWS, 31), exact_fractions(f->ctx, ROWS, 5)}};
         double gone = 1;
-        tow_train_options options = {.optimizer = fading[i % 3],
-                                     .n_inputs = 1,
-                                     .input_types = &types[0],
-                                     .n_extra = 1,
-                                     .extra_types = &types[1],
-                                     .loss = small_cross_entropy,
-                                     .loss_user = &gone,
-                                     .early_update = i / 3 > 0};
+        tow_train_options options =
+            TOW_TRAIN_OPTIONS(.optimizer = fading[i % 3], .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
+                              .extra_types = &types[1], .loss = small_cross_entropy, .loss_user = &gone,
+                              .early_update = i / 3 > 0);
         assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &options, &t.state), TOW_OK);
         step(&t, 1);
         memset(tow_array_data(t.batch[0]), 0, tow_type_bytes(types[0])); /* no gradient for the first kernel */

@@ -35,14 +35,14 @@ static void test_context(void **state)
 {
     (void)state;
     tow_context *ctx = NULL;
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = -1}, &ctx), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = -1), &ctx), TOW_INVALID_ARGUMENT);
     assert_string_equal(tow_context_error(ctx), "option threads: expected 0 or more, found -1");
     assert_int_equal(tow_context_status(ctx), TOW_INVALID_ARGUMENT);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_non_null(strstr(tow_context_error(NULL), "out of memory"));
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 3}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 3), &ctx), TOW_OK);
     const int cpus = tow__cpu_count(), threads = cpus < 3 ? cpus : 3;
-    assert_int_equal(tow_context_threads(ctx), threads);
+    assert_int_equal(tow_context_thread_count(ctx), threads);
     assert_int_equal(tow_context_status(ctx), TOW_OK);
     assert_string_equal(tow_context_error(ctx), "");
     char text[1024], small[8], line[32];
@@ -53,11 +53,11 @@ static void test_context(void **state)
     assert_int_equal(tow_context_describe(ctx, small, sizeof small), length);
     assert_int_equal(strlen(small), sizeof small - 1);
     assert_int_equal(tow_context_describe(ctx, NULL, 0), length);
-    tow_context_destroy(ctx);
-    tow_context_destroy(NULL);
+    tow_context_free(ctx);
+    tow_context_free(NULL);
     ctx = new_context();
-    assert_true(tow_context_threads(ctx) >= 1);
-    tow_context_destroy(ctx);
+    assert_true(tow_context_thread_count(ctx) >= 1);
+    tow_context_free(ctx);
 }
 
 static void test_errors(void **state)
@@ -77,7 +77,7 @@ static void test_errors(void **state)
     tow_context_clear_error(ctx);
     assert_int_equal(tow_context_status(ctx), TOW_OK);
     assert_string_equal(tow_context_error(ctx), "");
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void test_allocation(void **state)
     assert_null(tow__alloc(ctx, SIZE_MAX / 4, 8)); /* the product overflows */
     assert_int_equal(tow_context_status(ctx), TOW_OUT_OF_MEMORY);
     assert_int_equal(c.calls, calls);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
     assert_int_equal(c.bytes, 0);
     assert_int_equal(c.wrong_sizes, 0);
@@ -133,7 +133,7 @@ static void test_failed_growth_keeps_the_block(void **state)
     assert_null(tow__grow(ctx, p, 4, 400, sizeof *p));
     assert_int_equal(p[3], 42);
     tow__free(ctx, p, 4, sizeof *p);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 
@@ -151,7 +151,7 @@ static void test_library_allocator_alignment(void **state)
         tow__free_aligned(ctx, p, bytes);
         tow__free(ctx, q, 3 * bytes, 1);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void test_arena(void **state)
@@ -183,7 +183,7 @@ static void test_arena(void **state)
     assert_int_equal(tow_context_status(ctx), TOW_OUT_OF_MEMORY);
     tow__arena_free(&arena);
     assert_int_equal(c.blocks, 1);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.wrong_sizes, 0);
 }
 
@@ -209,7 +209,7 @@ static void test_string(void **state)
     assert_true(s.failed);
     assert_int_equal(strlen(s.text), s.length);
     tow__string_free(&s);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
     assert_int_equal(c.wrong_sizes, 0);
 }
@@ -223,7 +223,7 @@ static void test_types(void **state)
     tow_type type = tow_make_type(TOW_F64, 2, (int64_t[]){3, 4});
     assert_int_equal(tow_type_text(type, text, sizeof text), 8);
     assert_string_equal(text, "f64[3,4]");
-    assert_int_equal(tow_type_count(type), 12);
+    assert_int_equal(tow_type_element_count(type), 12);
     assert_int_equal(tow_type_bytes(type), 96);
     assert_string_equal(tow__type_name(tow_make_type(TOW_BOOL, 0, NULL)).text, "bool[]");
     assert_int_equal(tow_type_bytes(tow_make_type(TOW_BOOL, 1, (int64_t[]){5})), 5);
@@ -273,7 +273,7 @@ static void test_array_rows_keep_their_owner(void **state)
     tow_array_release(element);
     tow_array_release(NULL);
     assert_int_equal(c.blocks, 1);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void test_array_errors(void **state)
@@ -298,7 +298,7 @@ static void test_array_errors(void **state)
     tow_array_release(a);
     assert_int_equal(tow_array_borrow(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){3}), NULL, &a), TOW_INVALID_ARGUMENT);
     assert_null(a);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void expect_text(tow_context *ctx, tow_type type, const void *data, const char *expected)
@@ -323,7 +323,7 @@ static void test_array_text(void **state)
     expect_text(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){20}), numbers, "[0 1 2 ... 17 18 19]");
     expect_text(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){0}), numbers, "[]");
     expect_text(ctx, tow_make_type(TOW_BOOL, 1, (int64_t[]){2}), "\1\0", "[true false]");
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void test_array_allocation_failures(void **state)
@@ -346,7 +346,7 @@ static void test_array_allocation_failures(void **state)
         succeeded = status == TOW_OK;
         tow_array_release(a);
         tow_array_release(row);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
     }

@@ -9,7 +9,7 @@
 
 #include "tow/host.h"
 
-/* The promise is about optimised code on the processor itself. With checks, or emulated, a piece of work takes longer:
+/* The promise is about optimized code on the processor itself. With checks, or emulated, a piece of work takes longer:
  * then sizes and numbers of attempts are smaller, and what counts is that programs of seconds end long before. */
 #if defined(NDEBUG) && defined(__x86_64__)
 static const double allowed = 0.010;
@@ -68,7 +68,7 @@ static void *ask(void *user)
     for (double left; (left = end - now()) > 0;)
         nanosleep(&(struct timespec){.tv_nsec = left < 0.9 ? (long)(left * 1e9) : 900000000}, NULL);
     t->at = this_moment();
-    tow_cancel(t->ctx);
+    tow_context_cancel(t->ctx);
     return NULL;
 }
 
@@ -83,7 +83,7 @@ static double stop_timer(timer *t)
 {
     const moment end = this_moment();
     pthread_join(t->thread, NULL);
-    tow_cancel_reset(t->ctx);
+    tow_context_cancel_reset(t->ctx);
     return seconds_between(t->at, end);
 }
 
@@ -123,11 +123,11 @@ static void turn(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 }
 static void long_scan(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_scan_function(t, turn, user, &(tow_scan_options){.length = 1000000}, 1, in, 0, NULL, 0, out, NULL);
+    tow_scan_function(t, turn, user, &TOW_SCAN_OPTIONS(.length = 1000000), 1, in, 0, NULL, 0, out, NULL);
 }
 static void long_scan_of_rows(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_scan_function(t, counts, user, &(tow_scan_options){.length = 10000000}, 1, in, 0, NULL, 0, out, NULL);
+    tow_scan_function(t, counts, user, &TOW_SCAN_OPTIONS(.length = 10000000), 1, in, 0, NULL, 0, out, NULL);
 }
 
 static void product(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -219,7 +219,7 @@ static compiled compile(tow_context *ctx, const long_program *full)
     } else {
         c.graph = g;
     }
-    c.n_outputs = tow_graph_outputs(c.graph);
+    c.n_outputs = tow_graph_output_count(c.graph);
     assert_int_equal(tow_compile(ctx, c.graph, NULL, &c.program), TOW_OK);
     for (size_t i = 0; i < c.n_inputs; i++) {
         assert_int_equal(tow_array_create(ctx, p->types[i], &c.inputs[i]), TOW_OK);
@@ -254,7 +254,7 @@ static void from_a_thread(void **state)
             const double seconds = stop_timer(&t);
             if (status != TOW_CANCELLED)
                 fail_msg("%s: expected it to be cancelled, found %s", programs[i].name, tow_status_text(status));
-            assert_message(f, "tow_cancel_reset");
+            assert_message(f, "tow_context_cancel_reset");
             best = seconds < best ? seconds : best;
         }
         if (best > allowed) fail_msg("%s ended %.1f ms after it was cancelled", programs[i].name, 1e3 * best);
@@ -264,14 +264,14 @@ static void from_a_thread(void **state)
 
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
-static tow_context *signalled;
+static tow_context *signaled;
 static moment signal_time;
 
 static void on_signal(int number)
 {
     (void)number;
     signal_time = this_moment();
-    tow_cancel(signalled);
+    tow_context_cancel(signaled);
 }
 
 static void from_a_signal(void **state)
@@ -279,7 +279,7 @@ static void from_a_signal(void **state)
     const fixture *f = *state;
     const struct sigaction action = {.sa_handler = on_signal};
     struct sigaction old[2];
-    signalled = f->ctx;
+    signaled = f->ctx;
     assert_int_equal(sigaction(SIGALRM, &action, &old[0]), 0);
     assert_int_equal(sigaction(SIGINT, &action, &old[1]), 0);
     for (size_t i = 0; i < 4; i += 3) { /* a while, a product */
@@ -291,18 +291,18 @@ static void from_a_signal(void **state)
             assert_int_equal(tow_program_run(c.program, c.inputs, c.outputs), TOW_CANCELLED);
             const double seconds = seconds_between(signal_time, this_moment());
             best = seconds < best ? seconds : best;
-            tow_cancel_reset(f->ctx);
+            tow_context_cancel_reset(f->ctx);
         }
         assert_true(best <= allowed);
         drop(&c);
     }
     compiled c = compile(f->ctx, &programs[0]);
     raise(SIGINT); /* before: it does not begin */
-    assert_true(tow_is_cancelled(f->ctx));
+    assert_true(tow_context_is_cancelled(f->ctx));
     assert_int_equal(tow_program_run(c.program, c.inputs, c.outputs), TOW_CANCELLED);
     assert_int_equal(tow_program_run(c.program, c.inputs, c.outputs), TOW_CANCELLED); /* until it is reset */
-    tow_cancel_reset(f->ctx);
-    assert_false(tow_is_cancelled(f->ctx));
+    tow_context_cancel_reset(f->ctx);
+    assert_false(tow_context_is_cancelled(f->ctx));
     drop(&c);
     sigaction(SIGALRM, &old[0], NULL);
     sigaction(SIGINT, &old[1], NULL);
@@ -313,7 +313,7 @@ static void from_a_signal(void **state)
 static void start_alarm(tow_context *ctx, double seconds)
 {
     const struct sigaction action = {.sa_handler = on_signal};
-    signalled = ctx;
+    signaled = ctx;
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
     const struct itimerval once = {
         .it_value = {.tv_sec = (time_t)seconds, .tv_usec = 1 + (suseconds_t)(1e6 * (seconds - floor(seconds)))}};
@@ -323,7 +323,7 @@ static void start_alarm(tow_context *ctx, double seconds)
 static void stop_alarm(tow_context *ctx)
 {
     assert_int_equal(setitimer(ITIMER_REAL, &(struct itimerval){{0}}, NULL), 0);
-    tow_cancel_reset(ctx);
+    tow_context_cancel_reset(ctx);
 }
 
 /* ---- training is done, or it has changed nothing ----------------------------------------------------------------- */
@@ -410,21 +410,21 @@ static void steps_are_whole(const fixture *f, tow_train_options options)
     }
     assert_true(cancelled > 0);
     (void)done;
-    tow_cancel(f->ctx);
+    tow_context_cancel(f->ctx);
     assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_CANCELLED);
-    tow_cancel_reset(f->ctx);
+    tow_context_cancel_reset(f->ctx);
     drop_pair(&p);
     drop_pair(&q);
-    tow_context_destroy(other);
+    tow_context_free(other);
 }
 
 static void steps_are_done_or_unchanged(void **state)
 {
     const fixture *f = *state;
-    const tow_optimizer adam = {.learning_rate = {.peak_value = 0.001}};
-    steps_are_whole(f, (tow_train_options){.optimizer = adam, .average = {.decay = 0.9}});
-    steps_are_whole(f, (tow_train_options){.optimizer = adam, .micro_batches = 8, .check_finite = true});
-    steps_are_whole(f, (tow_train_options){.optimizer = adam, .early_update = true});
+    const tow_standard_optimizer adam = {.learning_rate = {.peak_value = 0.001}};
+    steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .average = {.decay = 0.9}));
+    steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .micro_batches = 8, .check_finite = true));
+    steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .early_update = true));
 }
 
 static tow_status same_batch(void *user, tow_train_state *state, tow_array **inputs, bool *end)
@@ -440,14 +440,14 @@ static void loops_end(void **state)
 {
     const fixture *f = *state;
     deep model;
-    pair p = make_pair(f->ctx, make_deep(&model),
-                       (tow_train_options){.optimizer = {.learning_rate = {.peak_value = 0.001}}});
+    pair p =
+        make_pair(f->ctx, make_deep(&model), TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.001}}));
     tow_train_progress last;
     timer t;
     start_timer(&t, f->ctx, 0.1);
-    assert_int_equal(tow_train_run(p.state, &(tow_train_loop){.user = &p, .batch = same_batch}, &last), TOW_CANCELLED);
+    assert_int_equal(tow_train_run(p.state, &TOW_TRAIN_LOOP(.user = &p, .batch = same_batch), &last), TOW_CANCELLED);
     stop_timer(&t);
-    assert_int_equal(last.calls, tow_train_step_number(p.state));
+    assert_int_equal(last.calls, tow_train_step_count(p.state));
     drop_pair(&p);
 }
 
@@ -472,7 +472,7 @@ static void donated_inputs(void **state)
     tow_program *program;
     tow_array *in[2], *out[2] = {NULL};
     assert_int_equal(tow_trace_function(f->ctx, wait_and_count, NULL, 2, types, NULL, 2, &g), TOW_OK);
-    assert_int_equal(tow_compile(f->ctx, g, &(tow_compile_options){.donations = &donation, .n_donations = 1}, &program),
+    assert_int_equal(tow_compile(f->ctx, g, &TOW_COMPILE_OPTIONS(.donations = &donation, .n_donations = 1), &program),
                      TOW_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(tow_array_create(f->ctx, types[i], &in[i]), TOW_OK);
     assert_int_equal(tow_array_create(f->ctx, types[1], &out[1]), TOW_OK);
@@ -499,7 +499,7 @@ static void donated_inputs(void **state)
     tow_graph_release(g);
 }
 
-/* ---- the optimiser alone, NULL ----------------------------------------------------------------------------------- */
+/* ---- the optimizer alone, NULL ----------------------------------------------------------------------------------- */
 
 static void updates_and_arguments(void **state)
 {
@@ -515,14 +515,14 @@ static void updates_and_arguments(void **state)
     assert_int_equal(tow_array_from_data(f->ctx, type, numbers, &x), TOW_OK);
     assert_int_equal(tow_array_from_data(f->ctx, type, numbers, &gradient), TOW_OK);
     assert_int_equal(tow_params_from_arrays(f->ctx, 1, &path, &x, &params), TOW_OK);
-    assert_int_equal(tow_optimizer_create(f->ctx, TOW_TRANSFORM(&minus), params, NULL, &o), TOW_OK);
-    assert_int_equal(tow_average_create(f->ctx, params, &(tow_average_options){.decay = 0.5}, &average), TOW_OK);
-    tow_cancel(f->ctx);
+    assert_int_equal(tow_optimizer_create(f->ctx, TOW_GRADIENT_TRANSFORM(&minus), params, NULL, &o), TOW_OK);
+    assert_int_equal(tow_average_create(f->ctx, params, &TOW_AVERAGE_OPTIONS(.decay = 0.5), &average), TOW_OK);
+    tow_context_cancel(f->ctx);
     assert_int_equal(tow_optimizer_update(o, &gradient), TOW_CANCELLED);
     assert_memory_equal(tow_array_data(x), numbers, sizeof numbers);
-    assert_int_equal(tow_optimizer_step(o), 0);
+    assert_int_equal(tow_optimizer_step_count(o), 0);
     assert_int_equal(tow_average_update(average), TOW_OK); /* what belongs to an update that was made is made */
-    tow_cancel_reset(f->ctx);
+    tow_context_cancel_reset(f->ctx);
     assert_int_equal(tow_optimizer_update(o, &gradient), TOW_OK);
     assert_true(*(const float *)tow_array_data(x) == 0);
     tow_average_free(average);
@@ -530,9 +530,9 @@ static void updates_and_arguments(void **state)
     tow_params_free(params);
     tow_array_release(x);
     tow_array_release(gradient);
-    tow_cancel(NULL);
-    tow_cancel_reset(NULL);
-    assert_false(tow_is_cancelled(NULL));
+    tow_context_cancel(NULL);
+    tow_context_cancel_reset(NULL);
+    assert_false(tow_context_is_cancelled(NULL));
     assert_string_equal(tow_status_text(TOW_CANCELLED), "cancelled");
 }
 

@@ -20,7 +20,7 @@ static tow_status add_one(const tow_host_call *call)
 {
     canceller *c = call->user;
     *(float *)call->outputs[0].data = *(const float *)call->inputs[0].data + 1;
-    if (++c->calls == c->at) tow_cancel_request(c->ctx, c->request);
+    if (++c->calls == c->at) tow_request_cancel(c->ctx, c->request);
     return TOW_OK;
 }
 
@@ -84,39 +84,39 @@ static void a_request_is_cancelled_alone(void **state)
     const tow_request first = tow_request_begin(f->ctx, INFINITY);
     assert_true(first != 0);
     assert_int_equal(run(&p), TOW_OK);
-    tow_cancel_request(f->ctx, first);
-    assert_true(tow_is_cancelled(f->ctx));
+    tow_request_cancel(f->ctx, first);
+    assert_true(tow_context_is_cancelled(f->ctx));
     assert_int_equal(run(&p), TOW_CANCELLED);
-    assert_message(f, "tow_cancel_request");
+    assert_message(f, "tow_request_cancel");
     assert_message(f, "tow_request_end");
     assert_int_equal(run(&p), TOW_CANCELLED); /* until it ends */
     tow_request_end(f->ctx);
-    assert_false(tow_is_cancelled(f->ctx));
+    assert_false(tow_context_is_cancelled(f->ctx));
     assert_int_equal(run(&p), TOW_OK);
 
     const tow_request second = tow_request_begin(f->ctx, INFINITY), third = tow_request_begin(f->ctx, INFINITY);
     assert_true(first < second && second < third);
-    tow_cancel_request(f->ctx, first); /* they have ended */
-    tow_cancel_request(f->ctx, second);
-    tow_cancel_request(f->ctx, 0);
-    tow_cancel_request(f->ctx, third + 1); /* it has not begun */
+    tow_request_cancel(f->ctx, first); /* they have ended */
+    tow_request_cancel(f->ctx, second);
+    tow_request_cancel(f->ctx, 0);
+    tow_request_cancel(f->ctx, third + 1); /* it has not begun */
     assert_int_equal(run(&p), TOW_OK);
-    tow_cancel_request(f->ctx, third);
-    tow_cancel_request(f->ctx, second); /* does not undo it */
+    tow_request_cancel(f->ctx, third);
+    tow_request_cancel(f->ctx, second); /* does not undo it */
     assert_int_equal(run(&p), TOW_CANCELLED);
     assert_true(tow_request_begin(f->ctx, INFINITY) == third + 1);
     assert_int_equal(run(&p), TOW_OK);
 
-    tow_cancel(f->ctx); /* cancels requests, too, and those to come */
+    tow_context_cancel(f->ctx); /* cancels requests, too, and those to come */
     assert_int_equal(run(&p), TOW_CANCELLED);
     tow_request_begin(f->ctx, INFINITY);
     assert_int_equal(run(&p), TOW_CANCELLED);
-    assert_message(f, "tow_cancel_reset");
-    tow_cancel_reset(f->ctx);
+    assert_message(f, "tow_context_cancel_reset");
+    tow_context_cancel_reset(f->ctx);
     assert_int_equal(run(&p), TOW_OK);
     tow_request_end(f->ctx);
     tow_request_end(f->ctx);
-    tow_cancel_request(f->ctx, 0); /* nothing is at hand */
+    tow_request_cancel(f->ctx, 0); /* nothing is at hand */
     assert_int_equal(run(&p), TOW_OK);
     drop(&p);
 }
@@ -147,7 +147,7 @@ static void without_a_context_nothing_happens(void **state)
     (void)state;
     assert_true(tow_request_begin(NULL, 1) == 0);
     tow_request_end(NULL);
-    tow_cancel_request(NULL, 1);
+    tow_request_cancel(NULL, 1);
 }
 
 /* ---- deadlines --------------------------------------------------------------------------------------------------- */
@@ -159,13 +159,13 @@ static void deadlines_end_programs(void **state)
     const double passed[] = {0, -1, -INFINITY, NAN}, ahead[] = {3600, 1e18, INFINITY};
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
         tow_request_begin(f->ctx, passed[i]);
-        assert_true(tow_is_cancelled(f->ctx));
+        assert_true(tow_context_is_cancelled(f->ctx));
         assert_int_equal(run(&p), TOW_CANCELLED);
         assert_message(f, "deadline");
     }
     for (size_t i = 0; i < sizeof ahead / sizeof *ahead; i++) {
         tow_request_begin(f->ctx, ahead[i]);
-        assert_false(tow_is_cancelled(f->ctx));
+        assert_false(tow_context_is_cancelled(f->ctx));
         assert_int_equal(run(&p), TOW_OK);
     }
     tow_request_begin(f->ctx, 0.01);
@@ -183,14 +183,14 @@ static void training_is_done_or_unchanged(void **state)
 {
     const fixture *f = *state;
     tow_dense model = TOW_DENSE(.features = 2);
-    const tow_optimizer adam = {.kind = TOW_ADAMW, .learning_rate = {.peak_value = 0.125}};
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = adam});
+    const tow_standard_optimizer adam = {.kind = TOW_ADAMW, .learning_rate = {.peak_value = 0.125}};
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = adam));
     tow_params *before = NULL;
     step(&t, 1);
     assert_int_equal(tow_params_copy(tow_train_params(t.state), &before), TOW_OK);
     tow_request_begin(f->ctx, 0);
     assert_int_equal(tow_train_step(t.state, t.batch, NULL), TOW_CANCELLED);
-    assert_int_equal(tow_train_step_number(t.state), 1);
+    assert_int_equal(tow_train_step_count(t.state), 1);
     assert_true(tow_params_equal(before, tow_train_params(t.state)));
     assert_int_equal(tow_optimizer_update(tow_train_optimizer(t.state), tow_params_arrays(before)),
                      TOW_INVALID_ARGUMENT);
@@ -198,7 +198,7 @@ static void training_is_done_or_unchanged(void **state)
     assert_true(tow_params_equal(before, tow_train_params(t.state)));
     tow_request_end(f->ctx);
     step(&t, 1);
-    assert_int_equal(tow_train_step_number(t.state), 2);
+    assert_int_equal(tow_train_step_count(t.state), 2);
     assert_false(tow_params_equal(before, tow_train_params(t.state)));
     tow_params_free(before);
     stop(&t);
@@ -217,7 +217,7 @@ typedef struct watchdog {
 static void *watch(void *user)
 {
     watchdog *w = user;
-    while (!atomic_load(&w->ends)) tow_cancel_request(w->ctx, atomic_load(&w->late));
+    while (!atomic_load(&w->ends)) tow_request_cancel(w->ctx, atomic_load(&w->late));
     return NULL;
 }
 
@@ -246,7 +246,7 @@ static void late_watchdogs_do_nothing(void **state)
 static void *cancel_it(void *user)
 {
     watchdog *w = user;
-    tow_cancel_request(w->ctx, atomic_load(&w->late));
+    tow_request_cancel(w->ctx, atomic_load(&w->late));
     return NULL;
 }
 
@@ -276,12 +276,12 @@ static void requests_allocate_nothing(void **state)
     const long calls = memory.calls;
     const tow_request request = tow_request_begin(ctx, 3600);
     assert_int_equal(run(&p), TOW_OK);
-    tow_cancel_request(ctx, request);
+    tow_request_cancel(ctx, request);
     assert_int_equal(run(&p), TOW_CANCELLED);
     tow_request_end(ctx);
     assert_int_equal(memory.calls, calls);
     drop(&p);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(memory.blocks, 0);
 }
 

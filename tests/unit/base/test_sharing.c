@@ -41,14 +41,14 @@ static tow_array *numbers(tow_context *ctx, tow_type type)
     tow_array *array = NULL;
     OK_IN(ctx, tow_array_create(ctx, type, &array));
     float *data = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) data[i] = (float)((i * 7919) % 257 - 128) / 64;
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) data[i] = (float)((i * 7919) % 257 - 128) / 64;
     return array;
 }
 
 static void expect_numbers(const tow_array *array)
 {
     const float *data = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++)
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++)
         assert_true(data[i] == (float)((i * 7919) % 257 - 128) / 64);
 }
 
@@ -145,7 +145,7 @@ static void *take_loader(contexts *c, tow_array *array)
     OK_IN(c->taker, tow_source_array(c->taker, array, &source));
     const tow_field field = {.source = source};
     OK_IN(c->taker,
-          tow_loader_create(c->taker, &(tow_loader_options){.fields = &field, .n_fields = 1, .batch = 3}, &loader));
+          tow_loader_create(c->taker, &TOW_LOADER_OPTIONS(.fields = &field, .n_fields = 1, .batch = 3), &loader));
     tow_source_release(source);
     return loader;
 }
@@ -195,12 +195,12 @@ static void contexts_and_holders_go_in_any_order(void **state)
         tow_array *array = numbers(c.maker, F32(3, 4));
         void *held = h->take(&c, array);
         tow_array_release(array);
-        if (i % 2) tow_context_destroy(c.maker);
+        if (i % 2) tow_context_free(c.maker);
         assert_true(c.of_maker.blocks > 0);
         h->drop(held);
-        if (!(i % 2)) tow_context_destroy(c.maker);
+        if (!(i % 2)) tow_context_free(c.maker);
         if (c.of_maker.blocks != 0) fail_msg("%s: %ld blocks are left", h->name, c.of_maker.blocks);
-        tow_context_destroy(c.taker);
+        tow_context_free(c.taker);
         expect_nothing_left(&c);
     }
 }
@@ -214,11 +214,11 @@ static void graphs_outlive_their_context(void **state)
     tow_array *array = numbers(c.taker, F32(3, 4));
     tow_graph *graph = take_graph(&c, array);
     tow_array_release(array);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.taker);
     char text[400];
     assert_true(tow_graph_text(graph, text, sizeof text) > 0);
     tow_graph_release(graph);
-    tow_context_destroy(c.maker);
+    tow_context_free(c.maker);
     expect_nothing_left(&c);
 }
 
@@ -240,27 +240,24 @@ static void programs_take_arrays_of_any_context(void **state)
     open_contexts(&c);
     tow_array *batch[2] = {numbers(c.maker, F32(4, 3)), numbers(c.maker, F32(4, 2))};
     const tow_type types[2] = {tow_array_type(batch[0]), tow_array_type(batch[1])};
-    const tow_train_options options = {.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}},
-                                       .n_inputs = 1,
-                                       .input_types = &types[0],
-                                       .n_extra = 1,
-                                       .extra_types = &types[1],
-                                       .loss = squares};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = squares);
     tow_train_state *training = NULL;
     tow_model_function *f = NULL;
     tow_model_results r;
     double loss;
     OK_IN(c.taker, tow_train_create(c.taker, TOW_MODULE(&model), &options, &training));
-    OK_IN(c.taker, tow_model_forward(TOW_MODULE(&model), tow_train_params(training),
-                                     &(tow_model_function_options){.n_inputs = 1}, &f));
-    tow_context_destroy(c.maker);
+    OK_IN(c.taker, tow_model_function_create(TOW_MODULE(&model), tow_train_params(training),
+                                             &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1), &f));
+    tow_context_free(c.maker);
     OK_IN(c.taker, tow_train_step(training, batch, &loss));
-    OK_IN(c.taker, tow_model_call(f, &(tow_model_arguments){.inputs = batch}, &r));
+    OK_IN(c.taker, tow_model_function_call(f, &TOW_MODEL_ARGUMENTS(.inputs = batch), &r));
     tow_model_function_free(f);
     tow_train_free(training);
     tow_array_release(batch[0]);
     tow_array_release(batch[1]);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.taker);
     expect_nothing_left(&c);
 }
 
@@ -294,13 +291,13 @@ static void programs_keep_graphs_of_another_context(void **state)
     OK_IN(c.taker, tow_compile(c.taker, graph, NULL, &program));
     OK_IN(c.taker, tow_array_create(c.taker, type, &y));
     tow_graph_release(graph);
-    tow_context_destroy(c.maker);
+    tow_context_free(c.maker);
     OK_IN(c.taker, tow_program_run(program, &x, &y));
     assert_true(((float *)tow_array_data(y))[5] == 2 * ((float *)tow_array_data(x))[5]);
     tow_program_free(program);
     tow_array_release(x);
     tow_array_release(y);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.taker);
     expect_nothing_left(&c);
 }
 
@@ -316,13 +313,13 @@ static void arenas_of_another_context_are_refused(void **state)
     tow_shared_arena *arena = NULL;
     OK_IN(c.maker, tow_trace_function(c.maker, adds, NULL, 1, &type, NULL, 1, &graph));
     OK_IN(c.taker, tow_shared_arena_create(c.taker, &arena));
-    expect_error(c.maker, tow_compile(c.maker, graph, &(tow_compile_options){.shared_arena = arena}, &program),
+    expect_error(c.maker, tow_compile(c.maker, graph, &TOW_COMPILE_OPTIONS(.shared_arena = arena), &program),
                  TOW_INVALID_ARGUMENT, ".shared_arena of this context");
     assert_null(program);
-    tow_shared_arena_free(arena);
+    tow_shared_arena_release(arena);
     tow_graph_release(graph);
-    tow_context_destroy(c.maker);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.maker);
+    tow_context_free(c.taker);
     expect_nothing_left(&c);
 }
 
@@ -340,22 +337,22 @@ static void lists_of_another_context_stay_untouched(void **state)
     tow_average *average = NULL;
     tow_generator *generator = NULL;
     open_contexts(&c);
-    OK_IN(c.maker, tow_init(c.maker, TOW_MODULE(&model), 0, 1, &type, &params));
+    OK_IN(c.maker, tow_model_init(c.maker, TOW_MODULE(&model), 0, 1, &type, &params));
     const long calls = c.of_maker.calls;
     OK_IN(c.taker, tow_params_share(c.taker, params, &mine));
-    OK_IN(c.taker, tow_optimizer_create(c.taker, TOW_TRANSFORM(&sgd), params, NULL, &optimizer));
+    OK_IN(c.taker, tow_optimizer_create(c.taker, TOW_GRADIENT_TRANSFORM(&sgd), params, NULL, &optimizer));
     OK_IN(c.taker, tow_optimizer_update(optimizer, tow_params_arrays(params)));
-    OK_IN(c.taker, tow_average_create(c.taker, params, &(tow_average_options){.decay = 0.5}, &average));
+    OK_IN(c.taker, tow_average_create(c.taker, params, &TOW_AVERAGE_OPTIONS(.decay = 0.5), &average));
     assert_int_not_equal(tow_generator_create(c.taker, TOW_MODULE(&model), params, NULL, &generator), TOW_OK);
     assert_int_equal(c.of_maker.calls, calls);
     assert_int_equal(tow_context_status(c.maker), TOW_OK);
-    assert_true(tow_params_equal(params, mine)); /* the optimiser has written to the arrays of both */
+    assert_true(tow_params_equal(params, mine)); /* the optimizer has written to the arrays of both */
     tow_optimizer_free(optimizer);
     tow_average_free(average);
     tow_params_free(params);
     tow_params_free(mine);
-    tow_context_destroy(c.taker);
-    tow_context_destroy(c.maker);
+    tow_context_free(c.taker);
+    tow_context_free(c.maker);
     expect_nothing_left(&c);
 }
 
@@ -386,8 +383,8 @@ static void errors_and_memory_are_those_of_the_taker(void **state)
     tow_params_free(list);
     tow_array *const all[] = {array, shared, row, wide, layer};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) tow_array_release(all[i]);
-    tow_context_destroy(c.maker);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.maker);
+    tow_context_free(c.taker);
     expect_nothing_left(&c);
 }
 
@@ -414,8 +411,8 @@ static void out_of_memory_leaves_nothing(void **state)
     tow_params_free(list);
     tow_array_release(arrays[0]);
     tow_array_release(arrays[1]);
-    tow_context_destroy(c.maker);
-    tow_context_destroy(c.taker);
+    tow_context_free(c.maker);
+    tow_context_free(c.taker);
     expect_nothing_left(&c);
 }
 
@@ -457,8 +454,9 @@ static tow_status work_with(tow_context *ctx, worker *w)
         kernel = x = NULL;
         direct = part = NULL;
     }
-    if (!status) status = tow_model_forward(w->model, mine, &(tow_model_function_options){.n_inputs = 1}, &f);
-    for (int i = 0; i < 3 && !status; i++) status = tow_model_call(f, &(tow_model_arguments){.inputs = &w->x}, &r);
+    if (!status) status = tow_model_function_create(w->model, mine, &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1), &f);
+    for (int i = 0; i < 3 && !status; i++)
+        status = tow_model_function_call(f, &TOW_MODEL_ARGUMENTS(.inputs = &w->x), &r);
     if (!status) memcpy(w->y, tow_array_data(r.outputs[0]), sizeof w->y);
     tow_model_function_free(f);
     tow_params_free(mine);
@@ -469,8 +467,8 @@ static void *work(void *user)
 {
     worker *w = user;
     tow_context *ctx = NULL;
-    w->failed = tow_context_create(&(tow_context_options){.threads = 1}, &ctx) || work_with(ctx, w);
-    tow_context_destroy(ctx);
+    w->failed = tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &ctx) || work_with(ctx, w);
+    tow_context_free(ctx);
     return NULL;
 }
 
@@ -481,10 +479,10 @@ static void threads_share_weights(void **state)
     tow_context *ctx = NULL;
     tow_params *weights = NULL;
     worker workers[THREADS];
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 1}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &ctx), TOW_OK);
     tow_array *x = numbers(ctx, F32(4, 3));
     const tow_type type = tow_array_type(x);
-    OK_IN(ctx, tow_init(ctx, TOW_MODULE(&model), 1, 1, &type, &weights));
+    OK_IN(ctx, tow_model_init(ctx, TOW_MODULE(&model), 1, 1, &type, &weights));
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (worker){.model = TOW_MODULE(&model), .weights = weights, .x = x};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -499,7 +497,7 @@ static void threads_share_weights(void **state)
     assert_memory_equal(here.y, workers[0].y, sizeof here.y);
     tow_array_release(x);
     tow_params_free(weights);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* The last of many threads frees an array whose context is gone. */
@@ -522,7 +520,7 @@ static void the_last_thread_frees(void **state)
     tow_array *array = numbers(ctx, F32(1000));
     for (int i = 0; i < THREADS; i++) tow_array_retain(array);
     tow_array_release(array);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, release_it, array), 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     assert_int_equal(memory.blocks, 0);

@@ -53,7 +53,7 @@ static void check_counts(const counts *c, int64_t blocks, int threads)
 static tow_context *context(int threads)
 {
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = threads}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &ctx), TOW_OK);
     return ctx;
 }
 
@@ -70,7 +70,7 @@ static void every_block_runs_once(void **state)
             tow__team_run_indexed(&team, blocks, count_block, &c);
             check_counts(&c, blocks, team.threads);
         }
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 
@@ -93,7 +93,7 @@ static void sleeping_threads_are_woken(void **state)
         tow__team_run_indexed(&team, 2, slow_block, &c);
         check_counts(&c, 2, team.threads);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void run_inner(void *user, int64_t block)
@@ -115,7 +115,7 @@ static void nested_teams_run_on_their_caller(void **state)
     for (int i = 0; i < BLOCKS; i++) inner[i].team = &team;
     tow__team_run(&team, BLOCKS, run_inner, inner);
     for (int i = 0; i < BLOCKS; i++) check_counts(&inner[i], 3, 1);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* In the child there are no workers: the team still works, and its context can be destroyed. */
@@ -135,7 +135,7 @@ static void teams_survive_a_fork(void **state)
         tow__team_run_indexed(&team, BLOCKS, count_block, &c);
         int good = 0;
         for (int i = 0; i < BLOCKS; i++) good += c.blocks[i] == 1 && c.thread[i] == 0;
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         _exit(good == BLOCKS ? 0 : 1);
     }
     int status = 0;
@@ -145,14 +145,14 @@ static void teams_survive_a_fork(void **state)
     memset(&c, 0, sizeof c);
     tow__team_run_indexed(&team, BLOCKS, count_block, &c);
     check_counts(&c, BLOCKS, team.threads);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void *run_own_context(void *failures)
 {
     tow_context *ctx;
     tow__team team;
-    if (tow_context_create(&(tow_context_options){.threads = 2}, &ctx) != TOW_OK) return failures;
+    if (tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &ctx) != TOW_OK) return failures;
     if (tow__team_create(ctx, 2, &team) != TOW_OK) return failures;
     for (int i = 0; i < 2000; i++) {
         counts c = {0};
@@ -161,7 +161,7 @@ static void *run_own_context(void *failures)
             if (c.blocks[k] != 1) atomic_fetch_add((atomic_int *)failures, 1);
         if (atomic_load(&c.clashes)) atomic_fetch_add((atomic_int *)failures, 1);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return NULL;
 }
 
@@ -179,7 +179,7 @@ static void contexts_in_threads_are_independent(void **state)
     assert_int_equal(atomic_load(&failures), 0);
 }
 
-static void *refuse(void *user, void *pointer, size_t old_size, size_t size)
+static void *refuse(void *pointer, size_t old_size, size_t size, void *user)
 {
     (void)old_size;
     if (size == 0) {
@@ -196,13 +196,13 @@ static void failing_allocations_are_reported(void **state)
     int allocations = 1;
     tow_context *ctx;
     tow__team team;
-    const tow_context_options options = {.allocator = {refuse, &allocations}, .threads = 2};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.allocator = {refuse, &allocations}, .threads = 2);
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     assert_int_equal(tow__team_create(ctx, 2, &team), TOW_OUT_OF_MEMORY);
     assert_true(strlen(tow_context_error(ctx)) > 0);
     allocations = 1;
     assert_int_equal(tow__team_create(ctx, 2, &team), TOW_OK);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void little_work_stays_with_the_caller(void **state)

@@ -42,8 +42,8 @@ typedef struct mix_parameters {
     int64_t secret; /* is not a parameter: it does not survive printing */
 } mix_parameters;
 
-static const tow_parameter mix_fields[] = {
-    {.name = "times", .kind = TOW_PARAMETER_INT, .offset = offsetof(mix_parameters, times)},
+static const tow_attribute mix_fields[] = {
+    {.name = "times", .kind = TOW_ATTRIBUTE_INT, .offset = offsetof(mix_parameters, times)},
 };
 
 static fault fault_of(void *user) { return *(const fault *)user; }
@@ -75,7 +75,7 @@ static void mix_rows(void *argument, int64_t begin, int64_t end)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
-    const mix_parameters *p = call->parameters;
+    const mix_parameters *p = call->attributes;
     const fault f = fault_of(call->user);
     for (int64_t i = begin; i < end; i++)
         for (int64_t j = 0; j < y->dims[1]; j++) {
@@ -116,7 +116,7 @@ static void mix_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_valu
                     tow_value *dy)
 {
     const fault f = fault_of(rule->user);
-    const mix_parameters *p = rule->parameters;
+    const mix_parameters *p = rule->attributes;
     tow_primitive_call(t, tow_primitive_find(rule->context, "mix"), p, x, y);
     if (f == MEMORY) { /* an error becomes another one */
         tow_graph *graph;
@@ -158,7 +158,7 @@ static void mix_batch(tow_trace *t, const tow_primitive_rule *rule, int64_t size
         type = tow_value_type(all[i]);
         all[i] = tow_reshape(all[i], 2, (int64_t[]){type.dims[0] * type.dims[1], type.dims[2]});
     }
-    tow_primitive_call(t, tow_primitive_find(rule->context, "mix"), rule->parameters, all, y);
+    tow_primitive_call(t, tow_primitive_find(rule->context, "mix"), rule->attributes, all, y);
     y[0] = tow_reshape(y[0], 3, type.dims);
     y_axes[0] = f == BATCH_AXIS ? 1 : 0;
 }
@@ -176,7 +176,7 @@ static tow_status flip_type(const tow_primitive_rule *rule, const tow_type *in, 
 static void flip_run(const tow_kernel_call *call)
 {
     const tow_buffer *x = &call->inputs[0], *y = &call->outputs[0];
-    const mix_parameters *p = call->parameters;
+    const mix_parameters *p = call->attributes;
     for (int64_t i = 0; i < y->dims[0]; i++)
         for (int64_t j = 0; j < y->dims[1]; j++)
             set(y, i * y->dims[1] + j, (double)p->times * element(x, (int64_t[]){i, y->dims[1] - 1 - j}, false));
@@ -185,7 +185,7 @@ static void flip_run(const tow_kernel_call *call)
 static void flip_transpose(tow_trace *t, const tow_primitive_rule *rule, const tow_type *types, const bool *linear,
                            const tow_value *x, const tow_value *ct, tow_value *dx)
 {
-    mix_parameters p = *(const mix_parameters *)rule->parameters;
+    mix_parameters p = *(const mix_parameters *)rule->attributes;
     (void)types, (void)linear, (void)x;
     if (fault_of(rule->user) == TRANSPOSE) p.times++;
     tow_primitive_call(t, tow_primitive_find(rule->context, "flip"), &p, ct, dx);
@@ -194,7 +194,7 @@ static void flip_transpose(tow_trace *t, const tow_primitive_rule *rule, const t
 static void flip_decompose(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, tow_value *y)
 {
     (void)t;
-    y[0] = tow_mul_scalar(tow_rev(x[0], 1, (int[]){1}), (double)((const mix_parameters *)rule->parameters)->times);
+    y[0] = tow_mul_scalar(tow_rev(x[0], 1, (int[]){1}), (double)((const mix_parameters *)rule->attributes)->times);
 }
 
 /* ---- what is found ----------------------------------------------------------------------------------------------- */
@@ -204,9 +204,9 @@ static tow_primitive_definition mix_definition(fault *f)
     return (tow_primitive_definition){.name = "mix",
                                       .n_inputs = 2,
                                       .n_outputs = 1,
-                                      .parameters = mix_fields,
-                                      .n_parameters = 1,
-                                      .parameters_size = sizeof(mix_parameters),
+                                      .attributes = mix_fields,
+                                      .n_attributes = 1,
+                                      .attributes_size = sizeof(mix_parameters),
                                       .user = f,
                                       .type = mix_type,
                                       .kernel = {.run = mix_run, .scratch = mix_scratch},
@@ -252,20 +252,21 @@ static const mix_parameters parameters = {.times = 2, .secret = 5};
 static tow_status check(fault f, bool flips, const tow_check_options *options, seen *s, tow_check_summary *summary)
 {
     const tow_check_input inputs[] = {{.type = {TOW_F32, 2, {4, 3}}}, {.type = {TOW_F64, 2, {4, 3}}}};
-    const tow_check_case cases[] = {{.label = "4 by 3", .inputs = inputs, .parameters = &parameters}};
+    const tow_check_case cases[] = {{.label = "4 by 3", .inputs = inputs, .attributes = &parameters}};
     const tow_primitive_definition d = flips ? flip_definition(&f) : mix_definition(&f);
-    const tow_check_options all = {.report = see, .user = s, .without = options ? options->without : 0};
+    const tow_check_options all =
+        TOW_CHECK_OPTIONS(.report = see, .user = s, .without = options ? options->without : 0);
     tow_context *own = NULL;
     const tow_primitive *p;
     *s = (seen){0};
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &own), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &own), TOW_OK);
     assert_int_equal(tow_primitive_define(own, &d, &p), TOW_OK);
     const tow_status status = tow_primitive_check(own, p, 1, cases, &all, summary);
     if (status != TOW_OK) {
         assert_non_null(strstr(tow_context_error(own), flips ? "flip, case 0 (4 by 3), " : "mix, case 0 (4 by 3), "));
         assert_non_null(strstr(tow_context_error(own), s->text));
     }
-    tow_context_destroy(own);
+    tow_context_free(own);
     return status;
 }
 
@@ -316,7 +317,8 @@ static void test_wrong(void **state)
         seen s;
         tow_check_summary summary;
         /* the wrong tiling has wrong derivatives as well, and the secret a wrong value: other checks find those */
-        const tow_check_options options = {.without = cases[i].fault == TILING ? ~(1u << TOW_CHECK_TILING) : 0};
+        const tow_check_options options =
+            TOW_CHECK_OPTIONS(.without = cases[i].fault == TILING ? ~(1u << TOW_CHECK_TILING) : 0);
         const tow_status status = check(cases[i].fault, cases[i].flips, &options, &s, &summary);
         if (status != TOW_CHECK_FAILED || s.first.kind != cases[i].kind || !strstr(s.text, cases[i].text))
             fail_msg("case %zu: expected %s: %s, found %s: %s", i, tow_check_name(cases[i].kind), cases[i].text,
@@ -343,7 +345,7 @@ static void test_arguments(void **state)
     assert_int_equal(tow_primitive_check(ctx, p, 1, NULL, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_primitive_check(ctx, p, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "expected parameters, found NULL"));
-    c.parameters = &parameters;
+    c.attributes = &parameters;
     assert_int_equal(tow_primitive_check(ctx, p, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "expected two matrices of one float type"));
     c.inputs = NULL;
@@ -352,7 +354,7 @@ static void test_arguments(void **state)
     OK(tow_context_create(NULL, &other));
     assert_int_equal(tow_primitive_check(other, p, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(other), "defined in this context"));
-    tow_context_destroy(other);
+    tow_context_free(other);
     OK(tow_primitive_check(ctx, p, 0, NULL, NULL, NULL));
 }
 

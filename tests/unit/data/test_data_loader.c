@@ -112,10 +112,10 @@ static void epochs_hold_every_row_once(void **state)
     (void)state;
     tow_source *source = pairs(ctx, 23);
     tow_loader *loader =
-        loader_of(source, (tow_loader_options){.batch = 5, .shuffle = true, .keep_last = true, .epochs = 3, .seed = 4});
+        loader_of(source, TOW_LOADER_OPTIONS(.batch = 5, .shuffle = true, .keep_last = true, .epochs = 3, .seed = 4));
     uint8_t order[3][32], rows[64];
-    assert_int_equal(tow_loader_batches(loader), 5);
-    assert_int_equal(tow_loader_rows(loader), 23);
+    assert_int_equal(tow_loader_batch_count(loader), 5);
+    assert_int_equal(tow_loader_row_count(loader), 23);
     for (int epoch = 0; epoch < 3; epoch++) {
         bool seen[23] = {false};
         int n = 0;
@@ -136,7 +136,7 @@ static void epochs_hold_every_row_once(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(next_rows(loader, rows), -1); /* and goes on saying so */
     assert_int_equal(tow_loader_position(loader), 15);
     tow_loader_free(loader);
-    loader = loader_of(source, (tow_loader_options){.batch = 5});
+    loader = loader_of(source, TOW_LOADER_OPTIONS(.batch = 5));
     for (int b = 0; b < 9; b++) { /* in the order of the file, without the last 3, without end */
         assert_int_equal(next_rows(loader, rows), 5);
         for (int i = 0; i < 5; i++) assert_int_equal(rows[i], b % 4 * 5 + i);
@@ -154,7 +154,8 @@ static void position_is_all_there_is(void **state)
     };
     tow_source *source = pairs(ctx, 50);
     uint8_t expected[BATCHES][64] = {{0}}, rows[64];
-    tow_loader_options options = {.batch = 8, .shuffle = true, .seed = 9, .no_thread = true, .keep_last = true};
+    tow_loader_options options =
+        TOW_LOADER_OPTIONS(.batch = 8, .shuffle = true, .seed = 9, .no_thread = true, .keep_last = true);
     tow_loader *loader = loader_of(source, options);
     for (int i = 0; i < BATCHES; i++) next_rows(loader, expected[i]);
     tow_loader_free(loader);
@@ -182,7 +183,7 @@ static void seeking(void **state)
     (void)state;
     uint8_t rows[64];
     tow_source *source = pairs(ctx, 10);
-    tow_loader *loader = loader_of(source, (tow_loader_options){.batch = 3, .epochs = 2});
+    tow_loader *loader = loader_of(source, TOW_LOADER_OPTIONS(.batch = 3, .epochs = 2));
     OK(tow_loader_seek(loader, 6));
     assert_int_equal(next_rows(loader, rows), -1);
     OK(tow_loader_seek(loader, 5));
@@ -193,7 +194,7 @@ static void seeking(void **state)
     assert_int_equal(tow_loader_seek(loader, UINT64_MAX), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_loader_position(loader), 6);
     tow_loader_free(loader);
-    loader = loader_of(source, (tow_loader_options){.batch = 3, .shuffle = true});
+    loader = loader_of(source, TOW_LOADER_OPTIONS(.batch = 3, .shuffle = true));
     OK(tow_loader_seek(loader, UINT64_MAX - 1)); /* far epochs cost nothing */
     assert_int_equal(next_rows(loader, rows), 3);
     tow_loader_free(loader);
@@ -209,10 +210,10 @@ static void splits(void **state)
         const double bounds[] = {0, 0.33, 0.8, 1};
         int64_t rows = 0;
         for (int part = 0; part < 3; part++) {
-            tow_loader *loader = loader_of(
-                source, (tow_loader_options){
-                            .batch = 1, .shuffle = true, .split = {bounds[part], bounds[part + 1], 7, kind == 1}});
-            const int64_t n = tow_loader_rows(loader);
+            tow_loader *loader =
+                loader_of(source, TOW_LOADER_OPTIONS(.batch = 1, .shuffle = true,
+                                                     .split = {bounds[part], bounds[part + 1], 7, kind == 1}));
+            const int64_t n = tow_loader_row_count(loader);
             for (int64_t i = 0; i < n; i++) {
                 const int64_t row = tow_loader_row(loader, 3, i);
                 seen[row]++;
@@ -238,11 +239,11 @@ static void shards(void **state)
     };
     tow_source *source = pairs(ctx, 50);
     uint8_t rows[64];
-    tow_loader *whole = loader_of(source, (tow_loader_options){.batch = RANKS * BATCH, .shuffle = true, .seed = 2}),
+    tow_loader *whole = loader_of(source, TOW_LOADER_OPTIONS(.batch = RANKS * BATCH, .shuffle = true, .seed = 2)),
                *part[RANKS];
     for (int r = 0; r < RANKS; r++)
         part[r] = loader_of(
-            source, (tow_loader_options){.batch = BATCH, .shuffle = true, .seed = 2, .shard = r, .shards = RANKS});
+            source, TOW_LOADER_OPTIONS(.batch = BATCH, .shuffle = true, .seed = 2, .shard = r, .shards = RANKS));
     for (int b = 0; b < 8; b++) {
         bool seen[50] = {false};
         assert_int_equal(next_rows(whole, rows), RANKS * BATCH);
@@ -256,7 +257,7 @@ static void shards(void **state)
         }
     }
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(tow_loader_rows(part[r]), 16);
+        assert_int_equal(tow_loader_row_count(part[r]), 16);
         tow_loader_free(part[r]);
     }
     tow_loader_free(whole);
@@ -279,8 +280,8 @@ static void lanes_of_a_stream(void **state)
     const tow_field fields[] = {{.source = windows, .dtype = TOW_I32},
                                 {.source = windows, .dtype = TOW_I32, .ahead = 1}};
     OK(tow_loader_create(
-        ctx, &(tow_loader_options){.fields = fields, .n_fields = 2, .batch = 2, .order = TOW_ORDER_LANES}, &loader));
-    assert_int_equal(tow_loader_batches(loader), 6);
+        ctx, &TOW_LOADER_OPTIONS(.fields = fields, .n_fields = 2, .batch = 2, .order = TOW_ORDER_LANES), &loader));
+    assert_int_equal(tow_loader_batch_count(loader), 6);
     for (int b = 0; b < 12; b++) {
         OK(tow_loader_next(loader, &batch));
         for (int lane = 0; lane < 2; lane++)
@@ -293,9 +294,8 @@ static void lanes_of_a_stream(void **state)
     tow_loader_free(loader);
     tow_field wrong = fields[1];
     wrong.ahead = 2;
-    assert_int_equal(
-        tow_loader_create(ctx, &(tow_loader_options){.fields = &wrong, .n_fields = 1, .batch = 2}, &loader),
-        TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_loader_create(ctx, &TOW_LOADER_OPTIONS(.fields = &wrong, .n_fields = 1, .batch = 2), &loader),
+                     TOW_INVALID_ARGUMENT);
     assert_message("expected .ahead from 0 to 1");
     tow_source_release(windows);
     tow_source_release(stream);
@@ -316,8 +316,8 @@ static void scaling(void **state)
         {.source = source, .dtype = TOW_BF16, .subtract = 128}};
     tow_loader *loader;
     tow_array *const *batch;
-    OK(tow_loader_create(ctx, &(tow_loader_options){.fields = fields, .n_fields = 4, .batch = 256}, &loader));
-    assert_int_equal(tow_loader_arrays(loader), 4);
+    OK(tow_loader_create(ctx, &TOW_LOADER_OPTIONS(.fields = fields, .n_fields = 4, .batch = 256), &loader));
+    assert_int_equal(tow_loader_array_count(loader), 4);
     assert_true(tow_type_equal(tow_loader_type(loader, 2), tow_make_type(TOW_I32, 3, (int64_t[]){256, 2, 1})));
     OK(tow_loader_next(loader, &batch));
     for (int i = 0; i < 256; i++) {
@@ -352,7 +352,7 @@ static void wrong_options(void **state)
         {{good}, {.batch = 1, .epochs = INT64_MAX}, TOW_INVALID_ARGUMENT, "fewer than 2^63 batches"},
         {{good}, {.batch = 1, .prefetch = -1}, TOW_INVALID_ARGUMENT, ".prefetch"},
         {{good}, {.batch = 1, .order = TOW_ORDER_LANES, .shuffle = true}, TOW_INVALID_ARGUMENT, "without .shuffle"},
-        {{good}, {.batch = 1, .n_outputs = 1}, TOW_INVALID_ARGUMENT, ".output_types together with .transform"},
+        {{good}, {.batch = 1, .n_outputs = 1}, TOW_INVALID_ARGUMENT, ".output_types together with .on_batch"},
         {{good, {.source = other}}, {.batch = 1}, TOW_INVALID_ARGUMENT, "found 10 in field 0 and 9 in field 1"},
         {{good, {0}}, {.batch = 1}, TOW_INVALID_ARGUMENT, "field 1: expected a source of this context, found NULL"},
         {{{.source = source, .dtype = (tow_dtype)99}},
@@ -383,7 +383,7 @@ static void wrong_options(void **state)
         assert_null(loader);
     }
     tow_loader *loader;
-    assert_int_equal(tow_loader_create(ctx, &(tow_loader_options){.batch = 1}, &loader), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_loader_create(ctx, &TOW_LOADER_OPTIONS(.batch = 1), &loader), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_loader_create(NULL, NULL, &loader), TOW_INVALID_ARGUMENT);
     tow_loader_free(NULL);
     tow_source_release(NULL);
@@ -411,13 +411,9 @@ static void transforms_make_other_types(void **state)
     (void)state;
     tow_source *source = pairs(ctx, 12);
     const tow_type type = tow_make_type(TOW_U32, 2, (int64_t[]){4, 3});
-    tow_loader *loader = loader_of(source, (tow_loader_options){.batch = 4,
-                                                                .seed = 11,
-                                                                .shard = 1,
-                                                                .shards = 2,
-                                                                .transform = note_key,
-                                                                .n_outputs = 1,
-                                                                .output_types = &type});
+    tow_loader *loader =
+        loader_of(source, TOW_LOADER_OPTIONS(.batch = 4, .seed = 11, .shard = 1, .shards = 2, .on_batch = note_key,
+                                             .n_outputs = 1, .output_types = &type));
     assert_true(tow_type_equal(tow_loader_type(loader, 0), type));
     for (uint32_t b = 0; b < 5; b++) {
         uint32_t key[2];
@@ -470,11 +466,9 @@ static void errors_reach_the_caller(void **state)
         faults w = {.row = 9, .batch = 5, .left = 2};
         tow_source *source;
         OK(tow_source_function(ctx, 40, tow_make_type(TOW_U8, 1, (int64_t[]){2}), faulty_row, &w, &source));
-        tow_loader *loader = loader_of(source, (tow_loader_options){.batch = 4,
-                                                                    .prefetch = prefetch,
-                                                                    .no_thread = prefetch == 0,
-                                                                    .transform = faulty_transform,
-                                                                    .user = &w});
+        tow_loader *loader =
+            loader_of(source, TOW_LOADER_OPTIONS(.batch = 4, .prefetch = prefetch, .no_thread = prefetch == 0,
+                                                 .on_batch = faulty_transform, .user = &w));
         for (int i = 0; i < 2; i++) assert_int_equal(next_rows(loader, rows), 4);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(tow_loader_next(loader, &batch), TOW_IO_ERROR);
@@ -497,7 +491,7 @@ static void errors_reach_the_caller(void **state)
     tow_source *source = pairs(ctx, 200);
     const tow_field field = {.source = source, .dtype = TOW_I8};
     tow_loader *loader;
-    OK(tow_loader_create(ctx, &(tow_loader_options){.fields = &field, .n_fields = 1, .batch = 1}, &loader));
+    OK(tow_loader_create(ctx, &TOW_LOADER_OPTIONS(.fields = &field, .n_fields = 1, .batch = 1), &loader));
     assert_int_equal(tow_loader_next(loader, &batch), TOW_TYPE_MISMATCH);
     assert_message("expected integers that fit i8, found 255 at element 1 of row 0");
     tow_loader_free(loader);
@@ -511,8 +505,7 @@ static void freed_early(void **state)
     tow_source *source = pairs(ctx, 200);
     for (int i = 0; i < 50; i++) {
         uint8_t rows[64];
-        tow_loader *loader =
-            loader_of(source, (tow_loader_options){.batch = 8, .prefetch = 1 + i % 7, .shuffle = true});
+        tow_loader *loader = loader_of(source, TOW_LOADER_OPTIONS(.batch = 8, .prefetch = 1 + i % 7, .shuffle = true));
         for (int j = 0; j < i % 4; j++) next_rows(loader, rows);
         tow_loader_free(loader);
     }
@@ -524,9 +517,8 @@ static void description(void **state)
     (void)state;
     char text[256];
     tow_source *source = pairs(ctx, 100);
-    tow_loader *loader = loader_of(
-        source, (tow_loader_options){
-                    .batch = 8, .shuffle = true, .seed = 3, .shard = 1, .shards = 2, .split = {.low = 0, .high = 0.8}});
+    tow_loader *loader = loader_of(source, TOW_LOADER_OPTIONS(.batch = 8, .shuffle = true, .seed = 3, .shard = 1,
+                                                              .shards = 2, .split = {.low = 0, .high = 0.8}));
     const size_t n = tow_loader_describe(loader, text, sizeof text);
     assert_string_equal(text, "40 rows of 100 (split 0 to 0.8 seed 0), batch 8, shuffled, seed 3, shard 1 of 2");
     assert_int_equal(n, strlen(text));
@@ -553,12 +545,8 @@ static void failing_allocations(void **state)
                                     {.source = source, .n_features = 2, .divide_each = two}};
         c.fail_at = c.calls + i;
         status = tow_loader_create(context,
-                                   &(tow_loader_options){.fields = fields,
-                                                         .n_fields = 2,
-                                                         .batch = 4,
-                                                         .transform = note_key,
-                                                         .n_outputs = 1,
-                                                         .output_types = &type},
+                                   &TOW_LOADER_OPTIONS(.fields = fields, .n_fields = 2, .batch = 4,
+                                                       .on_batch = note_key, .n_outputs = 1, .output_types = &type),
                                    &loader);
         assert_true(status == TOW_OK ? loader != NULL : status == TOW_OUT_OF_MEMORY && loader == NULL);
         if (status == TOW_OK) {
@@ -567,7 +555,7 @@ static void failing_allocations(void **state)
         }
         tow_loader_free(loader);
         tow_source_release(source);
-        tow_context_destroy(context);
+        tow_context_free(context);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
         assert_true(i < 100);

@@ -40,7 +40,7 @@ static void idx_files(void **state)
     tow_source *source;
     write_bytes(f->path, idx_bytes, sizeof idx_bytes);
     OK(tow_source_idx(f->ctx, f->path, &source));
-    assert_int_equal(tow_source_rows(source), 2);
+    assert_int_equal(tow_source_row_count(source), 2);
     assert_row(f, source, 1, tow_make_type(TOW_U8, 2, (int64_t[]){1, 3}), (uint8_t[]){250, 251, 252});
     tow_source_release(source);
 
@@ -66,7 +66,7 @@ static tow_status read_idx(tow_context *ctx, const char *path, void **result)
     if (status != TOW_OK) return status;
     tow_array *array;
     *result = (void *)idx_bytes;
-    for (int64_t row = 0; row < tow_source_rows(source) && row < 8; row++) {
+    for (int64_t row = 0; row < tow_source_row_count(source) && row < 8; row++) {
         if (tow_source_row(source, row, &array) == TOW_OK) tow_array_release(array);
     }
     tow_source_release(source);
@@ -113,7 +113,7 @@ static void sparse_files(void **state)
     assert_int_equal(fputc(7, file), 7);
     assert_int_equal(fclose(file), 0);
     OK(tow_source_idx(f->ctx, f->path, &source));
-    assert_int_equal(tow_source_rows(source), 1 << 22);
+    assert_int_equal(tow_source_row_count(source), 1 << 22);
     uint8_t last[1024] = {0};
     last[1023] = 7;
     assert_row(f, source, (1 << 22) - 1, tow_make_type(TOW_U8, 1, (int64_t[]){1024}), last);
@@ -150,10 +150,10 @@ static void npy_files(void **state)
     OK(tow_npy_read(f->ctx, f->path, &array)); /* the reader of arrays knows them as well */
     assert_array(array, tow_make_type(TOW_I32, 1, (int64_t[]){3}), (int32_t[]){1, 65535, 32768});
     tow_array_release(array);
-    OK(tow_npy_read_as(f->ctx, f->path, TOW_F32, &array));
+    OK(tow_npy_read_with(f->ctx, f->path, TOW_F32, &array));
     assert_array(array, tow_make_type(TOW_F32, 1, (int64_t[]){3}), (float[]){1, 65535, 32768});
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I8, &array), TOW_TYPE_MISMATCH);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_I8, &array), TOW_TYPE_MISMATCH);
 
     n = npy_head(bytes, ">i2", "True", "(2, 2)");
     memcpy(bytes + n, "\x00\x01\x00\x02\xff\xfd\x00\x04", 8); /* 1 2 -3 4 by columns */
@@ -184,15 +184,15 @@ static void raw_files_and_windows(void **state)
 {
     fixture *f = *state;
     tow_source *tokens, *windows;
-    const tow_raw_options u16 = {.stored = TOW_STORED_U16, .skip = 4};
+    const tow_raw_options u16 = TOW_RAW_OPTIONS(.stored = TOW_STORED_U16, .skip = 4);
     static const unsigned char bytes[] = {9, 9, 9, 9, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 0x50, 0xc3};
     write_bytes(f->path, bytes, sizeof bytes);
     OK(tow_source_raw(f->ctx, f->path, &u16, &tokens));
-    assert_int_equal(tow_source_rows(tokens), 6);
+    assert_int_equal(tow_source_row_count(tokens), 6);
     assert_row(f, tokens, 5, tow_make_type(TOW_I32, 0, NULL), &(int32_t){50000});
     OK(tow_source_windows(tokens, 3, 2, 1, &windows));
     tow_source_release(tokens);
-    assert_int_equal(tow_source_rows(windows), 2); /* 1 2 3 (4) and 3 4 5 (50000) */
+    assert_int_equal(tow_source_row_count(windows), 2); /* 1 2 3 (4) and 3 4 5 (50000) */
     const tow_type three = tow_make_type(TOW_I32, 1, (int64_t[]){3});
     assert_row(f, windows, 0, three, (int32_t[]){1, 2, 3});
     assert_row(f, windows, 1, three, (int32_t[]){3, 4, 5});
@@ -206,21 +206,21 @@ static void raw_files_and_windows(void **state)
     tow_source_release(none);
     tow_source_release(windows);
 
-    const tow_raw_options pairs = {.stored = TOW_STORED_U32, .rank = 1, .dims = {2}, .big_endian = true};
+    const tow_raw_options pairs = TOW_RAW_OPTIONS(.stored = TOW_STORED_U32, .rank = 1, .dims = {2}, .big_endian = true);
     OK(tow_source_raw(f->ctx, f->path, &pairs, &tokens));
     assert_row(f, tokens, 0, tow_make_type(TOW_U32, 1, (int64_t[]){2}), (uint32_t[]){0x09090909, 0x01000200});
     tow_source_release(tokens);
     write_bytes(f->path, bytes, 15);
     assert_int_equal(tow_source_raw(f->ctx, f->path, &u16, &tokens), TOW_BAD_FORMAT);
     assert_message(f, "expected rows of 2 bytes from byte 4 on, found 11 bytes");
-    assert_int_equal(tow_source_raw(f->ctx, f->path, &(tow_raw_options){.skip = 99}, &tokens), TOW_BAD_FORMAT);
-    assert_int_equal(tow_source_raw(f->ctx, f->path, &(tow_raw_options){.rank = 1}, &tokens), TOW_BAD_FORMAT);
-    assert_int_equal(tow_source_raw(f->ctx, f->path, &(tow_raw_options){.rank = 9}, &tokens), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_source_raw(f->ctx, f->path, &(tow_raw_options){.stored = (tow_stored)99}, &tokens),
+    assert_int_equal(tow_source_raw(f->ctx, f->path, &TOW_RAW_OPTIONS(.skip = 99), &tokens), TOW_BAD_FORMAT);
+    assert_int_equal(tow_source_raw(f->ctx, f->path, &TOW_RAW_OPTIONS(.rank = 1), &tokens), TOW_BAD_FORMAT);
+    assert_int_equal(tow_source_raw(f->ctx, f->path, &TOW_RAW_OPTIONS(.rank = 9), &tokens), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_source_raw(f->ctx, f->path, &TOW_RAW_OPTIONS(.stored = (tow_stored)99), &tokens),
                      TOW_INVALID_ARGUMENT);
     write_bytes(f->path, bytes, 0);
     OK(tow_source_raw(f->ctx, f->path, NULL, &tokens)); /* an empty file has no rows */
-    assert_int_equal(tow_source_rows(tokens), 0);
+    assert_int_equal(tow_source_row_count(tokens), 0);
     tow_source_release(tokens);
 }
 
@@ -274,32 +274,32 @@ static void csv_files(void **state)
     tow_source *source;
     write_text(f,
                "\xef\xbb\xbfname,\"x, \"\"y\"\"\",n\r\n\r\n\"a\nb\",1.5,7\r\nc, -2e3 ,8\n\nd,inf,-9223372036854775808");
-    const tow_csv_options numbers = {.header = true, .n_columns = 2, .names = (const char *const[]){"n", "x, \"y\""}};
+    const tow_csv_options numbers =
+        TOW_CSV_OPTIONS(.header = true, .n_columns = 2, .names = (const char *const[]){"n", "x, \"y\""});
     OK(tow_source_csv(f->ctx, f->path, &numbers, &source));
-    assert_int_equal(tow_source_rows(source), 3);
+    assert_int_equal(tow_source_row_count(source), 3);
     const tow_type pair = tow_make_type(TOW_F64, 1, (int64_t[]){2});
     assert_row(f, source, 0, pair, (double[]){7, 1.5});
     assert_row(f, source, 1, pair, (double[]){8, -2000});
     assert_row(f, source, 2, pair, (double[]){-0x1p63, INFINITY});
     tow_source_release(source);
 
-    const tow_csv_options whole = {.header = true, .n_columns = 1, .columns = (const int[]){2}, .integers = true};
+    const tow_csv_options whole =
+        TOW_CSV_OPTIONS(.header = true, .n_columns = 1, .columns = (const int[]){2}, .integers = true);
     OK(tow_source_csv(f->ctx, f->path, &whole, &source));
     assert_row(f, source, 2, tow_make_type(TOW_I64, 0, NULL), &(int64_t){INT64_MIN});
     tow_source_release(source);
 
-    const tow_csv_options words = {.header = true,
-                                   .n_columns = 1,
-                                   .columns = (const int[]){0},
-                                   .classes = (const char *const[]){"d", "c", "a\nb", NULL}};
+    const tow_csv_options words = TOW_CSV_OPTIONS(.header = true, .n_columns = 1, .columns = (const int[]){0},
+                                                  .classes = (const char *const[]){"d", "c", "a\nb", NULL});
     OK(tow_source_csv(f->ctx, f->path, &words, &source));
     for (int i = 0; i < 3; i++) assert_row(f, source, i, tow_make_type(TOW_I64, 0, NULL), &(int64_t[]){2, 1, 0}[i]);
     tow_source_release(source);
 
     write_text(f, "\" a\" , x\n a ,x\n"); /* spaces between quotes belong to the word */
-    const tow_csv_options spaced = {
-        .n_columns = 1, .columns = (const int[]){0}, .classes = (const char *const[]){"a", " a", NULL}};
-    OK(tow_source_csv(f->ctx, f->path, &(tow_csv_options){0}, &source) == TOW_BAD_FORMAT ? TOW_OK : TOW_INTERNAL_ERROR);
+    const tow_csv_options spaced =
+        TOW_CSV_OPTIONS(.n_columns = 1, .columns = (const int[]){0}, .classes = (const char *const[]){"a", " a", NULL});
+    OK(tow_source_csv(f->ctx, f->path, &TOW_CSV_OPTIONS(), &source) == TOW_BAD_FORMAT ? TOW_OK : TOW_INTERNAL_ERROR);
     assert_message(f, "line 1: expected a separator or the end of the line behind a closing quote");
     write_text(f, "\" a\", x\n a ,x\n");
     OK(tow_source_csv(f->ctx, f->path, &spaced, &source));
@@ -307,7 +307,7 @@ static void csv_files(void **state)
     tow_source_release(source);
 
     write_text(f, "1;2\n;4\n");
-    OK(tow_source_csv(f->ctx, f->path, &(tow_csv_options){.separator = ';', .missing = true}, &source));
+    OK(tow_source_csv(f->ctx, f->path, &TOW_CSV_OPTIONS(.separator = ';', .missing = true), &source));
     tow_array *row;
     OK(tow_source_row(source, 1, &row));
     assert_true(isnan(((double *)tow_array_data(row))[0]) && ((double *)tow_array_data(row))[1] == 4);
@@ -315,8 +315,8 @@ static void csv_files(void **state)
     tow_source_release(source);
     for (const char *const *text = (const char *const[]){"", "\n\r\n\n", "a,b\n", NULL}; *text; text++) { /* no rows */
         write_text(f, *text);
-        OK(tow_source_csv(f->ctx, f->path, &(tow_csv_options){.header = true}, &source));
-        assert_int_equal(tow_source_rows(source), 0);
+        OK(tow_source_csv(f->ctx, f->path, &TOW_CSV_OPTIONS(.header = true), &source));
+        assert_int_equal(tow_source_row_count(source), 0);
         tow_source_release(source);
     }
 }
@@ -332,8 +332,8 @@ static void csv_rows_by_number(void **state)
     for (int i = 0; i < N; i++) fprintf(file, i % 3 == 0 ? "%d,\"a\nb\"\n\n" : "%d,x\r\n", i * i);
     assert_int_equal(fclose(file), 0);
     tow_source *source;
-    OK(tow_source_csv(f->ctx, f->path, &(tow_csv_options){.n_columns = 1, .columns = (const int[]){0}}, &source));
-    assert_int_equal(tow_source_rows(source), N);
+    OK(tow_source_csv(f->ctx, f->path, &TOW_CSV_OPTIONS(.n_columns = 1, .columns = (const int[]){0}), &source));
+    assert_int_equal(tow_source_row_count(source), N);
     for (int i = 0; i < N; i++) {
         const int row = i * 7 % N;
         assert_row(f, source, row, tow_make_type(TOW_F64, 0, NULL), &(double){row * row});
@@ -369,7 +369,7 @@ static void csv_dialects(void **state)
         tow_array *row;
         write_text(f, cases[i].text);
         OK(tow_source_csv(f->ctx, f->path, &cases[i].options, &source));
-        assert_int_equal(tow_source_rows(source), 2);
+        assert_int_equal(tow_source_row_count(source), 2);
         OK(tow_source_row(source, 0, &row));
         assert_true(((double *)tow_array_data(row))[0] == 1.5 && isnan(((double *)tow_array_data(row))[1]));
         tow_array_release(row);
@@ -461,7 +461,8 @@ static void bad_csv_files(void **state)
 
 static tow_status open_all(tow_context *ctx, const fixture *f, tow_source **csv, tow_source **windows)
 {
-    const tow_csv_options options = {.header = true, .n_columns = 2, .names = (const char *const[]){"b", "a"}};
+    const tow_csv_options options =
+        TOW_CSV_OPTIONS(.header = true, .n_columns = 2, .names = (const char *const[]){"b", "a"});
     tow_source *lines = NULL;
     tow_status status = tow_source_csv(ctx, f->path, &options, csv);
     if (status == TOW_OK) status = tow_source_raw(ctx, f->path, NULL, &lines);
@@ -486,7 +487,7 @@ static void failing_allocations(void **state)
         assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
         tow_source_release(csv);
         tow_source_release(windows);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
         assert_true(i < 100);

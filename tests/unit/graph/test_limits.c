@@ -25,7 +25,7 @@ enum {
 };
 #else
 enum {
-    STACK = 512 << 10 /* nothing is optimised */
+    STACK = 512 << 10 /* nothing is optimized */
 };
 #endif
 
@@ -103,7 +103,7 @@ static void test_names_that_are_read(void **state)
         tow_graph *whole;
         OK(tow_policy_parse(ctx, fine[i], &policy));
         OK(tow_remat_whole(g, policy, &whole));
-        tow_policy_free(ctx, policy);
+        tow_policy_free(policy);
         tow_graph_release(whole);
         tow_graph_release(g);
     }
@@ -115,7 +115,7 @@ static void test_names_that_are_read(void **state)
         OK(parse_remat("dots", &g));
         OK(tow_policy_parse(ctx, bad[i], &policy));
         expect_error(tow_remat_whole(g, policy, &whole), TOW_NOT_FOUND, message);
-        tow_policy_free(ctx, policy);
+        tow_policy_free(policy);
         tow_graph_release(g);
     }
 }
@@ -153,8 +153,8 @@ static void test_names_that_passes_remove(void **state)
     OK(tow_saved_residuals(g, 0, NULL, &kept));
     OK(tow_saved_residuals(clean, 0, NULL, &kept_of_clean));
     assert_int_equal(kept.count, kept_of_clean.count);
-    tow_residuals_free(ctx, &kept);
-    tow_residuals_free(ctx, &kept_of_clean);
+    tow_residuals_free(&kept);
+    tow_residuals_free(&kept_of_clean);
     tow_graph_release(clean);
     tow_graph_release(g);
 }
@@ -189,7 +189,7 @@ static void test_deep_policies(void **state)
         tow_policy *read;
         assert_in_range(tow_policy_text(policy, text, sizeof text), 1, sizeof text - 1);
         OK(tow_policy_parse(ctx, text, &read));
-        tow_policy_free(ctx, read);
+        tow_policy_free(read);
         OK(tow_remat_whole(g, policy, &whole));
         expect_readable(whole);
         tow_graph_release(whole);
@@ -223,12 +223,12 @@ static void nested(tow_trace *t, const tow_value *in, tow_value *out, void *user
 {
     nest *n = user;
     tow_value x = n->linear ? tow_mul_scalar(in[0], 0.5) : tow_sin(in[0]);
-    tow_scan_options options = {.length = 2};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = 2);
     out[0] = x;
     if (n->level == n->levels) return;
     char kind = n->kinds[(size_t)(n->level - 1) % strlen(n->kinds)];
     n->level++;
-    if (kind == 'c') tow_call(t, nested, n, "f", 1, &x, 1, out);
+    if (kind == 'c') tow_call_function(t, nested, n, "f", 1, &x, 1, out);
     if (kind == 'r') tow_remat_function(t, nested, n, NULL, 1, &x, 1, out);
     if (kind == 's') tow_scan_function(t, nested, n, &options, 1, &x, 0, NULL, 0, out, NULL);
     n->level--;
@@ -265,7 +265,7 @@ static void expect_gradient(const tow_graph *g)
     OK(tow_jvp(gradient, 0, NULL, &second));
     expect_readable(second);
     OK(tow_saved_residuals(g, 0, NULL, &kept));
-    tow_residuals_free(ctx, &kept);
+    tow_residuals_free(&kept);
     OK(tow_compile(ctx, gradient, NULL, &program));
     tow_program_free(program);
     tow_graph_release(second);
@@ -321,10 +321,10 @@ static long calls_of_gradient(nest n, int levels, size_t *equations)
     long before = c.calls;
     OK(tow_grad(g, 0, NULL, false, &gradient));
     long calls = c.calls - before;
-    *equations = tow_graph_count(gradient, NULL);
+    *equations = tow_graph_primitive_count(gradient, NULL);
     tow_graph_release(gradient);
     tow_graph_release(g);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     ctx = old;
     return calls;
 }
@@ -357,12 +357,12 @@ static void inlined(tow_trace *t, const tow_value *in, tow_value *out, void *use
 
 static void in_call(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_call(t, inlined, user, "f", 1, in, 1, out);
+    tow_call_function(t, inlined, user, "f", 1, in, 1, out);
 }
 
 static void in_two_calls(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_call(t, in_call, user, "f", 1, in, 1, out);
+    tow_call_function(t, in_call, user, "f", 1, in, 1, out);
 }
 
 static void test_deep_graphs_in_bodies(void **state)
@@ -394,7 +394,7 @@ static void call_chain(tow_scope *s, const tow_module *module, size_t n_in, cons
 {
     (void)n_in, (void)n_out;
     const chain *c = (const chain *)module;
-    tow_value w = tow_param(s, "w", 0, NULL, tow_init_ones());
+    tow_value w = tow_param(s, "w", 0, NULL, tow_initializer_ones());
     tow_value x = tow_mul(in[0], w);
     out[0] = c->inner ? tow_apply_module(s, "a layer with a long name", c->inner, x) : x;
 }
@@ -404,11 +404,11 @@ static tow_status init_module(const tow_module *module)
 {
     tow_type type = tow_make_type(TOW_F32, 0, NULL);
     tow_params *params;
-    tow_status status = tow_init(ctx, module, 1, 1, &type, &params);
+    tow_status status = tow_model_init(ctx, module, 1, 1, &type, &params);
     if (status == TOW_OK) {
         tow_graph *g, *gradient;
         tow_program *program;
-        OK(tow_forward(module, params, 1, &type, NULL, &g));
+        OK(tow_model_forward_graph(module, params, 1, &type, NULL, &g));
         expect_readable(g);
         OK(tow_grad(g, 0, NULL, false, &gradient));
         OK(tow_compile(ctx, gradient, NULL, &program));
@@ -461,7 +461,7 @@ static void call_scopes(tow_scope *s, const tow_module *module, size_t n_in, con
 {
     (void)n_in, (void)n_out, (void)module;
     for (int i = 0; i < 70000; i++) s = tow_scope_begin(s, "a");
-    out[0] = tow_mul(in[0], tow_param(s, "w", 0, NULL, tow_init_ones()));
+    out[0] = tow_mul(in[0], tow_param(s, "w", 0, NULL, tow_initializer_ones()));
 }
 static const tow_module_class scopes_class = {"scopes", call_scopes};
 

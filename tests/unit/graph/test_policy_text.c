@@ -25,7 +25,7 @@ static char *round_trip(const tow_policy *policy)
     if (!tow__policy_equal(policy, read)) fail_msg("'%s' reads as another policy", text);
     assert_int_equal(tow_policy_text(read, again, size), size - 1);
     assert_string_equal(again, text);
-    tow_policy_free(ctx, read);
+    tow_policy_free(read);
     free(again);
     return text;
 }
@@ -97,7 +97,7 @@ static void test_what_is_refused(void **state)
     assert_string_equal(policy->names[0], "a\"b");
     assert_string_equal(policy->names[1], "\tab\n");
     assert_null(policy->names[2]);
-    tow_policy_free(ctx, policy);
+    tow_policy_free(policy);
 }
 
 /* sin sin x, the inner sine with two of these names. */
@@ -149,8 +149,8 @@ static void test_names_in_graphs(void **state)
         OK(tow_saved_residuals(read, 0, NULL, &kept_again));
         assert_int_equal(kept.count, kept_again.count);
         for (size_t k = 0; k < kept.count; k++) assert_string_equal(kept.items[k].what, kept_again.items[k].what);
-        tow_residuals_free(ctx, &kept);
-        tow_residuals_free(ctx, &kept_again);
+        tow_residuals_free(&kept);
+        tow_residuals_free(&kept_again);
         free(text);
         free(again);
         tow_graph_release(graph);

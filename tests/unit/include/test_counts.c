@@ -39,8 +39,8 @@ static void of_training_states(void **state)
     tow_train_state *s = NULL;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int field = 0; field < 5; field++) {
-            tow_train_options o = {
-                .n_inputs = 1, .input_types = types, .n_extra = 1, .extra_types = labels, .loss = squares};
+            tow_train_options o = TOW_TRAIN_OPTIONS(.n_inputs = 1, .input_types = types, .n_extra = 1,
+                                                    .extra_types = labels, .loss = squares);
             size_t *const fields[] = {&o.n_inputs, &o.n_extra, &o.n_aux, &o.micro_batches, &o.other_shapes};
             static const char *const names[] = {".n_inputs", ".n_extra", ".n_aux", ".micro_batches", ".other_shapes"};
             *fields[field] = counts[i];
@@ -55,27 +55,29 @@ static void of_model_functions(void **state)
     tow_params *params = NULL, *drawn = NULL;
     tow_model_function *f = NULL;
     tow_graph *graph = NULL;
-    OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, types, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 0, 1, types, &params));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const size_t n = counts[i];
         for (int field = 0; field < 4; field++) {
-            tow_model_function_options o = {.n_inputs = 1, .n_extra = 1, .loss = squares};
+            tow_model_function_options o = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .n_extra = 1, .loss = squares);
             size_t *const fields[] = {&o.n_inputs, &o.n_extra, &o.n_aux, &o.limit};
             static const char *const names[] = {".n_inputs", ".n_extra", ".n_aux", ".limit"};
             *fields[field] = n;
-            expect_refused(tow_model_value_and_grad(TOW_MODULE(&model), params, &o, &f), names[field], n);
-            expect_refused(tow_model_forward(TOW_MODULE(&model), params, &o, &f), names[field], n);
+            expect_refused(tow_model_function_create_value_and_grad(TOW_MODULE(&model), params, &o, &f), names[field],
+                           n);
+            expect_refused(tow_model_function_create(TOW_MODULE(&model), params, &o, &f), names[field], n);
         }
-        const tow_model_options many = {.n_outputs = n};
-        expect_refused(tow_init(ctx, TOW_MODULE(&model), 0, n, types, &drawn), "n_inputs", n);
-        expect_refused(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, types, &many, &drawn, NULL), "n_outputs",
-                       n);
-        expect_refused(tow_forward(TOW_MODULE(&model), params, n, types, NULL, &graph), "n_inputs", n);
-        expect_refused(tow_forward(TOW_MODULE(&model), params, 1, types, &many, &graph), "n_outputs", n);
-        expect_refused(tow_loss(TOW_MODULE(&model), params, 1, types, n, labels, squares, NULL, 0, NULL, &graph),
-                       "n_extra", n);
-        expect_refused(tow_loss(TOW_MODULE(&model), params, 1, types, 1, labels, squares, NULL, n, NULL, &graph),
-                       "n_aux", n);
+        const tow_model_options many = TOW_MODEL_OPTIONS(.n_outputs = n);
+        expect_refused(tow_model_init(ctx, TOW_MODULE(&model), 0, n, types, &drawn), "n_inputs", n);
+        expect_refused(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, types, &many, &drawn, NULL), "n_outputs", n);
+        expect_refused(tow_model_forward_graph(TOW_MODULE(&model), params, n, types, NULL, &graph), "n_inputs", n);
+        expect_refused(tow_model_forward_graph(TOW_MODULE(&model), params, 1, types, &many, &graph), "n_outputs", n);
+        expect_refused(
+            tow_model_loss_graph(TOW_MODULE(&model), params, 1, types, n, labels, squares, NULL, 0, NULL, &graph),
+            "n_extra", n);
+        expect_refused(
+            tow_model_loss_graph(TOW_MODULE(&model), params, 1, types, 1, labels, squares, NULL, n, NULL, &graph),
+            "n_aux", n);
     }
     assert_true(!drawn && !f && !graph);
     tow_params_free(params);
@@ -111,7 +113,7 @@ static void of_traced_functions(void **state)
         expect_refused(tow_trace_function(ctx, identity, NULL, n, types, NULL, 1, &graph), "n_inputs", n);
         expect_refused(tow_trace_function(ctx, identity, NULL, 1, types, NULL, n, &graph), "n_outputs", n);
         expect_refused(tow_trace_function(ctx, with_a_rule, &n, 1, types, NULL, 1, &graph), "n_residuals", n);
-        const tow_program_cache_options options = {.n_types = n, .make = make_nothing};
+        const tow_program_cache_options options = TOW_PROGRAM_CACHE_OPTIONS(.n_types = n, .make = make_nothing);
         expect_refused(tow_program_cache_create(ctx, &options, &cache), ".n_types", n);
     }
     assert_true(!graph && !cache);
@@ -127,10 +129,10 @@ static void of_loaders(void **state)
     OK(tow_source_array(ctx, array, &source));
     const tow_field field = {.source = source};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        tow_loader_options o = {.fields = &field, .n_fields = counts[i], .batch = 2};
+        tow_loader_options o = TOW_LOADER_OPTIONS(.fields = &field, .n_fields = counts[i], .batch = 2);
         expect_refused(tow_loader_create(ctx, &o, &loader), ".n_fields", counts[i]);
-        o = (tow_loader_options){
-            .fields = &field, .n_fields = 1, .batch = 2, .output_types = types, .n_outputs = counts[i]};
+        o = TOW_LOADER_OPTIONS(.fields = &field, .n_fields = 1, .batch = 2, .output_types = types,
+                               .n_outputs = counts[i]);
         expect_refused(tow_loader_create(ctx, &o, &loader), ".n_outputs", counts[i]);
     }
     tow_source_release(source);

@@ -24,7 +24,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return counts.blocks == 0 && counts.wrong_sizes == 0 ? 0 : -1;
 }
 
@@ -103,30 +103,30 @@ static void files(void **state)
     refuses_into(found, tow_tensors_get(NULL, "a", &found), "");
     refuses_into(found, tow_tensors_get(tensors, NULL, &found), "expected tensors, a name and a place");
     refuses(tow_tensors_get(tensors, "a", NULL), "expected tensors, a name and a place");
-    refuses_into(found, tow_tensors_get_as(NULL, "a", TOW_F32, &found), "");
-    refuses_into(found, tow_tensors_get_as(tensors, NULL, TOW_F32, &found), "expected tensors, a name and a place");
-    refuses(tow_tensors_get_as(tensors, "a", TOW_F32, NULL), "expected tensors, a name and a place");
-    refuses(tow_npy_write(NULL, array, ctx), "the path of a file to write");
-    refuses(tow_npy_write("/nowhere", NULL, ctx), "tow_npy_write: expected a context and an array");
-    refuses(tow_npy_write("/nowhere", array, NULL), "");
+    refuses_into(found, tow_tensors_get_with(NULL, "a", TOW_F32, &found), "");
+    refuses_into(found, tow_tensors_get_with(tensors, NULL, TOW_F32, &found), "expected tensors, a name and a place");
+    refuses(tow_tensors_get_with(tensors, "a", TOW_F32, NULL), "expected tensors, a name and a place");
+    refuses(tow_npy_write(ctx, NULL, array), "the path of a file to write");
+    refuses(tow_npy_write(ctx, "/nowhere", NULL), "tow_npy_write: expected a context and an array");
+    refuses(tow_npy_write(NULL, "/nowhere", array), "");
     tow_tensors_free(tensors);
     tow_array_release(array);
     tensors = NULL;
-    refuses_into(array, tow_npy_read_as(ctx, NULL, TOW_F32, &array), "the path of a file to read");
-    refuses(tow_npy_read_as(ctx, "/nowhere", TOW_F32, NULL), "a place for the array");
-    refuses_into(array, tow_npy_read_as(NULL, "/nowhere", TOW_F32, &array), "");
+    refuses_into(array, tow_npy_read_with(ctx, NULL, TOW_F32, &array), "the path of a file to read");
+    refuses(tow_npy_read_with(ctx, "/nowhere", TOW_F32, NULL), "a place for the array");
+    refuses_into(array, tow_npy_read_with(NULL, "/nowhere", TOW_F32, &array), "");
     refuses_into(tensors, tow_npz_read(ctx, NULL, &tensors), "the path of a file to read");
     refuses(tow_npz_read(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses_into(tensors, tow_npz_read(NULL, "/nowhere", &tensors), "");
     refuses_into(array, tow_npy_read(ctx, NULL, &array), "the path of a file to read");
     refuses(tow_npy_read(ctx, "/nowhere", NULL), "a place for the array");
     refuses_into(array, tow_npy_read(NULL, "/nowhere", &array), "");
-    refuses_into(array, tow_npy_map(ctx, NULL, &array), "the path of a file to read");
-    refuses(tow_npy_map(ctx, "/nowhere", NULL), "a place for the array");
-    refuses_into(array, tow_npy_map(NULL, "/nowhere", &array), "");
-    refuses_into(tensors, tow_safetensors_map(ctx, NULL, &tensors), "the path of a file to read");
-    refuses(tow_safetensors_map(ctx, "/nowhere", NULL), "a place for the tensors");
-    refuses_into(tensors, tow_safetensors_map(NULL, "/nowhere", &tensors), "");
+    refuses_into(array, tow_npy_mmap(ctx, NULL, &array), "the path of a file to read");
+    refuses(tow_npy_mmap(ctx, "/nowhere", NULL), "a place for the array");
+    refuses_into(array, tow_npy_mmap(NULL, "/nowhere", &array), "");
+    refuses_into(tensors, tow_safetensors_mmap(ctx, NULL, &tensors), "the path of a file to read");
+    refuses(tow_safetensors_mmap(ctx, "/nowhere", NULL), "a place for the tensors");
+    refuses_into(tensors, tow_safetensors_mmap(NULL, "/nowhere", &tensors), "");
     refuses_into(tensors, tow_safetensors_read(ctx, NULL, &tensors), "the path of a file to read");
     refuses(tow_safetensors_read(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses_into(tensors, tow_safetensors_read(NULL, "/nowhere", &tensors), "");
@@ -184,9 +184,9 @@ OPERATION(push, tow_trace_push_scope(t, NULL))
 OPERATION(remat, tow_remat_function(t, NULL, NULL, NULL, 1, &x, 1, &y))
 OPERATION(remat_in, tow_remat_function(t, identity, NULL, NULL, 1, NULL, 1, &y))
 OPERATION(remat_out, tow_remat_function(t, identity, NULL, NULL, 1, &x, 1, NULL))
-OPERATION(call, tow_call(t, NULL, NULL, "f", 1, &x, 1, &y))
-OPERATION(call_in, tow_call(t, identity, NULL, NULL, 1, NULL, 1, &y))
-OPERATION(call_out, tow_call(t, identity, NULL, NULL, 1, &x, 1, NULL))
+OPERATION(call, tow_call_function(t, NULL, NULL, "f", 1, &x, 1, &y))
+OPERATION(call_in, tow_call_function(t, identity, NULL, NULL, 1, NULL, 1, &y))
+OPERATION(call_out, tow_call_function(t, identity, NULL, NULL, 1, &x, 1, NULL))
 OPERATION(scan, tow_scan_function(t, NULL, NULL, NULL, 1, &x, 1, &x, 0, &y, NULL))
 OPERATION(scan_carry, tow_scan_function(t, identity, NULL, NULL, 1, NULL, 1, &x, 0, &y, NULL))
 OPERATION(scan_xs, tow_scan_function(t, identity, NULL, NULL, 1, &x, 1, NULL, 0, &y, NULL))
@@ -332,7 +332,7 @@ static void programs(void **state)
     refuses_into(program, tow_compile(NULL, graph, NULL, &program), "");
     refuses_into(program, tow_compile(ctx, NULL, NULL, &program), "tow_compile: expected a context, a graph");
     refuses(tow_compile(ctx, graph, NULL, NULL), "a place for the program");
-    refuses_into(program, tow_compile(ctx, graph, &(tow_compile_options){.n_donations = 1}, &program),
+    refuses_into(program, tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.n_donations = 1), &program),
                  "donations is NULL");
     assert_null(program);
     assert_int_equal(tow_compile(ctx, graph, NULL, &program), TOW_OK);
@@ -386,12 +386,12 @@ ACT(no_layer, tow_apply_module(s, "child", NULL, x))
 ACT(no_child, tow_apply(s, NULL, &dense, x))
 ACT(no_inputs, tow_value y; tow_apply_n(s, "child", &dense, 1, NULL, 1, &y))
 ACT(no_outputs, tow_apply_n(s, "child", &dense, 1, &x, 1, NULL))
-ACT(no_param, tow_param(s, NULL, 1, &one, tow_init_zeros()))
-ACT(no_dims, tow_param(s, "w", 1, NULL, tow_init_zeros()))
+ACT(no_param, tow_param(s, NULL, 1, &one, tow_initializer_zeros()))
+ACT(no_dims, tow_param(s, "w", 1, NULL, tow_initializer_zeros()))
 ACT(no_init, tow_param(s, "w", 1, &one, (tow_initializer){0}))
-ACT(no_collection, tow_variable(s, NULL, "v", vector(1), tow_init_zeros()))
-ACT(no_variable, tow_variable(s, "state", NULL, vector(1), tow_init_zeros()))
-ACT(no_variable_type, tow_variable(s, "state", "v", tow_make_type(TOW_F32, 1, NULL), tow_init_zeros()))
+ACT(no_collection, tow_variable(s, NULL, "v", vector(1), tow_initializer_zeros()))
+ACT(no_variable, tow_variable(s, "state", NULL, vector(1), tow_initializer_zeros()))
+ACT(no_variable_type, tow_variable(s, "state", "v", tow_make_type(TOW_F32, 1, NULL), tow_initializer_zeros()))
 ACT(get_none, tow_get_variable(s, "state", NULL))
 ACT(set_none, tow_set_variable(s, NULL, "v", x))
 ACT(sow_none, tow_sow(s, NULL, "v", x))
@@ -423,7 +423,7 @@ static void scopes(void **state)
         {no_outputs, "child: Dense: expected 1 inputs and places for 1 outputs, found NULL"},
         {no_param, "parameter \"NULL\""},
         {no_dims, "found no dimensions"},
-        {no_init, "found no initialiser"},
+        {no_init, "found no initializer"},
         {no_collection, "collection \"(null)\""},
         {no_variable, "variable \"(null)\""},
         {no_variable_type, "variable \"v\""},
@@ -440,7 +440,7 @@ static void scopes(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tow_params *params = NULL;
         probe model = {{&probe_class}, all[i].act};
-        refuses_into(params, tow_init(ctx, TOW_MODULE(&model), 0, 1, &type, &params), all[i].message);
+        refuses_into(params, tow_model_init(ctx, TOW_MODULE(&model), 0, 1, &type, &params), all[i].message);
         assert_null(params);
     }
 }
@@ -449,7 +449,7 @@ static tow_status init(const tow_module *model)
 {
     tow_type type = vector(2);
     tow_params *params = NULL;
-    tow_status status = tow_init(ctx, model, 0, 1, &type, &params);
+    tow_status status = tow_model_init(ctx, model, 0, 1, &type, &params);
     tow_params_free(params);
     return status;
 }
@@ -494,23 +494,27 @@ static void models(void **state)
     tow_graph *graph = NULL;
     tow_array *array = NULL;
     tow_tensors *tensors = NULL;
-    refuses_into(params, tow_init(NULL, model, 0, 1, &type, &params), "");
-    refuses_into(params, tow_init(ctx, NULL, 0, 1, &type, &params), "tow_init: expected a context, a model");
-    refuses_into(params, tow_init(ctx, model, 0, 1, NULL, &params), "tow_init: expected 1 input_types, found NULL");
-    refuses(tow_init(ctx, model, 0, 1, &type, NULL), "a place for its parameters");
+    refuses_into(params, tow_model_init(NULL, model, 0, 1, &type, &params), "");
+    refuses_into(params, tow_model_init(ctx, NULL, 0, 1, &type, &params),
+                 "tow_model_init: expected a context, a model");
+    refuses_into(params, tow_model_init(ctx, model, 0, 1, NULL, &params),
+                 "tow_model_init: expected 1 input_types, found NULL");
+    refuses(tow_model_init(ctx, model, 0, 1, &type, NULL), "a place for its parameters");
     assert_null(params);
-    assert_int_equal(tow_init(ctx, model, 0, 1, &type, &params), TOW_OK);
-    refuses_into(graph, tow_forward(NULL, params, 1, &type, NULL, &graph), "tow_forward: expected a model");
-    refuses_into(graph, tow_forward(model, NULL, 1, &type, NULL, &graph), "");
-    refuses_into(graph, tow_forward(model, params, 1, NULL, NULL, &graph),
+    assert_int_equal(tow_model_init(ctx, model, 0, 1, &type, &params), TOW_OK);
+    refuses_into(graph, tow_model_forward_graph(NULL, params, 1, &type, NULL, &graph),
+                 "tow_model_forward_graph: expected a model");
+    refuses_into(graph, tow_model_forward_graph(model, NULL, 1, &type, NULL, &graph), "");
+    refuses_into(graph, tow_model_forward_graph(model, params, 1, NULL, NULL, &graph),
                  "expected 1 input_types and 0 extra_types, found NULL");
-    refuses(tow_forward(model, params, 1, &type, NULL, NULL), "a place for the graph");
-    refuses_into(graph, tow_loss(model, NULL, 1, &type, 0, NULL, NULL, NULL, 0, NULL, &graph), "");
-    refuses_into(graph, tow_loss(model, params, 1, &type, 0, NULL, NULL, NULL, 0, NULL, &graph), "no loss function");
-    refuses_into(graph, tow_loss(model, params, 1, &type, 1, NULL, sum_loss, NULL, 0, NULL, &graph),
+    refuses(tow_model_forward_graph(model, params, 1, &type, NULL, NULL), "a place for the graph");
+    refuses_into(graph, tow_model_loss_graph(model, NULL, 1, &type, 0, NULL, NULL, NULL, 0, NULL, &graph), "");
+    refuses_into(graph, tow_model_loss_graph(model, params, 1, &type, 0, NULL, NULL, NULL, 0, NULL, &graph),
+                 "no loss function");
+    refuses_into(graph, tow_model_loss_graph(model, params, 1, &type, 1, NULL, sum_loss, NULL, 0, NULL, &graph),
                  "1 extra_types, found NULL");
-    refuses_into(graph, tow_loss(NULL, params, 1, &type, 0, NULL, sum_loss, NULL, 0, NULL, &graph),
-                 "tow_loss: expected a model");
+    refuses_into(graph, tow_model_loss_graph(NULL, params, 1, &type, 0, NULL, sum_loss, NULL, 0, NULL, &graph),
+                 "tow_model_loss_graph: expected a model");
     assert_null(graph);
     assert_null(tow_params_find(params, NULL));
     refuses_into(array, tow_params_get(params, NULL, &array), "tow_params_get: expected parameters, a path");
@@ -525,9 +529,9 @@ static void models(void **state)
     refuses(tow_params_from_tensors(NULL, "", tensors), "");
     refuses(tow_params_from_tensors(params, NULL, tensors), "tow_params_from_tensors: expected parameters, a prefix");
     refuses(tow_params_from_tensors(params, "", NULL), "a set of tensors");
-    refuses(tow_params_from_tensors_with_options(NULL, "", tensors, NULL), "");
-    refuses(tow_params_from_tensors_with_options(params, NULL, tensors, NULL), "expected parameters, a prefix");
-    refuses(tow_params_from_tensors_with_options(params, "", NULL, NULL), "a set of tensors");
+    refuses(tow_params_from_tensors_with(NULL, "", tensors, NULL), "");
+    refuses(tow_params_from_tensors_with(params, NULL, tensors, NULL), "expected parameters, a prefix");
+    refuses(tow_params_from_tensors_with(params, "", NULL, NULL), "a set of tensors");
     refuses(tow_params_load(NULL, "", "/nowhere", NULL), "");
     refuses(tow_params_load(params, NULL, "/nowhere", NULL), "expected parameters, a prefix and the path");
     refuses(tow_params_load(params, "", NULL, NULL), "the path of a file");
@@ -540,10 +544,8 @@ static void training(void **state)
     (void)state;
     tow_type type = vector(2);
     const tow_module *model = TOW_MODULE(&dense);
-    tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(1)},
-                                 .n_inputs = 1,
-                                 .input_types = &type,
-                                 .loss = sum_loss};
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(1)},
+                                                  .n_inputs = 1, .input_types = &type, .loss = sum_loss);
     tow_train_state *train = NULL;
     tow_array *array = NULL;
     double loss = 0;
@@ -565,14 +567,14 @@ static void training(void **state)
     refuses(tow_train_step(NULL, &array, &loss), "");
     refuses(tow_train_step(train, NULL, &loss), "expected a batch of 1 arrays, found NULL");
     refuses(tow_train_step(train, &array, &loss), "expected an array of type f32[2], found NULL");
-    refuses(tow_train_step_traced(NULL, &array, &loss, stdout), "");
-    refuses(tow_train_step_traced(train, &array, &loss, NULL), "a file for the trace");
+    refuses(tow_train_step_with(NULL, &array, &loss, stdout), "");
+    refuses(tow_train_step_with(train, &array, &loss, NULL), "a file for the trace");
     refuses(tow_train_evaluate(NULL, &array, &loss), "");
     refuses(tow_train_save(NULL, "/nowhere"), "");
     refuses(tow_train_save(train, NULL), "path");
     refuses(tow_train_load(NULL, "/nowhere"), "");
     refuses(tow_train_load(train, NULL), "path");
-    assert_int_equal(tow_train_step_number(train), 0);
+    assert_int_equal(tow_train_step_count(train), 0);
     tow_train_free(train);
 }
 

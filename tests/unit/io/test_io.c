@@ -27,12 +27,12 @@ static void npy_round_trip(void **state)
     fixture *f = *state;
     static const unsigned char bools[6] = {0, 1, 1, 0, 1, 0};
     static const double numbers[6] = {1.5, -2, 3e300, 0, 5, -0.0};
-    for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++)
+    for (int dtype = 1; dtype < TOW_DTYPE_END; dtype++)
         for (int rank = 0; rank <= 3; rank++) {
             tow_type type = tow_make_type((tow_dtype)dtype, rank, (int64_t[]){rank == 1 ? 6 : 2, rank == 2 ? 3 : 1, 3});
             const void *data = dtype == TOW_BOOL ? (const void *)bools : numbers;
             tow_array *array = array_of(f, type, data), *back;
-            assert_int_equal(tow_npy_write(f->path, array, f->ctx), TOW_OK);
+            assert_int_equal(tow_npy_write(f->ctx, f->path, array), TOW_OK);
             assert_int_equal(tow_npy_read(f->ctx, f->path, &back), TOW_OK);
             assert_array(back, type, data);
             tow_array_release(array);
@@ -48,7 +48,7 @@ static void npy_empty(void **state)
     fixture *f = *state;
     tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){0, 5});
     tow_array *array = array_of(f, type, ""), *back;
-    assert_int_equal(tow_npy_write(f->path, array, f->ctx), TOW_OK);
+    assert_int_equal(tow_npy_write(f->ctx, f->path, array), TOW_OK);
     assert_int_equal(tow_npy_read(f->ctx, f->path, &back), TOW_OK);
     assert_true(tow_type_equal(tow_array_type(back), type));
     tow_array_release(array);
@@ -72,7 +72,7 @@ static void npy_fortran_order_is_transposed(void **state)
     type.dtype = TOW_I64;
     assert_array(array, type, wide_rows);
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_OK);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_I32, &array), TOW_OK);
     type.dtype = TOW_I32;
     assert_array(array, type, rows);
     tow_array_release(array);
@@ -109,7 +109,7 @@ static void npy_fortran_order_in_pieces(void **state)
     const int64_t *data = tow_array_data(array);
     for (int i = 0; i < N; i++) assert_int_equal(data[i], i);
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_F64, &array), TOW_OK);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_F64, &array), TOW_OK);
     const double *numbers = tow_array_data(array);
     for (int i = 0; i < N; i++) assert_true(numbers[i] == i);
     tow_array_release(array);
@@ -121,7 +121,7 @@ static void npy_converts_on_request(void **state)
     static const int64_t good[2] = {INT32_MIN, INT32_MAX}, bad[2] = {0, (int64_t)INT32_MAX + 1}, negative[2] = {1, -1};
     static const int32_t expected[2] = {INT32_MIN, INT32_MAX};
     static const float rounded[2] = {-0x1p31f, 0x1p31f}, halves[2] = {1.5f, 1 + 0x1p-8f};
-    static const uint16_t halves_bf16[2] = {0x3fc0, 0x3f80}; /* a tie, which goes to the even neighbour */
+    static const uint16_t halves_bf16[2] = {0x3fc0, 0x3f80}; /* a tie, which goes to the even neighbor */
     static const char header[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
     const int64_t two = 2;
     tow_array *array;
@@ -129,27 +129,27 @@ static void npy_converts_on_request(void **state)
     assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_OK);
     assert_array(array, tow_make_type(TOW_I64, 1, &two), good);
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_OK);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_I32, &array), TOW_OK);
     assert_array(array, tow_make_type(TOW_I32, 1, &two), expected);
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_F32, &array), TOW_OK);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_F32, &array), TOW_OK);
     assert_array(array, tow_make_type(TOW_F32, 1, &two), rounded);
     tow_array_release(array);
     write_npy(f->path, header, bad, sizeof bad);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_TYPE_MISMATCH);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_I32, &array), TOW_TYPE_MISMATCH);
     assert_null(array);
     assert_message(f, "expected integers that fit i32, found 2147483648 at element 1; read them as i64");
     write_npy(f->path, header, negative, sizeof negative);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_U64, &array), TOW_TYPE_MISMATCH);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_U64, &array), TOW_TYPE_MISMATCH);
     assert_message(f, "found -1 at element 1");
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_BOOL, &array), TOW_TYPE_MISMATCH);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_BOOL, &array), TOW_TYPE_MISMATCH);
     assert_message(f, "expected bool, found i64[2], which does not convert to it");
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, (tow_dtype)99, &array), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, (tow_dtype)99, &array), TOW_INVALID_ARGUMENT);
     write_npy(f->path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", halves, sizeof halves);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_BF16, &array), TOW_OK);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_BF16, &array), TOW_OK);
     assert_array(array, tow_make_type(TOW_BF16, 1, &two), halves_bf16);
     tow_array_release(array);
-    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I64, &array), TOW_TYPE_MISMATCH);
+    assert_int_equal(tow_npy_read_with(f->ctx, f->path, TOW_I64, &array), TOW_TYPE_MISMATCH);
     assert_message(f, f->path);
 }
 
@@ -221,7 +221,7 @@ static void npy_damaged(void **state)
     fixture *f = *state;
     static const float x[6] = {1, 2, 3, 4, 5, 6};
     tow_array *array = array_of(f, tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}), x);
-    assert_int_equal(tow_npy_write(f->path, array, f->ctx), TOW_OK);
+    assert_int_equal(tow_npy_write(f->ctx, f->path, array), TOW_OK);
     tow_array_release(array);
     damage(f, read_npy, false);
 }

@@ -61,7 +61,7 @@ static void set_scene(const fixture *f, scene *s)
     tow_context_options options = counting_options(&s->memory, -1);
     assert_int_equal(tow_context_create(&options, &s->ctx), TOW_OK);
     s->model = (tow_dense)TOW_DENSE(.features = 2);
-    s->t = start(s->ctx, TOW_MODULE(&s->model), 3, 2, (tow_train_options){.optimizer = usual, .evaluation = true});
+    s->t = start(s->ctx, TOW_MODULE(&s->model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .evaluation = true));
     snprintf(s->path, sizeof s->path, "%s/checkpoint", f->directory);
     snprintf(s->old, sizeof s->old, "%s/old", f->directory);
     snprintf(s->new, sizeof s->new, "%s/new", f->directory);
@@ -79,7 +79,7 @@ static void set_scene(const fixture *f, scene *s)
 static void strike_scene(scene *s)
 {
     stop(&s->t);
-    tow_context_destroy(s->ctx);
+    tow_context_free(s->ctx);
     assert_int_equal(s->memory.blocks, 0);
     assert_int_equal(s->memory.wrong_sizes, 0);
 }
@@ -339,14 +339,14 @@ static void checkpoints_take_no_second_copy(void **state)
     tow_context *ctx;
     tow_dense model = TOW_DENSE(.features = WIDTH);
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
-    training t = start(ctx, TOW_MODULE(&model), WIDTH, WIDTH, (tow_train_options){.optimizer = usual});
+    training t = start(ctx, TOW_MODULE(&model), WIDTH, WIDTH, TOW_TRAIN_OPTIONS(.optimizer = usual));
     const size_t before = c.peak = c.bytes;
     assert_int_equal(tow_train_save(t.state, f->a), TOW_OK);
     assert_int_equal(tow_train_load(t.state, f->a), TOW_OK);
     assert_in_range(c.peak - before, 1, SLACK);
     assert_true((size_t)WIDTH * WIDTH * sizeof(float) > 4 * SLACK);
     stop(&t);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 

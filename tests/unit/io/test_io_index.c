@@ -52,7 +52,7 @@ static void an_index_joins_files(void **state)
     write_bytes(path, good, sizeof good - 1);
     for (int map = 0; map < 2; map++) {
         tow_tensors *tensors;
-        if ((map ? tow_safetensors_map : tow_safetensors_read)(f->ctx, path, &tensors) != TOW_OK)
+        if ((map ? tow_safetensors_mmap : tow_safetensors_read)(f->ctx, path, &tensors) != TOW_OK)
             fail_msg("%s", tow_context_error(f->ctx));
         static const char *const names[] = {"a", "b", "c", "unlisted"};
         assert_int_equal(tow_tensors_count(tensors), 4);
@@ -79,7 +79,7 @@ static void an_index_chooses_between_copies(void **state)
     for (size_t i = 0; i < 4; i++) {
         tow_tensors *tensors;
         write_bytes(path, texts[i % 2], strlen(texts[i % 2]));
-        if ((i < 2 ? tow_safetensors_map : tow_safetensors_read)(f->ctx, path, &tensors) != TOW_OK)
+        if ((i < 2 ? tow_safetensors_mmap : tow_safetensors_read)(f->ctx, path, &tensors) != TOW_OK)
             fail_msg("%s", tow_context_error(f->ctx));
         assert_int_equal(tow_tensors_count(tensors), 2);
         assert_true(*(const float *)tow_array_data(tow_tensors_find(tensors, "a")) == 1);
@@ -160,10 +160,10 @@ static void allocations_fail_in_turn(void **state)
             tow_array *array = NULL;
             c.calls = 0;
             c.fail_at = n;
-            status = (map ? tow_safetensors_map : tow_safetensors_read)(ctx, path, &tensors);
+            status = (map ? tow_safetensors_mmap : tow_safetensors_read)(ctx, path, &tensors);
             if (status == TOW_OK) status = tow_tensors_get(tensors, "c", &array);
             tow_array_release(array);
-            if (status == TOW_OK) status = tow_tensors_get_as(tensors, "a", TOW_F64, &array);
+            if (status == TOW_OK) status = tow_tensors_get_with(tensors, "a", TOW_F64, &array);
             if (status != TOW_OK) assert_int_equal(status, TOW_OUT_OF_MEMORY);
             tow_array_release(array);
             tow_tensors_free(tensors);
@@ -171,7 +171,7 @@ static void allocations_fail_in_turn(void **state)
         }
         c.fail_at = -1;
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 
@@ -195,7 +195,7 @@ static void data_are_read_when_they_are_asked_for(void **state)
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     ctx->file_calls = &faulty;
     plan_fault(-1, 0);
-    assert_int_equal(tow_safetensors_map(ctx, f->path, &tensors), TOW_OK);
+    assert_int_equal(tow_safetensors_mmap(ctx, f->path, &tensors), TOW_OK);
     assert_in_range(faults.bytes_read, 1, size - 1); /* the length, the header's first byte again, the header */
     assert_int_equal(tow_tensors_type(tensors, 1).dims[0], 2);
     assert_int_equal(tow_tensors_type(tensors, 2).rank, -1);
@@ -204,12 +204,12 @@ static void data_are_read_when_they_are_asked_for(void **state)
     assert_int_equal(tow_tensors_get(tensors, "b", &array), TOW_BAD_FORMAT);
     assert_null(array);
     assert_non_null(strstr(tow_context_error(ctx), "tensor 'b': the data have the checksum"));
-    assert_int_equal(tow_tensors_get_as(tensors, "b", TOW_F64, &array), TOW_BAD_FORMAT);
+    assert_int_equal(tow_tensors_get_with(tensors, "b", TOW_F64, &array), TOW_BAD_FORMAT);
     assert_int_equal(tow_tensors_get(tensors, "none", &array), TOW_NOT_FOUND);
     assert_non_null(strstr(tow_context_error(ctx), "none: no such tensor; there are a b"));
     assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_BAD_FORMAT); /* which asks for all */
     tow_tensors_free(tensors);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 
@@ -221,32 +221,32 @@ static void tensors_convert_on_request(void **state)
     tow_tensors *set = sample(f), *read, *mapped;
     assert_int_equal(tow_safetensors_write(f->path, set), TOW_OK);
     assert_int_equal(tow_safetensors_read(f->ctx, f->path, &read), TOW_OK);
-    assert_int_equal(tow_safetensors_map(f->ctx, f->path, &mapped), TOW_OK);
+    assert_int_equal(tow_safetensors_mmap(f->ctx, f->path, &mapped), TOW_OK);
     const tow_tensors *const sets[] = {set, read, mapped};
     static const float halves[3] = {1.5f, -0.0f, (float)INFINITY};
     static const double integer = -5, byte = -128;
     for (size_t s = 0; s < 3; s++) {
         tow_array *array;
-        assert_int_equal(tow_tensors_get_as(sets[s], "bf16", TOW_F32, &array), TOW_OK);
+        assert_int_equal(tow_tensors_get_with(sets[s], "bf16", TOW_F32, &array), TOW_OK);
         assert_array(array, tow_make_type(TOW_F32, 1, (int64_t[]){3}), halves);
         tow_array_release(array);
-        assert_int_equal(tow_tensors_get_as(sets[s], "d/\xc3\xa9", TOW_F64, &array), TOW_OK);
+        assert_int_equal(tow_tensors_get_with(sets[s], "d/\xc3\xa9", TOW_F64, &array), TOW_OK);
         assert_array(array, tow_make_type(TOW_F64, 0, NULL), &integer);
         tow_array_release(array);
-        assert_int_equal(tow_tensors_get_as(sets[s], "i8", TOW_F64, &array), TOW_OK);
+        assert_int_equal(tow_tensors_get_with(sets[s], "i8", TOW_F64, &array), TOW_OK);
         assert_array(array, tow_make_type(TOW_F64, 1, (int64_t[]){1}), &byte);
         tow_array_release(array);
-        assert_int_equal(tow_tensors_get_as(sets[s], "b", TOW_I64, &array), TOW_OK);
+        assert_int_equal(tow_tensors_get_with(sets[s], "b", TOW_I64, &array), TOW_OK);
         assert_array(array, tow_make_type(TOW_I64, 1, (int64_t[]){3}), (const int64_t[]){1, 0, 1});
         tow_array_release(array);
-        assert_int_equal(tow_tensors_get_as(sets[s], "u64", TOW_I64, &array), TOW_TYPE_MISMATCH);
+        assert_int_equal(tow_tensors_get_with(sets[s], "u64", TOW_I64, &array), TOW_TYPE_MISMATCH);
         assert_null(array);
         assert_message(f, "tensor 'u64': expected integers that fit i64, found 18446744073709551615 at element 0; load "
                           "it as u64");
-        assert_int_equal(tow_tensors_get_as(sets[s], "bf16", TOW_I8, &array), TOW_TYPE_MISMATCH);
+        assert_int_equal(tow_tensors_get_with(sets[s], "bf16", TOW_I8, &array), TOW_TYPE_MISMATCH);
         assert_message(f, "bf16: expected i8, found bf16[3], which does not convert to it");
-        assert_int_equal(tow_tensors_get_as(sets[s], "bf16", (tow_dtype)-1, &array), TOW_INVALID_ARGUMENT);
-        assert_int_equal(tow_tensors_get_as(sets[s], "bf16", TOW_BF16, &array), TOW_OK); /* no copy */
+        assert_int_equal(tow_tensors_get_with(sets[s], "bf16", (tow_dtype)-1, &array), TOW_INVALID_ARGUMENT);
+        assert_int_equal(tow_tensors_get_with(sets[s], "bf16", TOW_BF16, &array), TOW_OK); /* no copy */
         assert_ptr_equal(array, tow_tensors_find(sets[s], "bf16"));
         tow_array_release(array);
     }

@@ -89,7 +89,7 @@ static void headers_take_bounded_memory(void **state)
         tow_tensors_free(tensors);
         assert_int_equal(c.bytes, idle);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 
@@ -104,13 +104,13 @@ static void mapped_files(void **state)
     tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 3});
     tow_array *array = array_of(f, type, x), *zeros = array_of(f, type, other), *mapped, *row, *back;
     tow_tensors *tensors = sample(f), *set;
-    assert_int_equal(tow_npy_write(f->path, array, f->ctx), TOW_OK);
-    assert_int_equal(tow_npy_map(f->ctx, f->path, &mapped), TOW_OK);
+    assert_int_equal(tow_npy_write(f->ctx, f->path, array), TOW_OK);
+    assert_int_equal(tow_npy_mmap(f->ctx, f->path, &mapped), TOW_OK);
     assert_memory_equal(tow_array_data(mapped), x, sizeof x);
     ((float *)tow_array_data(mapped))[0] = 7;
     assert_int_equal(tow_npy_read(f->ctx, f->path, &back), TOW_OK);
     assert_memory_equal(tow_array_data(back), x, sizeof x);
-    assert_int_equal(tow_npy_write(f->path, zeros, f->ctx), TOW_OK);
+    assert_int_equal(tow_npy_write(f->ctx, f->path, zeros), TOW_OK);
     assert_memory_equal((float *)tow_array_data(mapped) + 1, x + 1, sizeof x - sizeof x[0]);
     assert_int_equal(tow_array_row(mapped, 1, &row), TOW_OK);
     tow_array_release(mapped); /* the row keeps the mapping */
@@ -118,7 +118,7 @@ static void mapped_files(void **state)
     tow_array_release(row);
 
     assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
-    assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_OK);
+    assert_int_equal(tow_safetensors_mmap(f->ctx, f->path, &set), TOW_OK);
     assert_int_equal(tow_tensors_count(set), tow_tensors_count(tensors));
     for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
         tow_array *a = tow_tensors_at(tensors, i), *b = tow_tensors_find(set, tow_tensors_name(tensors, i));
@@ -151,7 +151,7 @@ static void mapped_data_that_are_not_aligned_are_copied(void **state)
         memcpy(bytes + 8 + length, x, sizeof x);
         write_bytes(f->path, bytes, 8 + (size_t)length + sizeof x);
         tow_tensors *set;
-        assert_int_equal(tow_safetensors_map(f->ctx, f->path, &set), TOW_OK);
+        assert_int_equal(tow_safetensors_mmap(f->ctx, f->path, &set), TOW_OK);
         assert_int_equal((uintptr_t)tow_array_data(tow_tensors_at(set, 0)) % sizeof(float), 0);
         assert_memory_equal(tow_array_data(tow_tensors_at(set, 0)), x, sizeof x);
         tow_tensors_free(set);
@@ -180,22 +180,22 @@ static void data_are_in_memory_once(void **state)
     assert_int_equal(tow_tensors_add(tensors, "x", array), TOW_OK);
     const size_t bytes = N * sizeof(float), idle = c.peak = c.bytes;
     assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
-    assert_int_equal(tow_npy_write(npy, array, ctx), TOW_OK);
+    assert_int_equal(tow_npy_write(ctx, npy, array), TOW_OK);
     assert_in_range(c.peak - idle, 0, SLACK);
     tow_tensors_free(tensors);
     tow_array_release(array);
     for (int map = 0; map < 2; map++) {
         const size_t before = c.peak = c.bytes;
-        assert_int_equal((map ? tow_safetensors_map : tow_safetensors_read)(ctx, f->path, &tensors), TOW_OK);
+        assert_int_equal((map ? tow_safetensors_mmap : tow_safetensors_read)(ctx, f->path, &tensors), TOW_OK);
         assert_in_range(c.peak - before, 0, (map ? 0 : bytes) + SLACK);
         tow_tensors_free(tensors);
         c.peak = c.bytes;
-        assert_int_equal((map ? tow_npy_map : tow_npy_read)(ctx, npy, &array), TOW_OK);
+        assert_int_equal((map ? tow_npy_mmap : tow_npy_read)(ctx, npy, &array), TOW_OK);
         assert_in_range(c.peak - before, 0, (map ? 0 : bytes) + SLACK);
         tow_array_release(array);
         assert_int_equal(c.bytes, before);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
 }
 

@@ -275,7 +275,7 @@ static void npz_members_that_cannot_be_read(void **state)
         assert_message(f, "/bad.npy: ");
         assert_message(f, packed ? (a.entries[8] ? "encrypted" : "found method 12") : cases[i].message);
         assert_null(tow_tensors_find(set, "bad"));
-        assert_int_equal(tow_tensors_get_as(set, "bad", TOW_F32, &array), TOW_UNSUPPORTED);
+        assert_int_equal(tow_tensors_get_with(set, "bad", TOW_F32, &array), TOW_UNSUPPORTED);
         tow_tensors_free(set);
     }
 }
@@ -383,7 +383,7 @@ static void npz_allocations_fail_in_turn(void **state)
         }
         c.fail_at = -1;
         tow_tensors_free(tensors);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
     }

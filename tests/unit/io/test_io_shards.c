@@ -138,7 +138,7 @@ static void everything_comes_back(void **state)
     for (int map = 0; map < 2; map++) {
         assert_int_equal(tow_safetensors_write_sharded(path, set, 1), TOW_OK);
         assert_int_equal(count_files(f), tow_tensors_count(set) + 1);
-        assert_int_equal((map ? tow_safetensors_map : tow_safetensors_read)(f->ctx, path, &back), TOW_OK);
+        assert_int_equal((map ? tow_safetensors_mmap : tow_safetensors_read)(f->ctx, path, &back), TOW_OK);
         assert_int_equal(tow_tensors_count(back), tow_tensors_count(set));
         for (size_t i = 0; i < tow_tensors_count(set); i++) {
             const tow_array *want = tow_tensors_at(set, i);
@@ -231,7 +231,7 @@ static void allocations_fail_in_turn(void **state)
         assert_int_equal(c.blocks, idle);
     }
     tow_tensors_free(set);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(c.blocks, 0);
     assert_numbers(f, 3, 2, true);
     assert_int_equal(count_files(f), 4);

@@ -67,7 +67,7 @@ static void full_disk(void **state)
     tow_array *array = array_of(f, tow_make_type(TOW_F32, 1, (int64_t[]){4096}), zeros);
     struct stat before, after;
     assert_int_equal(stat("/dev/full", &before), 0);
-    assert_int_equal(tow_npy_write("/dev/full", array, f->ctx), TOW_IO_ERROR);
+    assert_int_equal(tow_npy_write(f->ctx, "/dev/full", array), TOW_IO_ERROR);
     assert_message(f, "/dev/full: cannot write: No space left");
     assert_int_equal(stat("/dev/full", &after), 0);
     assert_true(S_ISCHR(after.st_mode) && before.st_ino == after.st_ino);
@@ -79,7 +79,7 @@ static void full_disk(void **state)
     small.rlim_cur = 5000;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    tow_status status = tow_npy_write(f->path, array, f->ctx);
+    tow_status status = tow_npy_write(f->ctx, f->path, array);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_int_equal(status, TOW_IO_ERROR);
     assert_message(f, "cannot write");
@@ -231,7 +231,7 @@ static void symbolic_links_keep_pointing(void **state)
     snprintf(link_path, sizeof link_path, "%s/link", f->directory);
     write_bytes(f->path, "old", 3);
     assert_int_equal(symlink(f->path, link_path), 0);
-    assert_int_equal(tow_npy_write(link_path, array, f->ctx), TOW_OK);
+    assert_int_equal(tow_npy_write(f->ctx, link_path, array), TOW_OK);
     assert_int_equal(lstat(link_path, &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     assert_int_equal(tow_npy_read(f->ctx, f->path, &back), TOW_OK);
@@ -246,7 +246,7 @@ typedef struct budget {
     long in_use;
 } budget;
 
-static void *limited(void *user, void *pointer, size_t old_size, size_t size)
+static void *limited(void *pointer, size_t old_size, size_t size, void *user)
 {
     budget *b = user;
     (void)old_size;
@@ -275,8 +275,7 @@ static void every_allocation_fails_in_turn(void **state)
     tow_tensors_free(tensors);
     budget b = {.allowed = 1000000};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx),
-                     TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.allocator = {limited, &b}, .threads = 1), &ctx), TOW_OK);
     long idle = b.in_use, n = 0;
     tow_status status = TOW_OUT_OF_MEMORY;
     for (; status != TOW_OK; n++) {
@@ -303,7 +302,7 @@ static void every_allocation_fails_in_turn(void **state)
     assert_true(n > 5);
     tow_tensors_free(tensors);
     b.allowed = 1000000;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(b.in_use, 0);
 }
 

@@ -177,7 +177,7 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
          {0})
     CASE("gemma", X,
          BLOCK(.heads = 2, .qkv_features = 16, .mlp_features = 12, .rms_norm = true, .branch_norms = true,
-               .gated = true, .activation = tow_gelu_tanh, .no_bias = true, .causal = true, .logit_cap = 5, .window = 3,
+               .gated = true, .activation = tow_gelu, .no_bias = true, .causal = true, .logit_cap = 5, .window = 3,
                .rope = true, .qk_norm = TOW_QK_RMS_NORM),
          {0})
     CASE("decoder", X, BLOCK(.heads = 2, .mlp_features = 16, .causal = true, .cross = true), MEMORY(2, 3, 6),
@@ -272,7 +272,7 @@ static void test_sown_weights(void **unused)
     for (int drops = 0; drops < 2; drops++) {
         tow_multi_head_attention m = TOW_MULTI_HEAD_ATTENTION(.heads = 2, .kv_heads = 1, .causal = true, .window = 3,
                                                               .dropout_rate = drops ? 0.5 : 0);
-        OK(tow_init(ctx, TOW_MODULE(&m), 3, 1, &type, &params));
+        OK(tow_model_init(ctx, TOW_MODULE(&m), 3, 1, &type, &params));
         size_t n = tow_params_count(params);
         tow_array *in[16], *out[2];
         for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
@@ -282,9 +282,9 @@ static void test_sown_weights(void **unused)
         for (int sows = 0; sows < 2; sows++) {
             tow_graph *graph;
             m.sow_weights = true;
-            tow_model_options options = {
-                .streams = streams, .mutable_collections = sows ? sown : NULL, .updates = sows ? &updates : NULL};
-            OK(tow_forward(TOW_MODULE(&m), params, 1, &type, &options, &graph));
+            tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams, .mutable_collections = sows ? sown : NULL,
+                                                          .updates = sows ? &updates : NULL);
+            OK(tow_model_forward_graph(TOW_MODULE(&m), params, 1, &type, &options, &graph));
             OK(tow_evaluate(graph, in, out));
             tow_graph_release(graph);
             outputs[sows] = out[0];
@@ -367,7 +367,7 @@ static void expect_error(const char *says, const tow_module *layer, constant fir
     supplied model = {{&supplied_class}, layer, {first, second}};
     tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){2, 5, 8});
     tow_params *params = NULL;
-    assert_int_not_equal(tow_init(ctx, TOW_MODULE(&model), 3, 1, &input, &params), TOW_OK);
+    assert_int_not_equal(tow_model_init(ctx, TOW_MODULE(&model), 3, 1, &input, &params), TOW_OK);
     if (!strstr(tow_context_error(ctx), says)) fail_msg("expected \"%s\" in: %s", says, tow_context_error(ctx));
 }
 

@@ -26,7 +26,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const bool *causal = user;
     tow_array *weights = fractions(TYPE(tow_value_type(in[0]).dtype, B, T, H, D), 400);
-    tow_value y = tow_attention(in[0], in[1], in[2], (&(tow_attention_options){.causal = *causal, .bias = in[3]}));
+    tow_value y = tow_attention(in[0], in[1], in[2], (&TOW_ATTENTION_OPTIONS(.causal = *causal, .bias = in[3])));
     out[0] = tow_reduce_sum(tow_mul(y, tow_constant(t, weights)), 0, NULL);
     tow_array_release(weights);
 }
@@ -56,7 +56,7 @@ static void compare(const double *expected, tow_dtype dtype, tow_type bias, bool
     if (!tow_type_equal(tow_array_type(gradient), bias))
         fail_msg("expected the shape of the bias, found %s", shape_text(tow_array_type(gradient), found));
     OK(tow_array_convert(gradient, TOW_F64, &wide));
-    for (int64_t i = 0; i < tow_type_count(bias); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(bias); i++) {
         double x = ((const double *)tow_array_data(wide))[i], limit = dtype == TOW_F64 ? 1e-12 : 2e-5;
         if (!(fabs(x - expected[i]) <= limit * fmax(1, fabs(expected[i]))))
             fail_msg("bias %s, causal %d: gradient %d is %g, expected %g", shape_text(bias, found), causal, (int)i, x,
@@ -75,7 +75,8 @@ static void test_golden(void **unused)
     double expected[MOST];
     for (; fscanf(file, "%d %dx%dx%dx%d", &causal, &dims[0], &dims[1], &dims[2], &dims[3]) == 5; lines++) {
         tow_type bias = TYPE(TOW_F64, dims[0], dims[1], dims[2], dims[3]);
-        for (int64_t i = 0; i < tow_type_count(bias); i++) assert_int_equal(fscanf(file, "%lf", &expected[i]), 1);
+        for (int64_t i = 0; i < tow_type_element_count(bias); i++)
+            assert_int_equal(fscanf(file, "%lf", &expected[i]), 1);
         for (int k = 0; k < 4; k++) {
             bias.dtype = k % 2 ? TOW_F32 : TOW_F64;
             compare(expected, bias.dtype, bias, causal, k / 2);

@@ -35,7 +35,7 @@ static void check_refused(const char *what, const tow_module *layer, tow_status 
 {
     nested model = {{&nested_class}, layer};
     tow_params *params = NULL, *state = NULL;
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&model), 0, n_in, types, NULL, &params, &state);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&model), 0, n_in, types, NULL, &params, &state);
     const char *message = status ? tow_context_error(ctx) : "accepted";
     if (status != expected) fail_msg("%s: expected \"%s\", found: %s", what, tow_status_text(expected), message);
     if (strncmp(message, "part: ", 6) != 0) fail_msg("%s: the message has no path: %s", what, message);
@@ -178,17 +178,18 @@ static void test_batch_norm_in_training(void **state)
     tow_type type = F32(2, 3);
     tow_params *params, *variables;
     tow_graph *graph = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &variables));
-    tow_model_options options = {.state = variables};
-    assert_int_equal(tow_forward(TOW_MODULE(&model), params, 1, &type, &options, &graph), TOW_INVALID_ARGUMENT);
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &variables));
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = variables);
+    assert_int_equal(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &type, &options, &graph),
+                     TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "batch_stats/part/mean: cannot be written"));
     assert_null(graph);
     options.deterministic = true;
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &type, &options, &graph));
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &type, &options, &graph));
     tow_graph_release(graph);
     options.deterministic = false;
     model.inner = TOW_MODULE(&frozen);
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &type, &options, &graph));
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &type, &options, &graph));
     tow_graph_release(graph);
     tow_params_free(params);
     tow_params_free(variables);
@@ -225,9 +226,10 @@ static tow_status build(tow_context *context)
     tow_type type = F32(2, 8, 8, 2);
     tow_params *params = NULL, *state = NULL;
     tow_graph *loss = NULL, *gradient = NULL;
-    tow_status status = tow_init_with_options(context, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state);
-    tow_model_options options = {.state = state, .mutable_collections = every};
-    if (!status) status = tow_loss(TOW_MODULE(&model), params, 1, &type, 0, NULL, mean, NULL, 0, &options, &loss);
+    tow_status status = tow_model_init_with(context, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = state, .mutable_collections = every);
+    if (!status)
+        status = tow_model_loss_graph(TOW_MODULE(&model), params, 1, &type, 0, NULL, mean, NULL, 0, &options, &loss);
     if (!status) status = tow_grad(loss, 0, NULL, true, &gradient);
     tow_graph_release(gradient);
     tow_graph_release(loss);
@@ -248,7 +250,7 @@ static void test_every_allocation_may_fail(void **state)
         bool failed = count.calls > n;
         if (status != (failed ? TOW_OUT_OF_MEMORY : TOW_OK))
             fail_msg("allocation %ld: %s: %s", n, tow_status_text(status), context ? tow_context_error(context) : "");
-        tow_context_destroy(context);
+        tow_context_free(context);
         if (count.blocks || count.wrong_sizes)
             fail_msg("allocation %ld: %ld blocks leak, %d wrong sizes", n, count.blocks, count.wrong_sizes);
         if (!failed) break;

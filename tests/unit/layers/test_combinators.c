@@ -24,7 +24,7 @@ static tow_value gated_with(tow_scope *scope, tow_value x, const void *user)
 {
     tow_type type = tow_value_type(x);
     tow_dense dense = TOW_DENSE(.features = *(const int64_t *)user);
-    tow_value gain = tow_param(scope, "gain", 1, &type.dims[type.rank - 1], tow_init_normal(0.5));
+    tow_value gain = tow_param(scope, "gain", 1, &type.dims[type.rank - 1], tow_initializer_normal(0.5));
     x = tow_mul(x, gain);
     tow_value value = tow_apply(scope, "value", &dense, x), gate = tow_apply(scope, "gate", &dense, x);
     return tow_mul(value, tow_logistic(gate));
@@ -95,7 +95,7 @@ static bool with_case(const char *name, case_use use, void *user)
     const int64_t four = 4;
     tow_dense two = TOW_DENSE(.features = 2), three = TOW_DENSE(.features = 3), dense4 = TOW_DENSE(.features = 4),
               five = TOW_DENSE(.features = 5), six = TOW_DENSE(.features = 6),
-              gate = TOW_DENSE(.features = 4, .kernel_init = tow_init_normal(0.5));
+              gate = TOW_DENSE(.features = 4, .kernel_init = tow_initializer_normal(0.5));
     tow_activation_layer relu = TOW_ACTIVATION(tow_relu);
     tow_function_layer function = TOW_FUNCTION(gated), with = TOW_FUNCTION_WITH(gated_with, &four);
     CASE("sequential", TOW_SEQUENTIAL(TOW_MODULE(&six), TOW_MODULE(&relu), TOW_MODULE(&two)), 3, 5)
@@ -108,7 +108,7 @@ static bool with_case(const char *name, case_use use, void *user)
     CASE("function", function, 3, 5)
     tow_named f5 = TOW_NAMED("f", &five), f3 = TOW_NAMED("f", &three);
     CASE("residual", TOW_RESIDUAL(&f5, .projection = TOW_MODULE(&five), .scale = 0.5), 2, 4)
-    CASE("residual_scale", TOW_RESIDUAL(&f3, .scale_init = tow_init_constant(0.1)), 2, 3)
+    CASE("residual_scale", TOW_RESIDUAL(&f3, .scale_init = tow_initializer_constant(0.1)), 2, 3)
     const tow_module *branches[] = {TOW_MODULE(&dense4), TOW_MODULE(&TOW_NAMED("gate", &gate)), TOW_MODULE(&function)};
     tow_parallel parallel = TOW_PARALLEL_OF(TOW_SUM, branches);
     CASE("parallel_sum", parallel, 2, 3)
@@ -138,7 +138,7 @@ static tow_array *fractions(tow_type type)
 {
     tow_array *array;
     OK(tow_array_create(ctx, type, &array));
-    for (int64_t i = 0; i < tow_type_count(type); i++) ((float *)tow_array_data(array))[i] = fraction(i);
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) ((float *)tow_array_data(array))[i] = fraction(i);
     return array;
 }
 
@@ -166,11 +166,11 @@ static void compute(void *user, const char *name, const tow_module *model, tow_t
 {
     results *r = user;
     (void)name;
-    OK(tow_init(ctx, model, 3, 1, &type, &r->params));
+    OK(tow_model_init(ctx, model, 3, 1, &type, &r->params));
     size_t n = tow_params_count(r->params), wrt[MOST];
     assert_true(n + 3 <= MOST);
     tow_graph *loss, *gradient;
-    OK(tow_loss(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, NULL, &loss));
+    OK(tow_model_loss_graph(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, NULL, &loss));
     for (size_t i = 0; i <= n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n + 1, wrt, true, &gradient));
     r->n = n + 3;
@@ -229,7 +229,7 @@ static void test_golden(void **unused)
         if (strcmp(shape_text(tow_array_type(array), found), shape) != 0)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
         double largest = 1, error = 0, expected;
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             float x = ((float *)tow_array_data(array))[i];
             if (strncmp(what, "param/", 6) == 0 && x != (float)expected)
@@ -271,13 +271,13 @@ static void check_vmap(void *unused, const char *name, const tow_module *model, 
     tow_array *in[MOST], *row[MOST], *out, *expected;
     int axes[MOST];
     (void)unused;
-    OK(tow_init(ctx, model, 3, 1, &type, &params));
+    OK(tow_model_init(ctx, model, 3, 1, &type, &params));
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; i++) in[i] = row[i] = tow_params_array(params, i), axes[i] = TOW_NOT_MAPPED;
     axes[n] = 0;
     tow_type two = TYPE(TOW_F32, 2, type.dims[0], type.dims[1]);
     in[n] = fractions(two);
-    OK(tow_forward(model, params, 1, &type, NULL, &one));
+    OK(tow_model_forward_graph(model, params, 1, &type, NULL, &one));
     OK(tow_vmap(one, 2, axes, NULL, &rows));
     OK(tow_evaluate(rows, in, &out));
     for (int64_t i = 0; i < 2; i++) {
@@ -286,7 +286,7 @@ static void check_vmap(void *unused, const char *name, const tow_module *model, 
         OK(tow_evaluate(one, row, &expected));
         OK(tow_array_row(out, i, &part));
         float *a = tow_array_data(part), *b = tow_array_data(expected);
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(expected)); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(expected)); k++)
             if (!(fabsf(a[k] - b[k]) <= 1e-5F * fmaxf(1, fabsf(b[k])))) fail_msg("%s in vmap: row %d", name, (int)i);
         tow_array_release(part);
         tow_array_release(expected);
@@ -338,12 +338,12 @@ static void test_scan(void **unused)
 static void run_two(const tow_module *model, size_t n_out, tow_array **out)
 {
     tow_type types[] = {TYPE(TOW_F32, 2, 3), TYPE(TOW_F32, 2, 3)};
-    tow_model_options options = {.n_outputs = n_out};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out);
     tow_params *params;
     tow_graph *graph;
     tow_array *in[MOST];
-    OK(tow_init_with_options(ctx, model, 1, 2, types, &options, &params, NULL));
-    OK(tow_forward(model, params, 2, types, &options, &graph));
+    OK(tow_model_init_with(ctx, model, 1, 2, types, &options, &params, NULL));
+    OK(tow_model_forward_graph(model, params, 2, types, &options, &graph));
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
     in[n] = fractions(types[0]);
@@ -434,7 +434,7 @@ static void test_shared(void **unused)
     tow_sequential twice = TOW_SEQUENTIAL(TOW_MODULE(&tied), TOW_MODULE(&tied), TOW_MODULE(&dense));
     tow_type type = TYPE(TOW_F32, 2, 3);
     tow_params *params;
-    OK(tow_init(ctx, TOW_MODULE(&twice), 1, 1, &type, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&twice), 1, 1, &type, &params));
     assert_int_equal(tow_params_count(params), 4);
     assert_string_equal(tow_params_path(params, 0), "tied/kernel");
     assert_string_equal(tow_params_path(params, 2), "layers_2/kernel");
@@ -447,7 +447,7 @@ static void expect_failure(const tow_module *model, tow_status status, const cha
 {
     tow_type type = TYPE(TOW_F32, 2, 3);
     tow_params *params;
-    tow_status found = tow_init(ctx, model, 1, 1, &type, &params);
+    tow_status found = tow_model_init(ctx, model, 1, 1, &type, &params);
     if (found != status || !strstr(tow_context_error(ctx), text))
         fail_msg("expected \"%s\", found %s: \"%s\"", text, tow_status_text(found), tow_context_error(ctx));
     assert_null(params);
@@ -525,15 +525,15 @@ static void test_failing_allocations(void **unused)
         tow_function_layer function = TOW_FUNCTION(gated);
         tow_parallel parallel = TOW_PARALLEL(TOW_STACK, TOW_MODULE(&dense), TOW_MODULE(&TOW_NAMED("more", &dense)));
         tow_residual_layer residual =
-            TOW_RESIDUAL(&dense, .projection = TOW_MODULE(&dense), .scale_init = tow_init_ones());
+            TOW_RESIDUAL(&dense, .projection = TOW_MODULE(&dense), .scale_init = tow_initializer_ones());
         tow_sequential model = TOW_SEQUENTIAL(TOW_MODULE(&residual), TOW_MODULE(&function), TOW_MODULE(&parallel));
         tow_type type = TYPE(TOW_F32, 2, 2);
         tow_status status = tow_context_create(&options, &context);
-        if (!status) status = tow_init(context, TOW_MODULE(&model), 1, 1, &type, &params);
+        if (!status) status = tow_model_init(context, TOW_MODULE(&model), 1, 1, &type, &params);
         assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
         assert_true((status == TOW_OK) == (params != NULL));
         tow_params_free(params);
-        tow_context_destroy(context);
+        tow_context_free(context);
         assert_int_equal(c.blocks, 0);
         if (status == TOW_OK) break;
     }

@@ -33,7 +33,7 @@ static const char *const caches[] = {"cache", NULL};
 static void start(session *s, const tow_module *model, tow_type input)
 {
     *s = (session){.model = model};
-    OK(tow_init_with_options(ctx, model, 3, 1, &input, NULL, &s->params, &s->state));
+    OK(tow_model_init_with(ctx, model, 3, 1, &input, NULL, &s->params, &s->state));
     for (size_t i = 0; i < tow_params_count(s->state); i++)
         s->variables[i] = tow_array_retain(tow_params_array(s->state, i));
 }
@@ -43,10 +43,10 @@ static tow_array *call(session *s, tow_array *x)
 {
     size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state);
     tow_type type = tow_array_type(x);
-    tow_model_options options = {.state = s->state, .mutable_collections = n_state ? caches : NULL};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = s->state, .mutable_collections = n_state ? caches : NULL);
     tow_array *in[2 * MOST], *out[MOST];
     tow_graph *graph;
-    OK(tow_forward(s->model, s->params, 1, &type, &options, &graph));
+    OK(tow_model_forward_graph(s->model, s->params, 1, &type, &options, &graph));
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(s->params, i);
     for (size_t i = 0; i < n_state; i++) in[n + i] = s->variables[i];
     in[n + n_state] = x;
@@ -146,7 +146,7 @@ static void test_flax(void **unused)
         }
         tow_array *array = result_called(&s, output, what);
         assert_string_equal(shape_text(tow_array_type(array), found), shape);
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
             double expected;
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             if (!(fabs(expected - element(array, i)) <= 2e-5 * fmax(1, fabs(expected))))
@@ -230,16 +230,16 @@ static void test_prompts(void **unused)
  * arenas grow with their number. */
 static tow_program *compile_call(session *s, tow_type input, bool donates)
 {
-    tow_model_options options = {.state = s->state, .mutable_collections = caches};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = s->state, .mutable_collections = caches);
     size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state);
     tow_donation donations[MOST];
     tow_graph *graph;
     tow_program *program;
-    OK(tow_forward(s->model, s->params, 1, &input, &options, &graph));
+    OK(tow_model_forward_graph(s->model, s->params, 1, &input, &options, &graph));
     for (size_t i = 0; i < n_state; i++) donations[i] = (tow_donation){.output = 1 + i, .input = n + i};
     OK(tow_compile(
         ctx, graph,
-        &(tow_compile_options){.donations = donations, .n_donations = donates ? n_state : 0, .threads = donates},
+        &TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = donates ? n_state : 0, .threads = donates),
         &program));
     OK(tow_program_check(program));
     tow_graph_release(graph);
@@ -258,7 +258,7 @@ static void expect_in_place(const tow_module *model, int64_t positions)
            cache = 2 * 2 * 4096 * 64 * sizeof(float);
     tow_program *program = compile_call(&s, input, true), *apart = compile_call(&s, input, false);
     tow_program_bytes bytes = tow_program_get_bytes(program), other = tow_program_get_bytes(apart);
-    assert_true(tow_program_count(program, "copy") <= n_state / 3); /* of the indices */
+    assert_true(tow_program_operation_count(program, "copy") <= n_state / 3); /* of the indices */
     assert_true(other.outputs >= cache);
     if (!(bytes.arena < cache / 3)) fail_msg("the arena has %zu bytes, the cache %zu", bytes.arena, cache);
     tow_array *in[2 * MOST], *out[MOST] = {0}, *expected[MOST], *y;
@@ -305,7 +305,7 @@ static void test_in_place(void **unused)
 static void expect_init_error(const tow_module *model, tow_type type, tow_status status, const char *text)
 {
     tow_params *params = NULL, *state = NULL;
-    assert_int_equal(tow_init_with_options(ctx, model, 0, 1, &type, NULL, &params, &state), status);
+    assert_int_equal(tow_model_init_with(ctx, model, 0, 1, &type, NULL, &params, &state), status);
     if (!strstr(tow_context_error(ctx), text)) fail_msg("expected \"%s\" in: %s", text, tow_context_error(ctx));
 }
 
@@ -320,9 +320,10 @@ static void test_errors(void **unused)
     decoding.cache_length = 8;
     tow_params *params, *state;
     tow_graph *graph;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&decoding), 0, 1, &x, NULL, &params, &state));
-    tow_model_options immutable = {.state = state};
-    assert_int_equal(tow_forward(TOW_MODULE(&decoding), params, 1, &x, &immutable, &graph), TOW_INVALID_ARGUMENT);
+    OK(tow_model_init_with(ctx, TOW_MODULE(&decoding), 0, 1, &x, NULL, &params, &state));
+    tow_model_options immutable = TOW_MODEL_OPTIONS(.state = state);
+    assert_int_equal(tow_model_forward_graph(TOW_MODULE(&decoding), params, 1, &x, &immutable, &graph),
+                     TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "immutable"));
     tow_params_free(params);
     tow_params_free(state);

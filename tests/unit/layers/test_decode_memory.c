@@ -53,16 +53,15 @@ static tow_program *compile(const tow_module *model, const tow_params *params, c
                             tow_array **in, int threads)
 {
     size_t n = tow_params_count(params), n_state = state ? tow_params_count(state) : 0;
-    tow_model_options options = {.state = state, .mutable_collections = state ? caches : NULL};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = state, .mutable_collections = state ? caches : NULL);
     tow_donation donations[MOST];
     tow_type types[4];
     tow_graph *graph;
     tow_program *program;
     for (size_t i = 0; i < n_in; i++) types[i] = tow_array_type(in[i]);
     for (size_t i = 0; i < n_state; i++) donations[i] = (tow_donation){.output = 1 + i, .input = n + i};
-    OK(tow_forward(model, params, n_in, types, &options, &graph));
-    OK(tow_compile(ctx, graph,
-                   &(tow_compile_options){.donations = donations, .n_donations = n_state, .threads = threads},
+    OK(tow_model_forward_graph(model, params, n_in, types, &options, &graph));
+    OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = n_state, .threads = threads),
                    &program));
     OK(tow_program_check(program));
     tow_graph_release(graph);
@@ -127,7 +126,7 @@ static void expect_decoding(tow_transformer_block write, bool unrolled, bool mas
               *target = positions_of(0, T, D);
     tow_type types[] = {x_type(S, D), x_type(3, D), tow_array_type(mask)};
     tow_params *params, *given, *kept;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, n_in, types, NULL, &params, &given));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, n_in, types, NULL, &params, &given));
     OK(tow_params_copy(given, &kept));
     tow_array *expected =
         call(TOW_MODULE(&whole), params, NULL, n_in, (tow_array *[]){source, target, mask}, tow_array_type(target));
@@ -180,7 +179,7 @@ static void test_another_memory(void **unused)
     recall.recall = true;
     tow_type types[] = {x_type(1, D), x_type(S, D), x_type(S, 3)};
     tow_params *params, *state;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&m), 3, 3, types, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&m), 3, 3, types, NULL, &params, &state));
     assert_int_equal(tow_params_count(state), 2); /* no positions are counted */
     for (int i = 0; i < 2; i++) {
         tow_array *in[] = {x, i ? other : key, value};
@@ -224,15 +223,15 @@ static void expect_nothing_of_memory(bool unrolled)
     recalling.decoder = TOW_MODULE(&recall);
     tow_type types[] = {x_type(length, features), x_type(1, features)};
     tow_params *params, *state;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 2, types, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, 2, types, NULL, &params, &state));
     tow_array *source = positions_of(0, length, features), *x = positions_of(3, 1, features);
     tow_program *with = compile(TOW_MODULE(&model), params, state, 2, (tow_array *[]){source, x}, 1),
                 *token = compile(TOW_MODULE(&recalling), params, state, 2, (tow_array *[]){source, x}, 1);
     const size_t kept = LAYERS * 2 * 2 * (size_t)(length * features) * sizeof(float);
-    uint64_t products = tow_program_count(token, "dot_general");
+    uint64_t products = tow_program_operation_count(token, "dot_general");
     assert_int_equal(products, 8 * LAYERS);
-    assert_int_equal(tow_program_count(with, "dot_general"), 10 * LAYERS + 6);
-    assert_true(tow_program_count(token, "copy") <= LAYERS);             /* of the indices */
+    assert_int_equal(tow_program_operation_count(with, "dot_general"), 10 * LAYERS + 6);
+    assert_true(tow_program_operation_count(token, "copy") <= LAYERS);   /* of the indices */
     assert_true(tow_program_get_bytes(token).arena < kept / LAYERS / 2); /* logits of one thread */
     tow_array_release(source);
     tow_array_release(x);
@@ -266,11 +265,11 @@ static void test_errors(void **unused)
                           recall = block;
     recall.recall = true;
     tow_type types[] = {x_type(2, D), x_type(S, D)}, longer[] = {x_type(2, D), x_type(S + 1, D)};
-    OK(tow_init_with_options(ctx, TOW_MODULE(&block), 0, 2, types, NULL, &params, &state));
-    tow_model_options options = {.state = state, .mutable_collections = caches};
-    expect_error(tow_forward(TOW_MODULE(&block), params, 2, longer, &options, &graph), TOW_SHAPE_MISMATCH,
+    OK(tow_model_init_with(ctx, TOW_MODULE(&block), 0, 2, types, NULL, &params, &state));
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = state, .mutable_collections = caches);
+    expect_error(tow_model_forward_graph(TOW_MODULE(&block), params, 2, longer, &options, &graph), TOW_SHAPE_MISMATCH,
                  "memory_key");
-    expect_error(tow_forward(TOW_MODULE(&recall), params, 2, longer, &options, &graph), TOW_SHAPE_MISMATCH,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&recall), params, 2, longer, &options, &graph), TOW_SHAPE_MISMATCH,
                  "memory_key");
     tow_params_free(params);
     tow_params_free(state);

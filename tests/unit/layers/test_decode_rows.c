@@ -59,15 +59,16 @@ static result call(const tow_module *model, const tow_params *params, const tow_
         OK(tow_array_create(portable, own, &arrays[i]));
         float *x = tow_array_data(arrays[i]);
         if (own.rank == 4) /* what earlier calls have left */
-            for (int64_t k = 0; k < tow_type_count(own); k++)
-                x[k] = number(first + k / (tow_type_count(own) / n), 77, k % (tow_type_count(own) / n));
+            for (int64_t k = 0; k < tow_type_element_count(own); k++)
+                x[k] = number(first + k / (tow_type_element_count(own) / n), 77, k % (tow_type_element_count(own) / n));
         else
             memcpy(x, starts + first, (size_t)(scalar ? 1 : n) * sizeof *starts);
     }
     OK(tow_params_from_arrays(portable, n_state, paths, arrays, &given));
-    const tow_model_options options = {
-        .state = given, .mutable_collections = sows ? sown : caches, .updates = &r.updates};
-    if (tow_forward(model, params, 1, &type, &options, &graph) != TOW_OK) fail_msg("%s", tow_context_error(portable));
+    const tow_model_options options =
+        TOW_MODEL_OPTIONS(.state = given, .mutable_collections = sows ? sown : caches, .updates = &r.updates);
+    if (tow_model_forward_graph(model, params, 1, &type, &options, &graph) != TOW_OK)
+        fail_msg("%s", tow_context_error(portable));
     for (size_t i = 0; i < n_params; i++) in[i] = tow_params_array(params, i);
     for (size_t i = 0; i < n_state; i++) in[n_params + i] = arrays[i];
     OK(tow_array_create(portable, type, &in[n_params + n_state]));
@@ -131,7 +132,7 @@ static void test_rows(void **unused)
     (void)unused;
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         tow_params *params, *state;
-        OK(tow_init_with_options(portable, TOW_MODULE(&layers[i]), 1, 1, &x, NULL, &params, &state));
+        OK(tow_model_init_with(portable, TOW_MODULE(&layers[i]), 1, 1, &x, NULL, &params, &state));
         expect_rows(TOW_MODULE(&layers[i]), params, state, layers[i].sow_weights);
         tow_params_free(params);
         tow_params_free(state);
@@ -147,7 +148,7 @@ static void test_positions(void **unused)
     (void)unused;
     for (size_t i = 0; i < 2; i++) {
         tow_params *params, *state;
-        OK(tow_init_with_options(portable, layers[i], 1, 1, &x, NULL, &params, &state));
+        OK(tow_model_init_with(portable, layers[i], 1, 1, &x, NULL, &params, &state));
         expect_rows(layers[i], params, state, false);
         tow_params_free(params);
         tow_params_free(state);
@@ -163,7 +164,7 @@ static void test_outside(void **unused)
     const int64_t kept[B] = {1, 1, 0}, place[B] = {0, LENGTH - 1, 0};
     tow_params *params, *state;
     (void)unused;
-    OK(tow_init_with_options(portable, TOW_MODULE(&layer), 1, 1, &x, NULL, &params, &state));
+    OK(tow_model_init_with(portable, TOW_MODULE(&layer), 1, 1, &x, NULL, &params, &state));
     result r = call(TOW_MODULE(&layer), params, state, 0, B, starts, false, false);
     const float *keys = tow_array_data(tow_params_find(r.updates, "cache/cached_key"));
     for (int64_t b = 0; b < B; b++) {
@@ -184,11 +185,11 @@ static void test_outside(void **unused)
 
 static int set_up(void **state)
 {
-    return setup(state) || tow_context_create(&(tow_context_options){.portable_bits = true}, &portable) != TOW_OK;
+    return setup(state) || tow_context_create(&TOW_CONTEXT_OPTIONS(.portable_bits = true), &portable) != TOW_OK;
 }
 static int tear_down(void **state)
 {
-    tow_context_destroy(portable);
+    tow_context_free(portable);
     return teardown(state);
 }
 

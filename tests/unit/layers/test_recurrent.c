@@ -103,7 +103,8 @@ typedef void (*case_use)(void *user, const char *name, const tow_module *model, 
 static bool with_cell(const char *name, tow_dtype dtype, case_use use, void *user)
 {
     bool found = false;
-    tow_initializer normal = tow_init_normal(0.5), uniform = tow_init_uniform(0.3), he = tow_init_he_normal();
+    tow_initializer normal = tow_initializer_normal(0.5), uniform = tow_initializer_uniform(0.3),
+                    he = tow_initializer_he_normal();
     CELL("simple", TOW_SIMPLE_CELL(.features = 4), 2, H, X)
     CELL("simple_residual", TOW_SIMPLE_CELL(.features = 4, .residual = true, .activation = tow_relu), 2, H, X)
     CELL("simple_init",
@@ -125,7 +126,7 @@ static bool with_cell(const char *name, tow_dtype dtype, case_use use, void *use
     CELL("mgu", TOW_MGU_CELL(.features = 4), 2, H, X)
     CELL("mgu_no_reset", TOW_MGU_CELL(.features = 4, .no_reset_gate = true), 2, H, X)
     CELL("mgu_init",
-         TOW_MGU_CELL(.features = 4, .forget_bias_init = uniform, .activation_bias_init = tow_init_normal(0.2),
+         TOW_MGU_CELL(.features = 4, .forget_bias_init = uniform, .activation_bias_init = tow_initializer_normal(0.2),
                       .recurrent_kernel_init = he),
          2, H, X)
     CELL("conv_lstm", TOW_CONV_LSTM_CELL(.features = 3, .kernel_size = {3, 2}), 3, 2, 4, 5, 3, 0, 2, 4, 5, 3, 0, 2, 4,
@@ -140,10 +141,10 @@ static bool with_rnn(const char *name, tow_dtype dtype, case_use use, void *user
     bool found = false;
     tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 4);
     tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 4);
-    tow_lstm_cell drawn = TOW_LSTM_CELL(.features = 4, .carry_init = tow_init_normal(1));
+    tow_lstm_cell drawn = TOW_LSTM_CELL(.features = 4, .carry_init = tow_initializer_normal(1));
     tow_optimized_lstm_cell optimized = TOW_OPTIMIZED_LSTM_CELL(.features = 4);
     tow_gru_cell gru = TOW_GRU_CELL(.features = 4), narrow = TOW_GRU_CELL(.features = 3);
-    tow_gru_cell uniform = TOW_GRU_CELL(.features = 4, .carry_init = tow_init_uniform(0.5));
+    tow_gru_cell uniform = TOW_GRU_CELL(.features = 4, .carry_init = tow_initializer_uniform(0.5));
     tow_mgu_cell mgu = TOW_MGU_CELL(.features = 4);
     tow_conv_lstm_cell conv = TOW_CONV_LSTM_CELL(.features = 2, .kernel_size = {3});
     struct {
@@ -235,16 +236,17 @@ typedef struct results {
 static const char *const streams[] = {"dropout", NULL};
 static void prepare(results *r, const tow_module *model, const shapes *inputs, size_t n_out)
 {
-    tow_model_options options = {.n_outputs = n_out, .streams = streams};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out, .streams = streams);
     tow_graph *loss;
     size_t wrt[MOST];
-    OK(tow_init_with_options(ctx, model, 3, inputs->n, inputs->type, &options, &r->params, NULL));
+    OK(tow_model_init_with(ctx, model, 3, inputs->n, inputs->type, &options, &r->params, NULL));
     size_t n = tow_params_count(r->params);
     r->n_in = inputs->n;
     r->n_out = n_out;
     r->n = 1 + n_out + n + inputs->n;
     assert_true(r->n <= MOST);
-    OK(tow_loss(model, r->params, inputs->n, inputs->type, 0, NULL, weighted_sum, &n_out, n_out, &options, &loss));
+    OK(tow_model_loss_graph(model, r->params, inputs->n, inputs->type, 0, NULL, weighted_sum, &n_out, n_out, &options,
+                            &loss));
     for (size_t i = 0; i < n + inputs->n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n + inputs->n, wrt, true, &r->gradient));
     for (size_t i = 0; i < n; i++) r->inputs[i] = tow_params_array(r->params, i);
@@ -307,7 +309,7 @@ typedef struct line {
 static void compare(FILE *file, const line *l, tow_array *array, double limit, bool take)
 {
     double largest = 1, error = 0, expected;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
         assert_int_equal(fscanf(file, "%lf", &expected), 1);
         if (tow_array_type(array).dtype == TOW_F32) expected = (float)expected;
         largest = fmax(largest, fabs(expected));

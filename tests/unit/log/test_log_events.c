@@ -78,7 +78,7 @@ static void lines(void **state)
 {
     fixture *f = *state;
     tow_logger *log;
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->path}, &log));
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->path), &log));
     OK(tow_logger_numbers(log, 1, 2, (tow_log_number[]){{"loss", 2.5}, {"odd \"name\"\n", NAN}}));
     OK(tow_logger_numbers(log, 2, 1, (tow_log_number[]){{"loss", 1.0 / 3}}));
     OK(tow_logger_numbers(log, 3, 0, NULL));
@@ -86,44 +86,44 @@ static void lines(void **state)
     assert_int_equal(tow_logger_numbers(log, 4, 1, (tow_log_number[]){{NULL, 1}}), TOW_INVALID_ARGUMENT);
     assert_null(tow_logger_events_path(log));
     OK(tow_logger_sync(log));
-    OK(tow_logger_close(log));
+    OK(tow_logger_free(log));
     const char *const first = "{\"step\": 1, \"loss\": 2.5, \"odd \\\"name\\\"\\u000a\": null}\n";
     char expected[256];
     snprintf(expected, sizeof expected, "%s{\"step\": 2, \"loss\": 0.333333333}\n{\"step\": 3}\n", first);
     assert_lines(f, expected);
     /* a run that goes on after step 1 cuts off what follows, and what is not a whole line of a step */
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->path, .first = 1}, &log));
-    OK(tow_logger_close(log));
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->path, .first = 1), &log));
+    OK(tow_logger_free(log));
     assert_lines(f, first);
     for (const char *const *tail =
              (const char *const[]){"{\"step\": 1, \"los", "nonsense\n", "{\"step\": 2}\n{\"step\": 1}\n", "", NULL};
          *tail; tail++) {
         snprintf(expected, sizeof expected, "%s%s", first, *tail);
         write_bytes(f->path, expected, strlen(expected));
-        OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->path, .first = 1}, &log));
+        OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->path, .first = 1), &log));
         OK(tow_logger_numbers(log, 2, 0, NULL));
-        OK(tow_logger_close(log));
+        OK(tow_logger_free(log));
         snprintf(expected, sizeof expected, "%s{\"step\": 2}\n", first);
         assert_lines(f, expected);
     }
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->path}, &log)); /* a new run begins anew */
-    OK(tow_logger_close(log));
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->path), &log)); /* a new run begins anew */
+    OK(tow_logger_free(log));
     assert_lines(f, "");
-    assert_int_equal(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->directory}, &log), TOW_IO_ERROR);
+    assert_int_equal(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->directory), &log), TOW_IO_ERROR);
     assert_message(f, "cannot write the log: Is a directory");
-    assert_int_equal(tow_logger_open(f->ctx, &(tow_logger_options){.first = -1}, &log), TOW_INVALID_ARGUMENT);
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = "/dev/full"}, &log));
+    assert_int_equal(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.first = -1), &log), TOW_INVALID_ARGUMENT);
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = "/dev/full"), &log));
     assert_int_equal(tow_logger_numbers(log, 1, 0, NULL), TOW_IO_ERROR);
     assert_message(f, "/dev/full: cannot write the log: No space left");
-    OK(tow_logger_close(log));
-    OK(tow_logger_close(NULL));
+    OK(tow_logger_free(log));
+    OK(tow_logger_free(NULL));
     /* a pipe whose reader is gone says so */
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
     if (access(path, W_OK) != 0) skip();
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = path, .first = 3}, &log));
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = path, .first = 3), &log));
     OK(tow_logger_numbers(log, 4, 0, NULL));
     char text[16] = "";
     assert_int_equal(read(ends[0], text, sizeof text - 1), 12);
@@ -133,7 +133,7 @@ static void lines(void **state)
     assert_int_equal(tow_logger_numbers(log, 5, 0, NULL), TOW_IO_ERROR);
     signal(SIGPIPE, old);
     close(ends[1]);
-    OK(tow_logger_close(log));
+    OK(tow_logger_free(log));
 }
 
 /* ---- files of events --------------------------------------------------------------------------------------------- */
@@ -160,9 +160,9 @@ static void events(void **state)
     tow_logger *log, *second;
     found all = {0};
     snprintf(directory, sizeof directory, "%s/runs/first", f->directory);
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = f->path, .events = directory}, &log));
-    OK(tow_logger_open(f->ctx, &(tow_logger_options){.events = directory, .first = 2},
-                       &second)); /* another file, in the same second */
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.lines = f->path, .events = directory), &log));
+    OK(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.events = directory, .first = 2),
+                         &second)); /* another file, in the same second */
     assert_string_not_equal(tow_logger_events_path(log), tow_logger_events_path(second));
     snprintf(path, sizeof path, "%s", tow_logger_events_path(log));
     tow_array *pixels = array_of(f, tow_make_type(TOW_U8, 2, (int64_t[]){1, 2}), "ab");
@@ -175,8 +175,8 @@ static void events(void **state)
     tow_array_release(values);
     tow_array_release(pixels);
     OK(tow_logger_sync(log));
-    OK(tow_logger_close(log));
-    OK(tow_logger_close(second));
+    OK(tow_logger_free(log));
+    OK(tow_logger_free(second));
     OK(tow_events_read(f->ctx, path, note, &all));
     assert_int_equal(all.n, 3);
     assert_true(all.entries[0].step == 1 && all.entries[0].value == 1.5 && all.entries[0].wall_time > 1.7e9);
@@ -185,7 +185,7 @@ static void events(void **state)
     assert_true(all.entries[2].step == -2 && isinf(all.entries[2].value));
     write_bytes(f->path, "", 0);
     snprintf(directory, sizeof directory, "%s/below", f->path);
-    assert_int_equal(tow_logger_open(f->ctx, &(tow_logger_options){.events = directory}, &log), TOW_IO_ERROR);
+    assert_int_equal(tow_logger_create(f->ctx, &TOW_LOGGER_OPTIONS(.events = directory), &log), TOW_IO_ERROR);
     assert_message(f, "cannot create the directory");
 }
 
@@ -269,7 +269,7 @@ static tow_status log_all(tow_context *ctx, const fixture *f, const tow_array *p
 {
     found all = {0};
     tow_status status =
-        tow_logger_open(ctx, &(tow_logger_options){.lines = f->path, .events = f->directory, .first = 1}, log);
+        tow_logger_create(ctx, &TOW_LOGGER_OPTIONS(.lines = f->path, .events = f->directory, .first = 1), log);
     if (status == TOW_OK) status = tow_logger_numbers(*log, 2, 1, (tow_log_number[]){{"loss", 1}});
     if (status == TOW_OK) status = tow_logger_image(*log, 2, "image", pixels);
     if (status == TOW_OK) status = tow_logger_histogram(*log, 2, "histogram", pixels);
@@ -291,9 +291,9 @@ static void failing_allocations(void **state)
         c.fail_at = c.calls + i;
         status = log_all(ctx, f, pixels, &log);
         assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
-        assert_int_equal(tow_logger_close(log), TOW_OK);
+        assert_int_equal(tow_logger_free(log), TOW_OK);
         tow_array_release(pixels);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
         assert_true(i < 300);

@@ -63,7 +63,7 @@ static void png_files(void **state)
     uint32_t x = 1;
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)((x = x * 1664525 + 1013904223) >> 24);
     const struct {
-        int rank, colour;
+        int rank, color;
         int64_t dims[3];
     } shapes[] = {{2, 0, {3, 5}},    {3, 0, {2, 2, 1}},   {3, 2, {7, 1, 3}},
                   {3, 6, {1, 9, 4}}, {2, 0, {2, 200000}}, {3, 2, {300, 400, 3}}};
@@ -72,14 +72,14 @@ static void png_files(void **state)
         tow_array *pixels = array_of(f, type, data);
         unsigned char head[13] = {0};
         int chunks;
-        OK(tow_png_write(f->path, pixels, f->ctx));
+        OK(tow_png_write(f->ctx, f->path, pixels));
         const size_t n = read_png(f->path, head, back, sizeof back, &chunks);
         assert_int_equal(n, tow_type_bytes(type));
         assert_memory_equal(back, data, n);
         assert_int_equal(big(head), shapes[i].dims[1]);
         assert_int_equal(big(head + 4), shapes[i].dims[0]);
         assert_int_equal(head[8], 8);
-        assert_int_equal(head[9], shapes[i].colour);
+        assert_int_equal(head[9], shapes[i].color);
         if (i >= 4) assert_true(chunks > 2); /* several pieces of data */
         tow_array_release(pixels);
     }
@@ -88,13 +88,13 @@ static void png_files(void **state)
                             tow_make_type(TOW_U8, 1, (int64_t[]){4})};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tow_array *pixels = array_of(f, bad[i], data);
-        assert_int_equal(tow_png_write(f->path, pixels, f->ctx), TOW_TYPE_MISMATCH);
+        assert_int_equal(tow_png_write(f->ctx, f->path, pixels), TOW_TYPE_MISMATCH);
         assert_message(f, "expected pixels u8[height, width]");
         tow_array_release(pixels);
     }
     tow_array *pixels = array_of(f, tow_make_type(TOW_U8, 2, (int64_t[]){1, 1}), data);
-    assert_int_equal(tow_png_write("/tmp/no/such/directory.png", pixels, f->ctx), TOW_IO_ERROR);
-    assert_int_equal(tow_png_write(f->path, NULL, f->ctx), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_png_write(f->ctx, "/tmp/no/such/directory.png", pixels), TOW_IO_ERROR);
+    assert_int_equal(tow_png_write(f->ctx, f->path, NULL), TOW_INVALID_ARGUMENT);
     tow_array_release(pixels);
 }
 
@@ -103,26 +103,26 @@ static void grids(void **state)
     fixture *f = *state;
     const float values[] = {0, 1, 0.5F, NAN, -1, 2, 0.25F, 1};
     tow_array *images = array_of(f, tow_make_type(TOW_F32, 3, (int64_t[]){2, 2, 2}), values), *pixels;
-    OK(tow_image_grid(f->ctx, images, &(tow_grid_options){.gap = 1, .ground = 9}, &pixels));
+    OK(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.gap = 1, .ground = 9), &pixels));
     const uint8_t expected[] = {9, 9,   9,   9, 9,  9,   9, /* two columns */
                                 9, 0,   255, 9, 0,  255, 9, /**/
                                 9, 128, 0,   9, 64, 255, 9, 9, 9, 9, 9, 9, 9, 9};
     assert_array(pixels, tow_make_type(TOW_U8, 2, (int64_t[]){4, 7}), expected);
     tow_array_release(pixels);
-    OK(tow_image_grid(f->ctx, images, &(tow_grid_options){.gap = -1, .columns = 1, .zoom = 2, .low = -1, .high = 1},
+    OK(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.gap = -1, .columns = 1, .zoom = 2, .low = -1, .high = 1),
                       &pixels));
     assert_true(tow_type_equal(tow_array_type(pixels), tow_make_type(TOW_U8, 2, (int64_t[]){8, 4})));
     const uint8_t *at = tow_array_data(pixels);
     assert_true(at[0] == 128 && at[1] == 128 && at[4] == 128 && at[2] == 255 && at[4 * 4] == 0);
     tow_array_release(pixels);
-    assert_int_equal(tow_image_grid(f->ctx, images, &(tow_grid_options){.zoom = INT64_MAX}, &pixels),
+    assert_int_equal(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.zoom = INT64_MAX), &pixels),
                      TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_image_grid(f->ctx, images, &(tow_grid_options){.columns = -1}, &pixels), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_image_grid(f->ctx, images, &(tow_grid_options){.low = 1, .high = 1}, &pixels),
+    assert_int_equal(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.columns = -1), &pixels), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.low = 1, .high = 1), &pixels),
                      TOW_INVALID_ARGUMENT);
     tow_array_release(images);
     images = array_of(f, tow_make_type(TOW_U8, 4, (int64_t[]){3, 1, 1, 3}), (uint8_t[]){1, 2, 3, 4, 5, 6, 7, 8, 9});
-    OK(tow_image_grid(f->ctx, images, &(tow_grid_options){.gap = -1}, &pixels)); /* 2 x 2, the last place is ground */
+    OK(tow_image_grid(f->ctx, images, &TOW_GRID_OPTIONS(.gap = -1), &pixels)); /* 2 x 2, the last place is ground */
     assert_array(pixels, tow_make_type(TOW_U8, 3, (int64_t[]){2, 2, 3}),
                  (uint8_t[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0});
     tow_array_release(pixels);
@@ -135,7 +135,7 @@ static void grids(void **state)
 static char *chart_text(const fixture *f, const tow_chart *chart)
 {
     static char text[1 << 20];
-    OK(tow_chart_write(f->path, chart, f->ctx));
+    OK(tow_chart_write(f->ctx, f->path, chart));
     text[read_bytes(f->path, (unsigned char *)text, sizeof text - 1)] = '\0';
     return text;
 }
@@ -150,8 +150,8 @@ static void charts(void **state)
     fixture *f = *state;
     const double x[] = {0, 50, 100}, y[] = {1, 0.1, 0.01}, holes[] = {1, NAN, 0.5};
     const tow_series series[] = {{"a <loss> & \"more\"", 3, x, y}, {"holes", 3, x, holes}};
-    tow_chart chart = {
-        .title = "T", .x_label = "step", .y_label = "loss", .n_series = 2, .series = series, .log_y = true};
+    tow_chart chart =
+        TOW_CHART(.title = "T", .x_label = "step", .y_label = "loss", .n_series = 2, .series = series, .log_y = true);
     const char *text = chart_text(f, &chart);
     assert_has(text, "<svg xmlns");
     assert_has(text, "a &lt;loss&gt; &amp; &quot;more&quot;</text>");
@@ -174,16 +174,21 @@ static void charts(void **state)
     for (size_t i = 0; i < 3; i++)
         for (int logarithmic = 0; logarithmic < 2; logarithmic++) {
             const tow_series one = {"", 3, x, values[i]};
-            const tow_chart c = {.n_series = 1, .series = &one, .log_y = logarithmic == 1, .log_x = logarithmic == 1};
+            const tow_chart c =
+                TOW_CHART(.n_series = 1, .series = &one, .log_y = logarithmic == 1, .log_x = logarithmic == 1);
             text = chart_text(f, &c);
             assert_null(strstr(text, "nan"));
             assert_null(strstr(text, "inf"));
         }
-    const tow_chart bad[] = {{.smoothing = 1},    {.smoothing = NAN},        {.width = 10},
-                             {.height = 1 << 30}, {.y_low = 2, .y_high = 1}, {.log_y = true, .y_low = -1, .y_high = 1},
-                             {.n_series = 1}};
+    const tow_chart bad[] = {TOW_CHART(.smoothing = 1),
+                             TOW_CHART(.smoothing = NAN),
+                             TOW_CHART(.width = 10),
+                             TOW_CHART(.height = 1 << 30),
+                             TOW_CHART(.y_low = 2, .y_high = 1),
+                             TOW_CHART(.log_y = true, .y_low = -1, .y_high = 1),
+                             TOW_CHART(.n_series = 1)};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tow_chart_write(f->path, &bad[i], f->ctx), TOW_INVALID_ARGUMENT);
+        assert_int_equal(tow_chart_write(f->ctx, f->path, &bad[i]), TOW_INVALID_ARGUMENT);
 }
 
 /* A million points make no larger picture than some thousand, and the lowest and the highest are drawn. */
@@ -200,7 +205,7 @@ static void charts_of_many_points(void **state)
         y[i] = i == 777777 ? 100 : i == 333333 ? -100 : i % 7;
     }
     const tow_series one = {NULL, N, x, y};
-    const tow_chart chart = {.n_series = 1, .series = &one};
+    const tow_chart chart = TOW_CHART(.n_series = 1, .series = &one);
     const char *text = chart_text(f, &chart);
     assert_true(strlen(text) < 100000);
     assert_has(text, ",52.2 ");  /* the highest, 330 * 0.04 / 1.08 below the top */
@@ -215,7 +220,7 @@ static void numbers_in_any_locale(void **state)
     if (!setlocale(LC_ALL, "de_DE.UTF-8")) skip();
     const double x[] = {0, 1}, y[] = {0, 0.5};
     const tow_series one = {NULL, 2, x, y};
-    const char *text = chart_text(f, &(tow_chart){.n_series = 1, .series = &one});
+    const char *text = chart_text(f, &TOW_CHART(.n_series = 1, .series = &one));
     setlocale(LC_ALL, "C");
     assert_has(text, ">0.5<");
 }
@@ -235,12 +240,12 @@ static void failing_allocations(void **state)
         assert_int_equal(tow_array_create(ctx, tow_make_type(TOW_F32, 3, (int64_t[]){2, 3, 3}), &images), TOW_OK);
         c.fail_at = c.calls + i;
         status = tow_image_grid(ctx, images, NULL, &pixels);
-        if (status == TOW_OK) status = tow_png_write(f->path, pixels, ctx);
-        if (status == TOW_OK) status = tow_chart_write(f->path, &(tow_chart){.n_series = 1, .series = &one}, ctx);
+        if (status == TOW_OK) status = tow_png_write(ctx, f->path, pixels);
+        if (status == TOW_OK) status = tow_chart_write(ctx, f->path, &TOW_CHART(.n_series = 1, .series = &one));
         assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
         tow_array_release(images);
         tow_array_release(pixels);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
         assert_true(i < 200);

@@ -190,7 +190,7 @@ static tow_params *draw_params(void)
 {
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, 4});
     tow_params *params;
-    OK(tow_init(ctx, TOW_MODULE(&plain), 5, 1, &type, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&plain), 5, 1, &type, &params));
     return params;
 }
 
@@ -201,7 +201,7 @@ static int32_t next_of(const tow_params *params, int64_t n, const int32_t *token
     tow_array *in[64], *out;
     tow_graph *graph;
     size_t n_params = tow_params_count(params);
-    OK(tow_forward(TOW_MODULE(&plain), params, 1, &type, NULL, &graph));
+    OK(tow_model_forward_graph(TOW_MODULE(&plain), params, 1, &type, NULL, &graph));
     for (size_t i = 0; i < n_params; i++) in[i] = tow_params_array(params, i);
     OK(tow_array_create(ctx, type, &in[n_params]));
     memcpy(tow_array_data(in[n_params]), tokens, (size_t)n * sizeof *tokens);
@@ -221,7 +221,7 @@ static const int32_t prompts[2][7] = {{3, 1, 4, 1, 5, 9, 2}, {6, 5, 3, 5, 8, 9, 
 /* However a prompt is cut into calls, greedy generation of both sequences is that of the model without a cache. */
 static void expect_greedy(const tow_params *params, const tow_module *model, int64_t chunk)
 {
-    tow_generator_options options = {.batch = 2, .chunk = chunk};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.batch = 2, .chunk = chunk);
     tow_generator *g;
     int32_t tokens[2][10], all[LENGTH];
     int64_t count;
@@ -264,7 +264,7 @@ static bool stop_after_three(void *user, int64_t index, const int32_t *tokens)
 static void test_draws(void **unused)
 {
     tow_params *params = draw_params();
-    tow_generator_options options = {.sampling = {.temperature = 1.5, .top_k = 9}, .seed = 11};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.sampling = {.temperature = 1.5, .top_k = 9}, .seed = 11);
     int32_t first[12], second[12];
     int64_t count;
     tow_generator *g;
@@ -301,12 +301,11 @@ static void test_errors(void **unused)
     assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&plain), params, NULL, &g), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "cached_key"));
     assert_null(g);
-    assert_int_equal(
-        tow_generator_create(ctx, TOW_MODULE(&decoding), params, &(tow_generator_options){.batch = -1}, &g),
-        TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&decoding), params,
-                                          &(tow_generator_options){.sampling = {.top_p = 2}}, &g),
+    assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&decoding), params, &TOW_GENERATOR_OPTIONS(.batch = -1), &g),
                      TOW_INVALID_ARGUMENT);
+    assert_int_equal(
+        tow_generator_create(ctx, TOW_MODULE(&decoding), params, &TOW_GENERATOR_OPTIONS(.sampling = {.top_p = 2}), &g),
+        TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_generator_create(ctx, NULL, params, NULL, &g), TOW_INVALID_ARGUMENT);
     OK(tow_generator_create(ctx, TOW_MODULE(&decoding), params, NULL, &g));
     assert_null(tow_generator_logits(g));
@@ -315,7 +314,7 @@ static void test_errors(void **unused)
     assert_int_equal(tow_generator_feed(g, 1, NULL, &next), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_generator_position(g), 0);
     OK(tow_generator_feed(g, LENGTH - 1, tokens, NULL));
-    assert_int_equal(tow_type_count(tow_array_type(tow_generator_logits(g))), V);
+    assert_int_equal(tow_type_element_count(tow_array_type(tow_generator_logits(g))), V);
     assert_int_equal(tow_generate(g, 1, tokens, 2, tokens, NULL), TOW_INVALID_ARGUMENT);
     OK(tow_generate(g, 1, tokens, 1, tokens, NULL));
     assert_int_equal(tow_generator_feed(g, 1, tokens, &next), TOW_INVALID_ARGUMENT);
@@ -342,7 +341,7 @@ static void test_no_memory(void **unused)
         if (status != TOW_OK) assert_int_equal(status, TOW_OUT_OF_MEMORY);
         done = status == TOW_OK;
         tow_generator_free(g);
-        tow_context_destroy(own);
+        tow_context_free(own);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
     }

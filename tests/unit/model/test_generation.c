@@ -110,16 +110,10 @@ static made make(const one_case *c, const tow_params *params, int64_t first, int
     OK(tow_generator_create(ctx, TOW_MODULE(&models[c->kind]), params, &options, &g));
     for (int again = 0; again < 2; again++) {
         tow_generator_reset(g);
-        OK(tow_generate_sequences(g, &(tow_generation){.n = longest,
-                                                       .prompts = prompts,
-                                                       .lengths = c->lengths + first,
-                                                       .left_padded = left,
-                                                       .inputs = c->kind == BART ? inputs : NULL,
-                                                       .limit = c->limit,
-                                                       .tokens = tokens,
-                                                       .counts = m.counts,
-                                                       .log_probabilities = each,
-                                                       .scores = m.scores}));
+        OK(tow_generate_with(g, &TOW_GENERATION(.n = longest, .prompts = prompts, .lengths = c->lengths + first,
+                                                .left_padded = left, .inputs = c->kind == BART ? inputs : NULL,
+                                                .limit = c->limit, .tokens = tokens, .counts = m.counts,
+                                                .log_probabilities = each, .scores = m.scores)));
     }
     for (int64_t r = 0; r < batch * c->options.sequences; r++) {
         memcpy(m.tokens[r], tokens + r * c->limit, (size_t)c->limit * sizeof *tokens);

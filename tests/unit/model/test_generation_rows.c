@@ -52,14 +52,10 @@ static void talk(tow_context *context, const tow_params *params, int k, int64_t 
             for (int64_t i = 0; i < width; i++) padded[b * width + i] = 27;
             memcpy(padded + b * width + place, own, (size_t)next_lengths[b] * sizeof *own);
         }
-        const tow_generation call = {.n = width,
-                                     .prompts = padded,
-                                     .lengths = next_lengths,
-                                     .left_padded = left,
-                                     .limit = 12,
-                                     .tokens = tokens,
-                                     .counts = counts};
-        if (tow_generate_sequences(g, &call) != TOW_OK) fail_msg("%s", tow_context_error(context));
+        const tow_generation call =
+            TOW_GENERATION(.n = width, .prompts = padded, .lengths = next_lengths, .left_padded = left, .limit = 12,
+                           .tokens = tokens, .counts = counts);
+        if (tow_generate_with(g, &call) != TOW_OK) fail_msg("%s", tow_context_error(context));
         for (int64_t b = 0; b < n; b++) {
             memcpy(result[b].tokens[turn], tokens + b * 12, sizeof result[b].tokens[turn]);
             result[b].counts[turn] = counts[b];
@@ -78,19 +74,16 @@ static void test_alone(void **unused)
 {
     tow_context *context;
     (void)unused;
-    OK(tow_context_create(&(tow_context_options){.threads = 2, .portable_bits = true}, &context));
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2, .portable_bits = true), &context));
     for (int k = 0; k <= WINDOWED; k += 1 + k % 2) { /* but BART */
         tow_params *params = params_of(context, k == WINDOWED ? LLAMA : (kind)k);
         for (int way = 0; way < 8; way++) {
             const int32_t ends[] = {24, 10};
-            const tow_generator_options options = {
-                .seed = 5,
-                .sampling = {.temperature = way & 1 ? 1.5 : 0, .top_p = 0.9, .top_k = 20},
-                .repetition_penalty = way & 4 ? 1.2 : 0,
-                .chunk = way & 2 ? 0 : 2,
-                .ends = ends,
-                .n_ends = way & 4 ? 2 : 0,
-                .min_tokens = way & 4 ? 3 : 0};
+            const tow_generator_options options =
+                TOW_GENERATOR_OPTIONS(.seed = 5,
+                                      .sampling = {.temperature = way & 1 ? 1.5 : 0, .top_p = 0.9, .top_k = 20},
+                                      .repetition_penalty = way & 4 ? 1.2 : 0, .chunk = way & 2 ? 0 : 2, .ends = ends,
+                                      .n_ends = way & 4 ? 2 : 0, .min_tokens = way & 4 ? 3 : 0);
             turns together[3] = {0}, alone[3] = {0};
             talk(context, params, k, 0, 3, way & 2, options, together);
             for (int64_t b = 0; b < 3; b++) talk(context, params, k, b, 1, false, options, &alone[b]);
@@ -107,7 +100,7 @@ static void test_alone(void **unused)
         }
         tow_params_free(params);
     }
-    tow_context_destroy(context);
+    tow_context_free(context);
 }
 
 /* Several sequences for a prompt are those of as many equal prompts, and the prompts go through the model once. */
@@ -117,25 +110,24 @@ static void test_several(void **unused)
     int32_t equal[6][9], two[2][9], a[6][12], b[6][12];
     int64_t counts[6];
     tow_generator *g;
-    tow_generator_options options = {.batch = 6, .seed = 9, .sampling = {.temperature = 2}};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.batch = 6, .seed = 9, .sampling = {.temperature = 2});
     (void)unused;
     for (int r = 0; r < 6; r++) memcpy(equal[r], prompts[r / 3], sizeof equal[r]);
     for (int r = 0; r < 2; r++) memcpy(two[r], prompts[r], sizeof two[r]);
     const int64_t equal_lengths[6] = {9, 9, 9, 2, 2, 2};
     OK(tow_generator_create(ctx, TOW_MODULE(&models[LLAMA]), params, &options, &g));
-    OK(tow_generate_sequences(
-        g, &(tow_generation){
-               .n = 9, .prompts = equal[0], .lengths = equal_lengths, .limit = 12, .tokens = a[0], .counts = counts}));
+    OK(tow_generate_with(g, &TOW_GENERATION(.n = 9, .prompts = equal[0], .lengths = equal_lengths, .limit = 12,
+                                            .tokens = a[0], .counts = counts)));
     tow_generator_free(g);
     options.batch = 2;
     options.sequences = 3;
     OK(tow_generator_create(ctx, TOW_MODULE(&models[LLAMA]), params, &options, &g));
-    OK(tow_generate_sequences(
-        g, &(tow_generation){.n = 9, .prompts = two[0], .lengths = lengths, .limit = 12, .tokens = b[0]}));
+    OK(tow_generate_with(g,
+                         &TOW_GENERATION(.n = 9, .prompts = two[0], .lengths = lengths, .limit = 12, .tokens = b[0])));
     assert_memory_equal(a, b, sizeof a);
     assert_memory_not_equal(a[0], a[1], sizeof a[0]);
-    OK(tow_generate_sequences(
-        g, &(tow_generation){.n = 9, .prompts = two[0], .lengths = lengths, .limit = 12, .tokens = a[0]}));
+    OK(tow_generate_with(g,
+                         &TOW_GENERATION(.n = 9, .prompts = two[0], .lengths = lengths, .limit = 12, .tokens = a[0])));
     assert_memory_not_equal(a, b, sizeof a); /* draws go on */
     tow_generator_free(g);
     tow_params_free(params);
@@ -166,17 +158,12 @@ static void test_streaming(void **unused)
     listener l = {.until = 5, .counts = counts};
     tow_ending endings[4];
     tow_generator *g;
-    tow_generator_options options = {.batch = 2, .on_token = listen, .user = &l};
-    const tow_generation call = {.n = 9,
-                                 .prompts = prompts[0],
-                                 .lengths = lengths,
-                                 .limit = 9,
-                                 .tokens = tokens[0],
-                                 .counts = counts,
-                                 .endings = endings};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.batch = 2, .on_token = listen, .user = &l);
+    const tow_generation call = TOW_GENERATION(.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 9,
+                                               .tokens = tokens[0], .counts = counts, .endings = endings);
     (void)unused;
     OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &options, &g));
-    OK(tow_generate_sequences(g, &call));
+    OK(tow_generate_with(g, &call));
     assert_true(l.calls == 5 && counts[0] == 5 && counts[1] == 5 && endings[0] == TOW_NOT_ENDED);
     for (int b = 0; b < 2; b++) assert_memory_equal(tokens[b], l.heard[b], 5 * sizeof(int32_t));
     assert_true(tokens[0][5] == 0 && tokens[1][8] == 0);
@@ -185,7 +172,7 @@ static void test_streaming(void **unused)
     options.sequences = 2;
     l = (listener){.until = 3};
     OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &options, &g));
-    OK(tow_generate_sequences(g, &call));
+    OK(tow_generate_with(g, &call));
     assert_true(l.calls == 3 && counts[0] == 3 && counts[3] == 3);
     for (int b = 0; b < 2; b++) /* the beams of the first prompt, best first */
         assert_int_equal(tokens[b][2], l.heard[b][2]);
@@ -207,14 +194,15 @@ static long count_allocations(const tow_params *params, tow_generator_options op
     options.batch = 2;
     OK(tow_context_create(&context_options, &own));
     OK(tow_generator_create(own, TOW_MODULE(&models[LLAMA]), params, &options, &g));
-    const tow_generation call = {.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = limit, .tokens = tokens};
-    OK(tow_generate_sequences(g, &call));
+    const tow_generation call =
+        TOW_GENERATION(.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = limit, .tokens = tokens);
+    OK(tow_generate_with(g, &call));
     tow_generator_reset(g);
     const long before = c.calls;
-    OK(tow_generate_sequences(g, &call));
+    OK(tow_generate_with(g, &call));
     const long calls = c.calls - before;
     tow_generator_free(g);
-    tow_context_destroy(own);
+    tow_context_free(own);
     assert_int_equal(c.blocks, 0);
     assert_int_equal(c.wrong_sizes, 0);
     free(tokens);
@@ -226,9 +214,9 @@ static void test_allocations(void **unused)
     tow_params *params = params_of(ctx, LLAMA);
     const int32_t end = 28;
     const tow_generator_options ways[] = {
-        {.sampling = {.temperature = 1, .top_p = 0.9}, .repetition_penalty = 1.1},
-        {.sequences = 3, .log_probabilities = true},
-        {.beams = 4, .sequences = 2, .ends = &end, .n_ends = 1, .presence_penalty = 1}};
+        TOW_GENERATOR_OPTIONS(.sampling = {.temperature = 1, .top_p = 0.9}, .repetition_penalty = 1.1),
+        TOW_GENERATOR_OPTIONS(.sequences = 3, .log_probabilities = true),
+        TOW_GENERATOR_OPTIONS(.beams = 4, .sequences = 2, .ends = &end, .n_ends = 1, .presence_penalty = 1)};
     (void)unused;
     for (int i = 0; i < 3; i++)
         assert_int_equal(count_allocations(params, ways[i], 3), count_allocations(params, ways[i], 30));
@@ -249,7 +237,7 @@ static void test_in_place(void **unused)
     tow_params *params, *state;
     size_t arena[2];
     (void)unused;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&layers), 0, 1, &x, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&layers), 0, 1, &x, NULL, &params, &state));
     for (int own = 0; own < 2; own++) {
         const size_t n = tow_params_count(params), n_state = tow_params_count(state);
         tow_donation donations[3];
@@ -269,9 +257,9 @@ static void test_in_place(void **unused)
         tow_graph *graph;
         tow_program *program;
         OK(tow_params_from_arrays(ctx, 3, paths, arrays, &given));
-        const tow_model_options options = {.state = given, .mutable_collections = every};
-        OK(tow_forward(TOW_MODULE(&layers), params, 1, &x, &options, &graph));
-        OK(tow_compile(ctx, graph, &(tow_compile_options){.donations = donations, .n_donations = 3}, &program));
+        const tow_model_options options = TOW_MODEL_OPTIONS(.state = given, .mutable_collections = every);
+        OK(tow_model_forward_graph(TOW_MODULE(&layers), params, 1, &x, &options, &graph));
+        OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = 3), &program));
         arena[own] = tow_program_get_bytes(program).arena;
         tow_program_free(program);
         tow_graph_release(graph);
@@ -291,19 +279,20 @@ static void test_no_memory(void **unused)
     for (long fail_at = 0, done = 0; !done; fail_at += 1 + fail_at / 30) {
         counting c;
         tow_context_options options = counting_options(&c, fail_at);
-        const tow_generator_options beams = {.batch = 2, .beams = 2, .sequences = 2, .repetition_penalty = 1.5};
+        const tow_generator_options beams =
+            TOW_GENERATOR_OPTIONS(.batch = 2, .beams = 2, .sequences = 2, .repetition_penalty = 1.5);
         tow_context *own = NULL;
         tow_generator *g = NULL;
         int32_t tokens[4 * 3];
         tow_status status = tow_context_create(&options, &own);
         if (status == TOW_OK) status = tow_generator_create(own, TOW_MODULE(&models[GPT2]), params, &beams, &g);
         if (status == TOW_OK)
-            status = tow_generate_sequences(
-                g, &(tow_generation){.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 3, .tokens = tokens});
+            status = tow_generate_with(
+                g, &TOW_GENERATION(.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 3, .tokens = tokens));
         if (status != TOW_OK) assert_int_equal(status, TOW_OUT_OF_MEMORY);
         done = status == TOW_OK;
         tow_generator_free(g);
-        tow_context_destroy(own);
+        tow_context_free(own);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
     }
@@ -339,12 +328,12 @@ static void test_no_token(void **unused)
     tow_params *params, *state;
     int32_t tokens[4];
     (void)unused;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
     for (int way = 0; way < 3; way++) {
         tow_generator *g;
         OK(tow_generator_create(
             ctx, TOW_MODULE(&model), params,
-            &(tow_generator_options){.sampling = {.temperature = way == 1}, .beams = way == 2 ? 3 : 1}, &g));
+            &TOW_GENERATOR_OPTIONS(.sampling = {.temperature = way == 1}, .beams = way == 2 ? 3 : 1), &g));
         assert_int_equal(tow_generate(g, 2, prompts[0], 4, tokens, NULL), TOW_CHECK_FAILED);
         expect_message("no token can follow position 1 of sequence 0: all logits are -infinity");
         tow_generator_free(g);
@@ -358,7 +347,7 @@ static void test_not_finite(void **unused)
     tow_params *params = params_of(ctx, GPT2);
     int32_t wrong[2][4] = {{1, 2, 3, 4}, {1, 2, 29, 4}}, tokens[2][5], next[2];
     tow_generator *g;
-    tow_generator_options options = {.batch = 2};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.batch = 2);
     (void)unused;
     for (int way = 0; way < 3; way++) {
         options.sampling.temperature = way == 1;
@@ -402,7 +391,7 @@ static void call_counted(tow_scope *s, const tow_module *module, size_t n_in, co
                          tow_value *out)
 {
     (void)n_in, (void)n_out;
-    const tow_value calls = tow_variable(s, "cache", "calls", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
+    const tow_value calls = tow_variable(s, "cache", "calls", tow_make_type(TOW_I32, 0, NULL), tow_initializer_zeros());
     if (!tow_is_null(calls)) tow_set_variable(s, "cache", "calls", tow_add_scalar(calls, 1));
     out[0] = tow_apply_module(s, "inner", ((const mute *)module)->inner, in[0]);
 }
@@ -416,15 +405,15 @@ static void test_unknown_variables(void **unused)
     tow_params *params, *state;
     tow_generator *g;
     int32_t tokens[2 * 9];
-    tow_generator_options options = {.batch = 2};
-    tow_generation call = {.n = 9, .prompts = prompts[0], .lengths = equal, .limit = 9, .tokens = tokens};
+    tow_generator_options options = TOW_GENERATOR_OPTIONS(.batch = 2);
+    tow_generation call = TOW_GENERATION(.n = 9, .prompts = prompts[0], .lengths = equal, .limit = 9, .tokens = tokens);
     (void)unused;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
     OK(tow_generator_create(ctx, TOW_MODULE(&model), params, &options, &g));
-    OK(tow_generate_sequences(g, &call));
+    OK(tow_generate_with(g, &call));
     tow_generator_reset(g);
     call.lengths = lengths;
-    assert_int_equal(tow_generate_sequences(g, &call), TOW_UNSUPPORTED);
+    assert_int_equal(tow_generate_with(g, &call), TOW_UNSUPPORTED);
     expect_message("variable \"cache/calls\" i32[]: rows at different positions");
     assert_int_equal(tow_generator_position(g), 0);
     tow_generator_free(g);
@@ -441,21 +430,21 @@ static void test_errors(void **unused)
     const int32_t end = 29, token = 1;
     const tow_stop empty = {0, &token};
     const tow_type types[9] = {{0}};
-    const tow_generator_options wrong[] = {{.beams = 2, .sequences = 3},
-                                           {.beams = 2, .sampling = {.temperature = 1}},
-                                           {.beams = -1},
-                                           {.sequences = -1},
-                                           {.repetition_penalty = -1},
-                                           {.presence_penalty = NAN},
-                                           {.length_penalty = INFINITY},
-                                           {.early_stopping = (tow_beam_stopping)7},
-                                           {.min_tokens = -1},
-                                           {.min_tokens = 2, .ends = &end, .n_ends = 1},
-                                           {.n_ends = 1},
-                                           {.n_stops = 1},
-                                           {.stops = &empty, .n_stops = 1},
-                                           {.n_inputs = 9, .input_types = types},
-                                           {.n_inputs = 1}};
+    const tow_generator_options wrong[] = {TOW_GENERATOR_OPTIONS(.beams = 2, .sequences = 3),
+                                           TOW_GENERATOR_OPTIONS(.beams = 2, .sampling = {.temperature = 1}),
+                                           TOW_GENERATOR_OPTIONS(.beams = -1),
+                                           TOW_GENERATOR_OPTIONS(.sequences = -1),
+                                           TOW_GENERATOR_OPTIONS(.repetition_penalty = -1),
+                                           TOW_GENERATOR_OPTIONS(.presence_penalty = NAN),
+                                           TOW_GENERATOR_OPTIONS(.length_penalty = INFINITY),
+                                           TOW_GENERATOR_OPTIONS(.early_stopping = (tow_beam_stopping)7),
+                                           TOW_GENERATOR_OPTIONS(.min_tokens = -1),
+                                           TOW_GENERATOR_OPTIONS(.min_tokens = 2, .ends = &end, .n_ends = 1),
+                                           TOW_GENERATOR_OPTIONS(.n_ends = 1),
+                                           TOW_GENERATOR_OPTIONS(.n_stops = 1),
+                                           TOW_GENERATOR_OPTIONS(.stops = &empty, .n_stops = 1),
+                                           TOW_GENERATOR_OPTIONS(.n_inputs = 9, .input_types = types),
+                                           TOW_GENERATOR_OPTIONS(.n_inputs = 1)};
     int32_t tokens[2 * LENGTH];
     tow_generator *g;
     (void)unused;
@@ -466,21 +455,22 @@ static void test_errors(void **unused)
     }
     const double temperatures[] = {-1, NAN, INFINITY};
     for (size_t i = 0; i < 3; i++) {
-        const tow_generator_options cold = {.sampling = {.temperature = temperatures[i]}};
+        const tow_generator_options cold = TOW_GENERATOR_OPTIONS(.sampling = {.temperature = temperatures[i]});
         assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &cold, &g), TOW_INVALID_ARGUMENT);
         assert_non_null(strstr(tow_context_error(ctx), ".sampling.temperature"));
     }
-    OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &(tow_generator_options){.batch = 2}, &g));
-    const tow_generation good = {.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 32, .tokens = tokens};
+    OK(tow_generator_create(ctx, TOW_MODULE(&models[GPT2]), params, &TOW_GENERATOR_OPTIONS(.batch = 2), &g));
+    const tow_generation good =
+        TOW_GENERATION(.n = 9, .prompts = prompts[0], .lengths = lengths, .limit = 32, .tokens = tokens);
     tow_generation bad[6] = {good, good, good, good, good, good};
     const int64_t zero[2] = {9, 0}, long_one[2] = {9, 10};
     bad[0].lengths = zero, bad[1].lengths = long_one, bad[2].limit = 33, bad[3].limit = 0, bad[4].tokens = NULL;
     bad[5].log_probabilities = (float *)tokens;
-    for (int i = 0; i < 6; i++) assert_int_equal(tow_generate_sequences(g, &bad[i]), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_generate_sequences(g, NULL), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_generate_sequences(NULL, &good), TOW_INVALID_ARGUMENT);
+    for (int i = 0; i < 6; i++) assert_int_equal(tow_generate_with(g, &bad[i]), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generate_with(g, NULL), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generate_with(NULL, &good), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_generator_position(g), 0);
-    OK(tow_generate_sequences(g, &good));
+    OK(tow_generate_with(g, &good));
     assert_int_equal(tow_generator_position(g), LENGTH);
     tow_generator_free(g);
     tow_params_free(params);

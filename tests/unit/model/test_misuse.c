@@ -28,7 +28,7 @@ static tow_type f32(int64_t rows, int64_t columns) { return tow_make_type(TOW_F3
 static tow_status init(const tow_module *model, tow_type type)
 {
     tow_params *params = NULL, *state = NULL;
-    tow_status status = tow_init_with_options(ctx, model, 0, 1, &type, NULL, &params, &state);
+    tow_status status = tow_model_init_with(ctx, model, 0, 1, &type, NULL, &params, &state);
     if (status) assert_null(params);
     tow_params_free(params);
     tow_params_free(state);
@@ -59,10 +59,11 @@ static tow_status loss_of(greed *g, size_t n_aux)
     tow_type type = f32(2, 4);
     tow_params *params;
     tow_graph *graph = NULL;
-    OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, &type, &params));
-    tow_status status = tow_loss(TOW_MODULE(&model), params, 1, &type, 0, NULL, greedy_loss, g, n_aux, NULL, &graph);
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 0, 1, &type, &params));
+    tow_status status =
+        tow_model_loss_graph(TOW_MODULE(&model), params, 1, &type, 0, NULL, greedy_loss, g, n_aux, NULL, &graph);
     assert_int_equal(status == TOW_OK, graph != NULL);
-    if (graph) assert_int_equal(tow_graph_outputs(graph), 1 + n_aux);
+    if (graph) assert_int_equal(tow_graph_output_count(graph), 1 + n_aux);
     tow_graph_release(graph);
     tow_params_free(params);
     return status;
@@ -78,11 +79,9 @@ static void test_aux_of_no_values_is_null(void **state)
     tow_dense model = TOW_DENSE(.features = 3);
     tow_type type = f32(2, 4);
     tow_train_state *train;
-    tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
-                                 .loss = greedy_loss,
-                                 .loss_user = &g,
-                                 .n_inputs = 1,
-                                 .input_types = &type};
+    tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(1e-3)}, .loss = greedy_loss,
+                          .loss_user = &g, .n_inputs = 1, .input_types = &type);
     OK(tow_train_create(ctx, TOW_MODULE(&model), &options, &train));
     assert_true(g.aux_was_null);
     tow_train_free(train);
@@ -129,14 +128,14 @@ static void is_small(tow_trace *trace, const tow_value *inputs, tow_value *outpu
 /* `function` as a body over one value that keeps its type. */
 static void run_body(tow_trace *trace, body_kind kind, tow_function function, void *user, tow_value x, tow_value *out)
 {
-    tow_scan_options twice = {.length = 2};
+    tow_scan_options twice = TOW_SCAN_OPTIONS(.length = 2);
     static const int none[] = {TOW_NOT_MAPPED};
-    tow_vmap_options same = {.in_axes = none, .out_axes = none, .size = 2};
+    tow_vmap_options same = TOW_VMAP_OPTIONS(.in_axes = none, .out_axes = none, .axis_size = 2);
     if (kind == REMAT) tow_remat_function(trace, function, user, NULL, 1, &x, 1, out);
     if (kind == SCAN) tow_scan_function(trace, function, user, &twice, 1, &x, 0, NULL, 0, out, NULL);
-    if (kind == CALL) tow_call(trace, function, user, "body", 1, &x, 1, out);
+    if (kind == CALL) tow_call_function(trace, function, user, "body", 1, &x, 1, out);
     const tow_branch branches[] = {{function, user}, {hand_through, NULL}, {function, user}};
-    tow_while_options bound = {.max_iterations = 2};
+    tow_while_options bound = TOW_WHILE_OPTIONS(.max_iterations = 2);
     if (kind == BRANCH)
         tow_cond_function(trace, tow_reduce_sum(x, 0, NULL), function, hand_through, user, 1, &x, 1, out);
     if (kind == CASE) tow_switch_function(trace, tow_scalar(trace, TOW_I32, 2), 3, branches, 1, &x, 1, out);
@@ -182,7 +181,7 @@ static void call_keeper(tow_scope *s, const tow_module *module, size_t n_in, con
 {
     (void)n_in, (void)n_out;
     action a = ((const keeper *)module)->action;
-    tow_value last = tow_variable(s, "cache", "last", tow_value_type(in[0]), tow_init_zeros());
+    tow_value last = tow_variable(s, "cache", "last", tow_value_type(in[0]), tow_initializer_zeros());
     tow_dense dense = TOW_DENSE(.features = tow_value_type(in[0]).dims[1]);
     tow_dropout dropout = TOW_DROPOUT(.rate = 0.5);
     out[0] = tow_add(last, tow_apply(s, "dense", &dense, in[0]));
@@ -226,11 +225,11 @@ static tow_status init_and_run(const tow_module *model)
     tow_type type = f32(2, 2);
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
-    tow_status status = tow_init_with_options(ctx, model, 0, 1, &type, NULL, &params, &state);
-    tow_model_options options = {.state = state,
-                                 .streams = (const char *const[]){"dropout", NULL},
-                                 .mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL}};
-    if (!status) OK(tow_forward(model, params, 1, &type, &options, &graph));
+    tow_status status = tow_model_init_with(ctx, model, 0, 1, &type, NULL, &params, &state);
+    tow_model_options options =
+        TOW_MODEL_OPTIONS(.state = state, .streams = (const char *const[]){"dropout", NULL},
+                          .mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL});
+    if (!status) OK(tow_model_forward_graph(model, params, 1, &type, &options, &graph));
     tow_graph_release(graph);
     tow_params_free(params);
     tow_params_free(state);
@@ -246,7 +245,7 @@ static void test_raw_bodies(void **state)
             keeper k = {{&keeper_class}, a};
             tow_remat remat = TOW_REMAT(&k, .policy = tow_nothing_saveable());
             tow_scan scan = TOW_SCAN(&k, .length = 3), unrolled = TOW_SCAN(&k, .length = 3, .unrolled = true);
-            tow_scan shared = TOW_SCAN(&k, .length = 3, .shared_collections = TOW_NAMES("cache"));
+            tow_scan shared = TOW_SCAN(&k, .length = 3, .variables = TOW_RULES({"cache", TOW_CARRIED}));
             tow_scan flax = TOW_SCAN(&k, .length = 3, .keys = TOW_KEYS_FLAX);
             const tow_module *inner[] = {TOW_MODULE(&k),        TOW_MODULE(&remat),  TOW_MODULE(&scan),
                                          TOW_MODULE(&unrolled), TOW_MODULE(&shared), TOW_MODULE(&flax)};
@@ -339,7 +338,7 @@ static void test_half_filled_optimizers(void **state)
     greed g = {.n_loss = 1};
     const tow_schedule rate = tow_schedule_constant(1e-3);
     const struct {
-        tow_optimizer optimizer;
+        tow_standard_optimizer optimizer;
         const char *text;
     } cases[] = {{{.learning_rate = {.peak_value = 1e-3, .warmup_steps = 10, .decay_steps = 100}}, "CONSTANT"},
                  {{.learning_rate = {.peak_value = 1e-3, .end_value = 1e-5}}, "CONSTANT"},
@@ -349,8 +348,8 @@ static void test_half_filled_optimizers(void **state)
                  {{.kind = TOW_SGD, .learning_rate = rate, .eps = 1e-8}, "TOW_SGD"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_train_state *train;
-        tow_train_options options = {
-            .optimizer = cases[i].optimizer, .loss = greedy_loss, .loss_user = &g, .n_inputs = 1, .input_types = &type};
+        tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = cases[i].optimizer, .loss = greedy_loss,
+                                                      .loss_user = &g, .n_inputs = 1, .input_types = &type);
         REFUSED(tow_train_create(ctx, TOW_MODULE(&model), &options, &train), TOW_INVALID_ARGUMENT, "optimizer",
                 cases[i].text);
     }

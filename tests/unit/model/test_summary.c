@@ -60,8 +60,8 @@ static tow_model_summary *summary_of(const tow_module *model, tow_type type)
 {
     tow_params *params = NULL;
     tow_model_summary *summary = NULL;
-    OK(tow_init(ctx, model, 3, 1, &type, &params));
-    OK(tow_model_summarise(model, params, 1, &type, NULL, &summary));
+    OK(tow_model_init(ctx, model, 3, 1, &type, &params));
+    OK(tow_model_summary_create(model, params, 1, &type, NULL, &summary));
     tow_params_free(params);
     return summary;
 }
@@ -69,8 +69,9 @@ static tow_model_summary *summary_of(const tow_module *model, tow_type type)
 static tow_layer_summary layer_at(const tow_model_summary *summary, const char *path)
 {
     size_t i = 0;
-    while (i < tow_model_summary_count(summary) && strcmp(tow_model_summary_layer(summary, i).path, path) != 0) i++;
-    if (i == tow_model_summary_count(summary)) fail_msg("no layer %s", path);
+    while (i < tow_model_summary_layer_count(summary) && strcmp(tow_model_summary_layer(summary, i).path, path) != 0)
+        i++;
+    if (i == tow_model_summary_layer_count(summary)) fail_msg("no layer %s", path);
     return tow_model_summary_layer(summary, i);
 }
 
@@ -114,7 +115,7 @@ static void expect_flops(const char *model, const tow_layer_summary *l, double f
         fail_msg("%s %s: %.0f flops backward, expected %.0f", model, l->path, l->backward_flops, backward);
 }
 
-/* Products, convolutions and their biases count exactly as in XLA. Layers with normalisations and softmax do not: XLA's
+/* Products, convolutions and their biases count exactly as in XLA. Layers with normalizations and softmax do not: XLA's
  * counts follow what JAX writes them as. */
 static void flops_and_parameters_are_those_of_flax(void **state)
 {
@@ -212,7 +213,7 @@ static void tables_and_json(void **state)
     (void)state;
     tow_model_summary *summary = summary_of(TOW_MODULE(&stacked), TYPE(TOW_F32, 2, 4));
     char text[8192];
-    tow_model_summary_text(summary, &(tow_summary_text_options){.depth = 1}, text, sizeof text);
+    tow_model_summary_text(summary, &TOW_SUMMARY_TEXT_OPTIONS(.depth = 1), text, sizeof text);
     assert_non_null(strstr(text, "\nblocks   scan     f32[2,4]  f32[2,4]         174    696    696"));
     assert_non_null(strstr(text, "\nhead     Dense    f32[2,4]  f32[2,3]          15     60     54"));
     assert_non_null(strstr(text, "\ntotal "));
@@ -221,7 +222,7 @@ static void tables_and_json(void **state)
     const size_t whole = tow_model_summary_text(summary, NULL, NULL, 0);
     assert_int_equal(tow_model_summary_text(summary, NULL, text, sizeof text), whole);
     assert_non_null(strstr(text, "\nblocks/{}/up    Dense"));
-    tow_model_summary_text(summary, &(tow_summary_text_options){.kept = true}, text, sizeof text);
+    tow_model_summary_text(summary, &TOW_SUMMARY_TEXT_OPTIONS(.kept = true), text, sizeof text);
     assert_non_null(strstr(text, "\nkept for the backward pass\n  blocks: f32[3,2,4], 96 bytes: scan of the carry"));
 
     tow_model_summary_json(summary, text, sizeof text);
@@ -262,16 +263,16 @@ static void other_models(void **state)
     const running model = RUNNING(.drops = 0);
     tow_params *params = NULL, *variables = NULL;
     tow_model_summary *summary = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
-    const tow_model_options calls = {.deterministic = true, .state = variables};
-    OK(tow_model_summarise(TOW_MODULE(&model), params, 1, &small, &calls, &summary));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
+    const tow_model_options calls = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables);
+    OK(tow_model_summary_create(TOW_MODULE(&model), params, 1, &small, &calls, &summary));
     assert_int_equal(layer_at(summary, "").variable_bytes, 4 * 4 + 4);
     assert_int_equal(layer_at(summary, "dense").variable_bytes, 0);
     char text[4096];
     tow_model_summary_json(summary, text, sizeof text);
     assert_non_null(strstr(text, "\"variables\": [{\"path\": \"batch_stats/mean\", \"type\": \"f32[4]\""));
     tow_model_summary_free(summary);
-    expect_error(tow_model_summarise(TOW_MODULE(&model), params, 1, &small, NULL, &summary), TOW_NOT_FOUND,
+    expect_error(tow_model_summary_create(TOW_MODULE(&model), params, 1, &small, NULL, &summary), TOW_NOT_FOUND,
                  "batch_stats/mean");
     assert_null(summary);
     tow_params_free(params);
@@ -298,13 +299,13 @@ static void call_with_capture(const tow_module *model, const char *const *captur
     tow_params *params = NULL;
     tow_type type = TYPE(TOW_F32, 2, 4);
     tow_array *x = NULL;
-    OK(tow_init(ctx, model, 3, 1, &type, &params));
-    const tow_model_options calls = {.capture = capture};
-    const tow_model_function_options options = {.n_inputs = 1, .model = &calls};
-    OK(tow_model_forward(model, params, &options, f));
+    OK(tow_model_init(ctx, model, 3, 1, &type, &params));
+    const tow_model_options calls = TOW_MODEL_OPTIONS(.capture = capture);
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .model = &calls);
+    OK(tow_model_function_create(model, params, &options, f));
     OK(tow_array_create(ctx, type, &x));
     for (int i = 0; i < 8; i++) ((float *)tow_array_data(x))[i] = (float)((i * 7919) % 257 - 128) / 64;
-    OK(tow_model_call(*f, &(tow_model_arguments){.inputs = &x}, results));
+    OK(tow_model_function_call(*f, &TOW_MODEL_ARGUMENTS(.inputs = &x), results));
     tow_array_release(x);
     tow_params_free(params);
 }
@@ -331,7 +332,7 @@ static void captured_outputs_are_those_of_flax(void **state)
         tow_array *array = tow_params_find(results[m].sown, full);
         if (!array) fail_msg("%s is missing", full);
         const char *at = line + used;
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
             char *end;
             const double expected = strtod(at, &end), found = (double)((float *)tow_array_data(array))[i];
             assert_true(end != at);
@@ -368,16 +369,16 @@ static void capture_takes_patterns(void **state)
     const running model = RUNNING(.drops = 0); /* what it sows itself is in the same collection */
     tow_params *params = NULL, *variables = NULL, *updates = NULL;
     tow_graph *graph = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
-    tow_model_options calls = {
-        .deterministic = true, .state = variables, .capture = TOW_NAMES("dense"), .updates = &updates};
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
+    tow_model_options calls = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables,
+                                                .capture = TOW_NAMES("dense"), .updates = &updates);
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &small, &calls, &graph));
     assert_int_equal(tow_params_count(updates), 3);
     tow_graph_release(graph);
     tow_params_free(updates);
     calls.capture = TOW_NAMES("dense", "tense");
-    expect_error(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph), TOW_NOT_FOUND, "capture",
-                 "\"tense\"");
+    expect_error(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &small, &calls, &graph), TOW_NOT_FOUND,
+                 "capture", "\"tense\"");
     tow_params_free(params);
     tow_params_free(variables);
 }
@@ -406,7 +407,7 @@ static void wrappers_are_captured_once(void **state)
     const tow_dense same = TOW_DENSE(.features = 4);
     const tow_remat cheap = TOW_REMAT(&same);
     const tow_residual_layer residual = TOW_RESIDUAL(&cheap);
-    const tow_precision half = TOW_PRECISION(&same, .dtype = TOW_BF16, .output_dtype = TOW_AS_F32);
+    const tow_precision half = TOW_PRECISION(&same, .dtype = TOW_BF16, .output_dtype = TOW_F32);
     const tow_sequential both =
         TOW_SEQUENTIAL(TOW_MODULE(&TOW_NAMED("sum", &residual)), TOW_MODULE(&TOW_NAMED("half", &half)));
     const tow_module *models[] = {TOW_MODULE(&residual), TOW_MODULE(&half), TOW_MODULE(&both)};
@@ -428,7 +429,7 @@ static void wrappers_are_captured_once(void **state)
     tow_model_summary *summary = summary_of(TOW_MODULE(&both), TYPE(TOW_F32, 2, 4));
     assert_string_equal(layer_at(summary, "").name, "Sequential");
     assert_string_equal(layer_at(summary, "sum").name, "Residual(remat(Dense))");
-    assert_int_equal(tow_model_summary_count(summary), 3);
+    assert_int_equal(tow_model_summary_layer_count(summary), 3);
     tow_model_summary_free(summary);
 }
 
@@ -438,36 +439,36 @@ static void layers_in_functions_are_not_captured(void **state)
     const bare model = {{&hiding_class}};
     tow_params *params = NULL, *updates = NULL;
     tow_graph *graph = NULL;
-    OK(tow_init(ctx, TOW_MODULE(&model), 3, 1, &small, &params));
-    tow_model_options calls = {.capture = TOW_NAMES("**"), .updates = &updates};
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph));
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 3, 1, &small, &params));
+    tow_model_options calls = TOW_MODEL_OPTIONS(.capture = TOW_NAMES("**"), .updates = &updates);
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &small, &calls, &graph));
     assert_int_equal(tow_params_count(updates), 2);
     assert_string_equal(tow_params_path(updates, 0), "intermediates/outer/__call__/0");
     assert_string_equal(tow_params_path(updates, 1), "intermediates/__call__/0");
     tow_params_free(updates);
     tow_graph_release(graph);
     calls.capture = TOW_NAMES("outer", "inn*");
-    expect_error(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph), TOW_UNSUPPORTED, "\"inn*\"",
-                 "inner", "TOW_REMAT");
+    expect_error(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &small, &calls, &graph), TOW_UNSUPPORTED,
+                 "\"inn*\"", "inner", "TOW_REMAT");
     tow_params_free(params);
 }
 
 /* ---- failing allocations ----------------------------------------------------------------------------------------- */
 
-static tow_status summarise(tow_context *c)
+static tow_status summarize(tow_context *c)
 {
     const tow_type type = TYPE(TOW_F32, 2, 4);
     tow_params *params = NULL;
     tow_model_summary *summary = NULL;
     tow_graph *graph = NULL;
     char text[4096];
-    tow_status status = tow_init(c, TOW_MODULE(&stacked), 3, 1, &type, &params);
-    if (!status) status = tow_model_summarise(TOW_MODULE(&stacked), params, 1, &type, NULL, &summary);
-    const tow_summary_text_options kept = {.kept = true};
+    tow_status status = tow_model_init(c, TOW_MODULE(&stacked), 3, 1, &type, &params);
+    if (!status) status = tow_model_summary_create(TOW_MODULE(&stacked), params, 1, &type, NULL, &summary);
+    const tow_summary_text_options kept = TOW_SUMMARY_TEXT_OPTIONS(.kept = true);
     if (!status && tow_model_summary_text(summary, &kept, text, sizeof text) == 0) status = TOW_OUT_OF_MEMORY;
     if (!status && tow_model_summary_json(summary, text, sizeof text) == 0) status = TOW_OUT_OF_MEMORY;
-    const tow_model_options calls = {.capture = TOW_NAMES("blocks/**")};
-    if (!status) status = tow_forward(TOW_MODULE(&stacked), params, 1, &type, &calls, &graph);
+    const tow_model_options calls = TOW_MODEL_OPTIONS(.capture = TOW_NAMES("blocks/**"));
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&stacked), params, 1, &type, &calls, &graph);
     tow_graph_release(graph);
     tow_model_summary_free(summary);
     tow_params_free(params);
@@ -477,7 +478,7 @@ static tow_status summarise(tow_context *c)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    fail_in_turn(summarise);
+    fail_in_turn(summarize);
 }
 
 int main(void)

@@ -21,9 +21,9 @@ typedef struct rotary_parameters {
     int64_t times; /* of the angle */
 } rotary_parameters;
 
-static const tow_parameter rotary_fields[] = {
-    {.name = "back", .kind = TOW_PARAMETER_BOOL, .offset = offsetof(rotary_parameters, back)},
-    {.name = "times", .kind = TOW_PARAMETER_INT, .offset = offsetof(rotary_parameters, times)},
+static const tow_attribute rotary_fields[] = {
+    {.name = "back", .kind = TOW_ATTRIBUTE_BOOL, .offset = offsetof(rotary_parameters, back)},
+    {.name = "times", .kind = TOW_ATTRIBUTE_INT, .offset = offsetof(rotary_parameters, times)},
 };
 
 static tow_status rotary_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
@@ -39,7 +39,7 @@ static tow_status rotary_type(const tow_primitive_rule *rule, const tow_type *in
 static void rotary_rows(void *argument, int64_t begin, int64_t end)
 {
     const tow_kernel_call *call = argument;
-    const rotary_parameters *p = call->parameters;
+    const rotary_parameters *p = call->attributes;
     const tow_buffer *x = &call->inputs[0], *a = &call->inputs[1];
     const float *from = x->data, *angle = a->data;
     float *to = call->outputs[0].data;
@@ -65,15 +65,15 @@ static void rotary_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_v
                        tow_value *y, tow_value *dy)
 {
     const tow_primitive *rotary = tow_primitive_find(rule->context, "rotary");
-    tow_primitive_call(t, rotary, rule->parameters, x, y);
-    if (!tow_is_null(dx[0])) tow_primitive_call(t, rotary, rule->parameters, (const tow_value[]){dx[0], x[1]}, dy);
+    tow_primitive_call(t, rotary, rule->attributes, x, y);
+    if (!tow_is_null(dx[0])) tow_primitive_call(t, rotary, rule->attributes, (const tow_value[]){dx[0], x[1]}, dy);
 }
 
 /* The angles turn back. */
 static void rotary_transpose(tow_trace *t, const tow_primitive_rule *rule, const tow_type *types, const bool *linear,
                              const tow_value *x, const tow_value *ct, tow_value *dx)
 {
-    rotary_parameters p = *(const rotary_parameters *)rule->parameters;
+    rotary_parameters p = *(const rotary_parameters *)rule->attributes;
     (void)types;
     p.back = !p.back;
     if (linear[0] && !linear[1])
@@ -85,7 +85,7 @@ static void rotary_transpose(tow_trace *t, const tow_primitive_rule *rule, const
 static double rotary_cost(const tow_primitive_rule *rule, const tow_type *in, const tow_type *out)
 {
     (void)rule, (void)out;
-    return 3.0 * (double)tow_type_count(in[0]);
+    return 3.0 * (double)tow_type_element_count(in[0]);
 }
 
 static const tow_primitive *define_rotary(void)
@@ -94,9 +94,9 @@ static const tow_primitive *define_rotary(void)
     const tow_primitive_definition d = {.name = "rotary",
                                         .n_inputs = 2,
                                         .n_outputs = 1,
-                                        .parameters = rotary_fields,
-                                        .n_parameters = 2,
-                                        .parameters_size = sizeof(rotary_parameters),
+                                        .attributes = rotary_fields,
+                                        .n_attributes = 2,
+                                        .attributes_size = sizeof(rotary_parameters),
                                         .type = rotary_type,
                                         .kernel = {.run = rotary_run},
                                         .jvp = rotary_jvp,
@@ -306,7 +306,7 @@ static void test_bad_definitions(void **state)
     } cases[16];
     size_t n = 0;
     for (; n < sizeof cases / sizeof *cases; n++) cases[n].d = good;
-    static const tow_parameter twice[] = {{"a", TOW_PARAMETER_BOOL, 0}, {"a", TOW_PARAMETER_BOOL, 1}};
+    static const tow_attribute twice[] = {{"a", TOW_ATTRIBUTE_BOOL, 0}, {"a", TOW_ATTRIBUTE_BOOL, 1}};
     n = 0;
     cases[n].d.name = NULL, cases[n++].message = "expected a name";
     cases[n].d.name = "two words", cases[n++].message = "expected a name";
@@ -324,11 +324,11 @@ static void test_bad_definitions(void **state)
     cases[n].d.kernel = (tow_kernel){.scratch = csr_scratch}, cases[n].d.decompose = rotary_decompose;
     cases[n++].message = "expected a function that uses the scratch memory";
     cases[n].d.no_derivative = true, cases[n].d.jvp = rotary_jvp, cases[n++].message = "found several";
-    cases[n].d.n_parameters = 1, cases[n++].message = "and no list";
-    cases[n].d.parameters = twice, cases[n].d.n_parameters = 2, cases[n].d.parameters_size = 2;
-    cases[n++].message = "two parameters have the name a";
-    cases[n].d.parameters = rotary_fields, cases[n].d.n_parameters = 2, cases[n].d.parameters_size = 8;
-    cases[n++].message = "parameter times is not within the 8 bytes";
+    cases[n].d.n_attributes = 1, cases[n++].message = "and no list";
+    cases[n].d.attributes = twice, cases[n].d.n_attributes = 2, cases[n].d.attributes_size = 2;
+    cases[n++].message = "two attributes have the name a";
+    cases[n].d.attributes = rotary_fields, cases[n].d.n_attributes = 2, cases[n].d.attributes_size = 8;
+    cases[n++].message = "attribute times is not within the 8 bytes";
     for (size_t i = 0; i < n; i++) {
         const tow_primitive *p;
         assert_int_equal(tow_primitive_define(ctx, &cases[i].d, &p), TOW_INVALID_ARGUMENT);

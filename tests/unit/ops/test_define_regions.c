@@ -92,7 +92,7 @@ static tow_context *context_with(const tow_primitive_definition *d, int threads,
 {
     tow_context *ctx = NULL;
     const tow_primitive *p;
-    const tow_context_options options = {.threads = threads, .portable_bits = portable};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = threads, .portable_bits = portable);
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     if (tow_primitive_define(ctx, d, &p) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
     return ctx;
@@ -105,19 +105,19 @@ static size_t run(const tow_graph *graph, const tow_compile_options *options, fl
     tow_array *in[4] = {NULL}, *out[4] = {NULL};
     tow_program *program = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(graph); i++) {
         const tow_type type = tow_graph_input_type(graph, i);
         assert_int_equal(tow_array_create(ctx, type, &in[i]), TOW_OK);
-        for (int64_t k = 0; k < tow_type_count(type); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type); k++)
             ((float *)tow_array_data(in[i]))[k] = (float)((k * 7 + 3) % 17 - 6) / 8;
     }
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         assert_int_equal(tow_array_create(ctx, tow_graph_output_type(graph, i), &out[i]), TOW_OK);
     if (tow_compile(ctx, graph, options, &program) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
     assert_int_equal(tow_program_check(program), TOW_OK);
     assert_int_equal(tow_program_run(program, in, out), TOW_OK);
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++) {
-        const int64_t count = tow_type_count(tow_graph_output_type(graph, i));
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++) {
+        const int64_t count = tow_type_element_count(tow_graph_output_type(graph, i));
         memcpy(results + n, tow_array_data(out[i]), (size_t)count * sizeof *results);
         n += (size_t)count;
     }
@@ -218,7 +218,7 @@ static void test_regions(void **state)
             for (int how = 0; how < 4; how++) compare(derived(a, how), derived(b, how), "what is derived", programs[i]);
             compare(a, b, "the program", programs[i]);
         }
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 
@@ -263,7 +263,7 @@ static void test_policies(void **state)
             fail_msg("case %zu, policy %s: expected %d calls, found %d", i, cases[i].policy, cases[i].calls, calls);
         tow_graph_release(gradient);
         tow_graph_release(graph);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 
@@ -286,11 +286,11 @@ static void test_tiles(void **state)
     tow_program *program;
     assert_non_null(expected);
     assert_non_null(found);
-    run(graph, &(tow_compile_options){.no_regions = true}, expected);
+    run(graph, &TOW_COMPILE_OPTIONS(.no_regions = true), expected);
     run(graph, NULL, found);
     assert_memory_equal(expected, found, 65536 * sizeof *found);
     /* both are in the tile group, between the products */
-    assert_int_equal(tow_compile(ctx, graph, &(tow_compile_options){.plan_only = true}, &program), TOW_OK);
+    assert_int_equal(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.plan_only = true), &program), TOW_OK);
     tow_program_text(program, plan, 1 << 16);
     const char *group = strstr(plan, "tile_group"), *first = group ? strstr(group, "= sq(") : NULL;
     assert_non_null(group);
@@ -298,7 +298,7 @@ static void test_tiles(void **state)
     assert_non_null(strstr(first + 1, "= sq("));
     tow_program_free(program);
     tow_graph_release(graph);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     free(expected);
     free(found);
     free(plan);
@@ -318,7 +318,7 @@ static void test_reference(void **state)
         const float x = (float)(3 - 6) / 8;
         assert_true(y[0] == (portable ? x * x * x : x * x));
         tow_graph_release(graph);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 
@@ -356,7 +356,7 @@ static void test_allocations(void **state)
         count.fail_at = -1;
         if (failed) assert_int_equal(status, TOW_OUT_OF_MEMORY);
         if (!failed) assert_int_equal(status, TOW_OK);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(count.blocks, 0);
         assert_int_equal(count.wrong_sizes, 0);
         if (!failed) break;
@@ -366,7 +366,7 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regions), cmocka_unit_test(test_policies),  cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_regions),   cmocka_unit_test(test_policies),    cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_reference), cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,10 +84,10 @@ static tow_status run(const tow_graph *graph, const tow_compile_options *options
     tow_array *in[8] = {NULL}, *out[8] = {NULL};
     tow_program *program = NULL;
     journal[0] = '\0';
-    for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(graph); i++) {
         const tow_type type = tow_graph_input_type(graph, i);
         assert_int_equal(tow_array_create(context, type, &in[i]), TOW_OK);
-        for (int64_t k = 0; k < tow_type_count(type); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type); k++)
             if (type.dtype == TOW_F32)
                 ((float *)tow_array_data(in[i]))[k] = (float)(k + 1);
             else if (type.dtype == TOW_I32)
@@ -95,12 +95,12 @@ static tow_status run(const tow_graph *graph, const tow_compile_options *options
             else
                 ((bool *)tow_array_data(in[i]))[k] = k % 2;
     }
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         assert_int_equal(tow_array_create(context, tow_graph_output_type(graph, i), &out[i]), TOW_OK);
     if (tow_compile(context, graph, options, &program) != TOW_OK) fail_msg("%s", tow_context_error(context));
     assert_int_equal(tow_program_check(program), TOW_OK);
     const tow_status status = tow_program_run(program, in, out);
-    if (y && tow_graph_outputs(graph) > 0) *y = *(const float *)tow_array_data(out[0]);
+    if (y && tow_graph_output_count(graph) > 0) *y = *(const float *)tow_array_data(out[0]);
     tow_program_free(program);
     for (size_t i = 0; i < 8; i++) tow_array_release(in[i]), tow_array_release(out[i]);
     return status;
@@ -379,7 +379,7 @@ static void test_plans(void **state)
         "  in (t) }\n";
     tow_context *threaded = NULL;
     char expected[sizeof journal] = "";
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &threaded), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &threaded), TOW_OK);
     define_all(threaded);
     tow_graph *graph = parse(threaded, text), *gradient;
     assert_int_equal(tow_grad(graph, 2, (const size_t[]){0, 1}, false, &gradient), TOW_OK);
@@ -392,14 +392,14 @@ static void test_plans(void **state)
         for (size_t i = 0; tow_pass_name(i); i++) {
             const char *const without[] = {tow_pass_name(i), NULL};
             if (tow_pass_required(i) || tow_pass_within(i)) continue;
-            tow_compile_options options = {.without = without};
+            tow_compile_options options = TOW_COMPILE_OPTIONS(.without = without);
             assert_int_equal(run(each, &options, NULL), TOW_OK);
             assert_string_equal(journal, expected);
         }
     }
     tow_graph_release(gradient);
     tow_graph_release(graph);
-    tow_context_destroy(threaded);
+    tow_context_free(threaded);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
@@ -497,7 +497,7 @@ static void test_bad_calls(void **state)
     define_all(other);
     assert_int_equal(tow_graph_parse(other, programs[0].text, &graph), TOW_OK);
     tow_graph_release(graph);
-    tow_context_destroy(other);
+    tow_context_free(other);
     /* no derivative */
     graph = parse(ctx, PROGRAM(" y:f32[] = call_host[name=\"id\" results=(f32[]) pure=true] x\n", "y"));
     assert_int_equal(tow_grad(graph, 0, NULL, false, &derivative), TOW_UNSUPPORTED);

@@ -286,7 +286,7 @@ static void test_messages(void **state)
             fail_msg("%s, case %zu: status %s, message \"%s\", expected \"%s\"", c->primitive, i,
                      tow_status_text(status), tow_context_error(ctx), c->says);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* ---- public operations: bad arguments stick with the line, null values pass through ------------------------------ */
@@ -368,7 +368,7 @@ static void test_public(void **state)
     assert_int_equal(tow_trace_function(ctx, negative_axes, NULL, 1, &cube3, NULL, 1, &g), TOW_OK);
     assert_string_equal(tow__type_name(tow_graph_output_type(g, 0)).text, "f32[1,3]");
     tow_graph_release(g);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 int main(void)

@@ -118,7 +118,7 @@ static void random_numbers(void **state)
     const uint32_t *keys = tow_array_data(results[0]);
     const float *unit = tow_array_data(results[1]), *wide = tow_array_data(results[2]),
                 *normal = tow_array_data(results[3]);
-    assert_int_equal(tow_type_count(tow_array_type(results[0])), 8);
+    assert_int_equal(tow_type_element_count(tow_array_type(results[0])), 8);
     for (uint32_t i = 0; i < 4; i++) assert_memory_equal(keys + 2 * i, tow__key_fold_in(key, i).k, sizeof key.k);
     for (uint32_t i = 0; i < 6; i++) {
         const tow__key word = tow__threefry(key, 0, i);

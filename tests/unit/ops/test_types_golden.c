@@ -39,7 +39,7 @@ static tow_array *read_array(FILE *file)
     tow_type type = {0};
     tow_array *array = NULL;
     read_word(file, word);
-    while ((int)type.dtype < TOW_DTYPE_COUNT && strcmp(word, tow_dtype_name(type.dtype)) != 0) type.dtype++;
+    while ((int)type.dtype < TOW_DTYPE_END && strcmp(word, tow_dtype_name(type.dtype)) != 0) type.dtype++;
     assert_int_equal(fscanf(file, "%d", &type.rank), 1);
     for (int d = 0; d < type.rank; d++) {
         read_word(file, word);
@@ -47,7 +47,7 @@ static tow_array *read_array(FILE *file)
     }
     OK(tow_array_create(ctx, type, &array));
     const size_t size = tow_dtype_size(type.dtype);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         read_word(file, word);
         const uint64_t bits = strtoull(word, NULL, 16);
         const uint32_t bits32 = (uint32_t)bits;
@@ -113,9 +113,9 @@ static void compare(const golden *g, const char *what, size_t k, tow_array *foun
     const size_t size = tow_dtype_size(type.dtype);
     double most = 0;
     assert_true(tow_type_equal(tow_array_type(found), type));
-    for (int64_t i = 0; g->n_grad > 0 && i < tow_type_count(type); i++)
+    for (int64_t i = 0; g->n_grad > 0 && i < tow_type_element_count(type); i++)
         most = fmax(most, fabs(array_element(expected, i)));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const char *a = (const char *)tow_array_data(found) + (size_t)i * size,
                    *b = (const char *)tow_array_data(expected) + (size_t)i * size;
         const double x = array_element(found, i), y = array_element(expected, i);

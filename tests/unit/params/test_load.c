@@ -32,7 +32,7 @@ static tow_params *dense_params(void)
     tow_dense model = TOW_DENSE(.features = 2);
     tow_params *params = NULL;
     const tow_type type = TYPE(TOW_F32, 1, 2);
-    OK(tow_init(ctx, TOW_MODULE(&model), 1, 1, &type, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 1, 1, &type, &params));
     for (size_t i = 0; i < tow_params_count(params); i++)
         memset(tow_array_data(tow_params_array(params, i)), 0xff,
                tow_type_bytes(tow_array_type(tow_params_array(params, i))));
@@ -77,7 +77,7 @@ static bool untouched(const tow_params *params)
 static void weights_of_other_types_convert_on_request(void **state)
 {
     (void)state;
-    const tow_load_options convert = {.convert = true};
+    const tow_load_options convert = TOW_LOAD_OPTIONS(.convert = true);
     tow_params *params = dense_params();
     tow_tensors *tensors = NULL;
     write_file(TOW_BF16, 2);
@@ -87,9 +87,9 @@ static void weights_of_other_types_convert_on_request(void **state)
     assert_true(untouched(params));
     for (int from_set = 0; from_set < 3; from_set++) {
         if (from_set == 0) OK(tow_params_load(params, "m/", path, &convert));
-        if (from_set == 1) OK(tow_safetensors_map(ctx, path, &tensors));
+        if (from_set == 1) OK(tow_safetensors_mmap(ctx, path, &tensors));
         if (from_set == 2) OK(tow_safetensors_read(ctx, path, &tensors));
-        if (from_set > 0) OK(tow_params_from_tensors_with_options(params, "m/", tensors, &convert));
+        if (from_set > 0) OK(tow_params_from_tensors_with(params, "m/", tensors, &convert));
         assert_memory_equal(tow_array_data(tow_params_find(params, "kernel")), kernel_f32, sizeof kernel_f32);
         assert_memory_equal(tow_array_data(tow_params_find(params, "bias")), bias_f32, sizeof bias_f32);
         tow_tensors_free(tensors);
@@ -105,11 +105,10 @@ static void weights_of_other_types_convert_on_request(void **state)
         tow_params_load(params, "n/", path, &convert), TOW_NOT_FOUND, path,
         "n/kernel: missing; expected f32[2,2]; use the file of a model with the same layers and options, or set "
         ".allow_missing of tow_load_options, which leaves it as it is");
-    expect_error(
-        tow_params_load(params, "", path, &(tow_load_options){.convert = true, .allow_missing = true}), TOW_NOT_FOUND,
-        path,
-        "m/bias: f64[2] in the file, but the model has no such parameter or variable; use a model with the "
-        "same layers and options, or set .allow_unused of tow_load_options, which leaves the tensor out");
+    expect_error(tow_params_load(params, "", path, &TOW_LOAD_OPTIONS(.convert = true, .allow_missing = true)),
+                 TOW_NOT_FOUND, path,
+                 "m/bias: f64[2] in the file, but the model has no such parameter or variable; use a model with the "
+                 "same layers and options, or set .allow_unused of tow_load_options, which leaves the tensor out");
     expect_error(tow_params_load(params, "m/", "/nowhere/at/all", &convert), TOW_IO_ERROR, "/nowhere/at/all");
     assert_true(untouched(params));
     tow_params_free(params);
@@ -119,11 +118,11 @@ static void weights_of_other_types_convert_on_request(void **state)
 static void integers_must_fit(void **state)
 {
     (void)state;
-    const tow_load_options convert = {.convert = true};
+    const tow_load_options convert = TOW_LOAD_OPTIONS(.convert = true);
     running model = {.module = {&running_class}};
     tow_params *params = NULL, *variables = NULL;
     const tow_type type = TYPE(TOW_F32, 1, 2);
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 1, 1, &type, NULL, &params, &variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 1, 1, &type, NULL, &params, &variables));
     static const int64_t counts[] = {7, INT64_C(1) << 40};
     static const float mean[2] = {1, 2};
     for (int i = 0; i < 2; i++) {
@@ -149,7 +148,7 @@ static void integers_must_fit(void **state)
     OK(tow_tensors_create(ctx, &floats));
     add(floats, "batch_stats/mean", TYPE(TOW_F32, 2), mean);
     add(floats, "counters/calls", SCALAR(TOW_F32), mean);
-    expect_error(tow_params_from_tensors_with_options(variables, "", floats, &convert), TOW_TYPE_MISMATCH,
+    expect_error(tow_params_from_tensors_with(variables, "", floats, &convert), TOW_TYPE_MISMATCH,
                  "counters/calls: expected i32[], found f32[]; floats are not converted to integers");
     tow_tensors_free(floats);
     tow_params_free(params);

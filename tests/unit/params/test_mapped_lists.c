@@ -60,8 +60,8 @@ static void test_layers_of_a_call(void **unused)
     (void)unused;
     const tow_function_layer mapped = TOW_FUNCTION(short_lived), plain = TOW_FUNCTION(long_lived);
     tow_params *params[2];
-    OK(tow_init(ctx, TOW_MODULE(&mapped), 7, 1, &x24, &params[0]));
-    OK(tow_init(ctx, TOW_MODULE(&plain), 7, 1, &x24, &params[1]));
+    OK(tow_model_init(ctx, TOW_MODULE(&mapped), 7, 1, &x24, &params[0]));
+    OK(tow_model_init(ctx, TOW_MODULE(&plain), 7, 1, &x24, &params[1]));
     const float *found = tow_array_data(tow_params_find(params[0], "mapped/kernel")),
                 *drawn = tow_array_data(tow_params_find(params[1], "mapped/kernel"));
     for (int i = 0; i < 12; i++) assert_true(found[i % 3 * 4 + i / 3] == drawn[i] * 0.25F);
@@ -83,14 +83,14 @@ static void test_names_on_disk(void **unused)
     for (int i = 0; i < 2; i++) {
         tow_params *params, *other;
         scan.unrolled = i;
-        OK(tow_init(ctx, TOW_MODULE(&STACK(&scan)), 1, 1, &x24, &params));
+        OK(tow_model_init(ctx, TOW_MODULE(&STACK(&scan)), 1, 1, &x24, &params));
         tow_tensors *tensors = tensors_of(params);
         assert_int_equal(tow_tensors_count(tensors), 6);
         expect_tensor(tensors, "stack/0/dense/kernel", TYPE(TOW_F32, 3, 4));
         expect_tensor(tensors, "stack/1/dense/bias", TYPE(TOW_F32, 3));
         expect_tensor(tensors, "stack/1/output/bias", TYPE(TOW_F32, 4));
         scan.unrolled = !i;
-        OK(tow_init(ctx, TOW_MODULE(&STACK(&scan)), 2, 1, &x24, &other));
+        OK(tow_model_init(ctx, TOW_MODULE(&STACK(&scan)), 2, 1, &x24, &other));
         OK(tow_params_from_tensors(other, "", tensors));
         expect_same_list("loaded", params, other);
         tow_tensors_free(tensors);
@@ -106,21 +106,21 @@ static void test_partial_loading(void **unused)
     const tow_dense dense = TOW_DENSE(.features = 3);
     const tow_map_variables mapped = TOW_MAP_VARIABLES(&dense, .variables = KERNELS, TRANSPOSED);
     tow_params *plain, *params, *before;
-    OK(tow_init(ctx, TOW_MODULE(&STACK(&dense)), 1, 1, &x24, &plain));
-    OK(tow_init(ctx, TOW_MODULE(&STACK(&mapped)), 2, 1, &x24, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&STACK(&dense)), 1, 1, &x24, &plain));
+    OK(tow_model_init(ctx, TOW_MODULE(&STACK(&mapped)), 2, 1, &x24, &params));
     OK(tow_params_copy(params, &before));
     tow_load_report report;
-    tow_load_options options = {.report = &report};
+    tow_load_options options = TOW_LOAD_OPTIONS(.report = &report);
     tow_tensors *tensors = tensors_of(plain);
-    expect_error(tow_params_from_tensors_with_options(params, "", tensors, &options), TOW_TYPE_MISMATCH,
+    expect_error(tow_params_from_tensors_with(params, "", tensors, &options), TOW_TYPE_MISMATCH,
                  "stack/kernel: expected f32[3,4], found f32[4,3]");
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     assert_true(tow_params_equal(params, before));
     options.allow_mismatch = true;
-    OK(tow_params_from_tensors_with_options(params, "", tensors, &options));
+    OK(tow_params_from_tensors_with(params, "", tensors, &options));
     assert_int_equal(report.loaded, 1);
     assert_int_equal(report.mismatched, 1);
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     tow_tensors_free(tensors);
     tow_params_free(plain);
     tow_params_free(params);
@@ -140,12 +140,12 @@ static void test_summary(void **unused)
     tow_params *params;
     tow_model_summary *summary;
     char text[8192];
-    OK(tow_init(ctx, TOW_MODULE(&mapped), 1, 1, &x24, &params));
-    OK(tow_model_summarise(TOW_MODULE(&mapped), params, 1, &x24, NULL, &summary));
+    OK(tow_model_init(ctx, TOW_MODULE(&mapped), 1, 1, &x24, &params));
+    OK(tow_model_summary_create(TOW_MODULE(&mapped), params, 1, &x24, NULL, &summary));
     assert_true(tow_model_summary_text(summary, NULL, text, sizeof text) < sizeof text);
     assert_int_equal(tow_model_summary_layer(summary, 0).parameters, 12 + 3 + 4);
     bool found = false;
-    for (size_t i = 0; i < tow_model_summary_count(summary); i++) {
+    for (size_t i = 0; i < tow_model_summary_layer_count(summary); i++) {
         tow_layer_summary layer = tow_model_summary_layer(summary, i);
         if (strcmp(layer.path, "output") != 0) continue;
         found = true;
@@ -168,11 +168,11 @@ static void test_part(void **unused)
     const tow_dense output = TOW_DENSE(.features = 4, .no_bias = true);
     const tow_tied tied = TOW_TIED(&output, .to = "../dense/kernel", .transposed = true);
     const built pair = BUILT(pair, TOW_MODULE(&tied));
-    const tow_model_options at = {.at = "output"};
+    const tow_model_options at = TOW_MODEL_OPTIONS(.at = "output");
     tow_params *params, *none;
     tow_graph *graph;
-    OK(tow_init(ctx, TOW_MODULE(&pair), 1, 1, &x24, &params));
-    OK(tow_forward(TOW_MODULE(&tied), params, 1, &h, &at, &graph));
+    OK(tow_model_init(ctx, TOW_MODULE(&pair), 1, 1, &x24, &params));
+    OK(tow_model_forward_graph(TOW_MODULE(&tied), params, 1, &h, &at, &graph));
     tow_array *in[8], *out, *x = exact_fractions(ctx, h);
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
@@ -189,8 +189,9 @@ static void test_part(void **unused)
     tow_array_release(x);
     tow_array_release(out);
     tow_graph_release(graph);
-    expect_error(tow_forward(TOW_MODULE(&tied), params, 1, &h, NULL, &graph), TOW_INVALID_ARGUMENT, "../dense/kernel");
-    expect_error(tow_init_with_options(ctx, TOW_MODULE(&tied), 0, 1, &h, &at, &none, NULL), TOW_NOT_FOUND,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&tied), params, 1, &h, NULL, &graph), TOW_INVALID_ARGUMENT,
+                 "../dense/kernel");
+    expect_error(tow_model_init_with(ctx, TOW_MODULE(&tied), 0, 1, &h, &at, &none, NULL), TOW_NOT_FOUND,
                  "params/dense/kernel", "a layer is tied to it");
     tow_params_free(params);
 }
@@ -206,14 +207,14 @@ static void test_types_and_sizes(void **unused)
         const tow_dense dense = TOW_DENSE(.features = 3, .param_dtype = wide ? TOW_F64 : 0);
         const tow_map_variables mapped = TOW_MAP_VARIABLES(&dense, .variables = KERNELS, TRANSPOSED);
         tow_params *plain, *params;
-        OK(tow_init(ctx, TOW_MODULE(&dense), 1, 1, &types[i], &plain));
-        OK(tow_init(ctx, TOW_MODULE(&mapped), 1, 1, &types[i], &params));
+        OK(tow_model_init(ctx, TOW_MODULE(&dense), 1, 1, &types[i], &plain));
+        OK(tow_model_init(ctx, TOW_MODULE(&mapped), 1, 1, &types[i], &params));
         tow_array *a = tow_params_find(plain, "kernel"), *b = tow_params_find(params, "kernel");
         for (int r = 0; r < types[i].dims[1]; r++)
             for (int c = 0; c < 3; c++)
                 assert_true(array_element(a, r * 3 + c) == array_element(b, c * types[i].dims[1] + r));
         tow_graph *graph;
-        OK(tow_forward(TOW_MODULE(&mapped), params, 1, &types[i], NULL, &graph));
+        OK(tow_model_forward_graph(TOW_MODULE(&mapped), params, 1, &types[i], NULL, &graph));
         OK(tow_graph_check(graph));
         tow_graph_release(graph);
         tow_params_free(plain);
@@ -226,7 +227,7 @@ static tow_value dropped(tow_scope *scope, const tow_variable_request *asked, co
 {
     (void)user;
     tow_value w = tow_request_variable(scope, asked);
-    return tow_scope_deterministic(scope) ? w : tow_dropout_with_key(w, tow_make_rng(scope, "noise"), 0.5, 0, NULL);
+    return tow_scope_is_deterministic(scope) ? w : tow_dropout_with_key(w, tow_make_rng(scope, "noise"), 0.5, 0, NULL);
 }
 
 static void test_noise(void **unused)
@@ -237,7 +238,7 @@ static void test_noise(void **unused)
     lift_run a, b, c;
     run_lifted(&a, TOW_MODULE(&STACK(&dense)), 1, &x24, 1, NULL);
     run_lifted(&b, TOW_MODULE(&STACK(&mapped)), 1, &x24, 1, NULL);
-    run_lifted(&c, TOW_MODULE(&STACK(&mapped)), 1, &x24, 1, &(tow_model_options){.deterministic = true});
+    run_lifted(&c, TOW_MODULE(&STACK(&mapped)), 1, &x24, 1, &TOW_MODEL_OPTIONS(.deterministic = true));
     expect_same_list("noise", a.params, b.params);
     const size_t bytes = tow_type_bytes(tow_array_type(a.outputs[0]));
     assert_true(memcmp(tow_array_data(a.outputs[0]), tow_array_data(b.outputs[0]), bytes) != 0);
@@ -262,7 +263,7 @@ MODEL(chosen)
 static void test_choice(void **unused)
 {
     (void)unused;
-    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_initializer_normal(0.5));
     const tow_map_variables mapped = TOW_MAP_VARIABLES(&dense, .variables = KERNELS, TRANSPOSED);
     const tow_named plain[] = {TOW_NAMED("a", &dense), TOW_NAMED("b", &dense)},
                     inside[] = {TOW_NAMED("a", &mapped), TOW_NAMED("b", &mapped)};
@@ -287,7 +288,7 @@ static void test_choice(void **unused)
 MODEL(reader)
 {
     (void)layers;
-    tow_variable(s, "cache", "v", TYPE(TOW_F32, 2, 4), tow_init_ones());
+    tow_variable(s, "cache", "v", TYPE(TOW_F32, 2, 4), tow_initializer_ones());
     tow_value v = tow_get_variable(s, "cache", "v");
     out[0] = tow_add(x, v);
     if (tow_is_mutable(s, "cache")) tow_set_variable(s, "cache", "v", tow_add(v, v));

@@ -58,12 +58,12 @@ static void call_own(tow_scope *s, const tow_module *module, size_t n_in, const 
     const own *m = (const own *)module;
     int64_t columns = tow_value_type(in[0]).dims[1];
     out[0] = in[0];
-    if (m->param) out[0] = tow_add(out[0], tow_param(s, m->param, 1, &columns, tow_init_zeros()));
+    if (m->param) out[0] = tow_add(out[0], tow_param(s, m->param, 1, &columns, tow_initializer_zeros()));
     if (m->sows)
         tow_sow(s, m->collection, m->variable, in[0]);
     else if (m->collection)
-        out[0] = tow_add(
-            out[0], tow_variable(s, m->collection, m->variable, tow_make_type(TOW_F32, 0, NULL), tow_init_zeros()));
+        out[0] = tow_add(out[0], tow_variable(s, m->collection, m->variable, tow_make_type(TOW_F32, 0, NULL),
+                                              tow_initializer_zeros()));
 }
 static const tow_module_class own_class = {"own", call_own};
 
@@ -72,7 +72,7 @@ static const tow_type input = {.dtype = TOW_F32, .rank = 2, .dims = {2, 3}};
 static tow_status init(const tow_module *model)
 {
     tow_params *params = NULL, *state = NULL;
-    tow_status status = tow_init_with_options(ctx, model, 0, 1, &input, NULL, &params, &state);
+    tow_status status = tow_model_init_with(ctx, model, 0, 1, &input, NULL, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
@@ -80,12 +80,12 @@ static tow_status init(const tow_module *model)
 
 /* ---- what a checkpoint can hold ---------------------------------------------------------------------------------- */
 
-/* A model that is initialised is one that can be saved: all its names are different ones. */
+/* A model that is initialized is one that can be saved: all its names are different ones. */
 static void expect_saved(const tow_module *model)
 {
     tow_params *params, *state;
     tow_tensors *tensors;
-    OK(tow_init_with_options(ctx, model, 0, 1, &input, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, model, 0, 1, &input, NULL, &params, &state));
     OK(tow_tensors_create(ctx, &tensors));
     OK(tow_params_to_tensors(params, "params/", tensors));
     OK(tow_params_to_tensors(state, "state/", tensors));
@@ -125,7 +125,7 @@ static void test_variables_that_collide(void **state)
     (void)state;
     own keeper = {.module = {&own_class}, .collection = "cache", .variable = "v"};
     tow_scan scan = TOW_SCAN(&keeper, .length = 2), unrolled = TOW_SCAN(&keeper, .length = 2, .unrolled = true);
-    tow_scan shared = TOW_SCAN(&keeper, .length = 2, .unrolled = true, .shared_collections = TOW_NAMES("cache"));
+    tow_scan shared = TOW_SCAN(&keeper, .length = 2, .unrolled = true, .variables = TOW_RULES({"cache", TOW_CARRIED}));
     struct child child = {"f", "0", TOW_MODULE(&keeper)};
     tree looped = {{&tree_class}, {{NULL, "f", TOW_MODULE(&scan)}, child}};
     REFUSED(looped, "cache/f/{}/v", "cache/f/0/v");
@@ -143,9 +143,9 @@ static void test_sown_over_a_variable(void **state)
     tree model = {{&tree_class}, {{"a", "h", TOW_MODULE(&keeper)}, {NULL, "a", TOW_MODULE(&sower)}}};
     tow_params *params, *variables;
     tow_graph *graph;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &input, NULL, &params, &variables));
-    tow_model_options options = {.state = variables, .mutable_collections = TOW_NAMES("seen")};
-    check_message(tow_forward(TOW_MODULE(&model), params, 1, &input, &options, &graph),
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &input, NULL, &params, &variables));
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = variables, .mutable_collections = TOW_NAMES("seen"));
+    check_message(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &input, &options, &graph),
                   TOW_NAMES("seen/a/h/0", "another name"));
     tow_params_free(params);
     tow_params_free(variables);
@@ -193,22 +193,20 @@ static void test_description(void **state)
     (void)state;
     tow_dense dense = TOW_DENSE(.features = 3);
     tow_train_state *train;
-    tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
-                                 .loss = mean_loss,
-                                 .n_inputs = 1,
-                                 .input_types = &input,
-                                 .description = "caf\xe9"};
+    tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(1e-3)}, .loss = mean_loss, .n_inputs = 1,
+                          .input_types = &input, .description = "caf\xe9");
     check_message(tow_train_create(ctx, TOW_MODULE(&dense), &options, &train), TOW_NAMES(".description", "UTF-8"));
 }
 
 /* ---- digits ------------------------------------------------------------------------------------------------------ */
 
-/* The array at `path`, one layer of a stack maybe, of an initialised model. */
+/* The array at `path`, one layer of a stack maybe, of an initialized model. */
 static void read_kernel(const tow_module *model, const char *path, float *kernel)
 {
     tow_params *params;
     tow_array *array;
-    OK(tow_init(ctx, model, 5, 1, &input, &params));
+    OK(tow_model_init(ctx, model, 5, 1, &input, &params));
     OK(tow_params_get(params, path, &array));
     assert_int_equal(tow_type_bytes(tow_array_type(array)), 9 * sizeof *kernel);
     memcpy(kernel, tow_array_data(array), 9 * sizeof *kernel);

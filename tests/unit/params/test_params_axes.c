@@ -43,7 +43,7 @@ static void expect_elements(const tow_params *list, const char *path, tow_type t
     OK(tow_params_get(list, path, &array));
     assert_true(tow_type_equal(tow_array_type(array), type));
     const float *found = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
         if (found[i] != expected[i]) fail_msg("%s[%d]: expected %g, found %g", path, (int)i, expected[i], found[i]);
     tow_array_release(array);
 }
@@ -96,7 +96,7 @@ static void stacks_come_apart_and_together(void **unused)
         if (axes[i]) snprintf(path, sizeof path, "f/{@%d}/w", axes[i]);
         memmove(dims + at + 1, dims + at, (size_t)(2 - at) * sizeof *dims);
         dims[at] = 3;
-        OK(tow_params_stack_axis(one, "f", axes[i], &again));
+        OK(tow_params_stack(one, "f", axes[i], &again));
         assert_string_equal(tow_params_path(again, 0), path);
         const tow_type type = tow_array_type(tow_params_array(again, 0));
         assert_true(tow_type_equal(type, tow_make_type(TOW_F32, 3, dims)));
@@ -108,15 +108,15 @@ static void stacks_come_apart_and_together(void **unused)
                                 96);
         tow_params_free(again);
     }
-    expect_error(tow_params_stack_axis(one, "f", 3, &again), TOW_INVALID_ARGUMENT, "f/0/w is f32[2,4]", "axis 3");
-    expect_error(tow_params_stack_axis(one, "f", -4, &again), TOW_INVALID_ARGUMENT, "axis -4");
-    expect_error(tow_params_stack_axis(one, "f", 100, &again), TOW_INVALID_ARGUMENT, "[-8, 8)");
+    expect_error(tow_params_stack(one, "f", 3, &again), TOW_INVALID_ARGUMENT, "f/0/w is f32[2,4]", "axis 3");
+    expect_error(tow_params_stack(one, "f", -4, &again), TOW_INVALID_ARGUMENT, "axis -4");
+    expect_error(tow_params_stack(one, "f", 100, &again), TOW_INVALID_ARGUMENT, "[-8, 8)");
     tow_params_free(one);
 
     OK(tow_params_select(layers, TOW_NAMES("f/*/g/**"), &one)); /* the inner scan of a stack, then the outer one */
-    OK(tow_params_stack_axis(one, "f", -1, &again));
+    OK(tow_params_stack(one, "f", -1, &again));
     assert_string_equal(tow_params_path(again, 1), "f/{@-1}/g/1/v");
-    OK(tow_params_stack(again, "f/{@-1}/g", &apart));
+    OK(tow_params_stack(again, "f/{@-1}/g", 0, &apart));
     assert_string_equal(tow_params_path(apart, 0), paths[1]);
     assert_memory_equal(tow_array_data(tow_params_array(apart, 0)), tow_array_data(tow_params_array(list, 1)), 120);
     tow_params_free(apart);
@@ -157,25 +157,24 @@ static void files_hold_layers(void **unused)
     OK(tow_tensors_create(ctx, &some));
     OK(tow_tensors_add(some, "f/1/w", tow_tensors_find(tensors, "f/0/w")));
     expect_error(tow_params_from_tensors(moved, "", some), TOW_NOT_FOUND, "f/0/w: missing; expected f32[2,4]");
-    OK(tow_params_from_tensors_with_options(moved, "", some,
-                                            &(tow_load_options){.allow_missing = true, .report = &report}));
+    OK(tow_params_from_tensors_with(moved, "", some, &TOW_LOAD_OPTIONS(.allow_missing = true, .report = &report)));
     assert_true(report.loaded == 1 && report.missing == 12);
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     expect_elements(moved, "f/1/w", TYPE(TOW_F32, 2, 4), (const float[]){0, 1, 2, 3, 100, 101, 102, 103});
     expect_elements(moved, "f/2/w", TYPE(TOW_F32, 2, 4), (const float[]){20, 21, 22, 23, 120, 121, 122, 123});
 
-    tow_mapping *mapping; /* and so does loading by a mapping */
-    OK(tow_mapping_parse(ctx, "rules", "h.{i}.weight [a b] -> f/{i}/w [b a]\n", &mapping));
+    tow_weight_mapping *mapping; /* and so does loading by a mapping */
+    OK(tow_weight_mapping_parse(ctx, "rules", "h.{i}.weight [a b] -> f/{i}/w [b a]\n", &mapping));
     tow_tensors *theirs;
     tow_array *weight = digits(ctx, 1, 4, 2);
     OK(tow_tensors_create(ctx, &theirs));
     tow_array *matrix;
     OK(tow_array_from_data(ctx, TYPE(TOW_F32, 4, 2), tow_array_data(weight), &matrix));
     OK(tow_tensors_add(theirs, "h.2.weight", matrix));
-    OK(tow_mapping_load(mapping, moved, theirs, &(tow_mapping_options){.partial = true}, NULL));
+    OK(tow_weight_mapping_load(mapping, moved, theirs, &TOW_WEIGHT_MAPPING_OPTIONS(.partial = true), NULL));
     expect_elements(moved, "f/2/w", TYPE(TOW_F32, 2, 4), (const float[]){0, 10, 20, 30, 1, 11, 21, 31});
     expect_elements(moved, "f/1/w", TYPE(TOW_F32, 2, 4), (const float[]){0, 1, 2, 3, 100, 101, 102, 103});
-    tow_mapping_free(mapping);
+    tow_weight_mapping_free(mapping);
     tow_array_release(weight);
     tow_array_release(matrix);
     tow_tensors_free(theirs);
@@ -254,7 +253,7 @@ static tow_status use_lists(tow_context *c)
     TRY(status);
     TRY(tow_params_get(made[0], "f/1/w", &layer));
     TRY(tow_params_unstack(made[0], &made[1]));
-    TRY(tow_params_stack_axis(made[1], "f", -1, &made[2]));
+    TRY(tow_params_stack(made[1], "f", -1, &made[2]));
     TRY(tow_params_subtree(made[0], "f/1", &made[3]));
     TRY(tow_tensors_create(c, &tensors));
     TRY(tow_params_to_tensors(made[0], "", tensors));

@@ -142,9 +142,9 @@ static void selecting_and_splitting(void **state)
     OK(tow_params_select(all, (const char *const[]){NULL}, &selected)); /* no pattern, no entry */
     assert_int_equal(tow_params_count(selected), 0);
     tow_params_free(selected);
-    assert_int_equal(tow_params_elements_of(all, TOW_NAMES("blocks/**")), 8);
-    assert_int_equal(tow_params_elements_of(all, NULL), 12);
-    assert_int_equal(tow_params_elements_of(all, TOW_NAMES("x")), 0);
+    assert_int_equal(tow_params_element_count(all, TOW_NAMES("blocks/**")), 8);
+    assert_int_equal(tow_params_element_count(all, NULL), 12);
+    assert_int_equal(tow_params_element_count(all, TOW_NAMES("x")), 0);
     assert_int_equal(tow_params_select(NULL, TOW_NAMES("x"), &selected), TOW_INVALID_ARGUMENT);
     expect_error(tow_params_select(all, NULL, &selected), TOW_INVALID_ARGUMENT, "patterns");
     tow_params_free(all);
@@ -259,9 +259,9 @@ static void stacks_come_apart_and_together(void **state)
     *(int32_t *)tow_array_data(tow_params_find(layers, "blocks/1/w")) = 77; /* a view */
     assert_int_equal(((int32_t *)tow_array_data(tow_params_find(stacked, "blocks/{}/w")))[6], 77);
 
-    OK(tow_params_stack(layers, "blocks", &outer));
+    OK(tow_params_stack(layers, "blocks", 0, &outer));
     assert_string_equal(tow_params_path(outer, 1), "blocks/{}/inner/0/w");
-    OK(tow_params_stack(outer, "blocks/{}/inner", &again));
+    OK(tow_params_stack(outer, "blocks/{}/inner", 0, &again));
     assert_true(tow_params_equal(again, stacked));
     tow_params_free(again);
     tow_params_free(outer);
@@ -283,16 +283,16 @@ static void stacks_come_apart_and_together(void **state)
     expect_error(tow_params_subtree(stacked, "blocks/{}", &part), TOW_NOT_FOUND, "blocks/{}");
     expect_error(tow_params_subtree(stacked, "blocks/99999999999999999999", &part), TOW_INVALID_ARGUMENT, "layer");
 
-    expect_error(tow_params_stack(stacked, "blocks", &again), TOW_NOT_FOUND, "blocks/0/");
+    expect_error(tow_params_stack(stacked, "blocks", 0, &again), TOW_NOT_FOUND, "blocks/0/");
     tow_params *few = NULL;
     OK(tow_params_select(layers, TOW_NAMES("blocks/0/**", "blocks/1/inner/**"), &few));
-    expect_error(tow_params_stack(few, "blocks", &again), TOW_NOT_FOUND, "blocks/1/w: missing");
+    expect_error(tow_params_stack(few, "blocks", 0, &again), TOW_NOT_FOUND, "blocks/1/w: missing");
     tow_params_free(few);
     OK(tow_params_select(layers, TOW_NAMES("blocks/1/**"), &few));
-    expect_error(tow_params_stack(few, "blocks", &again), TOW_NOT_FOUND, "blocks/0/w: missing");
+    expect_error(tow_params_stack(few, "blocks", 0, &again), TOW_NOT_FOUND, "blocks/0/w: missing");
     tow_params_free(few);
     OK(tow_params_rename(layers, 1, &(tow_path_rule){"blocks/1/inner/1/w", "blocks/2/w"}, &few));
-    expect_error(tow_params_stack(few, "blocks", &again), TOW_TYPE_MISMATCH, "blocks/2/w", "i32[]", "i32[3,2]");
+    expect_error(tow_params_stack(few, "blocks", 0, &again), TOW_TYPE_MISMATCH, "blocks/2/w", "i32[]", "i32[3,2]");
     tow_params_free(few);
     tow_params_free(layers);
     tow_params_free(stacked);
@@ -462,7 +462,7 @@ static tow_status use_lists(tow_context *c)
     TRY(tow_params_subtree(stacked, "blocks/1", &made[4]));
     TRY(tow_params_under(all, "m", &made[5]));
     TRY(tow_params_unstack(stacked, &made[6]));
-    TRY(tow_params_stack(made[6], "blocks", &made[7]));
+    TRY(tow_params_stack(made[6], "blocks", 0, &made[7]));
     TRY(tow_params_map(all, add_times, NULL, &made[8]));
     TRY(tow_params_copy(all, &made[9]));
     TRY(tow_params_assign(made[9], all));

@@ -40,7 +40,7 @@ static void sum_of_squares(tow_trace *trace, const tow_value *outputs, const tow
 
 static tow_model_arguments at_step(tow_array *const *x, uint32_t step)
 {
-    return (tow_model_arguments){.inputs = x, .seed = 4, .step = step};
+    return TOW_MODEL_ARGUMENTS(.inputs = x, .seed = 4, .step = step);
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -51,22 +51,22 @@ static void a_part_is_called_with_the_whole_s_parameters(void **state)
     (void)state;
     const whole model = WHOLE(3);
     tow_params *params = NULL, *variables = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
     tow_array *x = exact_fractions(ctx, small);
-    tow_model_options calls = {.streams = TOW_NAMES("dropout"),
-                               .state = variables,
-                               .mutable_collections = TOW_NAMES("batch_stats", "counters", "intermediates")};
-    tow_model_function_options options = {.n_inputs = 1, .model = &calls};
+    tow_model_options calls =
+        TOW_MODEL_OPTIONS(.streams = TOW_NAMES("dropout"), .state = variables,
+                          .mutable_collections = TOW_NAMES("batch_stats", "counters", "intermediates"));
+    tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .model = &calls);
     tow_model_function *all = NULL, *part = NULL;
     tow_model_results of_all, of_part;
-    OK(tow_model_forward(TOW_MODULE(&model), params, &options, &all));
+    OK(tow_model_function_create(TOW_MODULE(&model), params, &options, &all));
     const tow_model_arguments arguments = at_step(&x, 1);
-    OK(tow_model_call(all, &arguments, &of_all));
+    OK(tow_model_function_call(all, &arguments, &of_all));
     tow_array *encoded = tow_params_find(of_all.sown, "intermediates/encoded/0");
 
     calls.at = "encoder";
-    OK(tow_model_forward(TOW_MODULE(&model.encoder), params, &options, &part));
-    OK(tow_model_call(part, &arguments, &of_part));
+    OK(tow_model_function_create(TOW_MODULE(&model.encoder), params, &options, &part));
+    OK(tow_model_function_call(part, &arguments, &of_part));
     const size_t bytes = tow_type_bytes(small);
     assert_memory_equal(tow_array_data(of_part.outputs[0]), tow_array_data(encoded), bytes);
     assert_true(tow_params_equal(of_all.updates, of_part.updates));
@@ -75,17 +75,17 @@ static void a_part_is_called_with_the_whole_s_parameters(void **state)
     /* Rooted: other random keys, the same parameters, variables under shorter paths. */
     tow_params *rooted = NULL;
     OK(tow_params_subtree(params, "encoder", &rooted));
-    calls = (tow_model_options){.deterministic = true, .at = "encoder", .state = variables};
-    OK(tow_model_forward(TOW_MODULE(&model.encoder), params, &options, &part));
-    OK(tow_model_call(part, &arguments, &of_part));
+    calls = TOW_MODEL_OPTIONS(.deterministic = true, .at = "encoder", .state = variables);
+    OK(tow_model_function_create(TOW_MODULE(&model.encoder), params, &options, &part));
+    OK(tow_model_function_call(part, &arguments, &of_part));
     tow_params *short_variables = NULL;
     OK(tow_params_rename(variables, 1, &(tow_path_rule){"*/encoder/**", "$1/$2"}, &short_variables));
-    tow_model_options calls_rooted = {.deterministic = true, .state = short_variables};
+    tow_model_options calls_rooted = TOW_MODEL_OPTIONS(.deterministic = true, .state = short_variables);
     tow_model_function *by_root = NULL;
     tow_model_results of_root;
     options.model = &calls_rooted;
-    OK(tow_model_forward(TOW_MODULE(&model.encoder), rooted, &options, &by_root));
-    OK(tow_model_call(by_root, &arguments, &of_root));
+    OK(tow_model_function_create(TOW_MODULE(&model.encoder), rooted, &options, &by_root));
+    OK(tow_model_function_call(by_root, &arguments, &of_root));
     assert_memory_equal(tow_array_data(of_part.outputs[0]), tow_array_data(of_root.outputs[0]), bytes);
     tow_model_function_free(by_root);
     tow_model_function_free(part);
@@ -95,8 +95,8 @@ static void a_part_is_called_with_the_whole_s_parameters(void **state)
 
     /* Drawn alone where it stands, the part gets the whole's values. */
     tow_params *drawn = NULL, *drawn_variables = NULL, *expected = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model.encoder), 3, 1, &small, &(tow_model_options){.at = "encoder"},
-                             &drawn, &drawn_variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model.encoder), 3, 1, &small, &TOW_MODEL_OPTIONS(.at = "encoder"), &drawn,
+                           &drawn_variables));
     OK(tow_params_select(params, TOW_NAMES("encoder/**"), &expected));
     assert_true(tow_params_equal(drawn, expected));
     tow_params_free(drawn);
@@ -112,31 +112,32 @@ static void gradients_of_a_part_are_those_below_it(void **state)
     (void)state;
     const whole model = WHOLE(3);
     tow_params *params = NULL, *variables = NULL;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
-    tow_model_options calls = {.deterministic = true, .state = variables, .at = "encoder"};
-    tow_model_function_options options = {.n_inputs = 1, .loss = sum_of_squares, .model = &calls};
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables));
+    tow_model_options calls = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables, .at = "encoder");
+    tow_model_function_options options =
+        TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = sum_of_squares, .model = &calls);
     tow_model_function *f = NULL;
     tow_model_results r;
     tow_array *x = exact_fractions(ctx, small);
-    OK(tow_model_value_and_grad(TOW_MODULE(&model.encoder), params, &options, &f));
+    OK(tow_model_function_create_value_and_grad(TOW_MODULE(&model.encoder), params, &options, &f));
     const tow_model_arguments arguments = at_step(&x, 0);
-    OK(tow_model_call(f, &arguments, &r));
+    OK(tow_model_function_call(f, &arguments, &r));
     assert_int_equal(tow_params_count(r.gradients), 2);
     assert_non_null(tow_params_find(r.gradients, "encoder/dense/kernel"));
     tow_model_function_free(f);
 
     calls.at = "encoder/"; /* what is no path */
-    OK(tow_model_forward(TOW_MODULE(&model.encoder), params, &options, &f));
-    expect_error(tow_model_call(f, &arguments, &r), TOW_INVALID_ARGUMENT, ".at", "\"encoder/\"");
+    OK(tow_model_function_create(TOW_MODULE(&model.encoder), params, &options, &f));
+    expect_error(tow_model_function_call(f, &arguments, &r), TOW_INVALID_ARGUMENT, ".at", "\"encoder/\"");
     tow_model_function_free(f);
     calls.at = "decoder";
-    OK(tow_model_forward(TOW_MODULE(&model.encoder), params, &options, &f));
-    expect_error(tow_model_call(f, &arguments, &r), TOW_NOT_FOUND, "batch_stats/decoder/mean");
+    OK(tow_model_function_create(TOW_MODULE(&model.encoder), params, &options, &f));
+    expect_error(tow_model_function_call(f, &arguments, &r), TOW_NOT_FOUND, "batch_stats/decoder/mean");
     tow_model_function_free(f);
     calls.at = "encoder"; /* below the path everything must be used */
     const tow_dense dense = TOW_DENSE(.features = 4);
-    OK(tow_model_forward(TOW_MODULE(&dense), params, &options, &f));
-    expect_error(tow_model_call(f, &arguments, &r), TOW_NOT_FOUND, "params/encoder/kernel");
+    OK(tow_model_function_create(TOW_MODULE(&dense), params, &options, &f));
+    expect_error(tow_model_function_call(f, &arguments, &r), TOW_NOT_FOUND, "params/encoder/kernel");
     tow_model_function_free(f);
     tow_array_release(x);
     tow_params_free(params);
@@ -150,25 +151,25 @@ static void one_layer_of_a_scan_is_a_part(void **state)
     const tow_dense block = TOW_DENSE(.features = 4);
     const tow_scan stack = TOW_SCAN(&block, .length = 3);
     tow_params *params = NULL, *rows[3] = {NULL};
-    OK(tow_init(ctx, TOW_MODULE(&stack), 5, 1, &small, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&stack), 5, 1, &small, &params));
     tow_array *x = exact_fractions(ctx, small), *h = tow_array_retain(x);
-    const tow_model_function_options options = {.n_inputs = 1};
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1);
     tow_model_function *f = NULL;
     tow_model_results r;
     for (int i = 0; i < 3; i++) {
         char path[16];
         snprintf(path, sizeof path, "%d", i);
         OK(tow_params_subtree(params, path, &rows[i]));
-        OK(tow_model_forward(TOW_MODULE(&block), rows[i], &options, &f));
-        OK(tow_model_call(f, &(tow_model_arguments){.inputs = &h}, &r));
+        OK(tow_model_function_create(TOW_MODULE(&block), rows[i], &options, &f));
+        OK(tow_model_function_call(f, &TOW_MODEL_ARGUMENTS(.inputs = &h), &r));
         tow_array *y = tow_array_retain(r.outputs[0]);
         tow_array_release(h);
         h = y;
         tow_model_function_free(f);
         tow_params_free(rows[i]);
     }
-    OK(tow_model_forward(TOW_MODULE(&stack), params, &options, &f));
-    OK(tow_model_call(f, &(tow_model_arguments){.inputs = &x}, &r));
+    OK(tow_model_function_create(TOW_MODULE(&stack), params, &options, &f));
+    OK(tow_model_function_call(f, &TOW_MODEL_ARGUMENTS(.inputs = &x), &r));
     assert_memory_equal(tow_array_data(r.outputs[0]), tow_array_data(h), tow_type_bytes(small));
     tow_model_function_free(f);
     tow_array_release(h);
@@ -186,8 +187,8 @@ static void two_models_share_parameters_and_both_train_them(void **state)
     const whole models[2] = {WHOLE(3), WHOLE(2)};
     tow_params *params[2] = {NULL}, *variables[2] = {NULL}, *encoder = NULL, *head = NULL;
     for (int i = 0; i < 2; i++) {
-        OK(tow_init_with_options(ctx, TOW_MODULE(&models[i]), 3 + (uint64_t)i, 1, &small, NULL, &params[i],
-                                 &variables[i]));
+        OK(tow_model_init_with(ctx, TOW_MODULE(&models[i]), 3 + (uint64_t)i, 1, &small, NULL, &params[i],
+                               &variables[i]));
     }
     OK(tow_params_select(params[0], TOW_NAMES("encoder/**"), &encoder));
     OK(tow_params_select(params[1], TOW_NAMES("head/**"), &head));
@@ -205,12 +206,13 @@ static void two_models_share_parameters_and_both_train_them(void **state)
     double first[2] = {0}, last[2] = {0};
     for (int step = 0; step < 20; step++) {
         const int i = step % 2;
-        const tow_model_options calls = {.deterministic = true, .state = variables[i]};
-        const tow_model_function_options options = {.n_inputs = 1, .loss = sum_of_squares, .model = &calls};
-        if (step < 2) OK(tow_model_value_and_grad(TOW_MODULE(&models[i]), params[i], &options, &f[i]));
-        if (step < 2) OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&sgd), params[i], NULL, &optimizers[i]));
+        const tow_model_options calls = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables[i]);
+        const tow_model_function_options options =
+            TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = sum_of_squares, .model = &calls);
+        if (step < 2) OK(tow_model_function_create_value_and_grad(TOW_MODULE(&models[i]), params[i], &options, &f[i]));
+        if (step < 2) OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&sgd), params[i], NULL, &optimizers[i]));
         tow_model_results r;
-        OK(tow_model_call(f[i], &(tow_model_arguments){.inputs = &x}, &r));
+        OK(tow_model_function_call(f[i], &TOW_MODEL_ARGUMENTS(.inputs = &x), &r));
         const float *g = tow_array_data(tow_params_find(r.gradients, kernel));
         for (int k = 0; k < 16; k++) expected[k] += -0.0625f * g[k];
         OK(tow_optimizer_update(optimizers[i], tow_params_arrays(r.gradients)));
@@ -284,33 +286,33 @@ static void partial_loading_reports_everything(void **state)
     OK(tow_params_to_tensors(saved, "old/", tensors));
     OK(tow_safetensors_write(path, tensors));
     tow_load_report report;
-    tow_load_options options = {.report = &report};
+    tow_load_options options = TOW_LOAD_OPTIONS(.report = &report);
     expect_error(tow_params_load(params, "old/", path, &options), TOW_NOT_FOUND, path, "old/encoder/c: missing");
     assert_true(report.loaded == 0 && report.missing == 1 && report.mismatched == 1 && report.unused == 1);
     char text[512];
-    tow_load_report_text(ctx, &report, text, sizeof text);
+    tow_load_report_text(&report, text, sizeof text);
     assert_string_equal(text, "old/encoder/c: missing, expected f32[2]\n"
                               "old/head/w: expected f32[4], found f32[5]\n"
                               "old/encoder/b: unused, f32[3]\n"
                               "0 loaded, 1 missing, 1 of another type, 1 unused\n");
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     assert_null(report.items);
     options.allow_missing = true;
     expect_error(tow_params_load(params, "old/", path, &options), TOW_TYPE_MISMATCH, "old/head/w", "f32[4]");
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     options.allow_mismatch = true;
     expect_error(tow_params_load(params, "old/", path, &options), TOW_NOT_FOUND, "old/encoder/b");
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     assert_true(first_of(params, "encoder/a") == 1); /* nothing was copied so far */
     options.allow_unused = true;
     OK(tow_params_load(params, "old/", path, &options));
     assert_true(report.loaded == 1 && report.missing == 1 && report.mismatched == 1 && report.unused == 1);
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     assert_true(first_of(params, "encoder/a") == 7 && first_of(params, "encoder/c") == 1);
     assert_true(first_of(params, "head/w") == 1);
-    OK(tow_params_from_tensors_with_options(params, "old/", tensors, &options));
+    OK(tow_params_from_tensors_with(params, "old/", tensors, &options));
     assert_int_equal(report.count, 3);
-    tow_load_report_free(ctx, &report);
+    tow_load_report_free(&report);
     tow_tensors_free(tensors);
     tow_params_free(saved);
     tow_params_free(params);
@@ -333,7 +335,7 @@ static void names_are_mapped_by_lists(void **state)
     memset(tow_array_data(tow_params_find(params, "encoder/b")), 0, 4);
     OK(tow_params_select(params, TOW_NAMES("encoder/*"), &encoder));
     OK(tow_params_rename(encoder, 1, &(tow_path_rule){"encoder/*", "bert/$1"}, &renamed));
-    OK(tow_params_load(renamed, "", path, &(tow_load_options){.allow_unused = true}));
+    OK(tow_params_load(renamed, "", path, &TOW_LOAD_OPTIONS(.allow_unused = true)));
     assert_true(first_of(params, "encoder/b") == 7);
     tow_params_free(encoder);
     tow_params_free(renamed);
@@ -358,11 +360,11 @@ static tow_status load_partly(tow_context *c)
     if (!status) status = tow_params_from_arrays(c, 2, TOW_NAMES("b", "c"), arrays, &saved);
     if (!status) status = tow_tensors_create(c, &tensors);
     if (!status) status = tow_params_to_tensors(saved, "", tensors);
-    const tow_load_options options = {.allow_missing = true, .allow_unused = true, .report = &report};
-    if (!status) status = tow_params_from_tensors_with_options(params, "", tensors, &options);
-    if (!status && tow_load_report_text(c, &report, text, sizeof text) == 0) status = TOW_OUT_OF_MEMORY;
+    const tow_load_options options = TOW_LOAD_OPTIONS(.allow_missing = true, .allow_unused = true, .report = &report);
+    if (!status) status = tow_params_from_tensors_with(params, "", tensors, &options);
+    if (!status && tow_load_report_text(&report, text, sizeof text) == 0) status = TOW_OUT_OF_MEMORY;
     if (!status) assert_true(report.loaded == 1 && report.missing == 1 && report.unused == 1);
-    tow_load_report_free(c, &report);
+    tow_load_report_free(&report);
     tow_tensors_free(tensors);
     tow_params_free(saved);
     tow_params_free(params);
@@ -375,9 +377,9 @@ static tow_status use_part(tow_context *c)
     const whole model = WHOLE(3);
     tow_params *params = NULL, *variables = NULL;
     tow_graph *graph = NULL;
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables);
-    const tow_model_options calls = {.deterministic = true, .state = variables, .at = "encoder"};
-    if (!status) status = tow_forward(TOW_MODULE(&model.encoder), params, 1, &small, &calls, &graph);
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&model), 3, 1, &small, NULL, &params, &variables);
+    const tow_model_options calls = TOW_MODEL_OPTIONS(.deterministic = true, .state = variables, .at = "encoder");
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model.encoder), params, 1, &small, &calls, &graph);
     if (!status) status = load_partly(c);
     tow_graph_release(graph);
     tow_params_free(params);

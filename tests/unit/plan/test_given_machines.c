@@ -22,9 +22,9 @@ static tow_program *plan(const char *machine, int threads, bool plan_only, const
     tow_graph *g = NULL;
     tow_program *p = NULL;
     given_machine_begin(machine);
-    if (tow_context_create(&(tow_context_options){.threads = threads}, &ctx) != TOW_OK ||
+    if (tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &ctx) != TOW_OK ||
         tow_graph_parse(ctx, text, &g) != TOW_OK ||
-        tow_compile(ctx, g, &(tow_compile_options){.plan_only = plan_only}, &p) != TOW_OK)
+        tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = plan_only), &p) != TOW_OK)
         fail_msg("%s: %s", machine, tow_context_error(ctx));
     given_machine_end();
     tow_graph_release(g);
@@ -35,7 +35,7 @@ static void end(tow_program *p)
 {
     tow_context *ctx = p->ctx;
     tow_program_free(p);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* ---- tile -------------------------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void blocks_follow_the_machine(void **state)
     assert_int_equal(blocks_of(FACTS ",f32=48"), 4096 / 128);                 /* slower products: fewer */
     assert_int_equal(blocks_of("l1=32K,l2=512K,l3=0,vector=32"), 4096 / 512); /* weights come from memory: 24 GB/s */
     assert_int_equal(blocks_of(FACTS ",memory_rate=1,shared_rate=1"), 4096 / 256); /* they do not */
-    assert_int_equal(blocks_of(FACTS ",overhead=1000000"), 0);                         /* a millisecond each */
+    assert_int_equal(blocks_of(FACTS ",overhead=1000000"), 0);                     /* a millisecond each */
 }
 
 /* ---- parallelize ------------------------------------------------------------------------------------------------- */
@@ -140,16 +140,16 @@ static void reductions_join_where_that_saves_time(void **state)
 static void run(tow_program *p, tow_array **y)
 {
     tow_array *x[3];
-    for (size_t i = 0; i < tow_graph_inputs(p->graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(p->graph); i++) {
         if (tow_array_create(p->ctx, tow_graph_input_type(p->graph, i), &x[i]) != TOW_OK) fail();
         float *data = tow_array_data(x[i]);
-        const int64_t n = tow_type_count(tow_array_type(x[i]));
+        const int64_t n = tow_type_element_count(tow_array_type(x[i]));
         for (int64_t k = 0; k < n; k++) data[k] = (float)((k * 7919 + (int64_t)i) % 1021) / 1021 - 0.5f;
     }
     if (tow_array_create(p->ctx, tow_graph_output_type(p->graph, 0), y) != TOW_OK ||
         tow_program_run(p, x, y) != TOW_OK || tow_program_check(p) != TOW_OK)
         fail_msg("%s", tow_context_error(p->ctx));
-    for (size_t i = 0; i < tow_graph_inputs(p->graph); i++) tow_array_release(x[i]);
+    for (size_t i = 0; i < tow_graph_input_count(p->graph); i++) tow_array_release(x[i]);
 }
 
 static void bits_do_not_depend_on_the_machine(void **state)

@@ -80,7 +80,7 @@ static float *run(const model *m, const variant *v, const char *engine, size_t *
                                     tow_make_type(TOW_F32, 2, (int64_t[]){m->features, m->width}),
                                     tow_make_type(TOW_F32, 2, (int64_t[]){m->width, m->inner})};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = v->threads, .engine = engine}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = v->threads, .engine = engine), &ctx), TOW_OK);
     call c = {.m = m, .v = v};
     tow_graph *graph, *gradient;
     tow_array *in[INPUTS], *out[INPUTS + 1];
@@ -92,18 +92,18 @@ static float *run(const model *m, const variant *v, const char *engine, size_t *
     uint32_t state = 7;
     for (int i = 0; i < INPUTS; i++) {
         OK(tow_array_create(ctx, types[i], &in[i]));
-        for (int64_t j = 0; j < tow_type_count(types[i]); j++) {
+        for (int64_t j = 0; j < tow_type_element_count(types[i]); j++) {
             state = state * 1664525u + 1013904223u;
             ((float *)tow_array_data(in[i]))[j] = ((float)(state >> 8) * 0x1p-24f - 0.5f) * 0.25f;
         }
-        *count += (size_t)tow_type_count(types[i]);
+        *count += (size_t)tow_type_element_count(types[i]);
     }
     for (size_t i = 0; i <= INPUTS; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
     OK(tow_program_run(program, in, out));
     float *numbers = malloc(*count * sizeof *numbers), *to = numbers;
     assert_non_null(numbers);
     for (int i = 0; i <= INPUTS; i++) {
-        size_t n = (size_t)tow_type_count(tow_array_type(out[i]));
+        size_t n = (size_t)tow_type_element_count(tow_array_type(out[i]));
         memcpy(to, tow_array_data(out[i]), n * sizeof *to);
         to += n;
         tow_array_release(out[i]);
@@ -112,7 +112,7 @@ static float *run(const model *m, const variant *v, const char *engine, size_t *
     tow_program_free(program);
     tow_graph_release(gradient);
     tow_graph_release(graph);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return numbers;
 }
 

@@ -79,7 +79,7 @@ static tow_graph *make_chain(tow_context *ctx, const shape *s, int links)
 
 static size_t plan(tow_context *ctx, counting *c, const tow_graph *graph)
 {
-    const tow_compile_options options = {.plan_only = true, .threads = 2};
+    const tow_compile_options options = TOW_COMPILE_OPTIONS(.plan_only = true, .threads = 2);
     const size_t before = c->bytes;
     tow_program *program;
     c->peak = before;
@@ -102,7 +102,7 @@ static size_t bytes_of(const shape *s, int links, bool gradient)
     const size_t bytes = plan(ctx, &c, gradient ? derived : graph);
     tow_graph_release(derived);
     tow_graph_release(graph);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return bytes;
 }
 

@@ -21,7 +21,7 @@ static size_t pass_count(void)
 static bool bits_are_equal(problem *p, char **x, char **y)
 {
     bool same = true;
-    for (size_t i = 0; i < tow_graph_outputs(p->graph); i++) {
+    for (size_t i = 0; i < tow_graph_output_count(p->graph); i++) {
         same = same && memcmp(x[i], y[i], bytes_of(p->outputs[i])) == 0;
         free(y[i]);
     }
@@ -32,18 +32,18 @@ static bool bits_are_equal(problem *p, char **x, char **y)
 static void leave_each_out(problem *p, const char *name, size_t budget)
 {
     char *all[MOST_ARRAYS], *without[MOST_ARRAYS];
-    tow_program *program = compile(p, (tow_compile_options){.threads = 2, .keep_within = budget});
+    tow_program *program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .keep_within = budget));
     run_to(p, program, all);
     tow_program_free(program);
     for (size_t i = 0; tow_pass_name(i); i++) {
         const char *const names[] = {tow_pass_name(i), NULL};
         if (tow_pass_required(i)) continue;
-        program = compile(p, (tow_compile_options){.threads = 2, .keep_within = budget, .without = names});
+        program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .keep_within = budget, .without = names));
         run_to(p, program, without);
         tow_program_free(program);
         if (!bits_are_equal(p, all, without)) fail_msg("%s: other bits without pass %s", name, names[0]);
     }
-    for (size_t i = 0; i < tow_graph_outputs(p->graph); i++) free(all[i]);
+    for (size_t i = 0; i < tow_graph_output_count(p->graph); i++) free(all[i]);
 }
 
 static char *read_text(const char *path)
@@ -60,7 +60,7 @@ static char *read_text(const char *path)
 /* Graphs with more arrays than the problem holds are left to other tests. */
 static bool is_small(const tow_graph *g)
 {
-    return tow_graph_inputs(g) <= MOST_ARRAYS && tow_graph_outputs(g) <= MOST_ARRAYS;
+    return tow_graph_input_count(g) <= MOST_ARRAYS && tow_graph_output_count(g) <= MOST_ARRAYS;
 }
 
 static size_t try_file(const char *path, bool gradient)
@@ -143,7 +143,7 @@ static void dumps_follow_passes(void **state)
     start_context(&p);
     OK(&p, tow_graph_parse(p.ctx, network, &graph));
     set_graph(&p, graph, 2);
-    tow_program_free(compile(&p, (tow_compile_options){.after_pass = note, .after_pass_user = &d}));
+    tow_program_free(compile(&p, TOW_COMPILE_OPTIONS(.after_pass = note, .after_pass_user = &d)));
     size_t alone = 0;
     for (size_t i = 0; tow_pass_name(i); i++) alone += tow_pass_within(i) == NULL;
     assert_int_equal(d.calls, alone); /* one function, so each pass that runs by itself is seen once */
@@ -156,7 +156,7 @@ static void refuse(problem *p, const char *name, const char *expected)
 {
     const char *const names[] = {name, NULL};
     tow_program *program = NULL;
-    assert_int_equal(tow_compile(p->ctx, p->graph, &(tow_compile_options){.without = names}, &program),
+    assert_int_equal(tow_compile(p->ctx, p->graph, &TOW_COMPILE_OPTIONS(.without = names), &program),
                      TOW_INVALID_ARGUMENT);
     assert_null(program);
     assert_non_null(strstr(tow_context_error(p->ctx), expected));

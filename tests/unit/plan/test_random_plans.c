@@ -311,7 +311,7 @@ static void record_scan(tow_trace *trace, const op *o, const tape *t, const tow_
     frame body = {.t = o->body, .outer = v, .n_outer = n_values};
     for (int i = 0; i < o->n_carry; i++) carry[i] = v[o->init[i]];
     for (int i = 0; i < o->n_xs; i++) xs[i] = v[o->xs[i]];
-    tow_scan_options options = {.length = t->length, .has_length = true, .reverse = o->reverse};
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = t->length, .has_length = true, .reverse = o->reverse);
     tow_scan_function(trace, record, &body, &options, (size_t)o->n_carry, carry, (size_t)o->n_xs, xs, (size_t)o->n_ys,
                       y, y + o->n_carry);
 }
@@ -392,7 +392,7 @@ static void expect_tape(tape *t, uint32_t number, bool donates)
         OK(tow_array_create(ctx, tow_graph_input_type(g, (size_t)i), &x[i]));
     }
     interpret(t, in, expected);
-    tow_compile_options options = {.no_fusion = number % 8 == 7, .donations = donations};
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.no_fusion = number % 8 == 7, .donations = donations);
     options.n_donations = pick_donations(t, donates, donations, donor);
     for (int i = 0; i < t->n_out; i++) {
         OK(donor[i] >= 0 ? TOW_OK : tow_array_create(ctx, tow_graph_output_type(g, (size_t)i), &y[i]));
@@ -411,7 +411,7 @@ static void expect_tape(tape *t, uint32_t number, bool donates)
         OK(tow_program_run(p, x, y));
         for (int i = 0; i < t->n_out; i++) {
             tow_array *result = donor[i] >= 0 ? x[donor[i]] : y[i];
-            if (!equal(tow_array_data(result), expected[i].cells, tow_type_count(tow_array_type(result))))
+            if (!equal(tow_array_data(result), expected[i].cells, tow_type_element_count(tow_array_type(result))))
                 fail_tape(number, i, g, p);
         }
     }

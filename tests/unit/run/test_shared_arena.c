@@ -95,12 +95,12 @@ static compiled compile(const kind *k, tow_shared_arena *arena)
     else
         c.graph = tow_graph_retain(g);
     tow_graph_release(g);
-    OK(tow_compile(ctx, c.graph, &(tow_compile_options){.shared_arena = arena}, &c.program));
-    c.n_out = tow_graph_outputs(c.graph);
+    OK(tow_compile(ctx, c.graph, &TOW_COMPILE_OPTIONS(.shared_arena = arena), &c.program));
+    c.n_out = tow_graph_output_count(c.graph);
     for (size_t i = 0; i < c.n_in; i++) {
         OK(tow_array_create(ctx, k->types[i], &c.in[i]));
         float *data = tow_array_data(c.in[i]);
-        for (int64_t j = 0; j < tow_type_count(k->types[i]); j++) data[j] = (float)(j * 7919 % 257 - 128) / 512;
+        for (int64_t j = 0; j < tow_type_element_count(k->types[i]); j++) data[j] = (float)(j * 7919 % 257 - 128) / 512;
     }
     for (size_t i = 0; i < c.n_out; i++) OK(tow_array_create(ctx, tow_graph_output_type(c.graph, i), &c.out[i]));
     return c;
@@ -151,7 +151,7 @@ static void bits_are_those_of_arenas_of_their_own(void **state)
     for (int i = 3 * KINDS; i-- > 0;)
         expect_same(kinds[i * i % KINDS].name, &shared[i * i % KINDS], &own[i * i % KINDS]);
     assert_int_equal(memory.calls, calls); /* nothing is allocated in a run, nor where it moves */
-    tow_shared_arena_free(arena);          /* programs keep it */
+    tow_shared_arena_release(arena);       /* programs keep it */
     expect_same(kinds[0].name, &shared[0], &own[0]);
     for (int i = 0; i < KINDS; i++) {
         drop(&own[i]);
@@ -167,12 +167,12 @@ static void plans_take_no_memory(void **state)
     tow_program *program;
     compiled c = compile(&kinds[2], NULL);
     OK(tow_shared_arena_create(ctx, &arena));
-    OK(tow_compile(ctx, c.graph, &(tow_compile_options){.shared_arena = arena, .plan_only = true}, &program));
+    OK(tow_compile(ctx, c.graph, &TOW_COMPILE_OPTIONS(.shared_arena = arena, .plan_only = true), &program));
     assert_int_equal(tow_shared_arena_bytes(arena), 0);
     assert_int_equal(tow_shared_arena_bytes(NULL), 0);
     tow_program_free(program);
-    tow_shared_arena_free(arena);
-    tow_shared_arena_free(NULL);
+    tow_shared_arena_release(arena);
+    tow_shared_arena_release(NULL);
     drop(&c);
 }
 
@@ -192,7 +192,7 @@ static void failed_growth_changes_nothing(void **state)
     tow_status status = TOW_OUT_OF_MEMORY;
     for (long n = 0; status != TOW_OK; n += 1 + n / 20) {
         memory.fail_at = memory.calls + n;
-        status = tow_compile(ctx, large.graph, &(tow_compile_options){.shared_arena = arena}, &program);
+        status = tow_compile(ctx, large.graph, &TOW_COMPILE_OPTIONS(.shared_arena = arena), &program);
         memory.fail_at = -1;
         if (status == TOW_OK) break;
         assert_int_equal(status, TOW_OUT_OF_MEMORY);
@@ -205,7 +205,7 @@ static void failed_growth_changes_nothing(void **state)
     drop(&own);
     drop(&small);
     drop(&large);
-    tow_shared_arena_free(arena);
+    tow_shared_arena_release(arena);
 }
 
 /* ---- programs within programs ------------------------------------------------------------------------------------ */
@@ -222,7 +222,7 @@ static tow_status run_inner(const tow_host_call *call)
     nested *n = call->user;
     tow_program *program = NULL;
     n->ran = tow_program_run(n->inner->program, n->inner->in, n->inner->out);
-    n->made = tow_compile(ctx, n->larger->graph, &(tow_compile_options){.shared_arena = n->arena}, &program);
+    n->made = tow_compile(ctx, n->larger->graph, &TOW_COMPILE_OPTIONS(.shared_arena = n->arena), &program);
     tow_program_free(program);
     memcpy(call->outputs[0].data, call->inputs[0].data, 4 * sizeof(float));
     return TOW_OK;
@@ -248,7 +248,7 @@ static void a_program_within_another_is_refused(void **state)
     tow_graph *graph;
     tow_program *program;
     OK(tow_trace_function(ctx, k.function, &n, 1, k.types, NULL, 1, &graph));
-    OK(tow_compile(ctx, graph, &(tow_compile_options){.shared_arena = arena}, &program));
+    OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.shared_arena = arena), &program));
     const size_t bytes = tow_shared_arena_bytes(arena);
     tow_array *x, *y;
     OK(tow_array_from_data(ctx, k.types[0], (float[]){0, 0, 0, 0}, &x));
@@ -266,7 +266,7 @@ static void a_program_within_another_is_refused(void **state)
     tow_array_release(y);
     drop(&inner);
     drop(&larger);
-    tow_shared_arena_free(arena);
+    tow_shared_arena_release(arena);
 }
 
 /* ---- who shares -------------------------------------------------------------------------------------------------- */
@@ -282,22 +282,23 @@ static void a_model_function_has_one_arena(void **state)
     const tow_type one = F32(1, 32);
     tow_params *params = NULL;
     tow_model_function *f = NULL;
-    OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, &one, &params));
-    OK(tow_model_forward(TOW_MODULE(&model), params, &(tow_model_function_options){.n_inputs = 1, .limit = SIZES}, &f));
-    assert_int_equal(tow_model_arena_bytes(f), 0);
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 0, 1, &one, &params));
+    OK(tow_model_function_create(TOW_MODULE(&model), params, &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .limit = SIZES),
+                                 &f));
+    assert_int_equal(tow_model_function_arena_bytes(f), 0);
     for (int64_t n = 1; n <= SIZES; n++) {
         const tow_type type = F32(16 * n, 32);
-        OK(tow_model_prepare(f, &type, NULL));
+        OK(tow_model_function_prepare(f, &type, NULL));
     }
     size_t sum = 0, largest = 0;
     for (size_t i = 0; i < SIZES; i++) {
-        const size_t bytes = in_lines(tow_program_get_bytes(tow_model_program_at(f, i).program).arena);
+        const size_t bytes = in_lines(tow_program_get_bytes(tow_model_function_program(f, i).program).arena);
         sum += bytes;
         if (bytes > largest) largest = bytes;
     }
     assert_true(sum > 8 * largest);
-    assert_int_equal(tow_model_arena_bytes(f), largest);
-    assert_int_equal(tow_model_arena_bytes(NULL), 0);
+    assert_int_equal(tow_model_function_arena_bytes(f), largest);
+    assert_int_equal(tow_model_function_arena_bytes(NULL), 0);
     tow_model_function_free(f);
     tow_params_free(params);
 }
@@ -322,14 +323,10 @@ static void a_training_state_has_one_arena(void **state)
     (void)state;
     const tow_mlp model = TOW_MLP(.features = {64, 8});
     const tow_type types[2] = {F32(64, 32), F32(64, 8)};
-    const tow_train_options options = {.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}},
-                                       .n_inputs = 1,
-                                       .input_types = &types[0],
-                                       .n_extra = 1,
-                                       .extra_types = &types[1],
-                                       .loss = squares,
-                                       .evaluation = true,
-                                       .other_shapes = 2};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = squares,
+                          .evaluation = true, .other_shapes = 2);
     tow_train_state *s = NULL;
     size_t largest = 0, parts = 0;
     const int64_t rows[] = {64, 16, 256};
@@ -351,8 +348,8 @@ static void a_training_state_has_one_arena(void **state)
     tow_train_free(s);
 }
 
-/* The optimiser computes where the programs do that make its gradients. */
-static void optimisers_share(void **state)
+/* The optimizer computes where the programs do that make its gradients. */
+static void optimizers_share(void **state)
 {
     (void)state;
     const tow_dense model = TOW_DENSE(.features = 24, .no_bias = true);
@@ -364,9 +361,9 @@ static void optimisers_share(void **state)
     OK(tow_shared_arena_create(ctx, &arena));
     compiled other = compile(&kinds[5], arena);
     for (int i = 0; i < 2; i++) {
-        OK(tow_init(ctx, TOW_MODULE(&model), 3, 1, &type, &params[i]));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&muon), params[i],
-                                &(tow_optimizer_options){.shared_arena = i ? arena : NULL}, &o[i]));
+        OK(tow_model_init(ctx, TOW_MODULE(&model), 3, 1, &type, &params[i]));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&muon), params[i],
+                                &TOW_OPTIMIZER_OPTIONS(.shared_arena = i ? arena : NULL), &o[i]));
     }
     OK(tow_params_copy(params[0], &gradients));
     const long calls = memory.calls;
@@ -383,7 +380,7 @@ static void optimisers_share(void **state)
     }
     tow_params_free(gradients);
     drop(&other);
-    tow_shared_arena_free(arena);
+    tow_shared_arena_release(arena);
 }
 
 int main(void)
@@ -396,7 +393,7 @@ int main(void)
         TEST(a_program_within_another_is_refused),
         TEST(a_model_function_has_one_arena),
         TEST(a_training_state_has_one_arena),
-        TEST(optimisers_share),
+        TEST(optimizers_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

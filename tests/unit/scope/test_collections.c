@@ -16,8 +16,8 @@ static void call_twice(tow_scope *s, const tow_module *module, size_t n_in, cons
                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    assert_true(tow_has_variable(s, "a", "v") == !tow_scope_initialising(s));
-    tow_value v = tow_variable(s, "a", "v", SCALAR(TOW_F32), tow_init_constant(3));
+    assert_true(tow_has_variable(s, "a", "v") == !tow_scope_is_initializing(s));
+    tow_value v = tow_variable(s, "a", "v", SCALAR(TOW_F32), tow_initializer_constant(3));
     assert_true(tow_has_variable(s, "a", "v"));
     assert_false(tow_has_variable(s, "b", "v"));
     if (tow_is_mutable(s, "a")) {
@@ -39,12 +39,12 @@ static void test_a_call_reads_what_it_wrote(void **state)
     for (int m = 0; m < 2; m++)
         for (int writes = 0; writes < 2; writes++) {
             tow_params *params, *variables, *updates;
-            OK(tow_init_with_options(ctx, models[m], 0, 1, &x, NULL, &params, &variables));
-            tow_model_options options = {.state = variables, .updates = &updates};
+            OK(tow_model_init_with(ctx, models[m], 0, 1, &x, NULL, &params, &variables));
+            tow_model_options options = TOW_MODEL_OPTIONS(.state = variables, .updates = &updates);
             const char *const names[] = {"a", NULL};
             if (writes) options.mutable_collections = names;
             tow_graph *g;
-            OK(tow_forward(models[m], params, 1, &x, &options, &g));
+            OK(tow_model_forward_graph(models[m], params, 1, &x, &options, &g));
             assert_int_equal(tow_params_count(updates), writes);
             tow_array *in[2] = {tow_params_array(variables, 0)}, *out[2];
             OK(tow_array_create(ctx, x, &in[1]));
@@ -63,14 +63,14 @@ static void test_a_call_reads_what_it_wrote(void **state)
 
 /* ---- a cache: one position per call ------------------------------------------------------------------------------ */
 
-/* Initialised with all positions [T, D]; called with one [1, D]: the mean of all rows so far. */
+/* Initialized with all positions [T, D]; called with one [1, D]: the mean of all rows so far. */
 static void call_cache(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    if (tow_scope_initialising(s)) {
-        tow_variable(s, "cache", "rows", tow_value_type(in[0]), tow_init_zeros());
-        tow_variable(s, "cache", "index", SCALAR(TOW_I32), tow_init_zeros());
+    if (tow_scope_is_initializing(s)) {
+        tow_variable(s, "cache", "rows", tow_value_type(in[0]), tow_initializer_zeros());
+        tow_variable(s, "cache", "index", SCALAR(TOW_I32), tow_initializer_zeros());
         out[0] = in[0];
         return;
     }
@@ -78,7 +78,7 @@ static void call_cache(tow_scope *s, const tow_module *module, size_t n_in, cons
     tow_type type = tow_value_type(rows);
     tow_value here = tow_eq(tow_iota(tow_scope_trace(s), TYPE(TOW_I32, type.dims[0], type.dims[1]), 0),
                             tow_broadcast_to(index, 2, type.dims));
-    rows = tow_select(here, tow_broadcast_to(in[0], 2, type.dims), rows);
+    rows = tow_where(here, tow_broadcast_to(in[0], 2, type.dims), rows);
     index = tow_add(index, tow_full_like(index, 1));
     tow_set_variable(s, "cache", "rows", rows);
     tow_set_variable(s, "cache", "index", index);
@@ -94,13 +94,14 @@ static void test_cache(void **state)
     tow_scan model = TOW_SCAN(&cache, .length = 2);
     tow_type whole = TYPE(TOW_F32, 4, 1), one = TYPE(TOW_F32, 1, 1);
     tow_params *params, *variables, *updates;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &whole, NULL, &params, &variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &whole, NULL, &params, &variables));
     assert_true(tow_type_equal(tow_array_type(tow_params_find(variables, "cache/{}/rows")), TYPE(TOW_F32, 2, 4, 1)));
-    tow_model_options options = {
-        .state = variables, .mutable_collections = (const char *const[]){"cache", NULL}, .updates = &updates};
+    tow_model_options options =
+        TOW_MODEL_OPTIONS(.state = variables, .mutable_collections = (const char *const[]){"cache", NULL},
+                          .updates = &updates);
     tow_graph *g;
     tow_program *program;
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &one, &options, &g));
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &one, &options, &g));
     OK(tow_compile(ctx, g, NULL, &program));
     static const float tokens[4] = {4, 8, -6, 2};
     tow_array *x, *y;
@@ -132,12 +133,12 @@ static void call_types(tow_scope *s, const tow_module *module, size_t n_in, cons
                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_variable(s, "all", "f64", TYPE(TOW_F64, 2), tow_init_constant(0.5));
-    tow_variable(s, "all", "i32", TYPE(TOW_I32, 2), tow_init_constant(-3));
-    tow_variable(s, "all", "u32", TYPE(TOW_U32, 2), tow_init_constant(7));
-    tow_variable(s, "all", "bool", TYPE(TOW_BOOL, 2), tow_init_ones());
-    tow_variable(s, "all", "drawn", TYPE(TOW_F32, 2), tow_init_normal(1));
-    tow_param(s, "drawn_too", 1, (int64_t[]){2}, tow_init_normal(1));
+    tow_variable(s, "all", "f64", TYPE(TOW_F64, 2), tow_initializer_constant(0.5));
+    tow_variable(s, "all", "i32", TYPE(TOW_I32, 2), tow_initializer_constant(-3));
+    tow_variable(s, "all", "u32", TYPE(TOW_U32, 2), tow_initializer_constant(7));
+    tow_variable(s, "all", "bool", TYPE(TOW_BOOL, 2), tow_initializer_ones());
+    tow_variable(s, "all", "drawn", TYPE(TOW_F32, 2), tow_initializer_normal(1));
+    tow_param(s, "drawn_too", 1, (int64_t[]){2}, tow_initializer_normal(1));
     out[0] = in[0];
 }
 static const tow_module_class types_class = {"types", call_types};
@@ -149,8 +150,8 @@ static void test_types_and_initial_values(void **state)
     tow_scan loop = TOW_SCAN(&types, .length = 2), unrolled = TOW_SCAN(&types, .length = 2, .unrolled = true);
     tow_type x = TYPE(TOW_F32, 1, 1);
     tow_params *params[2], *variables[2];
-    OK(tow_init_with_options(ctx, TOW_MODULE(&loop), 4, 1, &x, NULL, &params[0], &variables[0]));
-    OK(tow_init_with_options(ctx, TOW_MODULE(&unrolled), 4, 1, &x, NULL, &params[1], &variables[1]));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&loop), 4, 1, &x, NULL, &params[0], &variables[0]));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&unrolled), 4, 1, &x, NULL, &params[1], &variables[1]));
     expect_same_list("params", params[0], params[1]);
     expect_same_list("variables", variables[0], variables[1]);
     assert_true(((double *)tow_array_data(tow_params_find(variables[0], "all/{}/f64")))[3] == 0.5);
@@ -172,7 +173,7 @@ static void test_table(void **state)
     tow_scan model = TOW_SCAN(&layer, .length = 3);
     tow_type x = TYPE(TOW_F32, 2, 4);
     tow_params *params, *variables;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &x, NULL, &params, &variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &x, NULL, &params, &variables));
     char text[2048];
     assert_true(tow_variables_table(params, variables, text, sizeof text) < sizeof text);
     assert_string_equal(text,

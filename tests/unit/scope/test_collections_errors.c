@@ -37,14 +37,14 @@ static void call_mistaken(tow_scope *s, const tow_module *module, size_t n_in, c
     (void)n_in, (void)n_out;
     const mistaken *m = (const mistaken *)module;
     tow_scope *part = tow_scope_begin(s, "part");
-    tow_value v = tow_variable(part, "c", "v", TYPE(TOW_F32, 2), tow_init_zeros());
+    tow_value v = tow_variable(part, "c", "v", TYPE(TOW_F32, 2), tow_initializer_zeros());
     tow_type big = tow_make_type(TOW_F32, TOW_MAX_RANK, (int64_t[]){1, 1, 1, 1, 1, 1, 1, 1});
     switch (m->which) {
     case WRONG_TYPE:
         tow_set_variable(part, "c", "v", tow_reduce_sum(v, 0, NULL));
         break;
     case OTHER_TYPE:
-        tow_variable(part, "c", "v", TYPE(TOW_I32, 2), tow_init_zeros());
+        tow_variable(part, "c", "v", TYPE(TOW_I32, 2), tow_initializer_zeros());
         break;
     case UNDECLARED:
         tow_set_variable(part, "d", "v", v);
@@ -53,16 +53,16 @@ static void call_mistaken(tow_scope *s, const tow_module *module, size_t n_in, c
         tow_get_variable(part, "c", "w");
         break;
     case PARAMS:
-        tow_variable(part, "params", "v", TYPE(TOW_F32, 2), tow_init_zeros());
+        tow_variable(part, "params", "v", TYPE(TOW_F32, 2), tow_initializer_zeros());
         break;
     case SLASH:
-        tow_variable(part, "c", "v/w", TYPE(TOW_F32, 2), tow_init_zeros());
+        tow_variable(part, "c", "v/w", TYPE(TOW_F32, 2), tow_initializer_zeros());
         break;
     case EMPTY:
         tow_sow(part, "", "v", v);
         break;
     case HALF:
-        tow_variable(part, "c", "half", TYPE(TOW_I32, 2), tow_init_constant(0.5));
+        tow_variable(part, "c", "half", TYPE(TOW_I32, 2), tow_initializer_constant(0.5));
         break;
     case OUTSIDE:
         if (m->outer && tow_is_mutable(m->outer, "c"))
@@ -72,7 +72,7 @@ static void call_mistaken(tow_scope *s, const tow_module *module, size_t n_in, c
         tow_sow(part, "intermediates", "v", (tow_value){0});
         break;
     case RANK:
-        tow_variable(part, "c", "big", big, tow_init_zeros());
+        tow_variable(part, "c", "big", big, tow_initializer_zeros());
         break;
     case MISTAKES:
         break;
@@ -86,18 +86,18 @@ static void call_outside(tow_scope *s, const tow_module *module, size_t n_in, co
                          tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_variable(s, "c", "far", TYPE(TOW_F32, 2), tow_init_zeros());
+    tow_variable(s, "c", "far", TYPE(TOW_F32, 2), tow_initializer_zeros());
     mistaken inner = {{&mistaken_class}, OUTSIDE, s};
     tow_scan loop = TOW_SCAN(&inner, .length = 2);
     out[0] = tow_apply(s, "loop", &loop, in[0]);
 }
 static const tow_module_class outside_class = {"outside", call_outside};
 
-/* Initialises a model; the lists are freed. */
+/* Initializes a model; the lists are freed. */
 static tow_status init(const tow_module *model)
 {
     tow_params *params, *variables;
-    tow_status status = tow_init_with_options(ctx, model, 0, 1, &small, NULL, &params, &variables);
+    tow_status status = tow_model_init_with(ctx, model, 0, 1, &small, NULL, &params, &variables);
     if (status) assert_true(params == NULL && variables == NULL);
     tow_params_free(params);
     tow_params_free(variables);
@@ -108,10 +108,11 @@ static tow_status init(const tow_module *model)
 static tow_status forward(const tow_module *model, const tow_module *like, const char *const *mutable_collections)
 {
     tow_params *params, *variables, *updates = NULL;
-    OK(tow_init_with_options(ctx, like, 0, 1, &small, NULL, &params, &variables));
-    tow_model_options options = {.state = variables, .mutable_collections = mutable_collections, .updates = &updates};
+    OK(tow_model_init_with(ctx, like, 0, 1, &small, NULL, &params, &variables));
+    tow_model_options options =
+        TOW_MODEL_OPTIONS(.state = variables, .mutable_collections = mutable_collections, .updates = &updates);
     tow_graph *g;
-    tow_status status = tow_forward(model, params, 1, &small, &options, &g);
+    tow_status status = tow_model_forward_graph(model, params, 1, &small, &options, &g);
     if (status) assert_true(updates == NULL && g == NULL);
     tow_graph_release(g);
     tow_params_free(params);
@@ -162,8 +163,8 @@ static void test_callers_errors(void **state)
     tow_scan loop = TOW_SCAN(&always, .length = 3), longer = TOW_SCAN(&always, .length = 4);
     tow_remat remat = TOW_REMAT(&loop);
     tow_params *params;
-    expect_error(tow_init(ctx, TOW_MODULE(&layer), 0, 1, &small, &params), TOW_INVALID_ARGUMENT,
-                 "batch_stats/mean: the model has 2 variables besides its parameters", "tow_init_with_options");
+    expect_error(tow_model_init(ctx, TOW_MODULE(&layer), 0, 1, &small, &params), TOW_INVALID_ARGUMENT,
+                 "batch_stats/mean: the model has 2 variables besides its parameters", "tow_model_init_with");
     assert_null(params);
     /* As ModifyScopeVariableError: immutable unless named; reading is allowed. */
     OK(forward(TOW_MODULE(&layer), TOW_MODULE(&layer), NULL));
@@ -173,7 +174,7 @@ static void test_callers_errors(void **state)
                  "or set tow_model_options.deterministic", "mutable_collections");
     expect_error(forward(TOW_MODULE(&remat), TOW_MODULE(&remat), NAMES("batch_stats")), TOW_INVALID_ARGUMENT,
                  "counters/{}/calls: cannot be written");
-    /* Misspelt. */
+    /* Misspelled. */
     expect_error(forward(TOW_MODULE(&layer), TOW_MODULE(&layer), NAMES("batch_stat")), TOW_NOT_FOUND,
                  "mutable collection \"batch_stat\"", "batch_stats/mean", "counters/calls", "intermediates/... (sown)");
     expect_error(forward(TOW_MODULE(&layer), TOW_MODULE(&layer), NAMES("params")), TOW_NOT_FOUND,
@@ -184,25 +185,27 @@ static void test_callers_errors(void **state)
     /* Variables of another model, or none. */
     tow_params *variables;
     tow_graph *g;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&layer), 0, 1, &small, NULL, &params, &variables));
-    expect_error(tow_forward(TOW_MODULE(&layer), params, 1, &small, NULL, &g), TOW_NOT_FOUND,
+    OK(tow_model_init_with(ctx, TOW_MODULE(&layer), 0, 1, &small, NULL, &params, &variables));
+    expect_error(tow_model_forward_graph(TOW_MODULE(&layer), params, 1, &small, NULL, &g), TOW_NOT_FOUND,
                  "batch_stats/mean: the model asks for f32[4]", "0 paths", "tow_model_options.state");
-    tow_model_options options = {.state = params};
-    expect_error(tow_forward(TOW_MODULE(&dense), variables, 1, &small, NULL, &g), TOW_NOT_FOUND, "params/kernel");
-    expect_error(tow_forward(TOW_MODULE(&layer), params, 1, &small, &options, &g), TOW_NOT_FOUND, "batch_stats/mean");
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = params);
+    expect_error(tow_model_forward_graph(TOW_MODULE(&dense), variables, 1, &small, NULL, &g), TOW_NOT_FOUND,
+                 "params/kernel");
+    expect_error(tow_model_forward_graph(TOW_MODULE(&layer), params, 1, &small, &options, &g), TOW_NOT_FOUND,
+                 "batch_stats/mean");
     tow_params_free(params);
     options.state = variables;
-    OK(tow_init(ctx, TOW_MODULE(&dense), 0, 1, &small, &params));
-    expect_error(tow_forward(TOW_MODULE(&dense), params, 1, &small, &options, &g), TOW_NOT_FOUND,
+    OK(tow_model_init(ctx, TOW_MODULE(&dense), 0, 1, &small, &params));
+    expect_error(tow_model_forward_graph(TOW_MODULE(&dense), params, 1, &small, &options, &g), TOW_NOT_FOUND,
                  "batch_stats/mean: f32[4] is among the variables given, but the model does not ask for it");
     tow_params_free(params);
     tow_params_free(variables);
-    OK(tow_init_with_options(ctx, TOW_MODULE(&loop), 0, 1, &small, NULL, &params, &variables));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&loop), 0, 1, &small, NULL, &params, &variables));
     tow_params *longer_params, *longer_variables;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&longer), 0, 1, &small, NULL, &longer_params, &longer_variables));
-    options = (tow_model_options){.state = variables, .mutable_collections = NAMES(TOW_EVERY_COLLECTION)};
-    expect_error(tow_forward(TOW_MODULE(&longer), longer_params, 1, &small, &options, &g), TOW_SHAPE_MISMATCH,
-                 "batch_stats/{}/mean: expected 4 layers in the leading axis", "f32[3,4]");
+    OK(tow_model_init_with(ctx, TOW_MODULE(&longer), 0, 1, &small, NULL, &longer_params, &longer_variables));
+    options = TOW_MODEL_OPTIONS(.state = variables, .mutable_collections = NAMES(TOW_EVERY_COLLECTION));
+    expect_error(tow_model_forward_graph(TOW_MODULE(&longer), longer_params, 1, &small, &options, &g),
+                 TOW_SHAPE_MISMATCH, "batch_stats/{}/mean: expected 4 layers in the leading axis", "f32[3,4]");
     tow_params_free(params);
     tow_params_free(variables);
     tow_params_free(longer_params);
@@ -232,15 +235,15 @@ static tow_status use_collections(tow_context *c)
     tow_scan scan = TOW_SCAN(&remat, .length = 2, .keys = TOW_KEYS_FLAX,
                              .shared_collections = (const char *const[]){"counters", NULL});
     tow_remat model = TOW_REMAT(&scan);
-    tow_model_options options = {.streams = (const char *const[]){"dropout", NULL}};
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
     tow_params *params = NULL, *variables = NULL, *zeros = NULL, *updates = NULL;
     tow_tensors *tensors = NULL;
     tow_graph *g = NULL;
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&model), 0, 1, &small, &options, &params, &variables);
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&model), 0, 1, &small, &options, &params, &variables);
     options.state = variables;
     options.mutable_collections = NAMES(TOW_EVERY_COLLECTION, "intermediates");
     options.updates = &updates;
-    if (!status) status = tow_forward(TOW_MODULE(&model), params, 1, &small, &options, &g);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model), params, 1, &small, &options, &g);
     if (!status) status = tow_params_zeros_like(updates, &zeros);
     if (!status) status = tow_tensors_create(c, &tensors);
     if (!status) status = tow_params_to_tensors(updates, "state/", tensors);

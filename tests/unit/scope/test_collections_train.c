@@ -1,4 +1,4 @@
-/* Collections in training: steps change variables once, the optimiser ignores them, checkpoints hold them layer by
+/* Collections in training: steps change variables once, the optimizer ignores them, checkpoints hold them layer by
  * layer, and a resumed run gives the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,20 +27,15 @@ static void mean_squared_error(tow_trace *trace, const tow_value *out, const tow
 
 static tow_status create(tow_context *c, const tow_module *model, bool evaluation, tow_train_state **state)
 {
-    const tow_model_options with_dropout = {.streams = (const char *const[]){"dropout", NULL}};
-    return tow_train_create(
-        c, model,
-        &(tow_train_options){
-            .optimizer = {.learning_rate = tow_schedule_constant(0.01), .weight_decay = 0.1, .clip_norm = 0.5},
-            .seed = 2,
-            .n_inputs = 1,
-            .input_types = &small,
-            .n_extra = 1,
-            .extra_types = &small,
-            .loss = mean_squared_error,
-            .model = &with_dropout,
-            .evaluation = evaluation},
-        state);
+    const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
+    return tow_train_create(c, model,
+                            &TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01),
+                                                             .weight_decay = 0.1,
+                                                             .clip_norm = 0.5},
+                                               .seed = 2, .n_inputs = 1, .input_types = &small, .n_extra = 1,
+                                               .extra_types = &small, .loss = mean_squared_error,
+                                               .model = &with_dropout, .evaluation = evaluation),
+                            state);
 }
 
 static training start(const tow_module *model)
@@ -155,20 +150,18 @@ static void test_training(void **state)
     /* What the state makes itself cannot be given; a layer that writes while evaluating is found when the state is
      * made. */
     tow_train_state *none;
-    tow_model_options options = {.mutable_collections = counters};
-    expect_error(
-        tow_train_create(
-            ctx, TOW_MODULE(&layer),
-            &(tow_train_options){.n_inputs = 1, .input_types = &small, .loss = mean_squared_error, .model = &options},
-            &none),
-        TOW_INVALID_ARGUMENT, ".mutable_collections");
-    options = (tow_model_options){.capture = counters};
-    expect_error(
-        tow_train_create(
-            ctx, TOW_MODULE(&layer),
-            &(tow_train_options){.n_inputs = 1, .input_types = &small, .loss = mean_squared_error, .model = &options},
-            &none),
-        TOW_INVALID_ARGUMENT, ".capture");
+    tow_model_options options = TOW_MODEL_OPTIONS(.mutable_collections = counters);
+    expect_error(tow_train_create(ctx, TOW_MODULE(&layer),
+                                  &TOW_TRAIN_OPTIONS(.n_inputs = 1, .input_types = &small, .loss = mean_squared_error,
+                                                     .model = &options),
+                                  &none),
+                 TOW_INVALID_ARGUMENT, ".mutable_collections");
+    options = TOW_MODEL_OPTIONS(.capture = counters);
+    expect_error(tow_train_create(ctx, TOW_MODULE(&layer),
+                                  &TOW_TRAIN_OPTIONS(.n_inputs = 1, .input_types = &small, .loss = mean_squared_error,
+                                                     .model = &options),
+                                  &none),
+                 TOW_INVALID_ARGUMENT, ".capture");
     running always = RUNNING(.always = true);
     expect_error(create(ctx, TOW_MODULE(&always), true, &none), TOW_INVALID_ARGUMENT,
                  "batch_stats/mean: cannot be written");

@@ -34,27 +34,27 @@ static run run_model(const tow_module *model, uint64_t seed, int calls)
 {
     run r = {0};
     tow_type x = TYPE(TOW_F32, 2, 4), key = TYPE(TOW_U32, 2);
-    tow_model_options options = {.streams = (const char *const[]){"dropout", NULL}};
-    OK(tow_init_with_options(ctx, model, seed, 1, &x, &options, &r.params, &r.state));
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
+    OK(tow_model_init_with(ctx, model, seed, 1, &x, &options, &r.params, &r.state));
     options.state = r.state;
     options.mutable_collections = every_and_sown;
     options.updates = &r.updates;
     tow_graph *forward, *loss, *gradient;
-    OK(tow_loss(model, r.params, 1, &x, 1, &x, weighted_sum, NULL, 0, &options, &loss));
+    OK(tow_model_loss_graph(model, r.params, 1, &x, 1, &x, weighted_sum, NULL, 0, &options, &loss));
     tow_params_free(r.updates);
-    OK(tow_forward(model, r.params, 1, &x, &options, &forward));
+    OK(tow_model_forward_graph(model, r.params, 1, &x, &options, &forward));
     OK(tow_graph_check(forward));
     OK(tow_graph_check(loss));
     size_t n = tow_params_count(r.params), n_state = tow_params_count(r.state), n_updates = tow_params_count(r.updates);
-    assert_int_equal(tow_graph_outputs(forward), 1 + n_updates);
-    assert_int_equal(tow_graph_outputs(loss), 1 + n_updates);
+    assert_int_equal(tow_graph_output_count(forward), 1 + n_updates);
+    assert_int_equal(tow_graph_output_count(loss), 1 + n_updates);
     size_t wrt[64];
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n, wrt, true, &gradient));
     OK(tow_graph_check(gradient));
     tow_program *program;
     OK(tow_compile(ctx, gradient, NULL, &program));
-    r.tanhs = tow_program_count(program, "tanh");
+    r.tanhs = tow_program_operation_count(program, "tanh");
     OK(tow_params_zeros_like(r.params, &r.gradients));
     tow_array *in[64], *out[64], *scalar;
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r.params, i);
@@ -329,7 +329,7 @@ static void test_as_flax(void **state)
         tow_type type = tow_array_type(array);
         if (strcmp(shape_text(type, shape_found), shape) != 0)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, shape_found);
-        int64_t n = tow_type_count(type);
+        int64_t n = tow_type_element_count(type);
         for (int64_t i = 0; i < n; i++) {
             double expected, found;
             assert_int_equal(fscanf(file, "%lf", &expected), 1);

@@ -1,4 +1,4 @@
-/* Parameters drawn from seeds, by paths, shapes and initialisers, bit for bit those of Flax
+/* Parameters drawn from seeds, by paths, shapes and initializers, bit for bit those of Flax
  * (tests/oracle/flax_draws.py). Tests draws.c, streams.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +38,8 @@ static void call_first(tow_scope *s, const tow_module *module, size_t n_in, cons
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type type = tow_value_type(in[0]);
-    tow_value gain = tow_param(s, "gain", 2, (int64_t[]){type.dims[1], 3}, tow_init_normal(0.5));
-    tow_value shift = tow_param(s, "shift", 1, (int64_t[]){3}, tow_init_uniform(2.0));
+    tow_value gain = tow_param(s, "gain", 2, (int64_t[]){type.dims[1], 3}, tow_initializer_normal(0.5));
+    tow_value shift = tow_param(s, "shift", 1, (int64_t[]){3}, tow_initializer_uniform(2.0));
     tow_dense after = TOW_DENSE(.features = 5);
     out[0] = tow_apply(s, "after", &after, tow_add(tow_matmul(in[0], gain), shift));
 }
@@ -79,9 +79,10 @@ static const tow_module_class digits_class = {"digits", call_digits};
 static const struct {
     const char *name;
     tow_initializer (*make)(void);
-} plain_initializers[] = {{"lecun_uniform", tow_init_lecun_uniform},   {"he_normal", tow_init_he_normal},
-                          {"he_uniform", tow_init_he_uniform},         {"glorot_normal", tow_init_glorot_normal},
-                          {"glorot_uniform", tow_init_glorot_uniform}, {NULL, NULL}};
+} plain_initializers[] = {
+    {"lecun_uniform", tow_initializer_lecun_uniform},   {"he_normal", tow_initializer_he_normal},
+    {"he_uniform", tow_initializer_he_uniform},         {"glorot_normal", tow_initializer_glorot_normal},
+    {"glorot_uniform", tow_initializer_glorot_uniform}, {NULL, NULL}};
 
 /* normal_STDDEV, truncated_STDDEV, DISTRIBUTION_SCALE_MODE */
 static bool read_initializer(const char *name, tow_initializer *init)
@@ -93,14 +94,14 @@ static bool read_initializer(const char *name, tow_initializer *init)
         size_t length = strlen(distributions[i]);
         if (strncmp(name, distributions[i], length) != 0) continue;
         if (sscanf(name + length, "%lf_fan_%15s", &number, mode) != 2) break;
-        *init =
-            tow_init_variance_scaling(number, strcmp(mode, "in") == 0 ? TOW_FAN_IN : TOW_FAN_AVG, (tow_distribution)i);
+        *init = tow_initializer_variance_scaling(number, strcmp(mode, "in") == 0 ? TOW_FAN_IN : TOW_FAN_AVG,
+                                                 (tow_distribution)i);
         return true;
     }
     if (sscanf(name, "normal_%lf", &number) == 1)
-        *init = tow_init_normal(number);
+        *init = tow_initializer_normal(number);
     else if (sscanf(name, "truncated_%lf", &number) == 1)
-        *init = tow_init_truncated_normal(number);
+        *init = tow_initializer_truncated_normal(number);
     else
         return false;
     return true;
@@ -114,15 +115,15 @@ static bool find_initializer(const char *name, tow_initializer *init)
             return true;
         }
     if (strcmp(name, "normal") == 0)
-        *init = tow_init_normal(0.02);
+        *init = tow_initializer_normal(0.02);
     else if (strcmp(name, "uniform") == 0)
-        *init = tow_init_uniform(0.3);
+        *init = tow_initializer_uniform(0.3);
     else if (strcmp(name, "truncated_normal") == 0)
-        *init = tow_init_truncated_normal(0.7);
+        *init = tow_initializer_truncated_normal(0.7);
     else if (strcmp(name, "constant") == 0)
-        *init = tow_init_constant(0.1);
+        *init = tow_initializer_constant(0.1);
     else if (strcmp(name, "fan_out") == 0)
-        *init = tow_init_variance_scaling(0.5, TOW_FAN_OUT, TOW_NORMAL);
+        *init = tow_initializer_variance_scaling(0.5, TOW_FAN_OUT, TOW_NORMAL);
     else
         return read_initializer(name, init);
     return true;
@@ -176,7 +177,7 @@ static bool with_model(const char *name, model_use use, void *user)
     tow_scan middle5 = TOW_SCAN(&scan5, .length = 1, .keys = TOW_KEYS_FLAX);
     tow_scan outer5 = TOW_SCAN(&middle5, .length = 2, .keys = TOW_KEYS_FLAX);
     CASE("scan_flax_nested_no_bias", NAMED("stack", &outer5), TOW_F32, 2, 5)
-    dense6.kernel_init = tow_init_normal(0.02);
+    dense6.kernel_init = tow_initializer_normal(0.02);
     CASE("scan_flax_normal", NAMED("stack", &outer6), TOW_F32, 2, 6)
     lookup rows = {{&lookup_class}};
     tow_remat rows_again = TOW_REMAT(&rows, .policy = tow_nothing_saveable());
@@ -228,7 +229,7 @@ static void compare_init(void *user, const tow_module *model, tow_type input)
 {
     const golden *g = user;
     tow_params *params;
-    OK(tow_init(ctx, model, g->seed, 1, &input, &params));
+    OK(tow_model_init(ctx, model, g->seed, 1, &input, &params));
     tow_array *array = find_param(params, g->path);
     if (!array) fail_msg("%s: no parameter %s", g->name, g->path);
     tow_type type = tow_array_type(array);
@@ -236,7 +237,7 @@ static void compare_init(void *user, const tow_module *model, tow_type input)
     if (strcmp(shape_text(type, shape), g->shape) != 0)
         fail_msg("%s %s: expected the shape %s, found %s", g->name, g->path, g->shape, shape);
     const uint32_t *bits = tow_array_data(array);
-    for (int64_t i = 0; i < 8 && i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < 8 && i < tow_type_element_count(type); i++)
         sprintf(words + strlen(words), "%s%08x", i ? " " : "", bits[i]);
     if (strcmp(words, g->words) != 0)
         fail_msg("%s seed %llu %s: expected %s, found %s", g->name, g->seed, g->path, g->words, words);

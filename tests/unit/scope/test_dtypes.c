@@ -23,13 +23,13 @@
 typedef struct setting {
     const char *name;
     tow_dtype x;
-    tow_layer_dtype dtype, param_dtype;
+    tow_dtype dtype, param_dtype;
 } setting;
 static const setting settings[] = {
-    {"mixed", TOW_F32, TOW_BF16, 0},   {"mixed_f16", TOW_F32, TOW_F16, TOW_AS_F32},
+    {"mixed", TOW_F32, TOW_BF16, 0},   {"mixed_f16", TOW_F32, TOW_F16, TOW_F32},
     {"stored", TOW_BF16, 0, TOW_BF16}, {"stored_f16", TOW_F16, 0, TOW_F16},
     {"promoted", TOW_BF16, 0, 0},      {"crossed", TOW_BF16, 0, TOW_F16},
-    {"wide", TOW_F32, 0, TOW_F64},     {"narrow", TOW_F64, TOW_AS_F32, TOW_BF16},
+    {"wide", TOW_F32, 0, TOW_F64},     {"narrow", TOW_F64, TOW_F32, TOW_BF16},
 };
 
 static const setting *setting_called(const char *name)
@@ -42,8 +42,7 @@ static const setting *setting_called(const char *name)
 typedef void (*case_use)(void *user, const tow_module *model, tow_type input);
 
 /* Calls use(user, ...) for the layer of this name with these options; false if there is none. */
-static bool with_case(const char *name, tow_dtype x, tow_layer_dtype dtype, tow_layer_dtype param_dtype, case_use use,
-                      void *user)
+static bool with_case(const char *name, tow_dtype x, tow_dtype dtype, tow_dtype param_dtype, case_use use, void *user)
 {
 #define TYPES .dtype = dtype, .param_dtype = param_dtype
 #define CASE(text, layer, input)                                                                                       \
@@ -51,13 +50,13 @@ static bool with_case(const char *name, tow_dtype x, tow_layer_dtype dtype, tow_
         use(user, TOW_MODULE(&(layer)), input);                                                                        \
         return true;                                                                                                   \
     }
-#define RECURRENT .recurrent_kernel_init = tow_init_he_normal(), .bias_init = tow_init_normal(0.3)
+#define RECURRENT .recurrent_kernel_init = tow_initializer_he_normal(), .bias_init = tow_initializer_normal(0.3)
     tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 4, RECURRENT, TYPES);
     tow_simple_cell residual = TOW_SIMPLE_CELL(.features = 4, .residual = true, RECURRENT, TYPES);
     tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 4, RECURRENT, TYPES);
     tow_optimized_lstm_cell optimized = TOW_OPTIMIZED_LSTM_CELL(.features = 4, RECURRENT, TYPES);
     tow_gru_cell gru = TOW_GRU_CELL(.features = 4, RECURRENT, TYPES);
-    tow_mgu_cell mgu = TOW_MGU_CELL(.features = 4, .recurrent_kernel_init = tow_init_he_normal(), TYPES);
+    tow_mgu_cell mgu = TOW_MGU_CELL(.features = 4, .recurrent_kernel_init = tow_initializer_he_normal(), TYPES);
     tow_conv_lstm_cell conv_lstm = TOW_CONV_LSTM_CELL(.features = 3, .kernel_size = {3}, TYPES);
     CASE("rnn_simple", TOW_RNN(&simple), TYPE(x, 2, 4, 3))
     CASE("rnn_residual", TOW_RNN(&residual), TYPE(x, 2, 4, 3))
@@ -68,27 +67,28 @@ static bool with_case(const char *name, tow_dtype x, tow_layer_dtype dtype, tow_
     CASE("rnn_conv", TOW_RNN(&conv_lstm), TYPE(x, 2, 3, 4, 2))
     CASE("dense", TOW_DENSE(.features = 6, TYPES), TYPE(x, 3, 5))
     CASE("dense_drawn",
-         TOW_DENSE(.features = 6, .kernel_init = tow_init_normal(0.3), .bias_init = tow_init_uniform(0.5), TYPES),
+         TOW_DENSE(.features = 6, .kernel_init = tow_initializer_normal(0.3), .bias_init = tow_initializer_uniform(0.5),
+                   TYPES),
          TYPE(x, 3, 5))
-    CASE("dense_plain", TOW_DENSE(.features = 6, .no_bias = true, .kernel_init = tow_init_he_uniform(), TYPES),
+    CASE("dense_plain", TOW_DENSE(.features = 6, .no_bias = true, .kernel_init = tow_initializer_he_uniform(), TYPES),
          TYPE(x, 3, 5))
     CASE("general", TOW_DENSE_GENERAL(.features = {3, 2}, .n_batch_dims = 1, TYPES), TYPE(x, 2, 4, 5))
     CASE("mlp", TOW_MLP(.features = {7, 4}, TYPES), TYPE(x, 3, 5))
     CASE("embed", TOW_EMBED(.num_embeddings = 5, .features = 4, TYPES), TYPE(TOW_I32, 2, 3))
     CASE("layer_norm", TOW_LAYER_NORM(TYPES), TYPE(x, 3, 9))
     CASE("layer_norm_bare", TOW_LAYER_NORM(.no_scale = true, .no_bias = true, TYPES), TYPE(x, 3, 9))
-    CASE("rms_norm", TOW_RMS_NORM(.scale_init = tow_init_normal(0.5), TYPES), TYPE(x, 3, 9))
+    CASE("rms_norm", TOW_RMS_NORM(.scale_init = tow_initializer_normal(0.5), TYPES), TYPE(x, 3, 9))
     CASE("conv", TOW_CONV(.features = 4, .kernel_size = {3, 3}, TYPES), TYPE(x, 2, 5, 4, 3))
     CASE("conv_circular",
-         TOW_CONV(.features = 4, .kernel_size = {3}, .padding = TOW_CONV_CIRCULAR, .bias_init = tow_init_normal(0.5),
-                  TYPES),
+         TOW_CONV(.features = 4, .kernel_size = {3}, .padding = TOW_CONV_CIRCULAR,
+                  .bias_init = tow_initializer_normal(0.5), TYPES),
          TYPE(x, 2, 6, 3))
     CASE("conv_transpose", TOW_CONV_TRANSPOSE(.features = 3, .kernel_size = {3}, .strides = {2}, TYPES),
          TYPE(x, 2, 4, 2))
     CASE("batch_norm", TOW_BATCH_NORM(TYPES), TYPE(x, 6, 5))
     CASE("group_norm", TOW_GROUP_NORM(.groups = 2, TYPES), TYPE(x, 2, 4, 6))
-    CASE("instance_norm", TOW_INSTANCE_NORM(.bias_init = tow_init_normal(0.5), TYPES), TYPE(x, 2, 5, 3))
-    CASE("prelu", TOW_PRELU(.slope_init = tow_init_constant(0.3), TYPES), TYPE(x, 3, 5))
+    CASE("instance_norm", TOW_INSTANCE_NORM(.bias_init = tow_initializer_normal(0.5), TYPES), TYPE(x, 2, 5, 3))
+    CASE("prelu", TOW_PRELU(.slope_init = tow_initializer_constant(0.3), TYPES), TYPE(x, 3, 5))
     CASE("attention", TOW_MULTI_HEAD_ATTENTION(.heads = 2, TYPES), TYPE(x, 2, 5, 8))
     CASE("gated_mlp", TOW_GATED_MLP(.features = 6, TYPES), TYPE(x, 3, 5))
     CASE("positions", TOW_LEARNED_POSITIONS(TYPES), TYPE(x, 2, 3, 5))
@@ -97,7 +97,8 @@ static bool with_case(const char *name, tow_dtype x, tow_layer_dtype dtype, tow_
          TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 8, .rope = true, .rms_norm = true, .gated = true,
                                .no_bias = true, .qk_norm = TOW_QK_RMS_NORM, .head_gates = true, TYPES),
          TYPE(x, 2, 3, 8))
-    CASE("einsum", TOW_EINSUM(.spec = "bd,dhk->bhk", .shape = {5, 2, 4}, .bias_init = tow_init_normal(0.5), TYPES),
+    CASE("einsum",
+         TOW_EINSUM(.spec = "bd,dhk->bhk", .shape = {5, 2, 4}, .bias_init = tow_initializer_normal(0.5), TYPES),
          TYPE(x, 3, 5))
     return false;
 #undef CASE
@@ -118,7 +119,7 @@ static tow_array *fractions(tow_type type)
         return array;
     }
     OK(tow_array_create(ctx, tow_make_type(TOW_F64, type.rank, type.dims), &exact));
-    for (int64_t i = 0; i < tow_type_count(type); i++) ((double *)tow_array_data(exact))[i] = fraction(i);
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) ((double *)tow_array_data(exact))[i] = fraction(i);
     OK(tow_array_convert(exact, type.dtype, &array));
     tow_array_release(exact);
     return array;
@@ -150,10 +151,10 @@ typedef struct results {
 static void evaluate_again(results *r, const tow_module *model, tow_type type, tow_array *x)
 {
     size_t n = tow_params_count(r->params);
-    tow_model_options options = {.state = r->state, .deterministic = true};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = r->state, .deterministic = true);
     tow_array *in[MOST];
     tow_graph *graph;
-    OK(tow_forward(model, r->params, 1, &type, &options, &graph));
+    OK(tow_model_forward_graph(model, r->params, 1, &type, &options, &graph));
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
     for (size_t i = 0; i < tow_params_count(r->state); i++) in[n + i] = r->arrays[2 + i];
     in[n + tow_params_count(r->state)] = x;
@@ -165,11 +166,11 @@ static void compute(void *user, const tow_module *model, tow_type type)
 {
     static const char *const every[] = {TOW_EVERY_COLLECTION, NULL};
     results *r = user;
-    OK(tow_init_with_options(ctx, model, 3, 1, &type, NULL, &r->params, &r->state));
+    OK(tow_model_init_with(ctx, model, 3, 1, &type, NULL, &r->params, &r->state));
     size_t n = tow_params_count(r->params), n_state = tow_params_count(r->state), wrt[MOST], n_wrt = 0;
-    tow_model_options options = {.state = r->state, .mutable_collections = n_state ? every : NULL};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = r->state, .mutable_collections = n_state ? every : NULL);
     tow_graph *loss, *gradient;
-    OK(tow_loss(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, &options, &loss));
+    OK(tow_model_loss_graph(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, &options, &loss));
     for (size_t i = 0; i < n; i++) wrt[n_wrt++] = i;
     if (type.dtype != TOW_I32) wrt[n_wrt++] = n + n_state;
     OK(tow_value_and_grad(loss, n_wrt, wrt, true, &gradient));
@@ -238,7 +239,7 @@ static void compare(FILE *file, const char *name, const setting *s, const char *
     OK(tow_array_convert(array, TOW_F64, &wide));
     double largest = 1, error = 0, expected;
     bool exact = strncmp(what, "param/", 6) == 0;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
         assert_int_equal(fscanf(file, "%lf", &expected), 1);
         double found = ((const double *)tow_array_data(wide))[i], digits = 1e-5 * fabs(expected); /* as printed */
         if (exact && tow_array_type(array).dtype == TOW_F64) digits = 0;
@@ -341,12 +342,12 @@ static void test_block_types(void **unused)
     (void)unused;
     const struct {
         tow_dtype x;
-        tow_layer_dtype dtype, param_dtype;
+        tow_dtype dtype, param_dtype;
         tow_dtype out;
     } cases[] = {
-        {TOW_F32, TOW_BF16, 0, TOW_F32},         {TOW_BF16, TOW_BF16, 0, TOW_BF16}, {TOW_BF16, 0, 0, TOW_F32},
-        {TOW_BF16, 0, TOW_BF16, TOW_BF16},       {TOW_F16, TOW_F16, 0, TOW_F16},    {TOW_F32, 0, TOW_F64, TOW_F64},
-        {TOW_F64, TOW_AS_F32, TOW_F16, TOW_F64},
+        {TOW_F32, TOW_BF16, 0, TOW_F32},      {TOW_BF16, TOW_BF16, 0, TOW_BF16}, {TOW_BF16, 0, 0, TOW_F32},
+        {TOW_BF16, 0, TOW_BF16, TOW_BF16},    {TOW_F16, TOW_F16, 0, TOW_F16},    {TOW_F32, 0, TOW_F64, TOW_F64},
+        {TOW_F64, TOW_F32, TOW_F16, TOW_F64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_transformer_block block =
@@ -365,10 +366,10 @@ static void test_block_types(void **unused)
 static void test_mixed_precision(void **unused)
 {
     (void)unused;
-    tow_dense first = TOW_DENSE(.features = 6), last = TOW_DENSE(.features = 2, .dtype = TOW_AS_F32);
+    tow_dense first = TOW_DENSE(.features = 6), last = TOW_DENSE(.features = 2, .dtype = TOW_F32);
     tow_layer_norm norm = TOW_LAYER_NORM();
     tow_sequential inner = TOW_SEQUENTIAL(TOW_MODULE(&first), TOW_MODULE(&norm));
-    tow_precision model = TOW_PRECISION(&inner, .dtype = TOW_BF16, .output_dtype = TOW_AS_F32);
+    tow_precision model = TOW_PRECISION(&inner, .dtype = TOW_BF16, .output_dtype = TOW_F32);
     tow_sequential own = TOW_SEQUENTIAL(TOW_MODULE(&first), TOW_MODULE(&norm), TOW_MODULE(&last));
     tow_precision own_model = TOW_PRECISION(&own, .dtype = TOW_BF16, .param_dtype = TOW_BF16);
     results r = {0};
@@ -415,7 +416,8 @@ static void test_normed_parameters(void **unused)
     for (int spectral = 0; spectral < 2; spectral++) {
         results f32 = {0}, half = {0};
         for (int i = 0; i < 2; i++) {
-            tow_dense dense = TOW_DENSE(.features = 4, .kernel_init = tow_init_constant(0.25)); /* exact in bf16 */
+            tow_dense dense =
+                TOW_DENSE(.features = 4, .kernel_init = tow_initializer_constant(0.25)); /* exact in bf16 */
             tow_weight_norm weight = TOW_WEIGHT_NORM(&dense);
             tow_spectral_norm norm = TOW_SPECTRAL_NORM(&dense, .n_steps = 3);
             const tow_module *inner = spectral ? &norm.module : &weight.module;
@@ -441,14 +443,14 @@ static void test_normed_parameters(void **unused)
 
 typedef struct scaled {
     tow_module module;
-    tow_layer_dtype dtype;
+    tow_dtype dtype;
 } scaled;
 static void call_scaled(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                         tow_value *out)
 {
     const scaled *m = (const scaled *)module;
     (void)n_in, (void)n_out;
-    tow_value v[3] = {in[0], tow_param(s, "gain", 0, NULL, tow_init_constant(0.1))};
+    tow_value v[3] = {in[0], tow_param(s, "gain", 0, NULL, tow_initializer_constant(0.1))};
     tow_dtype dtype = tow_promote(s, m->dtype, 2, v);
     if (!tow_is_null(v[0])) assert_int_equal(tow_value_type(v[0]).dtype, dtype);
     out[0] = tow_mul(v[0], v[1]);
@@ -460,7 +462,7 @@ static void test_own_layer(void **unused)
     (void)unused;
     const struct {
         tow_dtype x;
-        tow_layer_dtype own, dtype, param_dtype;
+        tow_dtype own, dtype, param_dtype;
         tow_dtype param, out;
     } cases[] = {
         {TOW_F32, 0, 0, 0, TOW_F32, TOW_F32},
@@ -468,7 +470,7 @@ static void test_own_layer(void **unused)
         {TOW_BF16, 0, 0, TOW_BF16, TOW_BF16, TOW_BF16},
         {TOW_F32, 0, TOW_BF16, 0, TOW_F32, TOW_BF16},
         {TOW_F32, TOW_F64, TOW_BF16, TOW_F16, TOW_F16, TOW_F64},
-        {TOW_F64, TOW_AS_F32, TOW_BF16, TOW_F64, TOW_F64, TOW_F32},
+        {TOW_F64, TOW_F32, TOW_BF16, TOW_F64, TOW_F64, TOW_F32},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scaled layer = {{&scaled_class}, cases[i].own};
@@ -490,7 +492,7 @@ static void expect_failure(const tow_module *model, tow_dtype x, tow_status stat
 {
     tow_type type = TYPE(x, 3, 5);
     tow_params *params;
-    tow_status found = tow_init(ctx, model, 1, 1, &type, &params);
+    tow_status found = tow_model_init(ctx, model, 1, 1, &type, &params);
     if (found != status || !strstr(tow_context_error(ctx), text))
         fail_msg("expected \"%s\", found \"%s\"", text, tow_context_error(ctx));
     assert_null(params);
@@ -505,20 +507,20 @@ static void test_errors(void **unused)
     tow_precision around = TOW_PRECISION(&dense, .dtype = TOW_BOOL),
                   output = TOW_PRECISION(&dense, .output_dtype = TOW_U8);
     scaled own = {{&scaled_class}, TOW_I64};
-    expect_failure(TOW_MODULE(&wrong), TOW_F32, TOW_INVALID_ARGUMENT, "Dense: .dtype = 2 (i32); expected TOW_BF16");
+    expect_failure(TOW_MODULE(&wrong), TOW_F32, TOW_INVALID_ARGUMENT, "Dense: .dtype = 3 (i32); expected TOW_F32");
     expect_failure(TOW_MODULE(&params), TOW_F32, TOW_INVALID_ARGUMENT, "Dense: .param_dtype = 99 (no element type)");
     expect_failure(TOW_MODULE(&norm), TOW_F32, TOW_INVALID_ARGUMENT, "LayerNorm: .dtype = -1");
-    expect_failure(TOW_MODULE(&around), TOW_F32, TOW_INVALID_ARGUMENT, "Precision: .dtype = 4 (bool)");
-    expect_failure(TOW_MODULE(&output), TOW_F32, TOW_INVALID_ARGUMENT, "Precision: .output_dtype = 8 (u8)");
-    expect_failure(TOW_MODULE(&own), TOW_F32, TOW_INVALID_ARGUMENT, "layer: .dtype = 9 (i64)");
+    expect_failure(TOW_MODULE(&around), TOW_F32, TOW_INVALID_ARGUMENT, "Precision: .dtype = 5 (bool)");
+    expect_failure(TOW_MODULE(&output), TOW_F32, TOW_INVALID_ARGUMENT, "Precision: .output_dtype = 9 (u8)");
+    expect_failure(TOW_MODULE(&own), TOW_F32, TOW_INVALID_ARGUMENT, "layer: .dtype = 10 (i64)");
     expect_failure(TOW_MODULE(&dense), TOW_I32, TOW_TYPE_MISMATCH, "expected f32, f64, bf16 or f16 of rank 1");
     /* Parameters of one model given to the other. */
     tow_dense half = TOW_DENSE(.features = 2, .param_dtype = TOW_BF16);
     tow_type type = TYPE(TOW_F32, 3, 5);
     tow_params *given;
     tow_graph *graph;
-    OK(tow_init(ctx, TOW_MODULE(&dense), 1, 1, &type, &given));
-    assert_int_equal(tow_forward(TOW_MODULE(&half), given, 1, &type, NULL, &graph), TOW_TYPE_MISMATCH);
+    OK(tow_model_init(ctx, TOW_MODULE(&dense), 1, 1, &type, &given));
+    assert_int_equal(tow_model_forward_graph(TOW_MODULE(&half), given, 1, &type, NULL, &graph), TOW_TYPE_MISMATCH);
     assert_non_null(strstr(tow_context_error(ctx),
                            "params/kernel: the layer asks for bf16[5,2], the parameter is f32[5,2]; "
                            "set .param_dtype"));
@@ -537,11 +539,11 @@ static void test_failing_allocations(void **unused)
         tow_precision model = TOW_PRECISION(&dense, .dtype = TOW_F16, .param_dtype = TOW_BF16, .output_dtype = TOW_F64);
         tow_type type = TYPE(TOW_F32, 2, 2);
         tow_status status = tow_context_create(&options, &context);
-        if (!status) status = tow_init(context, TOW_MODULE(&model), 1, 1, &type, &params);
+        if (!status) status = tow_model_init(context, TOW_MODULE(&model), 1, 1, &type, &params);
         assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
         assert_true((status == TOW_OK) == (params != NULL));
         tow_params_free(params);
-        tow_context_destroy(context);
+        tow_context_free(context);
         assert_int_equal(c.blocks, 0);
         if (status == TOW_OK) break;
     }
@@ -563,8 +565,8 @@ static void test_blocks_keep_the_type_of_their_input(void **unused)
         const tow_type x = TYPE(half ? TOW_BF16 : TOW_F32, 2, 3, 4);
         tow_params *params = NULL;
         tow_graph *graph = NULL;
-        OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, &x, &params));
-        OK(tow_forward(TOW_MODULE(&model), params, 1, &x, NULL, &graph));
+        OK(tow_model_init(ctx, TOW_MODULE(&model), 0, 1, &x, &params));
+        OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &x, NULL, &graph));
         assert_int_equal(tow_graph_output_type(graph, 0).dtype, x.dtype);
         tow_graph_release(graph);
         tow_params_free(params);

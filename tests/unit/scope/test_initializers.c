@@ -1,4 +1,4 @@
-/* Initialisers against jax.nn.initializers (tests/oracle/initializers_golden.py): bits, but for orthogonal ones, which
+/* Initializers against jax.nn.initializers (tests/oracle/initializers_golden.py): bits, but for orthogonal ones, which
  * are close to JAX's and orthonormal; one's own; errors with the path of the parameter; allocations that fail. Tests
  * initializers.c, draws.c, orthogonal.c. */
 #include <math.h>
@@ -23,8 +23,8 @@
         __VA_ARGS__                                                                                                    \
     }
 #define FAN(init, n_i, i, n_o, o, n_b, b)                                                                              \
-    tow_init_with_fan_axes(init,                                                                                       \
-                           &(tow_fan_axes){.n_in = n_i, .in = i, .n_out = n_o, .out = o, .n_batch = n_b, .batch = b})
+    tow_initializer_with_fan_axes(                                                                                     \
+        init, &(tow_fan_axes){.n_in = n_i, .in = i, .n_out = n_o, .out = o, .n_batch = n_b, .batch = b})
 
 static bool find_case(const char *name, tow_initializer *init)
 {
@@ -32,44 +32,45 @@ static bool find_case(const char *name, tow_initializer *init)
         const char *name;
         tow_initializer init;
     } cases[] = {
-        {"constant", tow_init_constant(0.1)},
-        {"normal", tow_init_normal(0.02)},
-        {"uniform", tow_init_uniform(0.3)},
-        {"truncated", tow_init_truncated_normal(0.7)},
-        {"truncated_scalar", tow_init_truncated_normal_between(0.7, -2, 2)},
-        {"truncated_upper", tow_init_truncated_normal_between(0.5, 0.25, 3)},
-        {"truncated_narrow", tow_init_truncated_normal_between(1, -0.1, 0.05)},
-        {"truncated_tail", tow_init_truncated_normal_between(1, 2, 2.5)},
-        {"truncated_far", tow_init_truncated_normal_between(1, -5.35, 5.2)},
-        {"truncated_farther", tow_init_truncated_normal_between(1, -5.0, 5.45)},
-        {"truncated_below", tow_init_truncated_normal_between(2, -(double)INFINITY, -1)},
-        {"truncated_open", tow_init_truncated_normal_between(0.1, -(double)INFINITY, (double)INFINITY)},
-        {"lecun_normal", tow_init_lecun_normal()},
-        {"lecun_conv", tow_init_lecun_normal()},
-        {"he_uniform", tow_init_he_uniform()},
-        {"glorot_normal", tow_init_glorot_normal()},
-        {"geo", tow_init_variance_scaling(0.7, TOW_FAN_GEO_AVG, TOW_NORMAL)},
-        {"fan_out_uniform", tow_init_variance_scaling(0.5, TOW_FAN_OUT, TOW_UNIFORM)},
-        {"axes_in_0", FAN(tow_init_lecun_normal(), 1, LIST(0), 1, LIST(1), 0, LIST(0))},
-        {"axes_in_01", FAN(tow_init_lecun_uniform(), 2, LIST(0, 1), 1, LIST(2), 0, LIST(0))},
-        {"axes_batch", FAN(tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL), 0, LIST(0), 0, LIST(0), 1, LIST(0))},
+        {"constant", tow_initializer_constant(0.1)},
+        {"normal", tow_initializer_normal(0.02)},
+        {"uniform", tow_initializer_uniform(0.3)},
+        {"truncated", tow_initializer_truncated_normal(0.7)},
+        {"truncated_scalar", tow_initializer_truncated_normal_with(0.7, -2, 2)},
+        {"truncated_upper", tow_initializer_truncated_normal_with(0.5, 0.25, 3)},
+        {"truncated_narrow", tow_initializer_truncated_normal_with(1, -0.1, 0.05)},
+        {"truncated_tail", tow_initializer_truncated_normal_with(1, 2, 2.5)},
+        {"truncated_far", tow_initializer_truncated_normal_with(1, -5.35, 5.2)},
+        {"truncated_farther", tow_initializer_truncated_normal_with(1, -5.0, 5.45)},
+        {"truncated_below", tow_initializer_truncated_normal_with(2, -(double)INFINITY, -1)},
+        {"truncated_open", tow_initializer_truncated_normal_with(0.1, -(double)INFINITY, (double)INFINITY)},
+        {"lecun_normal", tow_initializer_lecun_normal()},
+        {"lecun_conv", tow_initializer_lecun_normal()},
+        {"he_uniform", tow_initializer_he_uniform()},
+        {"glorot_normal", tow_initializer_glorot_normal()},
+        {"geo", tow_initializer_variance_scaling(0.7, TOW_FAN_GEO_AVG, TOW_NORMAL)},
+        {"fan_out_uniform", tow_initializer_variance_scaling(0.5, TOW_FAN_OUT, TOW_UNIFORM)},
+        {"axes_in_0", FAN(tow_initializer_lecun_normal(), 1, LIST(0), 1, LIST(1), 0, LIST(0))},
+        {"axes_in_01", FAN(tow_initializer_lecun_uniform(), 2, LIST(0, 1), 1, LIST(2), 0, LIST(0))},
+        {"axes_batch",
+         FAN(tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL), 0, LIST(0), 0, LIST(0), 1, LIST(0))},
         {"axes_batches",
-         FAN(tow_init_variance_scaling(1, TOW_FAN_OUT, TOW_NORMAL), 1, LIST(-1), 1, LIST(-2), 2, LIST(0, 1))},
-        {"axes_all", FAN(tow_init_glorot_uniform(), 1, LIST(2), 2, LIST(0, -1), 1, LIST(1))},
-        {"axes_vector", FAN(tow_init_lecun_normal(), 1, LIST(0), 0, LIST(0), 0, LIST(0))},
-        {"orthogonal", tow_init_orthogonal(1, -1)},
-        {"orthogonal_tall", tow_init_orthogonal(2.5, -1)},
-        {"orthogonal_wide", tow_init_orthogonal(1, -1)},
-        {"orthogonal_one", tow_init_orthogonal(-0.5, -1)},
-        {"orthogonal_row", tow_init_orthogonal(1, -1)},
-        {"orthogonal_column", tow_init_orthogonal(1, -1)},
-        {"orthogonal_conv", tow_init_orthogonal(1, -1)},
-        {"orthogonal_axis_0", tow_init_orthogonal(1.5, 0)},
-        {"orthogonal_axis_1", tow_init_orthogonal(1, -2)},
-        {"orthogonal_large", tow_init_orthogonal(1, -1)},
-        {"delta_3", tow_init_delta_orthogonal(1, -1)},
-        {"delta_4", tow_init_delta_orthogonal(2, -1)},
-        {"delta_5", tow_init_delta_orthogonal(1, -2)},
+         FAN(tow_initializer_variance_scaling(1, TOW_FAN_OUT, TOW_NORMAL), 1, LIST(-1), 1, LIST(-2), 2, LIST(0, 1))},
+        {"axes_all", FAN(tow_initializer_glorot_uniform(), 1, LIST(2), 2, LIST(0, -1), 1, LIST(1))},
+        {"axes_vector", FAN(tow_initializer_lecun_normal(), 1, LIST(0), 0, LIST(0), 0, LIST(0))},
+        {"orthogonal", tow_initializer_orthogonal(1, -1)},
+        {"orthogonal_tall", tow_initializer_orthogonal(2.5, -1)},
+        {"orthogonal_wide", tow_initializer_orthogonal(1, -1)},
+        {"orthogonal_one", tow_initializer_orthogonal(-0.5, -1)},
+        {"orthogonal_row", tow_initializer_orthogonal(1, -1)},
+        {"orthogonal_column", tow_initializer_orthogonal(1, -1)},
+        {"orthogonal_conv", tow_initializer_orthogonal(1, -1)},
+        {"orthogonal_axis_0", tow_initializer_orthogonal(1.5, 0)},
+        {"orthogonal_axis_1", tow_initializer_orthogonal(1, -2)},
+        {"orthogonal_large", tow_initializer_orthogonal(1, -1)},
+        {"delta_3", tow_initializer_delta_orthogonal(1, -1)},
+        {"delta_4", tow_initializer_delta_orthogonal(2, -1)},
+        {"delta_5", tow_initializer_delta_orthogonal(1, -2)},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (strcmp(cases[i].name, name) == 0) {
@@ -82,7 +83,7 @@ static bool find_case(const char *name, tow_initializer *init)
 static tow_dtype dtype_called(const char *name)
 {
     int dtype = 0;
-    while (strcmp(tow_dtype_name((tow_dtype)dtype), name) != 0) assert_true(++dtype < TOW_DTYPE_COUNT);
+    while (strcmp(tow_dtype_name((tow_dtype)dtype), name) != 0) assert_true(++dtype < TOW_DTYPE_END);
     return (tow_dtype)dtype;
 }
 
@@ -94,7 +95,7 @@ static tow_type read_type(const char *dtype, const char *shape)
     return type;
 }
 
-static tow_array *initialised(const tow_initializer *init, tow_type type)
+static tow_array *initialized(const tow_initializer *init, tow_type type)
 {
     tow_array *array;
     uint32_t key[2];
@@ -123,7 +124,7 @@ static void compare_bits(FILE *file, const char *name, const char *dtype, const 
     size_t size = tow_dtype_size(type.dtype);
     unsigned long long hash, word, found = 0;
     assert_int_equal(fscanf(file, "%llx", &hash), 1);
-    for (int64_t i = 0; i < 4 && i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < 4 && i < tow_type_element_count(type); i++) {
         assert_int_equal(fscanf(file, "%llx", &word), 1);
         memcpy(&found, (const char *)tow_array_data(array) + (size_t)i * size, size);
         if (found != word) fail_msg("%s %s[%d]: expected %llx, found %llx", name, dtype, (int)i, word, found);
@@ -136,7 +137,7 @@ static void compare_bits(FILE *file, const char *name, const char *dtype, const 
 static void compare_values(FILE *file, const char *name, const char *dtype, const tow_array *array)
 {
     double limit = tow_array_type(array).dtype == TOW_F64 ? 1e-14 : 1e-6, expected;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
         assert_int_equal(fscanf(file, "%lf", &expected), 1);
         if (!(fabs(element(array, i) - expected) <= limit * 2.5))
             fail_msg("%s %s[%d]: expected %.9g, found %.9g", name, dtype, (int)i, expected, element(array, i));
@@ -153,7 +154,7 @@ static void test_golden(void **state)
     for (; fscanf(file, "%7s %63s %7s %63s", how, name, dtype, shape) == 4; lines++) {
         tow_initializer init;
         if (!find_case(name, &init)) fail_msg("no case %s", name);
-        tow_array *array = initialised(&init, read_type(dtype, shape));
+        tow_array *array = initialized(&init, read_type(dtype, shape));
         (strcmp(how, "bits") == 0 ? compare_bits : compare_values)(file, name, dtype, array);
         tow_array_release(array);
     }
@@ -187,22 +188,22 @@ static void test_orthonormal(void **state)
     const int64_t sizes[][2] = {{1, 1}, {2, 1}, {1, 5}, {17, 17}, {128, 128}, {200, 96}, {63, 130}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int wide = 0; wide < 2; wide++) {
-            tow_initializer init = tow_init_orthogonal(3, -1);
-            tow_array *array = initialised(&init, tow_make_type(wide ? TOW_F64 : TOW_F32, 2, sizes[i]));
+            tow_initializer init = tow_initializer_orthogonal(3, -1);
+            tow_array *array = initialized(&init, tow_make_type(wide ? TOW_F64 : TOW_F32, 2, sizes[i]));
             check_orthonormal(array, sizes[i][0], sizes[i][1], 3, wide ? 1e-13 : 1e-6);
             tow_array_release(array);
         }
 }
 
-/* JAX has no orthogonal initialiser of 16 bits: here it is the f32 one's exact matrix, rounded once. */
+/* JAX has no orthogonal initializer of 16 bits: here it is the f32 one's exact matrix, rounded once. */
 static void test_orthogonal_halves(void **state)
 {
     (void)state;
-    tow_initializer init = tow_init_orthogonal(1, -1);
+    tow_initializer init = tow_initializer_orthogonal(1, -1);
     const tow_dtype dtypes[] = {TOW_BF16, TOW_F16};
     for (int i = 0; i < 2; i++) {
-        tow_array *f32 = initialised(&init, tow_make_type(TOW_F32, 2, (int64_t[]){9, 6})), *expected;
-        tow_array *half = initialised(&init, tow_make_type(dtypes[i], 2, (int64_t[]){9, 6}));
+        tow_array *f32 = initialized(&init, tow_make_type(TOW_F32, 2, (int64_t[]){9, 6})), *expected;
+        tow_array *half = initialized(&init, tow_make_type(dtypes[i], 2, (int64_t[]){9, 6}));
         OK(tow_array_convert(f32, dtypes[i], &expected));
         assert_memory_equal(tow_array_data(half), tow_array_data(expected), 9 * 6 * 2);
         tow_array_release(f32);
@@ -215,14 +216,15 @@ static void test_orthogonal_halves(void **state)
 static void test_zero_sizes(void **state)
 {
     (void)state;
-    const tow_initializer all[] = {tow_init_normal(1), tow_init_lecun_normal(), tow_init_truncated_normal(1),
-                                   tow_init_orthogonal(1, 0), tow_init_delta_orthogonal(1, -1)};
+    const tow_initializer all[] = {tow_initializer_normal(1), tow_initializer_lecun_normal(),
+                                   tow_initializer_truncated_normal(1), tow_initializer_orthogonal(1, 0),
+                                   tow_initializer_delta_orthogonal(1, -1)};
     const int64_t dims[][3] = {{0, 3, 4}, {2, 0, 4}, {2, 0, 0}, {0, 0, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        for (int k = 0; k < 4; k++) tow_array_release(initialised(&all[i], tow_make_type(TOW_F32, 3, dims[k])));
-    tow_initializer delta = tow_init_delta_orthogonal(1, -1);
-    tow_array *array = initialised(&delta, tow_make_type(TOW_F32, 3, (int64_t[]){2, 0, 4}));
-    assert_int_equal(tow_type_count(tow_array_type(array)), 0);
+        for (int k = 0; k < 4; k++) tow_array_release(initialized(&all[i], tow_make_type(TOW_F32, 3, dims[k])));
+    tow_initializer delta = tow_initializer_delta_orthogonal(1, -1);
+    tow_array *array = initialized(&delta, tow_make_type(TOW_F32, 3, (int64_t[]){2, 0, 4}));
+    assert_int_equal(tow_type_element_count(tow_array_type(array)), 0);
     tow_array_release(array);
 }
 
@@ -253,14 +255,14 @@ static tow_status init_holder(tow_context *context, tow_initializer init, int ra
     holder model = {{&holder_class}, rank, {0}, init};
     memcpy(model.dims, dims, (size_t)rank * sizeof *dims);
     tow_type x = tow_make_type(TOW_F32, 0, NULL);
-    return tow_init(context, TOW_MODULE(&model), 1, 1, &x, params);
+    return tow_model_init(context, TOW_MODULE(&model), 1, 1, &x, params);
 }
 
 static void test_errors(void **state)
 {
     (void)state;
     const double nan = (double)NAN, inf = (double)INFINITY;
-    tow_initializer wrong_mode = tow_init_lecun_normal();
+    tow_initializer wrong_mode = tow_initializer_lecun_normal();
     wrong_mode.mode = 7;
     const struct {
         tow_initializer init;
@@ -269,46 +271,58 @@ static void test_errors(void **state)
         tow_status status;
         const char *text;
     } cases[] = {
-        {tow_init_orthogonal(1, -1), 1, {4}, TOW_SHAPE_MISMATCH, "orthogonal: expected a shape of rank 2 or more"},
-        {tow_init_orthogonal(1, -1), 0, {0}, TOW_SHAPE_MISMATCH, "rank 2 or more, found f32[]"},
-        {tow_init_orthogonal(1, 2), 2, {3, 3}, TOW_INVALID_ARGUMENT, "column_axis 2; expected an axis of f32[3,3]"},
-        {tow_init_orthogonal(1, -3), 2, {3, 3}, TOW_INVALID_ARGUMENT, "column_axis -3"},
-        {tow_init_orthogonal(nan, 0), 2, {3, 3}, TOW_INVALID_ARGUMENT, "expected a finite scale, found"},
-        {tow_init_delta_orthogonal(1, -1), 2, {3, 3}, TOW_SHAPE_MISMATCH, "of rank 3 to 5, found f32[3,3]"},
-        {tow_init_delta_orthogonal(1, -1), 3, {3, 4, 3}, TOW_SHAPE_MISMATCH, "no more inputs than features"},
-        {tow_init_delta_orthogonal(1, 2), 3, {3, 3, 3}, TOW_INVALID_ARGUMENT, "column_axis 2"},
-        {tow_init_truncated_normal_between(1, 2, 2),
+        {tow_initializer_orthogonal(1, -1),
+         1,
+         {4},
+         TOW_SHAPE_MISMATCH,
+         "orthogonal: expected a shape of rank 2 or more"},
+        {tow_initializer_orthogonal(1, -1), 0, {0}, TOW_SHAPE_MISMATCH, "rank 2 or more, found f32[]"},
+        {tow_initializer_orthogonal(1, 2),
+         2,
+         {3, 3},
+         TOW_INVALID_ARGUMENT,
+         "column_axis 2; expected an axis of f32[3,3]"},
+        {tow_initializer_orthogonal(1, -3), 2, {3, 3}, TOW_INVALID_ARGUMENT, "column_axis -3"},
+        {tow_initializer_orthogonal(nan, 0), 2, {3, 3}, TOW_INVALID_ARGUMENT, "expected a finite scale, found"},
+        {tow_initializer_delta_orthogonal(1, -1), 2, {3, 3}, TOW_SHAPE_MISMATCH, "of rank 3 to 5, found f32[3,3]"},
+        {tow_initializer_delta_orthogonal(1, -1), 3, {3, 4, 3}, TOW_SHAPE_MISMATCH, "no more inputs than features"},
+        {tow_initializer_delta_orthogonal(1, 2), 3, {3, 3, 3}, TOW_INVALID_ARGUMENT, "column_axis 2"},
+        {tow_initializer_truncated_normal_with(1, 2, 2),
          1,
          {4},
          TOW_INVALID_ARGUMENT,
          "below the upper one, found 2 and 2"},
-        {tow_init_truncated_normal_between(1, nan, 2), 1, {4}, TOW_INVALID_ARGUMENT, "below the upper one"},
-        {tow_init_normal(inf), 1, {4}, TOW_INVALID_ARGUMENT, "expected a finite stddev, found inf"},
-        {tow_init_uniform(nan), 1, {4}, TOW_INVALID_ARGUMENT, "expected a finite scale"},
-        {tow_init_lecun_normal(), 1, {4}, TOW_INVALID_ARGUMENT, "variance scaling needs a shape of rank 2"},
-        {tow_init_variance_scaling(inf, TOW_FAN_IN, TOW_NORMAL), 2, {4, 4}, TOW_INVALID_ARGUMENT, "found scale inf"},
+        {tow_initializer_truncated_normal_with(1, nan, 2), 1, {4}, TOW_INVALID_ARGUMENT, "below the upper one"},
+        {tow_initializer_normal(inf), 1, {4}, TOW_INVALID_ARGUMENT, "expected a finite stddev, found inf"},
+        {tow_initializer_uniform(nan), 1, {4}, TOW_INVALID_ARGUMENT, "expected a finite scale"},
+        {tow_initializer_lecun_normal(), 1, {4}, TOW_INVALID_ARGUMENT, "variance scaling needs a shape of rank 2"},
+        {tow_initializer_variance_scaling(inf, TOW_FAN_IN, TOW_NORMAL),
+         2,
+         {4, 4},
+         TOW_INVALID_ARGUMENT,
+         "found scale inf"},
         {wrong_mode, 2, {4, 4}, TOW_INVALID_ARGUMENT, "mode 7"},
-        {FAN(tow_init_lecun_normal(), 1, LIST(2), 0, LIST(0), 0, LIST(0)),
+        {FAN(tow_initializer_lecun_normal(), 1, LIST(2), 0, LIST(0), 0, LIST(0)),
          2,
          {4, 4},
          TOW_INVALID_ARGUMENT,
          ".fan.in[0] = 2; expected distinct axes of f32[4,4]"},
-        {FAN(tow_init_lecun_normal(), 2, LIST(0, -2), 0, LIST(0), 0, LIST(0)),
+        {FAN(tow_initializer_lecun_normal(), 2, LIST(0, -2), 0, LIST(0), 0, LIST(0)),
          2,
          {4, 4},
          TOW_INVALID_ARGUMENT,
          ".fan.in[1] = -2"},
-        {FAN(tow_init_lecun_normal(), 0, LIST(0), 0, LIST(0), 1, LIST(-3)),
+        {FAN(tow_initializer_lecun_normal(), 0, LIST(0), 0, LIST(0), 1, LIST(-3)),
          2,
          {4, 4},
          TOW_INVALID_ARGUMENT,
          ".fan.batch[0] = -3"},
-        {FAN(tow_init_lecun_normal(), 0, LIST(0), 9, LIST(0), 0, LIST(0)),
+        {FAN(tow_initializer_lecun_normal(), 0, LIST(0), 9, LIST(0), 0, LIST(0)),
          2,
          {4, 4},
          TOW_INVALID_ARGUMENT,
          ".fan.n_out = 9"},
-        {FAN(tow_init_lecun_normal(), -1, LIST(0), 0, LIST(0), 0, LIST(0)),
+        {FAN(tow_initializer_lecun_normal(), -1, LIST(0), 0, LIST(0), 0, LIST(0)),
          2,
          {4, 4},
          TOW_INVALID_ARGUMENT,
@@ -342,7 +356,7 @@ static tow_status fill_own(tow_context *context, const tow_initializer *self, to
     assert_int_equal(type.dtype, TOW_F32);
     log->calls++;
     if (log->message) return tow_initializer_fail(context, log->status, "%s of rank %d", log->message, type.rank);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         assert_true(data[i] == 0);
         data[i] = (float)log->value;
     }
@@ -360,7 +374,7 @@ static void test_own(void **state)
     assert_int_equal(log.calls, 1);
     assert_true(((float *)tow_array_data(tow_params_array(params, 0)))[5] == 0.3F);
     tow_params_free(params);
-    tow_array *half = initialised(&init, tow_make_type(TOW_BF16, 1, (int64_t[]){2})); /* rounded */
+    tow_array *half = initialized(&init, tow_make_type(TOW_BF16, 1, (int64_t[]){2})); /* rounded */
     assert_int_equal(((uint16_t *)tow_array_data(half))[1], 0x3E9A);
     tow_array_release(half);
 
@@ -372,7 +386,7 @@ static void test_own(void **state)
     assert_int_equal(tow_context_status(ctx), TOW_IO_ERROR);
     log.message = NULL; /* a status alone: not the message of the failure before */
     assert_int_equal(init_holder(ctx, init, 2, (int64_t[]){2, 3}, &params), TOW_IO_ERROR);
-    assert_string_equal(tow_context_error(ctx), "params/block/w: its initialiser failed without a message");
+    assert_string_equal(tow_context_error(ctx), "params/block/w: its initializer failed without a message");
     assert_null(params);
     assert_int_equal(tow_initializer_fail(NULL, TOW_OK, "x"), TOW_INVALID_ARGUMENT);
 }
@@ -382,10 +396,10 @@ static void test_general(void **state)
 {
     (void)state;
     tow_dense_general layer = TOW_DENSE_GENERAL(.features = {2, 3}, .n_axes = 2, .axes = {-2, -1}, .no_bias = true,
-                                                .kernel_init = tow_init_orthogonal(1, -1));
+                                                .kernel_init = tow_initializer_orthogonal(1, -1));
     tow_type x = tow_make_type(TOW_F32, 3, (int64_t[]){1, 3, 4});
     tow_params *params;
-    OK(tow_init(ctx, TOW_MODULE(&layer), 5, 1, &x, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&layer), 5, 1, &x, &params));
     assert_int_equal(tow_array_type(tow_params_array(params, 0)).rank, 4);
     check_orthonormal(tow_params_array(params, 0), 12, 6, 1, 1e-6);
     tow_params_free(params);
@@ -401,12 +415,12 @@ static void test_failing_allocations(void **state)
             tow_context *context = NULL;
             tow_params *params = NULL;
             tow_status status = tow_context_create(&options, &context);
-            tow_initializer init = which ? tow_init_delta_orthogonal(1, -1) : tow_init_orthogonal(1, -1);
+            tow_initializer init = which ? tow_initializer_delta_orthogonal(1, -1) : tow_initializer_orthogonal(1, -1);
             if (!status) status = init_holder(context, init, 3, (int64_t[]){3, 4, 5}, &params);
             assert_true(status == TOW_OK || status == TOW_OUT_OF_MEMORY);
             assert_true((status == TOW_OK) == (params != NULL));
             tow_params_free(params);
-            tow_context_destroy(context);
+            tow_context_free(context);
             assert_int_equal(c.blocks, 0);
             assert_int_equal(c.wrong_sizes, 0);
             if (status == TOW_OK) break;

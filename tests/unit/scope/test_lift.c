@@ -17,7 +17,7 @@ static void call_once(tow_scope *s, const tow_module *module, size_t n_in, const
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type type = tow_value_type(in[0]);
-    tow_value gain = tow_param(s, "gain", 1, &type.dims[1], tow_init_normal(0.5));
+    tow_value gain = tow_param(s, "gain", 1, &type.dims[1], tow_initializer_normal(0.5));
     out[0] = tow_tanh(tow_add(in[0], gain));
     out[1] = tow_mul_scalar(gain, 2);
     out[2] = tow_make_rng(s, "noise");
@@ -197,11 +197,11 @@ static void test_nested_rules(void **unused)
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static tow_status initialise(tow_scan scan)
+static tow_status initialize(tow_scan scan)
 {
     tow_params *params = NULL, *state = NULL;
-    tow_model_options options = {.n_outputs = 3};
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&STACK(&scan)), 3, 2, two, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 3);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&STACK(&scan)), 3, 2, two, &options, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
@@ -210,24 +210,24 @@ static tow_status initialise(tow_scan scan)
 static void test_errors(void **unused)
 {
     (void)unused;
-    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"parms", TOW_SHARED}))), TOW_NOT_FOUND,
+    expect_error(initialize(TOW_SCAN(&cell, .variables = TOW_RULES({"parms", TOW_SHARED}))), TOW_NOT_FOUND,
                  "scan: .variables: \"parms\" matches no parameter");
-    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"*", TOW_SHARED}, {"params", TOW_SHARED}))),
+    expect_error(initialize(TOW_SCAN(&cell, .variables = TOW_RULES({"*", TOW_SHARED}, {"params", TOW_SHARED}))),
                  TOW_NOT_FOUND, "\"params\" matches no parameter", "earlier");
-    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
+    expect_error(initialize(TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
                  "\"params\" is TOW_CARRIED", "TOW_SHARED");
-    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
+    expect_error(initialize(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
                  ".streams: \"noise\" is TOW_CARRIED");
-    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", (tow_lifting)9}))), TOW_INVALID_ARGUMENT,
+    expect_error(initialize(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", (tow_lifting)9}))), TOW_INVALID_ARGUMENT,
                  "\"noise\" is 9, which is no rule");
-    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"params/**/kernel", TOW_HIDDEN}))), TOW_NOT_FOUND,
+    expect_error(initialize(TOW_SCAN(&cell, .variables = TOW_RULES({"params/**/kernel", TOW_HIDDEN}))), TOW_NOT_FOUND,
                  "dense/kernel", "TOW_HIDDEN");
-    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"counters", TOW_HIDDEN}))), TOW_NOT_FOUND,
+    expect_error(initialize(TOW_SCAN(&cell, .variables = TOW_RULES({"counters", TOW_HIDDEN}))), TOW_NOT_FOUND,
                  "counters/stack", "TOW_HIDDEN");
     const tow_remat sharing = TOW_REMAT(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));
-    expect_error(initialise(TOW_SCAN(&sharing)), TOW_INVALID_ARGUMENT, "remat: .variables: \"params\" is TOW_SHARED",
+    expect_error(initialize(TOW_SCAN(&sharing)), TOW_INVALID_ARGUMENT, "remat: .variables: \"params\" is TOW_SHARED",
                  "expected TOW_STACKED or TOW_HIDDEN");
-    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}))), TOW_NOT_FOUND, "\"noise\"",
+    expect_error(initialize(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}))), TOW_NOT_FOUND, "\"noise\"",
                  "TOW_HIDDEN");
 }
 
@@ -240,11 +240,11 @@ static tow_status use_rules(tow_context *c)
     const tow_module *model = TOW_MODULE(&STACK(&scan));
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
-    tow_model_options options = {.n_outputs = 3, .streams = (const char *const[]){"noise", NULL}};
-    tow_status status = tow_init_with_options(c, model, 3, 2, two, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 3, .streams = (const char *const[]){"noise", NULL});
+    tow_status status = tow_model_init_with(c, model, 3, 2, two, &options, &params, &state);
     options.state = state;
     options.mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL};
-    if (!status) status = tow_forward(model, params, 2, two, &options, &graph);
+    if (!status) status = tow_model_forward_graph(model, params, 2, two, &options, &graph);
     tow_params_free(params);
     tow_params_free(state);
     tow_graph_release(graph);

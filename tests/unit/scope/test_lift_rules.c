@@ -96,7 +96,7 @@ static const char letters[] = "sSCH";
 static const char *const names[] = {"TOW_STACKED", "TOW_SHARED", "TOW_CARRIED", "TOW_HIDDEN"};
 
 /* The status of a model that is the transform. */
-static tow_status initialise(kind k, const tow_lift_rule *variables, const tow_lift_rule *streams)
+static tow_status initialize(kind k, const tow_lift_rule *variables, const tow_lift_rule *streams)
 {
     const tow_module *const branches[] = {TOW_MODULE(&plain), TOW_MODULE(&plain), NULL};
     transform t;
@@ -145,8 +145,8 @@ static tow_status initialise(kind k, const tow_lift_rule *variables, const tow_l
     types[n++] = transforms[k].rows ? TYPE(TOW_F32, 3, 2, 4) : small;
     if (transforms[k].cotangent) types[n++] = small;
     tow_params *params = NULL, *state = NULL;
-    const tow_model_options options = {.n_outputs = transforms[k].n_out};
-    tow_status status = tow_init_with_options(ctx, &t.module, 3, n, types, &options, &params, &state);
+    const tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = transforms[k].n_out);
+    tow_status status = tow_model_init_with(ctx, &t.module, 3, n, types, &options, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
@@ -158,7 +158,7 @@ static void check_rules(kind k, const char *pattern, bool streams, const char *f
     for (int how = TOW_STACKED; how <= TOW_HIDDEN; how++) {
         const tow_lift_rule rules[] = {{pattern, (tow_lifting)how}, {NULL, TOW_STACKED}};
         const bool meant = strchr(fine, letters[how]) != NULL;
-        const tow_status status = initialise(k, streams ? NULL : rules, streams ? rules : NULL);
+        const tow_status status = initialize(k, streams ? NULL : rules, streams ? rules : NULL);
         char expected[96], found[128];
         snprintf(found, sizeof found, "%s: .%s: \"%s\" is %s, but ", transforms[k].name,
                  streams ? "streams" : "variables", pattern, names[how]);

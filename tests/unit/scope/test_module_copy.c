@@ -42,7 +42,8 @@ static tow_status with_model(bool unknown, tow_status (*what)(const tow_module *
     snprintf(kept_name, sizeof kept_name, "%s", "a");
     snprintf(own, sizeof own, "%s", "own");
     snprintf(rule, sizeof rule, "%s", "params");
-    tow_dense narrow = TOW_DENSE(.features = 3), wide = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    tow_dense narrow = TOW_DENSE(.features = 3),
+              wide = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     again both = {{unknown ? &unknown_class : &again_class}, TOW_MODULE(&wide), 2};
     tow_remat remat = TOW_REMAT(&both, .policy = tow_save_only_these_names(kept_name));
     tow_scan scan = TOW_SCAN(&wide, .length = 3, .variables = TOW_RULES({rule, TOW_SHARED}));
@@ -65,8 +66,8 @@ static tow_status compute(const tow_module *model, void *user)
     result *r = user;
     const tow_type x = TYPE(TOW_F32, 2, 4);
     tow_graph *graph;
-    OK(tow_init(ctx, model, 7, 1, &x, &r->params));
-    OK(tow_forward(model, r->params, 1, &x, NULL, &graph));
+    OK(tow_model_init(ctx, model, 7, 1, &x, &r->params));
+    OK(tow_model_forward_graph(model, r->params, 1, &x, NULL, &graph));
     const size_t size = tow_graph_text(graph, NULL, 0) + 1;
     r->text = malloc(size);
     tow_graph_text(graph, r->text, size);
@@ -95,7 +96,7 @@ static void test_copy_is_the_model(void **unused)
     for (size_t i = 0; i < tow_params_count(before.params); i++) {
         assert_string_equal(tow_params_path(before.params, i), tow_params_path(after.params, i));
         const tow_array *a = tow_params_array(before.params, i), *b = tow_params_array(after.params, i);
-        const size_t bytes = sizeof(float) * (size_t)tow_type_count(tow_array_type(a));
+        const size_t bytes = sizeof(float) * (size_t)tow_type_element_count(tow_array_type(a));
         assert_memory_equal(tow_array_data((tow_array *)a), tow_array_data((tow_array *)b), bytes);
     }
     /* A layer that is in the model many times is once in the copy. */
@@ -157,7 +158,7 @@ static tow_scan __attribute__((noinline)) dead_rules(const tow_module *inner)
 static tow_chain __attribute__((noinline)) dead_chain(void)
 {
     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
-    return TOW_CHAIN(TOW_TRANSFORM(&adam));
+    return TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&adam));
 }
 
 static void mean(tow_trace *t, const tow_value *y, const tow_value *extra, tow_value *loss, tow_value *aux, void *user)
@@ -170,26 +171,26 @@ static void mean(tow_trace *t, const tow_value *y, const tow_value *extra, tow_v
 static void expect_kept_refused(const tow_params *params)
 {
     const tow_type x = tow_make_type(TOW_F32, 2, (int64_t[]){2, 3});
-    const tow_model_function_options options = {.n_inputs = 1, .loss = mean};
+    const tow_model_function_options options = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = mean);
     tow_model_function *function = NULL;
     tow_model_summary *summary = NULL;
     tow_generator *generator = NULL;
     tow_sequential dead = dead_list();
-    expect_error(tow_model_forward(TOW_MODULE(&dead), params, &options, &function), TOW_INVALID_ARGUMENT,
-                 "tow_model_forward: the list of layers of Sequential was made in a function");
+    expect_error(tow_model_function_create(TOW_MODULE(&dead), params, &options, &function), TOW_INVALID_ARGUMENT,
+                 "tow_model_function_create: the list of layers of Sequential was made in a function");
     dead = dead_list();
-    expect_error(tow_model_value_and_grad(TOW_MODULE(&dead), params, &options, &function), TOW_INVALID_ARGUMENT,
-                 "tow_model_value_and_grad: the list of layers");
+    expect_error(tow_model_function_create_value_and_grad(TOW_MODULE(&dead), params, &options, &function),
+                 TOW_INVALID_ARGUMENT, "tow_model_function_create_value_and_grad: the list of layers");
     dead = dead_list();
-    expect_error(tow_model_summarise(TOW_MODULE(&dead), params, 1, &x, NULL, &summary), TOW_INVALID_ARGUMENT,
-                 "tow_model_summarise: the list of layers");
+    expect_error(tow_model_summary_create(TOW_MODULE(&dead), params, 1, &x, NULL, &summary), TOW_INVALID_ARGUMENT,
+                 "tow_model_summary_create: the list of layers");
     dead = dead_list();
     expect_error(tow_generator_create(ctx, TOW_MODULE(&dead), params, NULL, &generator), TOW_INVALID_ARGUMENT,
                  "tow_generator_create: the list of layers");
     const tow_dense alive = TOW_DENSE(.features = 2);
     dead = dead_list();
     expect_error(tow_generator_create(ctx, TOW_MODULE(&alive), params,
-                                      &(tow_generator_options){.further = TOW_MODULE(&dead)}, &generator),
+                                      &TOW_GENERATOR_OPTIONS(.further = TOW_MODULE(&dead)), &generator),
                  TOW_INVALID_ARGUMENT, "tow_generator_create: the list of layers");
 }
 
@@ -204,24 +205,26 @@ static void test_left_behind(void **unused)
     tow_module *copy = NULL;
     static const tow_dense alive = TOW_DENSE(.features = 4);
     tow_sequential list = dead_list();
-    expect_error(tow_init(ctx, TOW_MODULE(&list), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
-                 "tow_init: the list of layers of Sequential was made in a function that has returned",
+    expect_error(tow_model_init(ctx, TOW_MODULE(&list), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
+                 "tow_model_init: the list of layers of Sequential was made in a function that has returned",
                  "tow_module_copy");
     tow_remat layer = dead_layer();
-    expect_error(tow_init(ctx, TOW_MODULE(&layer), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
+    expect_error(tow_model_init(ctx, TOW_MODULE(&layer), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
                  "a layer of remat was made in a function that has returned");
     const tow_remat around = TOW_REMAT(&layer);
-    expect_error(tow_init(ctx, TOW_MODULE(&around), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
+    expect_error(tow_model_init(ctx, TOW_MODULE(&around), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
                  "a layer of remat was made");
     dead_model();
-    expect_error(tow_init(ctx, TOW_MODULE(kept), 0, 1, &x, &params), TOW_INVALID_ARGUMENT, "the model was made in");
+    expect_error(tow_model_init(ctx, TOW_MODULE(kept), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
+                 "the model was made in");
     tow_scan rules = dead_rules(TOW_MODULE(&alive));
-    expect_error(tow_init(ctx, TOW_MODULE(&rules), 0, 1, &x, &params), TOW_INVALID_ARGUMENT, "a list of rules of scan");
-    OK(tow_init(ctx, TOW_MODULE(&alive), 0, 1, &x, &params));
+    expect_error(tow_model_init(ctx, TOW_MODULE(&rules), 0, 1, &x, &params), TOW_INVALID_ARGUMENT,
+                 "a list of rules of scan");
+    OK(tow_model_init(ctx, TOW_MODULE(&alive), 0, 1, &x, &params));
     expect_kept_refused(params);
     tow_optimizer_state *state = NULL;
     tow_chain chain = dead_chain();
-    expect_error(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), params, NULL, &state), TOW_INVALID_ARGUMENT,
+    expect_error(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), params, NULL, &state), TOW_INVALID_ARGUMENT,
                  "tow_optimizer_create: the list of a chain of gradient transforms was made in a function");
     tow_params_free(params);
     tow_sequential again_dead = dead_list();
@@ -243,7 +246,7 @@ static void test_failing_allocations(void **unused)
         status = with_model(false, copy_it, &copy);
         assert_true(status == TOW_OK || (status == TOW_OUT_OF_MEMORY && !copy));
         tow_module_free(copy);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         assert_int_equal(c.blocks, 0);
         assert_int_equal(c.wrong_sizes, 0);
     }

@@ -48,7 +48,7 @@ static tow_status init_layer(const tow_module *layer, size_t n_in, const tow_typ
 {
     nested model = {{&nested_class}, layer};
     tow_params *params = NULL;
-    tow_status status = tow_init(ctx, TOW_MODULE(&model), 0, n_in, types, &params);
+    tow_status status = tow_model_init(ctx, TOW_MODULE(&model), 0, n_in, types, &params);
     if (status) assert_null(params);
     tow_params_free(params);
     return status;
@@ -91,10 +91,11 @@ static void test_layers_check_inputs_and_options(void **state)
                  "f32[4,8]");
     expect_error(init((tow_sequential){.module = {&tow_sequential_class}}, F32(2)), TOW_INVALID_ARGUMENT, "no layers");
     expect_error(init((tow_dense){.features = 3}, F32(2)), TOW_INVALID_ARGUMENT, "the layer has no class");
-    expect_error(init(TOW_DENSE(.features = 3, .bias_init = tow_init_lecun_normal()), F32(2)), TOW_INVALID_ARGUMENT,
-                 "params/part/layer/bias: variance scaling needs a shape of rank 2 or more", "f32[3]");
-    tow_initializer no_fan = tow_init_variance_scaling(1, (tow_fan_mode)7, TOW_NORMAL);
-    tow_initializer no_distribution = tow_init_variance_scaling(1, TOW_FAN_IN, (tow_distribution)3);
+    expect_error(init(TOW_DENSE(.features = 3, .bias_init = tow_initializer_lecun_normal()), F32(2)),
+                 TOW_INVALID_ARGUMENT, "params/part/layer/bias: variance scaling needs a shape of rank 2 or more",
+                 "f32[3]");
+    tow_initializer no_fan = tow_initializer_variance_scaling(1, (tow_fan_mode)7, TOW_NORMAL);
+    tow_initializer no_distribution = tow_initializer_variance_scaling(1, TOW_FAN_IN, (tow_distribution)3);
     expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_fan), F32(2)), TOW_INVALID_ARGUMENT,
                  "params/part/layer/kernel: variance scaling", "mode 7, distribution 1");
     expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_distribution), F32(2)), TOW_INVALID_ARGUMENT,
@@ -171,16 +172,16 @@ static void test_parameters_are_checked(void **state)
 {
     (void)state;
     static const int64_t three = 3, negative = -3, huge = INT64_MAX;
-    const tow_initializer zeros = tow_init_zeros(), silent = {.fill = fail_silently};
-    const tow_initializer odd = tow_init_variance_scaling(1, (tow_fan_mode)9, TOW_NORMAL),
-                          below = tow_init_variance_scaling(-1, TOW_FAN_IN, TOW_NORMAL);
+    const tow_initializer zeros = tow_initializer_zeros(), silent = {.fill = fail_silently};
+    const tow_initializer odd = tow_initializer_variance_scaling(1, (tow_fan_mode)9, TOW_NORMAL),
+                          below = tow_initializer_variance_scaling(-1, TOW_FAN_IN, TOW_NORMAL);
     expect_error(init(((own){{&own_class}, "a/b", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "\"a/b\"",
                  "without '/'");
     expect_error(init(((own){{&own_class}, "{}", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "\"{}\"");
     expect_error(init(((own){{&own_class}, "", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "no such name");
     expect_error(init(((own){{&own_class}, NULL, &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "no such name");
     expect_error(init(((own){{&own_class}, "a", NULL, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "found no dimensions");
-    expect_error(init(((own){{&own_class}, "a", &three, {0}}), F32(2)), TOW_INVALID_ARGUMENT, "found no initialiser");
+    expect_error(init(((own){{&own_class}, "a", &three, {0}}), F32(2)), TOW_INVALID_ARGUMENT, "found no initializer");
     expect_error(init(((own){{&own_class}, "a", &negative, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "f32[-3]");
     expect_error(init(((own){{&own_class}, "a", &huge, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "2^60 bytes");
     expect_error(init(((own){{&own_class}, "a", &three, silent}), F32(2)), TOW_UNSUPPORTED, "params/part/layer/a",
@@ -213,20 +214,20 @@ static void test_given_parameters_must_fit(void **state)
              flat = TOW_SCAN(&square, .length = 6, .unrolled = true);
     tow_type x = F32(2, 5);
     tow_params *of_small, *of_bare, *of_six;
-    OK(tow_init(ctx, TOW_MODULE(&small), 0, 1, &x, &of_small));
-    OK(tow_init(ctx, TOW_MODULE(&bare_dense), 0, 1, &x, &of_bare));
-    OK(tow_init(ctx, TOW_MODULE(&six), 0, 1, &x, &of_six));
+    OK(tow_model_init(ctx, TOW_MODULE(&small), 0, 1, &x, &of_small));
+    OK(tow_model_init(ctx, TOW_MODULE(&bare_dense), 0, 1, &x, &of_bare));
+    OK(tow_model_init(ctx, TOW_MODULE(&six), 0, 1, &x, &of_six));
     tow_graph *g;
-    expect_error(tow_forward(TOW_MODULE(&wide), of_small, 1, &x, NULL, &g), TOW_SHAPE_MISMATCH,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&wide), of_small, 1, &x, NULL, &g), TOW_SHAPE_MISMATCH,
                  "params/kernel: the layer asks for f32[5,4], the parameter is f32[5,3]");
     assert_null(g);
-    expect_error(tow_forward(TOW_MODULE(&small), of_bare, 1, &x, NULL, &g), TOW_NOT_FOUND,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&small), of_bare, 1, &x, NULL, &g), TOW_NOT_FOUND,
                  "params/bias: the model asks for f32[3]");
-    expect_error(tow_forward(TOW_MODULE(&bare_dense), of_small, 1, &x, NULL, &g), TOW_NOT_FOUND,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&bare_dense), of_small, 1, &x, NULL, &g), TOW_NOT_FOUND,
                  "params/bias: f32[3] is among the parameters given, but the model does not ask for it");
-    expect_error(tow_forward(TOW_MODULE(&four), of_six, 1, &x, NULL, &g), TOW_SHAPE_MISMATCH,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&four), of_six, 1, &x, NULL, &g), TOW_SHAPE_MISMATCH,
                  "params/{}/kernel: expected 4 layers in the leading axis", "f32[6,5,5]");
-    expect_error(tow_forward(TOW_MODULE(&flat), of_six, 1, &x, NULL, &g), TOW_NOT_FOUND, "params/0/kernel",
+    expect_error(tow_model_forward_graph(TOW_MODULE(&flat), of_six, 1, &x, NULL, &g), TOW_NOT_FOUND, "params/0/kernel",
                  "tow_params_from_tensors");
     tow_params_free(of_small);
     tow_params_free(of_bare);
@@ -247,20 +248,21 @@ static void test_streams_and_losses(void **state)
     nested model = {{&nested_class}, TOW_MODULE(&dropout)};
     tow_type x = F32(2, 5);
     tow_params *params;
-    OK(tow_init(ctx, TOW_MODULE(&model), 0, 1, &x, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 0, 1, &x, &params));
     tow_graph *g;
-    expect_error(tow_forward(TOW_MODULE(&model), params, 1, &x, NULL, &g), TOW_NOT_FOUND,
+    expect_error(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &x, NULL, &g), TOW_NOT_FOUND,
                  "part/layer: needs random keys of stream \"dropout\"", "given none", ".streams");
-    tow_model_options other = {.streams = (const char *const[]){"dropuot", NULL}};
-    expect_error(tow_forward(TOW_MODULE(&model), params, 1, &x, &other, &g), TOW_NOT_FOUND, "given \"dropuot\"");
-    tow_model_options evaluation = {.deterministic = true};
-    OK(tow_forward(TOW_MODULE(&model), params, 1, &x, &evaluation, &g));
-    assert_int_equal(tow_graph_equations(g), 0);
+    tow_model_options other = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropuot", NULL});
+    expect_error(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &x, &other, &g), TOW_NOT_FOUND,
+                 "given \"dropuot\"");
+    tow_model_options evaluation = TOW_MODEL_OPTIONS(.deterministic = true);
+    OK(tow_model_forward_graph(TOW_MODULE(&model), params, 1, &x, &evaluation, &g));
+    assert_int_equal(tow_graph_equation_count(g), 0);
     tow_graph_release(g);
-    expect_error(tow_loss(TOW_MODULE(&model), params, 1, &x, 0, NULL, not_scalar, NULL, 0, &evaluation, &g),
+    expect_error(tow_model_loss_graph(TOW_MODULE(&model), params, 1, &x, 0, NULL, not_scalar, NULL, 0, &evaluation, &g),
                  TOW_SHAPE_MISMATCH, "loss: expected a float scalar, found f32[2,5]");
-    expect_error(tow_loss(TOW_MODULE(&model), params, 1, &x, 0, NULL, NULL, NULL, 0, NULL, &g), TOW_INVALID_ARGUMENT,
-                 "tow_forward");
+    expect_error(tow_model_loss_graph(TOW_MODULE(&model), params, 1, &x, 0, NULL, NULL, NULL, 0, NULL, &g),
+                 TOW_INVALID_ARGUMENT, "tow_model_forward_graph");
     tow_params_free(params);
 }
 
@@ -304,12 +306,12 @@ static tow_status use_model(tow_context *c)
     tow_scan scan = TOW_SCAN(&remat, .length = 2);
     nested model = {{&nested_class}, TOW_MODULE(&scan)};
     tow_type x = F32(1, 2, 4);
-    tow_model_options options = {.streams = (const char *const[]){"dropout", NULL}};
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
     tow_params *params = NULL, *zeros = NULL;
     tow_tensors *tensors = NULL;
     tow_graph *g = NULL;
-    tow_status status = tow_init(c, TOW_MODULE(&model), 0, 1, &x, &params);
-    if (!status) status = tow_forward(TOW_MODULE(&model), params, 1, &x, &options, &g);
+    tow_status status = tow_model_init(c, TOW_MODULE(&model), 0, 1, &x, &params);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model), params, 1, &x, &options, &g);
     if (!status) status = tow_params_zeros_like(params, &zeros);
     if (!status) status = tow_tensors_create(c, &tensors);
     if (!status) status = tow_params_to_tensors(params, "p/", tensors);
@@ -334,7 +336,7 @@ static void test_every_allocation_failing(void **state)
         bool failed = count.calls > n;
         if (status != (failed ? TOW_OUT_OF_MEMORY : TOW_OK))
             fail_msg("allocation %ld: %s: %s", n, tow_status_text(status), c ? tow_context_error(c) : "");
-        tow_context_destroy(c);
+        tow_context_free(c);
         if (count.blocks != 0 || count.wrong_sizes != 0)
             fail_msg("allocation %ld: %ld blocks leak, %d wrong sizes", n, count.blocks, count.wrong_sizes);
         if (!failed) break;

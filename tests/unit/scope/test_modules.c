@@ -92,10 +92,11 @@ static run run_model(const tow_module *blocks, const char *const *streams, uint3
     run r;
     gpt model = make_gpt(blocks);
     tow_type tokens = TYPE(TOW_I32, BATCH, TIME), key_type = TYPE(TOW_U32, 2);
-    tow_model_options options = {.streams = streams};
-    OK(tow_init(ctx, TOW_MODULE(&model), 5, 1, &tokens, &r.params));
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 5, 1, &tokens, &r.params));
     tow_graph *loss, *gradient;
-    OK(tow_loss(TOW_MODULE(&model), r.params, 1, &tokens, 1, &tokens, mean_cross_entropy, NULL, 0, &options, &loss));
+    OK(tow_model_loss_graph(TOW_MODULE(&model), r.params, 1, &tokens, 1, &tokens, mean_cross_entropy, NULL, 0, &options,
+                            &loss));
     OK(tow_graph_check(loss));
     size_t n = tow_params_count(r.params), wrt[128];
     for (size_t i = 0; i < n; i++) wrt[i] = i;
@@ -240,11 +241,11 @@ static tow_array *evaluate_masks(const tow_module *model)
 {
     tow_params *params;
     tow_type type = TYPE(TOW_F32, 32);
-    tow_model_options options = {.streams = with_dropout, .n_outputs = 2};
-    OK(tow_init_with_options(ctx, model, 0, 1, &type, &options, &params, NULL));
+    tow_model_options options = TOW_MODEL_OPTIONS(.streams = with_dropout, .n_outputs = 2);
+    OK(tow_model_init_with(ctx, model, 0, 1, &type, &options, &params, NULL));
     assert_int_equal(tow_params_count(params), 0);
     tow_graph *g;
-    OK(tow_forward(model, params, 1, &type, &options, &g));
+    OK(tow_model_forward_graph(model, params, 1, &type, &options, &g));
     tow_array *in[2], *out[2];
     OK(tow_array_create(ctx, type, &in[0]));
     for (int i = 0; i < 32; i++) ((float *)tow_array_data(in[0]))[i] = 1;
@@ -298,17 +299,17 @@ static const tow_module_class step_class = {"step", call_step};
 static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
 {
     tow_type types[] = {TYPE(TOW_F32, 4), TYPE(TOW_F32, 4), TYPE(TOW_F32, 3, 4)};
-    tow_model_options options = {.n_outputs = 2};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 2);
     tow_params *params;
-    OK(tow_init_with_options(ctx, TOW_MODULE(scan), 1, 3, types, &options, &params, NULL));
+    OK(tow_model_init_with(ctx, TOW_MODULE(scan), 1, 3, types, &options, &params, NULL));
     tow_graph *g;
-    OK(tow_forward(TOW_MODULE(scan), params, 3, types, &options, &g));
+    OK(tow_model_forward_graph(TOW_MODULE(scan), params, 3, types, &options, &g));
     tow_array *in[16], *out[2];
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
     for (size_t k = 0; k < 3; k++) {
         OK(tow_array_create(ctx, types[k], &in[n + k]));
-        for (int64_t i = 0; i < tow_type_count(types[k]); i++)
+        for (int64_t i = 0; i < tow_type_element_count(types[k]); i++)
             ((float *)tow_array_data(in[n + k]))[i] = (float)(i + 1) / 8;
     }
     OK(tow_evaluate(g, in, out));
@@ -346,7 +347,7 @@ static tow_params *init_gpt(const tow_module *blocks)
     gpt model = make_gpt(blocks);
     tow_type tokens = TYPE(TOW_I32, BATCH, TIME);
     tow_params *params;
-    OK(tow_init(ctx, TOW_MODULE(&model), 5, 1, &tokens, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&model), 5, 1, &tokens, &params));
     return params;
 }
 
@@ -364,8 +365,8 @@ static void test_names_and_table(void **state)
     assert_string_equal(tow_params_path(flat, 3), "blocks/0/attn/query/kernel");
     assert_null(tow_params_path(params, 19));
     assert_true(tow_type_equal(tow_array_type(tow_params_array(params, 3)), TYPE(TOW_F32, 3, 8, 2, 4)));
-    assert_true(tow_params_elements(params) == 88 + 16 + 3 * (4 * 72 + 32 + 108 + 104));
-    assert_true(tow_params_elements(params) == tow_params_elements(flat));
+    assert_true(tow_params_element_count(params, NULL) == 88 + 16 + 3 * (4 * 72 + 32 + 108 + 104));
+    assert_true(tow_params_element_count(params, NULL) == tow_params_element_count(flat, NULL));
     assert_ptr_equal(tow_params_find(params, "norm/scale"), tow_params_array(params, 17));
     assert_null(tow_params_find(params, "blocks/1/attn/query/kernel"));
     tow_array *row;
@@ -448,9 +449,9 @@ static void test_reading_checks_names_and_types(void **state)
               bare = TOW_DENSE(.features = 3, .no_bias = true);
     tow_type type = TYPE(TOW_F32, 2, 5);
     tow_params *a, *b, *c;
-    OK(tow_init(ctx, TOW_MODULE(&small), 0, 1, &type, &a));
-    OK(tow_init(ctx, TOW_MODULE(&large), 0, 1, &type, &b));
-    OK(tow_init(ctx, TOW_MODULE(&bare), 0, 1, &type, &c));
+    OK(tow_model_init(ctx, TOW_MODULE(&small), 0, 1, &type, &a));
+    OK(tow_model_init(ctx, TOW_MODULE(&large), 0, 1, &type, &b));
+    OK(tow_model_init(ctx, TOW_MODULE(&bare), 0, 1, &type, &c));
     tow_tensors *of_a = tensors_of(a), *of_c = tensors_of(c);
     float before = *(float *)tow_array_data(tow_params_array(b, 0));
     assert_int_equal(tow_params_from_tensors(b, "", of_a), TOW_TYPE_MISMATCH);

@@ -23,13 +23,13 @@ typedef struct plain {
 
 static tow_value tanh_of_dense(tow_scope *s, tow_value x)
 {
-    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     return tow_tanh(tow_apply(s, "dense", &dense, x));
 }
 
 static tow_value deep_branch(tow_scope *s, tow_value x)
 {
-    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     return tow_tanh(tow_apply(s, "deep", &dense, x));
 }
 static tow_value flat_branch(tow_scope *s, tow_value x)
@@ -72,7 +72,7 @@ static tow_value half_sum(tow_value before, tow_value value) { return tow_add(be
 static tow_value larger(tow_value before, tow_value value) { return tow_max(before, value); }
 static tow_value add_loss(tow_scope *s, tow_value h)
 {
-    tow_sow_reduced(s, "losses", "square", tow_reduce_sum(tow_mul(h, h), 0, NULL), 1, half_sum);
+    tow_sow_with(s, "losses", "square", tow_reduce_sum(tow_mul(h, h), 0, NULL), 1, half_sum);
     const tow_dense dense = TOW_DENSE(.features = 4);
     return tow_tanh(tow_apply(s, "dense", &dense, h));
 }
@@ -83,8 +83,8 @@ static void call_losses(tow_scope *s, const tow_module *module, size_t n_in, con
     const tow_function_layer add = TOW_FUNCTION(add_loss);
     const tow_remat remat = TOW_REMAT(&add);
     out[0] = tow_apply_here(s, &remat, add_loss(s, in[0]));
-    tow_sow_reduced(s, "losses", "largest", tow_reduce_max(out[0], 0, NULL), -1, larger);
-    tow_sow_reduced(s, "losses", "largest", tow_reduce_max(in[0], 0, NULL), -1, larger);
+    tow_sow_with(s, "losses", "largest", tow_reduce_max(out[0], 0, NULL), -1, larger);
+    tow_sow_with(s, "losses", "largest", tow_reduce_max(in[0], 0, NULL), -1, larger);
 }
 
 static void call_perturbed(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -107,7 +107,7 @@ static const tow_function_layer *inner_layer(void)
     return &inner;
 }
 
-/* Initialising, the derivatives of the oracle's models call the inner layer alone; here, the derivative asks for the
+/* Initializing, the derivatives of the oracle's models call the inner layer alone; here, the derivative asks for the
  * same. */
 static void call_pullback(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                           tow_value *out)
@@ -232,14 +232,14 @@ static void run_case(size_t k, results *r)
     const tow_type x = TYPE(TOW_F32, 2, 4);
     size_t n_out = cases[k].n_outputs;
     const bool perturbed = strcmp(cases[k].name, "perturb") == 0;
-    tow_model_options options = {.n_outputs = n_out};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out);
     tow_params *updates = NULL;
     tow_graph *graph, *gradient;
-    OK(tow_init_with_options(ctx, model, 5, 1, &x, &options, &r->params, &r->state));
+    OK(tow_model_init_with(ctx, model, 5, 1, &x, &options, &r->params, &r->state));
     if (perturbed) {
         options.state = r->state;
         for (size_t i = 0; i < tow_params_count(r->state); i++)
-            for (int64_t e = 0; e < tow_type_count(tow_array_type(tow_params_array(r->state, i))); e++)
+            for (int64_t e = 0; e < tow_type_element_count(tow_array_type(tow_params_array(r->state, i))); e++)
                 set_array_element(tow_params_array(r->state, i), e, 0.25);
     }
     const char *const sown[] = {cases[k].sown, NULL}, *const captured[] = {cases[k].captured, NULL};
@@ -248,9 +248,9 @@ static void run_case(size_t k, results *r)
     options.updates = &updates;
     const bool whole = cases[k].differentiated || perturbed;
     if (whole)
-        OK(tow_loss(model, r->params, 1, &x, 0, NULL, loss_of_all, &n_out, n_out, &options, &graph));
+        OK(tow_model_loss_graph(model, r->params, 1, &x, 0, NULL, loss_of_all, &n_out, n_out, &options, &graph));
     else
-        OK(tow_forward(model, r->params, 1, &x, &options, &graph));
+        OK(tow_model_forward_graph(model, r->params, 1, &x, &options, &graph));
     OK(tow_graph_check(graph));
     size_t wrt[MOST], n_wrt = 0;
     const size_t n_params = tow_params_count(r->params), n_state = perturbed ? tow_params_count(r->state) : 0;
@@ -310,7 +310,7 @@ static void test_golden(void **unused)
         if (strcmp(shape_text(tow_array_type(r.arrays[i]), found), shape) != 0)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
         double largest = 1, error = 0;
-        for (int64_t e = 0; e < tow_type_count(tow_array_type(r.arrays[i])); e++) {
+        for (int64_t e = 0; e < tow_type_element_count(tow_array_type(r.arrays[i])); e++) {
             double expected;
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             const double difference = fabs(expected - array_element(r.arrays[i], e));
@@ -329,7 +329,7 @@ static void test_golden(void **unused)
 
 static void sow_number(tow_scope *s, const char *name, double number, double initial)
 {
-    tow_sow_reduced(s, "losses", name, tow_scalar(tow_scope_trace(s), TOW_F32, number), initial, half_sum);
+    tow_sow_with(s, "losses", name, tow_scalar(tow_scope_trace(s), TOW_F32, number), initial, half_sum);
 }
 static tow_value sow_more(tow_scope *s, tow_value x)
 {
@@ -367,9 +367,10 @@ static void test_reductions(void **unused)
         tow_params *params, *state, *updates;
         tow_graph *graph;
         tow_array *in = exact_fractions(ctx, x), *out[8];
-        OK(tow_init_with_options(ctx, &model.module, 5, 1, &x, NULL, &params, &state));
-        const tow_model_options options = {.mutable_collections = NAMES("losses"), .updates = &updates};
-        OK(tow_forward(&model.module, params, 1, &x, &options, &graph));
+        OK(tow_model_init_with(ctx, &model.module, 5, 1, &x, NULL, &params, &state));
+        const tow_model_options options =
+            TOW_MODEL_OPTIONS(.mutable_collections = NAMES("losses"), .updates = &updates);
+        OK(tow_model_forward_graph(&model.module, params, 1, &x, &options, &graph));
         OK(tow_evaluate(graph, &in, out));
         const struct {
             const char *path;
@@ -384,7 +385,7 @@ static void test_reductions(void **unused)
             size_t at = 0;
             while (at < 4 && strcmp(tow_params_path(updates, at), rows[i].path) != 0) at++;
             if (at == 4) fail_msg("nothing is called %s", rows[i].path);
-            assert_int_equal(tow_type_count(tow_array_type(out[1 + at])), rows[i].n);
+            assert_int_equal(tow_type_element_count(tow_array_type(out[1 + at])), rows[i].n);
             for (int64_t e = 0; e < rows[i].n; e++)
                 if (array_element(out[1 + at], e) != rows[i].expected)
                     fail_msg("%d %s: expected %g, found %g", chosen, rows[i].path, rows[i].expected,
@@ -412,9 +413,9 @@ static void call_wrong(tow_scope *s, const tow_module *module, size_t n_in, cons
     (void)n_in, (void)n_out;
     out[0] = in[0];
     if (((const plain *)module)->chosen)
-        tow_sow_reduced(s, "losses", "square", in[0], 0, to_i32);
+        tow_sow_with(s, "losses", "square", in[0], 0, to_i32);
     else
-        tow_sow_reduced(s, "losses", "square", in[0], 0, NULL);
+        tow_sow_with(s, "losses", "square", in[0], 0, NULL);
 }
 static const tow_module_class wrong_class = {"wrong", call_wrong};
 
@@ -423,8 +424,8 @@ static tow_status forward_of(const tow_module *model, const tow_model_options *o
     const tow_type x = TYPE(TOW_F32, 2, 4);
     tow_params *params, *state;
     tow_graph *graph = NULL;
-    tow_status status = tow_init_with_options(ctx, model, 5, 1, &x, NULL, &params, &state);
-    if (!status) status = tow_forward(model, params, 1, &x, options, &graph);
+    tow_status status = tow_model_init_with(ctx, model, 5, 1, &x, NULL, &params, &state);
+    if (!status) status = tow_model_forward_graph(model, params, 1, &x, options, &graph);
     tow_graph_release(graph);
     tow_params_free(params);
     tow_params_free(state);
@@ -434,21 +435,21 @@ static tow_status forward_of(const tow_module *model, const tow_model_options *o
 static void test_mistakes(void **unused)
 {
     (void)unused;
-    const tow_model_options losses = {.mutable_collections = NAMES("losses")};
+    const tow_model_options losses = TOW_MODEL_OPTIONS(.mutable_collections = NAMES("losses"));
     const plain types = {{&wrong_class}, true}, no_function = {{&wrong_class}, false};
     expect_error(forward_of(&types.module, &losses), TOW_TYPE_MISMATCH, "losses/square: its reduction gives i32[2,4]");
     expect_error(forward_of(&no_function.module, &losses), TOW_INVALID_ARGUMENT, "a function that reduces");
-    const tow_model_options misspelt = {.capture = NAMES("coder:decode")};
-    expect_error(forward_of(&cases[8].model.module, &misspelt), TOW_NOT_FOUND, "\"coder:decode\" matches");
+    const tow_model_options misspelled = TOW_MODEL_OPTIONS(.capture = NAMES("coder:decode"));
+    expect_error(forward_of(&cases[8].model.module, &misspelled), TOW_NOT_FOUND, "\"coder:decode\" matches");
     const tow_function_layer energy = TOW_FUNCTION(energy_of);
     const tow_value_and_grad_layer wrong = TOW_VALUE_AND_GRAD(&energy, .wrt = NAMES("dense/kernle")),
                                    twice = TOW_VALUE_AND_GRAD(&energy, .wrt = NAMES("dense/bias", "dense/bias"));
-    const tow_model_options three = {.n_outputs = 3}, four = {.n_outputs = 4};
+    const tow_model_options three = TOW_MODEL_OPTIONS(.n_outputs = 3), four = TOW_MODEL_OPTIONS(.n_outputs = 4);
     const tow_type x = TYPE(TOW_F32, 2, 4);
     tow_params *params, *state;
-    expect_error(tow_init_with_options(ctx, &wrong.module, 5, 1, &x, &three, &params, &state), TOW_NOT_FOUND,
+    expect_error(tow_model_init_with(ctx, &wrong.module, 5, 1, &x, &three, &params, &state), TOW_NOT_FOUND,
                  "value_and_grad: .wrt: \"dense/kernle\" is no parameter of Function");
-    expect_error(tow_init_with_options(ctx, &twice.module, 5, 1, &x, &four, &params, &state), TOW_INVALID_ARGUMENT,
+    expect_error(tow_model_init_with(ctx, &twice.module, 5, 1, &x, &four, &params, &state), TOW_INVALID_ARGUMENT,
                  ".wrt names \"dense/bias\" twice");
 }
 

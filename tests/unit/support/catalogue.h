@@ -37,10 +37,10 @@ typedef struct results {
 static void evaluate_again(results *r, const tow_module *model, tow_type type, tow_array *x)
 {
     size_t n = tow_params_count(r->params), n_state = tow_params_count(r->state);
-    tow_model_options options = {.state = r->state, .deterministic = true};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = r->state, .deterministic = true);
     tow_array *in[MOST];
     tow_graph *graph;
-    OK(tow_forward(model, r->params, 1, &type, &options, &graph));
+    OK(tow_model_forward_graph(model, r->params, 1, &type, &options, &graph));
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
     for (size_t i = 0; i < n_state; i++) in[n + i] = r->arrays[2 + i];
     in[n + n_state] = x;
@@ -51,11 +51,11 @@ static void evaluate_again(results *r, const tow_module *model, tow_type type, t
 static void compute(results *r, const tow_module *model, tow_type type)
 {
     static const char *const every[] = {TOW_EVERY_COLLECTION, NULL};
-    OK(tow_init_with_options(ctx, model, 3, 1, &type, NULL, &r->params, &r->state));
+    OK(tow_model_init_with(ctx, model, 3, 1, &type, NULL, &r->params, &r->state));
     size_t n = tow_params_count(r->params), n_state = tow_params_count(r->state), wrt[MOST], n_wrt = 0;
-    tow_model_options options = {.state = r->state, .mutable_collections = n_state ? every : NULL};
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = r->state, .mutable_collections = n_state ? every : NULL);
     tow_graph *loss, *gradient;
-    OK(tow_loss(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, &options, &loss));
+    OK(tow_model_loss_graph(model, r->params, 1, &type, 0, NULL, weighted_sum, NULL, 1, &options, &loss));
     for (size_t i = 0; i < n; i++) wrt[n_wrt++] = i;
     wrt[n_wrt++] = n + n_state;
     OK(tow_value_and_grad(loss, n_wrt, wrt, true, &gradient));
@@ -133,7 +133,7 @@ static int check_golden(const char *golden, case_list with_case)
             fail_msg("%s %s %s: expected the shape %s, found %s", name, dtype, what, shape, found);
         bool exact = strncmp(what, "param/", 6) == 0 || strncmp(what, "start/", 6) == 0;
         double largest = 1, error = 0, expected;
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             if (exact && (float)expected != (float)element(array, i))
                 fail_msg("%s %s %s[%d]: expected %.9g, found %.9g", name, dtype, what, (int)i, expected,
@@ -145,7 +145,7 @@ static int check_golden(const char *golden, case_list with_case)
         double limit = is_double && tow_array_type(array).dtype == TOW_F64 ? 1e-12 : 2e-5;
         if (strcmp(what, "eval") == 0 && is_double) limit = 1e-7; /* by running statistics in f32 */
         if (strstr(name, "weight_norm") || strstr(name, "spectral_norm"))
-            limit = 2e-5; /* parameters are normalised in f32 */
+            limit = 2e-5; /* parameters are normalized in f32 */
         if (!(error <= limit * largest))
             fail_msg("%s %s %s: differs by %g, largest element %g", name, dtype, what, error, largest);
         ++lines;
@@ -232,10 +232,10 @@ static void check_vmap(void *user, const char *name, const tow_module *model, to
     tow_graph *one, *both;
     tow_array *in[MOST], *x, *rows[2], *out[MOST], *expected[MOST];
     (void)user;
-    OK(tow_init_with_options(ctx, model, 3, 1, &input, NULL, &params, &state));
+    OK(tow_model_init_with(ctx, model, 3, 1, &input, NULL, &params, &state));
     size_t n = tow_params_count(params), n_state = tow_params_count(state), n_out = 1 + n_state;
-    tow_model_options options = {.state = state, .mutable_collections = n_state ? every : NULL};
-    OK(tow_forward(model, params, 1, &input, &options, &one));
+    tow_model_options options = TOW_MODEL_OPTIONS(.state = state, .mutable_collections = n_state ? every : NULL);
+    OK(tow_model_forward_graph(model, params, 1, &input, &options, &one));
     int axes[MOST];
     for (size_t i = 0; i < n + n_state; i++) axes[i] = TOW_NOT_MAPPED;
     axes[n + n_state] = 0;
@@ -250,7 +250,7 @@ static void check_vmap(void *user, const char *name, const tow_module *model, to
     in[n + n_state] = x;
     OK(tow_evaluate(both, in, out));
     for (int row = 0; row < 2; row++) {
-        rows[row] = fractions(input, row * tow_type_count(input));
+        rows[row] = fractions(input, row * tow_type_element_count(input));
         in[n + n_state] = rows[row];
         OK(tow_evaluate(one, in, expected));
         for (size_t i = 0; i < n_out; i++) {
@@ -293,7 +293,7 @@ static void check_rows(case_list with_case)
 static int portable_setup(void **unused)
 {
     (void)unused;
-    tow_context_options options = {.portable_bits = true};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
 

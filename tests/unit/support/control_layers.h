@@ -58,9 +58,9 @@ static inline void call_own(tow_scope *s, const tow_module *module, size_t n_in,
     const int64_t d = tow_value_type(in[0]).dims[1];
     tow_value x = in[0];
     (void)n_in, (void)n_out;
-    if (m->gains) x = tow_mul(x, tow_param(s, "gain", 1, &d, tow_init_normal(0.5)));
-    out[0] = tow_tanh(
-        tow_matmul(x, tow_param(s, m->gains ? "other" : "kernel", 2, (int64_t[]){d, d}, tow_init_lecun_normal())));
+    if (m->gains) x = tow_mul(x, tow_param(s, "gain", 1, &d, tow_initializer_normal(0.5)));
+    out[0] = tow_tanh(tow_matmul(
+        x, tow_param(s, m->gains ? "other" : "kernel", 2, (int64_t[]){d, d}, tow_initializer_lecun_normal())));
     out[1] = tow_mul_scalar(out[0], 2);
     out[2] = tow_make_rng(s, "noise");
     if (m->gains) out[2] = tow_make_rng(s, "noise");

@@ -18,7 +18,7 @@ typedef struct counting {
 } counting;
 
 /* Each block carries its size in a header of 64 bytes, so that old_size can be checked. */
-static void *counting_resize(void *user, void *pointer, size_t old_size, size_t size)
+static void *counting_resize(void *pointer, size_t old_size, size_t size, void *user)
 {
     counting *c = user;
     char *old = pointer ? (char *)pointer - 64 : NULL;
@@ -47,7 +47,7 @@ static void *counting_resize(void *user, void *pointer, size_t old_size, size_t 
 static inline tow_context_options counting_options(counting *c, long fail_at)
 {
     *c = (counting){.fail_at = fail_at};
-    return (tow_context_options){.allocator = {.resize = counting_resize, .user = c}, .threads = 1};
+    return TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = c}, .threads = 1);
 }
 
 #endif

@@ -13,7 +13,7 @@ static inline tow_array *fractions(tow_type type, int64_t first)
 {
     tow_array *array;
     OK(tow_array_create(ctx, type, &array));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (type.dtype == TOW_F64)
             ((double *)tow_array_data(array))[i] = fraction(first + i);
         else

@@ -30,7 +30,7 @@ enum {
 static inline void fill(tow_array *x)
 {
     tow_type type = tow_array_type(x);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         double value = (pick(4001) - 2000) * 1e-3;
         if (tow_dtype_is_float(type.dtype)) set_array_element(x, i, value);
     }
@@ -41,7 +41,8 @@ static inline size_t run(const tow_graph *g, const tow_compile_options *options,
     tow_program *p;
     OK(tow_compile(ctx, g, options, &p));
     OK(tow_program_check(p));
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
+    for (size_t i = 0; i < tow_graph_output_count(g); i++)
+        OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
     OK(tow_program_run(p, x, y));
     size_t arena = tow_program_get_bytes(p).lower_bound;
     tow_program_free(p);
@@ -52,14 +53,14 @@ static inline size_t run(const tow_graph *g, const tow_compile_options *options,
 static inline void expect_same(const tow_graph *g, uint32_t number, size_t *fused, size_t *separate)
 {
     tow_array *x[MOST_ARRAYS], *y[3][MOST_ARRAYS];
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]));
         fill(x[i]);
     }
-    *separate = run(g, &(tow_compile_options){.threads = 1, .no_fusion = true}, x, y[0]);
-    *fused = run(g, &(tow_compile_options){.threads = 1}, x, y[1]);
-    run(g, &(tow_compile_options){.threads = 2}, x, y[2]);
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) {
+    *separate = run(g, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true), x, y[0]);
+    *fused = run(g, &TOW_COMPILE_OPTIONS(.threads = 1), x, y[1]);
+    run(g, &TOW_COMPILE_OPTIONS(.threads = 2), x, y[2]);
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) {
         size_t bytes = tow_type_bytes(tow_array_type(y[0][i]));
         for (int way = 1; way < 3; way++)
             if (memcmp(tow_array_data(y[0][i]), tow_array_data(y[way][i]), bytes) != 0) {
@@ -73,7 +74,7 @@ static inline void expect_same(const tow_graph *g, uint32_t number, size_t *fuse
             }
         for (int way = 0; way < 3; way++) tow_array_release(y[way][i]);
     }
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(x[i]);
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) tow_array_release(x[i]);
 }
 
 /* The plan for one thread. */
@@ -81,7 +82,7 @@ static inline bool says(const tow_graph *g, const char *part)
 {
     static char text[1 << 14];
     tow_program *p;
-    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 1}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 1), &p));
     tow_program_text(p, text, sizeof text);
     tow_program_free(p);
     return strstr(text, part) != NULL;

@@ -106,15 +106,15 @@ static tow_array *golden_read_array(tow_context *context, FILE *file)
     tow_type type = {0};
     tow_array *array = NULL;
     golden_word(file, word);
-    while ((int)type.dtype < TOW_DTYPE_COUNT && strcmp(word, tow_dtype_name(type.dtype)) != 0) type.dtype++;
-    assert_true((int)type.dtype < TOW_DTYPE_COUNT);
+    while ((int)type.dtype < TOW_DTYPE_END && strcmp(word, tow_dtype_name(type.dtype)) != 0) type.dtype++;
+    assert_true((int)type.dtype < TOW_DTYPE_END);
     assert_int_equal(fscanf(file, "%d", &type.rank), 1);
     for (int d = 0; d < type.rank; d++) {
         golden_word(file, word);
         type.dims[d] = strtoll(word, NULL, 10);
     }
     assert_int_equal(tow_array_create(context, type, &array), TOW_OK);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         golden_word(file, word);
         if (type.dtype == TOW_I64)
             ((int64_t *)tow_array_data(array))[i] = strtoll(word, NULL, 10);
@@ -162,7 +162,7 @@ static void golden_scalar(tow_trace *trace, const tow_value *in, tow_value *out,
     for (size_t i = 0; i < c->function->n_out; i++) {
         tow_type type = tow_value_type(y[i]);
         if (tow_is_null(y[i]) || !tow_dtype_is_float(type.dtype)) continue;
-        const int64_t count = tow_type_count(type);
+        const int64_t count = tow_type_element_count(type);
         tow_array *weights = NULL;
         assert_int_equal(tow_array_create(tow_trace_context(trace), type, &weights), TOW_OK);
         for (int64_t k = 0; k < count; k++) set_array_element(weights, k, golden_weight(k));
@@ -182,7 +182,7 @@ static int golden_compare(const golden_case *c, const char *what, size_t which, 
         return printf("%s, %s %zu: found %s, expected %s\n", c->name, what, which, have, want), 1;
     const tow_type type = tow_array_type(found);
     const size_t bytes = tow_dtype_size(type.dtype);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const char *a = tow_array_data(found), *b = tow_array_data(expected);
         if (bytes == 8 && tow_dtype_is_integer(type.dtype) &&
             memcmp(a + (size_t)i * bytes, b + (size_t)i * bytes, bytes))
@@ -300,7 +300,7 @@ static int golden_check_failing(const golden_case *c)
                                tow_status_text(status), tow_context_error(context), count.blocks - blocks) > 0;
         tow_graph_release(graph);
     }
-    tow_context_destroy(context);
+    tow_context_free(context);
     return failures + (count.blocks != 0 || count.wrong_sizes != 0);
 }
 

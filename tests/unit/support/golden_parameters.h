@@ -25,7 +25,7 @@ static inline tow_type type_of(size_t i, tow_dtype dtype)
 static inline void fill(tow_array *x, size_t parameter, int step)
 {
     const tow_type type = tow_array_type(x);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const double value = (double)((7919 * i + 31 * (int64_t)parameter + 17 * step) % 257 - 128) / 64;
         if (type.dtype == TOW_F64)
             ((double *)tow_array_data(x))[i] = value;
@@ -59,7 +59,7 @@ static inline int compare_lines(const char *file_name, const char *name, double 
         size_t index = 0;
         while (strcmp(paths[index], parameter) != 0) index++;
         char *at = line + read;
-        for (int64_t i = 0; i < tow_type_count(type_of(index, dtype)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(type_of(index, dtype)); i++) {
             const double expected = strtod(at, &at), value = element_of(arrays[index], i);
             if (isnan(expected) ? !isnan(value) : !(fabs(value - expected) <= tolerance * fmax(1, fabs(expected))))
                 fail_msg("%s, %s, %s[%d]: expected %.17g, found %.17g", name, type, parameter, (int)i, expected, value);

@@ -32,7 +32,8 @@ static inline size_t bytes_of(const tow_array *x) { return tow_type_bytes(tow_ar
 static inline void start_context(problem *p)
 {
     *p = (problem){.count.fail_at = -1};
-    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &p->count}, .threads = 2};
+    tow_context_options options =
+        TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = &p->count}, .threads = 2);
     assert_int_equal(tow_context_create(&options, &p->ctx), TOW_OK);
 }
 
@@ -40,19 +41,19 @@ static inline void start_context(problem *p)
 static inline void set_graph(problem *p, tow_graph *graph, float scale)
 {
     p->graph = graph;
-    assert_true(tow_graph_inputs(graph) <= MOST_ARRAYS && tow_graph_outputs(graph) <= MOST_ARRAYS);
+    assert_true(tow_graph_input_count(graph) <= MOST_ARRAYS && tow_graph_output_count(graph) <= MOST_ARRAYS);
     uint32_t seed = 1;
-    for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(graph); i++) {
         OK(p, tow_array_create(p->ctx, tow_graph_input_type(graph, i), &p->inputs[i]));
         tow_type type = tow_array_type(p->inputs[i]);
-        for (int64_t j = 0; j < tow_type_count(type); j++) {
+        for (int64_t j = 0; j < tow_type_element_count(type); j++) {
             seed = seed * 1664525u + 1013904223u;
             const float value = ((float)(seed >> 8) / 16777216.0f - 0.5f) * scale;
             const bool whole = tow_dtype_is_integer(type.dtype);
             set_array_element(p->inputs[i], j, whole ? (double)((seed >> 16) % 64) : (double)value);
         }
     }
-    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+    for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         OK(p, tow_array_create(p->ctx, tow_graph_output_type(graph, i), &p->outputs[i]));
 }
 
@@ -63,7 +64,7 @@ static inline void end(problem *p)
         tow_array_release(p->outputs[i]);
     }
     tow_graph_release(p->graph);
-    tow_context_destroy(p->ctx);
+    tow_context_free(p->ctx);
     assert_int_equal(p->count.blocks, 0);
     assert_int_equal(p->count.wrong_sizes, 0);
 }
@@ -79,7 +80,7 @@ static inline tow_program *compile(problem *p, tow_compile_options options)
 /* The bytes of every output, which the caller frees. */
 static inline void run_to(problem *p, tow_program *program, char **bytes)
 {
-    size_t n = tow_graph_outputs(p->graph);
+    size_t n = tow_graph_output_count(p->graph);
     for (size_t i = 0; i < n; i++) memset(tow_array_data(p->outputs[i]), 0xff, bytes_of(p->outputs[i]));
     OK(p, tow_program_run(program, p->inputs, p->outputs));
     for (size_t i = 0; i < n; i++) {

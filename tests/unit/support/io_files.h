@@ -31,7 +31,7 @@ static inline int teardown(void **state)
 {
     fixture *f = *state;
     int failed = remove_directory(f->directory);
-    tow_context_destroy(f->ctx);
+    tow_context_free(f->ctx);
     free(f);
     return failed;
 }

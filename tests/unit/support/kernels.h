@@ -139,7 +139,7 @@ static inline tow__buffer random_operand(tow_dtype dtype, int rank, const int64_
 /* One for all runs of a program: a context for each would start a thread for each, of which emulators free little. */
 static tow_context *kernel_context;
 
-static void destroy_kernel_context(void) { tow_context_destroy(kernel_context); }
+static void destroy_kernel_context(void) { tow_context_free(kernel_context); }
 
 static inline tow_context *the_kernel_context(void)
 {

@@ -43,10 +43,10 @@ static tow_transformer_block block_of(const language *m)
     return TOW_TRANSFORMER_BLOCK(.heads = HEADS, .mlp_features = HIDDEN, .causal = true, .epsilon = 1e-5,
                                  .decode = true, .cache_length = LENGTH, .post_norm = m->kind == BART,
                                  .cross = m->kind == BART, .recall = m->recall,
-                                 .activation = m->kind == BART ? tow_gelu_erf : tow_gelu_tanh);
+                                 .activation = m->kind == BART ? tow_gelu_erf : tow_gelu);
 }
 
-/* tokens -> the rows of the table with positions, normalised */
+/* tokens -> the rows of the table with positions, normalized */
 static tow_value embed_side(tow_scope *s, const tow_embed *embed, const char *positions, const char *norm, bool decode,
                             tow_value tokens)
 {
@@ -123,7 +123,7 @@ static void fill(tow_params *params)
         uint32_t salt = 2166136261u;
         for (const char *c = path; *c; c++) salt = (salt ^ (unsigned char)*c) * 16777619u;
         const double factor = ends_with(path, "/kernel") ? 0.75 : ends_with(path, "/embedding") ? 1 : 0.25;
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(array)); k++) {
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(array)); k++) {
             uint32_t h = (uint32_t)k * 2654435761u ^ salt;
             h = (h ^ h >> 15) * 2246822519u;
             h ^= h >> 13;
@@ -145,7 +145,7 @@ static tow_params *params_of(tow_context *context, kind k)
     tow_type types[3] = {tow_make_type(TOW_I32, 2, dims)};
     tow_params *params, *state;
     source_types(1, types + 1);
-    OK(tow_init_with_options(context, TOW_MODULE(&models[k]), 0, k == BART ? 3 : 1, types, NULL, &params, &state));
+    OK(tow_model_init_with(context, TOW_MODULE(&models[k]), 0, k == BART ? 3 : 1, types, NULL, &params, &state));
     tow_params_free(state);
     fill(params);
     return params;

@@ -16,9 +16,9 @@ static inline void call_cell(tow_scope *s, const tow_module *module, size_t n_in
     (void)module;
     tow_type type = tow_value_type(in[0]);
     int64_t features = type.rank > 0 ? type.dims[type.rank - 1] : 1; /* rank 0: after an error */
-    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, features), tow_init_zeros());
+    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, features), tow_initializer_zeros());
     tow_value calls = tow_variable(s, "counters", "calls", SCALAR(TOW_I32), (tow_initializer){0});
-    tow_dense dense = TOW_DENSE(.features = features, .bias_init = tow_init_normal(0.5));
+    tow_dense dense = TOW_DENSE(.features = features, .bias_init = tow_initializer_normal(0.5));
     tow_value h = tow_apply(s, "dense", &dense, in[0]);
     if (n_in > 1) h = tow_add(h, in[1]);
     tow_value key = tow_make_rng(s, "noise");
@@ -94,18 +94,18 @@ static inline void run_lifted(lift_run *r, const tow_module *model, size_t n_in,
                               const tow_model_options *more)
 {
     static const char *const every[] = {TOW_EVERY_COLLECTION, NULL}, *const streams[] = {"noise", NULL};
-    tow_model_options options = more ? *more : (tow_model_options){0};
+    tow_model_options options = more ? *more : TOW_MODEL_OPTIONS();
     *r = (lift_run){.n_in = n_in, .n_out = n_out};
     options.n_outputs = n_out;
     options.streams = streams;
-    OK(tow_init_with_options(ctx, model, 3, n_in, types, &options, &r->params, &r->state));
+    OK(tow_model_init_with(ctx, model, 3, n_in, types, &options, &r->params, &r->state));
     const size_t n = tow_params_count(r->params), n_state = tow_params_count(r->state);
     options.state = r->state;
     options.mutable_collections = n_state ? every : NULL;
     tow_params *updates = NULL;
     options.updates = &updates;
     tow_graph *loss, *gradient;
-    OK(tow_loss(model, r->params, n_in, types, 0, NULL, fraction_loss, &n_out, n_out, &options, &loss));
+    OK(tow_model_loss_graph(model, r->params, n_in, types, 0, NULL, fraction_loss, &n_out, n_out, &options, &loss));
     OK(tow_graph_check(loss));
     size_t wrt[LIFT_ARRAYS], n_wrt = 0;
     for (size_t i = 0; i < n; i++) wrt[n_wrt++] = i;
@@ -115,14 +115,14 @@ static inline void run_lifted(lift_run *r, const tow_module *model, size_t n_in,
     tow_program *program;
     OK(tow_compile(ctx, gradient, NULL, &program));
     tow_array *in[LIFT_ARRAYS], *out[LIFT_ARRAYS], *key, *x[2];
-    assert_true(n + n_state + n_in + n_out + 2 <= LIFT_ARRAYS && tow_graph_outputs(gradient) <= LIFT_ARRAYS);
+    assert_true(n + n_state + n_in + n_out + 2 <= LIFT_ARRAYS && tow_graph_output_count(gradient) <= LIFT_ARRAYS);
     OK(tow_array_from_data(ctx, TYPE(TOW_U32, 2), (uint32_t[]){0, 5}, &key));
     size_t at = 0;
     for (size_t i = 0; i < n; i++) in[at++] = tow_params_array(r->params, i);
     for (size_t i = 0; i < n_state; i++) in[at++] = tow_params_array(r->state, i);
     for (size_t i = 0; i < n_in; i++) in[at++] = x[i] = exact_fractions(ctx, types[i]);
     in[at++] = key;
-    for (size_t i = 0; i < tow_graph_outputs(gradient); i++)
+    for (size_t i = 0; i < tow_graph_output_count(gradient); i++)
         OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
     for (int call = 0; call < 2; call++) {
         OK(tow_program_run(program, in, out));

@@ -13,7 +13,7 @@ static inline void compare_array(FILE *file, const char *name, const char *what,
     const tow_type type = tow_array_type(array);
     const bool bits = type.dtype == TOW_U32 || strncmp(what, "param/", 6) == 0;
     double largest = 1, error = 0;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (bits) {
             unsigned expected, found;
             assert_int_equal(fscanf(file, "%x", &expected), 1);

@@ -20,16 +20,16 @@ static inline tow_value whole(tow_value v, double factor)
     if (factor < 1 && !tow_dtype_is_float(dtype)) return tow_floor_divide(v, tow_full_like(v, 1 / factor));
     return tow_mul_scalar(v, factor);
 }
-static inline tow_value standardise(tow_value w)
+static inline tow_value standardize(tow_value w)
 {
     const int axis[] = {0};
-    tow_value centred = tow_sub(w, tow_mean_keepdims(w, 1, axis));
-    tow_value variance = tow_mean_keepdims(tow_square(centred), 1, axis);
-    return tow_mul(centred, tow_rsqrt(tow_add_scalar(variance, 1e-4)));
+    tow_value centered = tow_sub(w, tow_mean_keepdims(w, 1, axis));
+    tow_value variance = tow_mean_keepdims(tow_square(centered), 1, axis);
+    return tow_mul(centered, tow_rsqrt(tow_add_scalar(variance, 1e-4)));
 }
 static inline tow_value straight_through(tow_value w)
 {
-    tow_value one = tow_full_like(w, 1), signs = tow_select(tow_ge_scalar(w, 0), one, tow_neg(one));
+    tow_value one = tow_full_like(w, 1), signs = tow_where(tow_ge_scalar(w, 0), one, tow_neg(one));
     return tow_add(w, tow_stop_gradient(tow_sub(signs, w)));
 }
 
@@ -39,9 +39,9 @@ MAP(doubled, whole(v, 2))
 MAP(halved, whole(v, 0.5))
 MAP(plus_one, tow_add_scalar(v, 1))
 MAP(minus_one, tow_add_scalar(v, -1))
-MAP(standardised, standardise(v))
+MAP(standardized, standardize(v))
 MAP(signs, straight_through(v))
-MAP(flat, tow_reshape(v, 1, (int64_t[]){tow_type_count(tow_value_type(v))}))
+MAP(flat, tow_reshape(v, 1, (int64_t[]){tow_type_element_count(tow_value_type(v))}))
 MAP(as_asked, tow_reshape(v, asked->type.rank, asked->type.dims))
 MAP(as_bf16, tow_convert(v, TOW_BF16))
 MAP(as_dtype_asked, tow_convert(v, asked->type.dtype))
@@ -53,8 +53,8 @@ static inline tow_value low_rank(tow_scope *scope, const tow_variable_request *a
     (void)user;
     tow_type left = asked->type, right = asked->type;
     left.dims[1] = right.dims[0] = 2;
-    tow_value a = tow_param_of(scope, "left", left, tow_init_lecun_normal());
-    return tow_dot(a, tow_param_of(scope, "right", right, tow_init_normal(0.25)));
+    tow_value a = tow_param_with(scope, "left", left, TOW_PARAM_DEFAULT, tow_initializer_lecun_normal());
+    return tow_dot(a, tow_param_with(scope, "right", right, TOW_PARAM_DEFAULT, tow_initializer_normal(0.25)));
 }
 
 #define KERNELS TOW_NAMES("params/**kernel")
@@ -82,14 +82,14 @@ typedef struct built {
 MODEL(step)
 {
     (void)layers;
-    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     out[0] = tow_tanh(tow_apply(s, "dense", &dense, x));
 }
 MODEL(average)
 {
     (void)layers;
-    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
-    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, 4), tow_init_normal(0.5));
+    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
+    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, 4), tow_initializer_normal(0.5));
     tow_value count = tow_variable(s, "batch_stats", "count", SCALAR(TOW_I32), (tow_initializer){0});
     tow_value y = tow_apply(s, "dense", &dense, x);
     out[0] = tow_tanh(tow_sub(y, tow_broadcast_to(mean, 2, tow_value_type(y).dims)));
@@ -107,7 +107,7 @@ MODEL(autoencoder)
 MODEL(projected)
 {
     tow_scope *embed = tow_scope_begin(s, "embed");
-    tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
+    tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1;
     tow_value table = tow_param(embed, "embedding", 2, (int64_t[]){4, 3}, init);
     tow_scope_end(embed);

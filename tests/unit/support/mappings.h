@@ -18,10 +18,10 @@ static inline void expect(const fixture *f, tow_status found, tow_status status,
 }
 #define OK(call) expect(f, call, TOW_OK, NULL)
 
-static inline tow_mapping *parse(const fixture *f, const char *text)
+static inline tow_weight_mapping *parse(const fixture *f, const char *text)
 {
-    tow_mapping *m;
-    OK(tow_mapping_parse(f->ctx, "rules", text, &m));
+    tow_weight_mapping *m;
+    OK(tow_weight_mapping_parse(f->ctx, "rules", text, &m));
     return m;
 }
 
@@ -30,7 +30,7 @@ static inline tow_array *counted(tow_context *ctx, tow_type type, float first)
 {
     tow_array *array;
     assert_int_equal(tow_array_create(ctx, type, &array), TOW_OK);
-    for (int64_t i = 0; i < tow_type_count(type); i++) ((float *)tow_array_data(array))[i] = first + (float)i;
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) ((float *)tow_array_data(array))[i] = first + (float)i;
     return array;
 }
 
@@ -47,7 +47,7 @@ static inline tow_tensors *make_tensors(tow_context *ctx, size_t n, const named 
     assert_int_equal(tow_tensors_create(ctx, &set), TOW_OK);
     for (size_t i = 0; i < n; i++) {
         tow_array *array = counted(ctx, arrays[i].type, next);
-        next += (float)tow_type_count(arrays[i].type);
+        next += (float)tow_type_element_count(arrays[i].type);
         assert_int_equal(tow_tensors_add(set, arrays[i].name, array), TOW_OK);
         tow_array_release(array);
     }
@@ -63,7 +63,7 @@ static inline tow_params *make_params(tow_context *ctx, size_t n, const named *a
     for (size_t i = 0; i < n; i++) {
         paths[i] = arrays[i].name;
         values[i] = counted(ctx, arrays[i].type, next);
-        next += (float)tow_type_count(arrays[i].type);
+        next += (float)tow_type_element_count(arrays[i].type);
     }
     assert_int_equal(tow_params_from_arrays(ctx, n, paths, values, &params), TOW_OK);
     for (size_t i = 0; i < n; i++) tow_array_release(values[i]);
@@ -73,7 +73,7 @@ static inline tow_params *make_params(tow_context *ctx, size_t n, const named *a
 static inline void expect_floats(const tow_array *array, size_t n, const float *want)
 {
     assert_non_null(array);
-    assert_int_equal(tow_type_count(tow_array_type(array)), n);
+    assert_int_equal(tow_type_element_count(tow_array_type(array)), n);
     const float *found = tow_array_data(array);
     for (size_t i = 0; i < n; i++)
         if (found[i] != want[i]) fail_msg("element %zu: expected %g, found %g", i, (double)want[i], (double)found[i]);

@@ -16,7 +16,7 @@ static inline int setup(void **state)
 static inline int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return 0;
 }
 

@@ -40,7 +40,7 @@ static void call_running(tow_scope *s, const tow_module *module, size_t n_in, co
     (void)n_in, (void)n_out;
     const running *m = (const running *)module;
     int64_t features = tow_value_type(in[0]).dims[1];
-    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, features), tow_init_zeros());
+    tow_value mean = tow_variable(s, "batch_stats", "mean", TYPE(TOW_F32, features), tow_initializer_zeros());
     tow_value calls = tow_variable(s, "counters", "calls", SCALAR(TOW_I32), (tow_initializer){0});
     tow_dense dense = TOW_DENSE(.features = features);
     tow_dropout dropout = TOW_DROPOUT(.rate = m->drops);
@@ -72,7 +72,7 @@ static inline tow_array *exact_fractions(tow_context *c, tow_type type)
     tow_array *array = NULL;
     if (tow_array_create(c, type, &array)) return NULL;
     float *data = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) data[i] = (float)((i * 7919) % 257 - 128) / 64;
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) data[i] = (float)((i * 7919) % 257 - 128) / 64;
     return array;
 }
 
@@ -139,7 +139,7 @@ static inline void fail_in_turn(tow_status (*use)(tow_context *c))
         bool failed = count.calls > n;
         if (status != (failed ? TOW_OUT_OF_MEMORY : TOW_OK))
             fail_msg("allocation %ld: %s: %s", n, tow_status_text(status), c ? tow_context_error(c) : "");
-        tow_context_destroy(c);
+        tow_context_free(c);
         if (count.blocks != 0 || count.wrong_sizes != 0)
             fail_msg("allocation %ld: %ld blocks leak, %d wrong sizes", n, count.blocks, count.wrong_sizes);
         if (!failed) break;

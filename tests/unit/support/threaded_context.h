@@ -12,14 +12,15 @@ static int setup(void **state)
 {
     (void)state;
     memory = (counting){.fail_at = -1};
-    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &memory}, .threads = 2};
+    tow_context_options options =
+        TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = &memory}, .threads = 2);
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return memory.blocks == 0 && memory.wrong_sizes == 0 ? 0 : -1;
 }
 

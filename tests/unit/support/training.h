@@ -97,7 +97,7 @@ static int teardown(void **state)
 {
     fixture *f = *state;
     int failed = remove_directory(f->directory);
-    tow_context_destroy(f->ctx);
+    tow_context_free(f->ctx);
     free(f);
     return failed;
 }
@@ -134,7 +134,8 @@ static inline void assert_equal_files(const char *a, const char *b)
     assert_int_equal(system(command), 0);
 }
 
-static const tow_optimizer usual = {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1, .clip_norm = 0.5};
+static const tow_standard_optimizer usual = {
+    .learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1, .clip_norm = 0.5};
 
 /* A model with random masks: resuming must draw the same ones. */
 typedef struct noisy {
@@ -156,6 +157,6 @@ static inline const tow_module *make_noisy(noisy *n)
     return TOW_MODULE(&n->model);
 }
 
-static const tow_model_options with_dropout = {.streams = (const char *const[]){"dropout", NULL}};
+static const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
 
 #endif

@@ -19,8 +19,8 @@ static void compare_with_optax(const char *name, bool debias, tow_dtype dtype, d
     golden_problem p = make_golden_problem(dtype);
     tow_optimizer_state *o;
     tow_average *average;
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), p.params, NULL, &o));
-    OK(tow_average_create(ctx, p.params, &(tow_average_options){.decay = 0.9, .debias = debias}, &average));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), p.params, NULL, &o));
+    OK(tow_average_create(ctx, p.params, &TOW_AVERAGE_OPTIONS(.decay = 0.9, .debias = debias), &average));
     for (int call = 0; call < 20; call++) {
         fill_gradients(&p, call);
         OK(tow_optimizer_update(o, p.gradients));
@@ -60,7 +60,7 @@ static void halves_are_averaged_in_f32(void **state)
     OK(tow_array_from_data(ctx, type, &one, &from));
     OK(tow_array_convert(from, TOW_BF16, &x));
     OK(tow_params_from_arrays(ctx, 1, &path, &x, &params));
-    OK(tow_average_create(ctx, params, &(tow_average_options){.decay = 1 - 1.0 / 1024}, &average));
+    OK(tow_average_create(ctx, params, &TOW_AVERAGE_OPTIONS(.decay = 1 - 1.0 / 1024), &average));
     tow_array_release(from);
     OK(tow_array_from_data(ctx, type, &two, &from));
     OK(tow_array_convert(from, TOW_BF16, &target));
@@ -84,7 +84,7 @@ static void refused(void **state)
     tow_average *average;
     const double bad[] = {-0.5, 0, 1, 1.5, NAN};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        expect_error(tow_average_create(ctx, p.params, &(tow_average_options){.decay = bad[i]}, &average),
+        expect_error(tow_average_create(ctx, p.params, &TOW_AVERAGE_OPTIONS(.decay = bad[i]), &average),
                      TOW_INVALID_ARGUMENT, "expected .decay between 0 and 1");
         assert_null(average);
     }
@@ -96,7 +96,7 @@ static void refused(void **state)
     tow_params *params;
     OK(tow_array_create(ctx, tow_make_type(TOW_I32, 0, NULL), &n));
     OK(tow_params_from_arrays(ctx, 1, &path, &n, &params));
-    expect_error(tow_average_create(ctx, params, &(tow_average_options){.decay = 0.5}, &average), TOW_TYPE_MISMATCH,
+    expect_error(tow_average_create(ctx, params, &TOW_AVERAGE_OPTIONS(.decay = 0.5), &average), TOW_TYPE_MISMATCH,
                  "params/n: expected a float type");
     tow_params_free(params);
     tow_array_release(n);

@@ -41,18 +41,18 @@ static void run_case(const wrapped *c, tow_dtype dtype, double tolerance)
     const tow_chain chain = {.base = {&tow_chain_class}, .transforms = c->transforms, .n = n};
     golden_problem p = make_golden_problem(dtype);
     tow_optimizer_state *o;
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), p.params, &c->options, &o));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), p.params, &c->options, &o));
     for (int call = 0; call < CALLS; call++) {
         fill_gradients(&p, call);
         const bool bad = strncmp(c->name, "if_finite", 9) == 0 && (call == 9 || (call >= 3 && call <= 5));
         if (bad && dtype == TOW_F64) *(double *)tow_array_data(p.gradients[2]) = NAN;
         if (bad && dtype == TOW_F32) *(float *)tow_array_data(p.gradients[2]) = NAN;
         OK(tow_optimizer_update(o, p.gradients));
-        if (c->options.every) assert_int_equal(tow_optimizer_gathered(o), (size_t)(call + 1) % c->options.every);
+        if (c->options.every) assert_int_equal(tow_optimizer_gathered_count(o), (size_t)(call + 1) % c->options.every);
     }
     assert_int_equal(compare_lines("training.txt", c->name, tolerance, p.parameters), PARAMETERS);
-    assert_int_equal(tow_optimizer_step(o), c->updates);
-    assert_int_equal(tow_optimizer_skipped(o, NULL), c->skipped);
+    assert_int_equal(tow_optimizer_step_count(o), c->updates);
+    assert_int_equal(tow_optimizer_skipped_count(o, NULL), c->skipped);
     tow_optimizer_free(o);
     free_golden_problem(&p);
 }
@@ -72,15 +72,15 @@ static void forgotten_gradients_leave_nothing(void **state)
 {
     (void)state;
     golden_problem a = make_golden_problem(TOW_F32), b = make_golden_problem(TOW_F32);
-    const tow_optimizer_options options = {.every = 2};
+    const tow_optimizer_options options = TOW_OPTIMIZER_OPTIONS(.every = 2);
     tow_optimizer_state *of_a, *of_b;
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&rate), a.params, &options, &of_a));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&rate), b.params, &options, &of_b));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&rate), a.params, &options, &of_a));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&rate), b.params, &options, &of_b));
     fill_gradients(&a, 9);
     OK(tow_optimizer_update(of_a, a.gradients));
-    assert_int_equal(tow_optimizer_gathered(of_a), 1);
+    assert_int_equal(tow_optimizer_gathered_count(of_a), 1);
     tow_optimizer_forget_gradients(of_a);
-    assert_int_equal(tow_optimizer_gathered(of_a), 0);
+    assert_int_equal(tow_optimizer_gathered_count(of_a), 0);
     for (int call = 0; call < 2; call++) {
         fill_gradients(&a, call);
         fill_gradients(&b, call);
@@ -109,7 +109,7 @@ static void halves_are_added_in_f32(void **state)
     static const tow_scale minus = {{&tow_scale_class}, -1};
     OK(tow_array_create(ctx, type, &x));
     OK(tow_params_from_arrays(ctx, 1, &path, &x, &params));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&minus), params, &(tow_optimizer_options){.every = 4}, &o));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&minus), params, &TOW_OPTIMIZER_OPTIONS(.every = 4), &o));
     for (int i = 0; i < 4; i++) {
         OK(tow_array_from_data(ctx, tow_make_type(TOW_F32, 1, (int64_t[]){1}), &numbers[i], &wide));
         OK(tow_array_convert(wide, TOW_BF16, &gradient));
@@ -162,10 +162,10 @@ static void refused(void **state)
     (void)state;
     golden_problem p = make_golden_problem(TOW_F32);
     tow_optimizer_state *o;
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&rate), p.params, &(tow_optimizer_options){.every = 2}, &o));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&rate), p.params, &TOW_OPTIMIZER_OPTIONS(.every = 2), &o));
     tow_array *none[PARAMETERS] = {0};
     expect_error(tow_optimizer_update(o, none), TOW_INVALID_ARGUMENT, "the gradient of params/b: expected f32[7]");
-    assert_int_equal(tow_optimizer_gathered(o), 0);
+    assert_int_equal(tow_optimizer_gathered_count(o), 0);
     tow_optimizer_free(o);
     free_golden_problem(&p);
 }

@@ -1,5 +1,5 @@
 /* Training does not depend on the axis on which layers are stacked: parameters, variables, slots, averages and
- * checkpoints have the bits of axis 0, whatever the optimiser does by layer.
+ * checkpoints have the bits of axis 0, whatever the optimizer does by layer.
  * Tests layer_path.c. */
 #include "tests/unit/support/training.h"
 
@@ -27,7 +27,7 @@ static const struct {
     const char *name;
     const tow_gradient_transform *transforms[5];
     bool of_all; /* needs all gradients */
-} optimisers[] = {
+} optimizers[] = {
     {"adamw", LIST_OF(&clip.base, &adam.base, &decay.base, &rate.base), true},
     {"lamb", LIST_OF(&adam.base, &decay.base, &trust.base, &rate.base), false},
     {"adafactor", LIST_OF(&factored.base, &block_clip.base, &block_rms.base, &rate.base), false},
@@ -61,7 +61,7 @@ static const struct {
     const tow_lift_rule *outer, *inner;
 } axes[] = {{first, first}, {last, NULL}, {NULL, last}, {last, first}, {NULL, kernels}, {kernels, last}};
 
-/* The transforms of an optimiser: those of Muon for kernels only. */
+/* The transforms of an optimizer: those of Muon for kernels only. */
 typedef struct transforms {
     tow_chain chain;
     tow_partition_rule rules[2];
@@ -70,12 +70,12 @@ typedef struct transforms {
 
 static const tow_gradient_transform *make_transforms(transforms *t, size_t which)
 {
-    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = optimisers[which].transforms};
+    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = optimizers[which].transforms};
     while (t->chain.transforms[t->chain.n]) t->chain.n++;
     t->rules[0] = (tow_partition_rule){"**/kernel", &t->chain.base};
     t->rules[1] = (tow_partition_rule){"**", NULL};
     t->partition = (tow_partition){{&tow_partition_class}, t->rules, 2};
-    return strcmp(optimisers[which].name, "muon") == 0 ? &t->partition.base : &t->chain.base;
+    return strcmp(optimizers[which].name, "muon") == 0 ? &t->partition.base : &t->chain.base;
 }
 
 static training train(const fixture *f, const tow_lift_rule *outer, const tow_lift_rule *inner,
@@ -83,22 +83,19 @@ static training train(const fixture *f, const tow_lift_rule *outer, const tow_li
 {
     layers l;
     return start(f->ctx, make_layers(&l, outer, inner), WIDTH, WIDTH,
-                 (tow_train_options){.transform = transform,
-                                     .seed = 3,
-                                     .average = {.decay = early ? 0 : 0.9},
-                                     .check_finite = !early,
-                                     .early_update = early});
+                 TOW_TRAIN_OPTIONS(.transform = transform, .seed = 3, .average = {.decay = early ? 0 : 0.9},
+                                   .check_finite = !early, .early_update = early));
 }
 
 /* Steps give files of the same bytes; and a run goes on from the file of the other one. */
 static void checkpoints_do_not_know_the_axis(void **fixture_)
 {
     fixture *f = *fixture_;
-    for (size_t which = 0; which < sizeof optimisers / sizeof *optimisers; which++)
+    for (size_t which = 0; which < sizeof optimizers / sizeof *optimizers; which++)
         for (int early = 0; early < 2; early++) {
             transforms t;
             const tow_gradient_transform *transform = make_transforms(&t, which);
-            if (early && optimisers[which].of_all) continue;
+            if (early && optimizers[which].of_all) continue;
             training plain = train(f, NULL, NULL, transform, early);
             save(f, &plain, f->b);
             step(&plain, 3);

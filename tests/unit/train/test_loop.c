@@ -8,8 +8,8 @@ static tow_train_options options_for(tow_type types[2])
 {
     types[0] = tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, 3});
     types[1] = tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, 2});
-    return (tow_train_options){.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}},
-                               .evaluation = true};
+    return TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.125}},
+                             .evaluation = true);
 }
 
 static training make(const fixture *f, const tow_dense *model)
@@ -36,8 +36,8 @@ static void rule_is_that_of_flax(void **state)
         if (sscanf(line, "early_stopping %ld %lf%n", &patience, &delta, &read) != 2) continue;
         for (int larger = 0; larger < 2; larger++) {
             tow_early_stopping *e;
-            const tow_early_stopping_options options = {
-                .patience = patience, .min_delta = delta, .larger_is_better = larger};
+            const tow_early_stopping_options options =
+                TOW_EARLY_STOPPING_OPTIONS(.patience = patience, .min_delta = delta, .larger_is_better = larger);
             assert_int_equal(tow_early_stopping_create(t.state, &options, &e), TOW_OK);
             assert_true(isnan(tow_early_stopping_best(e, NULL)));
             for (const char *at = line + read; sscanf(at, "%lf %d %d%n", &metric, &improves, &stops, &more) == 3;
@@ -62,7 +62,7 @@ static void nan_is_never_better(void **state)
     training t = make(f, &model);
     tow_early_stopping *e;
     bool improved, stops;
-    assert_int_equal(tow_early_stopping_create(t.state, &(tow_early_stopping_options){.patience = 1}, &e), TOW_OK);
+    assert_int_equal(tow_early_stopping_create(t.state, &TOW_EARLY_STOPPING_OPTIONS(.patience = 1), &e), TOW_OK);
     assert_int_equal(tow_early_stopping_update(e, NAN, &improved, &stops), TOW_OK);
     assert_true(!improved && !stops);
     assert_int_equal(tow_early_stopping_update(e, 3, &improved, &stops), TOW_OK);
@@ -73,7 +73,7 @@ static void nan_is_never_better(void **state)
     assert_int_equal(tow_early_stopping_restore(e), TOW_INVALID_ARGUMENT);
     assert_message(f, "set .restore_best");
     tow_early_stopping_free(e);
-    assert_int_equal(tow_early_stopping_create(t.state, &(tow_early_stopping_options){.patience = -1}, &e),
+    assert_int_equal(tow_early_stopping_create(t.state, &TOW_EARLY_STOPPING_OPTIONS(.patience = -1), &e),
                      TOW_INVALID_ARGUMENT);
     assert_null(e);
     stop(&t);
@@ -86,8 +86,7 @@ static void best_is_restored(void **state)
     training t = make(f, &model);
     tow_early_stopping *e;
     int64_t at;
-    assert_int_equal(tow_early_stopping_create(t.state, &(tow_early_stopping_options){.restore_best = true}, &e),
-                     TOW_OK);
+    assert_int_equal(tow_early_stopping_create(t.state, &TOW_EARLY_STOPPING_OPTIONS(.restore_best = true), &e), TOW_OK);
     step(&t, 2);
     assert_int_equal(tow_early_stopping_update(e, 1, NULL, NULL), TOW_OK);
     save(f, &t, f->a);
@@ -149,7 +148,7 @@ static tow_status after_step(void *user, tow_train_progress *p)
     l->steps++;
     assert_int_equal(p->calls, l->steps);
     assert_int_equal(p->examples, ROWS * l->steps);
-    if (l->stop_at == tow_train_step_number(p->state)) p->stop = true;
+    if (l->stop_at == tow_train_step_count(p->state)) p->stop = true;
     return l->failure;
 }
 
@@ -179,32 +178,26 @@ static void ends_and_counts(void **state)
     tow_dense model = TOW_DENSE(.features = 2);
     training t = make(f, &model);
     record l = {.batch = t.batch, .left = -1};
-    tow_train_loop loop = {.user = &l,
-                           .batch = next_batch,
-                           .steps = 7,
-                           .on_step = after_step,
-                           .evaluate_every = 3,
-                           .evaluation_batch = two_batches,
-                           .on_evaluation_batch = after_evaluation_batch,
-                           .on_evaluation = after_evaluation,
-                           .save_every = 5,
-                           .path = f->a};
+    tow_train_loop loop =
+        TOW_TRAIN_LOOP(.user = &l, .batch = next_batch, .steps = 7, .on_step = after_step, .evaluate_every = 3,
+                       .evaluation_batch = two_batches, .on_evaluation_batch = after_evaluation_batch,
+                       .on_evaluation = after_evaluation, .save_every = 5, .path = f->a);
     tow_train_progress last;
     assert_int_equal(tow_train_run(t.state, &loop, &last), TOW_OK);
-    assert_int_equal(tow_train_step_number(t.state), 7);
+    assert_int_equal(tow_train_step_count(t.state), 7);
     assert_true(l.batches == 7 && l.steps == 7 && l.evaluations == 3 && l.evaluation_batches == 6); /* 3, 6, 7 */
     assert_true(last.calls == 7 && isfinite(last.loss) && isfinite(last.evaluation) && last.seconds > 0);
     training u = make(f, &model);
     assert_int_equal(tow_train_load(u.state, f->a), TOW_OK);
-    assert_int_equal(tow_train_step_number(u.state), 7);
+    assert_int_equal(tow_train_step_count(u.state), 7);
     l = (record){.batch = t.batch, .left = 2}; /* batches end first */
     loop.steps = 0;
     assert_int_equal(tow_train_run(t.state, &loop, NULL), TOW_OK);
-    assert_int_equal(tow_train_step_number(t.state), 9);
+    assert_int_equal(tow_train_step_count(t.state), 9);
     assert_true(l.batches == 3 && l.evaluations == 1);
     l = (record){.batch = t.batch, .left = -1, .stop_at = 13};
     assert_int_equal(tow_train_run(t.state, &loop, &last), TOW_OK);
-    assert_int_equal(tow_train_step_number(t.state), 13);
+    assert_int_equal(tow_train_step_count(t.state), 13);
     assert_true(last.stop);
     l = (record){.batch = t.batch, .left = -1, .failure = TOW_INTERRUPTED};
     assert_int_equal(tow_train_run(t.state, &loop, &last), TOW_INTERRUPTED);
@@ -220,18 +213,14 @@ static void stops_early(void **state)
     tow_dense model = TOW_DENSE(.features = 2);
     training t = make(f, &model), u = make(f, &model);
     record l = {.batch = t.batch, .left = -1, .metrics = {3, 2, 4, 4, 5}};
-    const tow_early_stopping_options stopping = {.patience = 1, .restore_best = true};
-    const tow_train_loop loop = {.user = &l,
-                                 .batch = next_batch,
-                                 .steps = 100,
-                                 .evaluate_every = 2,
-                                 .evaluation_batch = two_batches,
-                                 .on_evaluation = after_evaluation,
-                                 .early_stopping = &stopping};
+    const tow_early_stopping_options stopping = TOW_EARLY_STOPPING_OPTIONS(.patience = 1, .restore_best = true);
+    const tow_train_loop loop =
+        TOW_TRAIN_LOOP(.user = &l, .batch = next_batch, .steps = 100, .evaluate_every = 2,
+                       .evaluation_batch = two_batches, .on_evaluation = after_evaluation, .early_stopping = &stopping);
     tow_train_progress last;
     assert_int_equal(tow_train_run(t.state, &loop, &last), TOW_OK);
     assert_true(l.evaluations == 4 && last.stop && !last.improved && last.metric == 4);
-    assert_int_equal(tow_train_step_number(t.state), 8);
+    assert_int_equal(tow_train_step_count(t.state), 8);
     step(&u, 4);
     for (size_t i = 0; i < 2; i++) {
         const tow_array *a = tow_params_array(tow_train_params(t.state), i),
@@ -261,7 +250,7 @@ static void refused(void **state)
     }
     assert_int_equal(tow_train_run(NULL, &cases[0].loop, NULL), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_train_run(t.state, NULL, NULL), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_train_step_number(t.state), 0);
+    assert_int_equal(tow_train_step_count(t.state), 0);
     stop(&t);
 }
 
@@ -296,7 +285,8 @@ static files open_files(tow_context *ctx)
     assert_int_equal(tow_source_array(ctx, x, &l.points), TOW_OK);
     assert_int_equal(tow_source_array(ctx, y, &l.labels), TOW_OK);
     const tow_field fields[2] = {{.source = l.points}, {.source = l.labels, .dtype = TOW_I32}};
-    tow_loader_options options = {.n_fields = 2, .fields = fields, .batch = ROWS, .shuffle = true, .seed = 1};
+    tow_loader_options options =
+        TOW_LOADER_OPTIONS(.n_fields = 2, .fields = fields, .batch = ROWS, .shuffle = true, .seed = 1);
     assert_int_equal(tow_loader_create(ctx, &options, &l.training), TOW_OK);
     options.shuffle = false;
     assert_int_equal(tow_loader_create(ctx, &options, &l.evaluation), TOW_OK);
@@ -317,15 +307,10 @@ static tow_train_state *classifier(tow_context *ctx, const tow_dense *model, siz
 {
     const tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, 3}),
                                tow_make_type(TOW_I32, 1, (int64_t[]){ROWS})};
-    const tow_train_options options = {.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}},
-                                       .n_inputs = 1,
-                                       .input_types = &types[0],
-                                       .n_extra = 1,
-                                       .extra_types = &types[1],
-                                       .loss = cross_entropy,
-                                       .n_aux = 2,
-                                       .evaluation = true,
-                                       .micro_batches = micro_batches};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = cross_entropy,
+                          .n_aux = 2, .evaluation = true, .micro_batches = micro_batches);
     tow_train_state *s;
     if (tow_train_create(ctx, TOW_MODULE(model), &options, &s) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
     return s;
@@ -380,12 +365,8 @@ static void loaders_and_metrics(void **state)
                                        .begin = no_batches,
                                        .add = one_more,
                                        .value = count_of}};
-        const tow_train_loop loop = {.loader = l.training,
-                                     .evaluation_loader = l.evaluation,
-                                     .steps = 9,
-                                     .evaluate_every = 4,
-                                     .n_metrics = 4,
-                                     .metrics = metrics};
+        const tow_train_loop loop = TOW_TRAIN_LOOP(.loader = l.training, .evaluation_loader = l.evaluation, .steps = 9,
+                                                   .evaluate_every = 4, .n_metrics = 4, .metrics = metrics);
         tow_train_progress last;
         double accuracy, mean, loss;
         if (tow_train_run(s, &loop, &last) != TOW_OK) fail_msg("%s", tow_context_error(f->ctx));
@@ -409,7 +390,7 @@ static void loaders_follow_checkpoints(void **state)
     tow_dense model = TOW_DENSE(.features = 2);
     files l = open_files(f->ctx);
     tow_train_state *whole = classifier(f->ctx, &model, 1), *parts = classifier(f->ctx, &model, 1);
-    tow_train_loop loop = {.loader = l.training, .steps = 11, .path = f->a};
+    tow_train_loop loop = TOW_TRAIN_LOOP(.loader = l.training, .steps = 11, .path = f->a);
     assert_int_equal(tow_train_run(whole, &loop, NULL), TOW_OK);
     loop.steps = 4;
     loop.path = f->b;
@@ -463,17 +444,10 @@ static void run_series(tow_train_state *s, const files *l, const char *best, int
                                .begin = nothing,
                                .add = no_sum,
                                .value = next_of_series};
-    const tow_train_loop loop = {.user = v,
-                                 .loader = l->training,
-                                 .evaluation_loader = l->evaluation,
-                                 .steps = steps,
-                                 .evaluate_every = 1,
-                                 .on_evaluation = note_verdict,
-                                 .n_metrics = 1,
-                                 .metrics = &metric,
-                                 .watch = "series",
-                                 .larger_is_better = true,
-                                 .best_path = best};
+    const tow_train_loop loop =
+        TOW_TRAIN_LOOP(.user = v, .loader = l->training, .evaluation_loader = l->evaluation, .steps = steps,
+                       .evaluate_every = 1, .on_evaluation = note_verdict, .n_metrics = 1, .metrics = &metric,
+                       .watch = "series", .larger_is_better = true, .best_path = best);
     assert_int_equal(tow_train_run(s, &loop, NULL), TOW_OK);
 }
 
@@ -488,16 +462,16 @@ static void the_best_checkpoint(void **state)
     run_series(s, &l, f->a, 3, &first);
     assert_true(first.evaluations == 3 && first.improved[0] && first.improved[1] && !first.improved[2]);
     assert_int_equal(tow_train_load(best, f->a), TOW_OK);
-    assert_int_equal(tow_train_step_number(best), 2);
+    assert_int_equal(tow_train_step_count(best), 2);
     run_series(s, &l, f->a, 6, &second);
     assert_true(second.evaluations == 3 && !second.improved[0] && second.improved[1] && !second.improved[2]);
     assert_int_equal(tow_train_load(best, f->a), TOW_OK);
-    assert_int_equal(tow_train_step_number(best), 5);
+    assert_int_equal(tow_train_step_count(best), 5);
     series other = {.values = (double[]){0.5}}; /* a new run does not ask what an old one left */
     tow_train_state *new = classifier(f->ctx, &model, 1);
     run_series(new, &l, f->a, 1, &other);
     assert_int_equal(tow_train_load(best, f->a), TOW_OK);
-    assert_int_equal(tow_train_step_number(best), 1);
+    assert_int_equal(tow_train_step_count(best), 1);
     tow_train_free(s);
     tow_train_free(new);
     tow_train_free(best);
@@ -512,7 +486,7 @@ static void loaders_and_metrics_refused(void **state)
     tow_train_state *s = classifier(f->ctx, &model, 1);
     tow_loader *one;
     const tow_field field = {.source = l.points};
-    const tow_loader_options options = {.n_fields = 1, .fields = &field, .batch = ROWS};
+    const tow_loader_options options = TOW_LOADER_OPTIONS(.n_fields = 1, .fields = &field, .batch = ROWS);
     assert_int_equal(tow_loader_create(f->ctx, &options, &one), TOW_OK);
     static const tow_metric twice[] = {{.name = "a", .kind = TOW_METRIC_PERPLEXITY}, {.name = "a"}},
                             unnamed[] = {{.kind = TOW_METRIC_MEAN}}, reserved[] = {{.name = "loss"}},
@@ -546,7 +520,7 @@ static void loaders_and_metrics_refused(void **state)
         assert_int_equal(tow_train_run(s, &cases[i].loop, NULL), TOW_INVALID_ARGUMENT);
         assert_message(f, cases[i].message);
     }
-    assert_int_equal(tow_train_step_number(s), 0);
+    assert_int_equal(tow_train_step_count(s), 0);
     tow_loader_free(one);
     tow_train_free(s);
     close_files(&l);

@@ -80,7 +80,7 @@ static void accuracy_is_that_of_nnx(void **state)
             for (int first = 0; first < ROWS; first += size) {
                 const int n = first + size < ROWS ? size : ROWS - first;
                 tow_array *scores = scores_of(first, n, false), *labels = labels_of(first, n, dtypes[c], false);
-                OK(tow_accuracy_add(&a, scores, labels, &(tow_accuracy_options){.k = ks[c]}));
+                OK(tow_accuracy_add(&a, scores, labels, &TOW_ACCURACY_OPTIONS(.k = ks[c])));
                 tow_array_release(scores);
                 tow_array_release(labels);
             }
@@ -92,7 +92,7 @@ static void accuracy_is_that_of_nnx(void **state)
     tow_array *scores = scores_of(0, ROWS, true), *labels = labels_of(0, ROWS, TOW_BOOL, true);
     for (int i = 0; i < ROWS; i++)
         ((float *)tow_array_data(scores))[i] = (float)((7919 * i * CLASSES) % 257 - 128) / 64;
-    OK(tow_accuracy_add(&a, scores, labels, &(tow_accuracy_options){.threshold = 0.25}));
+    OK(tow_accuracy_add(&a, scores, labels, &TOW_ACCURACY_OPTIONS(.threshold = 0.25)));
     expected("binary", numbers);
     assert_true(tow_accuracy_value(&a) == numbers[0]);
     assert_true(isnan(tow_accuracy_value(&(tow_accuracy){0})));
@@ -116,10 +116,10 @@ static void ties_and_masks(void **state)
     expect_error(tow_accuracy_add(&a, scores, labels, NULL), TOW_INVALID_ARGUMENT,
                  "label 3: expected a class in [0, 3), found -1");
     assert_int_equal(a.total, 0);
-    OK(tow_accuracy_add(&a, scores, labels, &(tow_accuracy_options){.mask = mask}));
+    OK(tow_accuracy_add(&a, scores, labels, &TOW_ACCURACY_OPTIONS(.mask = mask)));
     assert_true(a.correct == 1 && a.total == 4);
     a = (tow_accuracy){0};
-    OK(tow_accuracy_add(&a, scores, labels, &(tow_accuracy_options){.mask = mask, .k = 2}));
+    OK(tow_accuracy_add(&a, scores, labels, &TOW_ACCURACY_OPTIONS(.mask = mask, .k = 2)));
     assert_true(a.correct == 3 && a.total == 4);
     tow_array_release(scores);
     tow_array_release(labels);
@@ -225,7 +225,7 @@ static void refused(void **state)
     tow_confusion *c;
     expect_error(tow_accuracy_add(&a, scores, fewer, NULL), TOW_SHAPE_MISMATCH, "i32[3], found f32[4,5]");
     expect_error(tow_accuracy_add(&a, scores, scores, NULL), TOW_TYPE_MISMATCH, "labels: expected integers, found f32");
-    expect_error(tow_accuracy_add(&a, scores, labels, &(tow_accuracy_options){.mask = labels}), TOW_TYPE_MISMATCH,
+    expect_error(tow_accuracy_add(&a, scores, labels, &TOW_ACCURACY_OPTIONS(.mask = labels)), TOW_TYPE_MISMATCH,
                  "mask: expected bool");
     assert_int_equal(tow_accuracy_add(&a, NULL, labels, NULL), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_accuracy_add(NULL, scores, labels, NULL), TOW_INVALID_ARGUMENT);

@@ -77,7 +77,8 @@ static tow_array *filled(tow_type type, double value)
 {
     tow_array *x;
     OK(tow_array_create(ctx, type, &x));
-    for (int64_t i = 0; i < tow_type_count(type); i++) tow__store_element(type.dtype, tow_array_data(x), i, value);
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
+        tow__store_element(type.dtype, tow_array_data(x), i, value);
     return x;
 }
 
@@ -124,7 +125,7 @@ static void of_several_types(void **state)
         }
         const double norm = large ? 1e300 : 2e3;
         OK(tow_params_from_arrays(ctx, 4, paths, p, &params));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&clip), params, NULL, &optimizer));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&clip), params, NULL, &optimizer));
         OK(tow_optimizer_update(optimizer, g));
         assert_true(fabs(tow_optimizer_reported(optimizer, "clip/norm") - norm) <= 1e-14 * norm);
         for (int i = 0; i < 4; i++) {
@@ -151,7 +152,7 @@ static void not_finite(void **state)
             tow_optimizer_state *optimizer;
             tow__store_element(type.dtype, tow_array_data(g), 0, infinite ? (double)INFINITY : (double)NAN);
             OK(tow_params_from_arrays(ctx, 1, (const char *const[]){"w"}, &p, &params));
-            OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&clip), params, NULL, &optimizer));
+            OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&clip), params, NULL, &optimizer));
             OK(tow_optimizer_update(optimizer, &g));
             assert_true(isnan(tow__load_element(type.dtype, tow_array_data(p), 0).f));
             const double other = tow__load_element(type.dtype, tow_array_data(p), 1).f;

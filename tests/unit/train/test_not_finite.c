@@ -15,7 +15,7 @@ static void block_call(tow_scope *s, const tow_module *module, size_t n_in, cons
                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_value scale = tow_param(s, "scale", 1, (int64_t[]){2}, tow_init_ones());
+    tow_value scale = tow_param(s, "scale", 1, (int64_t[]){2}, tow_initializer_ones());
     const tow_type type = tow_value_type(in[0]);
     tow_scope *inner = tow_scope_begin(s, "gate");
     tow_value y = tow_checkpoint_name(tow_log(in[0]), "logarithm");
@@ -48,7 +48,7 @@ static void layer_is_named(void **state)
             tow_scan stack = {.module = {&tow_scan_class}, .inner = body, .length = 4, .unrolled = unrolled};
             blocks model = {{&blocks_class}, TOW_MODULE(&stack)};
             training t =
-                start(f->ctx, TOW_MODULE(&model), 2, 2, (tow_train_options){.optimizer = usual, .check_finite = true});
+                start(f->ctx, TOW_MODULE(&model), 2, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true));
             float *x = tow_array_data(t.batch[0]);
             for (int i = 0; i < 8; i++) x[i] = 20;
             double loss;
@@ -95,7 +95,7 @@ static void masked(tow_trace *t, const tow_value *in, tow_value *out, void *user
 {
     (void)user;
     tow_value zero = tow_full_like(in[0], 0), lowest = tow_full_like(in[0], -INFINITY);
-    tow_value p = tow_softmax(tow_select(tow_gt(in[0], zero), in[0], lowest), 0);
+    tow_value p = tow_softmax(tow_where(tow_gt(in[0], zero), in[0], lowest), 0);
     (void)t;
     out[0] = tow_reduce_sum(tow_mul(p, in[0]), 0, NULL);
 }
@@ -228,7 +228,8 @@ static void fori_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
 static void counts_up(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     tow_value x = tow_reshape(in[0], 0, NULL), carry[2] = {x, tow_scalar(t, TOW_F32, 0)}, last[2];
-    tow_fori_options options = {.upper = tow_convert(tow_add_scalar(x, 3), TOW_I32), .max_iterations = 100};
+    tow_fori_options options =
+        TOW_FORI_OPTIONS(.upper = tow_convert(tow_add_scalar(x, 3), TOW_I32), .max_iterations = 100);
     tow_fori_function(t, 0, 0, fori_body, user, &options, 2, carry, last);
     out[0] = last[1];
 }
@@ -260,7 +261,7 @@ static void scan_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
 static void backwards(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     tow_value zero = tow_scalar(t, TOW_F32, 0), last, ys;
-    tow_scan_function(t, scan_body, user, &(tow_scan_options){.reverse = true}, 1, &zero, 1, in, 1, &last, &ys);
+    tow_scan_function(t, scan_body, user, &TOW_SCAN_OPTIONS(.reverse = true), 1, &zero, 1, in, 1, &last, &ys);
     out[0] = last;
 }
 

@@ -16,8 +16,8 @@ static void trap_call(tow_scope *s, const tow_module *module, size_t n_in, const
     (void)module, (void)n_in, (void)n_out;
     const tow_type type = tow_value_type(in[0]);
     tow_scope *mlp = tow_scope_begin(s, "mlp"), *hidden = tow_scope_begin(mlp, "hidden");
-    tow_value scale = tow_log(tow_param(hidden, "scale", 1, (int64_t[]){2}, tow_init_ones()));
-    tow_value gate = tow_sqrt(tow_param(hidden, "gate", 1, (int64_t[]){2}, tow_init_ones()));
+    tow_value scale = tow_log(tow_param(hidden, "scale", 1, (int64_t[]){2}, tow_initializer_ones()));
+    tow_value gate = tow_sqrt(tow_param(hidden, "gate", 1, (int64_t[]){2}, tow_initializer_ones()));
     out[0] = tow_tanh(tow_add(in[0], tow_broadcast_to(tow_add(scale, gate), type.rank, type.dims)));
     tow_scope_end(hidden);
     tow_scope_end(mlp);
@@ -64,7 +64,7 @@ static void fail_step(const fixture *f, const char *name, const tow_module *mode
                       const char *parameter, float value)
 {
     double loss;
-    training t = start(f->ctx, model, 2, 2, (tow_train_options){.optimizer = usual, .check_finite = true});
+    training t = start(f->ctx, model, 2, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true));
     for (; *layers; layers++) plant(&t, *layers, parameter, value);
     tow_status status = tow_train_step(t.state, t.batch, &loss);
     if (status != TOW_CHECK_FAILED) fail_msg("%s: %s", name, tow_status_text(status));
@@ -233,7 +233,7 @@ static void log_call(tow_scope *s, const tow_module *module, size_t n_in, const 
                      tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_value bias = tow_param(s, "bias", 0, NULL, tow_init_zeros());
+    tow_value bias = tow_param(s, "bias", 0, NULL, tow_initializer_zeros());
     out[0] = tow_add(tow_log(in[0]), tow_broadcast_to(bias, tow_value_type(in[0]).rank, tow_value_type(in[0]).dims));
 }
 static const tow_module_class log_class = {"log", log_call};
@@ -271,7 +271,7 @@ static const tow_module_class over_time_class = {"over_time", over_time_call};
 static void fail_batch(const fixture *f, const tow_module *model, int row, int column)
 {
     double loss;
-    training t = start(f->ctx, model, 2, 2, (tow_train_options){.optimizer = usual, .check_finite = true});
+    training t = start(f->ctx, model, 2, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true));
     float *x = tow_array_data(t.batch[0]);
     for (int i = 0; i < 2 * ROWS; i++) x[i] = 1;
     assert_int_equal(tow_train_step(t.state, t.batch, &loss), TOW_OK);
@@ -333,7 +333,7 @@ static void summing_call(tow_scope *s, const tow_module *module, size_t n_in, co
     tow_scope *solver = tow_scope_begin(s, "solver");
     tow_scan_function(t, add_root, NULL, NULL, 1, &zero, 1, in, 0, &sum, NULL);
     tow_scope_end(solver);
-    sum = tow_add(sum, tow_param(s, "bias", 1, (int64_t[]){2}, tow_init_ones()));
+    sum = tow_add(sum, tow_param(s, "bias", 1, (int64_t[]){2}, tow_initializer_ones()));
     out[0] = tow_add(in[0], tow_broadcast_to(sum, 2, tow_value_type(in[0]).dims));
 }
 static const tow_module_class summing_class = {"summing", summing_call};

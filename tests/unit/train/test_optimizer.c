@@ -1,4 +1,4 @@
-/* Optimisers of gradient transforms: those of one's own, stacks of layers, rules by path, numbers that are set, updates
+/* Optimizers of gradient transforms: those of one's own, stacks of layers, rules by path, numbers that are set, updates
  * piece by piece. Expectations are computed with plain loops.
  * Tests optimizer.c, optimizer_params.c, optimizer_state.c, options.c, update.c, update_graph.c. */
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static tow_status make_problem(tow_context *c, problem *p)
         tow_status status = tow_array_create(c, type_of(i), &p->parameters[i]);
         if (!status) status = tow_array_create(c, type_of(i), &p->gradients[i]);
         if (status) return status;
-        for (int64_t k = 0; k < tow_type_count(type_of(i)); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type_of(i)); k++)
             ((float *)tow_array_data(p->parameters[i]))[k] = value_at(i, k, 1000);
     }
     return tow_params_from_arrays(c, PARAMETERS, paths, p->parameters, &p->params);
@@ -54,7 +54,7 @@ static tow_status make_problem(tow_context *c, problem *p)
 static void fill_gradients(problem *p, int step)
 {
     for (size_t i = 0; i < PARAMETERS; i++)
-        for (int64_t k = 0; k < tow_type_count(type_of(i)); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type_of(i)); k++)
             ((float *)tow_array_data(p->gradients[i]))[k] = value_at(i, k, step);
 }
 
@@ -85,20 +85,20 @@ static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, to
 static const tow_gradient_transform_class lion_class = {.name = "lion", .each = lion_each};
 
 /* g / |g| of each layer, by a slot that counts and one that is no array like the parameter. */
-typedef struct normalise {
+typedef struct normalize {
     tow_gradient_transform base;
-} normalise;
+} normalize;
 
-static tow_value normalise_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+static tow_value normalize_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     (void)self, (void)p;
     tow_value norm = tow_sqrt(tow_reduce_sum(tow_mul(g, g), 0, NULL));
-    tow_value last = tow_slot_of(u, "norm", tow_make_type(TOW_F32, 0, NULL), 0.5);
+    tow_value last = tow_slot_with(u, "norm", tow_make_type(TOW_F32, 0, NULL), 0.5);
     tow_set_slot(u, "norm", norm);
     const tow_type type = tow_value_type(g);
     return tow_div(g, tow_broadcast_to(tow_add(norm, last), type.rank, type.dims));
 }
-static const tow_gradient_transform_class normalise_class = {.name = "normalise", .each = normalise_each};
+static const tow_gradient_transform_class normalize_class = {.name = "normalize", .each = normalize_each};
 
 static double halves(const void *user, int64_t step) { return *(const double *)user / (double)(1 << step); }
 
@@ -110,9 +110,9 @@ static tow_status run_lion(tow_context *c, problem *p, int steps, tow_optimizer_
     static const tow_scale_by_learning_rate rate = {
         {&tow_scale_by_learning_rate_class},
         .schedule = {.kind = TOW_SCHEDULE_FUNCTION, .function = halves, .user = &first_rate}};
-    static const tow_gradient_transform *const list[] = {TOW_TRANSFORM(&mine), TOW_TRANSFORM(&rate)};
+    static const tow_gradient_transform *const list[] = {TOW_GRADIENT_TRANSFORM(&mine), TOW_GRADIENT_TRANSFORM(&rate)};
     static const tow_chain chain = {{&tow_chain_class}, list, 2};
-    tow_status status = tow_optimizer_create(c, TOW_TRANSFORM(&chain), p->params, NULL, state);
+    tow_status status = tow_optimizer_create(c, TOW_GRADIENT_TRANSFORM(&chain), p->params, NULL, state);
     for (int step = 0; step < steps && !status; step++) {
         fill_gradients(p, step);
         status = tow_optimizer_update(*state, p->gradients);
@@ -127,13 +127,13 @@ static void own_transforms(void **unused)
     tow_optimizer_state *state;
     OK(make_problem(ctx, &p));
     OK(run_lion(ctx, &p, 3, &state));
-    assert_int_equal(tow_optimizer_step(state), 3);
-    assert_int_equal(tow_optimizer_slots(state), 1);
+    assert_int_equal(tow_optimizer_step_count(state), 3);
+    assert_int_equal(tow_optimizer_slot_count(state), 1);
     assert_string_equal(tow_optimizer_slot_prefix(state, 0), "lion/mu/");
     assert_int_equal(tow_optimizer_bytes(state), (60 + 7 + 24) * sizeof(float));
     for (size_t i = 0; i < PARAMETERS; i++) {
         const float *moments = tow_array_data(tow_params_find(tow_optimizer_slot(state, 0), paths[i]));
-        for (int64_t k = 0; k < tow_type_count(type_of(i)); k++) {
+        for (int64_t k = 0; k < tow_type_element_count(type_of(i)); k++) {
             float x = value_at(i, k, 1000), m = 0;
             for (int step = 0; step < 3; step++) {
                 const float g = value_at(i, k, step), mixed = m * 0.9f + g * (float)(1 - 0.9);
@@ -155,7 +155,7 @@ static void own_transforms(void **unused)
 static void stacks_are_layers(void **unused)
 {
     (void)unused;
-    static const normalise mine = {{&normalise_class}};
+    static const normalize mine = {{&normalize_class}};
     problem p;
     tow_array *layers[9], *gradients[9];
     char names[9][16];
@@ -179,8 +179,8 @@ static void stacks_are_layers(void **unused)
         layer_paths[i] = names[i];
     }
     OK(tow_params_from_arrays(ctx, 9, layer_paths, layers, &params));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&mine), p.params, NULL, &whole));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&mine), params, NULL, &single));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&mine), p.params, NULL, &whole));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&mine), params, NULL, &single));
     for (int step = 0; step < 3; step++) {
         fill_gradients(&p, step);
         const float *first = tow_array_data(p.gradients[0]), *third = tow_array_data(p.gradients[2]);
@@ -242,31 +242,31 @@ static void rules_by_path(void **unused)
     (void)unused;
     const tow_scale little = TOW_SCALE(.factor = -0.25), large = TOW_SCALE(.factor = -2);
     const tow_partition_rule rules[] = {
-        {"blocks/*/w", TOW_TRANSFORM(&little)}, {"bias", NULL}, {"**", TOW_TRANSFORM(&large)}};
+        {"blocks/*/w", TOW_GRADIENT_TRANSFORM(&little)}, {"bias", NULL}, {"**", TOW_GRADIENT_TRANSFORM(&large)}};
     const tow_partition partition = TOW_PARTITION(.rules = rules, .n = 3);
     static const float factors[PARAMETERS] = {-0.25f, 0, -2};
     problem p;
     tow_optimizer_state *state;
     OK(make_problem(ctx, &p));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&partition), p.params, NULL, &state));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&partition), p.params, NULL, &state));
     fill_gradients(&p, 0);
     ((float *)tow_array_data(p.parameters[1]))[0] = -0.0f;
     OK(tow_optimizer_update(state, p.gradients));
     for (size_t i = 0; i < PARAMETERS; i++)
-        for (int64_t k = 1; k < tow_type_count(type_of(i)); k++)
+        for (int64_t k = 1; k < tow_type_element_count(type_of(i)); k++)
             assert_true(((float *)tow_array_data(p.parameters[i]))[k] ==
                         value_at(i, k, 1000) + factors[i] * value_at(i, k, 0));
     assert_true(signbit(((float *)tow_array_data(p.parameters[1]))[0])); /* frozen to the bit */
     tow_optimizer_free(state);
     const tow_partition open = TOW_PARTITION(.rules = rules, .n = 2);
-    assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&open), p.params, NULL, &state), TOW_NOT_FOUND);
+    assert_int_equal(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&open), p.params, NULL, &state), TOW_NOT_FOUND);
     assert_non_null(strstr(tow_context_error(ctx), "no rule of the partition matches parameter outer/{}/inner/{}/w"));
-    const tow_partition_rule misspelt[] = {{"block/**", NULL}, {"**", TOW_TRANSFORM(&large)}};
-    const tow_partition idle = TOW_PARTITION(.rules = misspelt, .n = 2);
-    assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&idle), p.params, NULL, &state), TOW_NOT_FOUND);
+    const tow_partition_rule misspelled[] = {{"block/**", NULL}, {"**", TOW_GRADIENT_TRANSFORM(&large)}};
+    const tow_partition idle = TOW_PARTITION(.rules = misspelled, .n = 2);
+    assert_int_equal(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&idle), p.params, NULL, &state), TOW_NOT_FOUND);
     assert_non_null(strstr(tow_context_error(ctx), "no parameter matches rule \"block/**\" of the partition"));
-    const tow_chain inner = TOW_CHAIN(TOW_TRANSFORM(&partition), TOW_TRANSFORM(&little));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&inner), p.params, NULL, &state));
+    const tow_chain inner = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&partition), TOW_GRADIENT_TRANSFORM(&little));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&inner), p.params, NULL, &state));
     tow_optimizer_free(state);
     free_problem(&p);
 }
@@ -291,12 +291,13 @@ static void muon_of_several_axes(void **unused)
         OK(tow_array_create(ctx, types[shapes[way]], &gradient));
         for (int k = 0; k < 24; k++) ((float *)tow_array_data(gradient))[k] = value_at(0, k, 3);
         OK(tow_params_from_arrays(ctx, 1, path, &parameter, &params));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&ways[way]), params, NULL, &state));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&ways[way]), params, NULL, &state));
         for (int step = 0; step < 3; step++) OK(tow_optimizer_update(state, &gradient));
         memcpy(results[way], tow_array_data(parameter), sizeof results[way]);
         tow_optimizer_free(state);
         const tow_scale_by_muon wrong = TOW_SCALE_BY_MUON(.row_axes = types[shapes[way]].rank);
-        assert_int_equal(tow_optimizer_create(ctx, TOW_TRANSFORM(&wrong), params, NULL, &state), TOW_INVALID_ARGUMENT);
+        assert_int_equal(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&wrong), params, NULL, &state),
+                         TOW_INVALID_ARGUMENT);
         assert_non_null(strstr(tow_context_error(ctx), ".row_axes"));
         tow_params_free(params);
         tow_array_release(parameter);
@@ -324,11 +325,11 @@ static void late_averages_of_16_bits(void **unused)
         OK(tow_array_create(ctx, type, &parameter));
         OK(tow_array_create(ctx, type, &gradient));
         OK(tow_params_from_arrays(ctx, 1, (const char *const[]){"w"}, &parameter, &params));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&ways[way]), params, NULL, &state));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&ways[way]), params, NULL, &state));
         uint16_t *g = tow_array_data(gradient), *w = tow_array_data(parameter);
         for (int k = 0; k < 8; k++) g[k] = one;
         OK(tow_optimizer_update(state, &gradient)); /* the decay of the first step is 0: the average is 1 */
-        tow_optimizer_set_step(state, 3000);
+        tow_optimizer_set_step_count(state, 3000);
         for (int k = 0; k < 8; k++) g[k] = eight, w[k] = 0;
         OK(tow_optimizer_update(state, &gradient));
         for (int k = 0; k < 8; k++) {
@@ -369,19 +370,20 @@ static void numbers_out_of_range(void **unused)
         const tow_gradient_transform *transform;
         const char *message;
     } cases[] = {
-        {TOW_TRANSFORM(&adam), "expected a finite eps that is not negative, found nan"},
-        {TOW_TRANSFORM(&trace), "expected a finite decay, found inf"},
-        {TOW_TRANSFORM(&norm), "expected a finite max_norm above 0, found 0"},
-        {TOW_TRANSFORM(&elements), "expected a finite max_delta that is not negative, found -1"},
-        {TOW_TRANSFORM(&average), "expected decay in [0, 1), found 2"},
-        {TOW_TRANSFORM(&decay), "expected a finite weight_decay, found nan"},
-        {TOW_TRANSFORM(&block), "expected a finite threshold above 0, found -1"},
-        {TOW_TRANSFORM(&unknown), "expected a schedule for number 'value', found one of an unknown kind"},
-        {TOW_TRANSFORM(&joined), "expected a schedule for number 'value'"},
-        {TOW_TRANSFORM(&infinite), "expected a finite learning rate at step 0, found inf"},
-        {TOW_TRANSFORM(&none), "expected a schedule for number 'value', found one of an unknown kind, with NaN"},
-        {TOW_TRANSFORM(&later), "expected a schedule for number 'value'"},
-        {TOW_TRANSFORM(&pieces), "expected a schedule for number 'value'"}};
+        {TOW_GRADIENT_TRANSFORM(&adam), "expected a finite eps that is not negative, found nan"},
+        {TOW_GRADIENT_TRANSFORM(&trace), "expected a finite decay, found inf"},
+        {TOW_GRADIENT_TRANSFORM(&norm), "expected a finite max_norm above 0, found 0"},
+        {TOW_GRADIENT_TRANSFORM(&elements), "expected a finite max_delta that is not negative, found -1"},
+        {TOW_GRADIENT_TRANSFORM(&average), "expected decay in [0, 1), found 2"},
+        {TOW_GRADIENT_TRANSFORM(&decay), "expected a finite weight_decay, found nan"},
+        {TOW_GRADIENT_TRANSFORM(&block), "expected a finite threshold above 0, found -1"},
+        {TOW_GRADIENT_TRANSFORM(&unknown), "expected a schedule for number 'value', found one of an unknown kind"},
+        {TOW_GRADIENT_TRANSFORM(&joined), "expected a schedule for number 'value'"},
+        {TOW_GRADIENT_TRANSFORM(&infinite), "expected a finite learning rate at step 0, found inf"},
+        {TOW_GRADIENT_TRANSFORM(&none),
+         "expected a schedule for number 'value', found one of an unknown kind, with NaN"},
+        {TOW_GRADIENT_TRANSFORM(&later), "expected a schedule for number 'value'"},
+        {TOW_GRADIENT_TRANSFORM(&pieces), "expected a schedule for number 'value'"}};
     problem p;
     tow_optimizer_state *state;
     OK(make_problem(ctx, &p));
@@ -419,21 +421,21 @@ static void clipping_reports(void **unused)
     (void)unused;
     const tow_clip_by_global_norm clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 0.5);
     const tow_scale minus = TOW_SCALE(.factor = -1);
-    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&clip), TOW_TRANSFORM(&minus));
+    const tow_chain chain = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&clip), TOW_GRADIENT_TRANSFORM(&minus));
     problem p;
     tow_optimizer_state *state;
     OK(make_problem(ctx, &p));
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), p.params, NULL, &state));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), p.params, NULL, &state));
     fill_gradients(&p, 0);
     double sum = 0;
     for (size_t i = 0; i < PARAMETERS; i++)
-        for (int64_t k = 0; k < tow_type_count(type_of(i)); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type_of(i)); k++)
             sum += (double)value_at(i, k, 0) * (double)value_at(i, k, 0);
     OK(tow_optimizer_update(state, p.gradients)); /* squares of fractions of 64: their sum is exact in any order */
     assert_true(tow_optimizer_reported(state, "clip/norm") == sqrt(sum));
     const float factor = (float)(0.5 / sqrt(sum));
     for (size_t i = 0; i < PARAMETERS; i++)
-        for (int64_t k = 0; k < tow_type_count(type_of(i)); k++)
+        for (int64_t k = 0; k < tow_type_element_count(type_of(i)); k++)
             assert_true(((float *)tow_array_data(p.parameters[i]))[k] ==
                         value_at(i, k, 1000) - value_at(i, k, 0) * factor);
     tow_optimizer_free(state);
@@ -464,7 +466,7 @@ static tow_value slot_twice(tow_update *u, const tow_gradient_transform *self, t
 {
     (void)self, (void)p;
     tow_slot(u, "m");
-    tow_slot_of(u, "m", tow_make_type(TOW_I32, 0, NULL), 0);
+    tow_slot_with(u, "m", tow_make_type(TOW_I32, 0, NULL), 0);
     return g;
 }
 static tow_value reports(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
@@ -516,7 +518,7 @@ static void wrong_transforms_are_refused(void **unused)
     assert_int_equal(tow_optimizer_update(state, p.gradients), TOW_TYPE_MISMATCH);
     assert_non_null(strstr(tow_context_error(ctx), "the gradient of params/bias: expected f32[7], found f32[3,4,5]"));
     p.gradients[1] = kept;
-    assert_int_equal(tow_optimizer_step(state), 1);
+    assert_int_equal(tow_optimizer_step_count(state), 1);
     tow_optimizer_free(state);
     free_problem(&p);
 }

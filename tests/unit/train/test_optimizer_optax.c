@@ -1,4 +1,4 @@
-/* The optimisers that there are, beside Optax: parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests
+/* The optimizers that there are, beside Optax: parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests
  * scaling_transforms.c.
  * Tests gradient_transforms.c, scaling_transforms.c, schedule.c. */
 #include <setjmp.h>
@@ -47,7 +47,10 @@ static const tow_scale hundredth = {{&tow_scale_class}, 0.01}, minus_hundredth =
                        minus = {{&tow_scale_class}, -1};
 static const tow_ema_gradients ema = {{&tow_ema_gradients_class}, 0.9};
 static const tow_ema_gradients debiased = {.base = {&tow_ema_gradients_class}, .decay = 0.9, .debias = true};
-static const tow_scale_by_adam without_momentum = {.base = {&tow_scale_by_adam_class}, .b1 = TOW_ZERO};
+static const tow_scale_by_adam scaled = {.base = {&tow_scale_by_adam_class}};
+static const tow_scheduled_option no_b1 = {"b1", {.kind = TOW_SCHEDULE_CONSTANT}};
+static const tow_inject_hyperparams without_momentum = {
+    .base = {&tow_inject_hyperparams_class}, .inner = &scaled.base, .n = 1, .options = &no_b1};
 static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}};
 static const tow_clip_by_global_norm global_clip = {{&tow_clip_by_global_norm_class}, 1.0};
 static const tow_clip_elements clip = {{&tow_clip_elements_class}, 0.25};
@@ -60,7 +63,7 @@ static const struct {
     const char *name;
     const tow_gradient_transform *transforms[LIST];
     double tolerance[2]; /* relative, of f32 and f64 */
-} optimisers[] = {
+} optimizers[] = {
     /* f32: 20 roundings; where there are bias corrections, Optax computes them in f32, where 1 - 0.999^t has 4 digits
      * at first. Adafactor's decay is f32 there in f64, too. */
     {"sgd", LIST_OF(&rate.base), {3e-6, 1e-14}},
@@ -118,10 +121,10 @@ static void expect(const char *name, const tow_gradient_transform *transform, to
 static void trajectories(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof optimisers / sizeof *optimisers; i++) {
-        const tow_chain chain = chain_of(optimisers[i].transforms);
-        expect(optimisers[i].name, TOW_TRANSFORM(&chain), TOW_F32, optimisers[i].tolerance[0]);
-        expect(optimisers[i].name, TOW_TRANSFORM(&chain), TOW_F64, optimisers[i].tolerance[1]);
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        const tow_chain chain = chain_of(optimizers[i].transforms);
+        expect(optimizers[i].name, TOW_GRADIENT_TRANSFORM(&chain), TOW_F32, optimizers[i].tolerance[0]);
+        expect(optimizers[i].name, TOW_GRADIENT_TRANSFORM(&chain), TOW_F64, optimizers[i].tolerance[1]);
     }
 }
 
@@ -132,17 +135,18 @@ static void muon_for_matrices(void **state)
     static const tow_gradient_transform *const matrices[] = LIST_OF(&muon.base, &decay.base, &rate.base);
     static const tow_gradient_transform *const others[] = LIST_OF(&nadam.base, &rate.base);
     const tow_chain of_matrices = chain_of(matrices), of_others = chain_of(others);
-    const tow_partition_rule rules[] = {{"b", TOW_TRANSFORM(&of_others)}, {"**", TOW_TRANSFORM(&of_matrices)}};
+    const tow_partition_rule rules[] = {{"b", TOW_GRADIENT_TRANSFORM(&of_others)},
+                                        {"**", TOW_GRADIENT_TRANSFORM(&of_matrices)}};
     const tow_partition partition = TOW_PARTITION(.rules = rules, .n = 2);
-    expect("muon", TOW_TRANSFORM(&partition), TOW_F32, 2e-5);
-    expect("muon", TOW_TRANSFORM(&partition), TOW_F64, 1e-11);
+    expect("muon", TOW_GRADIENT_TRANSFORM(&partition), TOW_F32, 2e-5);
+    expect("muon", TOW_GRADIENT_TRANSFORM(&partition), TOW_F64, 1e-11);
     tow_array *vector;
     tow_params *params;
     tow_optimizer_state *none;
     OK(tow_array_create(ctx, type_of(0, TOW_F32), &vector));
     OK(tow_params_from_arrays(ctx, 1, paths, &vector, &params));
-    expect_error(tow_optimizer_create(ctx, TOW_TRANSFORM(&of_matrices), params, NULL, &none), TOW_INVALID_ARGUMENT,
-                 "muon of parameter b: expected a matrix, found f32[7]", "TOW_PARTITION");
+    expect_error(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&of_matrices), params, NULL, &none),
+                 TOW_INVALID_ARGUMENT, "muon of parameter b: expected a matrix, found f32[7]", "TOW_PARTITION");
     tow_params_free(params);
     tow_array_release(vector);
 }

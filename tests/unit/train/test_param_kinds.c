@@ -25,14 +25,14 @@ static void expect_decay(const tow_module *model, tow_type x, const char *const 
     tow_optimizer_state *state;
     const tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.1);
     const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1));
-    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&decay), TOW_TRANSFORM(&rate));
-    OK(tow_init(ctx, model, 1, 1, &x, &params));
+    const tow_chain chain = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&decay), TOW_GRADIENT_TRANSFORM(&rate));
+    OK(tow_model_init(ctx, model, 1, 1, &x, &params));
     OK(tow_params_zeros_like(params, &gradients));
     for (size_t i = 0; i < tow_params_count(params); i++) {
         tow_array *a = tow_params_array(params, i);
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(a)); k++) ((float *)tow_array_data(a))[k] = 1;
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(a)); k++) ((float *)tow_array_data(a))[k] = 1;
     }
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), params, NULL, &state));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), params, NULL, &state));
     OK(tow_optimizer_update_params(state, gradients));
     size_t wide = 0; /* biases and scales of two axes or more */
     for (size_t i = 0; i < tow_params_count(params); i++) {
@@ -41,7 +41,7 @@ static void expect_decay(const tow_module *model, tow_type x, const char *const 
         bool decays = false;
         for (const char *const *name = decayed; *name; name++) decays = decays || !strcmp(last_name(path), *name);
         wide += !decays && tow_array_type(a).rank >= 2;
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(a)); k++) {
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(a)); k++) {
             const float found = ((const float *)tow_array_data(a))[k], expected = decays ? 1 - 0.1f : 1;
             if (found != expected) fail_msg("%s: expected %g, found %g", path, (double)expected, (double)found);
         }
@@ -82,10 +82,10 @@ static tow_value own(tow_scope *scope, tow_value x)
 {
     const tow_type square = tow_make_type(TOW_F32, 2, (int64_t[]){4, 4});
     const int64_t four = 4;
-    tow_value w = tow_param_as(scope, TOW_PARAM_KERNEL, "w", square, tow_init_lecun_normal());
-    tow_value b = tow_param_as(scope, TOW_PARAM_BIAS, "b", square, tow_init_ones());
-    tow_value table = tow_param(scope, "table", 2, square.dims, tow_init_ones());
-    tow_value gate = tow_param(scope, "gate", 1, &four, tow_init_ones());
+    tow_value w = tow_param_with(scope, "w", square, TOW_PARAM_KERNEL, tow_initializer_lecun_normal());
+    tow_value b = tow_param_with(scope, "b", square, TOW_PARAM_BIAS, tow_initializer_ones());
+    tow_value table = tow_param(scope, "table", 2, square.dims, tow_initializer_ones());
+    tow_value gate = tow_param(scope, "gate", 1, &four, tow_initializer_ones());
     return tow_add(tow_dot(x, tow_add(w, tow_mul(b, table))), tow_broadcast_to(gate, 2, tow_value_type(x).dims));
 }
 
@@ -108,7 +108,7 @@ static void lists_keep_kinds(void **state)
                                                                                       "at/gate"};
     const tow_function_layer layer = TOW_FUNCTION(own);
     tow_params *params, *copy, *renamed, *part, *rest;
-    OK(tow_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params));
     expect_kinds(params, 4, paths, said);
     OK(tow_params_copy(params, &copy));
     expect_kinds(copy, 4, paths, said);
@@ -120,7 +120,7 @@ static void lists_keep_kinds(void **state)
     OK(tow_params_freeze(params, TOW_NAMES("//bias/*"), true));
     assert_true(!tow_params_is_frozen(params, 0) && tow_params_is_frozen(params, 1) &&
                 !tow_params_is_frozen(params, 2));
-    assert_int_equal(tow_params_elements_of(params, TOW_NAMES("//other", "//weight/t*")), 20);
+    assert_int_equal(tow_params_element_count(params, TOW_NAMES("//other", "//weight/t*")), 20);
     OK(tow_params_set_kind(params, TOW_NAMES("table"), TOW_PARAM_EMBEDDING));
     assert_int_equal(tow_params_kind(params, 2), TOW_PARAM_EMBEDDING);
     assert_int_equal(tow_params_kind(copy, 2), TOW_PARAM_WEIGHT);
@@ -157,27 +157,27 @@ static void transforms_go_by_kinds(void **state)
     const tow_function_layer layer = TOW_FUNCTION(own);
     tow_params *params, *gradients;
     tow_optimizer_state *optimizer;
-    OK(tow_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params));
     OK(tow_params_zeros_like(params, &gradients));
     const tow_scale_by_muon muon = TOW_SCALE_BY_MUON();
     const tow_scale minus = TOW_SCALE(.factor = -1);
     const tow_partition_rule rules[] = {
-        {"//kernel", TOW_TRANSFORM(&muon)}, {"//bias", NULL}, {"**", TOW_TRANSFORM(&minus)}};
+        {"//kernel", TOW_GRADIENT_TRANSFORM(&muon)}, {"//bias", NULL}, {"**", TOW_GRADIENT_TRANSFORM(&minus)}};
     const tow_partition partition = TOW_PARTITION(.rules = rules, .n = 3);
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&partition), params, NULL, &optimizer));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&partition), params, NULL, &optimizer));
     for (size_t i = 0; i < 4; i++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(tow_params_array(gradients, i))); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(tow_params_array(gradients, i))); k++)
             ((float *)tow_array_data(tow_params_array(gradients, i)))[k] = 1;
     OK(tow_optimizer_update_params(optimizer, gradients));
     assert_true(((float *)tow_array_data(tow_params_find(params, "b")))[0] == 1);
     assert_true(((float *)tow_array_data(tow_params_find(params, "table")))[0] == 0);
-    assert_int_equal(tow_optimizer_slots(optimizer), 1);
+    assert_int_equal(tow_optimizer_slot_count(optimizer), 1);
     assert_int_equal(tow_params_count(tow_optimizer_slot(optimizer, 0)), 1);
     assert_int_equal(tow_params_kind(tow_optimizer_slot(optimizer, 0), 0), TOW_PARAM_KERNEL);
     tow_optimizer_free(optimizer);
     OK(tow_params_freeze(params, TOW_NAMES("gate"), true));
-    expect_error(tow_optimizer_create(ctx, TOW_TRANSFORM(&muon), params, NULL, &optimizer), TOW_INVALID_ARGUMENT,
-                 "muon of parameter b: expected a matrix, found a bias", "//kernel");
+    expect_error(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&muon), params, NULL, &optimizer),
+                 TOW_INVALID_ARGUMENT, "muon of parameter b: expected a matrix, found a bias", "//kernel");
     tow_params_free(params);
     tow_params_free(gradients);
 }
@@ -192,15 +192,15 @@ static void layers_go_by_kinds(void **state)
     tow_params *params;
     tow_model_summary *summary;
     char text[4096];
-    OK(tow_init(ctx, TOW_MODULE(&of_weights), 1, 1, &own_input, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&of_weights), 1, 1, &own_input, &params));
     assert_non_null(tow_params_find(params, "LoRA/table/a"));
     assert_null(tow_params_find(params, "LoRA/w/a"));
     tow_params_free(params);
-    OK(tow_init(ctx, TOW_MODULE(&lora), 1, 1, &own_input, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&lora), 1, 1, &own_input, &params));
     assert_non_null(tow_params_find(params, "LoRA/w/a"));
     assert_null(tow_params_find(params, "LoRA/table/a"));
-    assert_int_equal(tow_params_elements_of(params, TOW_NAMES("//low_rank")), 8);
-    OK(tow_model_summarise(TOW_MODULE(&lora), params, 1, &own_input, NULL, &summary));
+    assert_int_equal(tow_params_element_count(params, TOW_NAMES("//low_rank")), 8);
+    OK(tow_model_summary_create(TOW_MODULE(&lora), params, 1, &own_input, NULL, &summary));
     assert_true(tow_model_summary_json(summary, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "{\"path\": \"b\", \"kind\": \"bias\", \"type\": \"f32[4,4]\""));
     assert_non_null(strstr(text, "{\"path\": \"LoRA/w/a\", \"kind\": \"low_rank\""));
@@ -212,7 +212,8 @@ static void layers_go_by_kinds(void **state)
 
 static tow_value strange(tow_scope *scope, tow_value x)
 {
-    tow_value y = tow_param_as(scope, (tow_param_kind)99, "w", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
+    tow_value y =
+        tow_param_with(scope, "w", tow_make_type(TOW_F32, 0, NULL), (tow_param_kind)99, tow_initializer_ones());
     return tow_is_null(y) ? x : tow_add_scalar(x, 1);
 }
 
@@ -221,7 +222,7 @@ static void no_kind(void **state)
     (void)state;
     const tow_function_layer layer = TOW_FUNCTION(strange);
     tow_params *params;
-    expect_error(tow_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params), TOW_INVALID_ARGUMENT,
+    expect_error(tow_model_init(ctx, TOW_MODULE(&layer), 1, 1, &own_input, &params), TOW_INVALID_ARGUMENT,
                  "99 is no kind of parameter");
     assert_null(tow_param_kind_name((tow_param_kind)99));
 }

@@ -33,9 +33,10 @@ static tow_status function(void *user, double *loss, tow_array *const *gradients
     double sum = 0, total = 0;
     if (++q->calls == q->fails_at) return TOW_IO_ERROR;
     for (size_t j = 0; j < PARAMETERS; j++)
-        for (int64_t i = 0; i < tow_type_count(type_of(j, q->dtype)); i++) sum += element_of(q->p.parameters[j], i);
+        for (int64_t i = 0; i < tow_type_element_count(type_of(j, q->dtype)); i++)
+            sum += element_of(q->p.parameters[j], i);
     for (size_t j = 0; j < PARAMETERS; j++)
-        for (int64_t i = 0; i < tow_type_count(type_of(j, q->dtype)); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(type_of(j, q->dtype)); i++) {
             const double x = element_of(q->p.parameters[j], i), a = 1 + (double)(i % 4);
             total += a * x * x / 2 + x * x * x * x / 4;
             if (q->nan_above > 0 && x > q->nan_above) total = NAN;
@@ -83,7 +84,7 @@ static const tow_scale_by_learning_rate fixed = {.base = {&tow_scale_by_learning
 static const struct {
     const char *name;
     const tow_gradient_transform *first; /* NULL: none */
-    tow_zoom_line_search search;
+    tow_line_search_options search;
     int steps;
     double tolerance[2];
 } searches[] = {
@@ -104,8 +105,8 @@ static void line_searches(void **state)
             problem q = make_problem(wide ? TOW_F64 : TOW_F32);
             tow_optimizer_state *optimizer;
             int calls[8];
-            OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), q.p.params,
-                                    &(tow_optimizer_options){.line_search = true}, &optimizer));
+            OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params,
+                                    &TOW_OPTIMIZER_OPTIONS(.line_search = true), &optimizer));
             for (int step = 0; step < searches[k].steps; step++) {
                 tow_line_search_result result;
                 OK(tow_optimizer_line_search(optimizer, &searches[k].search, function, &q, &result));
@@ -124,12 +125,12 @@ static void line_searches(void **state)
 static void fixed_rate(void **state)
 {
     (void)state;
-    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&three), TOW_TRANSFORM(&fixed));
+    const tow_chain chain = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&three), TOW_GRADIENT_TRANSFORM(&fixed));
     for (int wide = 0; wide < 2; wide++) {
         problem q = make_problem(wide ? TOW_F64 : TOW_F32);
         tow_optimizer_state *optimizer;
         double loss;
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), q.p.params, NULL, &optimizer));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params, NULL, &optimizer));
         for (int step = 0; step < 20; step++) {
             OK(function(&q, &loss, q.p.gradients));
             OK(tow_optimizer_update(optimizer, q.p.gradients));
@@ -144,17 +145,17 @@ static void fixed_rate(void **state)
 static void hard_functions(void **state)
 {
     (void)state;
-    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&lbfgs), TOW_TRANSFORM(&minus));
-    const tow_optimizer_options options = {.line_search = true};
+    const tow_chain chain = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&lbfgs), TOW_GRADIENT_TRANSFORM(&minus));
+    const tow_optimizer_options options = TOW_OPTIMIZER_OPTIONS(.line_search = true);
     tow_optimizer_state *optimizer;
     tow_line_search_result result;
     for (int at = 1; at <= 3; at++) { /* an error leaves the parameters alone */
         problem q = make_problem(TOW_F64);
         tow_params *before;
         q.fails_at = at;
-        const tow_zoom_line_search strict = {.curv_rtol = 1e-6};
+        const tow_line_search_options strict = TOW_LINE_SEARCH_OPTIONS(.curv_rtol = 1e-6);
         OK(tow_params_copy(q.p.params, &before));
-        OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), q.p.params, &options, &optimizer));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params, &options, &optimizer));
         assert_int_equal(tow_optimizer_line_search(optimizer, &strict, function, &q, NULL), TOW_IO_ERROR);
         assert_true(tow_params_equal(before, q.p.params));
         OK(tow_optimizer_line_search(optimizer, NULL, function, &q, &result)); /* and the next one goes on */
@@ -167,7 +168,7 @@ static void hard_functions(void **state)
     tow_params *before;
     OK(tow_params_copy(q.p.params, &before));
     q.nan_above = 1e-300; /* NaN at once: no step is made */
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), q.p.params, &options, &optimizer));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params, &options, &optimizer));
     OK(tow_optimizer_line_search(optimizer, NULL, function, &q, &result));
     assert_true(result.failed && result.learning_rate == 0 && result.calls == 21);
     assert_true(tow_params_equal(before, q.p.params));
@@ -176,8 +177,8 @@ static void hard_functions(void **state)
     /* one trial, with conditions that it does not meet: it stays where the decrease is enough, and the function is
      * called again */
     q.nan_above = 0;
-    const tow_zoom_line_search one = {.max_steps = 1, .curv_rtol = 1e-9};
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chain), q.p.params, &options, &optimizer));
+    const tow_line_search_options one = TOW_LINE_SEARCH_OPTIONS(.max_steps = 1, .curv_rtol = 1e-9);
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params, &options, &optimizer));
     OK(tow_optimizer_line_search(optimizer, &one, function, &q, &result));
     assert_true(result.failed && result.learning_rate == 1 && result.calls == 2 && result.curvature_error > 0);
     double loss;
@@ -202,8 +203,9 @@ static void private_gradients(void **state)
                                                                                             .noise_multiplier = 0.5,
                                                                                             .seed = 42),
                                                quiet = TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.l2_norm_clip = 3);
-    const tow_chain chains[] = {TOW_CHAIN(TOW_TRANSFORM(&noisy), TOW_TRANSFORM(&momentum), TOW_TRANSFORM(&rate)),
-                                TOW_CHAIN(TOW_TRANSFORM(&quiet), TOW_TRANSFORM(&rate))};
+    const tow_chain chains[] = {
+        TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&noisy), TOW_GRADIENT_TRANSFORM(&momentum), TOW_GRADIENT_TRANSFORM(&rate)),
+        TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&quiet), TOW_GRADIENT_TRANSFORM(&rate))};
     static const char *const names[] = {"private", "private_clip"};
     for (int c = 0; c < 2; c++)
         for (int wide = 0; wide < 2; wide++) {
@@ -216,8 +218,8 @@ static void private_gradients(void **state)
                 const int64_t dims[3] = {EXAMPLES, one.dims[0], one.rank > 1 ? one.dims[1] : 0};
                 OK(tow_array_create(ctx, tow_make_type(dtype, one.rank + 1, dims), &examples[j]));
             }
-            OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&chains[c]), p.params,
-                                    &(tow_optimizer_options){.examples = EXAMPLES}, &optimizer));
+            OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chains[c]), p.params,
+                                    &TOW_OPTIMIZER_OPTIONS(.examples = EXAMPLES), &optimizer));
             for (int step = 0; step < 4; step++) {
                 for (size_t j = 0; j < PARAMETERS; j++) fill(examples[j], j, step);
                 OK(tow_optimizer_update(optimizer, examples));
@@ -238,7 +240,7 @@ static void refused(void **state)
     tow_optimizer_state *o;
     const tow_differentially_private_aggregate aggregate = TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.l2_norm_clip = 1),
                                                no_clip = TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.noise_multiplier = 1);
-    const tow_chain late = TOW_CHAIN(TOW_TRANSFORM(&minus), TOW_TRANSFORM(&aggregate));
+    const tow_chain late = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&minus), TOW_GRADIENT_TRANSFORM(&aggregate));
     const tow_chain empty = {.base = {&tow_chain_class}};
     const tow_scale_by_lbfgs large = TOW_SCALE_BY_LBFGS(.memory_size = 101);
     const struct {
@@ -246,26 +248,29 @@ static void refused(void **state)
         tow_optimizer_options options;
         const char *text;
     } cases[] = {
-        {TOW_TRANSFORM(&late), {.examples = 5}, "scale: gradients are those of single examples"},
-        {TOW_TRANSFORM(&empty), {.examples = 5}, "the end of the optimiser: gradients are those of single examples"},
-        {TOW_TRANSFORM(&aggregate), {0}, "set tow_optimizer_options.examples"},
-        {TOW_TRANSFORM(&no_clip), {.examples = 5}, "expected a finite l2_norm_clip above 0"},
-        {TOW_TRANSFORM(&aggregate), {.examples = -1}, "expected .examples in [0, 2^30), found -1"},
-        {TOW_TRANSFORM(&aggregate), {.examples = 5, .every = 2}, "expected .every = 0"},
-        {TOW_TRANSFORM(&aggregate), {.examples = 5, .line_search = true}, "found .examples and .line_search"},
-        {TOW_TRANSFORM(&large), {0}, "expected a memory_size in [1, 100], found 101"},
+        {TOW_GRADIENT_TRANSFORM(&late), {.examples = 5}, "scale: gradients are those of single examples"},
+        {TOW_GRADIENT_TRANSFORM(&empty),
+         {.examples = 5},
+         "the end of the optimizer: gradients are those of single examples"},
+        {TOW_GRADIENT_TRANSFORM(&aggregate), {0}, "set tow_optimizer_options.examples"},
+        {TOW_GRADIENT_TRANSFORM(&no_clip), {.examples = 5}, "expected a finite l2_norm_clip above 0"},
+        {TOW_GRADIENT_TRANSFORM(&aggregate), {.examples = -1}, "expected .examples in [0, 2^30), found -1"},
+        {TOW_GRADIENT_TRANSFORM(&aggregate), {.examples = 5, .every = 2}, "expected .every = 0"},
+        {TOW_GRADIENT_TRANSFORM(&aggregate), {.examples = 5, .line_search = true}, "found .examples and .line_search"},
+        {TOW_GRADIENT_TRANSFORM(&large), {0}, "expected a memory_size in [1, 100], found 101"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(tow_optimizer_create(ctx, cases[i].transform, p.params, &cases[i].options, &o),
                      TOW_INVALID_ARGUMENT, cases[i].text);
     problem q = {.p = p, .dtype = TOW_F32};
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&minus), p.params, NULL, &o));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&minus), p.params, NULL, &o));
     expect_error(tow_optimizer_line_search(o, NULL, function, &q, NULL), TOW_INVALID_ARGUMENT,
                  "made without .line_search");
     tow_optimizer_free(o);
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&minus), p.params, &(tow_optimizer_options){.line_search = true}, &o));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&minus), p.params, &TOW_OPTIMIZER_OPTIONS(.line_search = true),
+                            &o));
     expect_error(tow_optimizer_update(o, p.gradients), TOW_INVALID_ARGUMENT, "call tow_optimizer_line_search");
-    const tow_zoom_line_search wrong = {.increase_factor = 0.5};
+    const tow_line_search_options wrong = TOW_LINE_SEARCH_OPTIONS(.increase_factor = 0.5);
     expect_error(tow_optimizer_line_search(o, &wrong, function, &q, NULL), TOW_INVALID_ARGUMENT,
                  "increase_factor above 1");
     tow_optimizer_free(o);
@@ -294,10 +299,10 @@ static tow_status make_and_run(tow_context *c)
     static const tow_scale_by_lbfgs one_pair = {.base = {&tow_scale_by_lbfgs_class}, .memory_size = 1};
     const tow_scheduled_option option = {"b1", tow_schedule_constant(0.8)};
     const tow_inject_hyperparams injected = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &option);
-    const tow_chain fast = TOW_CHAIN(TOW_TRANSFORM(&injected), TOW_TRANSFORM(&rate));
+    const tow_chain fast = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&injected), TOW_GRADIENT_TRANSFORM(&rate));
     const tow_lookahead ahead = TOW_LOOKAHEAD(&fast, .sync_period = 2, .reset_state = true);
-    const tow_sam sharp = TOW_SAM(&ahead, .ascent = TOW_TRANSFORM(&minus));
-    const tow_chain lbfgs_chain = TOW_CHAIN(TOW_TRANSFORM(&one_pair), TOW_TRANSFORM(&minus));
+    const tow_sam sharp = TOW_SAM(&ahead, .ascent = TOW_GRADIENT_TRANSFORM(&minus));
+    const tow_chain lbfgs_chain = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&one_pair), TOW_GRADIENT_TRANSFORM(&minus));
     const tow_differentially_private_aggregate aggregate =
         TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.l2_norm_clip = 1, .noise_multiplier = 1);
     tow_array *x = NULL, *g = NULL, *examples = NULL;
@@ -308,17 +313,17 @@ static tow_status make_and_run(tow_context *c)
     if (!status) status = tow_array_create(c, tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}), &examples);
     if (!status) status = tow_params_from_arrays(c, 1, (const char *const[]){"x"}, &x, &params);
     for (int i = 0; i < 4 && !status; i++) ((float *)tow_array_data(x))[i] = (float)i;
-    if (!status) status = tow_optimizer_create(c, TOW_TRANSFORM(&sharp), params, NULL, &o);
+    if (!status) status = tow_optimizer_create(c, TOW_GRADIENT_TRANSFORM(&sharp), params, NULL, &o);
     if (!status) status = tow_optimizer_update(o, &g);
     tow_optimizer_free(o), o = NULL;
     if (!status)
-        status = tow_optimizer_create(c, TOW_TRANSFORM(&lbfgs_chain), params,
-                                      &(tow_optimizer_options){.line_search = true}, &o);
+        status = tow_optimizer_create(c, TOW_GRADIENT_TRANSFORM(&lbfgs_chain), params,
+                                      &TOW_OPTIMIZER_OPTIONS(.line_search = true), &o);
     if (!status) status = tow_optimizer_line_search(o, NULL, half_of, x, NULL);
     tow_optimizer_free(o), o = NULL;
     if (!status)
-        status =
-            tow_optimizer_create(c, TOW_TRANSFORM(&aggregate), params, &(tow_optimizer_options){.examples = 3}, &o);
+        status = tow_optimizer_create(c, TOW_GRADIENT_TRANSFORM(&aggregate), params,
+                                      &TOW_OPTIMIZER_OPTIONS(.examples = 3), &o);
     if (!status) status = tow_optimizer_update(o, &examples);
     tow_optimizer_free(o);
     tow_params_free(params);

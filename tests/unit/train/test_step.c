@@ -70,7 +70,7 @@ static void assert_equal_params(const tow_params *a, const tow_params *b)
     }
 }
 
-static const tow_optimizer half = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}};
+static const tow_standard_optimizer half = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}};
 
 /* ---- micro-batches ----------------------------------------------------------------------------------------------- */
 
@@ -80,9 +80,8 @@ static void micro_batches_are_the_large_batch(void **fixture_)
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
     for (size_t n = 1; n <= BATCH; n *= 2) {
-        problem whole = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half});
-        problem cut =
-            make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half, .micro_batches = n});
+        problem whole = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = half));
+        problem cut = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = half, .micro_batches = n));
         set_to_zero(tow_train_params(whole.state));
         set_to_zero(tow_train_params(cut.state));
         for (int i = 0; i < 2; i++) {
@@ -92,7 +91,7 @@ static void micro_batches_are_the_large_batch(void **fixture_)
             assert_true(a == b);
             assert_equal_params(tow_train_params(whole.state), tow_train_params(cut.state));
         }
-        assert_int_equal(tow_train_step_number(cut.state), 2);
+        assert_int_equal(tow_train_step_count(cut.state), 2);
         drop(&whole);
         drop(&cut);
     }
@@ -103,10 +102,10 @@ static void rounded_sums_are_near(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_mlp model = TOW_MLP(.features = {16, 2});
-    const tow_optimizer adamw = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.1};
-    problem whole = make(f->ctx, TOW_MODULE(&model), 12, (tow_train_options){.optimizer = adamw, .seed = 3});
+    const tow_standard_optimizer adamw = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.1};
+    problem whole = make(f->ctx, TOW_MODULE(&model), 12, TOW_TRAIN_OPTIONS(.optimizer = adamw, .seed = 3));
     problem cut =
-        make(f->ctx, TOW_MODULE(&model), 12, (tow_train_options){.optimizer = adamw, .seed = 3, .micro_batches = 3});
+        make(f->ctx, TOW_MODULE(&model), 12, TOW_TRAIN_OPTIONS(.optimizer = adamw, .seed = 3, .micro_batches = 3));
     for (int i = 0; i < STEPS; i++) {
         double a, b;
         assert_int_equal(tow_train_step(whole.state, whole.batch, &a), TOW_OK);
@@ -122,8 +121,8 @@ static void memory_is_that_of_a_micro_batch(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_mlp model = TOW_MLP(.features = {64, 2});
-    problem small = make(f->ctx, TOW_MODULE(&model), 64, (tow_train_options){.optimizer = half});
-    problem cut = make(f->ctx, TOW_MODULE(&model), 256, (tow_train_options){.optimizer = half, .micro_batches = 4});
+    problem small = make(f->ctx, TOW_MODULE(&model), 64, TOW_TRAIN_OPTIONS(.optimizer = half));
+    problem cut = make(f->ctx, TOW_MODULE(&model), 256, TOW_TRAIN_OPTIONS(.optimizer = half, .micro_batches = 4));
     const tow_train_bytes a = tow_train_get_bytes(small.state), b = tow_train_get_bytes(cut.state);
     assert_int_equal(a.residuals, b.residuals);
     assert_true(b.total <= a.total + a.parameters + 4096);
@@ -138,8 +137,8 @@ static void micro_batches_resume(void **fixture_)
     const fixture *f = *fixture_;
     noisy model;
     const tow_module *module = make_noisy(&model);
-    const tow_train_options options = {
-        .optimizer = usual, .seed = 5, .micro_batches = 4, .model = &with_dropout, .average = {.decay = 0.5}};
+    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 5, .micro_batches = 4,
+                                                        .model = &with_dropout, .average = {.decay = 0.5});
     problem a = make(f->ctx, module, BATCH, options), b = make(f->ctx, module, BATCH, options);
     double loss, first, second;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -162,14 +161,9 @@ static void whole_inputs(void **fixture_)
     const bool whole[] = {false, true};
     tow_array *x = whole_numbers(f->ctx, 4, FEATURES, 1), *y = whole_numbers(f->ctx, 2, 2, 3);
     const tow_type types[2] = {tow_array_type(x), tow_array_type(y)};
-    tow_train_options options = {.optimizer = half,
-                                 .micro_batches = 2,
-                                 .n_inputs = 1,
-                                 .input_types = &types[0],
-                                 .n_extra = 1,
-                                 .extra_types = &types[1],
-                                 .loss = mean_squared_error,
-                                 .whole_inputs = whole};
+    tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = half, .micro_batches = 2, .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
+                          .extra_types = &types[1], .loss = mean_squared_error, .whole_inputs = whole);
     tow_train_state *s;
     double loss;
     assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &options, &s), TOW_OK);
@@ -188,8 +182,8 @@ static void evaluation_with_averages(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    const tow_train_options options = {
-        .optimizer = half, .evaluation = true, .average = {.decay = 0.5, .debias = true}};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = half, .evaluation = true, .average = {.decay = 0.5, .debias = true});
     problem a = make(f->ctx, TOW_MODULE(&model), BATCH, options), b = make(f->ctx, TOW_MODULE(&model), BATCH, options);
     double loss, with_average, with_params;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -204,7 +198,7 @@ static void evaluation_with_averages(void **fixture_)
     assert_int_equal(tow_train_evaluate(a.state, a.batch, &with_params), TOW_OK);
     assert_true(with_average != with_params);
     drop(&b);
-    b = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half});
+    b = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = half));
     assert_null(tow_train_averages(b.state));
     assert_int_equal(tow_train_evaluate_average(b.state, b.batch, &loss), TOW_INVALID_ARGUMENT);
     assert_message(f, "set .average.decay");
@@ -217,7 +211,8 @@ static void averages_in_checkpoints(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    const tow_train_options plain = {.optimizer = half}, averaged = {.optimizer = half, .average = {.decay = 0.5}};
+    const tow_train_options plain = TOW_TRAIN_OPTIONS(.optimizer = half),
+                            averaged = TOW_TRAIN_OPTIONS(.optimizer = half, .average = {.decay = 0.5});
     problem a = make(f->ctx, TOW_MODULE(&model), BATCH, averaged), b = make(f->ctx, TOW_MODULE(&model), BATCH, plain);
     double loss;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -245,11 +240,8 @@ static void refused_step_changes_nothing(void **fixture_)
     noisy model;
     for (size_t micro = 1; micro <= 4; micro *= 2) {
         problem p = make(f->ctx, make_noisy(&model), BATCH,
-                         (tow_train_options){.optimizer = usual,
-                                             .check_finite = true,
-                                             .micro_batches = micro,
-                                             .average = {.decay = 0.9},
-                                             .model = &with_dropout});
+                         TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true, .micro_batches = micro,
+                                           .average = {.decay = 0.9}, .model = &with_dropout));
         double loss;
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
         assert_true(tow_train_gradient_norm(p.state) > 0);
@@ -263,7 +255,7 @@ static void refused_step_changes_nothing(void **fixture_)
         assert_unchanged(f, &p);
         *label = kept;
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
-        assert_int_equal(tow_train_step_number(p.state), 2);
+        assert_int_equal(tow_train_step_count(p.state), 2);
         drop(&p);
     }
 }
@@ -272,7 +264,7 @@ static void skipped_steps(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = usual, .skip_not_finite = 2});
+    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = usual, .skip_not_finite = 2));
     double loss;
     int64_t in_a_row;
     assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
@@ -281,20 +273,20 @@ static void skipped_steps(void **fixture_)
     *label = INFINITY;
     for (int i = 0; i < 2; i++) assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
     assert_true(isinf(loss));
-    assert_int_equal(tow_train_step_number(p.state), 1);
-    assert_int_equal(tow_optimizer_skipped(tow_train_optimizer(p.state), &in_a_row), 2);
+    assert_int_equal(tow_train_step_count(p.state), 1);
+    assert_int_equal(tow_optimizer_skipped_count(tow_train_optimizer(p.state), &in_a_row), 2);
     assert_int_equal(in_a_row, 2);
     assert_int_equal(tow_train_save(p.state, f->a), TOW_OK); /* the count is saved */
-    problem q = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = usual, .skip_not_finite = 2});
+    problem q = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = usual, .skip_not_finite = 2));
     assert_int_equal(tow_train_load(q.state, f->a), TOW_OK);
     *label = kept;
     assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
-    assert_int_equal(tow_train_step_number(p.state), 2);
-    assert_int_equal(tow_optimizer_skipped(tow_train_optimizer(p.state), &in_a_row), 2);
+    assert_int_equal(tow_train_step_count(p.state), 2);
+    assert_int_equal(tow_optimizer_skipped_count(tow_train_optimizer(p.state), &in_a_row), 2);
     assert_int_equal(in_a_row, 0);
     *label = INFINITY;
     assert_int_equal(tow_train_step(q.state, p.batch, &loss), TOW_OK); /* the third in a row is made */
-    assert_int_equal(tow_train_step_number(q.state), 2);
+    assert_int_equal(tow_train_step_count(q.state), 2);
     drop(&p);
     drop(&q);
 }
@@ -305,9 +297,9 @@ static void skipped_and_then_refused(void **fixture_)
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
     for (size_t micro = 1; micro <= 2; micro++) {
-        problem p = make(f->ctx, TOW_MODULE(&model), BATCH,
-                         (tow_train_options){
-                             .optimizer = usual, .skip_not_finite = 2, .check_finite = true, .micro_batches = micro});
+        problem p = make(
+            f->ctx, TOW_MODULE(&model), BATCH,
+            TOW_TRAIN_OPTIONS(.optimizer = usual, .skip_not_finite = 2, .check_finite = true, .micro_batches = micro));
         double loss;
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
         *(float *)tow_array_data(p.batch[1]) = NAN;
@@ -316,7 +308,7 @@ static void skipped_and_then_refused(void **fixture_)
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_CHECK_FAILED);
         assert_message(f, "step 2: the loss is nan");
         assert_unchanged(f, &p);
-        assert_int_equal(tow_train_step_number(p.state), 1);
+        assert_int_equal(tow_train_step_count(p.state), 1);
         drop(&p);
     }
 }
@@ -331,15 +323,16 @@ static void old_files_load(void **fixture_)
     static const char path[] = TOW_TEST_DATA "/unit/train/state_of_three_steps.safetensors";
     tow_dense model = TOW_DENSE(.features = 2);
     for (int averaged = 0; averaged < 2; averaged++) {
-        const tow_train_options options = {.optimizer = usual, .seed = 11},
-                                wanted = {.optimizer = usual, .seed = 11, .average.decay = averaged ? 0.5 : 0};
+        const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 11),
+                                wanted = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 11,
+                                                           .average.decay = averaged ? 0.5 : 0);
         problem fresh = make(f->ctx, TOW_MODULE(&model), BATCH, options),
                 loaded = make(f->ctx, TOW_MODULE(&model), BATCH, wanted);
         double a, b;
         for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(fresh.state, fresh.batch, &a), TOW_OK);
         tow_train_set_data_position(fresh.state, 3 * BATCH);
         if (tow_train_load(loaded.state, path) != TOW_OK) fail_msg("%s", tow_context_error(f->ctx));
-        assert_int_equal(tow_train_step_number(loaded.state), 3);
+        assert_int_equal(tow_train_step_count(loaded.state), 3);
         assert_int_equal(tow_train_data_position(loaded.state), 3 * BATCH);
         assert_equal_params(tow_train_params(fresh.state), tow_train_params(loaded.state));
         assert_int_equal(tow_train_save(fresh.state, f->a), TOW_OK); /* nothing was added to the format */
@@ -359,7 +352,7 @@ static void other_sizes_share_parameters(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    const tow_train_options options = {.optimizer = usual, .evaluation = true, .other_shapes = 2};
+    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .evaluation = true, .other_shapes = 2);
     const int64_t sizes[] = {8, 5, 8, 1, 3, 5, 0, 8};
     problem p = make(f->ctx, TOW_MODULE(&model), 8, options);
     tow_train_options alone = options;
@@ -401,7 +394,7 @@ static void aux_values(void **fixture_)
     tow_dense model = TOW_DENSE(.features = 2);
     for (size_t n = 1; n <= 2; n++) {
         problem p = make(f->ctx, TOW_MODULE(&model), BATCH,
-                         (tow_train_options){.optimizer = half, .n_aux = 2, .micro_batches = n, .evaluation = true});
+                         TOW_TRAIN_OPTIONS(.optimizer = half, .n_aux = 2, .micro_batches = n, .evaluation = true));
         double loss, sum = 0, error = 0;
         assert_null(tow_train_aux(p.state, 0));
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
@@ -429,10 +422,11 @@ static void learning_rate_is_set(void **fixture_)
     tow_dense model = TOW_DENSE(.features = 2);
     const tow_scale_by_learning_rate of_kernel = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.5)),
                                      of_others = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.25));
-    const tow_partition_rule rules[] = {{"kernel", TOW_TRANSFORM(&of_kernel)}, {"**", TOW_TRANSFORM(&of_others)}};
+    const tow_partition_rule rules[] = {{"kernel", TOW_GRADIENT_TRANSFORM(&of_kernel)},
+                                        {"**", TOW_GRADIENT_TRANSFORM(&of_others)}};
     const tow_partition both = TOW_PARTITION(.rules = rules, .n = 2);
     const tow_scale scale = TOW_SCALE(.factor = -0.5);
-    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.transform = TOW_TRANSFORM(&both)});
+    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.transform = TOW_GRADIENT_TRANSFORM(&both)));
     double loss;
     assert_true(tow_train_learning_rate(p.state) == 0.5);
     assert_int_equal(tow_train_save(p.state, f->a), TOW_OK);
@@ -445,7 +439,7 @@ static void learning_rate_is_set(void **fixture_)
     assert_int_equal(tow_train_set_learning_rate(p.state, NAN), TOW_OK);
     assert_true(tow_train_learning_rate(p.state) == 0.5);
     drop(&p);
-    p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.transform = TOW_TRANSFORM(&scale)});
+    p = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.transform = TOW_GRADIENT_TRANSFORM(&scale)));
     assert_int_equal(tow_train_set_learning_rate(p.state, 1), TOW_NOT_FOUND);
     assert_true(isnan(tow_train_learning_rate(p.state)));
     drop(&p);
@@ -458,11 +452,11 @@ static void early_updates_go_with_everything(void **fixture_)
 {
     const fixture *f = *fixture_;
     static const tow_train_options all[] = {
-        {.micro_batches = 2},
-        {.check_finite = true},
-        {.skip_not_finite = 1},
-        {.optimizer = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.5}},
-        {.average = {.decay = 0.9}, .optimizer = {.learning_rate = {.peak_value = 0.01}}},
+        TOW_TRAIN_OPTIONS(.micro_batches = 2),
+        TOW_TRAIN_OPTIONS(.check_finite = true),
+        TOW_TRAIN_OPTIONS(.skip_not_finite = 1),
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.5}),
+        TOW_TRAIN_OPTIONS(.average = {.decay = 0.9}, .optimizer = {.learning_rate = {.peak_value = 0.01}}),
     };
     tow_mlp model = TOW_MLP(.features = {16, 2});
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -488,7 +482,7 @@ static void averages_out_of_range(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    assert_refused(f, TOW_MODULE(&model), 2, (tow_train_options){.optimizer = half, .average = {.decay = 2}},
+    assert_refused(f, TOW_MODULE(&model), 2, TOW_TRAIN_OPTIONS(.optimizer = half, .average = {.decay = 2}),
                    "expected .decay between 0 and 1, found 2");
 }
 

@@ -63,13 +63,13 @@ static void drop(problem *p)
 /* Combination `bits` of the options. */
 static tow_train_options combination(unsigned bits)
 {
-    tow_train_options o = {.optimizer = {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1}};
+    tow_train_options o = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1});
     if (bits & 1) o.optimizer.clip_norm = 0.5;
     if (bits & 2) o.check_finite = true;
     if (bits & 4) o.skip_not_finite = 2;
     if (bits & 8) o.weighted = true;
     if (bits & 16) o.micro_batches = 4;
-    if (bits & 32) o.average = (tow_average_options){.decay = 0.9, .debias = true};
+    if (bits & 32) o.average = TOW_AVERAGE_OPTIONS(.decay = 0.9, .debias = true);
     if (bits & 64) o.early_update = true;
     return o;
 }
@@ -102,7 +102,7 @@ static void one_program_for_each_combination(void **fixture_)
         for (int i = 0; i < 3; i++)
             if (tow_train_step(p.state, p.batch, NULL) != TOW_OK) fail_msg("%u: %s", bits, tow_context_error(f->ctx));
         assert_int_equal(runs - before, 3);
-        assert_int_equal(tow_program_cache_made(p.state->steps), 1);
+        assert_int_equal(tow_program_cache_made_count(p.state->steps), 1);
         const tow_train_bytes b = tow_train_get_bytes(p.state);
         const tow_program_bytes program = tow_program_get_bytes(tow_train_program(p.state));
         const size_t held = b.parameters + b.optimizer + b.variables + b.averages;
@@ -131,22 +131,24 @@ static void start_separate(const fixture *f, const tow_module *model, const prob
     const tow_train_options *o = &p->state->options;
     const size_t n = o->micro_batches ? o->micro_batches : 1;
     tow_type types[2] = {p->types[0], p->types[1]};
-    tow_optimizer resolved;
+    tow_standard_optimizer resolved;
     for (int i = 0; i < 2; i++) types[i].dims[0] /= (int64_t)n;
     assert_int_equal(tow_params_copy(tow_train_params(p->state), &s->params), TOW_OK);
     assert_int_equal(tow_params_zeros_like(s->params, &s->gradients), TOW_OK);
-    assert_int_equal(tow_loss(model, s->params, 1, &types[0], 1, &types[1], weighted_error, NULL, 1, NULL, &s->loss),
-                     TOW_OK);
+    assert_int_equal(
+        tow_model_loss_graph(model, s->params, 1, &types[0], 1, &types[1], weighted_error, NULL, 1, NULL, &s->loss),
+        TOW_OK);
     size_t wrt[16];
     for (size_t i = 0; i < tow_params_count(s->params); i++) wrt[i] = i;
     assert_int_equal(tow_value_and_grad(s->loss, tow_params_count(s->params), wrt, true, &s->gradient), TOW_OK);
-    assert_int_equal(tow_compile(f->ctx, s->gradient, &(tow_compile_options){.flush_subnormals = true}, &s->program),
+    assert_int_equal(tow_compile(f->ctx, s->gradient, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &s->program),
                      TOW_OK);
     assert_int_equal(tow__optimizer_resolve(f->ctx, &o->optimizer, &resolved), TOW_OK);
     tow__optimizer_chain(&resolved, &s->transforms);
-    const tow_optimizer_options options = {.every = n, .weighted = o->weighted && n > 1};
+    const tow_optimizer_options options = TOW_OPTIMIZER_OPTIONS(.every = n, .weighted = o->weighted && n > 1);
     assert_int_equal(
-        tow_optimizer_create(f->ctx, TOW_TRANSFORM(&s->transforms.chain), s->params, &options, &s->optimizer), TOW_OK);
+        tow_optimizer_create(f->ctx, TOW_GRADIENT_TRANSFORM(&s->transforms.chain), s->params, &options, &s->optimizer),
+        TOW_OK);
     if (o->average.decay != 0)
         assert_int_equal(tow_average_create(f->ctx, s->params, &o->average, &s->average), TOW_OK);
     assert_int_equal(tow_array_create(f->ctx, tow_graph_output_type(s->loss, 0), &s->of_loss), TOW_OK);
@@ -205,7 +207,7 @@ static void bits_are_those_of_separate_programs(void **fixture_)
             step_separate(&p, &s);
         }
         if (!tow_params_equal(s.params, tow_train_params(p.state))) fail_msg("combination %u: other parameters", bits);
-        for (size_t i = 0; i < tow_optimizer_slots(s.optimizer); i++)
+        for (size_t i = 0; i < tow_optimizer_slot_count(s.optimizer); i++)
             assert_true(tow_params_equal(tow_optimizer_slot(s.optimizer, i),
                                          tow_optimizer_slot(tow_train_optimizer(p.state), i)));
         if (s.average) assert_true(tow_params_equal(tow_average_params(s.average), tow_train_averages(p.state)));
@@ -234,18 +236,18 @@ static void steps_of_ones_own(void **fixture_)
         assert_int_equal(runs - before, 1);
         assert_true((double)*(float *)tow_array_data(s.of_loss) == loss);
     }
-    assert_int_equal(tow_optimizer_step(s.optimizer), 3);
+    assert_int_equal(tow_optimizer_step_count(s.optimizer), 3);
     assert_true(tow_optimizer_reported(s.optimizer, "clip/norm") == tow_train_gradient_norm(p.state));
     assert_true(tow_params_equal(s.params, tow_train_params(p.state)));
-    tow_cancel(f->ctx);
+    tow_context_cancel(f->ctx);
     assert_int_equal(tow_step_run(step, p.batch, (tow_array *[]){s.of_loss, s.of_weight}), TOW_CANCELLED);
-    tow_cancel_reset(f->ctx);
+    tow_context_cancel_reset(f->ctx);
     assert_true(tow_params_equal(s.params, tow_train_params(p.state)));
     tow_step_free(step);
     assert_int_equal(tow_step_create(tow_train_optimizer(p.state), s.params, s.loss, NULL, &step), TOW_UNSUPPORTED);
     assert_null(step);
     assert_int_equal(tow_step_create(s.optimizer, s.gradients, s.loss, NULL, &step), TOW_INVALID_ARGUMENT);
-    assert_message(f, "expected the parameters of the optimiser among those of the loss");
+    assert_message(f, "expected the parameters of the optimizer among those of the loss");
     end_separate(&s);
     drop(&p);
 }

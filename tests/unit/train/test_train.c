@@ -1,4 +1,4 @@
-/* Training: schedules and optimisers against optax, equal bits for any number of threads and after resuming,
+/* Training: schedules and optimizers against optax, equal bits for any number of threads and after resuming,
  * evaluation. */
 #include "tests/unit/support/training.h"
 
@@ -57,7 +57,7 @@ static void check_optimizer(fixture *f, const char *name, const char *rest)
     const tow_schedule rate = tow_schedule_constant(0.05), fast = tow_schedule_constant(0.1);
     const struct {
         const char *name;
-        tow_optimizer optimizer;
+        tow_standard_optimizer optimizer;
     } cases[] = {
         {"adamw", {.learning_rate = rate}},
         {"adamw_decay", {.learning_rate = rate, .b1 = 0.8, .b2 = 0.95, .eps = 1e-6, .weight_decay = 0.5}},
@@ -79,8 +79,7 @@ static void check_optimizer(fixture *f, const char *name, const char *rest)
     assert_true(c < sizeof cases / sizeof cases[0]);
 
     tow_dense model = TOW_DENSE(.features = 2);
-    training t =
-        start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = cases[c].optimizer, .seed = 1});
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = cases[c].optimizer, .seed = 1));
     double expected, loss;
     int at;
     for (int i = 0; i < STEPS; i++, rest += at) {
@@ -88,12 +87,12 @@ static void check_optimizer(fixture *f, const char *name, const char *rest)
         assert_int_equal(tow_train_step(t.state, t.batch, &loss), TOW_OK);
         assert_close(name, loss, expected, 1e-5); /* a few roundings of float32 per step, amplified by the steps */
     }
-    assert_int_equal(tow_train_step_number(t.state), STEPS);
+    assert_int_equal(tow_train_step_count(t.state), STEPS);
     static const char *const paths[] = {"kernel", "bias"};
     for (size_t p = 0; p < 2; p++) {
         tow_array *array = tow_params_find(tow_train_params(t.state), paths[p]);
         assert_non_null(array);
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++, rest += at) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++, rest += at) {
             assert_int_equal(sscanf(rest, "%lf %n", &expected, &at), 1);
             assert_close(name, (double)((float *)tow_array_data(array))[i], expected, 1e-5);
         }
@@ -109,8 +108,8 @@ static void linear_call(tow_scope *scope, const tow_module *module, size_t n_in,
                         tow_value *out)
 {
     (void)module, (void)n_in, (void)in, (void)n_out;
-    tow_value a = tow_param(scope, "a", 0, NULL, tow_init_zeros()),
-              b = tow_param(scope, "b", 0, NULL, tow_init_zeros());
+    tow_value a = tow_param(scope, "a", 0, NULL, tow_initializer_zeros()),
+              b = tow_param(scope, "b", 0, NULL, tow_initializer_zeros());
     out[0] = tow_add(tow_mul_scalar(a, 3), tow_mul_scalar(b, 4));
 }
 
@@ -128,9 +127,10 @@ static void clipping_scales_to_the_norm(void **state)
     const tow_module model = {&cls};
     static const double limits[] = {10, 5, 1}, expected[] = {1, 1, 0.2}; /* a norm of exactly c gives g/n*c = g */
     for (size_t i = 0; i < 3; i++) {
-        tow_train_options options = {
-            .optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(1), .clip_norm = limits[i]},
-            .loss = output_itself};
+        tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD,
+                                                                    .learning_rate = tow_schedule_constant(1),
+                                                                    .clip_norm = limits[i]},
+                                                      .loss = output_itself);
         tow_train_state *s;
         assert_int_equal(tow_train_create(f->ctx, &model, &options, &s), TOW_OK);
         assert_int_equal(tow_train_step(s, NULL, NULL), TOW_OK);
@@ -145,20 +145,20 @@ static void clipping_scales_to_the_norm(void **state)
 
 /* ---- bits -------------------------------------------------------------------------------------------------------- */
 
-/* Enough parameters for several blocks of the optimiser. */
+/* Enough parameters for several blocks of the optimizer. */
 static void threads_do_not_matter(void **state)
 {
     fixture *f = *state;
     for (int threads = 1; threads <= 3; threads++) {
         tow_context *ctx;
-        assert_int_equal(tow_context_create(&(tow_context_options){.threads = threads}, &ctx), TOW_OK);
+        assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &ctx), TOW_OK);
         tow_mlp model = TOW_MLP(.features = {300, 257, 5});
-        training t = start(ctx, TOW_MODULE(&model), 31, 5, (tow_train_options){.optimizer = usual});
+        training t = start(ctx, TOW_MODULE(&model), 31, 5, TOW_TRAIN_OPTIONS(.optimizer = usual));
         step(&t, 3);
         assert_int_equal(tow_train_save(t.state, threads == 1 ? f->a : f->b), TOW_OK);
         if (threads > 1) assert_equal_files(f->a, f->b);
         stop(&t);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 
@@ -170,14 +170,14 @@ static void early_updates_are_the_same(void **state)
     tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
     tow_scan stacked = TOW_SCAN(&cheap, .length = 4);
     tow_mlp plain = TOW_MLP(.features = {300, 257, 5});
-    static const tow_optimizer optimizers[] = {
+    static const tow_standard_optimizer optimizers[] = {
         {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1},
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}, .momentum = 0.9, .nesterov = true},
     };
     for (size_t i = 0; i < 4; i++) {
         const tow_module *model = i % 2 ? TOW_MODULE(&stacked) : TOW_MODULE(&plain);
         int64_t in = i % 2 ? 40 : 31, out = i % 2 ? 40 : 5;
-        tow_train_options options = {.optimizer = optimizers[i / 2]};
+        tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = optimizers[i / 2]);
         training late = start(f->ctx, model, in, out, options);
         options.early_update = true;
         training early = start(f->ctx, model, in, out, options);
@@ -201,7 +201,8 @@ static void budgets_for_remat_are_the_same(void **state)
     tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
     tow_scan unrolled = TOW_SCAN(&cheap, .length = 4, .unrolled = true);
     for (int early = 0; early < 2; early++) {
-        tow_train_options options = {.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = early};
+        tow_train_options options =
+            TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = early);
         training without = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
         options.keep_within = SIZE_MAX;
         training within = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
@@ -220,14 +221,14 @@ static void resumed_is_bit_equal(void **state)
     fixture *f = *state;
     noisy n;
     const tow_module *model = make_noisy(&n);
-    static const tow_optimizer optimizers[] = {
+    static const tow_standard_optimizer optimizers[] = {
         {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1, .clip_norm = 0.5},
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}, .momentum = 0.9},
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}},
     };
     for (size_t i = 0; i < 3; i++) {
-        tow_train_options options = {
-            .optimizer = optimizers[i], .seed = 7, .model = &with_dropout, .description = "noisy"};
+        tow_train_options options =
+            TOW_TRAIN_OPTIONS(.optimizer = optimizers[i], .seed = 7, .model = &with_dropout, .description = "noisy");
         training whole = start(f->ctx, model, 3, 2, options);
         step(&whole, 3);
         tow_train_set_data_position(whole.state, UINT64_MAX);
@@ -236,7 +237,7 @@ static void resumed_is_bit_equal(void **state)
         training resumed = start(f->ctx, model, 3, 2, options);
         step(&resumed, 1);
         assert_int_equal(tow_train_load(resumed.state, f->a), TOW_OK);
-        assert_int_equal(tow_train_step_number(resumed.state), 3);
+        assert_int_equal(tow_train_step_count(resumed.state), 3);
         assert_true(tow_train_data_position(resumed.state) == UINT64_MAX);
         step(&whole, 4);
         step(&resumed, 4);
@@ -253,9 +254,9 @@ static void masks_change_with_the_step(void **state)
 {
     fixture *f = *state;
     noisy n;
-    training t = start(f->ctx, make_noisy(&n), 3, 2,
-                       (tow_train_options){.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0}},
-                                           .model = &with_dropout});
+    training t = start(
+        f->ctx, make_noisy(&n), 3, 2,
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0}}, .model = &with_dropout));
     double first, second;
     assert_int_equal(tow_train_step(t.state, t.batch, &first), TOW_OK);
     assert_int_equal(tow_train_step(t.state, t.batch, &second), TOW_OK);
@@ -268,7 +269,7 @@ static void scanned_and_unrolled_read_each_other(void **state)
     fixture *f = *state;
     tow_dense layer = TOW_DENSE(.features = 3);
     tow_scan stacked = TOW_SCAN(&layer, .length = 4), unrolled = TOW_SCAN(&layer, .length = 4, .unrolled = true);
-    tow_train_options options = {.optimizer = usual};
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual);
     training a = start(f->ctx, TOW_MODULE(&stacked), 3, 3, options),
              b = start(f->ctx, TOW_MODULE(&unrolled), 3, 3, options);
     step(&a, 3);
@@ -293,7 +294,7 @@ static void evaluation_is_without_dropout_and_changes_nothing(void **state)
 {
     fixture *f = *state;
     noisy n;
-    tow_train_options options = {.optimizer = usual, .model = &with_dropout, .evaluation = true};
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .model = &with_dropout, .evaluation = true);
     training t = start(f->ctx, make_noisy(&n), 3, 2, options);
     step(&t, 1);
     save(f, &t, f->a);
@@ -334,7 +335,7 @@ static void bytes_by_kind(void **state)
 {
     fixture *f = *state;
     tow_dense model = TOW_DENSE(.features = 2); /* kernel [3, 2], bias [2]: 8 floats */
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = usual, .evaluation = true});
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .evaluation = true));
     tow_train_bytes bytes = tow_train_get_bytes(t.state);
     assert_int_equal(bytes.parameters, 32);
     assert_int_equal(bytes.optimizer, 64);

@@ -13,7 +13,7 @@ typedef struct model {
     tow_precision precision;
 } model;
 
-static void make_model(model *m, tow_layer_dtype dtype, tow_layer_dtype param_dtype)
+static void make_model(model *m, tow_dtype dtype, tow_dtype param_dtype)
 {
     m->in = TOW_DENSE(.features = 8);
     m->out = TOW_DENSE(.features = 3);
@@ -25,18 +25,17 @@ static void make_model(model *m, tow_layer_dtype dtype, tow_layer_dtype param_dt
     m->names[3] = TOW_NAMED("out", &m->out);
     for (int i = 0; i < 4; i++) m->layers[i] = TOW_MODULE(&m->names[i]);
     m->sequential = TOW_SEQUENTIAL_OF(m->layers);
-    m->precision =
-        TOW_PRECISION(&m->sequential, .dtype = dtype, .param_dtype = param_dtype, .output_dtype = TOW_AS_F32);
+    m->precision = TOW_PRECISION(&m->sequential, .dtype = dtype, .param_dtype = param_dtype, .output_dtype = TOW_F32);
 }
 
 static const struct {
     const char *name;
-    tow_layer_dtype dtype, param_dtype;
+    tow_dtype dtype, param_dtype;
     double limit; /* of a loss, relative: roundings of activations, and of parameters after each step, add up */
 } settings[] = {
     {"plain", 0, 0, 1e-5},
     {"mixed", TOW_BF16, 0, 0.005},
-    {"mixed_f16", TOW_F16, TOW_AS_F32, 0.001},
+    {"mixed_f16", TOW_F16, TOW_F32, 0.001},
     {"stored", TOW_BF16, TOW_BF16, 0.01},
     {"stored_f16", TOW_F16, TOW_F16, 0.002},
 };
@@ -44,11 +43,11 @@ enum {
     SETTINGS = sizeof settings / sizeof *settings
 };
 
-static tow_train_options options_for(const char *optimiser)
+static tow_train_options options_for(const char *optimizer)
 {
-    tow_optimizer adamw = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(0.01)};
-    tow_optimizer sgd = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.05), .momentum = 0.9};
-    return (tow_train_options){.optimizer = strcmp(optimiser, "adamw") == 0 ? adamw : sgd, .seed = 3};
+    tow_standard_optimizer adamw = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(0.01)};
+    tow_standard_optimizer sgd = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.05), .momentum = 0.9};
+    return TOW_TRAIN_OPTIONS(.optimizer = strcmp(optimizer, "adamw") == 0 ? adamw : sgd, .seed = 3);
 }
 
 /* The type of a slot as the state saves it. */
@@ -72,23 +71,23 @@ static void losses_are_those_of_optax(void **state)
 {
     const fixture *f = *state;
     FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/train_dtypes.txt", "r");
-    char name[32], optimiser[16], moments[8];
+    char name[32], optimizer[16], moments[8];
     int lines = 0;
     assert_non_null(file);
-    for (; fscanf(file, "%31s %15s %7s", name, optimiser, moments) == 3; lines++) {
+    for (; fscanf(file, "%31s %15s %7s", name, optimizer, moments) == 3; lines++) {
         int s = 0;
         while (strcmp(settings[s].name, name) != 0) assert_true(++s < SETTINGS);
         model m;
         make_model(&m, settings[s].dtype, settings[s].param_dtype);
-        training t = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options_for(optimiser));
+        training t = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options_for(optimizer));
         for (int i = 0; i < 20; i++) {
             double expected, loss;
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             assert_int_equal(tow_train_step(t.state, t.batch, &loss), TOW_OK);
             if (!(fabs(loss - expected) <= settings[s].limit * expected))
-                fail_msg("%s %s step %d: expected %.9g, found %.9g", name, optimiser, i, expected, loss);
+                fail_msg("%s %s step %d: expected %.9g, found %.9g", name, optimizer, i, expected, loss);
         }
-        const char *slot = strcmp(optimiser, "adamw") == 0 ? "adam/mu/in/kernel" : "sgd/trace/in/kernel";
+        const char *slot = strcmp(optimizer, "adamw") == 0 ? "adam/mu/in/kernel" : "sgd/trace/in/kernel";
         assert_string_equal(saved_type(f, &t, slot), moments);
         stop(&t);
     }
@@ -133,7 +132,7 @@ static void f32_files_load_into_bf16(void **state)
     tow_params *params = tow_train_params(to.state), *source = tow_train_params(from.state);
     assert_int_equal(tow_params_load(params, "params/", f->a, NULL), TOW_TYPE_MISMATCH);
     assert_message(f, "bf16[5,8]");
-    assert_int_equal(tow_params_load(params, "params/", f->a, &(tow_load_options){.convert = true}), TOW_OK);
+    assert_int_equal(tow_params_load(params, "params/", f->a, &TOW_LOAD_OPTIONS(.convert = true)), TOW_OK);
     for (size_t i = 0; i < tow_params_count(params); i++) {
         tow_array *expected, *found = tow_params_array(params, i);
         assert_int_equal(tow_array_type(found).dtype, TOW_BF16);
@@ -157,7 +156,7 @@ static void mixed_precision_in_a_scan(void **state)
     tow_residual_layer block = TOW_RESIDUAL(&inside);
     tow_remat remat = TOW_REMAT(&block);
     tow_scan loop = TOW_SCAN(&remat, .length = 3);
-    tow_dense first = TOW_DENSE(.features = 4), last = TOW_DENSE(.features = 2, .dtype = TOW_AS_F32);
+    tow_dense first = TOW_DENSE(.features = 4), last = TOW_DENSE(.features = 2, .dtype = TOW_F32);
     tow_sequential all = TOW_SEQUENTIAL(TOW_MODULE(&first), TOW_MODULE(&loop), TOW_MODULE(&last));
     tow_precision mixed = TOW_PRECISION(&all, .dtype = TOW_BF16);
     training a = start(f->ctx, TOW_MODULE(&all), 4, 2, options_for("adamw"));

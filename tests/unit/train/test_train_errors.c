@@ -68,7 +68,7 @@ static void checkpoints_that_do_not_fit_change_nothing(void **state)
     };
     tow_dense model = TOW_DENSE(.features = 2);
     char bad[128], before[128];
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = usual, .description = "a"});
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .description = "a"));
     snprintf(bad, sizeof bad, "%s/bad", f->directory);
     snprintf(before, sizeof before, "%s/before", f->directory);
     save(f, &t, f->a);
@@ -87,7 +87,7 @@ static void checkpoints_that_do_not_fit_change_nothing(void **state)
     assert_int_equal(tow_train_load(t.state, bad), TOW_BAD_FORMAT);
     assert_int_equal(tow_train_load(t.state, "/nowhere/at/all"), TOW_IO_ERROR);
     assert_int_equal(tow_train_load(t.state, f->a), TOW_OK);
-    assert_int_equal(tow_train_step_number(t.state), 0);
+    assert_int_equal(tow_train_step_count(t.state), 0);
     stop(&t);
 }
 
@@ -95,7 +95,7 @@ static void a_full_disk_is_reported(void **state)
 {
     fixture *f = *state;
     tow_dense model = TOW_DENSE(.features = 2);
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = usual});
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = usual));
     assert_int_equal(tow_train_save(t.state, "/dev/full"), TOW_IO_ERROR);
     assert_message(f, "No space left");
     stop(&t);
@@ -105,7 +105,7 @@ static void wrong_batches_change_nothing(void **state)
 {
     fixture *f = *state;
     tow_dense model = TOW_DENSE(.features = 2);
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = usual});
+    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, TOW_TRAIN_OPTIONS(.optimizer = usual));
     save(f, &t, f->a);
     tow_array *swapped[2] = {t.batch[1], t.batch[0]};
     assert_int_equal(tow_train_step(t.state, swapped, NULL), TOW_TYPE_MISMATCH);
@@ -122,10 +122,10 @@ static void options_out_of_range(void **state)
 {
     fixture *f = *state;
     static const struct {
-        tow_optimizer optimizer;
+        tow_standard_optimizer optimizer;
         const char *message;
     } cases[] = {
-        {{.kind = (tow_optimizer_kind)9}, "found 9"},
+        {{.kind = (tow_standard_optimizer_kind)9}, "found 9"},
         {{.b1 = 1}, "b1"},
         {{.b2 = -0.5}, "b2"},
         {{.eps = -1}, "eps"},
@@ -154,14 +154,13 @@ static void options_out_of_range(void **state)
     };
     tow_dense model = TOW_DENSE(.features = 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_refused(f, TOW_MODULE(&model), 2, (tow_train_options){.optimizer = cases[i].optimizer},
-                       cases[i].message);
+        assert_refused(f, TOW_MODULE(&model), 2, TOW_TRAIN_OPTIONS(.optimizer = cases[i].optimizer), cases[i].message);
     tow_train_state *s;
-    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &(tow_train_options){.n_inputs = 1}, &s),
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &TOW_TRAIN_OPTIONS(.n_inputs = 1), &s),
                      TOW_INVALID_ARGUMENT);
     assert_null(s);
     tow_activation_layer fixed = TOW_ACTIVATION(tow_tanh);
-    assert_refused(f, TOW_MODULE(&fixed), 2, (tow_train_options){0}, "no parameters");
+    assert_refused(f, TOW_MODULE(&fixed), 2, TOW_TRAIN_OPTIONS(), "no parameters");
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -170,7 +169,7 @@ typedef struct budget {
     long allowed, in_use;
 } budget;
 
-static void *limited(void *user, void *pointer, size_t old_size, size_t size)
+static void *limited(void *pointer, size_t old_size, size_t size, void *user)
 {
     budget *b = user;
     if (size == 0) {
@@ -195,17 +194,13 @@ static void a_step_allocates_nothing(void **state)
     (void)state;
     budget b = {.allowed = 1000000};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.allocator = {limited, &b}), &ctx), TOW_OK);
     noisy n;
     for (size_t micro = 1; micro <= 2; micro++) {
         training t = start(ctx, make_noisy(&n), 3, 2,
-                           (tow_train_options){.optimizer = usual,
-                                               .model = &with_dropout,
-                                               .evaluation = true,
-                                               .micro_batches = micro,
-                                               .average = {.decay = micro > 1 ? 0.9 : 0},
-                                               .check_finite = micro > 1,
-                                               .skip_not_finite = micro - 1});
+                           TOW_TRAIN_OPTIONS(.optimizer = usual, .model = &with_dropout, .evaluation = true,
+                                             .micro_batches = micro, .average = {.decay = micro > 1 ? 0.9 : 0},
+                                             .check_finite = micro > 1, .skip_not_finite = micro - 1));
         double loss;
         b.allowed = 0;
         step(&t, 5);
@@ -214,7 +209,7 @@ static void a_step_allocates_nothing(void **state)
         b.allowed = 1000000;
         stop(&t);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(b.in_use, 0);
 }
 
@@ -225,23 +220,15 @@ static void allocations_fail_in_turn(void **state)
     fixture *f = *state;
     budget b = {.allowed = 1000000};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx),
-                     TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.allocator = {limited, &b}, .threads = 1), &ctx), TOW_OK);
     noisy n;
     const tow_module *model = make_noisy(&n);
     tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}), tow_make_type(TOW_F32, 2, (int64_t[]){4, 2})};
-    const tow_train_options options = {.optimizer = usual,
-                                       .n_inputs = 1,
-                                       .input_types = &types[0],
-                                       .n_extra = 1,
-                                       .extra_types = &types[1],
-                                       .loss = mean_squared_error,
-                                       .evaluation = true,
-                                       .micro_batches = 2,
-                                       .average = {.decay = 0.9},
-                                       .check_finite = true,
-                                       .skip_not_finite = 1,
-                                       .model = &with_dropout};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = usual, .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
+                          .extra_types = &types[1], .loss = mean_squared_error, .evaluation = true, .micro_batches = 2,
+                          .average = {.decay = 0.9}, .check_finite = true, .skip_not_finite = 1,
+                          .model = &with_dropout);
     tow_train_state *first; /* after which the context has what it keeps of traces */
     assert_int_equal(tow_train_create(ctx, model, &options, &first), TOW_OK);
     tow_train_free(first);
@@ -259,7 +246,7 @@ static void allocations_fail_in_turn(void **state)
         assert_true(allowed < 1000000);
     }
     b.allowed = 1000000;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(b.in_use, 0);
 }
 

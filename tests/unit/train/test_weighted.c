@@ -46,17 +46,11 @@ static outcome run(const fixture *f, setup_of o)
     const tow_type cube = tow_make_type(TOW_F32, 3, (int64_t[]){ROWS, TOKENS, 1});
     const tow_type types[2] = {cube, cube};
     static char yes = 1;
-    const tow_train_options options = {.optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.5)},
-                                       .n_inputs = 1,
-                                       .input_types = &cube,
-                                       .n_extra = 2,
-                                       .extra_types = types,
-                                       .loss = mean_of_tokens,
-                                       .loss_user = o.zero_by_zero ? &yes : NULL,
-                                       .n_aux = 1,
-                                       .evaluation = true,
-                                       .micro_batches = o.micro_batches,
-                                       .weighted = o.weighted};
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(0.5)}, .n_inputs = 1,
+                          .input_types = &cube, .n_extra = 2, .extra_types = types, .loss = mean_of_tokens,
+                          .loss_user = o.zero_by_zero ? &yes : NULL, .n_aux = 1, .evaluation = true,
+                          .micro_batches = o.micro_batches, .weighted = o.weighted);
     float x[ROWS * TOKENS], y[ROWS * TOKENS], m[ROWS * TOKENS];
     for (int i = 0; i < ROWS * TOKENS; i++) {
         x[i] = (float)(i % 5 - 2) / 4;
@@ -131,7 +125,7 @@ static void batches_without_weight_are_refused(void **state)
 }
 
 /* Loops of one's own: gradients 1 and 4 with weights 3 and 1 are 7/4 in the mean and 7 in the sum. */
-static void optimisers_take_weights(void **state)
+static void optimizers_take_weights(void **state)
 {
     const fixture *f = *state;
     for (int sum = 0; sum < 2; sum++) {
@@ -144,8 +138,8 @@ static void optimisers_take_weights(void **state)
         assert_int_equal(tow_array_from_data(f->ctx, type, &(float){1}, &g), TOW_OK);
         const char *const paths[] = {"x"};
         assert_int_equal(tow_params_from_arrays(f->ctx, 1, paths, &x, &params), TOW_OK);
-        const tow_optimizer_options options = {.every = 2, .weighted = true, .sum = sum};
-        if (tow_optimizer_create(f->ctx, TOW_TRANSFORM(&sgd), params, &options, &o) != TOW_OK)
+        const tow_optimizer_options options = TOW_OPTIMIZER_OPTIONS(.every = 2, .weighted = true, .sum = sum);
+        if (tow_optimizer_create(f->ctx, TOW_GRADIENT_TRANSFORM(&sgd), params, &options, &o) != TOW_OK)
             fail_msg("%s", tow_context_error(f->ctx));
         tow_optimizer_set_weight(o, 3);
         assert_int_equal(tow_optimizer_update(o, &g), TOW_OK);
@@ -168,7 +162,7 @@ static void refused(void **state)
     const fixture *f = *state;
     tow_dense model = TOW_DENSE(.features = 2);
     assert_refused(f, TOW_MODULE(&model), 2,
-                   (tow_train_options){.optimizer = {.learning_rate = {.peak_value = 1}}, .weighted = true},
+                   TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 1}}, .weighted = true),
                    "expected .n_aux of 1 or more with .weighted");
 }
 
@@ -178,7 +172,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_have_the_step_of_the_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(parts_without_weight_count_for_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(batches_without_weight_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(optimisers_take_weights, setup, teardown),
+        cmocka_unit_test_setup_teardown(optimizers_take_weights, setup, teardown),
         cmocka_unit_test_setup_teardown(refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

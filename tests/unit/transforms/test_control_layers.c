@@ -34,11 +34,11 @@ static tow_status call_model(called *c, const tow_module *layer, size_t n_in, to
     for (size_t i = 0; i < n_in; i++) types[i] = tow_array_type(in[i]);
     *c = (called){0};
     options.n_outputs = n_out;
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&model), 3, n_in, types, &options, &c->params, &c->state);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&model), 3, n_in, types, &options, &c->params, &c->state);
     options.state = c->state;
-    const tow_model_function_options function = {.n_inputs = n_in, .model = &options};
-    if (!status) status = tow_model_forward(TOW_MODULE(&model), c->params, &function, &c->function);
-    if (!status) status = tow_model_call(c->function, &(tow_model_arguments){.inputs = in}, &c->results);
+    const tow_model_function_options function = TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = n_in, .model = &options);
+    if (!status) status = tow_model_function_create(TOW_MODULE(&model), c->params, &function, &c->function);
+    if (!status) status = tow_model_function_call(c->function, &TOW_MODEL_ARGUMENTS(.inputs = in), &c->results);
     return status;
 }
 
@@ -104,7 +104,7 @@ static void test_sown_in_branches(void **unused)
         called c;
         make_inputs(number, k, in);
         OK(call_model(&c, TOW_MODULE(&choice), 2, in, 1,
-                      (tow_model_options){.mutable_collections = NAMES(TOW_INTERMEDIATES)}));
+                      TOW_MODEL_OPTIONS(.mutable_collections = NAMES(TOW_INTERMEDIATES))));
         assert_int_equal(tow_params_count(c.results.sown), 3);
         expect_scaled(c.results.sown, "intermediates/stack/seen/0", in[1], k == 0 ? 2 : k == 1 ? 4 : 0);
         expect_scaled(c.results.sown, "intermediates/stack/seen/1", in[1], k == 1 ? -4 : 0);
@@ -124,11 +124,11 @@ static void test_captured_in_branches(void **unused)
         tow_array *in[2];
         called c;
         make_inputs(predicate, truth, in);
-        OK(call_model(&c, TOW_MODULE(&choice), 2, in, 1, (tow_model_options){.capture = NAMES("stack/a", "stack/b")}));
+        OK(call_model(&c, TOW_MODULE(&choice), 2, in, 1, TOW_MODEL_OPTIONS(.capture = NAMES("stack/a", "stack/b"))));
         expect_scaled(c.results.sown, "intermediates/stack/a/__call__/0", in[1], truth ? 2 : 0);
         expect_scaled(c.results.sown, "intermediates/stack/b/__call__/0", in[1], truth ? 0 : 4);
         free_called(&c);
-        OK(call_model(&c, TOW_MODULE(&direct), 2, in, 1, (tow_model_options){.capture = NAMES("stack")}));
+        OK(call_model(&c, TOW_MODULE(&direct), 2, in, 1, TOW_MODEL_OPTIONS(.capture = NAMES("stack"))));
         assert_int_equal(tow_params_count(c.results.sown), 2); /* "seen" as well, of both under one path */
         expect_scaled(c.results.sown, "intermediates/stack/__call__/0", in[1], truth ? 2 : 4);
         free_called(&c);
@@ -171,14 +171,14 @@ static void test_sown_in_loops(void **unused)
             called c;
             make_inputs(number, 0, in);
             OK(call_model(&c, TOW_MODULE(&loop), 2, in, 2,
-                          (tow_model_options){.mutable_collections = NAMES(TOW_INTERMEDIATES)}));
+                          TOW_MODEL_OPTIONS(.mutable_collections = NAMES(TOW_INTERMEDIATES))));
             assert_int_equal(tow_params_count(c.results.sown), 1);
             expect_scaled(c.results.sown, "intermediates/stack/twice/seen/0", in[1], n ? (float)(1 << n) : 0);
             free_called(&c);
-            OK(call_model(&c, TOW_MODULE(&loop), 2, in, 2, (tow_model_options){.capture = NAMES("**/twice")}));
+            OK(call_model(&c, TOW_MODULE(&loop), 2, in, 2, TOW_MODEL_OPTIONS(.capture = NAMES("**/twice"))));
             expect_scaled(c.results.sown, "intermediates/stack/twice/__call__/0", in[1], n ? (float)(1 << n) : 0);
             free_called(&c);
-            expect_error(call_model(&c, TOW_MODULE(&loop), 2, in, 2, (tow_model_options){.capture = NAMES("**/asked")}),
+            expect_error(call_model(&c, TOW_MODULE(&loop), 2, in, 2, TOW_MODEL_OPTIONS(.capture = NAMES("**/asked"))),
                          TOW_UNSUPPORTED, "\"**/asked\"", "stack/asked", "condition of a while");
             free_called(&c);
             free_inputs(in);
@@ -199,15 +199,15 @@ static void test_unbounded(void **unused)
         const tow_while loop = TOW_WHILE(.condition = CONDITION(BY_NUMBER), .body = BODY(BY_NUMBER, .plain = true),
                                          .n_carry = 4, .max_iterations = bound ? 9 : 0);
         const looper model = LOOPER(&loop);
-        tow_model_options options = {.streams = NAMES("noise")};
+        tow_model_options options = TOW_MODEL_OPTIONS(.streams = NAMES("noise"));
         tow_params_free(params);
-        OK(tow_init_with_options(ctx, TOW_MODULE(&STACK(&model)), 3, 1, &small, &options, &params, NULL));
-        OK(tow_forward(TOW_MODULE(&STACK(&model)), params, 1, &small, &options, &graphs[bound]));
+        OK(tow_model_init_with(ctx, TOW_MODULE(&STACK(&model)), 3, 1, &small, &options, &params, NULL));
+        OK(tow_model_forward_graph(TOW_MODULE(&STACK(&model)), params, 1, &small, &options, &graphs[bound]));
         OK(tow_jvp(graphs[bound], 3, (size_t[]){0, 1, 2}, &jvp[bound]));
     }
     tow_status status = tow_vjp(graphs[0], 1, (size_t[]){1}, &gradient, &(tow_graph *){NULL});
     expect_error(status, TOW_UNSUPPORTED, "stack", "while", "max_iterations");
-    n_in = tow_graph_inputs(jvp[0]);
+    n_in = tow_graph_input_count(jvp[0]);
     assert_int_equal(n_in, 7);
     tow_array *all[7];
     for (size_t i = 0; i < n_in; i++) {
@@ -307,7 +307,7 @@ static void test_rows(void **unused)
     run_lifted(&b, TOW_MODULE(&STACK(&one_by_one)), 1, &x3, 3, NULL);
     expect_same_list("rows", a.params, b.params);
     for (int i = 0; i < 3; i++)
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(a.outputs[i])); k++)
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(a.outputs[i])); k++)
             assert_true(fabs(array_element(a.outputs[i], k) - array_element(b.outputs[i], k)) <= 1e-5);
     for (int64_t k = 0; k < 24; k++)
         assert_true(fabs(array_element(a.in_grads[0], k) - array_element(b.in_grads[0], k)) <= 1e-4);
@@ -325,7 +325,7 @@ static tow_status run_first(const tow_module *layer, int32_t truth, called *c)
 {
     tow_array *in[2];
     make_inputs(predicate, truth, in);
-    tow_status status = call_model(c, layer, 2, in, 1, (tow_model_options){.mutable_collections = NULL});
+    tow_status status = call_model(c, layer, 2, in, 1, TOW_MODEL_OPTIONS(.mutable_collections = NULL));
     free_inputs(in);
     return status;
 }
@@ -335,7 +335,7 @@ static tow_status run_first(const tow_module *layer, int32_t truth, called *c)
 static void test_views(void **unused)
 {
     (void)unused;
-    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     const tow_cond choice = TOW_COND(.yes = A(&dense), .no = B(&dense));
     const tow_weight_norm normed = TOW_WEIGHT_NORM(&choice);
     const tow_lora lora = TOW_LORA(&choice, .rank = 2);
@@ -353,7 +353,7 @@ static void test_views(void **unused)
             tow_array *in[2];
             OK(run_first(layers[i], truth, &both));
             make_inputs(predicate, truth, in);
-            OK(call_model(&one, alone[i], 1, &in[1], 1, (tow_model_options){.mutable_collections = NULL}));
+            OK(call_model(&one, alone[i], 1, &in[1], 1, TOW_MODEL_OPTIONS(.mutable_collections = NULL)));
             free_inputs(in);
             assert_int_equal(tow_params_count(both.params), 2 * tow_params_count(one.params));
             for (size_t k = 0; k < tow_params_count(one.params); k++)
@@ -405,7 +405,7 @@ static void test_spectral_norm(void **unused)
         called c;
         make_inputs(predicate, truth, in);
         OK(call_model(&c, TOW_MODULE(&normed), 2, in, 1,
-                      (tow_model_options){.mutable_collections = NAMES("batch_stats")}));
+                      TOW_MODEL_OPTIONS(.mutable_collections = NAMES("batch_stats"))));
         for (size_t i = 0; i < tow_params_count(c.state); i++) {
             const char *path = tow_params_path(c.state, i);
             tow_array *before = tow_params_array(c.state, i), *after = tow_params_find(c.results.updates, path);
@@ -451,7 +451,7 @@ static void test_odd_types(void **unused)
             for (int i = 0; i < 16; i++) data[i] = (i % 5 - 2) * 0.25;
             OK(tow_array_from_data(ctx, types[0], &yes, &in[0]));
             OK(tow_array_from_data(ctx, types[1], data, &in[1]));
-            OK(call_model(&c, TOW_MODULE(&model), 2, in, 1, (tow_model_options){.mutable_collections = NULL}));
+            OK(call_model(&c, TOW_MODULE(&model), 2, in, 1, TOW_MODEL_OPTIONS(.mutable_collections = NULL)));
             assert_true(tow_type_equal(tow_array_type(c.results.outputs[0]), types[1]));
             const double *y = tow_array_data(c.results.outputs[0]);
             for (int i = 0; i < 4 * (int)rows && !truth; i++) assert_true(y[i] == 2 * data[i]);
@@ -473,8 +473,9 @@ static void test_odd_types(void **unused)
 static tow_layer_summary layer_at(const tow_model_summary *summary, const char *path)
 {
     size_t i = 0;
-    while (i < tow_model_summary_count(summary) && strcmp(tow_model_summary_layer(summary, i).path, path) != 0) i++;
-    if (i == tow_model_summary_count(summary)) fail_msg("no layer %s", path);
+    while (i < tow_model_summary_layer_count(summary) && strcmp(tow_model_summary_layer(summary, i).path, path) != 0)
+        i++;
+    if (i == tow_model_summary_layer_count(summary)) fail_msg("no layer %s", path);
     return tow_model_summary_layer(summary, i);
 }
 
@@ -489,8 +490,8 @@ static void test_summary(void **unused)
     const tow_type types[] = {predicate, small};
     tow_params *params = NULL;
     tow_model_summary *summary;
-    OK(tow_init(ctx, TOW_MODULE(&STACK(&cheap)), 3, 2, types, &params));
-    OK(tow_model_summarise(TOW_MODULE(&STACK(&cheap)), params, 2, types, NULL, &summary));
+    OK(tow_model_init(ctx, TOW_MODULE(&STACK(&cheap)), 3, 2, types, &params));
+    OK(tow_model_summary_create(TOW_MODULE(&STACK(&cheap)), params, 2, types, NULL, &summary));
     assert_string_equal(layer_at(summary, "stack").name, "remat(cond(MLP, Named))");
     assert_int_equal(layer_at(summary, "stack/a").parameters, 20);
     assert_int_equal(layer_at(summary, "stack").parameters, 20 + 4 * 16 + 16 + 16 * 4 + 4);
@@ -503,9 +504,9 @@ static void test_summary(void **unused)
         const tow_while loop = TOW_WHILE(.condition = CONDITION(BY_NUMBER), .body = BODY(BY_NUMBER, .plain = true),
                                          .n_carry = 4, .max_iterations = bound ? 9 : 0);
         const tow_type carries[] = {small, small, TYPE(TOW_U32, 2), number};
-        tow_model_options options = {.n_outputs = 4, .streams = NAMES("noise")};
-        OK(tow_init_with_options(ctx, TOW_MODULE(&STACK(&loop)), 3, 4, carries, &options, &params, NULL));
-        OK(tow_model_summarise(TOW_MODULE(&STACK(&loop)), params, 4, carries, &options, &summary));
+        tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 4, .streams = NAMES("noise"));
+        OK(tow_model_init_with(ctx, TOW_MODULE(&STACK(&loop)), 3, 4, carries, &options, &params, NULL));
+        OK(tow_model_summary_create(TOW_MODULE(&STACK(&loop)), params, 4, carries, &options, &summary));
         assert_string_equal(layer_at(summary, "stack").name, "while(limit, looped)");
         assert_true(layer_at(summary, "stack/cell").flops == (bound ? 9 : 1) * 2 * (2 * 4 * 4 + 4));
         assert_true(bound || strstr(tow_model_summary_no_gradient(summary), "max_iterations"));
@@ -524,11 +525,12 @@ static void test_summary_of_flax_keys(void **unused)
     const tow_remat_scan deep = TOW_REMAT_SCAN(&by_sign, .lengths = {2, 3}, .keys = TOW_KEYS_FLAX);
     tow_params *params = NULL, *state = NULL;
     tow_model_summary *summary;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&STACK(&deep)), 3, 1, &small, NULL, &params, &state));
-    const tow_model_options options = {.state = state};
-    OK(tow_model_summarise(TOW_MODULE(&STACK(&deep)), params, 1, &small, &options, &summary));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&STACK(&deep)), 3, 1, &small, NULL, &params, &state));
+    const tow_model_options options = TOW_MODEL_OPTIONS(.state = state);
+    OK(tow_model_summary_create(TOW_MODULE(&STACK(&deep)), params, 1, &small, &options, &summary));
     assert_string_equal(layer_at(summary, "stack").name, "remat_scan(remat(remat_scan))");
-    assert_int_equal(tow_model_summary_count(summary), 5); /* the model, the stack, its iteration, the choice, "a" */
+    assert_int_equal(tow_model_summary_layer_count(summary),
+                     5); /* the model, the stack, its iteration, the choice, "a" */
     assert_string_equal(tow_model_summary_layer(summary, 2).name, "chooser");
     assert_int_equal(tow_model_summary_layer(summary, 2).calls, 1);
     assert_string_equal(tow_model_summary_layer(summary, 3).name, "cond(Named, Named)");
@@ -557,8 +559,8 @@ static void test_not_finite(void **unused)
         tow_array *in[2];
         tow_not_finite found;
         char text[800];
-        OK(tow_init(ctx, TOW_MODULE(&STACK(&choice)), 3, 2, types, &params));
-        OK(tow_forward(TOW_MODULE(&STACK(&choice)), params, 2, types, NULL, &graph));
+        OK(tow_model_init(ctx, TOW_MODULE(&STACK(&choice)), 3, 2, types, &params));
+        OK(tow_model_forward_graph(TOW_MODULE(&STACK(&choice)), params, 2, types, NULL, &graph));
         make_inputs(predicate, truth, in);
         OK(tow_find_not_finite(graph, in, &found));
         tow_not_finite_text(&found, text, sizeof text);
@@ -580,9 +582,9 @@ static void test_part_and_names(void **unused)
     const tow_type types[] = {predicate, small};
     tow_params *params = NULL;
     tow_graph *whole, *part;
-    OK(tow_init(ctx, TOW_MODULE(&STACK(&choice)), 3, 2, types, &params));
-    OK(tow_forward(TOW_MODULE(&STACK(&choice)), params, 2, types, NULL, &whole));
-    OK(tow_forward(TOW_MODULE(&choice), params, 2, types, &(tow_model_options){.at = "stack"}, &part));
+    OK(tow_model_init(ctx, TOW_MODULE(&STACK(&choice)), 3, 2, types, &params));
+    OK(tow_model_forward_graph(TOW_MODULE(&STACK(&choice)), params, 2, types, NULL, &whole));
+    OK(tow_model_forward_graph(TOW_MODULE(&choice), params, 2, types, &TOW_MODEL_OPTIONS(.at = "stack"), &part));
     tow_tensors *tensors = tensors_of(params);
     assert_int_equal(tow_tensors_count(tensors), 4);
     assert_non_null(tow_tensors_find(tensors, "stack/b/kernel"));

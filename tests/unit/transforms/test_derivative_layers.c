@@ -181,13 +181,13 @@ static void test_several_inputs(void **unused)
     OK(tow_array_from_data(ctx, types[2], (double[]){0.5}, &in[2]));
     for (int twice = 0; twice < 2; twice++) {
         const tow_module *model = twice ? TOW_MODULE(&second) : TOW_MODULE(&first);
-        tow_model_options options = {.n_outputs = twice ? 3 : 4};
+        tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = twice ? 3 : 4);
         tow_params *params;
         tow_graph *graph;
-        OK(tow_init_with_options(ctx, model, 3, 3, types, &options, &params, NULL));
+        OK(tow_model_init_with(ctx, model, 3, 3, types, &options, &params, NULL));
         options.mutable_collections = NAMES(TOW_INTERMEDIATES);
-        OK(tow_forward(model, params, 3, types, &options, &graph));
-        assert_int_equal(tow_graph_outputs(graph), options.n_outputs + 1); /* sown once */
+        OK(tow_model_forward_graph(model, params, 3, types, &options, &graph));
+        assert_int_equal(tow_graph_output_count(graph), options.n_outputs + 1); /* sown once */
         OK(tow_evaluate(graph, in, out));
         const float *da = tow_array_data(out[options.n_outputs - 2]);
         for (int i = 0; i < 8; i++) assert_true(fabsf(da[i] - (twice ? 6 * a[i] : 3 * a[i] * a[i])) <= 1e-5f);
@@ -275,12 +275,12 @@ static tow_status trace(tow_context *c, const tow_module *layer, size_t n_in, co
     const stack model = {{&stack_class}, layer};
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
-    tow_model_options options = {.n_outputs = n_out, .streams = NAMES("noise")};
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out, .streams = NAMES("noise"));
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
     const bool has_state = !status && tow_params_count(state) > 0;
     options.state = state;
     options.mutable_collections = has_state ? NAMES(TOW_EVERY_COLLECTION) : NULL;
-    if (!status) status = tow_forward(TOW_MODULE(&model), params, n_in, types, &options, &graph);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model), params, n_in, types, &options, &graph);
     tow_params_free(params);
     tow_params_free(state);
     tow_graph_release(graph);

@@ -288,9 +288,9 @@ static tow_status sow(const tow_module *model, tow_params **updates, tow_graph *
 {
     static const char *const sown[] = {"intermediates", NULL};
     tow_params *params = NULL;
-    tow_status status = tow_init(ctx, model, 3, 1, &x2, &params);
-    const tow_model_options options = {.mutable_collections = sown, .updates = updates};
-    if (!status) status = tow_forward(model, params, 1, &x2, &options, graph);
+    tow_status status = tow_model_init(ctx, model, 3, 1, &x2, &params);
+    const tow_model_options options = TOW_MODEL_OPTIONS(.mutable_collections = sown, .updates = updates);
+    if (!status) status = tow_model_forward_graph(model, params, 1, &x2, &options, graph);
     tow_params_free(params);
     return status;
 }
@@ -314,7 +314,7 @@ static void test_sown(void **unused)
         tow_graph *graph = NULL;
         OK(sow(TOW_MODULE(&middle), &updates, &graph));
         assert_int_equal(tow_params_count(updates), 1);
-        const tow_type found = tow_graph_output_type(graph, tow_graph_outputs(graph) - 1);
+        const tow_type found = tow_graph_output_type(graph, tow_graph_output_count(graph) - 1);
         if (!tow_type_equal(found, cases[i].expected)) fail_msg("case %zu: rank %d", i, found.rank);
         tow_params_free(updates);
         tow_graph_release(graph);
@@ -338,13 +338,13 @@ static void test_captured(void **unused)
     const tow_scan scan = TOW_SCAN(&quiet, .length = 3, .variables = TOW_RULES({"intermediates", TOW_STACKED, -1}));
     tow_params *params = NULL, *updates = NULL;
     tow_graph *graph = NULL;
-    OK(tow_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
-    OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
+    OK(tow_model_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
+    OK(tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
     tow_graph_release(graph);
-    const tow_model_options options = {.capture = (const char *const[]){"**dense", NULL},
-                                       .mutable_collections = (const char *const[]){"intermediates", NULL},
-                                       .updates = &updates};
-    OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, &options, &graph));
+    const tow_model_options options =
+        TOW_MODEL_OPTIONS(.capture = (const char *const[]){"**dense", NULL},
+                          .mutable_collections = (const char *const[]){"intermediates", NULL}, .updates = &updates);
+    OK(tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x2, &options, &graph));
     assert_int_equal(tow_params_count(updates), 1);
     assert_true(tow_type_equal(tow_graph_output_type(graph, 1), TYPE(TOW_F32, 2, 4, 3)));
     tow_params_free(updates);

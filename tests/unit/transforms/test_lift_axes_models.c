@@ -12,18 +12,18 @@
 
 static const tow_type x2 = {.dtype = TOW_F32, .rank = 2, .dims = {2, 4}};
 
-static tow_status initialise(tow_scan scan, tow_params **params, tow_params **state)
+static tow_status initialize(tow_scan scan, tow_params **params, tow_params **state)
 {
     tow_params *made[2] = {NULL, NULL};
-    const tow_model_options options = {.n_outputs = 3};
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&STACK(&scan)), 3, 1, &x2, &options, &made[0], &made[1]);
+    const tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 3);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&STACK(&scan)), 3, 1, &x2, &options, &made[0], &made[1]);
     if (params) *params = made[0];
     if (!params) tow_params_free(made[0]);
     if (state) *state = made[1];
     if (!state) tow_params_free(made[1]);
     return status;
 }
-#define INIT(...) initialise(TOW_SCAN(&cell, .length = 3, .variables = TOW_RULES(__VA_ARGS__)), NULL, NULL)
+#define INIT(...) initialize(TOW_SCAN(&cell, .length = 3, .variables = TOW_RULES(__VA_ARGS__)), NULL, NULL)
 
 static void errors(void **unused)
 {
@@ -36,7 +36,7 @@ static void errors(void **unused)
     expect_error(INIT({"params/dense/kernel", TOW_STACKED, -4}), TOW_INVALID_ARGUMENT,
                  "params/stack/{@-4}/dense/kernel", "[-3, 3)");
     expect_error(
-        initialise(TOW_SCAN(&cell, .length = 3, .unrolled = true, .variables = TOW_RULES({"params", TOW_STACKED, 2})),
+        initialize(TOW_SCAN(&cell, .length = 3, .unrolled = true, .variables = TOW_RULES({"params", TOW_STACKED, 2})),
                    NULL, NULL),
         TOW_INVALID_ARGUMENT, "params/stack/0/dense/bias", "on axis 2", "[-2, 2)");
     expect_error(INIT({"params", TOW_SHARED, 1}), TOW_INVALID_ARGUMENT, ".variables: \"params\" has .axis = 1",
@@ -44,21 +44,21 @@ static void errors(void **unused)
     expect_error(INIT({"counters", TOW_CARRIED, -1}), TOW_INVALID_ARGUMENT, "\"counters\" has .axis = -1");
     expect_error(INIT({"params", TOW_STACKED, 8}), TOW_INVALID_ARGUMENT, "[-8, 8)");
     expect_error(INIT({"params", TOW_STACKED, INT32_MIN}), TOW_INVALID_ARGUMENT, "[-8, 8)");
-    expect_error(initialise(TOW_SCAN(&cell, .length = 3, .streams = TOW_RULES({"noise", TOW_STACKED, 1})), NULL, NULL),
+    expect_error(initialize(TOW_SCAN(&cell, .length = 3, .streams = TOW_RULES({"noise", TOW_STACKED, 1})), NULL, NULL),
                  TOW_INVALID_ARGUMENT, ".streams: \"noise\" has .axis = 1", "keys are in no array");
     const tow_remat remat = TOW_REMAT(&cell, .variables = TOW_RULES({"params", TOW_STACKED, 1}));
-    expect_error(initialise(TOW_SCAN(&remat, .length = 3), NULL, NULL), TOW_INVALID_ARGUMENT,
+    expect_error(initialize(TOW_SCAN(&remat, .length = 3), NULL, NULL), TOW_INVALID_ARGUMENT,
                  "remat: .variables: \"params\" has .axis = 1, but the transform stacks nothing");
     const tow_vmap_layer vmap = TOW_VMAP(&cell, .axis_size = 2, .in_axes = (int[]){TOW_NOT_MAPPED},
                                          .variables = TOW_RULES({"params", TOW_STACKED, 2}));
     tow_params *params = NULL;
-    expect_error(tow_init_with_options(ctx, TOW_MODULE(&STACK(&vmap)), 3, 1, &x2, &(tow_model_options){.n_outputs = 3},
-                                       &params, NULL),
+    expect_error(tow_model_init_with(ctx, TOW_MODULE(&STACK(&vmap)), 3, 1, &x2, &TOW_MODEL_OPTIONS(.n_outputs = 3),
+                                     &params, NULL),
                  TOW_INVALID_ARGUMENT, "params/stack/{@2}/dense/bias");
     const tow_scan inner = TOW_SCAN(&cell, .length = 2, .variables = TOW_RULES({"params", TOW_STACKED, 1}));
     const tow_scan outer = TOW_SCAN(&inner, .length = 2, .variables = TOW_RULES({"params", TOW_STACKED, 3}));
-    expect_error(tow_init_with_options(ctx, TOW_MODULE(&STACK(&outer)), 3, 1, &x2, &(tow_model_options){.n_outputs = 3},
-                                       &params, NULL),
+    expect_error(tow_model_init_with(ctx, TOW_MODULE(&STACK(&outer)), 3, 1, &x2, &TOW_MODEL_OPTIONS(.n_outputs = 3),
+                                     &params, NULL),
                  TOW_INVALID_ARGUMENT, "params/stack/{@3}/{@1}/dense/bias", "on axis 3", "[-3, 3)");
 }
 
@@ -69,18 +69,19 @@ static void lists_of_other_axes(void **unused)
     const tow_scan scan = TOW_SCAN(&cell, .length = 3, .variables = TOW_RULES({"params", TOW_STACKED, 1}));
     tow_params *plain, *state, *moved, *longer;
     tow_graph *graph = NULL;
-    OK(initialise(TOW_SCAN(&cell, .length = 3), &plain, &state));
-    const tow_model_options options = {.n_outputs = 3, .state = state, .streams = (const char *const[]){"noise", NULL}};
-    expect_error(tow_forward(TOW_MODULE(&STACK(&scan)), plain, 1, &x2, &options, &graph), TOW_NOT_FOUND,
+    OK(initialize(TOW_SCAN(&cell, .length = 3), &plain, &state));
+    const tow_model_options options =
+        TOW_MODEL_OPTIONS(.n_outputs = 3, .state = state, .streams = (const char *const[]){"noise", NULL});
+    expect_error(tow_model_forward_graph(TOW_MODULE(&STACK(&scan)), plain, 1, &x2, &options, &graph), TOW_NOT_FOUND,
                  "params/stack/{@1}/dense/kernel: the model asks for f32[4,3,4]", "tow_params_to_tensors");
-    OK(initialise(scan, &moved, NULL));
+    OK(initialize(scan, &moved, NULL));
     tow_tensors *tensors = tensors_of(plain);
     OK(tow_params_from_tensors(moved, "", tensors));
-    OK(tow_forward(TOW_MODULE(&STACK(&scan)), moved, 1, &x2, &options, &graph));
+    OK(tow_model_forward_graph(TOW_MODULE(&STACK(&scan)), moved, 1, &x2, &options, &graph));
     tow_graph_release(graph);
-    OK(initialise(TOW_SCAN(&cell, .length = 5, .variables = scan.variables), &longer, NULL));
-    expect_error(tow_forward(TOW_MODULE(&STACK(&scan)), longer, 1, &x2, &options, &graph), TOW_SHAPE_MISMATCH,
-                 "params/stack/{@1}/dense/", "expected 3 layers in axis 1", "f32[4,5,4]");
+    OK(initialize(TOW_SCAN(&cell, .length = 5, .variables = scan.variables), &longer, NULL));
+    expect_error(tow_model_forward_graph(TOW_MODULE(&STACK(&scan)), longer, 1, &x2, &options, &graph),
+                 TOW_SHAPE_MISMATCH, "params/stack/{@1}/dense/", "expected 3 layers in axis 1", "f32[4,5,4]");
     tow_tensors_free(tensors);
     tow_params_free(plain);
     tow_params_free(state);
@@ -109,14 +110,14 @@ static void gradients_have_the_axes(void **unused)
     tow_model_results r[2];
     tow_array *x = exact_fractions(ctx, small);
     for (int i = 0; i < 2; i++) {
-        OK(tow_init_with_options(ctx, TOW_MODULE(models[i]), 3, 1, &small, NULL, &params[i], &state[i]));
-        const tow_model_options options = {.state = state[i],
-                                           .mutable_collections =
-                                               (const char *const[]){"batch_stats", "counters", "intermediates", NULL}};
-        OK(tow_model_value_and_grad(
+        OK(tow_model_init_with(ctx, TOW_MODULE(models[i]), 3, 1, &small, NULL, &params[i], &state[i]));
+        const tow_model_options options =
+            TOW_MODEL_OPTIONS(.state = state[i], .mutable_collections = (const char *const[]){"batch_stats", "counters",
+                                                                                              "intermediates", NULL});
+        OK(tow_model_function_create_value_and_grad(
             TOW_MODULE(models[i]), params[i],
-            &(tow_model_function_options){.n_inputs = 1, .loss = mean_of_squares, .model = &options}, &functions[i]));
-        OK(tow_model_call(functions[i], &(tow_model_arguments){.inputs = &x}, &r[i]));
+            &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = mean_of_squares, .model = &options), &functions[i]));
+        OK(tow_model_function_call(functions[i], &TOW_MODEL_ARGUMENTS(.inputs = &x), &r[i]));
         assert_int_equal(tow_params_count(r[i].gradients), tow_params_count(params[i]));
         for (size_t k = 0; k < tow_params_count(params[i]); k++) {
             assert_string_equal(tow_params_path(r[i].gradients, k), tow_params_path(params[i], k));
@@ -159,14 +160,15 @@ static void sown_values_without_the_axis(void **unused)
     tow_graph *graph = NULL;
     tow_params *none, *updates = NULL;
     OK(tow_params_from_arrays(ctx, 0, NULL, NULL, &none));
-    const tow_model_options options = {.mutable_collections = (const char *const[]){"intermediates", NULL},
-                                       .updates = &updates};
+    const tow_model_options options =
+        TOW_MODEL_OPTIONS(.mutable_collections = (const char *const[]){"intermediates", NULL}, .updates = &updates);
     const tow_scan scan = TOW_SCAN(&layer, .length = 3, .variables = TOW_RULES({"intermediates", TOW_STACKED, 1}));
     const tow_vmap_layer vmap = TOW_VMAP(&layer, .variables = TOW_RULES({"intermediates", TOW_STACKED, -2}));
-    expect_error(tow_forward(TOW_MODULE(&STACK(&scan)), none, 1, &x2, &options, &graph), TOW_INVALID_ARGUMENT,
-                 "intermediates/stack/{@1}/sum/0: a rule of the scan stack stacks it on axis 1", "[-1, 1)");
-    expect_error(tow_forward(TOW_MODULE(&STACK(&vmap)), none, 1, &x2, &options, &graph), TOW_INVALID_ARGUMENT,
-                 "intermediates/stack/{@-2}/sum/0: a rule of the vmap stack");
+    expect_error(tow_model_forward_graph(TOW_MODULE(&STACK(&scan)), none, 1, &x2, &options, &graph),
+                 TOW_INVALID_ARGUMENT, "intermediates/stack/{@1}/sum/0: a rule of the scan stack stacks it on axis 1",
+                 "[-1, 1)");
+    expect_error(tow_model_forward_graph(TOW_MODULE(&STACK(&vmap)), none, 1, &x2, &options, &graph),
+                 TOW_INVALID_ARGUMENT, "intermediates/stack/{@-2}/sum/0: a rule of the vmap stack");
     tow_params_free(none);
 }
 
@@ -191,11 +193,11 @@ static void views_of_parameters(void **unused)
         if (k < 2) models[1] = TOW_MODULE(&moved);
         tow_params *params[2];
         tow_tensors *tensors[3];
-        for (int i = 0; i < 2; i++) OK(tow_init(ctx, models[i], 3, 1, &x2, &params[i]));
+        for (int i = 0; i < 2; i++) OK(tow_model_init(ctx, models[i], 3, 1, &x2, &params[i]));
         for (size_t i = 0; i < tow_params_count(params[0]); i++) /* b is zeros at first */
             if (strstr(tow_params_path(params[0], i), "/b")) {
                 tow_array *b = tow_params_array(params[0], i);
-                for (int64_t e = 0; e < tow_type_count(tow_array_type(b)); e++)
+                for (int64_t e = 0; e < tow_type_element_count(tow_array_type(b)); e++)
                     ((float *)tow_array_data(b))[e] = (float)(e % 7) / 8;
             }
         tensors[0] = tensors_of(params[0]);
@@ -204,8 +206,8 @@ static void views_of_parameters(void **unused)
         for (int i = 0; i < 2; i++) {
             tow_model_function *function;
             tow_model_results r;
-            OK(tow_model_forward(models[i], params[i], &(tow_model_function_options){.n_inputs = 1}, &function));
-            OK(tow_model_call(function, &(tow_model_arguments){.inputs = &x}, &r));
+            OK(tow_model_function_create(models[i], params[i], &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1), &function));
+            OK(tow_model_function_call(function, &TOW_MODEL_ARGUMENTS(.inputs = &x), &r));
             y[i] = tow_array_retain(r.outputs[0]);
             tow_model_function_free(function);
             OK(tow_lora_merge(params[i], 3));
@@ -254,11 +256,10 @@ static void mapped_variables(void **unused)
             if (k == 1) scan.inner = TOW_MODULE(&mlp);
             if (k == 2) scan.inner = TOW_MODULE(&both);
             const tow_module *model = k == 1 ? TOW_MODULE(&outer) : TOW_MODULE(&scan);
-            OK(tow_init(ctx, model, 3, 1, &x2, &params[i]));
-            OK(tow_model_value_and_grad(model, params[i],
-                                        &(tow_model_function_options){.n_inputs = 1, .loss = mean_of_squares},
-                                        &functions[i]));
-            OK(tow_model_call(functions[i], &(tow_model_arguments){.inputs = &x}, &r[i]));
+            OK(tow_model_init(ctx, model, 3, 1, &x2, &params[i]));
+            OK(tow_model_function_create_value_and_grad(
+                model, params[i], &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = mean_of_squares), &functions[i]));
+            OK(tow_model_function_call(functions[i], &TOW_MODEL_ARGUMENTS(.inputs = &x), &r[i]));
         }
         const tow_type kernel = k == 2 ? TYPE(TOW_F32, 4, 3, 6) : TYPE(TOW_F32, 6, 3, 4);
         assert_true(tow_type_equal(tow_array_type(tow_params_array(params[1], 0)), kernel));
@@ -282,10 +283,10 @@ static void summaries_and_texts(void **unused)
     const tow_module *model = TOW_MODULE(&STACK(&scan));
     tow_params *params;
     tow_model_summary *summary;
-    OK(tow_init(ctx, model, 3, 1, &x2, &params));
-    OK(tow_model_summarise(model, params, 1, &x2, NULL, &summary));
+    OK(tow_model_init(ctx, model, 3, 1, &x2, &params));
+    OK(tow_model_summary_create(model, params, 1, &x2, NULL, &summary));
     int64_t found = 0;
-    for (size_t i = 0; i < tow_model_summary_count(summary); i++) {
+    for (size_t i = 0; i < tow_model_summary_layer_count(summary); i++) {
         const tow_layer_summary l = tow_model_summary_layer(summary, i);
         if (strcmp(l.path, "stack/{}/Dense_0") == 0) found = l.own_parameters;
     }
@@ -293,7 +294,7 @@ static void summaries_and_texts(void **unused)
     tow_model_summary_free(summary);
 
     tow_graph *graph, *again;
-    OK(tow_forward(model, params, 1, &x2, NULL, &graph));
+    OK(tow_model_forward_graph(model, params, 1, &x2, NULL, &graph));
     OK(tow_graph_check(graph));
     const size_t size = tow_graph_text(graph, NULL, 0) + 1;
     char *text = malloc(size), *second = malloc(size);
@@ -321,11 +322,11 @@ static void slices_are_not_copied(void **unused)
         tow_params *params;
         tow_graph *graph;
         tow_program *program;
-        OK(tow_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
-        OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
+        OK(tow_model_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
+        OK(tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
         OK(tow_compile(ctx, graph, NULL, &program));
-        copies[i] = tow_program_count(program, "copy");
-        moves[i] = tow_program_count(program, "transpose");
+        copies[i] = tow_program_operation_count(program, "copy");
+        moves[i] = tow_program_operation_count(program, "transpose");
         tow_program_free(program);
         tow_graph_release(graph);
         tow_params_free(params);
@@ -338,7 +339,7 @@ static void call_empty(tow_scope *s, const tow_module *module, size_t n_in, cons
                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_value empty = tow_param(s, "kernel", 2, (int64_t[]){0, 3}, tow_init_normal(1));
+    tow_value empty = tow_param(s, "kernel", 2, (int64_t[]){0, 3}, tow_initializer_normal(1));
     out[0] = tow_add(in[0], tow_broadcast_to(tow_reduce_sum(empty, 0, NULL), 2, tow_value_type(in[0]).dims));
 }
 static const tow_module_class empty_class = {"empty", call_empty};
@@ -349,19 +350,19 @@ static void odd_sizes(void **unused)
     (void)unused;
     for (int k = 0; k < 4; k++) {
         const tow_dense dense =
-            TOW_DENSE(.features = 4, .dtype = TOW_AS_F32, .param_dtype = k == 3 ? TOW_F64 : 0, .no_bias = true);
+            TOW_DENSE(.features = 4, .dtype = TOW_F32, .param_dtype = k == 3 ? TOW_F64 : 0, .no_bias = true);
         const bare empty = {{&empty_class}};
         tow_scan scan =
             TOW_SCAN(&dense, .length = k, .empty = k == 0, .variables = TOW_RULES({"params", TOW_STACKED, -1}));
         if (k == 2) scan.inner = TOW_MODULE(&empty);
         tow_params *params, *layers;
         tow_graph *graph;
-        OK(tow_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
+        OK(tow_model_init(ctx, TOW_MODULE(&scan), 3, 1, &x2, &params));
         const tow_type type = tow_array_type(tow_params_find(params, "{@-1}/kernel"));
         assert_true(type.rank == 3 && type.dims[2] == k);
         OK(tow_params_unstack(params, &layers));
         assert_int_equal(tow_params_count(layers), k);
-        OK(tow_forward(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
+        OK(tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x2, NULL, &graph));
         tow_array *in[2] = {tow_params_array(params, 0), exact_fractions(ctx, x2)}, *out;
         OK(tow_evaluate(graph, in, &out));
         if (k == 0 || k == 2) assert_memory_equal(tow_array_data(out), tow_array_data(in[1]), 32);
@@ -378,7 +379,7 @@ static void call_step(tow_scope *s, const tow_module *module, size_t n_in, const
                       tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_value seen = tow_variable(s, "stats", "seen", TYPE(TOW_F32, 3), tow_init_zeros());
+    tow_value seen = tow_variable(s, "stats", "seen", TYPE(TOW_F32, 3), tow_initializer_zeros());
     out[0] = out[1] = tow_add(in[0], in[1]);
     tow_set_variable(s, "stats", "seen", tow_add(seen, tow_mean(out[0], 1, (int[]){0})));
 }
@@ -395,15 +396,15 @@ static void steps_of_an_rnn(void **unused)
     tow_array *x[] = {exact_fractions(ctx, types[0]), exact_fractions(ctx, types[1])};
     for (int i = 0; i < 2; i++) {
         const tow_rnn rnn = TOW_RNN(&step, .variables = rules[i], .reverse = true);
-        OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 3, 2, types, NULL, &params, &state[i]));
-        const tow_model_options options = {.state = state[i],
-                                           .mutable_collections = (const char *const[]){"stats", NULL}};
+        OK(tow_model_init_with(ctx, TOW_MODULE(&rnn), 3, 2, types, NULL, &params, &state[i]));
+        const tow_model_options options =
+            TOW_MODEL_OPTIONS(.state = state[i], .mutable_collections = (const char *const[]){"stats", NULL});
         tow_model_function *function;
         tow_model_results r;
-        OK(tow_model_forward(TOW_MODULE(&rnn), params, &(tow_model_function_options){.n_inputs = 2, .model = &options},
-                             &function));
+        OK(tow_model_function_create(TOW_MODULE(&rnn), params,
+                                     &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 2, .model = &options), &function));
         for (int call = 0; call < 2; call++) {
-            OK(tow_model_call(function, &(tow_model_arguments){.inputs = x}, &r));
+            OK(tow_model_function_call(function, &TOW_MODEL_ARGUMENTS(.inputs = x), &r));
             OK(tow_params_assign(state[i], r.updates));
         }
         tow_model_function_free(function);
@@ -431,11 +432,11 @@ static tow_status use_models(tow_context *c)
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
     tow_optimizer_state *optimizer = NULL;
-    tow_model_options options = {.n_outputs = 3, .streams = (const char *const[]){"noise", NULL}};
-    tow_status status = tow_init_with_options(c, model, 3, 1, &x2, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 3, .streams = (const char *const[]){"noise", NULL});
+    tow_status status = tow_model_init_with(c, model, 3, 1, &x2, &options, &params, &state);
     options.state = state;
     options.mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL};
-    if (!status) status = tow_forward(model, params, 1, &x2, &options, &graph);
+    if (!status) status = tow_model_forward_graph(model, params, 1, &x2, &options, &graph);
     if (!status) status = tow_optimizer_create(c, &adam.base, params, NULL, &optimizer);
     tow_optimizer_free(optimizer);
     tow_params_free(params);

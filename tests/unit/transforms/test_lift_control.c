@@ -125,17 +125,17 @@ static void call_top(tow_scope *s, const tow_module *module, size_t n_in, const 
 }
 static const tow_module_class top_class = {"top", call_top};
 
-/* Initialising `layer` under the name "stack", then tracing it with everything mutable. */
+/* Initializing `layer` under the name "stack", then tracing it with everything mutable. */
 static tow_status trace(tow_context *c, const tow_module *layer, size_t n_in, const tow_type *types, size_t n_out)
 {
     const stack model = {{&top_class}, layer};
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
-    tow_model_options options = {.n_outputs = n_out, .streams = (const char *const[]){"noise", NULL}};
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out, .streams = (const char *const[]){"noise", NULL});
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
     options.state = state;
     options.mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, TOW_INTERMEDIATES, NULL};
-    if (!status) status = tow_forward(TOW_MODULE(&model), params, n_in, types, &options, &graph);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model), params, n_in, types, &options, &graph);
     tow_params_free(params);
     tow_params_free(state);
     tow_graph_release(graph);

@@ -27,7 +27,7 @@ static void call_norm(tow_scope *s, const tow_module *module, size_t n_in, const
 {
     (void)module, (void)n_in;
     tow_type type = tow_value_type(in[0]);
-    tow_dense dense = TOW_DENSE(.features = type.dims[type.rank - 1], .bias_init = tow_init_normal(0.5));
+    tow_dense dense = TOW_DENSE(.features = type.dims[type.rank - 1], .bias_init = tow_initializer_normal(0.5));
     tow_batch_norm norm = TOW_BATCH_NORM(.momentum = 0.75, .epsilon = 0.1);
     tow_value h = tow_apply(s, "norm", &norm, tow_apply(s, "dense", &dense, in[0]));
     hand_out(s, tow_add(tow_tanh(h), in[0]), n_out, out);

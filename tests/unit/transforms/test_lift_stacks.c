@@ -160,7 +160,7 @@ static void test_unroll(void **unused)
 static void test_keys_of_the_model(void **unused)
 {
     (void)unused;
-    tow_model_options flax = {.keys = TOW_KEYS_FLAX}, path = {.keys = TOW_KEYS_PATH};
+    tow_model_options flax = TOW_MODEL_OPTIONS(.keys = TOW_KEYS_FLAX), path = TOW_MODEL_OPTIONS(.keys = TOW_KEYS_PATH);
     tow_scan plain = TOW_SCAN(&cell, .length = 3), by_path = plain, by_flax = plain;
     by_path.keys = TOW_KEYS_PATH;
     by_flax.keys = TOW_KEYS_FLAX;
@@ -183,8 +183,8 @@ static tow_status init_with(const tow_module *module, size_t n_in, size_t n_out)
     const tow_type types[] = {x, TYPE(TOW_F32, 3, 2, 4), TYPE(TOW_F32, 2, 2, 4)};
     const stack model = {{&stack_class}, module};
     tow_params *params = NULL, *state = NULL;
-    tow_model_options options = {.n_outputs = n_out};
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
@@ -245,10 +245,10 @@ static tow_status use_stacks(tow_context *c)
     for (unsigned i = 0; i < 2 && !status; i++) {
         tow_params *params = NULL, *state = NULL;
         tow_graph *graph = NULL;
-        tow_model_options options = {.streams = (const char *const[]){"noise", NULL}};
-        status = tow_init_with_options(c, models[i], 3, i + 1U, types, &options, &params, &state);
+        tow_model_options options = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"noise", NULL});
+        status = tow_model_init_with(c, models[i], 3, i + 1U, types, &options, &params, &state);
         options.state = state;
-        if (!status) status = tow_forward(models[i], params, i + 1U, types, &options, &graph);
+        if (!status) status = tow_model_forward_graph(models[i], params, i + 1U, types, &options, &graph);
         tow_params_free(params);
         tow_params_free(state);
         tow_graph_release(graph);

@@ -77,11 +77,11 @@ static void test_methods(void **unused)
 
 /* ---- what a remat hides ------------------------------------------------------------------------------------------ */
 
-static tow_status initialise(const tow_module *module)
+static tow_status initialize(const tow_module *module)
 {
     const stack model = {{&stack_class}, module};
     tow_params *params = NULL, *state = NULL;
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &x, NULL, &params, &state);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &x, NULL, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
@@ -99,16 +99,16 @@ static void test_hidden(void **unused)
     for (size_t i = 0; i < 2; i++) {
         tow_params *params, *state, *updates;
         tow_graph *graph;
-        tow_model_options options = {.updates = &updates};
-        OK(tow_init_with_options(ctx, TOW_MODULE(models[i]), 1, 1, &x, &options, &params, &state));
+        tow_model_options options = TOW_MODEL_OPTIONS(.updates = &updates);
+        OK(tow_model_init_with(ctx, TOW_MODULE(models[i]), 1, 1, &x, &options, &params, &state));
         options.state = state;
         options.mutable_collections = both;
         if (i == 0) { /* nothing is sown, so that nothing can be taken out */
-            expect_error(tow_forward(TOW_MODULE(models[i]), params, 1, &x, &options, &graph), TOW_NOT_FOUND,
+            expect_error(tow_model_forward_graph(TOW_MODULE(models[i]), params, 1, &x, &options, &graph), TOW_NOT_FOUND,
                          "intermediates");
             options.mutable_collections = stats_only;
         }
-        OK(tow_forward(TOW_MODULE(models[i]), params, 1, &x, &options, &graph));
+        OK(tow_model_forward_graph(TOW_MODULE(models[i]), params, 1, &x, &options, &graph));
         assert_int_equal(tow_params_count(updates), i == 0 ? 1 : 3);
         tow_graph_release(graph);
         tow_params_free(params);
@@ -119,10 +119,10 @@ static void test_hidden(void **unused)
               stats = TOW_REMAT(&cell, .variables = TOW_RULES({"params", TOW_STACKED}, {"*", TOW_HIDDEN})),
               keys = TOW_REMAT(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}));
     tow_scan scan = TOW_SCAN(&params, .length = 2);
-    expect_error(initialise(TOW_MODULE(&params)), TOW_NOT_FOUND, "params/stack/dense/bias", "TOW_HIDDEN");
-    expect_error(initialise(TOW_MODULE(&scan)), TOW_NOT_FOUND, "params/stack/{}/dense/bias", "TOW_HIDDEN");
-    expect_error(initialise(TOW_MODULE(&stats)), TOW_NOT_FOUND, "batch_stats/stack/mean", "TOW_HIDDEN");
-    expect_error(initialise(TOW_MODULE(&keys)), TOW_NOT_FOUND, "\"noise\"", "TOW_HIDDEN");
+    expect_error(initialize(TOW_MODULE(&params)), TOW_NOT_FOUND, "params/stack/dense/bias", "TOW_HIDDEN");
+    expect_error(initialize(TOW_MODULE(&scan)), TOW_NOT_FOUND, "params/stack/{}/dense/bias", "TOW_HIDDEN");
+    expect_error(initialize(TOW_MODULE(&stats)), TOW_NOT_FOUND, "batch_stats/stack/mean", "TOW_HIDDEN");
+    expect_error(initialize(TOW_MODULE(&keys)), TOW_NOT_FOUND, "\"noise\"", "TOW_HIDDEN");
 }
 
 /* ---- errors, memory ---------------------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static void test_hidden(void **unused)
 static void test_errors(void **unused)
 {
     (void)unused;
-    expect_error(initialise(TOW_MODULE(&TOW_METHOD(&four, .function = NULL))), TOW_INVALID_ARGUMENT,
+    expect_error(initialize(TOW_MODULE(&TOW_METHOD(&four, .function = NULL))), TOW_INVALID_ARGUMENT,
                  "found no .function");
 }
 
@@ -141,11 +141,11 @@ static tow_status use_views(tow_context *c)
     tow_scan scan = TOW_SCAN(&remat, .length = 2);
     tow_params *params = NULL;
     tow_graph *graph = NULL;
-    tow_status status = tow_init(c, TOW_MODULE(&scan), 3, 1, &x, &params);
+    tow_status status = tow_model_init(c, TOW_MODULE(&scan), 3, 1, &x, &params);
     for (int i = 0; i < 3 && !status; i++) {
         tow_graph_release(graph);
         graph = NULL;
-        status = tow_forward(TOW_MODULE(&scan), params, 1, &x, NULL, &graph);
+        status = tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x, NULL, &graph);
     }
     tow_params_free(params);
     tow_graph_release(graph);

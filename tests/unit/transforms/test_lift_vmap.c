@@ -22,7 +22,7 @@ static void run_layer(lift_run *r, const tow_module *inner, const tow_type *x, s
 static void expect_close(const char *what, tow_array *a, tow_array *b)
 {
     assert_true(tow_type_equal(tow_array_type(a), tow_array_type(b)));
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(a)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(a)); i++) {
         double x = array_element(a, i), y = array_element(b, i);
         if (!(fabs(x - y) <= 1e-6 * (1 + fabs(x)))) fail_msg("%s[%d]: %.9g and %.9g", what, (int)i, x, y);
     }
@@ -120,18 +120,18 @@ static void test_empty(void **unused)
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-/* Initialises and records a call that may write everything. */
+/* Initializes and records a call that may write everything. */
 static tow_status record(tow_context *c, const tow_module *inner, size_t n_in, size_t n_out)
 {
     const tow_type types[] = {rows, TYPE(TOW_F32, 2, 2, 4)};
     const stack model = {{&stack_class}, inner};
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
-    tow_model_options options = {.n_outputs = n_out, .streams = (const char *const[]){"noise", NULL}};
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out, .streams = (const char *const[]){"noise", NULL});
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&model), 3, n_in, types, &options, &params, &state);
     options.state = state;
     options.mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL};
-    if (!status) status = tow_forward(TOW_MODULE(&model), params, n_in, types, &options, &graph);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&model), params, n_in, types, &options, &graph);
     tow_params_free(params);
     tow_params_free(state);
     tow_graph_release(graph);

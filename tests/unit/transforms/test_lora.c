@@ -20,14 +20,14 @@ enum {
 
 static void fill(tow_array *array, int64_t first, double scale)
 {
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++)
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++)
         ((float *)tow_array_data(array))[i] = (float)(fraction(first + i) * scale);
 }
 
 static tow_params *draw(const tow_module *model, tow_type type)
 {
     tow_params *params;
-    OK(tow_init(ctx, model, 3, 1, &type, &params));
+    OK(tow_model_init(ctx, model, 3, 1, &type, &params));
     return params;
 }
 
@@ -46,7 +46,7 @@ static tow_array *run(const tow_module *model, const tow_params *params, tow_typ
     size_t n = tow_params_count(params);
     tow_array *in[MOST], *out;
     tow_graph *graph;
-    OK(tow_forward(model, params, 1, &type, NULL, &graph));
+    OK(tow_model_forward_graph(model, params, 1, &type, NULL, &graph));
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
     OK(tow_array_create(ctx, type, &in[n]));
     fill(in[n], 0, 1);
@@ -60,7 +60,7 @@ static void expect_near(const char *what, tow_array *x, tow_array *y, double lim
 {
     double error = 0, largest = 1;
     assert_true(tow_type_equal(tow_array_type(x), tow_array_type(y)));
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(x)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(x)); i++) {
         double a = ((float *)tow_array_data(x))[i], difference = fabs(a - ((float *)tow_array_data(y))[i]);
         if (!(difference <= error)) error = difference; /* a NaN stays */
         largest = fmax(largest, fabs(a));
@@ -102,7 +102,7 @@ static void expect_lora(const char *what, const tow_module *lora, const tow_modu
     tow_array *z = run(inner, own, type);
     expect_near(what, y, z, 2e-5);
     bool differs = false;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(x)); i++)
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(x)); i++)
         differs = differs || fabsf(((float *)tow_array_data(x))[i] - ((float *)tow_array_data(y))[i]) > 1e-3f;
     assert_true(differs);
     OK(tow_lora_unmerge(params, alpha));
@@ -138,18 +138,18 @@ static void test_layers(void **unused)
                      other = TOW_EINSUM(.spec = "btd,hdk->bthk", .shape = {2, 6, 4});
     tow_conv conv = TOW_CONV(.features = 4, .kernel_size = {3});
     tow_mlp mlp = TOW_MLP(.features = {7, 4});
-    LORA("dense", dense, 5, 1, .b_init = tow_init_zeros(), 3, 5);
-    LORA("dense, a vector", dense, 0, 1, .b_init = tow_init_zeros(), 5);
-    LORA("dense, rank 4", dense, 0, 1, .b_init = tow_init_zeros(), 2, 1, 3, 5);
-    LORA("heads", heads, 2, 1, .b_init = tow_init_zeros(), 2, 3, 5);
-    LORA("out", out, 2, 1, .b_init = tow_init_zeros(), 2, 3, 4, 2);
-    LORA("batched", batched, 2, 1, .b_init = tow_init_zeros(), 2, 4, 5);
-    LORA("einsum", einsum, 1, 1, .b_init = tow_init_zeros(), 2, 3, 6);
-    LORA("einsum with shared axes", shared, 1, 1, .b_init = tow_init_zeros(), 2, 3, 4);
-    LORA("einsum with dots", dots, 1, 1, .b_init = tow_init_zeros(), 2, 2, 4);
-    LORA("einsum of another order", other, 1, 1, .b_init = tow_init_zeros(), 2, 3, 6);
-    LORA("conv", conv, 1, 1, .b_init = tow_init_zeros(), 2, 7, 3);
-    LORA("mlp", mlp, 1, 2, .b_init = tow_init_zeros(), 3, 5);
+    LORA("dense", dense, 5, 1, .b_init = tow_initializer_zeros(), 3, 5);
+    LORA("dense, a vector", dense, 0, 1, .b_init = tow_initializer_zeros(), 5);
+    LORA("dense, rank 4", dense, 0, 1, .b_init = tow_initializer_zeros(), 2, 1, 3, 5);
+    LORA("heads", heads, 2, 1, .b_init = tow_initializer_zeros(), 2, 3, 5);
+    LORA("out", out, 2, 1, .b_init = tow_initializer_zeros(), 2, 3, 4, 2);
+    LORA("batched", batched, 2, 1, .b_init = tow_initializer_zeros(), 2, 4, 5);
+    LORA("einsum", einsum, 1, 1, .b_init = tow_initializer_zeros(), 2, 3, 6);
+    LORA("einsum with shared axes", shared, 1, 1, .b_init = tow_initializer_zeros(), 2, 3, 4);
+    LORA("einsum with dots", dots, 1, 1, .b_init = tow_initializer_zeros(), 2, 2, 4);
+    LORA("einsum of another order", other, 1, 1, .b_init = tow_initializer_zeros(), 2, 3, 6);
+    LORA("conv", conv, 1, 1, .b_init = tow_initializer_zeros(), 2, 7, 3);
+    LORA("mlp", mlp, 1, 2, .b_init = tow_initializer_zeros(), 3, 5);
     LORA("half of an mlp", mlp, 1, 1, .filter = TOW_NAMES("Dense_1/kern*"), 3, 5);
 }
 
@@ -159,9 +159,9 @@ static void test_models(void **unused)
     tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 12, .causal = true, .rope = true);
     tow_remat cheap = TOW_REMAT(&block);
     tow_scan loop = TOW_SCAN(&cheap, .length = 2), unrolled = TOW_SCAN(&block, .length = 2, .unrolled = true);
-    LORA("block", block, 6, 6, .b_init = tow_init_zeros(), 2, 5, 8);
-    LORA("scan", loop, 6, 6, .b_init = tow_init_zeros(), 2, 5, 8);
-    LORA("scan unrolled", unrolled, 6, 12, .b_init = tow_init_zeros(), 2, 5, 8);
+    LORA("block", block, 6, 6, .b_init = tow_initializer_zeros(), 2, 5, 8);
+    LORA("scan", loop, 6, 6, .b_init = tow_initializer_zeros(), 2, 5, 8);
+    LORA("scan unrolled", unrolled, 6, 12, .b_init = tow_initializer_zeros(), 2, 5, 8);
     LORA("queries and values", loop, 6, 2, .filter = TOW_NAMES("**/query/kernel", "**/value/kernel"), 2, 5, 8);
     tow_lora within = TOW_LORA(&block, .rank = 3, .alpha = 6);
     tow_scan around = TOW_SCAN(&within, .length = 2);
@@ -169,8 +169,8 @@ static void test_models(void **unused)
     expect_lora("scan around", TOW_MODULE(&around), TOW_MODULE(&plain), TYPE(2, 5, 8), 6, 6);
 }
 
-/* Views see what views around them made: WeightNorm in LoRA normalises the sum, LoRA in WeightNorm adds to what is
- * normalised. */
+/* Views see what views around them made: WeightNorm in LoRA normalizes the sum, LoRA in WeightNorm adds to what is
+ * normalized. */
 static void test_with_weight_norm(void **unused)
 {
     (void)unused;
@@ -221,17 +221,17 @@ static void test_training(void **unused)
     OK(tow_params_freeze(params, NULL, true));
     OK(tow_params_freeze(params, TOW_NAMES("**LoRA**"), false));
     OK(tow_params_copy(params, &before));
-    OK(tow_model_value_and_grad(TOW_MODULE(&lora), params,
-                                &(tow_model_function_options){.n_inputs = 1, .loss = sum_of_squares}, &function));
+    OK(tow_model_function_create_value_and_grad(
+        TOW_MODULE(&lora), params, &TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = 1, .loss = sum_of_squares), &function));
     tow_scale sgd = TOW_SCALE(.factor = -2e-3);
     tow_optimizer_state *optimizer;
-    OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&sgd), params, NULL, &optimizer));
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&sgd), params, NULL, &optimizer));
     tow_array *x;
     OK(tow_array_create(ctx, type, &x));
     fill(x, 0, 1);
     double first = 0;
     for (int step = 0; step < 5; step++) {
-        OK(tow_model_call(function, &(tow_model_arguments){.inputs = &x}, &results));
+        OK(tow_model_function_call(function, &TOW_MODEL_ARGUMENTS(.inputs = &x), &results));
         if (step == 0) first = results.loss;
         assert_int_equal(tow_params_count(results.gradients), 2);
         OK(tow_optimizer_update(optimizer, tow_params_arrays(results.gradients)));
@@ -242,7 +242,7 @@ static void test_training(void **unused)
         bool same = memcmp(tow_array_data(a), tow_array_data(b), tow_type_bytes(tow_array_type(a))) == 0;
         assert_true(same == !is_update(tow_params_path(params, i)));
     }
-    tow_model_program program = tow_model_program_at(function, 0);
+    tow_model_program program = tow_model_function_program(function, 0);
     char text[20000];
     assert_true(tow_graph_text(program.gradient, text, sizeof text) < sizeof text);
     assert_null(strstr(text, "f32[50,40] = dot_general")); /* neither a b nor a gradient of the kernel */
@@ -261,15 +261,15 @@ static void test_errors(void **unused)
              bias = TOW_LORA(&dense, .rank = 2, .filter = TOW_NAMES("bias"));
     tow_type type = TYPE(3, 5);
     tow_params *params;
-    assert_int_equal(tow_init(ctx, TOW_MODULE(&none), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_init(ctx, TOW_MODULE(&nothing), 0, 1, &type, &params), TOW_NOT_FOUND);
-    assert_int_equal(tow_init(ctx, TOW_MODULE(&bias), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_model_init(ctx, TOW_MODULE(&none), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_model_init(ctx, TOW_MODULE(&nothing), 0, 1, &type, &params), TOW_NOT_FOUND);
+    assert_int_equal(tow_model_init(ctx, TOW_MODULE(&bias), 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
     const tow_lora once = TOW_LORA(&dense, .rank = 2), twice = TOW_LORA(&once, .rank = 2);
     const tow_weight_norm norm = TOW_WEIGHT_NORM(&dense), norms = TOW_WEIGHT_NORM(&norm);
     const tow_spectral_norm spectral = TOW_SPECTRAL_NORM(&dense), spectrals = TOW_SPECTRAL_NORM(&spectral);
     const tow_module *const nested[] = {TOW_MODULE(&twice), TOW_MODULE(&norms), TOW_MODULE(&spectrals)};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tow_init(ctx, nested[i], 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
+        assert_int_equal(tow_model_init(ctx, nested[i], 0, 1, &type, &params), TOW_INVALID_ARGUMENT);
         assert_non_null(strstr(tow_context_error(ctx), "around this one takes \"kernel\" too"));
     }
     params = draw(TOW_MODULE(&dense), type);
@@ -278,7 +278,7 @@ static void test_errors(void **unused)
     tow_array *arrays[3] = {tow_params_find(params, "kernel"), tow_params_find(params, "kernel"), NULL};
     tow_params *wrong;
     const tow_lora infinite = TOW_LORA(&dense, .rank = 2, .alpha = INFINITY);
-    assert_int_equal(tow_init(ctx, TOW_MODULE(&infinite), 0, 1, &type, &wrong), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_model_init(ctx, TOW_MODULE(&infinite), 0, 1, &type, &wrong), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "LoRA: .alpha = inf"));
     tow_params *updated = draw(TOW_MODULE(&once), type);
     assert_int_equal(tow_lora_merge(updated, NAN), TOW_INVALID_ARGUMENT);

@@ -18,7 +18,7 @@ static const tow_type x24 = {.dtype = TOW_F32, .rank = 2, .dims = {2, 4}};
 
 static bool run_mapped(const char *name, lift_run *r)
 {
-    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_initializer_normal(0.5));
     const built average = BUILT(average);
     const tow_map_variables inner = TOW_MAP_VARIABLES(&dense, .variables = TOW_NAMES("params/kernel"),
                                                       .trans_in = plus_one, .trans_out = minus_one);
@@ -29,7 +29,7 @@ static bool run_mapped(const char *name, lift_run *r)
         {"upper", TOW_MAP_VARIABLES(&dense, .variables = TOW_NAMES("params/kernel"), .trans_in = upper)},
         {"transposed", TOW_MAP_VARIABLES(&dense, .variables = KERNELS, TRANSPOSED)},
         {"signs", TOW_MAP_VARIABLES(&dense, .trans_in = signs)},
-        {"standardised", TOW_MAP_VARIABLES(&dense, .variables = KERNELS, .trans_in = standardised)},
+        {"standardized", TOW_MAP_VARIABLES(&dense, .variables = KERNELS, .trans_in = standardized)},
         {"flat", TOW_MAP_VARIABLES(&dense, .variables = KERNELS, .trans_in = as_asked, .trans_out = flat)},
         {"halved_state", TOW_MAP_VARIABLES(&average, .variables = TOW_NAMES("batch_stats/mean"), .trans_in = doubled,
                                            .trans_out = halved)},
@@ -98,7 +98,7 @@ static void test_golden(void **unused)
 /* A dense layer asked for its kernel twice, tanh, and an output that is tied to the parameter at layers[0]. */
 MODEL(both)
 {
-    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    tow_dense dense = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     tow_value h = tow_tanh(tow_apply(s, "dense", &dense, tow_apply(s, "dense", &dense, x)));
     out[0] = tow_tanh(tow_apply_module(s, "output", layers[0], h));
 }
@@ -139,7 +139,7 @@ static void expect_same_forms(const char *name, const tow_module *body, const to
 static void test_transforms(void **unused)
 {
     (void)unused;
-    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     const tow_tied tied = TOW_TIED(&output, .to = "../dense/kernel", .transposed = true);
     const built plain = BUILT(both, TOW_MODULE(&output)), twice = BUILT(both, TOW_MODULE(&tied)),
                 averages = BUILT(average);
@@ -147,15 +147,15 @@ static void test_transforms(void **unused)
                                *const some = TOW_RULES({"params/dense/kernel", TOW_SHARED}),
                                *const carried = TOW_RULES({"batch_stats", TOW_CARRIED});
     const tow_map_variables transposed = TOW_MAP_VARIABLES(&cell, .variables = KERNELS, TRANSPOSED),
-                            standard = TOW_MAP_VARIABLES(&cell, .variables = KERNELS, .trans_in = standardised),
+                            standard = TOW_MAP_VARIABLES(&cell, .variables = KERNELS, .trans_in = standardized),
                             factors = TOW_MAP_VARIABLES(&cell, .variables = KERNELS, .make = low_rank),
                             state = TOW_MAP_VARIABLES(&cell, .variables = TOW_NAMES("batch_stats"), .trans_in = doubled,
                                                       .trans_out = halved);
     expect_same_forms("transposed", TOW_MODULE(&plain), NULL, transposed);
     expect_same_forms("transposed, tied", TOW_MODULE(&twice), NULL, transposed);
-    expect_same_forms("standardised, tied", TOW_MODULE(&twice), NULL, standard);
-    expect_same_forms("standardised, shared", TOW_MODULE(&twice), shared, standard);
-    expect_same_forms("standardised, some shared", TOW_MODULE(&plain), some, standard);
+    expect_same_forms("standardized, tied", TOW_MODULE(&twice), NULL, standard);
+    expect_same_forms("standardized, shared", TOW_MODULE(&twice), shared, standard);
+    expect_same_forms("standardized, some shared", TOW_MODULE(&plain), some, standard);
     expect_same_forms("factors", TOW_MODULE(&plain), NULL, factors);
     expect_same_forms("factors, shared", TOW_MODULE(&plain), shared, factors);
     expect_same_forms("state", TOW_MODULE(&averages), NULL, state);
@@ -166,7 +166,7 @@ static void test_transforms(void **unused)
 static void test_stacked_axes(void **unused)
 {
     (void)unused;
-    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     const tow_tied tied = TOW_TIED(&output, .to = "../dense/kernel", .transposed = true);
     const built body = BUILT(both, TOW_MODULE(&tied));
     const tow_map_variables inside =
@@ -196,7 +196,7 @@ static void test_stacked_axes(void **unused)
 static void test_tied_with_flax_keys(void **unused)
 {
     (void)unused;
-    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_init_normal(0.5));
+    const tow_dense output = TOW_DENSE(.features = 4, .bias_init = tow_initializer_normal(0.5));
     const tow_tied tied = TOW_TIED(&output, .to = "../dense/kernel", .transposed = true);
     const built body = BUILT(both, TOW_MODULE(&tied));
     tow_scan scan = TOW_SCAN(&body, .length = 3, .keys = TOW_KEYS_FLAX);
@@ -273,12 +273,12 @@ static void test_once(void **unused)
     tow_map_variables map = TOW_MAP_VARIABLES(&model, .variables = KERNELS, .trans_in = counted, .user = &calls);
     tow_params *params;
     tow_graph *graph;
-    OK(tow_init(ctx, TOW_MODULE(&map), 0, 1, &x24, &params));
+    OK(tow_model_init(ctx, TOW_MODULE(&map), 0, 1, &x24, &params));
     assert_int_equal(calls, 1);
     for (int i = 0; i < 2; i++) {
         calls = 0;
         map.inner = i ? TOW_MODULE(&remat) : TOW_MODULE(&model);
-        OK(tow_forward(TOW_MODULE(&map), params, 1, &x24, NULL, &graph));
+        OK(tow_model_forward_graph(TOW_MODULE(&map), params, 1, &x24, NULL, &graph));
         assert_int_equal(calls, 1);
         tow_graph_release(graph);
     }
@@ -341,14 +341,14 @@ static void test_tied_with_lora(void **unused)
     free_lift_run(&a);
     free_lift_run(&b);
     tow_params *params;
-    expect_error(tow_init(ctx, TOW_MODULE(&models[2]), 0, 1, &x24, &params), TOW_NOT_FOUND, "output: LoRA");
+    expect_error(tow_model_init(ctx, TOW_MODULE(&models[2]), 0, 1, &x24, &params), TOW_NOT_FOUND, "output: LoRA");
 }
 
 /* A layer in a scan that is tied to a parameter outside of it: the same as one kernel that the iterations share. */
 MODEL(outside)
 {
     tow_scope *embed = tow_scope_begin(s, "embed");
-    tow_param(embed, "kernel", 2, (int64_t[]){4, 4}, tow_init_constant(0.25));
+    tow_param(embed, "kernel", 2, (int64_t[]){4, 4}, tow_initializer_constant(0.25));
     tow_scope_end(embed);
     out[0] = tow_apply_module(s, "stack", layers[0], x);
 }
@@ -357,7 +357,7 @@ MODEL(named) { out[0] = tow_tanh(tow_apply_module(s, "dense", layers[0], x)); }
 static void test_tied_across_scans(void **unused)
 {
     (void)unused;
-    const tow_dense dense = TOW_DENSE(.features = 4, .kernel_init = tow_init_constant(0.25));
+    const tow_dense dense = TOW_DENSE(.features = 4, .kernel_init = tow_initializer_constant(0.25));
     const tow_tied tied = TOW_TIED(&dense, .to = "../../../embed/kernel");
     const built bodies[] = {BUILT(named, TOW_MODULE(&dense)), BUILT(named, TOW_MODULE(&tied))};
     const tow_remat remat = TOW_REMAT(&bodies[1]);
@@ -384,7 +384,7 @@ static void test_tied_across_rows(void **unused)
 {
     (void)unused;
     const tow_type x324 = TYPE(TOW_F32, 3, 2, 4);
-    const tow_dense dense = TOW_DENSE(.features = 4, .kernel_init = tow_init_constant(0.25));
+    const tow_dense dense = TOW_DENSE(.features = 4, .kernel_init = tow_initializer_constant(0.25));
     const tow_tied tied = TOW_TIED(&dense, .to = "../../../embed/kernel");
     const built bodies[] = {BUILT(named, TOW_MODULE(&dense)), BUILT(named, TOW_MODULE(&tied))};
     const tow_vmap_layer shared = TOW_VMAP(&bodies[0], .variables = TOW_RULES({"params/**kernel", TOW_SHARED}));
@@ -416,7 +416,7 @@ static void expect_near_outputs(const char *what, const tow_module *a_module, co
     tow_array *pairs[][2] = {{a.outputs[0], b.outputs[0]}, {a.in_grads[0], b.in_grads[0]}};
     for (int k = 0; k < 2; k++) {
         assert_true(tow_type_equal(tow_array_type(pairs[k][0]), tow_array_type(pairs[k][1])));
-        for (int64_t i = 0; i < tow_type_count(tow_array_type(pairs[k][0])); i++) {
+        for (int64_t i = 0; i < tow_type_element_count(tow_array_type(pairs[k][0])); i++) {
             double x = array_element(pairs[k][0], i), y = array_element(pairs[k][1], i);
             if (!(fabs(x - y) <= limit))
                 fail_msg("%s, %s %d: %g and %g", what, k ? "gradient" : "output", (int)i, x, y);
@@ -430,15 +430,15 @@ static void expect_near_outputs(const char *what, const tow_module *a_module, co
 static void test_nesting(void **unused)
 {
     (void)unused;
-    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_init_normal(0.5));
+    const tow_dense dense = TOW_DENSE(.features = 3, .bias_init = tow_initializer_normal(0.5));
 #define MAPPED(layer) TOW_MAP_VARIABLES(&layer, .variables = TOW_NAMES("params/kernel"), TRANSPOSED)
-#define LORA(layer)   TOW_LORA(&layer, .rank = 2, .alpha = 4, .b_init = tow_init_normal(1))
+#define LORA(layer)   TOW_LORA(&layer, .rank = 2, .alpha = 4, .b_init = tow_initializer_normal(1))
     const tow_map_variables mapped = MAPPED(dense);
     const tow_lora lora = LORA(dense), lora_mapped = LORA(mapped);
-    const tow_weight_norm norm = TOW_WEIGHT_NORM(&dense, .scale_init = tow_init_normal(1)),
-                          norm_mapped =
-                              TOW_WEIGHT_NORM(&mapped, .n_axes = 1, .axes = {0}, .scale_init = tow_init_normal(1)),
-                          norm_lora = TOW_WEIGHT_NORM(&lora, .scale_init = tow_init_normal(1));
+    const tow_weight_norm norm = TOW_WEIGHT_NORM(&dense, .scale_init = tow_initializer_normal(1)),
+                          norm_mapped = TOW_WEIGHT_NORM(&mapped, .n_axes = 1, .axes = {0},
+                                                        .scale_init = tow_initializer_normal(1)),
+                          norm_lora = TOW_WEIGHT_NORM(&lora, .scale_init = tow_initializer_normal(1));
     const tow_spectral_norm spectral = TOW_SPECTRAL_NORM(&dense, .n_steps = 60),
                             spectral_mapped = TOW_SPECTRAL_NORM(&mapped, .n_steps = 60);
     const tow_lora lora_norm = LORA(norm);
@@ -508,17 +508,17 @@ static void test_precision(void **unused)
 
 /* ---- errors, memory ---------------------------------------------------------------------------------------------- */
 
-static tow_status initialise(const tow_module *module)
+static tow_status initialize(const tow_module *module)
 {
     const stack model = {{&stack_class}, module};
     tow_params *params = NULL, *state = NULL;
-    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&model), 3, 1, &x24, NULL, &params, &state);
+    tow_status status = tow_model_init_with(ctx, TOW_MODULE(&model), 3, 1, &x24, NULL, &params, &state);
     tow_params_free(params);
     tow_params_free(state);
     return status;
 }
 
-#define expect_refused(layer, status, ...) expect_error(initialise(TOW_MODULE(&layer)), status, "stack", __VA_ARGS__)
+#define expect_refused(layer, status, ...) expect_error(initialize(TOW_MODULE(&layer)), status, "stack", __VA_ARGS__)
 
 static void test_errors(void **unused)
 {
@@ -545,7 +545,7 @@ static void test_errors(void **unused)
     expect_refused(TOW_MAP_VARIABLES(&average, .variables = TOW_NAMES("batch_stats/mean"), .trans_in = doubled),
                    TOW_INVALID_ARGUMENT, "writes \"mean\" of batch_stats", "give .trans_out");
     expect_refused(TOW_LORA(&lora, .rank = 0), TOW_INVALID_ARGUMENT, ".rank");
-    expect_error(initialise(TOW_MODULE(&TOW_TIED(&dense, .to = "../other/kernel"))), TOW_NOT_FOUND,
+    expect_error(initialize(TOW_MODULE(&TOW_TIED(&dense, .to = "../other/kernel"))), TOW_NOT_FOUND,
                  "params/other/kernel", "no layer that was called before");
     expect_refused(TOW_TIED(&dense), TOW_INVALID_ARGUMENT, ".to = \"NULL\"");
     expect_refused(TOW_TIED(&dense, .to = "../../../kernel"), TOW_INVALID_ARGUMENT, ".to = \"../../../kernel\"");
@@ -564,8 +564,8 @@ static tow_status use_views(tow_context *c)
     const tow_scan scan = TOW_SCAN(&mapped, .length = 2);
     tow_params *params = NULL;
     tow_graph *graph = NULL;
-    tow_status status = tow_init(c, TOW_MODULE(&scan), 3, 1, &x24, &params);
-    if (!status) status = tow_forward(TOW_MODULE(&scan), params, 1, &x24, NULL, &graph);
+    tow_status status = tow_model_init(c, TOW_MODULE(&scan), 3, 1, &x24, &params);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&scan), params, 1, &x24, NULL, &graph);
     tow_params_free(params);
     tow_graph_release(graph);
     return status;

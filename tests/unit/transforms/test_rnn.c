@@ -39,12 +39,12 @@ static void run_digits(tow_rnn rnn, tow_dtype dtype, int64_t sequences, int64_t 
     rnn.module.cls = &tow_rnn_class;
     rnn.lengths = lengths != NULL;
     tow_type types[] = {TYPE(dtype, sequences, steps, 1), TYPE(TOW_I32, sequences)};
-    tow_model_options options = {.n_outputs = 2};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 2);
     tow_params *params;
     tow_graph *graph;
     size_t n_in = 1 + (size_t)rnn.lengths;
-    OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 0, n_in, types, &options, &params, NULL));
-    OK(tow_forward(TOW_MODULE(&rnn), params, n_in, types, &options, &graph));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&rnn), 0, n_in, types, &options, &params, NULL));
+    OK(tow_model_forward_graph(TOW_MODULE(&rnn), params, n_in, types, &options, &graph));
     tow_array *in[2] = {0}, *out[2], *wide;
     OK(tow_array_create(ctx, types[0], &in[0]));
     for (int64_t i = 0; i < sequences * steps; i++) {
@@ -124,7 +124,7 @@ static void call_counting(tow_scope *s, const tow_module *module, size_t n_in, c
                           tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
-    tow_value steps = tow_variable(s, "stats", "steps", tow_make_type(TOW_F32, 0, NULL), tow_init_zeros());
+    tow_value steps = tow_variable(s, "stats", "steps", tow_make_type(TOW_F32, 0, NULL), tow_initializer_zeros());
     if (tow_is_mutable(s, "stats")) tow_set_variable(s, "stats", "steps", tow_add_scalar(steps, 1));
     out[0] = out[1] = tow_add(in[0], in[1]);
     tow_sow(s, "intermediates", "h", out[0]);
@@ -149,11 +149,12 @@ static void test_variables_of_cells(void **unused)
         tow_type x = F32(2, 5, 3);
         tow_params *params, *state, *updates;
         tow_graph *graph;
-        OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 0, 1, &x, NULL, &params, &state));
+        OK(tow_model_init_with(ctx, TOW_MODULE(&rnn), 0, 1, &x, NULL, &params, &state));
         assert_int_equal(tow_params_count(state), 1);
         assert_string_equal(tow_params_path(state, 0), carried ? "stats/cell/steps" : "stats/cell/{}/steps");
-        tow_model_options options = {.state = state, .mutable_collections = every, .updates = &updates};
-        OK(tow_forward(TOW_MODULE(&rnn), params, 1, &x, &options, &graph));
+        tow_model_options options =
+            TOW_MODEL_OPTIONS(.state = state, .mutable_collections = every, .updates = &updates);
+        OK(tow_model_forward_graph(TOW_MODULE(&rnn), params, 1, &x, &options, &graph));
         assert_int_equal(tow_params_count(updates), 2);
         assert_string_equal(tow_params_path(updates, 1), "intermediates/cell/{}/h/0");
         tow_array *in[] = {tow_params_array(state, 0), fractions(x, 0)}, *out[3];
@@ -212,10 +213,8 @@ static size_t train_once(const tow_module_class *cls, const tow_module *cell, do
     tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .time_major = true};
     pieces model = {{cls}, TOW_MODULE(&rnn)};
     tow_type x = F32(1000, 8, 32);
-    tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
-                                 .n_inputs = 1,
-                                 .input_types = &x,
-                                 .loss = square_loss};
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
+                                                  .n_inputs = 1, .input_types = &x, .loss = square_loss);
     tow_train_state *state;
     OK(tow_train_create(ctx, TOW_MODULE(&model), &options, &state));
     tow_array *in = fractions(x, 0);
@@ -247,10 +246,10 @@ static tow_dtype output_dtype(const tow_module *model, tow_type x, tow_dtype exp
 {
     tow_params *params;
     tow_graph *graph;
-    OK(tow_init(ctx, model, 3, 1, &x, &params));
+    OK(tow_model_init(ctx, model, 3, 1, &x, &params));
     for (size_t i = 0; i < tow_params_count(params); i++)
         assert_int_equal(tow_array_type(tow_params_array(params, i)).dtype, expected);
-    OK(tow_forward(model, params, 1, &x, NULL, &graph));
+    OK(tow_model_forward_graph(model, params, 1, &x, NULL, &graph));
     tow_dtype dtype = tow_graph_output_type(graph, 0).dtype;
     tow_graph_release(graph);
     tow_params_free(params);
@@ -263,7 +262,7 @@ static void test_element_types(void **unused)
 {
     (void)unused;
     static const struct {
-        tow_layer_dtype dtype, param_dtype;
+        tow_dtype dtype, param_dtype;
         tow_dtype x, params, simple, output;
     } rows[] = {
         {0, 0, TOW_F32, TOW_F32, TOW_F32, TOW_F32},
@@ -273,11 +272,11 @@ static void test_element_types(void **unused)
         {0, TOW_F64, TOW_F32, TOW_F64, TOW_F64, TOW_F64},
         {TOW_BF16, 0, TOW_F32, TOW_F32, TOW_BF16, TOW_F32},
         {TOW_BF16, TOW_BF16, TOW_F32, TOW_BF16, TOW_BF16, TOW_BF16},
-        {TOW_AS_F32, TOW_F64, TOW_F64, TOW_F64, TOW_F32, TOW_F64},
+        {TOW_F32, TOW_F64, TOW_F64, TOW_F64, TOW_F32, TOW_F64},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tow_layer_dtype dtype = rows[i].dtype, params = rows[i].param_dtype;
-        tow_initializer normal = tow_init_normal(1);
+        tow_dtype dtype = rows[i].dtype, params = rows[i].param_dtype;
+        tow_initializer normal = tow_initializer_normal(1);
         /* orthogonal kernels are not for 16 bits in Flax; here they are rounded once */
         tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 6, .dtype = dtype, .param_dtype = params);
         tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 6, .dtype = dtype, .param_dtype = params, .carry_init = normal);
@@ -310,9 +309,9 @@ static void test_element_types(void **unused)
 static void check_error(const tow_module *model, tow_status expected, const char *text, size_t n_out, size_t n_in,
                         const tow_type *types)
 {
-    tow_model_options options = {.n_outputs = n_out};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out);
     tow_params *params = NULL;
-    tow_status status = tow_init_with_options(ctx, model, 0, n_in, types, &options, &params, NULL);
+    tow_status status = tow_model_init_with(ctx, model, 0, n_in, types, &options, &params, NULL);
     assert_null(params);
     if (status != expected || !strstr(tow_context_error(ctx), text))
         fail_msg("expected %s and \"%s\", found %s: %s", tow_status_text(expected), text, tow_status_text(status),
@@ -383,17 +382,17 @@ static void test_errors(void **unused)
 
 static tow_status use_models(tow_context *c)
 {
-    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 2, .carry_init = tow_init_normal(1));
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 2, .carry_init = tow_initializer_normal(1));
     tow_gru_cell gru = TOW_GRU_CELL(.features = 2);
     tow_remat region = TOW_REMAT(&gru);
     tow_rnn a = TOW_RNN(&lstm), b = TOW_RNN(&region);
     tow_bidirectional both = TOW_BIDIRECTIONAL(.forward_rnn = &a, .backward_rnn = &b, .lengths = true);
     tow_type types[] = {F32(2, 3, 2), TYPE(TOW_I32, 2)};
-    tow_model_options options = {.n_outputs = 4};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 4);
     tow_params *params = NULL;
     tow_graph *graph = NULL;
-    tow_status status = tow_init_with_options(c, TOW_MODULE(&both), 0, 2, types, &options, &params, NULL);
-    if (!status) status = tow_forward(TOW_MODULE(&both), params, 2, types, &options, &graph);
+    tow_status status = tow_model_init_with(c, TOW_MODULE(&both), 0, 2, types, &options, &params, NULL);
+    if (!status) status = tow_model_forward_graph(TOW_MODULE(&both), params, 2, types, &options, &graph);
     tow_graph_release(graph);
     tow_params_free(params);
     return status;
@@ -412,7 +411,7 @@ static void test_every_allocation_failing(void **unused)
         bool failed = count.calls > n;
         if (status != (failed ? TOW_OUT_OF_MEMORY : TOW_OK))
             fail_msg("allocation %ld: %s: %s", n, tow_status_text(status), c ? tow_context_error(c) : "");
-        tow_context_destroy(c);
+        tow_context_free(c);
         if (count.blocks != 0 || count.wrong_sizes != 0)
             fail_msg("allocation %ld: %ld blocks leak, %d wrong sizes", n, count.blocks, count.wrong_sizes);
         if (!failed) break;
@@ -423,7 +422,7 @@ static void test_every_allocation_failing(void **unused)
 static int portable_setup(void **unused)
 {
     (void)unused;
-    tow_context_options options = {.portable_bits = true};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
 

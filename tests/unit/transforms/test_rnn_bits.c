@@ -23,19 +23,19 @@ typedef struct results {
 
 static void compute(results *r, const tow_module *model, tow_type type, size_t n_out)
 {
-    tow_model_options options = {.n_outputs = n_out};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = n_out);
     tow_graph *loss, *gradient;
     tow_array *in[MOST];
     size_t wrt[MOST];
-    OK(tow_init_with_options(ctx, model, 3, 1, &type, &options, &r->params, NULL));
+    OK(tow_model_init_with(ctx, model, 3, 1, &type, &options, &r->params, NULL));
     size_t n = tow_params_count(r->params);
-    OK(tow_loss(model, r->params, 1, &type, 0, NULL, weighted_sum, &n_out, n_out, &options, &loss));
+    OK(tow_model_loss_graph(model, r->params, 1, &type, 0, NULL, weighted_sum, &n_out, n_out, &options, &loss));
     for (size_t i = 0; i <= n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n + 1, wrt, true, &gradient));
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
     in[n] = fractions(type, 0);
     r->n = 1 + n_out + n + 1;
-    r->products = tow_graph_count(gradient, "dot_general");
+    r->products = tow_graph_primitive_count(gradient, "dot_general");
     assert_true(r->n <= MOST);
     OK(tow_evaluate(gradient, in, r->arrays));
     tow_array_release(in[n]);
@@ -68,7 +68,7 @@ typedef void (*cell_use)(const char *name, const tow_module *cell, size_t n_carr
 static void with_cells(cell_use use)
 {
     tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 6);
-    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 6, .carry_init = tow_init_normal(1));
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 6, .carry_init = tow_initializer_normal(1));
     tow_optimized_lstm_cell optimized = TOW_OPTIMIZED_LSTM_CELL(.features = 6);
     tow_gru_cell gru = TOW_GRU_CELL(.features = 6);
     tow_mgu_cell mgu = TOW_MGU_CELL(.features = 6), plain = TOW_MGU_CELL(.features = 6, .no_reset_gate = true);
@@ -179,13 +179,13 @@ static void test_deep(void **unused)
 static void check_vmap(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
     tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true};
-    tow_model_options options = {.n_outputs = 1 + n_carry};
+    tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 1 + n_carry);
     tow_params *params;
     tow_graph *one, *both;
     tow_array *in[MOST], *out[3], *expected[3];
     int axes[MOST];
-    OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 3, 1, &x, &options, &params, NULL));
-    OK(tow_forward(TOW_MODULE(&rnn), params, 1, &x, &options, &one));
+    OK(tow_model_init_with(ctx, TOW_MODULE(&rnn), 3, 1, &x, &options, &params, NULL));
+    OK(tow_model_forward_graph(TOW_MODULE(&rnn), params, 1, &x, &options, &one));
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; i++) {
         axes[i] = TOW_NOT_MAPPED;
@@ -201,7 +201,7 @@ static void check_vmap(const char *name, const tow_module *cell, size_t n_carry,
     in[n] = all;
     OK(tow_evaluate(both, in, out));
     for (int row = 0; row < 2; row++) {
-        in[n] = fractions(x, row * tow_type_count(x));
+        in[n] = fractions(x, row * tow_type_element_count(x));
         OK(tow_evaluate(one, in, expected));
         for (size_t i = 0; i < 1 + n_carry; i++) {
             size_t bytes = tow_type_bytes(tow_array_type(expected[i]));
@@ -256,7 +256,7 @@ static void test_views_unrolled(void **unused)
         results r[2] = {0};
         for (int k = 0; k < 2; k++) {
             tow_weight_norm norm = TOW_WEIGHT_NORM(&rnn[k], .epsilon = 0.01);
-            tow_lora lora = TOW_LORA(&rnn[k], .rank = 2, .b_init = tow_init_normal(0.1));
+            tow_lora lora = TOW_LORA(&rnn[k], .rank = 2, .b_init = tow_initializer_normal(0.1));
             compute(&r[k], view ? TOW_MODULE(&lora) : TOW_MODULE(&norm), x, 3);
         }
         expect_equal(view ? "LoRA" : "WeightNorm", &r[0], &r[1]);
@@ -266,7 +266,7 @@ static void test_views_unrolled(void **unused)
     for (int k = 0; k < 2; k++) {
         tow_spectral_norm norm = TOW_SPECTRAL_NORM(&rnn[k]);
         tow_params *params, *state;
-        OK(tow_init_with_options(ctx, TOW_MODULE(&norm), 3, 1, &x, NULL, &params, &state));
+        OK(tow_model_init_with(ctx, TOW_MODULE(&norm), 3, 1, &x, NULL, &params, &state));
         OK(tow_tensors_create(ctx, &of[k]));
         OK(tow_params_to_tensors(state, "", of[k]));
         tow_params_free(params);
@@ -284,7 +284,7 @@ static void test_views_unrolled(void **unused)
 static int portable_setup(void **unused)
 {
     (void)unused;
-    tow_context_options options = {.portable_bits = true};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
 

@@ -40,7 +40,7 @@ static void call_by_rows(tow_scope *s, const tow_module *module, size_t n_in, co
 {
     const by_rows *m = (const by_rows *)module;
     child_call c = {s, m->child};
-    const tow_vmap_options options = {.in_axes = (const int[]){1}, .out_axes = (const int[]){0}};
+    const tow_vmap_options options = TOW_VMAP_OPTIONS(.in_axes = (const int[]){1}, .out_axes = (const int[]){0});
     (void)n_in, (void)n_out;
     if (m->rows)
         tow_vmap_function(tow_scope_trace(s), call_child, &c, &options, 1, in, 1, out);
@@ -54,8 +54,8 @@ static tow_array *run(const tow_module *model, tow_array *x, tow_params **params
     tow_type type = tow_array_type(x);
     tow_graph *g;
     tow_array *in[32], *out = NULL;
-    OK(tow_init(ctx, model, 7, 1, &type, params));
-    OK(tow_forward(model, *params, 1, &type, NULL, &g));
+    OK(tow_model_init(ctx, model, 7, 1, &type, params));
+    OK(tow_model_forward_graph(model, *params, 1, &type, NULL, &g));
     size_t n = tow_params_count(*params);
     assert_in_range(n, 1, 31);
     for (size_t i = 0; i < n; i++) in[i] = tow_params_array(*params, i);
@@ -106,7 +106,7 @@ static void test_layers(void **state)
 
 static int portable_setup(void **state)
 {
-    const tow_context_options options = {.portable_bits = true};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     (void)state;
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }

@@ -70,8 +70,8 @@ static void bad_texts(void **state)
         {"tied a = b.{i}", "is not in 'a'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tow_mapping *m;
-        expect(f, tow_mapping_parse(f->ctx, "rules", cases[i].text, &m), TOW_BAD_FORMAT, cases[i].message);
+        tow_weight_mapping *m;
+        expect(f, tow_weight_mapping_parse(f->ctx, "rules", cases[i].text, &m), TOW_BAD_FORMAT, cases[i].message);
         assert_null(m);
     }
 }
@@ -80,47 +80,48 @@ static void tables_are_there(void **state)
 {
     fixture *f = *state;
     static const char *const names[] = {"bert", "gemma2", "gpt2", "llama", "phi3", "qwen3"};
-    tow_mapping *m;
+    tow_weight_mapping *m;
     for (size_t i = 0; i < 6; i++) {
-        assert_string_equal(tow_mapping_table_name(i), names[i]);
-        assert_non_null(strstr(tow_mapping_table_text(i), " -> "));
-        OK(tow_mapping_read(f->ctx, names[i], &m));
-        tow_mapping_free(m);
+        assert_string_equal(tow_weight_mapping_table_name(i), names[i]);
+        assert_non_null(strstr(tow_weight_mapping_table_text(i), " -> "));
+        OK(tow_weight_mapping_read(f->ctx, names[i], &m));
+        tow_weight_mapping_free(m);
     }
-    assert_null(tow_mapping_table_name(6));
-    assert_null(tow_mapping_table_text(6));
-    expect(f, tow_mapping_read(f->ctx, "gpt3", &m), TOW_NOT_FOUND,
+    assert_null(tow_weight_mapping_table_name(6));
+    assert_null(tow_weight_mapping_table_text(6));
+    expect(f, tow_weight_mapping_read(f->ctx, "gpt3", &m), TOW_NOT_FOUND,
            "gpt3: no such mapping; there are bert gemma2 gpt2 llama phi3 qwen3");
-    expect(f, tow_mapping_read(f->ctx, "./gpt2", &m), TOW_IO_ERROR, "./gpt2: cannot open");
+    expect(f, tow_weight_mapping_read(f->ctx, "./gpt2", &m), TOW_IO_ERROR, "./gpt2: cannot open");
     write_bytes(f->path, "a -> b\n\nx\n", 10);
-    expect(f, tow_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "/file:3: expected '->'");
+    expect(f, tow_weight_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "/file:3: expected '->'");
     write_bytes(f->path, "a -> b\0", 7);
-    expect(f, tow_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "a zero byte");
+    expect(f, tow_weight_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "a zero byte");
     write_bytes(f->path, "a -> b # and\r\n", 14);
-    OK(tow_mapping_read(f->ctx, f->path, &m));
-    tow_mapping_free(m);
+    OK(tow_weight_mapping_read(f->ctx, f->path, &m));
+    tow_weight_mapping_free(m);
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 /* Loads tensor "a" into parameters, gives them to `check`, and expects writing to give the tensor again. */
-static const tow_mapping_options sizes = {.n_axes = 1, .axes = &(const tow_mapping_axis){"y", 3}};
+static const tow_weight_mapping_options sizes =
+    TOW_WEIGHT_MAPPING_OPTIONS(.n_axes = 1, .axes = &(const tow_weight_mapping_axis){"y", 3});
 static void both_ways(const fixture *f, const char *rule, tow_type theirs, size_t n, const named *ours,
                       void (*check)(const tow_params *params))
 {
-    tow_mapping *m = parse(f, rule);
+    tow_weight_mapping *m = parse(f, rule);
     tow_tensors *set = make_tensors(f->ctx, 1, &(named){"a", theirs}), *back;
     tow_params *params = make_params(f->ctx, n, ours);
-    OK(tow_mapping_load(m, params, set, &sizes, NULL));
+    OK(tow_weight_mapping_load(m, params, set, &sizes, NULL));
     check(params);
-    OK(tow_mapping_save_file(m, params, f->path, &sizes, NULL));
+    OK(tow_weight_mapping_save_file(m, params, f->path, &sizes, NULL));
     OK(tow_safetensors_read(f->ctx, f->path, &back));
     assert_int_equal(tow_tensors_count(back), 1);
     assert_array(tow_tensors_find(back, "a"), theirs, tow_array_data(tow_tensors_at(set, 0)));
     tow_tensors_free(back);
     tow_tensors_free(set);
     tow_params_free(params);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 
 static void check_plain(const tow_params *p) { FLOATS(tow_params_find(p, "b"), 0, 1, 2, 3, 4, 5); }
@@ -191,17 +192,17 @@ static void wrong_shapes(void **state)
         {"a [(h x) y] -> b [y (h x)]", "the shapes do not tell the size of the axis", 2, {3, 2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tow_mapping *m = parse(f, cases[i].rule);
+        tow_weight_mapping *m = parse(f, cases[i].rule);
         const tow_type type = tow_make_type(TOW_F32, (int)cases[i].rank, cases[i].dims);
         tow_tensors *set = make_tensors(f->ctx, 1, &(named){"a", type});
         tow_params *params = make_params(f->ctx, 1, &(named){"b", TYPE(TOW_F32, 2, 3)});
-        const tow_status status = tow_mapping_load(m, params, set, NULL, NULL);
+        const tow_status status = tow_weight_mapping_load(m, params, set, NULL, NULL);
         assert_true(status == TOW_SHAPE_MISMATCH || status == TOW_INVALID_ARGUMENT);
         assert_message(f, cases[i].message);
         FLOATS(tow_params_find(params, "b"), 0, 1, 2, 3, 4, 5);
         tow_tensors_free(set);
         tow_params_free(params);
-        tow_mapping_free(m);
+        tow_weight_mapping_free(m);
     }
 }
 
@@ -215,24 +216,25 @@ static void expect_report(const fixture *f, const char *rules, const char *const
     size_t n_left = 0, n_right = 0;
     for (; tensors[n_left]; n_left++) left[n_left] = (named){tensors[n_left], ONE};
     for (; paths[n_right]; n_right++) right[n_right] = (named){paths[n_right], ONE};
-    tow_mapping *m = parse(f, rules);
+    tow_weight_mapping *m = parse(f, rules);
     tow_tensors *set = make_tensors(f->ctx, n_left, left);
     tow_params *params = make_params(f->ctx, n_right, right);
-    tow_mapping_report *report;
+    tow_weight_mapping_report *report;
     char found[1024];
-    expect(f, tow_mapping_load(m, params, set, &(tow_mapping_options){.partial = partial}, &report), status, message);
+    expect(f, tow_weight_mapping_load(m, params, set, &TOW_WEIGHT_MAPPING_OPTIONS(.partial = partial), &report), status,
+           message);
     if (text) {
         assert_non_null(report);
-        const size_t length = tow_mapping_report_text(report, found, sizeof found);
+        const size_t length = tow_weight_mapping_report_text(report, found, sizeof found);
         assert_int_equal(length, strlen(found));
         assert_string_equal(found, text);
     } else {
         assert_null(report);
     }
-    tow_mapping_report_free(report);
+    tow_weight_mapping_report_free(report);
     tow_tensors_free(set);
     tow_params_free(params);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 #define LIST(...)                                                                                                      \
     (const char *const[]) { __VA_ARGS__, NULL }
@@ -278,17 +280,17 @@ static void names(void **state)
 static void tied_copies_are_compared(void **state)
 {
     fixture *f = *state;
-    tow_mapping *m = parse(f, "prefix p.\ntied t = p.w\np.w -> k");
+    tow_weight_mapping *m = parse(f, "prefix p.\ntied t = p.w\np.w -> k");
     tow_tensors *set = make_tensors(f->ctx, 1, &(named){"w", ONE});
     tow_params *params = make_params(f->ctx, 1, &(named){"k", ONE});
-    tow_mapping_report *report;
+    tow_weight_mapping_report *report;
     assert_int_equal(tow_tensors_add(set, "t", tow_tensors_at(set, 0)), TOW_OK);
-    OK(tow_mapping_load(m, params, set, NULL, &report));
-    assert_int_equal(tow_mapping_report_count(report, TOW_TIED), 1);
-    assert_string_equal(tow_mapping_report_name(report, TOW_TIED, 0), "t");
-    assert_null(tow_mapping_report_name(report, TOW_TIED, 1));
-    tow_mapping_report_free(report);
-    OK(tow_mapping_save_file(m, params, f->path, NULL, NULL));
+    OK(tow_weight_mapping_load(m, params, set, NULL, &report));
+    assert_int_equal(tow_weight_mapping_report_count(report, TOW_TIED), 1);
+    assert_string_equal(tow_weight_mapping_report_name(report, TOW_TIED, 0), "t");
+    assert_null(tow_weight_mapping_report_name(report, TOW_TIED, 1));
+    tow_weight_mapping_report_free(report);
+    OK(tow_weight_mapping_save_file(m, params, f->path, NULL, NULL));
     tow_tensors_free(set);
     OK(tow_safetensors_read(f->ctx, f->path, &set));
     assert_int_equal(tow_tensors_count(set), 1);
@@ -296,7 +298,7 @@ static void tied_copies_are_compared(void **state)
     assert_string_equal(tow_tensors_metadata(set, "format"), "pt");
     tow_tensors_free(set);
     tow_params_free(params);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 
 /* Only parameters below a prefix are loaded and written; layers of a stack are rows of one array. */
@@ -308,22 +310,22 @@ static void copies_of_tensors_with_a_rule(void **state)
     static const char rules[] = "a -> x\nb -> y\ntied b = a\n";
     const named both[] = {{"a", TYPE(TOW_F32, 2)}, {"b", TYPE(TOW_F32, 2)}}, ours[] = {{"x", TYPE(TOW_F32, 2)}},
                 two[] = {{"x", TYPE(TOW_F32, 2)}, {"y", TYPE(TOW_F32, 2)}};
-    tow_mapping *m = parse(f, rules);
+    tow_weight_mapping *m = parse(f, rules);
     tow_tensors *set = make_tensors(f->ctx, 2, both);
     tow_params *params = make_params(f->ctx, 1, ours), *separate = make_params(f->ctx, 2, two);
-    tow_mapping_report *report;
-    OK(tow_mapping_load(m, separate, set, NULL, NULL));
+    tow_weight_mapping_report *report;
+    OK(tow_weight_mapping_load(m, separate, set, NULL, NULL));
     FLOATS(tow_params_find(separate, "y"), 2, 3);
-    expect(f, tow_mapping_load(m, params, set, NULL, NULL), TOW_INVALID_ARGUMENT, "expected a copy of a");
+    expect(f, tow_weight_mapping_load(m, params, set, NULL, NULL), TOW_INVALID_ARGUMENT, "expected a copy of a");
     memcpy(tow_array_data(tow_tensors_find(set, "b")), tow_array_data(tow_tensors_find(set, "a")), 2 * sizeof(float));
-    OK(tow_mapping_load(m, params, set, NULL, &report));
-    assert_string_equal(tow_mapping_report_name(report, TOW_TIED, 0), "b");
-    assert_int_equal(tow_mapping_report_count(report, TOW_UNUSED), 0);
-    tow_mapping_report_free(report);
+    OK(tow_weight_mapping_load(m, params, set, NULL, &report));
+    assert_string_equal(tow_weight_mapping_report_name(report, TOW_TIED, 0), "b");
+    assert_int_equal(tow_weight_mapping_report_count(report, TOW_FATE_UNUSED), 0);
+    tow_weight_mapping_report_free(report);
     tow_params_free(params);
     tow_params_free(separate);
     tow_tensors_free(set);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 
 /* What no rule asks for may be of a type that Tow does not have. */
@@ -338,58 +340,58 @@ static void foreign_tensors(void **state)
     write_bytes(f->path, bytes, 8 + sizeof header - 1 + 8);
     tow_params *params = make_params(f->ctx, 1, ours), *wanted = make_params(f->ctx, 2, both);
     ((float *)tow_array_data(tow_params_find(params, "x")))[0] = 7;
-    tow_mapping *m = parse(f, "a -> x\nb -> y\n"), *ignores = parse(f, "a -> x\nignore b\n");
-    OK(tow_mapping_load_file(ignores, params, f->path, NULL, NULL));
+    tow_weight_mapping *m = parse(f, "a -> x\nb -> y\n"), *ignores = parse(f, "a -> x\nignore b\n");
+    OK(tow_weight_mapping_load_file(ignores, params, f->path, NULL, NULL));
     FLOATS(tow_params_find(params, "x"), 0);
-    OK(tow_mapping_load_file(m, params, f->path, &(tow_mapping_options){.partial = true}, NULL));
-    expect(f, tow_mapping_load_file(m, wanted, f->path, &(tow_mapping_options){.convert = true}, NULL), TOW_UNSUPPORTED,
-           "found F8_E5M2");
-    expect(f, tow_mapping_convert_file(m, f->ctx, f->path, f->path, false, NULL, NULL), TOW_UNSUPPORTED,
+    OK(tow_weight_mapping_load_file(m, params, f->path, &TOW_WEIGHT_MAPPING_OPTIONS(.partial = true), NULL));
+    expect(f, tow_weight_mapping_load_file(m, wanted, f->path, &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true), NULL),
+           TOW_UNSUPPORTED, "found F8_E5M2");
+    expect(f, tow_weight_mapping_convert_file(f->ctx, m, f->path, f->path, false, NULL, NULL), TOW_UNSUPPORTED,
            "found F8_E5M2");
     tow_load_report report;
     char text[256];
-    const tow_load_options some = {
-        .allow_missing = true, .allow_mismatch = true, .allow_unused = true, .report = &report};
+    const tow_load_options some =
+        TOW_LOAD_OPTIONS(.allow_missing = true, .allow_mismatch = true, .allow_unused = true, .report = &report);
     tow_params *named_so = make_params(f->ctx, 1, (const named[]){{"b", TYPE(TOW_F32, 4)}});
-    expect(f, tow_params_load(named_so, "", f->path, &(tow_load_options){.allow_unused = true}), TOW_UNSUPPORTED,
+    expect(f, tow_params_load(named_so, "", f->path, &TOW_LOAD_OPTIONS(.allow_unused = true)), TOW_UNSUPPORTED,
            "F8_E5M2");
     OK(tow_params_load(named_so, "", f->path, &some));
-    tow_load_report_text(f->ctx, &report, text, sizeof text);
+    tow_load_report_text(&report, text, sizeof text);
     assert_non_null(strstr(text, "b: expected f32[4], found what Tow cannot read"));
-    tow_load_report_free(f->ctx, &report);
+    tow_load_report_free(&report);
     tow_params_free(named_so);
     tow_params_free(params);
     tow_params_free(wanted);
-    tow_mapping_free(m);
-    tow_mapping_free(ignores);
+    tow_weight_mapping_free(m);
+    tow_weight_mapping_free(ignores);
 }
 
 static void a_part_of_a_model(void **state)
 {
     fixture *f = *state;
-    tow_mapping *m = parse(f, "h.{i}.w [o i] -> blocks/{i}/k [i o]\n");
-    const tow_mapping_options options = {.prefix = "encoder/"};
+    tow_weight_mapping *m = parse(f, "h.{i}.w [o i] -> blocks/{i}/k [i o]\n");
+    const tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.prefix = "encoder/");
     tow_tensors *set =
         make_tensors(f->ctx, 2, (const named[]){{"h.1.w", TYPE(TOW_F32, 2, 2)}, {"h.0.w", TYPE(TOW_F32, 2, 2)}});
     tow_params *params = make_params(
         f->ctx, 2,
         (const named[]){{"encoder/blocks/{}/k", TYPE(TOW_F32, 2, 2, 2)}, {"blocks/0/k", TYPE(TOW_F32, 2, 2)}});
-    OK(tow_mapping_load(m, params, set, &options, NULL));
+    OK(tow_weight_mapping_load(m, params, set, &options, NULL));
     FLOATS(tow_params_find(params, "encoder/blocks/{}/k"), 4, 6, 5, 7, 0, 2, 1, 3);
     FLOATS(tow_params_find(params, "blocks/0/k"), 8, 9, 10, 11);
-    OK(tow_mapping_save_file(m, params, f->path, &options, NULL));
+    OK(tow_weight_mapping_save_file(m, params, f->path, &options, NULL));
     tow_tensors *back;
     OK(tow_safetensors_read(f->ctx, f->path, &back));
     assert_int_equal(tow_tensors_count(back), 2);
     for (size_t i = 0; i < 2; i++)
         assert_array(tow_tensors_find(back, tow_tensors_name(set, i)), TYPE(TOW_F32, 2, 2),
                      tow_array_data(tow_tensors_at(set, i)));
-    expect(f, tow_mapping_save_file(m, params, f->path, NULL, NULL), TOW_NOT_FOUND, NULL);
+    expect(f, tow_weight_mapping_save_file(m, params, f->path, NULL, NULL), TOW_NOT_FOUND, NULL);
     assert_message(f, "2 parameters have no rule (encoder/blocks/0/k, encoder/blocks/1/k); use");
     tow_tensors_free(back);
     tow_tensors_free(set);
     tow_params_free(params);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 
 /* ---- element types ----------------------------------------------------------------------------------------------- */
@@ -397,7 +399,7 @@ static void a_part_of_a_model(void **state)
 static void element_types(void **state)
 {
     fixture *f = *state;
-    tow_mapping *m = parse(f, "a [x y] -> b [y x]\n");
+    tow_weight_mapping *m = parse(f, "a [x y] -> b [y x]\n");
     tow_params *params = make_params(f->ctx, 1, &(named){"b", TYPE(TOW_F32, 2, 1)}), *integers;
     tow_tensors *set, *back;
     static const uint16_t halves[2] = {0x3f80, 0xc000};
@@ -406,18 +408,19 @@ static void element_types(void **state)
     OK(tow_tensors_create(f->ctx, &set));
     OK(tow_tensors_add(set, "a", array));
     tow_array_release(array);
-    expect(f, tow_mapping_load(m, params, set, NULL, NULL), TOW_TYPE_MISMATCH,
+    expect(f, tow_weight_mapping_load(m, params, set, NULL, NULL), TOW_TYPE_MISMATCH,
            "a: expected f32, found bf16; to convert it, load it with .convert (rules:1)");
     FLOATS(tow_params_find(params, "b"), 0, 1);
-    OK(tow_mapping_load(m, params, set, &(tow_mapping_options){.convert = true}, NULL));
+    OK(tow_weight_mapping_load(m, params, set, &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true), NULL));
     FLOATS(tow_params_find(params, "b"), 1, -2);
-    OK(tow_mapping_save_file(m, params, f->path, &(tow_mapping_options){.convert = true, .dtype = TOW_BF16}, NULL));
+    OK(tow_weight_mapping_save_file(m, params, f->path, &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .dtype = TOW_BF16),
+                                    NULL));
     OK(tow_safetensors_read(f->ctx, f->path, &back));
     assert_array(tow_tensors_find(back, "a"), TYPE(TOW_BF16, 1, 2), halves);
     tow_tensors_free(back);
     expect(f,
-           tow_mapping_save_file(m, params, f->path, &(tow_mapping_options){.convert = true, .dtype = (tow_dtype)99},
-                                 NULL),
+           tow_weight_mapping_save_file(m, params, f->path,
+                                        &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .dtype = (tow_dtype)99), NULL),
            TOW_INVALID_ARGUMENT, "expected an element type as .dtype, found 99");
     tow_tensors_free(set);
     /* integers that do not fit are found before anything is copied */
@@ -427,14 +430,14 @@ static void element_types(void **state)
     tow_array_release(array);
     small = array_of(f, TYPE(TOW_I8, 2, 1), "\1\2");
     OK(tow_params_from_arrays(f->ctx, 1, (const char *const[]){"b"}, &small, &integers));
-    expect(f, tow_mapping_load(m, integers, set, &(tow_mapping_options){.convert = true}, NULL), TOW_TYPE_MISMATCH,
-           "found 1048576 at element 1");
+    expect(f, tow_weight_mapping_load(m, integers, set, &TOW_WEIGHT_MAPPING_OPTIONS(.convert = true), NULL),
+           TOW_TYPE_MISMATCH, "found 1048576 at element 1");
     assert_memory_equal(tow_array_data(small), "\1\2", 2);
     tow_array_release(small);
     tow_tensors_free(set);
     tow_params_free(integers);
     tow_params_free(params);
-    tow_mapping_free(m);
+    tow_weight_mapping_free(m);
 }
 int main(void)
 {

@@ -96,7 +96,7 @@ static void call_bert(tow_scope *s, const tow_module *module, size_t n_in, const
     x = tow_apply(s, "blocks", &m->blocks, tow_apply(s, "norm", &m->norm, x));
     tow_scope *head = tow_scope_begin(s, "head");
     x = tow_apply(head, "norm", &m->head_norm, tow_gelu_erf(tow_apply(head, "dense", &m->head, x)));
-    tow_value bias = tow_param(head, "bias", 1, (int64_t[]){VOCABULARY}, tow_init_zeros());
+    tow_value bias = tow_param(head, "bias", 1, (int64_t[]){VOCABULARY}, tow_initializer_zeros());
     tow_scope_end(head);
     out[0] = tow_add(tow_embed_attend(s, "tokens", &m->tokens, x), bias);
 }
@@ -174,7 +174,7 @@ static void make_gemma2(gemma2_model *m)
     m->global =
         TOW_TRANSFORMER_BLOCK(.heads = 4, .kv_heads = 2, .qkv_features = 4 * 8, .mlp_features = 24, .causal = true,
                               .no_bias = true, .rms_norm = true, .epsilon = 1e-6, .branch_norms = true, .gated = true,
-                              .activation = tow_gelu_tanh, .scale = 1 / sqrt(12), .logit_cap = 2, .rope = true);
+                              .activation = tow_gelu, .scale = 1 / sqrt(12), .logit_cap = 2, .rope = true);
     m->local = m->global;
     m->local.window = 4;
     m->norm = TOW_RMS_NORM(.epsilon = 1e-6);
@@ -185,7 +185,7 @@ static void make_gemma2(gemma2_model *m)
 static tow_params *init(const fixture *f, const tow_module *m, size_t n, const tow_type *types)
 {
     tow_params *params = NULL;
-    OK(tow_init(f->ctx, m, 1, n, types, &params));
+    OK(tow_model_init(f->ctx, m, 1, n, types, &params));
     for (size_t i = 0; i < tow_params_count(params); i++) /* so that what is not loaded shows */
         memset(tow_array_data(tow_params_array(params, i)), 0xff,
                tow_type_bytes(tow_array_type(tow_params_array(params, i))));
@@ -200,7 +200,7 @@ static tow_array *run(const fixture *f, const tow_module *m, const tow_params *p
     tow_program *program = NULL;
     tow_array *inputs[64], *logits = NULL;
     size_t count = tow_params_count(params);
-    OK(tow_forward(m, params, n, types, NULL, &graph));
+    OK(tow_model_forward_graph(m, params, n, types, NULL, &graph));
     OK(tow_compile(f->ctx, graph, NULL, &program));
     for (size_t i = 0; i < count; i++) inputs[i] = tow_params_array(params, i);
     for (size_t i = 0; i < n; i++) inputs[count + i] = ids[i];
@@ -218,7 +218,7 @@ static void expect_logits(const tow_array *found, const tow_array *want)
     const tow_type type = tow_array_type(want);
     assert_true(tow_type_equal(tow_array_type(found), type));
     const float *x = tow_array_data(found), *y = tow_array_data(want);
-    for (int64_t i = 0; i < tow_type_count(type); i++)
+    for (int64_t i = 0; i < tow_type_element_count(type); i++)
         if (!(fabsf(x[i] - y[i]) <= 1e-5f))
             fail_msg("logit %d: %.8g, expected %.8g", (int)i, (double)x[i], (double)y[i]);
 }
@@ -236,12 +236,13 @@ static void check(const fixture *f, const char *table, const char *folder, const
                   const char *const *names, tow_dtype dtype)
 {
     char path[256], ours[128];
-    tow_mapping *mapping = NULL;
+    tow_weight_mapping *mapping = NULL;
     tow_tensors *expected = NULL, *theirs = NULL, *back = NULL;
     tow_type types[2];
     tow_array *ids[2];
-    const tow_mapping_options options = {.convert = dtype != TOW_F32, .dtype = dtype, .max_file_bytes = 3000};
-    OK(tow_mapping_read(f->ctx, table, &mapping));
+    const tow_weight_mapping_options options =
+        TOW_WEIGHT_MAPPING_OPTIONS(.convert = dtype != TOW_F32, .dtype = dtype, .max_file_bytes = 3000);
+    OK(tow_weight_mapping_read(f->ctx, table, &mapping));
     snprintf(path, sizeof path, FILES "%s/expected.safetensors", folder);
     OK(tow_safetensors_read(f->ctx, path, &expected));
     for (size_t i = 0; i < n; i++) {
@@ -250,12 +251,13 @@ static void check(const fixture *f, const char *table, const char *folder, const
     }
     tow_params *params = init(f, m, n, types);
     snprintf(path, sizeof path, FILES "%s", folder);
-    if (dtype != TOW_F32) assert_int_equal(tow_mapping_load_file(mapping, params, path, NULL, NULL), TOW_TYPE_MISMATCH);
-    OK(tow_mapping_load_file(mapping, params, path, &options, NULL));
+    if (dtype != TOW_F32)
+        assert_int_equal(tow_weight_mapping_load_file(mapping, params, path, NULL, NULL), TOW_TYPE_MISMATCH);
+    OK(tow_weight_mapping_load_file(mapping, params, path, &options, NULL));
     tow_array *logits = run(f, m, params, n, ids, types);
     expect_logits(logits, tow_tensors_find(expected, "logits"));
     snprintf(ours, sizeof ours, "%s/model.safetensors", f->directory);
-    OK(tow_mapping_save_file(mapping, params, ours, &options, NULL));
+    OK(tow_weight_mapping_save_file(mapping, params, ours, &options, NULL));
     OK(tow_safetensors_read(f->ctx, ours, &back));
     snprintf(path, sizeof path, FILES "%s/model.safetensors", folder);
     OK(tow_safetensors_read(f->ctx, path, &theirs));
@@ -265,7 +267,7 @@ static void check(const fixture *f, const char *table, const char *folder, const
     tow_array_release(logits);
     tow_params_free(params);
     tow_tensors_free(expected);
-    tow_mapping_free(mapping);
+    tow_weight_mapping_free(mapping);
 }
 
 static void gpt2(void **state)

@@ -29,7 +29,7 @@ static void long_texts(void **state)
         char *text = malloc(LINES * length + 1);
         counting c;
         tow_context *ctx;
-        tow_mapping *mapping;
+        tow_weight_mapping *mapping;
         assert_non_null(text);
         for (size_t k = 0; k < LINES; k++) memcpy(text + k * length, lines[i], length);
         text[LINES * length] = '\0';
@@ -37,12 +37,12 @@ static void long_texts(void **state)
         assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
         const size_t before = c.bytes;
         c.peak = 0;
-        assert_int_equal(tow_mapping_parse(ctx, "rules", text, &mapping), TOW_OK);
+        assert_int_equal(tow_weight_mapping_parse(ctx, "rules", text, &mapping), TOW_OK);
         if (c.peak - before > MOST * LINES * length)
             fail_msg("'%s' takes %.1f times its bytes", lines[i], (double)(c.peak - before) / (double)(LINES * length));
-        tow_mapping_free(mapping);
+        tow_weight_mapping_free(mapping);
         assert_int_equal(c.bytes, before);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
         free(text);
     }
 }

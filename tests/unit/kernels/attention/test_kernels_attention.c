@@ -180,7 +180,8 @@ static void double_precision_takes_the_products_of_the_context(void **state)
 {
     (void)state;
     static const tow_context_options options[] = {
-        {.portable_bits = true}, {.engine = "reference"}, {.engine = "-blis"}, {.engine = "-own,-blis"}};
+        TOW_CONTEXT_OPTIONS(.portable_bits = true), TOW_CONTEXT_OPTIONS(.engine = "reference"),
+        TOW_CONTEXT_OPTIONS(.engine = "-blis"), TOW_CONTEXT_OPTIONS(.engine = "-own,-blis")};
     const char *text = "{ lambda ; q:f64[1,1,1,2]\"q\" k:f64[1,1,1,2]\"k\" v:f64[1,1,1,1]\"v\". let\n"
                        "    out:f64[1,1,1,1] lse:f64[1,1,1] = attention[causal=false scale=1.0] q k v\n"
                        "  in (lse) }";
@@ -200,7 +201,7 @@ static void double_precision_takes_the_products_of_the_context(void **state)
         for (size_t j = 0; j < 3; j++) tow_array_release(in[j]);
         tow_array_release(out);
         tow_graph_release(graph);
-        tow_context_destroy(ctx);
+        tow_context_free(ctx);
     }
 }
 

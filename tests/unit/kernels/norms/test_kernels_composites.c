@@ -225,42 +225,42 @@ static void cross_entropy(void **state)
 
 /* ---- norms ------------------------------------------------------------------------------------------------------ */
 
-static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layout how, int wrt)
+static void check_norm(bool centered, tow_dtype dtype, const int64_t *dims, layout how, int wrt)
 {
     int64_t rows = dims[0] * dims[1], n = dims[2];
     double epsilon = 1e-3;
-    size_t bias = centred ? 1 : 0;
+    size_t bias = centered ? 1 : 0;
     tow__buffer x = random_operand(dtype, 3, dims, how), ct = random_operand(dtype, 3, dims, how);
     tow__buffer scale = random_operand(dtype, 1, &n, how), shift = random_operand(dtype, 1, &n, how);
     tow__buffer in[3] = {x, scale, shift}, out[3];
     out[0] = make(dtype, 3, dims, ROW_MAJOR);
     for (size_t i = 0; i <= bias; i++) out[1 + i] = make(dtype, 2, dims, ROW_MAJOR);
-    run_kernel(tow__kernel_find(centred ? "layer_norm" : "rms_norm", dtype), 2 + bias, in, 2 + bias, out,
+    run_kernel(tow__kernel_find(centered ? "layer_norm" : "rms_norm", dtype), 2 + bias, in, 2 + bias, out,
                &(tow__norm_params){epsilon});
     tow__buffer residuals[5] = {x, scale, out[1], out[2], ct}, grads[3];
-    if (!centred) residuals[3] = ct;
+    if (!centered) residuals[3] = ct;
     size_t n_out = 0;
     if (wrt & 1) grads[n_out++] = make(dtype, 3, dims, ROW_MAJOR);
     for (int bit = 2; bit <= 4; bit *= 2)
         if (wrt & bit) grads[n_out++] = make(dtype, 1, &n, ROW_MAJOR);
-    run_kernel(tow__kernel_find(centred ? "layer_norm_vjp" : "rms_norm_vjp", dtype), 4 + bias, residuals, n_out, grads,
+    run_kernel(tow__kernel_find(centered ? "layer_norm_vjp" : "rms_norm_vjp", dtype), 4 + bias, residuals, n_out, grads,
                &(tow__norm_ad_params){epsilon, wrt});
 
     double *dscale = take((size_t)n * 8 + 8), *dbias = take((size_t)n * 8 + 8), eps = epsilon_of(dtype);
     for (int64_t i = 0; i < n; i++) dscale[i] = dbias[i] = 0;
     for (int64_t r = 0; r < rows; r++) {
         double mean = 0, square = 0, g_mean = 0, gn_mean = 0;
-        for (int64_t i = 0; i < n && centred; i++) mean += get(&x, r * n + i) / (double)n;
+        for (int64_t i = 0; i < n && centered; i++) mean += get(&x, r * n + i) / (double)n;
         for (int64_t i = 0; i < n; i++) square += pow(get(&x, r * n + i) - mean, 2) / (double)n;
         double rstd = 1 / sqrt(square + epsilon);
-        if (centred) assert_close(get(&out[1], r), mean, eps * 16, "mean", r);
+        if (centered) assert_close(get(&out[1], r), mean, eps * 16, "mean", r);
         assert_close(get(&out[1 + bias], r), rstd, eps * 16 * rstd * (1 + rstd), "rstd", r);
         for (int64_t i = 0; i < n; i++) {
             double xn = (get(&x, r * n + i) - mean) * rstd, g = get(&ct, r * n + i) * get(&scale, i);
-            double want = xn * get(&scale, i) + (centred ? get(&shift, i) : 0);
+            double want = xn * get(&scale, i) + (centered ? get(&shift, i) : 0);
             assert_close(get(&out[0], r * n + i), want, eps * 32 * (1 + rstd * rstd) * (1 + fabs(want)), "norm",
                          r * n + i);
-            if (centred) g_mean += g / (double)n;
+            if (centered) g_mean += g / (double)n;
             gn_mean += g * xn / (double)n;
             dscale[i] += get(&ct, r * n + i) * xn;
             dbias[i] += get(&ct, r * n + i);

@@ -518,7 +518,7 @@ static void assert_refused(const tow_context_options *options, const char *part)
     assert_non_null(strstr(why, part));
     assert_int_equal(tow_context_create(options, &ctx), TOW_INVALID_ARGUMENT);
     assert_string_equal(tow_context_error(ctx), why);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void assert_described(const tow_context_options *options, const char *part)
@@ -531,35 +531,35 @@ static void assert_described(const tow_context_options *options, const char *par
     tow_context_describe(ctx, text, sizeof text);
     if (strstr(text, part) == NULL) print_error("no \"%s\" in: %s", part, text);
     assert_non_null(strstr(text, part));
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 static void contexts_choose_engines(void **state)
 {
     (void)state;
     assert_int_equal(unsetenv("TOW_ENGINE"), 0);
-    assert_refused(&(tow_context_options){.engine = "fast"}, "found \"fast\"");
-    assert_refused(&(tow_context_options){.engine = ""}, "option engine");
-    assert_refused(&(tow_context_options){.engine = "reference", .portable_bits = true}, "portable_bits");
+    assert_refused(&TOW_CONTEXT_OPTIONS(.engine = "fast"), "found \"fast\"");
+    assert_refused(&TOW_CONTEXT_OPTIONS(.engine = ""), "option engine");
+    assert_refused(&TOW_CONTEXT_OPTIONS(.engine = "reference", .portable_bits = true), "portable_bits");
     static const char *const wrong[] = {"-",        "-fast",    "-reference", "-own,", "-own,amx",
                                         "-own-amx", "own,-amx", "-ow",        "-owner"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_refused(&(tow_context_options){.engine = wrong[i]}, wrong[i]);
-    assert_described(&(tow_context_options){.engine = "-amx"}, "f32 by own kernel");
+        assert_refused(&TOW_CONTEXT_OPTIONS(.engine = wrong[i]), wrong[i]);
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = "-amx"), "f32 by own kernel");
     const char *left_out = tow__gemm_find("blis") != NULL ? "-amx,-own,-blis" : "-amx,-own";
-    assert_described(&(tow_context_options){.engine = left_out}, "f32 by reference, f64 by reference");
-    if (tow__gemm_find("blis") != NULL) assert_described(&(tow_context_options){.engine = "-own,-amx"}, "f32 by blis");
-    assert_described(&(tow_context_options){.engine = "-amx"}, "; without those that the caller leaves out");
-    assert_described(&(tow_context_options){.engine = "reference"}, "f32 by reference, f64 by reference");
-    assert_described(&(tow_context_options){.portable_bits = true}, "f32 by own kernel");
-    assert_described(&(tow_context_options){.portable_bits = true}, "f64 by own kernel");
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = left_out), "f32 by reference, f64 by reference");
+    if (tow__gemm_find("blis") != NULL) assert_described(&TOW_CONTEXT_OPTIONS(.engine = "-own,-amx"), "f32 by blis");
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = "-amx"), "; without those that the caller leaves out");
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = "reference"), "f32 by reference, f64 by reference");
+    assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "f32 by own kernel");
+    assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "f64 by own kernel");
     assert_described(NULL, "own kernel");
-    assert_described(&(tow_context_options){.engine = "amx"},
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = "amx"),
                      tow__gemm_amx_usable() ? "AMX, f64 by" : "the chosen engine cannot run here");
     assert_int_equal(setenv("TOW_ENGINE", "quick", 1), 0);
     assert_refused(NULL, "TOW_ENGINE: expected an engine of this build, one of \"amx\", \"own\"");
-    assert_described(&(tow_context_options){.engine = "own"}, "f32 by own kernel");
-    assert_described(&(tow_context_options){.portable_bits = true}, "bits are portable");
+    assert_described(&TOW_CONTEXT_OPTIONS(.engine = "own"), "f32 by own kernel");
+    assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "bits are portable");
     assert_int_equal(setenv("TOW_ENGINE", "reference", 1), 0);
     assert_described(NULL, "f32 by reference");
     assert_int_equal(unsetenv("TOW_ENGINE"), 0);

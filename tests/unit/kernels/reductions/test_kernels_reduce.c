@@ -106,7 +106,7 @@ static void long_reductions(void **state)
                 check_reduction(how % 3, how % 2 ? TOW_F64 : TOW_F32, sizes[s], axes, (layout)how);
 }
 
-/* Sums over rows and over a few neighbouring elements of each, as those of groups of channels: fewer rows than lanes,
+/* Sums over rows and over a few neighboring elements of each, as those of groups of channels: fewer rows than lanes,
  * several segments, several strips. */
 static void grouped_rows(void **state)
 {
@@ -222,9 +222,8 @@ static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t colum
                           make(dtype, 2, (int64_t[]){TOW__LANES, columns}, ROW_MAJOR)};
     const tow__axes_params axes = {{1, {0}}};
     int64_t row, rest = elements % block;
-    tow__sum_part sum = {.row = &row,
-                         .reducer = tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype),
-                         .elements = elements};
+    tow__sum_part sum = {
+        .row = &row, .reducer = tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype), .elements = elements};
     const tow__kernel *kernel = tow__kernel_variant(reductions[op], TOW__PART_OF_SUM, dtype);
     for (int64_t i = 0; i < count_of(&x) && op == 3; i++)
         set(&x, i, dtype <= TOW_F64 ? 1 + 0.01 * random_unit() : random_bits() % 97 == 0 ? 2 : 1);

@@ -36,7 +36,7 @@ static void evaluate(tow_function function, size_t n)
 
 static void expect(size_t index, size_t n, const float *values)
 {
-    assert_int_equal(tow_type_count(tow_array_type(results[index])), n);
+    assert_int_equal(tow_type_element_count(tow_array_type(results[index])), n);
     for (size_t i = 0; i < n; i++) {
         float found = ((float *)tow_array_data(results[index]))[i];
         if (!(fabsf(found - values[i]) <= 1e-6F * fabsf(values[i])))
@@ -53,15 +53,15 @@ static void pools(tow_trace *trace, const tow_value *in, tow_value *out, void *u
 {
     (void)in, (void)user;
     tow_value x = FLOATS(3, 1, 6, 1);
-    tow_pool_options o = {.spatial = 1, .window = {3}, .strides = {2}, .padding = TOW_PAD_SAME};
+    tow_pool_options o = TOW_POOL_OPTIONS(.spatial = 1, .window = {3}, .strides = {2}, .padding = TOW_PAD_SAME);
     out[0] = tow_avg_pool(x, &o);
     o.exclude_padding = true;
     out[1] = tow_avg_pool(x, &o);
     out[2] = tow_max_pool(x, &o);
-    out[3] = tow_min_pool(x, &(tow_pool_options){.spatial = 1, .window = {2}});
+    out[3] = tow_min_pool(x, &TOW_POOL_OPTIONS(.spatial = 1, .window = {2}));
     o.padding = TOW_PAD_SAME_LOWER;
     out[4] = tow_max_pool(x, &o);
-    out[5] = tow_max_pool(FLOATS(2, 6, 1), &(tow_pool_options){.spatial = 1, .window = {3}, .strides = {3}});
+    out[5] = tow_max_pool(FLOATS(2, 6, 1), &TOW_POOL_OPTIONS(.spatial = 1, .window = {3}, .strides = {3}));
 }
 
 static void pools_are_those_of_flax(void **state)
@@ -81,12 +81,12 @@ static void convolutions(tow_trace *trace, const tow_value *in, tow_value *out, 
     (void)in, (void)user;
     tow_value x = FLOATS(3, 1, 6, 1), w = FLOATS(3, 2, 1, 1); /* the kernel is 1 3 */
     out[0] = tow_conv_general_dilated(x, w, NULL);
-    out[1] = tow_conv_general_dilated(x, w, &(tow_conv_options){.padding = TOW_PAD_SAME});
-    out[2] = tow_conv_general_dilated(x, w, &(tow_conv_options){.padding = TOW_PAD_SAME_LOWER});
+    out[1] = tow_conv_general_dilated(x, w, &TOW_CONV_OPTIONS(.padding = TOW_PAD_SAME));
+    out[2] = tow_conv_general_dilated(x, w, &TOW_CONV_OPTIONS(.padding = TOW_PAD_SAME_LOWER));
     out[3] = tow_conv_general_dilated(
-        x, w, &(tow_conv_options){.padding = TOW_PAD_EXPLICIT, .low = {-1}, .high = {-2}, .rhs_dilation = {2}});
+        x, w, &TOW_CONV_OPTIONS(.padding = TOW_PAD_EXPLICIT, .low = {-1}, .high = {-2}, .rhs_dilation = {2}));
     out[4] = tow_conv_general_dilated(FLOATS(3, 1, 1, 6), FLOATS(3, 1, 1, 2),
-                                      &(tow_conv_options){.dimensions = "NCW,OIW->NCW", .lhs_dilation = {2}});
+                                      &TOW_CONV_OPTIONS(.dimensions = "NCW,OIW->NCW", .lhs_dilation = {2}));
 }
 
 static void padding_has_names(void **state)
@@ -127,7 +127,7 @@ static void cumulative_operations(void **state)
 static void gradient(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace, (void)user;
-    tow_value y = tow_reduce_window_max(in[0], &(tow_window_options){.window = {2}});
+    tow_value y = tow_reduce_window_max(in[0], &TOW_WINDOW_OPTIONS(.window = {2}));
     out[0] = tow_reduce_sum(y, 0, NULL);
 }
 
@@ -228,19 +228,19 @@ static tow_value bad_call(tow_trace *trace, int number)
     tow_value x = FLOATS(3, 1, 6, 2), w = FLOATS(3, 2, 2, 1);
     switch (number) {
     case 0:
-        return tow_conv_general_dilated(x, w, &(tow_conv_options){.padding = TOW_PAD_SAME, .lhs_dilation = {2}});
+        return tow_conv_general_dilated(x, w, &TOW_CONV_OPTIONS(.padding = TOW_PAD_SAME, .lhs_dilation = {2}));
     case 1:
-        return tow_conv_general_dilated(x, w, &(tow_conv_options){.low = {1}});
+        return tow_conv_general_dilated(x, w, &TOW_CONV_OPTIONS(.low = {1}));
     case 2:
-        return tow_conv_general_dilated(x, w, &(tow_conv_options){.strides = {-1}});
+        return tow_conv_general_dilated(x, w, &TOW_CONV_OPTIONS(.strides = {-1}));
     case 3:
         return tow_max_pool(x, NULL);
     case 4:
-        return tow_max_pool(x, &(tow_pool_options){.spatial = 3, .window = {1, 1, 1}});
+        return tow_max_pool(x, &TOW_POOL_OPTIONS(.spatial = 3, .window = {1, 1, 1}));
     case 5:
-        return tow_avg_pool(tow_convert(x, TOW_I32), &(tow_pool_options){.spatial = 1, .window = {2}});
+        return tow_avg_pool(tow_convert(x, TOW_I32), &TOW_POOL_OPTIONS(.spatial = 1, .window = {2}));
     default:
-        return tow_reduce_window_sum(x, &(tow_window_options){.window = {1, 2, 1}, .padding = (tow_padding)9});
+        return tow_reduce_window_sum(x, &TOW_WINDOW_OPTIONS(.window = {1, 2, 1}, .padding = (tow_padding)9));
     }
 }
 

@@ -32,7 +32,7 @@ static tow_array *filled(tow_context *ctx, tow_type type, int64_t n, int64_t mod
 {
     tow_array *x = NULL;
     assert_int_equal(tow_array_create(ctx, type, &x), TOW_OK);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         set_array_element(x, i, (double)((7919 * i + 104729 * n) % modulus - modulus / 2) / scale);
     }
     return x;
@@ -71,7 +71,7 @@ static void run_case(golden *g, char *line, const char *type)
     g->next = 1;
     write_types(g->text, line, type);
     if (tow_graph_parse(g->ctx, g->text, &graph) != TOW_OK) fail_msg("%s: %s", g->text, tow_context_error(g->ctx));
-    g->n_inputs = tow_graph_inputs(graph);
+    g->n_inputs = tow_graph_input_count(graph);
     assert_true(g->n_inputs <= MOST);
     for (size_t i = 0; i < g->n_inputs; i++) {
         inputs[i] = filled(g->ctx, tow_graph_input_type(graph, i), (int64_t)i, modulus, scale);
@@ -89,7 +89,7 @@ static void check_line(golden *g, char *numbers)
 {
     const tow_array *x = g->results[g->next];
     const double unit = tow_array_type(x).dtype == TOW_F32 ? 0x1p-23 : 0x1p-50;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(x)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(x)); i++) {
         double expected = strtod(numbers, &numbers), found = array_element(x, i);
         if (!(fabs(found - expected) <= g->tolerance * unit * (1 + fabs(expected))))
             fail_msg("%s: result %zu, element %lld: expected %.17g, found %.17g", g->text, g->next, (long long)i,
@@ -110,7 +110,7 @@ static void values_and_gradients_are_those_of_jax(void **state)
     for (int t = 0; t < 2; t++) {
         size_t cases = 0;
         memset(&g, 0, sizeof g);
-        assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &g.ctx), TOW_OK);
+        assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &g.ctx), TOW_OK);
         FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/windows.txt", "r");
         assert_non_null(file);
         while (fgets(line, sizeof line, file)) {
@@ -125,7 +125,7 @@ static void values_and_gradients_are_those_of_jax(void **state)
         assert_true(cases > 200 && g.next == g.n_inputs + 1);
         release(&g);
         fclose(file);
-        tow_context_destroy(g.ctx);
+        tow_context_free(g.ctx);
     }
 }
 

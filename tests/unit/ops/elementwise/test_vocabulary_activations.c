@@ -31,16 +31,16 @@
     X(hard_silu, 1, tow_hard_silu(X0))                                                                                 \
     X(sparse_plus, 1, tow_sparse_plus(X0))                                                                             \
     X(sparse_sigmoid, 1, tow_sparse_sigmoid(X0))                                                                       \
-    X(gelu_tanh, 1, tow_gelu_tanh(X0))                                                                                 \
+    X(gelu_tanh, 1, tow_gelu(X0))                                                                                      \
     X(gelu_erf, 1, tow_gelu_erf(X0))                                                                                   \
     X(softplus_infinite, 1, tow_softplus(X0))                                                                          \
     X(elu_infinite, 1, tow_elu(X0))                                                                                    \
     X(leaky_relu_infinite, 1, tow_leaky_relu(X0))                                                                      \
     X(hard_tanh_infinite, 1, tow_hard_tanh(X0))                                                                        \
-    X(leaky_relu_of, 1, tow_leaky_relu_of(X0, 0.3))                                                                    \
-    X(elu_of, 1, tow_elu_of(X0, 0.5))                                                                                  \
-    X(celu_of, 1, tow_celu_of(X0, 1.5))                                                                                \
-    X(squareplus_of, 1, tow_squareplus_of(X0, 0.5))                                                                    \
+    X(leaky_relu_of, 1, tow_leaky_relu_with(X0, 0.3))                                                                  \
+    X(elu_of, 1, tow_elu_with(X0, 0.5))                                                                                \
+    X(celu_of, 1, tow_celu_with(X0, 1.5))                                                                              \
+    X(squareplus_of, 1, tow_squareplus_with(X0, 0.5))                                                                  \
     X(glu, 1, tow_glu(X0, -1))                                                                                         \
     X(glu_first, 1, tow_glu(X0, 0))                                                                                    \
     X(standardize, 1, tow_standardize(X0, AXES(-1), 1e-5))                                                             \

@@ -17,26 +17,26 @@
 #define DIMS(...)  ((const int64_t[]){__VA_ARGS__})
 
 #define DRAWS(X, name, dtype)                                                                                          \
-    X(unit_##name, 1, tow_random_uniform_of(KEY, OF(dtype), 0, 1))                                                     \
-    X(uniform_##name, 1, tow_random_uniform_of(KEY, OF(dtype), -2, 3))                                                 \
-    X(uniform_odd_##name, 1, tow_random_uniform_of(KEY, OF(dtype), 0.1, 0.73))                                         \
-    X(normal_##name, 1, tow_random_normal_of(KEY, OF(dtype)))                                                          \
+    X(unit_##name, 1, tow_random_uniform_with(KEY, OF(dtype), 0, 1))                                                   \
+    X(uniform_##name, 1, tow_random_uniform_with(KEY, OF(dtype), -2, 3))                                               \
+    X(uniform_odd_##name, 1, tow_random_uniform_with(KEY, OF(dtype), 0.1, 0.73))                                       \
+    X(normal_##name, 1, tow_random_normal_with(KEY, OF(dtype)))                                                        \
     X(truncated_##name, 1, tow_random_truncated_normal(KEY, OF(dtype), -2, 1))                                         \
     X(gumbel_##name, 1, tow_random_gumbel(KEY, OF(dtype)))                                                             \
     X(exponential_##name, 1, tow_random_exponential(KEY, OF(dtype)))                                                   \
     X(laplace_##name, 1, tow_random_laplace(KEY, OF(dtype)))
 #define FUNCTIONS(X)                                                                                                   \
-    X(bits8, 1, tow_random_bits_of(KEY, 8, 2, SHAPE))                                                                  \
-    X(bits16, 1, tow_random_bits_of(KEY, 16, 2, SHAPE))                                                                \
-    X(bits32, 1, tow_random_bits_of(KEY, 32, 2, SHAPE))                                                                \
-    X(bits64, 1, tow_random_bits_of(KEY, 64, 2, SHAPE))                                                                \
+    X(bits8, 1, tow_random_bits_with(KEY, 8, 2, SHAPE))                                                                \
+    X(bits16, 1, tow_random_bits_with(KEY, 16, 2, SHAPE))                                                              \
+    X(bits32, 1, tow_random_bits_with(KEY, 32, 2, SHAPE))                                                              \
+    X(bits64, 1, tow_random_bits_with(KEY, 64, 2, SHAPE))                                                              \
     X(split, 1, tow_random_split(KEY, 5))                                                                              \
     X(fold_in, 1, tow_random_fold_in(KEY, tow_scalar(trace, TOW_U32, 7)))                                              \
     DRAWS(X, f32, TOW_F32)                                                                                             \
     DRAWS(X, bf16, TOW_BF16)                                                                                           \
     DRAWS(X, f16, TOW_F16)                                                                                             \
     DRAWS(X, f64, TOW_F64)                                                                                             \
-    X(bernoulli, 1, tow_random_bernoulli_of(KEY, in[1]))                                                               \
+    X(bernoulli, 1, tow_random_bernoulli_with(KEY, in[1]))                                                             \
     X(randint10_i32, 1, tow_random_randint(KEY, OF(TOW_I32), 0, 10))                                                   \
     X(randint_none_i32, 1, tow_random_randint(KEY, OF(TOW_I32), 5, 5))                                                 \
     X(randint10_u32, 1, tow_random_randint(KEY, OF(TOW_U32), 0, 10))                                                   \
@@ -95,11 +95,11 @@ static void keys_on_the_host(void **state)
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define REFUSALS(X)                                                                                                    \
-    X(width, tow_random_bits_of(KEY, 7, 2, SHAPE), "expected 8, 16, 32 or 64 bits, found 7")                           \
+    X(width, tow_random_bits_with(KEY, 7, 2, SHAPE), "expected 8, 16, 32 or 64 bits, found 7")                         \
     X(no_key, tow_random_permutation(in[1], 3), "expected a random key u32[2], found f32[4]")                          \
-    X(no_shape, tow_random_bits_of(KEY, 64, 2, NULL), "expected a shape")                                              \
-    X(rank, tow_random_bits_of(KEY, 64, 9, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1)), "expected a shape")                       \
-    X(integers, tow_random_normal_of(KEY, OF(TOW_I32)), "it draws floats, found i32[3,7]")                             \
+    X(no_shape, tow_random_bits_with(KEY, 64, 2, NULL), "expected a shape")                                            \
+    X(rank, tow_random_bits_with(KEY, 64, 9, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1)), "expected a shape")                     \
+    X(integers, tow_random_normal_with(KEY, OF(TOW_I32)), "it draws floats, found i32[3,7]")                           \
     X(floats, tow_random_randint(KEY, OF(TOW_F32), 0, 3), "it draws integers, found f32[3,7]")                         \
     X(bounds, tow_random_randint(KEY, OF(TOW_U32), -1, 3), "must be in [0, 4294967295]")                               \
     X(bounds_i8, tow_random_randint(KEY, OF(TOW_I8), 0, 129), "must be in [-128, 127] and at most one more")           \

@@ -22,11 +22,11 @@ static void evaluate(tow_graph *g, size_t n, tow_array **in, int64_t count, doub
 {
     tow_array *y[3] = {NULL}, *wide = NULL;
     OK(tow_evaluate(g, in, y));
-    assert_int_equal(tow_type_count(tow_array_type(y[0])), count);
+    assert_int_equal(tow_type_element_count(tow_array_type(y[0])), count);
     OK(tow_array_convert(y[0], TOW_F64, &wide));
     for (int64_t i = 0; i < count; i++) out[i] = ((const double *)tow_array_data(wide))[i];
     tow_array_release(wide);
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) tow_array_release(y[i]);
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) tow_array_release(y[i]);
     for (size_t i = 0; i < n; i++) tow_array_release(in[i]);
     tow_graph_release(g);
 }
@@ -111,7 +111,7 @@ static void test_scattered(void **state)
 static void pooled(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t;
-    const tow_pool_options o = {.spatial = 1, .window = {MANY}, .exclude_padding = *(const bool *)user};
+    const tow_pool_options o = TOW_POOL_OPTIONS(.spatial = 1, .window = {MANY}, .exclude_padding = *(const bool *)user);
     tow_value x = tow_broadcast_to(in[0], 3, (int64_t[]){1, MANY, 1});
     out[0] = tow_reshape(tow_avg_pool(x, &o), 0, NULL);
 }

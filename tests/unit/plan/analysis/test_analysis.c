@@ -30,8 +30,8 @@ static void begin(fixture *f, const char *text)
 {
     tow_graph *g;
     OK(tow_graph_parse(ctx, text, &g));
-    OK(tow_compile(
-        ctx, g, &(tow_compile_options){.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1}, &f->p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1),
+                   &f->p));
     tow_graph_release(g);
     tow__arena_init(&f->scratch, ctx);
     f->s = (tow__function_state){.p = f->p, .scratch = &f->scratch, .body = f->p->top};

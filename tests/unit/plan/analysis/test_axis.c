@@ -270,9 +270,8 @@ static void axes_follow(void **state)
         tow_graph *g;
         tow_program *p;
         OK(tow_trace_function(ctx, x->function, NULL, x->more.rank < 0 ? 1 : 2, types, NULL, x->n_out, &g));
-        OK(tow_compile(ctx, g,
-                       &(tow_compile_options){.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1},
-                       &p));
+        OK(tow_compile(
+            ctx, g, &TOW_COMPILE_OPTIONS(.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1), &p));
         for (int axis = 0; axis < 3; axis++) check_axis(p, x, axis, types[0]);
         tow_program_free(p);
         tow_graph_release(g);
@@ -347,13 +346,13 @@ static void run_feed_forward(const tow_graph *g, const char *const *without, int
         const tow_type type = tow_make_type(TOW_F32, i ? 2 : 3, dims[i]);
         OK(tow_array_create(ctx, type, &in[i]));
         float *x = tow_array_data(in[i]);
-        for (size_t k = 0; k < (size_t)tow_type_count(type); k++) {
+        for (size_t k = 0; k < (size_t)tow_type_element_count(type); k++) {
             bits = bits * 1664525 + 1013904223;
             x[k] = (float)(bits >> 8) / (float)(1 << 24) - 0.5f;
         }
     }
     OK(tow_array_create(ctx, tow_make_type(TOW_F32, 3, dims[0]), &out));
-    OK(tow_compile(ctx, g, &(tow_compile_options){.without = without, .threads = threads}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.without = without, .threads = threads), &p));
     OK(tow_program_run(p, in, &out));
     *tiles = has_tiles(p);
     memcpy(result, tow_array_data(out), ROWS * WIDTH * sizeof *result);

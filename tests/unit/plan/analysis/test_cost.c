@@ -28,13 +28,13 @@ static int setup(void **state)
     (void)state;
     if (!tow__machine_read(RATES ",threads=1", &one) || !tow__machine_read(RATES ",threads=2", &two)) return -1;
     given_machine_begin(RATES ",threads=1");
-    return tow_context_create(&(tow_context_options){.threads = 1}, &ctx) ? -1 : 0;
+    return tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &ctx) ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     given_machine_end();
     return 0;
 }
@@ -61,7 +61,7 @@ static tow_program *compile(const char *text, tow_compile_options options)
     return p;
 }
 
-static const tow_compile_options as_written = {.no_fusion = true, .no_regions = true};
+static const tow_compile_options as_written = TOW_COMPILE_OPTIONS(.no_fusion = true, .no_regions = true);
 
 static const char product[] = "{ lambda ; x:f32[64,96] w:f32[96,128]. let\n"
                               "    y:f32[64,128] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w\n"
@@ -105,7 +105,7 @@ static void row_programs(void **state)
     (void)state;
     static const char chain[] = "{ lambda ; x:f32[10,100]. let\n    a:f32[10,100] = tanh x\n"
                                 "    b:f32[10,100] = mul a x\n    c:f32[10,100] = add b x\n  in (c) }";
-    tow_program *p = compile(chain, (tow_compile_options){.no_regions = true}), *q = compile(chain, as_written);
+    tow_program *p = compile(chain, TOW_COMPILE_OPTIONS(.no_regions = true)), *q = compile(chain, as_written);
     assert_int_equal(p->top->n_insts, 1);
     expect_microseconds(tow__body_seconds(&one, p->top), 1000 * (16 + 1 + 1) / 10e3 + 8000 / 100e3 + 0.1);
     assert_int_equal(q->top->n_insts, 3);
@@ -123,7 +123,7 @@ static void a_product_with_an_epilogue(void **state)
     tow_program *p = compile("{ lambda ; x:f32[64,96] w:f32[96,128]. let\n"
                              "    y:f32[64,128] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w\n"
                              "    z:f32[64,128] = tanh y\n  in (z) }",
-                             (tow_compile_options){.no_regions = true});
+                             TOW_COMPILE_OPTIONS(.no_regions = true));
     assert_int_equal(p->top->n_insts, 1);
     expect_microseconds(tow__body_seconds(&one, p->top),
                         2.0 * 64 * 96 * 128 / 100e3 + 64 * 128 * 16 / 10e3 + 104.0 * 1024 / 50e3 + 0.1);
@@ -141,7 +141,7 @@ static void reductions(void **state)
     /* joined to the row program that makes its operand, which is not stored: two functions and the sum */
     p = compile("{ lambda ; x:f32[6,1000]. let\n    a:f32[6,1000] = mul x x\n    b:f32[6,1000] = add a x\n"
                 "    y:f32[6] = reduce_sum[axes=(1)] b\n  in (y) }",
-                (tow_compile_options){.no_regions = true});
+                TOW_COMPILE_OPTIONS(.no_regions = true));
     assert_int_equal(p->top->n_insts, 1);
     expect_microseconds(tow__body_seconds(&one, p->top), 6000 * 3 / 10e3 + 24000 / 50e3 + 24 / 100e3 + 0.1);
     tow_program_free(p);

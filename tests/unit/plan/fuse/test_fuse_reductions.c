@@ -117,7 +117,7 @@ static void test_reductions_that_stay(void **state)
         expect_same(g, 0, &fused, &separate);
         for (int threads = 1; threads <= 2; threads++) {
             tow_program *p;
-            OK(tow_compile(ctx, g, &(tow_compile_options){.threads = threads}, &p));
+            OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = threads), &p));
             assert_int_equal(p->top->n_insts, p->team.threads == 2 && rows == 1000 ? 2 : 1);
             tow_program_free(p);
         }
@@ -189,7 +189,7 @@ static void huber(tow_trace *t, const tow_value *x, tow_value *y, void *user)
     (void)t, (void)user;
     tow_value error = tow_sub(x[0], x[1]), size = tow_abs(error);
     tow_value square = tow_mul_scalar(tow_square(error), 0.5), line = tow_add_scalar(size, -0.5);
-    y[0] = tow_mean(tow_select(tow_lt(size, tow_full_like(size, 1)), square, line), 0, NULL);
+    y[0] = tow_mean(tow_where(tow_lt(size, tow_full_like(size, 1)), square, line), 0, NULL);
 }
 
 static tow_graph *gradient_of(tow_function function, size_t n_in, const tow_type *types, size_t n_wrt)
@@ -239,7 +239,7 @@ static void norm_to_sum(tow_trace *t, const tow_value *x, tow_value *y, void *us
 static size_t arena_of(const tow_graph *g, bool no_regions)
 {
     tow_program *p;
-    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 2, .no_regions = no_regions}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 2, .no_regions = no_regions), &p));
     size_t bytes = tow_program_get_bytes(p).arena;
     tow_program_free(p);
     return bytes;

@@ -1,4 +1,4 @@
-/* Expressions of optimisers that become one op of a row program: each order of operands, with arrays and with single
+/* Expressions of optimizers that become one op of a row program: each order of operands, with arrays and with single
  * numbers in the places that are often single numbers, has the bits of its parts.
  *
  * Tests row_program.c, kernels/elementwise/joined.c. */
@@ -100,7 +100,7 @@ static void check(const expression *x, unsigned single)
     for (int i = 0; i < 5; i++) types[i] = single >> i & 1 ? tow_make_type(TOW_F32, 0, NULL) : matrix(5, 400);
     tow_graph *g = trace(record, (void *)x, 5, types, 1);
     expect_same(g, x->kind, &fused, &separate);
-    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 1}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 1), &p));
     tow_program_text(p, text, sizeof text);
     if (!strstr(text, joined[x->kind])) fail_msg("kind %d, scalars %u: not joined:\n%s", x->kind, single, text);
     tow_program_free(p);
@@ -163,9 +163,9 @@ static void test_in_place(void **state)
         fill(x[i]);
         memcpy(tow_array_data(own[i]), tow_array_data(x[i]), tow_type_bytes(matrix(7, 700)));
     }
-    run(g, &(tow_compile_options){.threads = 1, .no_fusion = true}, x, y);
+    run(g, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true), x, y);
     const tow_donation donations[] = {{0, 0}, {1, 1}, {2, 2}};
-    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 1, .donations = donations, .n_donations = 3}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 1, .donations = donations, .n_donations = 3), &p));
     OK(tow_program_run(p, own, (tow_array *[3]){NULL}));
     for (int i = 0; i < 3; i++) {
         assert_memory_equal(tow_array_data(own[i]), tow_array_data(y[i]), tow_type_bytes(matrix(7, 700)));

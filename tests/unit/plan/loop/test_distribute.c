@@ -79,7 +79,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
         all = tow_concatenate((size_t)m->steps, h, 0);
         last[1] = y[1];
     } else {
-        tow_scan_options options = {.reverse = m->reverse};
+        tow_scan_options options = TOW_SCAN_OPTIONS(.reverse = m->reverse);
         tow_scan_function(t, step, m, &options, 2, carry, 1, in, 1, last, &all);
     }
     out[0] = tow_add(tow_reduce_sum(tow_square(all), 0, NULL), tow_reduce_sum(last[1], 0, NULL));
@@ -104,7 +104,7 @@ static tow_program *compile(lstm *m, tow_dtype dtype, int threads, tow_graph **g
     input_types(m, dtype, types);
     OK(tow_trace_function(ctx, loss, m, INPUTS, types, NULL, 1, &g));
     OK(tow_value_and_grad(g, INPUTS, wrt, false, gradient));
-    OK(tow_compile(ctx, *gradient, &(tow_compile_options){.threads = threads}, &p));
+    OK(tow_compile(ctx, *gradient, &TOW_COMPILE_OPTIONS(.threads = threads), &p));
     OK(tow_program_check(p));
     tow_graph_release(g);
     return p;
@@ -113,7 +113,7 @@ static tow_program *compile(lstm *m, tow_dtype dtype, int threads, tow_graph **g
 static void fill(tow_array *array, double scale)
 {
     tow_type type = tow_array_type(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         double x = (double)(7919 * i % 257 - 128) / 64 * scale;
         if (type.dtype == TOW_F64)
             ((double *)tow_array_data(array))[i] = x;
@@ -154,7 +154,7 @@ static void check_line(char *line, tow_array *const found[2][INPUTS + 1])
     int reverse = atoi(strtok_r(NULL, " ", &rest)), which = 0;
     while (strcmp(names[which], name) != 0) which++;
     tow_array *array = found[reverse][which];
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(array)); i++) {
         double expected = strtod(rest, &rest), x = ((double *)tow_array_data(array))[i];
         if (!(fabs(x - expected) <= 1e-13 * (1 + fabs(expected))))
             fail_msg("%s[%lld], reverse %d: expected %.17g, found %.17g", name, (long long)i, reverse, expected, x);
@@ -240,7 +240,7 @@ static void expect_counts(lstm m, uint64_t dots, uint64_t sums, uint64_t additio
 {
     tow_graph *gradient;
     tow_program *p = compile(&m, TOW_F32, 1, &gradient);
-    assert_int_equal(tow_program_count(p, "dot_general"), dots + sums);
+    assert_int_equal(tow_program_operation_count(p, "dot_general"), dots + sums);
     assert_int_equal(count_sums(p->top, &tow__dot_general_p), sums);
     assert_int_equal(count_sums(p->top, &tow__reduce_sum_p), additions);
     tow_program_free(p);

@@ -127,7 +127,7 @@ static size_t bytes_of(const tow_array *x) { return tow_type_bytes(tow_array_typ
 static void fill(tow_array *x, uint32_t seed)
 {
     tow_type type = tow_array_type(x);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         seed = seed * 1664525u + 1013904223u;
         ((float *)tow_array_data(x))[i] = ((float)(seed >> 8) / 16777216.0f - 0.5f) * 0.5f;
     }
@@ -159,18 +159,18 @@ static void run(const tow_graph *g, const tow_compile_options *options, const ex
     } else {
         assert_int_equal(by_rows + by_iterations, 0);
     }
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(g, i), &inputs[i]));
         fill(inputs[i], (uint32_t)i + 1);
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++)
+    for (size_t i = 0; i < tow_graph_output_count(g); i++)
         OK(tow_array_create(ctx, tow_graph_output_type(g, i), &results[i]));
     for (int again = 0; again < 2; again++) {
-        for (size_t i = 0; i < tow_graph_outputs(g); i++)
+        for (size_t i = 0; i < tow_graph_output_count(g); i++)
             memset(tow_array_data(results[i]), 0xff, bytes_of(results[i]));
         OK(tow_program_run(p, inputs, results));
     }
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(inputs[i]);
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) tow_array_release(inputs[i]);
     tow_program_free(p);
 }
 
@@ -184,27 +184,28 @@ static void expect_same(const example *e)
         g = gradient;
     }
     tow_array *expected[MOST], *found[MOST];
-    const tow_compile_options plain = {.threads = 1, .no_regions = true, .no_fusion = true};
-    const tow_compile_options others[] = {{.threads = 1}, {.threads = 2}, {.threads = 2, .no_fusion = true}};
+    const tow_compile_options plain = TOW_COMPILE_OPTIONS(.threads = 1, .no_regions = true, .no_fusion = true);
+    const tow_compile_options others[] = {TOW_COMPILE_OPTIONS(.threads = 1), TOW_COMPILE_OPTIONS(.threads = 2),
+                                          TOW_COMPILE_OPTIONS(.threads = 2, .no_fusion = true)};
     run(g, &plain, NULL, expected);
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         run(g, &others[k], others[k].threads > 1 ? e : NULL, found);
-        for (size_t i = 0; i < tow_graph_outputs(g); i++) {
+        for (size_t i = 0; i < tow_graph_output_count(g); i++) {
             assert_memory_equal(tow_array_data(expected[i]), tow_array_data(found[i]), bytes_of(expected[i]));
             tow_array_release(found[i]);
         }
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) tow_array_release(expected[i]);
+    for (size_t i = 0; i < tow_graph_output_count(g); i++) tow_array_release(expected[i]);
     tow_graph_release(g);
 }
 
 static void spreading_changes_no_bits(void **state)
 {
     (void)state;
-    tow_context_options options = {.threads = 2};
+    tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = 2);
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) expect_same(&examples[i]);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 /* The first example, in which loops are spread in both ways and something is deferred. */
@@ -212,7 +213,8 @@ static void allocations_may_fail(void **state)
 {
     (void)state;
     counting count = {.fail_at = -1};
-    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &count}, .threads = 2};
+    tow_context_options options =
+        TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = &count}, .threads = 2);
     tow_graph *g, *gradient;
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     OK(tow_graph_parse(ctx, examples[0].text, &g));
@@ -220,7 +222,7 @@ static void allocations_may_fail(void **state)
     expect_compile_survives(&count, ctx, gradient, NULL);
     tow_graph_release(g);
     tow_graph_release(gradient);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(count.blocks, 0);
     assert_int_equal(count.wrong_sizes, 0);
 }
@@ -245,7 +247,7 @@ static int expect_fetches(const tow__code *code, const char *w, const char *row,
 static void products_fetch_the_next_rows(void **state)
 {
     (void)state;
-    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 2), &ctx), TOW_OK);
     for (int variant = 0; variant < 4; variant++) {
         const bool reverse = variant % 2;
         char text[2048];
@@ -267,7 +269,7 @@ static void products_fetch_the_next_rows(void **state)
         tow_program *p;
         tow_array *inputs[5], *result;
         OK(tow_graph_parse(ctx, text, &g));
-        OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 1 + variant / 2}, &p));
+        OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 1 + variant / 2), &p));
         const int threads = p->team.threads; /* no more than there are CPUs */
         for (size_t i = 0; i < 5; i++) {
             OK(tow_array_create(ctx, tow_graph_input_type(g, i), &inputs[i]));
@@ -291,7 +293,7 @@ static void products_fetch_the_next_rows(void **state)
         tow_program_free(p);
         tow_graph_release(g);
     }
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
 }
 
 int main(void)

@@ -56,7 +56,7 @@ static const tow_donation donations[] = {{1, 1}, {2, 2}};
 
 static void fill(tow_array *x, int seed)
 {
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(x)); i++)
+    for (int64_t i = 0; i < tow_type_element_count(tow_array_type(x)); i++)
         ((float *)tow_array_data(x))[i] = (float)((i * 7919 + seed) % 257 - 128) / 1024;
 }
 
@@ -66,11 +66,12 @@ static tow_program_bytes run(const tow_graph *g, const tow_compile_options *opti
 {
     tow_program *program;
     OK(tow_compile(ctx, g, options, &program));
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(g, i), &in[i]));
         fill(in[i], (int)i);
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &out[i]));
+    for (size_t i = 0; i < tow_graph_output_count(g); i++)
+        OK(tow_array_create(ctx, tow_graph_output_type(g, i), &out[i]));
     for (int k = 0; k < 3; k++) {
         OK(tow_program_run(program, in, out));
         for (size_t i = 0; options->n_donations == 0 && i < 2; i++)
@@ -79,7 +80,7 @@ static tow_program_bytes run(const tow_graph *g, const tow_compile_options *opti
     }
     OK(tow_program_check(program));
     const tow_program_bytes bytes = tow_program_get_bytes(program);
-    *copies = tow_program_count(program, "copy");
+    *copies = tow_program_operation_count(program, "copy");
     tow_program_free(program);
     return bytes;
 }
@@ -98,8 +99,10 @@ static void updates_have_the_same_bits(void **state)
         tow_array *in[3][MOST] = {{NULL}}, *out[3][MOST] = {{NULL}};
         uint64_t copies[3];
         OK(tow_graph_parse(ctx, cases[c].text, &g));
-        const tow_compile_options plain = {0}, donates = {.donations = donations, .n_donations = 2},
-                                  outside = {.donations = donations, .n_donations = 2, .without = neither};
+        const tow_compile_options plain = TOW_COMPILE_OPTIONS(),
+                                  donates = TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = 2),
+                                  outside =
+                                      TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = 2, .without = neither);
         run(g, &plain, in[0], out[0], &copies[0]);
         const tow_program_bytes inner = run(g, &donates, in[1], out[1], &copies[1]),
                                 outer = run(g, &outside, in[2], out[2], &copies[2]);
@@ -108,7 +111,7 @@ static void updates_have_the_same_bits(void **state)
                 assert_memory_equal(tow_array_data(in[k][1 + i]), tow_array_data(in[0][1 + i]),
                                     4 * 32 * 32 * sizeof(float));
             assert_memory_equal(tow_array_data(out[k][0]), tow_array_data(out[0][0]), 8 * 32 * sizeof(float));
-            for (size_t i = 3; i < tow_graph_outputs(g); i++)
+            for (size_t i = 3; i < tow_graph_output_count(g); i++)
                 assert_memory_equal(tow_array_data(out[k][i]), tow_array_data(out[0][i]),
                                     tow_type_bytes(tow_array_type(out[0][i])));
         }
@@ -145,7 +148,7 @@ static void loops_in_loops(void **state)
     OK(tow_graph_parse(ctx, text, &g));
     for (int k = 0; k < 2; k++) {
         tow_program *program;
-        OK(tow_compile(ctx, g, &(tow_compile_options){.without = k ? neither : NULL}, &program));
+        OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.without = k ? neither : NULL), &program));
         for (size_t i = 0; i < 2; i++) {
             OK(tow_array_create(ctx, tow_graph_input_type(g, i), &in[k][i]));
             fill(in[k][i], (int)i);
@@ -166,15 +169,15 @@ static void allocations_may_fail(void **state)
 {
     (void)state;
     counting count = {.fail_at = -1};
-    const tow_context_options options = {.allocator = {.resize = counting_resize, .user = &count}};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = &count});
     tow_context *other;
     tow_graph *g;
     assert_int_equal(tow_context_create(&options, &other), TOW_OK);
     assert_int_equal(tow_graph_parse(other, cases[0].text, &g), TOW_OK);
     expect_compile_survives(&count, other, g,
-                            &(tow_compile_options){.donations = donations, .n_donations = 2, .plan_only = true});
+                            &TOW_COMPILE_OPTIONS(.donations = donations, .n_donations = 2, .plan_only = true));
     tow_graph_release(g);
-    tow_context_destroy(other);
+    tow_context_free(other);
     assert_int_equal(count.blocks, 0);
 }
 

@@ -129,7 +129,7 @@ static const graph_case cases[] = {
 static void fill(tow_array *x, size_t which)
 {
     const tow_type type = tow_array_type(x);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (type.dtype == TOW_I32)
             ((int32_t *)tow_array_data(x))[i] = which == 2 ? 5 : 0;
         else
@@ -150,7 +150,7 @@ static tow_program *compile(const graph_case *c, const tow_graph *g, tow_compile
 static void expect_case(const graph_case *c, const tow_graph *g, tow_compile_options options, bool plain)
 {
     tow_array *x[MOST], *y[MOST], *z[MOST];
-    const size_t n_in = tow_graph_inputs(g), n_out = tow_graph_outputs(g);
+    const size_t n_in = tow_graph_input_count(g), n_out = tow_graph_output_count(g);
     tow_program *apart = compile(c, g, options, false), *in_place = compile(c, g, options, true);
     for (size_t i = 0; i < n_in; i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]));
@@ -171,8 +171,9 @@ static void expect_case(const graph_case *c, const tow_graph *g, tow_compile_opt
     for (size_t i = 0; i < n_out; i++)
         if (memcmp(tow_array_data(y[i]), tow_array_data(z[i]), tow_type_bytes(tow_array_type(y[i]))) != 0)
             fail_msg("%s: output %zu differs", c->name, i);
-    if (plain && tow_program_count(in_place, "copy") != c->copies)
-        fail_msg("%s: expected %d copies, found %d", c->name, (int)c->copies, (int)tow_program_count(in_place, "copy"));
+    if (plain && tow_program_operation_count(in_place, "copy") != c->copies)
+        fail_msg("%s: expected %d copies, found %d", c->name, (int)c->copies,
+                 (int)tow_program_operation_count(in_place, "copy"));
     const tow_program_bytes a = tow_program_get_bytes(apart), b = tow_program_get_bytes(in_place);
     size_t donated = 0;
     for (size_t i = 0; i < c->n; i++) donated += tow_type_bytes(tow_graph_input_type(g, c->donations[i].input));
@@ -195,10 +196,10 @@ static void test_cases(void **state)
         if (tow_graph_parse(ctx, cases[n].text, &g) != TOW_OK)
             fail_msg("%s: %s", cases[n].name, tow_context_error(ctx));
         for (int way = 0; way < 8; way++)
-            expect_case(&cases[n], g,
-                        (tow_compile_options){
-                            .threads = 1 + way % 2, .no_fusion = way / 2 % 2 == 1, .no_regions = way / 4 == 1},
-                        way == 0);
+            expect_case(
+                &cases[n], g,
+                TOW_COMPILE_OPTIONS(.threads = 1 + way % 2, .no_fusion = way / 2 % 2 == 1, .no_regions = way / 4 == 1),
+                way == 0);
         tow_graph_release(g);
     }
 }
@@ -238,9 +239,9 @@ static void test_refusals(void **state)
     tow_graph *g;
     OK(tow_graph_parse(ctx, text, &g));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect_refusal(g, &(tow_compile_options){.donations = bad[i].donations, .n_donations = bad[i].n}, bad[i].status,
+        expect_refusal(g, &TOW_COMPILE_OPTIONS(.donations = bad[i].donations, .n_donations = bad[i].n), bad[i].status,
                        bad[i].message);
-    expect_refusal(g, &(tow_compile_options){.n_donations = 1}, TOW_INVALID_ARGUMENT, "donations is NULL");
+    expect_refusal(g, &TOW_COMPILE_OPTIONS(.n_donations = 1), TOW_INVALID_ARGUMENT, "donations is NULL");
     tow_graph_release(g);
 }
 

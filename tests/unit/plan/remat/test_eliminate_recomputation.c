@@ -31,7 +31,7 @@ static void block(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     const recipe *r = user;
     tow_value h = tow_dot(in[0], in[1]);
     if (r->biased) h = tow_add(h, tow_squeeze(tow_slice_axis(in[2], 1, 0, 1), 1));
-    out[0] = tow_add(in[0], tow_dot(tow_gelu(h, true), in[2]));
+    out[0] = tow_add(in[0], tow_dot(tow_gelu(h), in[2]));
 }
 
 static void step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -62,7 +62,7 @@ static void loss_function(tow_trace *t, const tow_value *in, tow_value *out, voi
 static void scanned(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     tow_value y;
-    tow_scan_function(t, step, user, &(tow_scan_options){0}, 1, in, 2, in + 1, 0, &y, NULL);
+    tow_scan_function(t, step, user, &TOW_SCAN_OPTIONS(), 1, in, 2, in + 1, 0, &y, NULL);
     out[0] = tow_reduce_sum(tow_square(y), 0, NULL);
 }
 
@@ -91,24 +91,25 @@ static tow_program *compile(const tow_graph *g, tow_compile_options options)
     return p;
 }
 
-static uint64_t products(const tow_program *p) { return tow_program_count(p, "dot_general"); }
+static uint64_t products(const tow_program *p) { return tow_program_operation_count(p, "dot_general"); }
 static size_t arena(const tow_program *p) { return tow_program_get_bytes(p).arena; }
 
 /* Runs the program on inputs that follow from their number and releases it. */
 static void run(tow_program *p, const tow_graph *g, tow_array **y)
 {
     tow_array *x[MOST] = {NULL};
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]));
         uint32_t seed = (uint32_t)i + 3;
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(x[i])); k++) {
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(x[i])); k++) {
             seed = seed * 1664525u + 1013904223u;
             ((float *)tow_array_data(x[i]))[k] = ((float)(seed >> 8) / 16777216.0f - 0.5f) * 0.3f;
         }
     }
-    for (size_t i = 0; i < tow_graph_outputs(g); i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
+    for (size_t i = 0; i < tow_graph_output_count(g); i++)
+        OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
     OK(tow_program_run(p, x, y));
-    for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(x[i]);
+    for (size_t i = 0; i < tow_graph_input_count(g); i++) tow_array_release(x[i]);
     tow_program_free(p);
 }
 
@@ -129,9 +130,9 @@ static void expect_budgets_hold(recipe r)
     recipe plain = r;
     plain.remat = plain.whole = false;
     tow_graph *g = gradient_of(&r, false), *without = gradient_of(&plain, false);
-    tow_program *strict = compile(g, (tow_compile_options){.plan_only = true}),
-                *free_of_remat = compile(without, (tow_compile_options){.plan_only = true});
-    size_t least = arena(strict), n_out = tow_graph_outputs(g);
+    tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
+                *free_of_remat = compile(without, TOW_COMPILE_OPTIONS(.plan_only = true));
+    size_t least = arena(strict), n_out = tow_graph_output_count(g);
     uint64_t most_products = products(strict), least_products = products(free_of_remat), last = most_products;
     const size_t hidden = sizeof(float) * (size_t)(r.rows * r.hidden);
     const size_t budgets[] = {0, 1, least + hidden, least + 2 * hidden, least + 3 * hidden, SIZE_MAX};
@@ -139,9 +140,9 @@ static void expect_budgets_hold(recipe r)
     assert_true(most_products > least_products);
     tow_program_free(strict);
     tow_program_free(free_of_remat);
-    run(compile(g, (tow_compile_options){.threads = 1}), g, expected);
+    run(compile(g, TOW_COMPILE_OPTIONS(.threads = 1)), g, expected);
     for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
-        tow_program *p = compile(g, (tow_compile_options){.keep_within = budgets[b]});
+        tow_program *p = compile(g, TOW_COMPILE_OPTIONS(.keep_within = budgets[b]));
         assert_true(arena(p) <= (least > budgets[b] ? least : budgets[b]));
         assert_true(products(p) <= last);
         if (b == 0) assert_int_equal(products(p), most_products);
@@ -150,8 +151,7 @@ static void expect_budgets_hold(recipe r)
         expect_same(n_out, expected, y);
         release(n_out, y);
         run(compile(
-                g,
-                (tow_compile_options){.keep_within = budgets[b], .threads = 1, .no_fusion = true, .no_regions = true}),
+                g, TOW_COMPILE_OPTIONS(.keep_within = budgets[b], .threads = 1, .no_fusion = true, .no_regions = true)),
             g, y);
         expect_same(n_out, expected, y);
         release(n_out, y);
@@ -190,10 +190,10 @@ static void expect_interleaved(recipe plain)
     recipe whole = plain;
     whole.whole = true;
     tow_graph *g = gradient_of(&plain, false), *again = gradient_of(&whole, false);
-    tow_program *p = compile(g, (tow_compile_options){.plan_only = true}),
-                *budget = compile(g, (tow_compile_options){.plan_only = true, .keep_within = 1}),
-                *strict = compile(again, (tow_compile_options){.plan_only = true}),
-                *kept = compile(again, (tow_compile_options){.plan_only = true, .keep_within = arena(p) / 3});
+    tow_program *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
+                *budget = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1)),
+                *strict = compile(again, TOW_COMPILE_OPTIONS(.plan_only = true)),
+                *kept = compile(again, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = arena(p) / 3));
     assert_true(arena(budget) < arena(p) / 3);
     assert_false(says(p, "in turn"));
     assert_true(says(budget, "in turn") && says(budget, "blocks in order"));
@@ -202,17 +202,17 @@ static void expect_interleaved(recipe plain)
     assert_int_equal(products(budget), products(p));
     assert_int_equal(products(kept), products(p));
     tow_array *expected[MOST + 1], *y[MOST + 1];
-    size_t n = tow_graph_outputs(g), within = arena(p) / 3;
+    size_t n = tow_graph_output_count(g), within = arena(p) / 3;
     tow_program_free(p);
     tow_program_free(budget);
     tow_program_free(strict);
     tow_program_free(kept);
-    run(compile(g, (tow_compile_options){.threads = 1, .no_fusion = true, .no_regions = true}), g, expected);
+    run(compile(g, TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true, .no_regions = true)), g, expected);
     for (int threads = 1; threads <= 3; threads++) {
-        run(compile(g, (tow_compile_options){.threads = threads, .keep_within = 1}), g, y);
+        run(compile(g, TOW_COMPILE_OPTIONS(.threads = threads, .keep_within = 1)), g, y);
         expect_same(n, expected, y);
         release(n, y);
-        run(compile(again, (tow_compile_options){.threads = threads, .keep_within = within}), again, y);
+        run(compile(again, TOW_COMPILE_OPTIONS(.threads = threads, .keep_within = within)), again, y);
         expect_same(n, expected, y);
         release(n, y);
     }
@@ -238,8 +238,8 @@ static void what_costs_nothing_is_kept(void **state)
     (void)state;
     recipe r = {.rows = 48, .width = 24, .hidden = 100, .whole = true};
     tow_graph *g = gradient_of(&r, false);
-    tow_program *strict = compile(g, (tow_compile_options){.plan_only = true}),
-                *p = compile(g, (tow_compile_options){.plan_only = true, .keep_within = 1});
+    tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
+                *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1));
     assert_true(arena(p) <= arena(strict));
     assert_true(products(p) < products(strict));
     tow_program_free(strict);
@@ -253,8 +253,8 @@ static void scans_and_graphs_without_remat_are_as_before(void **state)
     for (int i = 0; i < 2; i++) {
         recipe r = {.rows = 48, .width = 24, .hidden = 100, .remat = i == 0};
         tow_graph *g = gradient_of(&r, i == 0);
-        tow_program *strict = compile(g, (tow_compile_options){.plan_only = true}),
-                    *p = compile(g, (tow_compile_options){.plan_only = true, .keep_within = SIZE_MAX});
+        tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
+                    *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = SIZE_MAX));
         assert_int_equal(arena(p), arena(strict));
         assert_int_equal(products(p), products(strict));
         tow_program_free(strict);
@@ -281,7 +281,7 @@ static void twins(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)user;
     tow_value w = in[2], last, all;
-    tow_scan_function(t, add_step, &w, &(tow_scan_options){0}, 1, &in[1], 1, &in[0], 0, &last, NULL);
+    tow_scan_function(t, add_step, &w, &TOW_SCAN_OPTIONS(), 1, &in[1], 1, &in[0], 0, &last, NULL);
     tow_remat_function(t, tanh_of_product, NULL, NULL, 2, (tow_value[]){in[0], w}, 1, &all);
     out[0] = tow_add(tow_reduce_sum(tow_square(last), 0, NULL), tow_reduce_sum(all, 0, NULL));
 }
@@ -296,9 +296,9 @@ static void products_of_other_sizes_are_no_repetitions(void **state)
     tow_array *want[MOST], *got[MOST];
     OK(tow_trace_function(ctx, twins, NULL, 3, types, NULL, 1, &loss));
     OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 2}, false, &gradient));
-    size_t n = tow_graph_outputs(gradient);
-    run(compile(gradient, (tow_compile_options){0}), gradient, want);
-    run(compile(gradient, (tow_compile_options){.keep_within = SIZE_MAX}), gradient, got);
+    size_t n = tow_graph_output_count(gradient);
+    run(compile(gradient, TOW_COMPILE_OPTIONS()), gradient, want);
+    run(compile(gradient, TOW_COMPILE_OPTIONS(.keep_within = SIZE_MAX)), gradient, got);
     expect_same(n, want, got);
     release(n, want);
     release(n, got);
@@ -311,7 +311,7 @@ static void allocations_that_fail_are_reported(void **state)
     (void)state;
     recipe r = {.rows = 6, .width = 4, .hidden = 8, .remat = true};
     tow_graph *g = gradient_of(&r, false);
-    expect_compile_survives(&memory, ctx, g, &(tow_compile_options){.plan_only = true, .keep_within = 1});
+    expect_compile_survives(&memory, ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1));
     tow_graph_release(g);
 }
 

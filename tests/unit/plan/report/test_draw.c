@@ -68,7 +68,7 @@ static tow_program *compile(bool remat, int threads, tow_graph **graph)
     tow_program *program = NULL;
     *graph = gradient_of_scan(ctx, remat);
     assert_non_null(*graph);
-    OK(tow_compile(ctx, *graph, &(tow_compile_options){.threads = threads}, &program));
+    OK(tow_compile(ctx, *graph, &TOW_COMPILE_OPTIONS(.threads = threads), &program));
     return program;
 }
 
@@ -90,12 +90,12 @@ typedef struct arrays {
 
 static arrays make_arrays(const tow_graph *graph)
 {
-    arrays a = {.n_in = tow_graph_inputs(graph), .n_out = tow_graph_outputs(graph)};
+    arrays a = {.n_in = tow_graph_input_count(graph), .n_out = tow_graph_output_count(graph)};
     uint32_t state = 1;
     for (size_t i = 0; i < a.n_in; i++) {
         OK(tow_array_create(ctx, tow_graph_input_type(graph, i), &a.in[i]));
         float *data = tow_array_data(a.in[i]);
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(a.in[i])); k++) {
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(a.in[i])); k++) {
             state = state * 1664525u + 1013904223u;
             data[k] = 0.4f * ((float)(state >> 8) / 16777216.0f - 0.5f);
         }
@@ -180,7 +180,7 @@ static void timeline_by_hand(void **state)
     tow_program *p = NULL;
     tow__timeline t;
     OK(tow_trace_function(ctx, three_products, NULL, 1, &type, NULL, 1, &graph));
-    OK(tow_compile(ctx, graph, &(tow_compile_options){.threads = 1}, &p));
+    OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.threads = 1), &p));
     OK(tow__timeline_make(p, &t));
     const int64_t expected[] = {1 << 14, 1 << 15, 1 << 15};
     assert_int_equal(t.n, 3);
@@ -320,7 +320,7 @@ static char *picture_of(tow_function function, size_t n_inputs)
     tow_program *p = NULL;
     FILE *file = tmpfile();
     OK(tow_trace_function(ctx, function, NULL, n_inputs, &type, NULL, 1, &graph));
-    OK(tow_compile(ctx, graph, &(tow_compile_options){.threads = 1}, &p));
+    OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.threads = 1), &p));
     OK(tow_program_draw_memory(p, file));
     tow_program_free(p);
     tow_graph_release(graph);
@@ -329,20 +329,20 @@ static char *picture_of(tow_function function, size_t n_inputs)
     return text;
 }
 
-/* Lines of the legend: a square of 14 and a text behind it. Their colours differ, none says 0, and they are inside of
+/* Lines of the legend: a square of 14 and a text behind it. Their colors differ, none says 0, and they are inside of
  * the picture. Returns how many there are. */
 static int check_legend(const char *text)
 {
     static const char square[] = "width=\"14\" height=\"14\" fill=\"#";
-    char colours[64][8];
+    char colors[64][8];
     int n = 0, width, height;
     assert_int_equal(sscanf(strstr(text, " width=\""), " width=\"%d\" height=\"%d\"", &width, &height), 2);
     for (const char *c = text; (c = strstr(c, square)) != NULL; n++) {
         double x, y;
         c += sizeof square - 1;
         assert_in_range(n, 0, 63);
-        memcpy(colours[n], c, 6);
-        for (int i = 0; i < n; i++) assert_memory_not_equal(colours[i], colours[n], 6);
+        memcpy(colors[n], c, 6);
+        for (int i = 0; i < n; i++) assert_memory_not_equal(colors[i], colors[n], 6);
         const char *line = strstr(c, "<text"), *letters = strchr(line, '>') + 1, *end = strchr(letters, '<');
         assert_int_equal(sscanf(line, "<text x=\"%lf\" y=\"%lf\"", &x, &y), 2);
         assert_true(y < height && x + 6.5 * (double)(end - letters) < width);
@@ -486,7 +486,7 @@ enum {
 static void two_losses(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace;
-    const tow_attention_options options = {.causal = *(const bool *)user};
+    const tow_attention_options options = TOW_ATTENTION_OPTIONS(.causal = *(const bool *)user);
     out[0] = tow_add(tow_reduce_sum(tow_attention(in[0], in[1], in[2], &options), 0, NULL),
                      tow_reduce_sum(tow_linear_cross_entropy(in[3], in[4], true, in[5]), 0, NULL));
 }
@@ -590,10 +590,10 @@ static void packed_weights_are_read_once(void **state)
     tow_graph *graph = NULL;
     tow_program *p = NULL;
     tow_array *in[2], *out;
-    assert_int_equal(tow_context_create(&(tow_context_options){.engine = "own", .threads = 1}, &own), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.engine = "own", .threads = 1), &own), TOW_OK);
     assert_int_equal(tow_graph_parse(own, products, &graph), TOW_OK);
     assert_int_equal(tow_compile(own, graph, NULL, &p), TOW_OK);
-    assert_int_equal(tow_program_count(p, "pack_operand"), 2);
+    assert_int_equal(tow_program_operation_count(p, "pack_operand"), 2);
     for (size_t i = 0; i < 2; i++) assert_int_equal(tow_array_create(own, types[i], &in[i]), TOW_OK);
     assert_int_equal(tow_array_create(own, types[0], &out), TOW_OK);
     assert_int_equal(tow_program_record(p, true), TOW_OK);
@@ -618,7 +618,7 @@ static void packed_weights_are_read_once(void **state)
     tow_array_release(out);
     tow_program_free(p);
     tow_graph_release(graph);
-    tow_context_destroy(own);
+    tow_context_free(own);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -648,7 +648,7 @@ static bool refuse(long at)
     }
     tow_program_free(p);
     tow_graph_release(graph);
-    tow_context_destroy(own);
+    tow_context_free(own);
     assert_int_equal(c.blocks, 0);
     assert_int_equal(c.wrong_sizes, 0);
     return recorded != TOW_OK;

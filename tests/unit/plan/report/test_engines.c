@@ -26,15 +26,15 @@ static tow_context *context_with(const char *engine, int threads)
 {
     tow_context *ctx;
     memory = (counting){.fail_at = -1};
-    const tow_context_options options = {
-        .allocator = {.resize = counting_resize, .user = &memory}, .threads = threads, .engine = engine};
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.allocator = {.resize = counting_resize, .user = &memory},
+                                                            .threads = threads, .engine = engine);
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     return ctx;
 }
 
 static void end(tow_context *ctx)
 {
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     assert_int_equal(memory.blocks, 0);
 }
 
@@ -61,7 +61,7 @@ static tow_program *compile_layers(tow_context *ctx, int64_t width, bool plan_on
     tow_program *program = NULL;
     assert_int_equal(tow_trace_function(ctx, layers, NULL, 2, types, NULL, 1, &loss), TOW_OK);
     assert_int_equal(tow_value_and_grad(loss, 2, (const size_t[]){0, 1}, false, &gradient), TOW_OK);
-    assert_int_equal(tow_compile(ctx, gradient, &(tow_compile_options){.plan_only = plan_only}, &program), TOW_OK);
+    assert_int_equal(tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.plan_only = plan_only), &program), TOW_OK);
     tow_graph_release(loss);
     tow_graph_release(gradient);
     return program;
@@ -200,7 +200,7 @@ static void parallel_loops_tell_what_they_run(void **state)
     tow_program_engine e;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(tow_array_create(ctx, types[i], &arrays[i]), TOW_OK);
-        memset(tow_array_data(arrays[i]), 0, (size_t)tow_type_count(types[i]) * sizeof(float));
+        memset(tow_array_data(arrays[i]), 0, (size_t)tow_type_element_count(types[i]) * sizeof(float));
     }
     for (int i = 0; i < 2 * TOW__CONTEST_RUNS; i++)
         assert_int_equal(tow_program_run(program, arrays, arrays + 2), TOW_OK);

@@ -22,13 +22,13 @@ static int setup(void **state)
 {
     (void)state;
     given_machine_begin(machine);
-    return tow_context_create(&(tow_context_options){.threads = 1}, &ctx) == TOW_OK ? 0 : -1;
+    return tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &ctx) == TOW_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     given_machine_end();
     return 0;
 }
@@ -50,7 +50,7 @@ static tow_program *compile(bool plan_only)
     tow_graph *g;
     tow_program *p;
     OK(tow_graph_parse(ctx, text, &g));
-    OK(tow_compile(ctx, g, &(tow_compile_options){.plan_only = plan_only, .threads = 1}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = plan_only, .threads = 1), &p));
     tow_graph_release(g);
     return p;
 }
@@ -113,7 +113,7 @@ static void machines_that_are_none_are_refused(void **state)
     assert_non_null(strstr(tow_context_error(context), "TOW_MACHINE: expected KEY=NUMBER,... with whole numbers"));
     assert_non_null(strstr(tow_context_error(context), "found \"l1=32KB\""));
     assert_true(tow_context_options_check(NULL, description, sizeof description) > 0);
-    tow_context_destroy(context);
+    tow_context_free(context);
     setenv("TOW_MACHINE", machine, 1);
 }
 

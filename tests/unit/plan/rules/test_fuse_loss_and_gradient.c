@@ -30,7 +30,7 @@ static tow_array *operand(tow_type type, uint32_t seed, int64_t classes)
 {
     tow_array *x;
     OK(tow_array_create(ctx, type, &x));
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
+    for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         seed = seed * 1664525u + 1013904223u;
         double value = ((double)(seed >> 8) / (1 << 24) - 0.5) * 2;
         if (type.dtype == TOW_F32) ((float *)tow_array_data(x))[i] = (float)value;
@@ -80,10 +80,10 @@ static void expect_same(recipe r)
     OK(tow_trace_function(ctx, weighted, &r, 4, types, NULL, 1, &loss));
     OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 3}, false, &gradient));
     for (size_t i = 0; i < 4; i++) x[i] = operand(types[i], (uint32_t)i + 7, r.v);
-    run(gradient, &(tow_compile_options){.threads = 1, .no_fusion = true}, x, y[0], 0, 1);
-    run(gradient, &(tow_compile_options){.threads = 1}, x, y[1], !r.waits, r.waits);
-    run(gradient, &(tow_compile_options){.threads = 2}, x, y[2], !r.waits, r.waits);
-    run(gradient, &(tow_compile_options){.threads = 5}, x, y[3], !r.waits, r.waits);
+    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true), x, y[0], 0, 1);
+    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 1), x, y[1], !r.waits, r.waits);
+    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 2), x, y[2], !r.waits, r.waits);
+    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 5), x, y[3], !r.waits, r.waits);
     for (size_t i = 0; i < OUTPUTS; i++)
         for (int way = 1; way < WAYS; way++)
             if (memcmp(tow_array_data(y[0][i]), tow_array_data(y[way][i]), tow_type_bytes(tow_array_type(y[0][i]))) !=

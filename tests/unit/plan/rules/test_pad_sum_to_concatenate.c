@@ -84,8 +84,8 @@ static void check_sum(sum s)
     OK(tow_trace_function(ctx, add_up, &s, PIECES, types, NULL, 2, &g));
     OK(tow_compile(ctx, g, NULL, &p));
     OK(tow_program_check(p));
-    assert_int_equal(tow_program_count(p, s.expects), 1);
-    assert_int_equal(tow_program_count(p, "pad"), s.pads);
+    assert_int_equal(tow_program_operation_count(p, s.expects), 1);
+    assert_int_equal(tow_program_operation_count(p, "pad"), s.pads);
     for (size_t i = 0; i < 2; i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &out[i]));
     OK(tow_program_run(p, in, out));
     assert_memory_equal(tow_array_data(out[0]), expected, sizeof expected);

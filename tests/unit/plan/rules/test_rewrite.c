@@ -161,8 +161,8 @@ static tow_program *four_instructions(void)
                        "    d:f32[3] = cos c\n"
                        "  in (d) }",
                        &g));
-    OK(tow_compile(ctx, g,
-                   &(tow_compile_options){.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1}, &p));
+    OK(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1),
+                   &p));
     tow_graph_release(g);
     assert_int_equal(p->top->n_insts, 4);
     return p;
@@ -266,7 +266,7 @@ static tow_program *norm_gradient(size_t n_wrt, const size_t *wrt)
     OK(tow_trace_function(ctx, sum_of_norm, NULL, 3, types, NULL, 1, &g));
     OK(tow_value_and_grad(g, n_wrt, wrt, false, &gradient));
     OK(tow_compile(ctx, gradient,
-                   &(tow_compile_options){.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1}, &p));
+                   &TOW_COMPILE_OPTIONS(.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1), &p));
     tow_graph_release(g);
     tow_graph_release(gradient);
     return p;

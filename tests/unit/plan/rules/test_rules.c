@@ -108,7 +108,7 @@ static const example examples[] = {
 
 static void expect_count(const example *x, const tow_program *program, size_t expected)
 {
-    uint64_t found = tow_program_count(program, x->counted);
+    uint64_t found = tow_program_operation_count(program, x->counted);
     if (found != expected)
         fail_msg("%s on %s: %llu times %s, expected %zu", x->rule, x->text, (unsigned long long)found, x->counted,
                  expected);
@@ -116,7 +116,7 @@ static void expect_count(const example *x, const tow_program *program, size_t ex
 
 static void expect_same(const problem *p, const example *x, char **a, char **b)
 {
-    for (size_t i = 0; i < tow_graph_outputs(p->graph); i++) {
+    for (size_t i = 0; i < tow_graph_output_count(p->graph); i++) {
         if (memcmp(a[i], b[i], bytes_of(p->outputs[i])) != 0)
             fail_msg("%s on %s: output %zu has other bits without it", x->rule, x->text, i);
         free(b[i]);
@@ -128,8 +128,8 @@ static tow_compile_options options_without(const char *const rule[2])
 {
     size_t i = 0;
     while (strcmp(tow_pass_name(i), rule[0]) != 0) i++;
-    if (tow_pass_required(i)) return (tow_compile_options){.threads = 1, .no_fusion = true};
-    return (tow_compile_options){.threads = 1, .without = rule};
+    if (tow_pass_required(i)) return TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true);
+    return TOW_COMPILE_OPTIONS(.threads = 1, .without = rule);
 }
 
 static void rules_change_programs_and_no_bits(void **state)
@@ -149,13 +149,13 @@ static void rules_change_programs_and_no_bits(void **state)
         run_to(&p, program, plain);
         tow_program_free(program);
         for (int threads = 1; threads <= 3; threads += 2) {
-            program = compile(&p, (tow_compile_options){.threads = threads});
+            program = compile(&p, TOW_COMPILE_OPTIONS(.threads = threads));
             expect_count(x, program, x->with);
             run_to(&p, program, bits);
             expect_same(&p, x, plain, bits);
             tow_program_free(program);
         }
-        for (size_t k = 0; k < tow_graph_outputs(p.graph); k++) free(plain[k]);
+        for (size_t k = 0; k < tow_graph_output_count(p.graph); k++) free(plain[k]);
         end(&p);
     }
 }

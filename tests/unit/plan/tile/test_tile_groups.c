@@ -71,10 +71,10 @@ static void regions_change_no_bits(void **state)
 {
     (void)state;
     static const tow_compile_options variants[] = {
-        {.threads = 1, .no_regions = true},
-        {.threads = 2, .no_regions = true},
-        {.threads = 1},
-        {.threads = 2},
+        TOW_COMPILE_OPTIONS(.threads = 1, .no_regions = true),
+        TOW_COMPILE_OPTIONS(.threads = 2, .no_regions = true),
+        TOW_COMPILE_OPTIONS(.threads = 1),
+        TOW_COMPILE_OPTIONS(.threads = 2),
     };
     problem p;
     char *first[1 + WEIGHTS], *again[1 + WEIGHTS];
@@ -132,11 +132,11 @@ static void last_blocks_are_shared(void **state)
     problem p;
     char *alone[1 + WEIGHTS], *together[1 + WEIGHTS];
     begin_odd(&p);
-    tow_program *one = compile(&p, (tow_compile_options){.threads = 1});
+    tow_program *one = compile(&p, TOW_COMPILE_OPTIONS(.threads = 1));
     assert_int_equal(count_shared(one->top, 5, 0), count_regions(one->top));
     run_to(&p, one, alone);
     tow_program_free(one);
-    tow_program *two = compile(&p, (tow_compile_options){.threads = 2});
+    tow_program *two = compile(&p, TOW_COMPILE_OPTIONS(.threads = 2));
     if (two->team.threads == 2) {
         assert_true(count_shared(two->top, 5, 1) > 1);
         static char text[1 << 15]; /* the stack may be small */
@@ -153,7 +153,7 @@ static void last_blocks_are_shared(void **state)
     }
     tow_program_free(two);
     for (size_t i = 0; i <= WEIGHTS; i++) free(alone[i]);
-    expect_compile_survives(&p.count, p.ctx, p.graph, &(tow_compile_options){.threads = 2});
+    expect_compile_survives(&p.count, p.ctx, p.graph, &TOW_COMPILE_OPTIONS(.threads = 2));
     end(&p);
 }
 
@@ -173,10 +173,10 @@ static void shared_blocks_have_their_scratch(void **state)
     start_context(&p);
     OK(&p, tow_graph_parse(p.ctx, text, &g));
     set_graph(&p, g, 0.3f);
-    tow_program *program = compile(&p, (tow_compile_options){.threads = 1});
+    tow_program *program = compile(&p, TOW_COMPILE_OPTIONS(.threads = 1));
     run_to(&p, program, alone);
     tow_program_free(program);
-    program = compile(&p, (tow_compile_options){.threads = 2});
+    program = compile(&p, TOW_COMPILE_OPTIONS(.threads = 2));
     run_to(&p, program, together);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(alone[i], together[i], bytes_of(p.outputs[i]));
@@ -209,12 +209,13 @@ static void regions_need_less_memory(void **state)
     tow_graph *loss;
     tow_program *with, *without;
     OK(&p, tow_graph_parse(p.ctx, model, &loss));
-    OK(&p, tow_compile(p.ctx, loss, &(tow_compile_options){.plan_only = true, .threads = 1}, &with));
+    OK(&p, tow_compile(p.ctx, loss, &TOW_COMPILE_OPTIONS(.plan_only = true, .threads = 1), &with));
     OK(&p,
-       tow_compile(p.ctx, loss, &(tow_compile_options){.plan_only = true, .threads = 1, .no_regions = true}, &without));
+       tow_compile(p.ctx, loss, &TOW_COMPILE_OPTIONS(.plan_only = true, .threads = 1, .no_regions = true), &without));
     assert_true(tow_program_get_bytes(with).arena < tow_program_get_bytes(without).arena);
-    assert_int_equal(tow_program_count(with, "dot_general"), tow_program_count(without, "dot_general"));
-    assert_int_equal(tow_program_count(with, "tanh"), tow_program_count(without, "tanh"));
+    assert_int_equal(tow_program_operation_count(with, "dot_general"),
+                     tow_program_operation_count(without, "dot_general"));
+    assert_int_equal(tow_program_operation_count(with, "tanh"), tow_program_operation_count(without, "tanh"));
     assert_int_equal(tow_program_run(with, p.inputs, p.outputs), TOW_INVALID_ARGUMENT);
     tow_program_free(with);
     tow_program_free(without);
@@ -263,8 +264,8 @@ static void reductions_of_rows_are_one_pass(void **state)
         set_graph(&p, written_out(&p, cases[c].rows), 1.0f);
         char *first, *again;
         for (int threads = 1; threads <= 2; threads++) {
-            tow_program *whole = compile(&p, (tow_compile_options){.threads = threads, .no_regions = true});
-            tow_program *program = compile(&p, (tow_compile_options){.threads = threads});
+            tow_program *whole = compile(&p, TOW_COMPILE_OPTIONS(.threads = threads, .no_regions = true));
+            tow_program *program = compile(&p, TOW_COMPILE_OPTIONS(.threads = threads));
             assert_int_equal(count_regions(program->top), cases[c].region);
             if (cases[c].region) { /* all of it, and nothing of the size of x lies in memory */
                 assert_int_equal(program->top->n_insts, 1);
@@ -297,7 +298,7 @@ static int64_t blocks_of(problem *p, int rows, int width)
     tow_graph *g;
     tow_program *program;
     OK(p, tow_graph_parse(p->ctx, text, &g));
-    OK(p, tow_compile(p->ctx, g, &(tow_compile_options){.plan_only = true, .threads = 2}, &program));
+    OK(p, tow_compile(p->ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = true, .threads = 2), &program));
     int64_t blocks = 1;
     assert_true(count_regions(program->top) < 2);
     for (uint32_t i = 0; i < program->top->n_insts; i++)
@@ -328,7 +329,9 @@ static void packed_weights_change_no_bits(void **state)
         IN = 256,
         OUT = 160
     };
-    static const tow_compile_options variants[] = {{.threads = 1, .no_regions = true}, {.threads = 1}, {.threads = 2}};
+    static const tow_compile_options variants[] = {TOW_COMPILE_OPTIONS(.threads = 1, .no_regions = true),
+                                                   TOW_COMPILE_OPTIONS(.threads = 1),
+                                                   TOW_COMPILE_OPTIONS(.threads = 2)};
     const char *text =
         "{ lambda ; x:f32[16,256,256]\"x\" w:f32[160,256]\"w\" b:f32[160]\"b\" v:f32[160,256]\"v\". let\n"
         "    h:f32[16,256,160] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] x w\n"
@@ -348,7 +351,7 @@ static void packed_weights_change_no_bits(void **state)
     for (size_t i = 0; i < 4; i++) {
         OK(&p, tow_array_create(p.ctx, types[i], &in[i]));
         float *x = tow_array_data(in[i]);
-        for (int64_t j = 0; j < tow_type_count(types[i]); j++) x[j] = sinf((float)(j + 1) * (float)(i + 2));
+        for (int64_t j = 0; j < tow_type_element_count(types[i]); j++) x[j] = sinf((float)(j + 1) * (float)(i + 2));
     }
     float *w = tow_array_data(in[1]), *v = tow_array_data(in[3]);
     for (int64_t j = 0; j < IN; j++) w[3 * IN + j] *= 0x1p-60f;
@@ -357,7 +360,7 @@ static void packed_weights_change_no_bits(void **state)
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         tow_program *program;
         OK(&p, tow_compile(p.ctx, g, &variants[i], &program));
-        assert_int_equal(tow_program_count(program, "pack_operand"), variants[i].no_regions ? 0 : 2);
+        assert_int_equal(tow_program_operation_count(program, "pack_operand"), variants[i].no_regions ? 0 : 2);
         OK(&p, tow_array_create(p.ctx, types[0], &out[i]));
         OK(&p, tow_program_run(program, in, &out[i]));
         assert_memory_equal(tow_array_data(out[i]), tow_array_data(out[0]), tow_type_bytes(types[0]));
@@ -381,13 +384,13 @@ static packing plan_on(const char *engine, const char *text)
     tow_context *ctx;
     tow_graph *g;
     tow_program *program;
-    assert_int_equal(tow_context_create(&(tow_context_options){.engine = engine, .threads = 2}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&TOW_CONTEXT_OPTIONS(.engine = engine, .threads = 2), &ctx), TOW_OK);
     assert_int_equal(tow_graph_parse(ctx, text, &g), TOW_OK);
-    assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.plan_only = true}, &program), TOW_OK);
-    packing x = {tow_program_get_bytes(program).arena, tow_program_count(program, "pack_operand")};
+    assert_int_equal(tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = true), &program), TOW_OK);
+    packing x = {tow_program_get_bytes(program).arena, tow_program_operation_count(program, "pack_operand")};
     tow_program_free(program);
     tow_graph_release(g);
-    tow_context_destroy(ctx);
+    tow_context_free(ctx);
     return x;
 }
 
