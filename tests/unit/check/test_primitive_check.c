@@ -344,7 +344,7 @@ static void test_arguments(void **state)
     assert_int_equal(tow_primitive_check(ctx, NULL, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_primitive_check(ctx, p, 1, NULL, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_primitive_check(ctx, p, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
-    assert_non_null(strstr(tow_context_error(ctx), "expected parameters, found NULL"));
+    assert_non_null(strstr(tow_context_error(ctx), "expected attributes, found NULL"));
     c.attributes = &parameters;
     assert_int_equal(tow_primitive_check(ctx, p, 1, &c, NULL, NULL), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "expected two matrices of one float type"));
