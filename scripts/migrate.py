@@ -202,7 +202,7 @@ def files_of(paths):
             yield path
             continue
         tracked = subprocess.run(["git", "-C", path, "ls-files", "-z"], capture_output=True)
-        if tracked.returncode == 0:
+        if tracked.returncode == 0 and tracked.stdout:
             names = [os.path.join(path, n) for n in tracked.stdout.decode().split("\0") if n]
         else:
             names = [os.path.join(d, n) for d, _, files in os.walk(path) for n in files]

@@ -91,9 +91,9 @@ typedef struct tow_encode_options {
     int32_t pad_id, pad_type;
 } tow_encode_options;
 #define TOW_ENCODE_OPTIONS(...) TOW__OPTIONS(tow_encode_options, __VA_ARGS__)
-/* Options with the truncation and the padding that tokenizer.json asks for; those of other files, and of NULL, are
- * zeros. A text that is encoded without them is neither cut nor padded. */
-TOW_API tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer);
+/* Options with the truncation and the padding that tokenizer.json asks for, which live as long as the tokenizer; those
+ * of other files are zeros. NULL for NULL. A text that is encoded without them is neither cut nor padded. */
+TOW_API const tow_encode_options *tow_tokenizer_options(const tow_tokenizer *tokenizer);
 
 /* Encodes a text of `length` bytes into `encoding`, in place of what it had. options: may be NULL. Errors:
  * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more; for a max_length that what is

@@ -190,7 +190,7 @@ done:
     return status;
 }
 
-tow_encode_options tow_tokenizer_options(const tow_tokenizer *tokenizer)
+const tow_encode_options *tow_tokenizer_options(const tow_tokenizer *tokenizer)
 {
-    return tokenizer ? tokenizer->options : TOW_ENCODE_OPTIONS();
+    return tokenizer ? &tokenizer->options : NULL;
 }

@@ -435,7 +435,11 @@ void print_side(FILE *file, const char *name, const model *m, const how *h)
 
 static void print_type(FILE *file, tow_type t)
 {
-    static const char *const names[] = {"TOW_F32", "TOW_F64", "TOW_I32", "TOW_U32", "TOW_BOOL"};
+    static const char *const names[] = {[TOW_F32] = "TOW_F32",
+                                        [TOW_F64] = "TOW_F64",
+                                        [TOW_I32] = "TOW_I32",
+                                        [TOW_U32] = "TOW_U32",
+                                        [TOW_BOOL] = "TOW_BOOL"};
     fprintf(file, "{%s, %d, {%lld, %lld, %lld}}", names[t.dtype], t.rank, (long long)t.dims[0], (long long)t.dims[1],
             (long long)t.dims[2]);
 }

@@ -32,7 +32,7 @@ def signs(w):
     return w + jax.lax.stop_gradient(jnp.where(w >= 0, 1.0, -1.0) - w)
 
 
-def standardised(w):
+def standardized(w):
     mean = jnp.mean(w, 0, keepdims=True)
     return (w - mean) * jax.lax.rsqrt(jnp.mean((w - mean) ** 2, 0, keepdims=True) + 1e-4)
 
@@ -154,7 +154,7 @@ CASES = {
     "upper": lambda: Mapped(DenseOf, tree(jnp.triu, "kernel")),
     "transposed": lambda: Mapped(DenseOf, tree(jnp.transpose, "kernel"), tree(jnp.transpose, "kernel")),
     "signs": lambda: Mapped(DenseOf, tree(signs)),
-    "standardised": lambda: Mapped(DenseOf, tree(standardised, "kernel")),
+    "standardized": lambda: Mapped(DenseOf, tree(standardized, "kernel")),
     "flat": lambda: Mapped(DenseOf, tree(lambda w: w.reshape(4, 3), "kernel"), tree(lambda w: w.reshape(-1), "kernel")),
     "halved_state": lambda: Mapped(Average, tree(lambda v: 2 * v, "mean"), tree(lambda v: v / 2, "mean"), ["params", "batch_stats"]),
     "everything": lambda: Mapped(Average, tree(lambda v: 2 * v), tree(lambda v: v // 2 if v.dtype == jnp.int32 else v / 2), ["params", "batch_stats"]),
