@@ -126,7 +126,8 @@ static void products(void **state)
         for (int s = 0; s < SIZES; s++)
             for (unsigned transposed = 0; transposed < 16; transposed++)
                 for (int variant = 0; variant < 4; variant++)
-                    check_product(e, variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
+                    if (is_tried((size_t)s + transposed, (size_t)variant))
+                        check_product(e, variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
 }
 
 /* A product over nothing is zero: it clears C, or is added to it, after which a zero is positive. */
@@ -302,9 +303,12 @@ static void own_bits_are_the_same_everywhere(void **state)
         for (int variant = 0; variant < 4; variant++) {
             const tow_dtype dtype = variant / 2 ? TOW_F64 : TOW_F32;
             const bool accumulate = variant % 2;
-            for (int s = 0; s < SIZES; s++) packed += check_definition(dtype, sizes[s], transposed, accumulate);
+            for (size_t s = 0; s < SIZES; s++)
+                if (is_tried(transposed + s, (size_t)variant))
+                    packed += check_definition(dtype, sizes[s], transposed, accumulate);
             for (size_t s = 0; s < sizeof more / sizeof more[0]; s++)
-                packed += check_definition(dtype, more[s], transposed, accumulate);
+                if (is_tried(transposed + s, (size_t)variant))
+                    packed += check_definition(dtype, more[s], transposed, accumulate);
         }
     }
     assert_true(packed > 100);
