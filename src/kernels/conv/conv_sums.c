@@ -4,9 +4,9 @@
  *   y[p, b, o] = sum over c and blocks of positions k of   X[c][k and p][b]^T  .  W[k][o][c]
  *
  * A block of positions of w (the cotangent) is copied once with gaps at the ends of its rows, and what it meets of the
- * left operand once as well, in rows of the same pitch; then the positions that each p needs are one run of equal
- * steps, and all p share both copies. A window dilation d (a stride of the forward convolution) makes d x d images of
- * every d-th element. */
+ * left operand once as well, in rows of the same pitch; then the positions that each p needs are one window of equal
+ * steps, and all p share both copies, which have the form that tiles of products read (tow__gemm_run_windows). A window
+ * dilation d (a stride of the forward convolution) makes d x d images of every d-th element. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
@@ -15,6 +15,7 @@
 enum {
     RUN = TOW__GEMM_KC, /* positions of a block, about */
     MOST = 64,          /* results along an axis */
+    WINDOWS = 32,       /* results that share a strip while it is in the first cache */
     SLICE = 32,         /* rows of a slice are a multiple of this */
     WORTH_SLICING = 64  /* rows from which threads share them; else they share result positions */
 };
@@ -32,7 +33,7 @@ typedef struct sums_job {
     images along_h, along_w;
     int64_t pitch, block_rows, image; /* positions of a row, rows of h, positions of an image */
     int64_t slices, slice, tap_slices, taps;
-    size_t x_bytes, w_bytes, packed_bytes, thread_bytes;
+    size_t x_bytes, w_bytes, thread_bytes;
 } sums_job;
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -80,11 +81,9 @@ static void plan(sums_job *job, const tow__conv *c, int threads)
     job->tap_slices = many ? 1 : tow__min(threads, job->taps);
     int64_t copies = job->along_h.n * job->along_w.n * job->image * job->slice;
     job->x_bytes = tow__conv_round((size_t)(copies * c->size));
-    job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * c->features * c->size));
     int64_t columns = tow__ceil_div(c->features, TOW__GEMM_PACKED_COLUMNS) * TOW__GEMM_PACKED_COLUMNS;
-    job->packed_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns * c->size));
-    int64_t strip = tow__min(job->slice, 512) * tow__min(job->block_rows * job->pitch, TOW__GEMM_KC) + 64;
-    job->thread_bytes = job->x_bytes + job->w_bytes + job->packed_bytes + tow__conv_round((size_t)(strip * c->size));
+    job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns * c->size));
+    job->thread_bytes = job->x_bytes + job->w_bytes;
 }
 
 static size_t scratch_sums(const tow__conv *c, int threads)
@@ -98,43 +97,59 @@ static size_t scratch_sums(const tow__conv *c, int threads)
 typedef struct share {
     const sums_job *job;
     int64_t group, row, rows, tap, tap_end;
-    char *x, *w, *packed;
-    void *scratch;
+    char *x, *w;
 } share;
 
-/* Positions [kh, kh + rows) of the kernel, with gaps of zeros behind each row but the last. */
-static void copy_kernel(const share *s, const char *w, int64_t kh, int64_t rows)
+/* Positions of a block of so many rows: as many as all results use, from the first of the first row on. */
+static int64_t positions_of(const sums_job *job, int64_t rows) { return (rows - 1) * job->pitch + job->w->window; }
+
+/* Rows [kh, kh + rows) of the kernel, with gaps of zeros behind each but the last. */
+static tow__gemm_panels copy_kernel(const share *s, const char *w, int64_t kh, int64_t rows)
 {
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
-    const int last = c->spatial - 1;
+    const int64_t window = job->w->window, *strides = c->w + c->spatial - 2;
+    const tow__gemm_panels to = {
+        .dtype = c->dtype, .n = c->features, .k = positions_of(job, rows), .data = s->w, .choice = &job->r->choice};
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t row = c->features * c->size;
-        char *to = s->w + i * job->pitch * row;
-        tow__conv_copy(c, w + (kh + i) * c->w[last - 1], job->w->window, c->w[last], c->features, c->w_feature, to);
-        if (i + 1 < rows) memset(to + job->w->window * row, 0, (size_t)((job->pitch - job->w->window) * row));
+        tow__gemm_lay_panels(&to, i * job->pitch, window, w + (kh + i) * strides[0], strides[1] / c->size,
+                             c->w_feature / c->size);
+        if (i + 1 < rows) tow__gemm_lay_panels(&to, i * job->pitch + window, job->pitch - window, NULL, 0, 1);
     }
+    return to;
 }
 
-/* One row of an image: elements phase + (index + low) * step of w, as many as the pitch. */
-static void copy_image_row(const share *s, const char *x, int64_t residue, char *to)
+/* The images of the left operand that positions of a block meet, one after the other. */
+static tow__gemm_strips strips_of(const share *s)
+{
+    const sums_job *job = s->job;
+    return (tow__gemm_strips){.dtype = job->c->dtype,
+                              .m = s->rows,
+                              .positions = job->along_h.n * job->along_w.n * job->image,
+                              .data = s->x,
+                              .choice = &job->r->choice};
+}
+
+/* One row of an image, at position `at`: elements phase + (index + low) * step of w, as many as the pitch. x NULL: all
+ * are padding. */
+static void copy_image_row(const share *s, const tow__gemm_strips *to, int64_t at, const char *x, int64_t residue)
 {
     const sums_job *job = s->job;
     const tow__window_axis *w = job->w;
     const int64_t step = w->window_dilation, low = job->along_w.low, stride = job->c->x[job->c->spatial - 1];
     int64_t begin = low * step + residue < 0 ? tow__ceil_div(-low * step - residue, step) : 0;
-    int64_t end = w->size > residue ? (w->size - 1 - residue) / step + 1 - low : 0;
+    int64_t end = w->size > residue && x != NULL ? (w->size - 1 - residue) / step + 1 - low : 0;
     end = tow__max(0, tow__min(end, job->pitch));
     begin = tow__min(begin, end);
-    const int64_t row = s->rows * job->c->size;
-    memset(to, 0, (size_t)(begin * row));
-    memset(to + end * row, 0, (size_t)((job->pitch - end) * row));
-    tow__conv_copy(job->c, x + ((begin + low) * step + residue) * stride, end - begin, step * stride, s->rows,
-                   job->c->x_entry, to + begin * row);
+    tow__gemm_lay_strips(to, at, begin, NULL, 0, 0);
+    if (begin < end)
+        tow__gemm_lay_strips(to, at + begin, end - begin, x + ((begin + low) * step + residue) * stride,
+                             job->c->x_entry / job->c->size, step * stride / job->c->size);
+    tow__gemm_lay_strips(to, at + end, job->pitch - end, NULL, 0, 0);
 }
 
 /* Copies the elements of the left operand that positions [kh, kh + rows) meet, for all result positions. */
-static void copy_images(const share *s, const char *x, int64_t kh, int64_t rows)
+static void copy_images(const share *s, const tow__gemm_strips *to, const char *x, int64_t kh, int64_t rows)
 {
     const sums_job *job = s->job;
     const tow__window_axis *h = job->h;
@@ -142,42 +157,42 @@ static void copy_images(const share *s, const char *x, int64_t kh, int64_t rows)
     for (int64_t i = 0; i < job->along_h.n; i++)
         for (int64_t j = 0; j < job->along_w.n; j++)
             for (int64_t row = 0; row < used; row++) {
-                char *to = s->x + ((i * job->along_w.n + j) * job->image + row * job->pitch) * s->rows * job->c->size;
-                int64_t element = (kh + row + job->along_h.low) * h->window_dilation + job->along_h.phase[i];
-                if (element < 0 || element >= h->size)
-                    memset(to, 0, (size_t)(job->pitch * s->rows * job->c->size));
-                else
-                    copy_image_row(s, x + element * job->c->x[job->c->spatial - 2], job->along_w.phase[j], to);
+                const int64_t at = (i * job->along_w.n + j) * job->image + row * job->pitch;
+                const int64_t element = (kh + row + job->along_h.low) * h->window_dilation + job->along_h.phase[i];
+                const bool meets = element >= 0 && element < h->size;
+                copy_image_row(s, to, at, meets ? x + element * job->c->x[job->c->spatial - 2] : NULL,
+                               job->along_w.phase[j]);
             }
 }
 
-/* Adds a block to all results of the share. y: of the outer result position. */
-static void add_block(const share *s, char *y, int64_t rows, bool adds)
+/* Adds a block to results of the share, some at a time: [tap, end). y: of the outer result position. */
+static void add_windows(const share *s, tow__gemm_windows *g, char *y, int64_t tap, int64_t end)
 {
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
-    const int last = c->spatial - 1;
-    tow__gemm g = {
-        .m = s->rows, .n = c->features, .a_row = 1, .a_column = s->rows, .b_row = c->features, .b_column = 1};
-    g.dtype = c->dtype;
-    g.k = (rows - 1) * job->pitch + job->w->window;
-    g.kc = tow__gemm_kc(g.k);
-    g.b = s->w;
-    g.packed = s->packed;
-    g.choice = &job->r->choice;
-    tow__gemm_pack(&g, &tow__gemm_own); /* once for all results */
-    g.ldc = c->y_entry / c->size;
-    g.accumulate = adds;
-    g.scratch = s->scratch;
-    for (int64_t t = s->tap; t < s->tap_end; t++) {
-        int64_t ph = t / job->w->result, pw = t % job->w->result;
-        int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
-        int64_t at =
-            (job->along_h.shift[ph] - job->along_h.low) * job->pitch + job->along_w.shift[pw] - job->along_w.low;
-        g.a = s->x + (image * job->image + at) * s->rows * c->size;
-        g.c = y + ph * c->y[last - 1] + pw * c->y[last];
-        tow__conv_product(job->r, &g);
+    tow__gemm_window windows[WINDOWS];
+    for (int64_t t = tap; t < end; t++) {
+        const int64_t ph = t / job->w->result, pw = t % job->w->result;
+        const int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
+        const int64_t row = job->along_h.shift[ph] - job->along_h.low,
+                      column = job->along_w.shift[pw] - job->along_w.low;
+        windows[t - tap].first = image * job->image + row * job->pitch + column;
+        windows[t - tap].c = y + ph * c->y[c->spatial - 2] + pw * c->y[c->spatial - 1];
     }
+    g->windows = windows;
+    g->count = end - tap;
+    tow__gemm_run_windows(g);
+}
+
+/* Adds rows [kh, kh + rows) of the kernel w, and what they meet of x, to all results of the share. */
+static void add_block(const share *s, const char *x, const char *w, char *y, int64_t kh, int64_t rows, bool adds)
+{
+    const tow__gemm_panels panels = copy_kernel(s, w, kh, rows); /* once for all results, as are the images */
+    const tow__gemm_strips strips = strips_of(s);
+    copy_images(s, &strips, x, kh, rows);
+    tow__gemm_windows g = {.strips = &strips, .panels = &panels, .kc = tow__gemm_kc(panels.k), .adds = adds};
+    g.ldc = s->job->c->y_entry / s->job->c->size;
+    for (int64_t t = s->tap; t < s->tap_end; t += WINDOWS) add_windows(s, &g, y, t, tow__min(t + WINDOWS, s->tap_end));
 }
 
 bool tow__conv_outer(const tow__conv *c, const int64_t *x_strides, const int64_t *w_strides, int64_t p, int64_t k,
@@ -224,8 +239,6 @@ static void run_share(void *user, int64_t index, int thread)
     share s = {.job = job};
     char *own = job->r->scratch + (size_t)thread * job->thread_bytes;
     s.x = own, s.w = own + job->x_bytes;
-    s.packed = own + job->x_bytes + job->w_bytes;
-    s.scratch = own + job->x_bytes + job->w_bytes + job->packed_bytes;
     int64_t part = index % job->tap_slices;
     s.tap = part * job->taps / job->tap_slices, s.tap_end = (part + 1) * job->taps / job->tap_slices;
     s.row = index / job->tap_slices % job->slices * job->slice;
@@ -245,9 +258,7 @@ static void run_share(void *user, int64_t index, int thread)
                 for (int64_t kh = 0; kh < job->h->window; kh += job->block_rows, adds = true) {
                     int64_t rows = tow__min(job->block_rows, job->h->window - kh);
                     if (adds && tow__cancelled()) return;
-                    copy_kernel(&s, w, kh, rows);
-                    copy_images(&s, x, kh, rows);
-                    add_block(&s, y, rows, adds);
+                    add_block(&s, x, w, y, kh, rows, adds);
                 }
             }
         if (!adds) clear(&s, y);

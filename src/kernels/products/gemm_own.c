@@ -27,6 +27,20 @@ static void run(const tow__gemm *g) { version(g->dtype, g->choice)->run(g); }
 
 void tow__gemm_run_series(const tow__gemm_series *s) { version(s->dtype, s->choice)->run_series(s); }
 
+void tow__gemm_lay_strips(const tow__gemm_strips *s, int64_t first, int64_t count, const void *from, int64_t row,
+                          int64_t column)
+{
+    version(s->dtype, s->choice)->lay_strips(s, first, count, from, row, column);
+}
+
+void tow__gemm_lay_panels(const tow__gemm_panels *s, int64_t first, int64_t count, const void *from, int64_t row,
+                          int64_t column)
+{
+    version(s->dtype, s->choice)->lay_panels(s, first, count, from, row, column);
+}
+
+void tow__gemm_run_windows(const tow__gemm_windows *s) { version(s->strips->dtype, s->strips->choice)->run_windows(s); }
+
 static const char *describe(void) { return version(TOW_F32, NULL)->text; }
 
 static size_t scratch(const tow__gemm *g) { return version(g->dtype, g->choice)->scratch(g); }

@@ -67,10 +67,62 @@ typedef struct tow__gemm_series {
 /* Runs on the own kernel. */
 void tow__gemm_run_series(const tow__gemm_series *s);
 
+/* An A of m rows and so many positions along k, in strips of the own kernel: tow__gemm_lay_strips writes them. */
+typedef struct tow__gemm_strips {
+    tow_dtype dtype;
+    int64_t m, positions;
+    void *data; /* [m * positions] */
+    const tow__gemm_choice *choice;
+} tow__gemm_strips;
+
+/* Writes positions [first, first + count) of all rows. Row i has position first + p at `from`, i rows and p columns
+ * further on; strides are in elements. NULL: these positions are zeros. */
+void tow__gemm_lay_strips(const tow__gemm_strips *s, int64_t first, int64_t count, const void *from, int64_t row,
+                          int64_t column);
+
+/* A B of k positions and n columns as the own kernel packs it: tow__gemm_lay_panels writes it. `data` has room for a
+ * multiple of TOW__GEMM_PACKED_COLUMNS columns. */
+typedef struct tow__gemm_panels {
+    tow_dtype dtype;
+    int64_t n, k;
+    void *data;
+    const tow__gemm_choice *choice;
+} tow__gemm_panels;
+
+/* The same for positions of all columns: p rows and j columns behind `from`. */
+void tow__gemm_lay_panels(const tow__gemm_panels *s, int64_t first, int64_t count, const void *from, int64_t row,
+                          int64_t column);
+
+/* A product with k positions of strips, from `first` on. */
+typedef struct tow__gemm_window {
+    int64_t first;
+    void *c;
+} tow__gemm_window;
+
+/* Products of windows of one A with one B [k, n]: what a cotangent meets of an image at each tap of a
+ * kernel, for instance. C = A B, or C + A B for all of them. The bits are those of single products, each of which is a
+ * part along k of a whole product with this kc. m, n, k > 0. */
+typedef struct tow__gemm_windows {
+    const tow__gemm_strips *strips;
+    const tow__gemm_panels *panels;
+    int64_t kc, ldc;
+    const tow__gemm_window *windows;
+    int64_t count;
+    bool adds;
+} tow__gemm_windows;
+
+/* Runs on the own kernel. */
+void tow__gemm_run_windows(const tow__gemm_windows *s);
+
 typedef struct tow__gemm_version {
     const char *text;
     void (*run)(const tow__gemm *g); /* m, n, k > 0; of its type */
     void (*run_series)(const tow__gemm_series *s);
+    void (*lay_strips)(const tow__gemm_strips *s, int64_t first, int64_t count, const void *from, int64_t row,
+                       int64_t column);
+    void (*lay_panels)(const tow__gemm_panels *s, int64_t first, int64_t count, const void *from, int64_t row,
+                       int64_t column);
+    void (*run_windows)(const tow__gemm_windows *s);
     size_t (*scratch)(const tow__gemm *g);
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
