@@ -5,7 +5,7 @@
  *   value.c         value against the reference, text, dead code and common subexpressions
  *   derivatives.c   forward mode against differences, reverse mode against forward mode, second derivatives
  *   batching.c      a batched graph against the graph on each row
- *   tiling.c        blocks of results against the whole
+ *   tiling.c        blocks of results, and parts of sums, against the whole
  *   round_trip.c    what is printed is read as the same graph
  *   failing.c       allocations fail in turn
  *   sizes.c         axes of no elements
@@ -157,6 +157,9 @@ void tow__check_batching_rule(tow__check *k, void (*rule)(tow__batch *r));
 /* Adds to *axes how many axes of how many shapes passed through. claim: takes the first axis for one that passes
  * through, whatever the rule says, in a larger shape. */
 void tow__check_tiling(tow__check *k, bool claim, size_t *axes);
+/* The same for axes of operands over which the results are sums. claim: takes every axis of the first operand for
+ * one. */
+void tow__check_sums(tow__check *k, bool claim, size_t *axes);
 void tow__check_round_trips(tow__check *k);
 void tow__check_failing(tow__check *k);
 /* Axes of no elements. Sets the bit in k->done if the type rule takes any. */

@@ -157,6 +157,12 @@ enum {
  * sizes of the whole in the parameters `rows` and `columns`. */
 typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
 
+/* True if the results are sums, or other reductions, over `axis` of operand i, to be joined as their elements are: the
+ * results for [0, n) are those for [0, k) and for [k, n) added up (or the greater ones, ...), but for the order of
+ * additions. A block needs the same block of operand j along its axis from[j], or all of it where from[j] is
+ * TOW__WHOLE, which it is before the call. */
+typedef bool (*tow__sum_rule)(const tow__operation *o, uint32_t i, int axis, int *from);
+
 /* The cost of an operation, in floating-point operations. */
 typedef struct tow__op_cost {
     double exact; /* what reports count (src/model/flops.h); TOW__COST_OF_PARTS: what the decomposition does */
@@ -197,6 +203,7 @@ struct tow_primitive {
     const char *operands; /* their names, for tables; NULL: x, y, z or x... */
     tow__kind kind;
     tow__tiling_rule tile;
+    tow__sum_rule sums; /* NULL: the results are sums over no axis */
     tow__cost_rule cost;
     tow__view_rule view;
     tow__aliasing aliasing;

@@ -50,6 +50,23 @@ static const relation layer_norm_x = {.forward = {.params = &norm,
                                       .n_wrt = 1,
                                       .wrt = {0},
                                       .tangents = 4};
+static const relation layer_norm_scale = {.forward = {.params = &norm,
+                                                      .n_in = 3,
+                                                      .n_out = 3,
+                                                      .value = property_layer_norm,
+                                                      .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
+                                          .place = {0, 1, -1},
+                                          .residual = {-1, 2, 3},
+                                          .n_wrt = 2,
+                                          .wrt = {1, 2},
+                                          .tangents = 4};
+static const relation rms_norm_scale = {
+    .forward = {.params = &norm, .n_in = 2, .n_out = 2, .value = property_rms_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}}},
+    .place = {0, 1},
+    .residual = {-1, 2},
+    .n_wrt = 1,
+    .wrt = {1},
+    .tangents = 3};
 static const relation rms_norm = {
     .forward = {.params = &norm, .n_in = 2, .n_out = 2, .value = property_rms_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}}},
     .place = {0, 1},
@@ -158,8 +175,10 @@ static const struct {
     const relation *relation;
 } relations[] = {{"layer_norm", &layer_norm},
                  {"layer_norm, x only", &layer_norm_x},
+                 {"layer_norm, scale and bias", &layer_norm_scale},
                  {"rms_norm", &rms_norm},
                  {"rms_norm, x only", &rms_norm_x},
+                 {"rms_norm, scale", &rms_norm_scale},
                  {"layer_norm of a vector", &norm_of_vector},
                  {"rms_norm of a vector", &rms_of_vector},
                  {"attention, causal, grouped", &attention},
@@ -261,7 +280,8 @@ static void vjp(const property_case *c, double *const *in, double *const *out)
         }
 }
 
-static const tow__norm_ad_params norm_all = {0.01, 7}, norm_x = {0.01, 1}, rms_all = {0.01, 3};
+static const tow__norm_ad_params norm_all = {0.01, 7}, norm_x = {0.01, 1}, rms_all = {0.01, 3},
+                                 norm_scale_bias = {0.01, 6}, rms_scale = {0.01, 2};
 static const tow__attention_ad_params attention_all = {.causal = true, .scale = 0.7, .wrt = 7},
                                       attention_qv = {.masked = true, .scale = 0.7, .wrt = 5},
                                       attention_options = {.causal = true,
@@ -317,6 +337,8 @@ static const property_case cases[] = {
     COMPANION("layer_norm_jvp", "layer_norm, x only", &norm_x, 5, jvp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
     COMPANION("layer_norm_vjp", "layer_norm", &norm_all, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}, .n_out = 3),
     COMPANION("layer_norm_vjp", "layer_norm, x only", &norm_x, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
+    COMPANION("layer_norm_vjp", "layer_norm, scale and bias", &norm_scale_bias, 5, vjp,
+              .in = {LAYER_NORM, {F, S2(2, 5)}}, .n_out = 2),
     COMPANION("layer_norm_vjp", "layer_norm of a vector", &norm_all, 5, vjp,
               .in = {{FIXED, S1(5)}, {FIXED, S1(5)}, {STATISTIC, S0}, {STATISTIC, S0}, {F, S1(5)}}, .n_out = 3),
     COMPANION("rms_norm_vjp", "rms_norm of a vector", &rms_all, 4, vjp,
@@ -324,6 +346,7 @@ static const property_case cases[] = {
     COMPANION("rms_norm_jvp", "rms_norm", &rms_all, 5, jvp, .in = {RMS_NORM, {F, S2(2, 5)}, {F, S1(5)}}),
     COMPANION("rms_norm_vjp", "rms_norm", &rms_all, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}, .n_out = 2),
     COMPANION("rms_norm_jvp", "rms_norm, x only", &norm_x, 4, jvp, .in = {RMS_NORM, {F, S2(2, 5)}}),
+    COMPANION("rms_norm_vjp", "rms_norm, scale", &rms_scale, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}),
     COMPANION("rms_norm_vjp", "rms_norm, x only", &norm_x, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}),
     COMPANION("attention_jvp", "attention, causal, grouped", &attention_all, 8, jvp,
               .in = {ATTENTION, {F, S4(2, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}, {F, S4(2, 3, 2, 3)}}),

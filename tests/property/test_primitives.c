@@ -46,6 +46,47 @@ static int check_tiling(const tow_primitive *primitive, tow_context *context)
     return failures;
 }
 
+/* Rules of sums, likewise. */
+static int check_sums(const tow_primitive *primitive, tow_context *context)
+{
+    size_t axes = 0;
+    int failures = 0;
+    for (size_t t = 0; t < TABLES && primitive->sums; t++)
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            if (strcmp(tables[t]->cases[i].primitive, primitive->name) != 0) continue;
+            tow__check k = property_begin(context, &tables[t]->cases[i]);
+            tow__check_sums(&k, false, &axes);
+            failures += k.failures;
+        }
+    if (primitive->sums && axes == 0) {
+        printf("  sums: the rule finds no axis in any case; give it a case where it does\n");
+        failures++;
+    }
+    if (failures) printf("FAILED: %s, sums (%d)\n", primitive->name, failures);
+    return failures;
+}
+
+/* Cumulative sums of a block are fewer than those of the whole, and logarithms of sums do not add up. */
+static int wrong_sums_are_found(tow_context *context)
+{
+    static const tow__cumsum_params sum = {.axis = 1};
+    static const tow__axis_params along = {.axis = 0};
+    const property_case wrong[] = {
+        {.primitive = "cumsum", .params = &sum, .n_in = 1, .in = {{TOW_F64, S2(4, 3)}}},
+        {.primitive = "logsumexp", .params = &along, .n_in = 1, .in = {{TOW_F64, .rank = 1, .dims = {30}}}},
+    };
+    int failures = 0;
+    printf("  (what does not add up here is meant to)\n");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tow__check k = property_begin(context, &wrong[i]);
+        size_t axes = 0;
+        tow__check_sums(&k, true, &axes);
+        failures += k.failures == 0;
+    }
+    if (failures) printf("FAILED: a wrong rule of sums is not found\n");
+    return failures;
+}
+
 /* A sum along axis 0 is not made of sums of blocks, and neither is a softmax. */
 static int wrong_tiling_is_found(tow_context *context)
 {
@@ -155,8 +196,10 @@ int main(int argc, char **argv)
         if (!wanted) continue;
         cases += cases_of(tow__primitives[i]->name, context, portable, &failures);
         failures += check_tiling(tow__primitives[i], context);
+        failures += check_sums(tow__primitives[i], context);
     }
     failures += wrong_tiling_is_found(context);
+    failures += wrong_sums_are_found(context);
     failures += wrong_batching_is_found(portable);
     tow_context_free(context);
     tow_context_free(portable);

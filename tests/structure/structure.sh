@@ -8,6 +8,7 @@
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
 # regions: no file compares an equation with a primitive that has nested graphs, but the one that defines it; nor does a
 #         table list them by name.
+# traits: no table in src/plan says something about each of several primitives; their descriptors do.
 # types:  no two files define a type of one tow__ name.
 # homes:  functions are defined in the folder of the header that declares them, those of a public header in one of the
 #         folders that arrows.txt names for it.
@@ -229,6 +230,11 @@ $compares"
             done)
         [ -z "$compares" ] || fail "comparisons with regions; ask the descriptor (src/graph/region.h):
 $compares"
+        ;;
+    traits)
+        tables=$(sources | grep '^src/plan/' | xargs grep -nE '^ *\{ *&tow__[a-z_0-9]+_p *,[^;]*\},')
+        [ -z "$tables" ] || fail "tables of primitives; make a field of the descriptor (src/graph/primitive.h):
+$tables"
         ;;
     types)
         found=$(types)

@@ -320,6 +320,17 @@ static bool tile_conv(const tow__operation *o, int axis, int *from)
     return true;
 }
 
+/* Features of the operand: those of the derivative with respect to a kernel are batch entries. */
+static bool sum_conv(const tow__operation *o, uint32_t i, int axis, int *from)
+{
+    const tow__conv_params *p = o->params;
+    tow__conv_axes axes;
+    if (p->batch_groups > 1 || p->feature_groups > 1 || !tow__conv_axes_read(p->dimensions, &axes)) return false;
+    from[0] = axes.lhs[1];
+    from[1] = axes.rhs[1];
+    return i < 2 && axis == from[i];
+}
+
 static tow__op_cost conv_cost(const tow__operation *o)
 {
     const tow__conv_params *p = o->params;
@@ -330,9 +341,9 @@ static tow__op_cost conv_cost(const tow__operation *o)
     return tow__exact_cost(features > 0 ? 2 * tow__elements(&o->out[0]) * tow__elements(&o->in[1]) / features : 0);
 }
 
-TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .product = TOW__BATCHED_PRODUCT,
-               .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = conv_type, .jvp = conv_jvp,
-               .transpose = conv_transpose, .linear_in = tow__linear_in_one, .batch = conv_batch,
+TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .sums = sum_conv,
+               .product = TOW__BATCHED_PRODUCT, .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = conv_type,
+               .jvp = conv_jvp, .transpose = conv_transpose, .linear_in = tow__linear_in_one, .batch = conv_batch,
                TOW__PARAMS(tow__conv_params, TOW__PARAM(tow__conv_params, dimensions, TOW__P_STRING),
                            TOW__PARAM(tow__conv_params, strides, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, low, TOW__P_INTS),

@@ -212,9 +212,17 @@ static void scatter_batch(tow__batch *r)
     }
 }
 
-TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost, .operands = "indices, updates",
-               .of_result = true, .inputs = 2, .outputs = 1, .type = scatter_type, .transpose = scatter_transpose,
-               .batch = scatter_batch, TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)));
+/* Axes of the indices: rows are added to those at hand. */
+static bool sum_scatter(const tow__operation *o, uint32_t i, int axis, int *from)
+{
+    from[0] = from[1] = axis;
+    return i < 2 && axis < o->in[0].type.rank;
+}
+
+TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost, .sums = sum_scatter,
+               .operands = "indices, updates", .of_result = true, .inputs = 2, .outputs = 1, .type = scatter_type,
+               .transpose = scatter_transpose, .batch = scatter_batch,
+               TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)));
 
 tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
 {

@@ -275,6 +275,15 @@ static bool tile_norm_vjp(const tow__operation *o, int axis, int *from)
     return true;
 }
 
+/* Derivatives with respect to scale and bias alone: all axes but the last. Scale, operand 1, has no other. */
+static bool sum_norm_vjp(const tow__operation *o, uint32_t i, int axis, int *from)
+{
+    const int64_t wrt = ((const tow__norm_ad_params *)o->params)->wrt;
+    if ((wrt & WRT_X) || axis + 1 >= o->in[0].type.rank) return false;
+    for (uint32_t k = 0; k < o->n_in; k++) from[k] = k == 1 ? TOW__WHOLE : axis;
+    return i != 1;
+}
+
 /* ---- batching ---------------------------------------------------------------------------------------------------- */
 
 /* w [D] of each row, repeated to x, which has its batch axis in front: [rows, ..., D] */
@@ -364,9 +373,9 @@ TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_
                    .operands = "x, scale, " statistics tangents, .inputs = -1, .outputs = 1, .type = op##_jvp_type,    \
                    .transpose = norm_jvp_transpose, .linear_in = norm_jvp_linear_in, .decompose = norm_jvp_decompose,  \
                    AD_PARAMS);                                                                                         \
-    TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true,                   \
-                   .operands = "x, scale, " statistics ", ct", .inputs = -1, .outputs = -1, .type = op##_vjp_type,     \
-                   .batch = norm_vjp_batch, .decompose = norm_vjp_decompose, AD_PARAMS);
+    TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .sums = sum_norm_vjp,                   \
+                   .reduces_axis = true, .operands = "x, scale, " statistics ", ct", .inputs = -1, .outputs = -1,      \
+                   .type = op##_vjp_type, .batch = norm_vjp_batch, .decompose = norm_vjp_decompose, AD_PARAMS);
 COMPANIONS(layer_norm, "mean, rstd", ", dx?, dscale?, dbias?")
 COMPANIONS(rms_norm, "rstd", ", dx?, dscale?")
 

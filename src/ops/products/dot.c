@@ -229,6 +229,20 @@ static bool tile_dot(const tow__operation *o, int axis, int *from)
     return true;
 }
 
+/* Contracted axes, of both operands together. */
+static bool sum_dot(const tow__operation *o, uint32_t i, int axis, int *from)
+{
+    const tow__dot_params *p = o->params;
+    const tow__ints *own = i == 0 ? &p->lhs_contract : &p->rhs_contract;
+    for (int k = 0; i < 2 && k < own->n; k++) {
+        if (own->v[k] != axis) continue;
+        from[0] = (int)p->lhs_contract.v[k];
+        from[1] = (int)p->rhs_contract.v[k];
+        return true;
+    }
+    return false;
+}
+
 static tow__op_cost dot_cost(const tow__operation *o)
 {
     const tow__dot_params *p = o->params;
@@ -237,9 +251,9 @@ static tow__op_cost dot_cost(const tow__operation *o)
     return tow__exact_cost(2 * depth * tow__elements(&o->out[0]));
 }
 
-TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .product = TOW__PLAIN_PRODUCT, .operands = "lhs, rhs",
-               .inputs = 2, .outputs = 1, .type = dot_type, .jvp = dot_jvp, .transpose = dot_transpose,
-               .linear_in = tow__linear_in_one, .batch = dot_batch,
+TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .sums = sum_dot, .product = TOW__PLAIN_PRODUCT,
+               .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = dot_type, .jvp = dot_jvp,
+               .transpose = dot_transpose, .linear_in = tow__linear_in_one, .batch = dot_batch,
                TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),

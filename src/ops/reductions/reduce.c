@@ -98,9 +98,15 @@ static bool tile_reduction(const tow__operation *o, int axis, int *from)
     return tow__same_extent(o, axis, 0, from[0]);
 }
 
+static bool sum_reduction(const tow__operation *o, uint32_t i, int axis, int *from)
+{
+    from[i] = axis;
+    return i == 0 && tow__ints_contain(&((const tow__axes_params *)o->params)->axes, axis);
+}
+
 #define REDUCTION(op, rule, ...)                                                                                       \
-    TOW__PRIMITIVE(reduce_##op, TOW__REDUCTION, tile_reduction, tow__element_cost, .reduces_axis = true, .inputs = 1,  \
-                   .outputs = 1, .type = rule, .batch = tow__batch_over_axes,                                          \
+    TOW__PRIMITIVE(reduce_##op, TOW__REDUCTION, tile_reduction, tow__element_cost, .sums = sum_reduction,              \
+                   .reduces_axis = true, .inputs = 1, .outputs = 1, .type = rule, .batch = tow__batch_over_axes,       \
                    TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__);
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
 REDUCTION(max, reduce_number_type, .jvp = reduce_extremum_jvp)

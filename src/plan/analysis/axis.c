@@ -1,5 +1,5 @@
-/* Axis propagation: see axis.h. Tiling rules of descriptors and the rules of sums (analysis/sums.c) say what
- * instructions do, strides what views do, and a loop is what its body does to rows and carries. */
+/* Axis propagation: see axis.h. Tiling rules and rules of sums, of descriptors, say what instructions do,
+ * strides what views do, and a loop is what its body does to rows and carries. */
 #include "src/plan/analysis/axis.h"
 #include "src/plan/analysis/columns.h"
 
@@ -122,11 +122,11 @@ static bool passes(propagation *g, const tow__instruction *inst, const int *at, 
 static bool sums(propagation *g, const tow__instruction *inst, const int *at, tow__axis_step *step)
 {
     const tow__operation o = tow__operation_of(inst);
-    if (inst->extras.epilogue || inst->extras.part || inst->extras.reductions) return false;
+    if (!inst->op->sums || inst->extras.epilogue || inst->extras.part || inst->extras.reductions) return false;
     for (uint32_t i = 0; i < inst->n_in; i++) {
         if (at[i] == TOW__WHOLE) continue;
         blank(inst, step->from);
-        if (!tow__sums_along(&o, i, at[i], step->from) || !agrees(inst, step->from, at)) return false;
+        if (!inst->op->sums(&o, i, at[i], step->from) || !agrees(inst, step->from, at)) return false;
         set_spans(g, inst, TOW__NO_SPAN);
         cut(g, inst->in[i].type.dims[at[i]]);
         step->role = inst->op->product ? TOW__CONTRACTS_AXIS : TOW__REDUCES_AXIS;

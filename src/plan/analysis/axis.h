@@ -70,12 +70,6 @@ bool tow__mixes_axis(const tow__axis_flow *flow, uint32_t storage);
  * blocks are joined? What is added to an operand (tow__addition) is added to it once. */
 bool tow__sums_axis(const tow__axis_flow *flow, uint32_t i);
 
-/* True if the results are sums, or other reductions, over `axis` of operand i, to be joined as their elements are: the
- * results for [0, n) are those for [0, k) and for [k, n) added up (or the greater ones, ...), but for the order of
- * additions. A block needs the same block of operand j along its axis from[j], or all of it where from[j] is
- * TOW__WHOLE, which it is before the call. */
-bool tow__sums_along(const tow__operation *o, uint32_t i, int axis, int *from);
-
 /* The axis of x whose elements lie `span` apart in all, as the head of this file says; TOW__WHOLE: there is none. */
 int tow__axis_of_span(const tow__view *x, int64_t span);
 /* The span of `axis` of an array of this type that is whole. */

@@ -2,7 +2,7 @@
  * operation, and which instructions are sums over it. And what it is for: a function whose rows are axis 1 is tiled
  * along that, with the same bits.
  *
- * Tests axis.c, sums.c. */
+ * Tests axis.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
