@@ -1,13 +1,13 @@
 #!/bin/sh
-# readme.sh SCRATCH README PREFIX CPP-PROGRAM C-PROGRAM: the lines of README.md for a program against an installed Tow,
-# as they are typed, in a home directory in which Tow is installed.
+# readme.sh SCRATCH PREFIX CPP-PROGRAM C-PROGRAM PAGE...: the lines of README.md and docs/install.md for a program against an
+# installed Tow, as they are typed, in a home directory in which Tow is installed.
 set -eu
 here=$(dirname "$(realpath "$0")")
 . "$here/common.sh"
-scratch=$1 readme=$2 prefix=$3 cpp=$4
+scratch=$1 prefix=$2 cpp=$3 program=$4
+shift 4
 fresh_directory "$scratch"
 needs cc c++ pkg-config
-program=$5
 unset LD_LIBRARY_PATH PKG_CONFIG_PATH
 mkdir home
 export HOME=$PWD/home
@@ -15,8 +15,12 @@ cp -a "$prefix" home/.local
 cp "$program" first.c
 mkdir examples
 cp "$cpp" examples
-sed -n 's/^    \(export PKG_CONFIG_PATH=.*\|cc .*\|c++ .*\)$/\1/p' "$readme" >lines
-[ "$(grep -c '^cc ' lines)" -ge 2 ] && grep -q '^c++ ' lines && grep -q '^export' lines || { cat lines; fail "README has no such lines"; }
+sed -n 's/^    \(export PKG_CONFIG_PATH=.*\|cc .*\|c++ .*\)$/\1/p' "$@" | sort -u >lines
+[ "$(grep -c '^cc ' lines)" -ge 2 ] && grep -q '^c++ ' lines && [ "$(grep -c '^export' lines)" = 1 ] ||
+    { cat lines; fail "the pages have no such lines"; }
+for page; do
+    grep -q '^    export' "$page" && grep -q '^    cc ' "$page" || fail "$page has no such lines"
+done
 # Each line by itself, after the export: each ends by running the program.
 export_line=$(grep '^export' lines)
 grep -v '^export' lines >commands
