@@ -51,16 +51,25 @@ enum {
     MEASURED = 1000 /* a program that takes so many microseconds is worth a look at the machine, once in a process */
 };
 
-/* The machine that the program is planned for. It is not measured for a small program, nor if its vectors are known:
- * then facts say enough, and two processes plan alike, however busy the machine is. */
+/* The machine that the program is planned for, as its facts have it. */
 static void choose_machine(tow_program *p)
 {
-    const bool given = tow__machine_given(&p->machine);
-    if (!given) p->machine = *tow__machine_here();
+    if (tow__machine_given(&p->machine)) {
+        if (p->machine.threads == 0) p->machine.threads = p->team.threads;
+        return;
+    }
+    p->machine = *tow__machine_here();
     if (p->machine.threads == 0) p->machine.threads = p->team.threads;
-    if (given) return;
     p->machine.rates = tow__machine_nominal(&p->machine);
+}
+
+/* Rates in the light of timings: not for a small program, nor for vectors that are known. Then facts say enough, and
+ * two processes plan alike, however busy the machine is. */
+static void correct_machine(tow_program *p)
+{
+    tow__machine given;
     if (p->machine.vector_bytes > 0 || tow__body_seconds(&p->machine, p->top) < 1e-6 * MEASURED) return;
+    if (tow__machine_given(&given)) return;
     const tow__measured_rates measured = tow__measure_machine();
     p->machine.rates = tow__correct_rates(&p->machine, &measured);
 }
@@ -69,10 +78,11 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
 {
     tow_status status = TOW_OK;
     tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__TOP, .graph = p->graph, .body = p->top};
+    choose_machine(p);
     TRY(tow__run_passes(&s, TOW__ON_GRAPH, 0));
     TRY(tow__run_passes(&s, TOW__ON_VALUES, 0));
     TRY(tow__run_passes(&s, TOW__LOWERING, 0));
-    choose_machine(p);
+    correct_machine(p);
     TRY(tow__run_view_passes(&s));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;

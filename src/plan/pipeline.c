@@ -36,6 +36,7 @@
  *   descriptors' cost ──> analysis/cost.c: tow__work_of, tow__seconds, tow__instruction_seconds, tow__equation_seconds
  *                              ^        ^        ^         ^          ^           ^
  *                              │        │        │         │          │           │
+ *   distribute, fission, pretranspose ──┤        │         │          │           │   in the loop, or around it
  *   parallelize ───────────────┘        │        │         │          │           │   pieces, or instructions shared
  *   distribute-remainder ───────────────┘        │         │          │           │   the same, or one more round
  *   split-norm-gradient, tile ───────────────────┘         │          │           │   rows of a block; a loop, or calls
@@ -87,8 +88,8 @@ static tow_status distribute_loops(tow__function_state *s)
 {
     tow_program *p = s->p;
     if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
-    const bool fissions = p->team.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
-    tow_status status = tow__distribute_loops(s->graph, fissions, &p->decompositions[p->n_decompositions]);
+    const bool fissions = p->team.threads > 1 && p->machine.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
+    tow_status status = tow__distribute_loops(s->graph, &p->machine, fissions, &p->decompositions[p->n_decompositions]);
     if (status != TOW_OK) return status;
     s->graph = p->decompositions[p->n_decompositions++];
     return TOW_OK;

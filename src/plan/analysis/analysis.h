@@ -4,7 +4,7 @@
  *
  *   analysis    what it knows                                               asked by
  *   uses        who makes a storage, who reads it, how often                fuse, tile, fuse-reductions
- *   liveness    from when to when a storage is accessed; the bytes alive    tile, alias
+ *   liveness    from when to when a storage is accessed; the bytes alive    parallelize, tile, alias
  *   cost        work, and seconds on the machine (cost.h)                   parallelize, split-norm-gradient, tile,
  *                                                                           distribute-remainder
  *   tiling      who computes rows independently, from which operands        parallelize, split-norm-gradient, tile

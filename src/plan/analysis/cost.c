@@ -46,7 +46,7 @@ static double weight(const tow_primitive *p, tow_dtype dtype)
 static const tow_primitive *primitive_of(tow__function function)
 {
     static const tow_primitive *const primitives[] = {
-#define tow__square_p tow__mul_p /* it is none by itself */
+#define tow__square_p  tow__mul_p /* it is none by itself */
 #define X(name, types) [TOW__FN_##name] = &tow__##name##_p,
         TOW__FUNCTION_LIST(X)
 #undef X
@@ -240,6 +240,13 @@ int64_t tow__rows_for_share(const tow__machine *m, tow__memory_level level, doub
     return (int64_t)fmax(1, fmin(1e9, ceil(rows * (1 - 1e-9)))); /* without what rounding may add */
 }
 
+int64_t tow__enough_rows(const tow__machine *m) { return tow__rows_for_share(m, TOW__IN_L3, TOW__GAIN, 1); }
+
+bool tow__is_worth(const tow__machine *m, double before, double after, double bytes)
+{
+    return after + bytes / m->rates.bytes[TOW__IN_MEMORY] < (1 - TOW__GAIN) * before;
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 static double graph_seconds(const tow__machine *m, const tow_graph *g, tow__view *views)
@@ -279,15 +286,22 @@ uint32_t tow__most_views(const tow_graph *g)
     return most;
 }
 
+tow__equation_time tow__time_equation(const tow__machine *m, const tow_graph *g, const tow__equation *e,
+                                      tow__view *views)
+{
+    const tow__operation o = {e->params, e->n_in, e->n_out, views, views + e->n_in, e->primitive};
+    if (e->primitive->view) return (tow__equation_time){0};
+    for (uint32_t i = 0; i < e->n_in + e->n_out; i++)
+        views[i] = tow__view_whole(i, g->vars[i < e->n_in ? e->in[i] : e->out[i - e->n_in]].type);
+    const tow__work work = tow__work_of_operation(m, &o);
+    return (tow__equation_time){tow__seconds_of_work(m, &work), tow__shared_seconds_of_work(m, &work)};
+}
+
 double tow__equation_seconds(const tow__machine *m, const tow_graph *g, const tow__equation *e, tow__view *views)
 {
     tow__region_form form;
     if (tow__region_of(e, &form)) return region_seconds(m, e, &form, views);
-    const tow__operation o = {e->params, e->n_in, e->n_out, views, views + e->n_in, e->primitive};
-    for (uint32_t i = 0; i < e->n_in + e->n_out; i++)
-        views[i] = tow__view_whole(i, g->vars[i < e->n_in ? e->in[i] : e->out[i - e->n_in]].type);
-    const tow__work work = tow__work_of_operation(m, &o);
-    return e->primitive->view ? 0 : tow__seconds_of_work(m, &work);
+    return tow__time_equation(m, g, e, views).alone;
 }
 
 /* ---- the analysis ------------------------------------------------------------------------------------------------ */

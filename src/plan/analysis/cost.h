@@ -50,9 +50,25 @@ double tow__body_seconds(const tow__machine *m, const tow__body *body);
  * iterations that data decide the most there may be, or one. This is what it costs to make its results again. Equations
  * that become views cost nothing. views: room for tow__most_views of them. */
 double tow__equation_seconds(const tow__machine *m, const tow_graph *g, const tow__equation *e, tow__view *views);
+/* Seconds of an equation that is no region: of one thread, and of all of them if they share it. */
+typedef struct tow__equation_time {
+    double alone, shared;
+} tow__equation_time;
+
+tow__equation_time tow__time_equation(const tow__machine *m, const tow_graph *g, const tow__equation *e,
+                                      tow__view *views);
 /* Operands and results of one equation of g or of the graphs in it, at most. */
 uint32_t tow__most_views(const tow_graph *g);
 
+/* The share of its time that a loop saves at least if it is split among threads or into several loops. */
+#define TOW__GAIN (1.0 / 16)
+/* Is it worth `bytes` of memory more that a loop takes `after` seconds and not `before`? The time that it saves must be
+ * a share of the whole, and more than it takes to bring these bytes from memory, where they lie when a run begins. */
+bool tow__is_worth(const tow__machine *m, double before, double after, double bytes);
+/* The fewest rows of a product that do not wait for its weights: reading these from L3 takes a sixteenth of the time of
+ * the operations at most. With fewer, an iteration of a loop had better not read, transpose, or add to, as many
+ * elements as the weights have. */
+int64_t tow__enough_rows(const tow__machine *m);
 /* The share of the time of a block of rows that the calls of its instructions may take. */
 #define TOW__CALLS_SHARE (1.0 / 32)
 /* The level where weights of so many bytes lie that blocks of rows read in turn: other data pass through L1 and L2

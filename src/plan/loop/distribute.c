@@ -11,14 +11,15 @@
  *
  * No bits change: an element of a product or of a sum over an axis depends on its own row alone (gemm.h), and sums add
  * their terms in the order of the iterations. Shapes alone decide which equations move. Rows of all iterations take
- * memory, so a product moves only if it is slow in the loop: if it has few rows per iteration. */
+ * memory, so a product moves only if it is slow in the loop: if an iteration has so few rows that the product waits for
+ * its weights (tow__enough_rows). */
 #include "src/plan/loop/distribute.h"
 #include "src/graph/builder.h"
 #include "src/graph/region.h"
+#include "src/plan/analysis/cost.h"
 #include "src/plan/loop/loop.h"
 
 enum {
-    FEW_ROWS = 64,  /* rows per iteration: with more, a product in the loop is as fast as outside */
     MOST_GROWTH = 8 /* a product stays in the loop if its result has so many times more elements than x */
 };
 
@@ -46,7 +47,7 @@ static bool takes_all_rows(const tow__distribution *s, const tow__equation *e)
     int64_t depth = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) depth *= x.dims[p->lhs_contract.v[i]];
     if (depth < 2 || tow_type_element_count(x) == 0) return false;
-    return tow_type_element_count(x) / depth < FEW_ROWS &&
+    return tow_type_element_count(x) / depth < tow__enough_rows(s->machine) &&
            tow_type_element_count(y) < MOST_GROWTH * tow_type_element_count(x);
 }
 
@@ -59,7 +60,7 @@ static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
     int contracted = p->lhs_contract.n;
     if (p->lhs_batch.n > 0 || contracted > 1 || x.rank != contracted + 1 || y.rank != x.rank) return false;
     int64_t rows = contracted > 0 ? x.dims[p->lhs_contract.v[0]] : 1;
-    return rows < FEW_ROWS && tow_type_element_count(tow__type_of(s, e->out[0])) > 0;
+    return rows < tow__enough_rows(s->machine) && tow_type_element_count(tow__type_of(s, e->out[0])) > 0;
 }
 
 /* The equation that makes d, if carry j is sum' = sum + d and only the addition reads sum and d; else NULL. */
@@ -122,16 +123,26 @@ static void decide(tow__distribution *s)
     }
 }
 
-static tow_status analyze(tow__arena *arena, const tow__scan_params *params, const tow_graph *body,
+/* Distribution of all scans of a graph. */
+typedef struct distributor {
+    tow__arena *arena;
+    const tow__machine *machine;
+    bool fissions; /* scans that do not change otherwise may be split */
+} distributor;
+
+static tow_status analyze(const distributor *d, const tow__scan_params *params, const tow_graph *body,
                           tow__distribution *s)
 {
-    *s = (tow__distribution){
-        .params = params, .body = body, .consts = (uint32_t)params->consts, .carry = (uint32_t)params->carry};
+    *s = (tow__distribution){.machine = d->machine,
+                             .params = params,
+                             .body = body,
+                             .consts = (uint32_t)params->consts,
+                             .carry = (uint32_t)params->carry};
     s->n_ys = body->n_outputs - s->carry;
-    s->uses = tow__arena_alloc(arena, body->n_vars, sizeof *s->uses);
-    s->fates = tow__arena_alloc(arena, body->n_equations, sizeof *s->fates);
-    s->stacked = tow__arena_alloc(arena, body->n_vars, sizeof *s->stacked);
-    s->summed = tow__arena_alloc(arena, s->carry, sizeof *s->summed);
+    s->uses = tow__arena_alloc(d->arena, body->n_vars, sizeof *s->uses);
+    s->fates = tow__arena_alloc(d->arena, body->n_equations, sizeof *s->fates);
+    s->stacked = tow__arena_alloc(d->arena, body->n_vars, sizeof *s->stacked);
+    s->summed = tow__arena_alloc(d->arena, s->carry, sizeof *s->summed);
     if (!s->uses || !s->fates || !s->stacked || !s->summed) return TOW_OUT_OF_MEMORY;
     if (params->length < 2) return TOW_OK;
     for (uint32_t i = 0; i < body->n_equations; i++)
@@ -144,32 +155,33 @@ static tow_status analyze(tow__arena *arena, const tow__scan_params *params, con
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* A scan is distributed, or split, after what is in its body. */
-static tow_status record_loop(tow__arena *arena, tow_trace *t, const tow__equation *e, const tow__scan_params *p,
-                              bool defers, const tow_value *operands, tow_value *results, bool *done)
+static tow_status record_loop(const distributor *d, tow_trace *t, const tow__equation *e, const tow__scan_params *p,
+                              const tow_value *operands, tow_value *results, bool *done)
 {
     tow__distribution s = {0};
-    tow_status status = analyze(arena, p, p->body, &s);
-    if (status == TOW_OK && defers && !s.changes) status = tow__fission_loop(arena, t, e, p, operands, results, done);
+    tow_status status = analyze(d, p, p->body, &s);
+    if (status == TOW_OK && d->fissions && !s.changes)
+        status = tow__fission_loop(d->arena, t, d->machine, e, p, operands, results, done);
     if (status != TOW_OK || !s.changes) return status;
     tow__record_distributed(t, &s, e, operands, results);
     *done = true;
     return TOW_OK;
 }
 
-static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, bool defers,
-                                const tow_value *operands, tow_value *results)
+static tow_status record_region(const distributor *d, tow_trace *t, const tow__equation *e, const tow_value *operands,
+                                tow_value *results)
 {
     void *params;
     tow_graph *inner = NULL;
     bool done = false;
-    tow_status status = tow__distribute_loops(tow__nested(e->primitive, e->params, 0), defers, &inner);
+    tow_status status = tow__distribute_loops(tow__nested(e->primitive, e->params, 0), d->machine, d->fissions, &inner);
     if (status != TOW_OK) return status;
     if (!tow__params_own(t, e->primitive, e->params, &params)) {
         tow_graph_release(inner);
         return TOW_OUT_OF_MEMORY;
     }
     tow__set_nested(e->primitive, params, 0, inner);
-    if (tow__is_loop(e->primitive)) status = record_loop(arena, t, e, params, defers, operands, results, &done);
+    if (tow__is_loop(e->primitive)) status = record_loop(d, t, e, params, operands, results, &done);
     if (status == TOW_OK && !done) tow__bind(t, e->primitive, params, e->n_in, operands, e->n_out, results);
     tow_graph_release(inner);
     return status;
@@ -181,19 +193,19 @@ static bool is_region(const tow__equation *e)
     return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
 }
 
-static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values)
+static tow_status record_graph(const distributor *d, const tow_graph *g, tow_trace *t, tow_value *values)
 {
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) {
         const tow__equation *e = &g->equations[i];
-        tow_value *operands = tow__arena_alloc(arena, (size_t)e->n_in + e->n_out, sizeof *operands);
+        tow_value *operands = tow__arena_alloc(d->arena, (size_t)e->n_in + e->n_out, sizeof *operands);
         if (!operands) return TOW_OUT_OF_MEMORY;
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
         if (is_region(e))
-            status = record_region(arena, t, e, defers, operands, operands + e->n_in);
+            status = record_region(d, t, e, operands, operands + e->n_in);
         else
             tow__rebind(t, e, operands, operands + e->n_in);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
@@ -203,7 +215,7 @@ static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace 
 }
 
 /* *changes: true if an equation moves out of any scan in g. */
-static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defers, bool *changes)
+static tow_status find_changes(const distributor *d, const tow_graph *g, bool *changes)
 {
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !*changes; i++) {
@@ -212,25 +224,26 @@ static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defer
         const tow_graph *body = tow__nested(e->primitive, e->params, 0);
         const bool loop = tow__is_loop(e->primitive);
         tow__distribution s = {0};
-        if (loop) status = analyze(arena, e->params, body, &s);
+        if (loop) status = analyze(d, e->params, body, &s);
         *changes = s.changes;
-        if (status == TOW_OK && loop && defers && !*changes)
-            status = tow__fission_loop(arena, NULL, e, e->params, NULL, NULL, changes);
-        if (status == TOW_OK && !*changes) status = find_changes(arena, body, defers, changes);
+        if (status == TOW_OK && loop && d->fissions && !*changes)
+            status = tow__fission_loop(d->arena, NULL, d->machine, e, e->params, NULL, NULL, changes);
+        if (status == TOW_OK && !*changes) status = find_changes(d, body, changes);
     }
     return status;
 }
 
-tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result)
+tow_status tow__distribute_loops(const tow_graph *g, const tow__machine *machine, bool defers, tow_graph **result)
 {
     bool changes = false;
     tow__arena arena;
+    const distributor d = {&arena, machine, defers};
     tow__arena_init(&arena, g->ctx);
     tow_trace *t = NULL;
     tow_graph *all = NULL;
     tow_status status = TOW_OK;
     *result = NULL;
-    TRY(find_changes(&arena, g, defers, &changes));
+    TRY(find_changes(&d, g, &changes));
     if (!changes) {
         *result = tow__graph_share(g);
         goto done;
@@ -239,7 +252,7 @@ tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **re
     t = values ? tow__trace_begin(g->ctx) : NULL;
     status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
-    TRY(record_graph(&arena, g, t, defers, values));
+    TRY(record_graph(&d, g, t, values));
     for (uint32_t i = 0; i < g->n_outputs; i++) values[g->n_vars + i] = values[g->outputs[i]];
     status = tow__trace_end(t, g->n_outputs, values + g->n_vars, false, &all);
     t = NULL;

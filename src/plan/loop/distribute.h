@@ -23,6 +23,7 @@ typedef struct tow__loop_sum {
 } tow__loop_sum;
 
 typedef struct tow__distribution {
+    const tow__machine *machine;
     const tow__scan_params *params;
     const tow_graph *body;
     uint32_t consts, carry, n_ys;
@@ -79,7 +80,8 @@ tow_type tow__row_type(tow_type type);
 
 /* Records scan `scan` with these parameters in strips, if that is worth it (*done). trace NULL: only
  * tells. */
-tow_status tow__fission_loop(tow__arena *arena, tow_trace *trace, const tow__equation *scan,
-                             const tow__scan_params *params, const tow_value *operands, tow_value *results, bool *done);
+tow_status tow__fission_loop(tow__arena *arena, tow_trace *trace, const tow__machine *machine,
+                             const tow__equation *scan, const tow__scan_params *params, const tow_value *operands,
+                             tow_value *results, bool *done);
 
 #endif

@@ -10,21 +10,23 @@
  *
  * Each thread then takes its rows through all iterations of the first loop and its share of the iterations of the
  * second one (loop/parallelize.c): threads synchronize twice in a strip instead of several times in an iteration.
- * Strips are short, so the values that the second loop reads stay in L2. No bits change. */
+ * Strips are short, so the values that the second loop reads stay in L2. A scan is split if that takes less time by the
+ * cost model (analysis/cost.h). No bits change. */
 #include "src/graph/region.h"
+#include "src/kernels/strided.h"
+#include "src/plan/analysis/cost.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
 
 enum {
-    STRIP_BYTES = 512 << 10, /* of values stacked for the second loop, per strip */
-    MOST_ITERATIONS = 32,    /* of a strip: longer strips gain nothing */
-    LEAST_ITERATIONS = 4,
-    MOST_WORK = 1 << 26 /* operations of an iteration: with more, the cost of barriers does not matter */
+    MOST_ITERATIONS = 32, /* of a strip: with more, threads would meet a little less, and more would be stacked */
+    LEAST_ITERATIONS = 2
 };
 
 /* A scan that is split into a first and a second loop. */
 typedef struct parts {
+    const tow__machine *machine;
     const tow__equation *scan;
     tow__scan_params params;
     const tow_graph *body;
@@ -82,57 +84,84 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
     return tow__is_tileable(&inst, from);
 }
 
-static double work_of(const parts *s, const tow__equation *e)
+/* Seconds of an iteration, of the equations of each loop, by one thread, and by all if they share each of them. */
+typedef struct times {
+    double first, second, shared;
+} times;
+
+static times time_body(const parts *s, tow__view *views)
 {
-    double work = 2 * (double)tow_type_element_count(type_of(s, e->out[0]));
-    const tow__dot_params *p = e->params;
-    for (int i = 0; i < p->lhs_contract.n; i++) work *= (double)type_of(s, e->in[0]).dims[p->lhs_contract.v[i]];
-    return work;
+    times sum = {0};
+    for (uint32_t i = 0; i < s->body->n_equations; i++) {
+        const tow__equation_time t = tow__time_equation(s->machine, s->body, &s->body->equations[i], views);
+        *(s->first[i] ? &sum.first : &sum.second) += t.alone;
+        sum.shared += t.shared;
+    }
+    return sum;
 }
 
-/* True if both loops contain products, only the second loop mixes rows, and an iteration is small. */
-static bool is_worth_it(const parts *s)
+/* True if both loops contain products, and only the second loop mixes rows. */
+static bool can_be_split(const parts *s)
 {
-    double work = 0;
     bool first = false, second = false;
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
         const tow__equation *e = &s->body->equations[i];
         if (tow__is_region(e) || e->primitive->host || (s->first[i] && !keeps_rows(s, e))) return false;
-        if (!TOW__IS(e, dot_general)) continue;
-        *(s->first[i] ? &first : &second) = true;
-        work += work_of(s, e);
+        if (TOW__IS(e, dot_general)) *(s->first[i] ? &first : &second) = true;
     }
-    return first && second && work <= MOST_WORK;
+    return first && second;
 }
 
-static void choose_strip(parts *s)
+/* Bytes of an iteration that the first loop stacks for the second one; -1: they have no room for one more axis. */
+static int64_t stacked_bytes(const parts *s)
 {
-    const tow_graph *g = s->body;
-    int64_t bytes = 0, length = s->params.length;
-    for (uint32_t v = 0; v < g->n_vars; v++) {
-        if (s->stacked[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
+    int64_t bytes = 0;
+    for (uint32_t v = 0; v < s->body->n_vars; v++) {
+        if (s->stacked[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return -1;
         if (s->stacked[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
     }
-    if (!tow__can_strip_mine(&s->params)) return;
-    int64_t iterations = bytes * MOST_ITERATIONS > STRIP_BYTES ? STRIP_BYTES / bytes : MOST_ITERATIONS;
-    if (iterations > length) iterations = length;
-    while (iterations >= LEAST_ITERATIONS && length % iterations != 0) iterations--;
-    if (iterations >= LEAST_ITERATIONS) s->iterations = iterations;
+    return bytes;
 }
 
-static tow_status analyze(tow__arena *arena, const tow__equation *scan, const tow__scan_params *params, parts *s)
+/* Seconds of a strip of n iterations: threads take their rows through all of the first loop, and whole iterations of
+ * the second one, and meet after each. */
+static double strip_seconds(const parts *s, const times *t, int64_t n)
+{
+    const int64_t threads = s->machine->threads;
+    return (double)n * t->first / (double)threads + (double)tow__ceil_div(n, threads) * t->second +
+           2 * s->machine->rates.meeting;
+}
+
+/* Chooses the iterations of a strip, whose stacked rows L2 holds; the scan stays as it is if it takes less time then,
+ * or if the time that is saved is not worth the bytes. */
+static void choose_strip(parts *s, tow__view *views)
+{
+    const int64_t bytes = stacked_bytes(s), l2 = s->machine->l2.bytes, length = s->params.length;
+    if (bytes < 0 || !tow__can_strip_mine(&s->params)) return;
+    int64_t n = tow__min(MOST_ITERATIONS, length);
+    if (bytes > 0) n = tow__min(n, l2 / bytes);
+    while (n >= LEAST_ITERATIONS && length % n != 0) n--;
+    if (n < LEAST_ITERATIONS) return;
+    const times t = time_body(s, views);
+    const double strips = (double)(length / n), before = (double)length * t.shared;
+    if (tow__is_worth(s->machine, before, strips * strip_seconds(s, &t, n), (double)(n * bytes))) s->iterations = n;
+}
+
+static tow_status analyze(tow__arena *arena, const tow__machine *machine, const tow__equation *scan,
+                          const tow__scan_params *params, parts *s)
 {
     const tow_graph *g = params->body;
-    *s = (parts){.scan = scan, .params = *params, .body = g};
+    *s = (parts){.machine = machine, .scan = scan, .params = *params, .body = g};
     s->consts = (uint32_t)params->consts;
     s->carry = (uint32_t)params->carry;
     s->first = tow__arena_alloc(arena, g->n_equations, sizeof *s->first);
     s->early = tow__arena_alloc(arena, g->n_vars, sizeof *s->early);
     s->stacked = tow__arena_alloc(arena, g->n_vars, sizeof *s->stacked);
     bool *needed = tow__arena_alloc(arena, g->n_vars, sizeof *needed);
-    if (!s->first || !s->early || !s->stacked || !needed) return TOW_OUT_OF_MEMORY;
+    tow__view *views = tow__arena_alloc(arena, tow__most_views(g), sizeof *views);
+    if (!s->first || !s->early || !s->stacked || !needed || !views) return TOW_OUT_OF_MEMORY;
     find_first(s, needed);
-    if (s->carry > 0 && is_worth_it(s)) choose_strip(s);
+    if (s->carry > 0 && can_be_split(s)) choose_strip(s, views);
     return TOW_OK;
 }
 
@@ -240,11 +269,11 @@ static void record_strip(tow_trace *t, const tow__equation *scan, const tow__sca
         record_second(t, s, operands, results, &r);
 }
 
-tow_status tow__fission_loop(tow__arena *arena, tow_trace *t, const tow__equation *scan, const tow__scan_params *params,
-                             const tow_value *operands, tow_value *results, bool *done)
+tow_status tow__fission_loop(tow__arena *arena, tow_trace *t, const tow__machine *machine, const tow__equation *scan,
+                             const tow__scan_params *params, const tow_value *operands, tow_value *results, bool *done)
 {
     parts s;
-    tow_status status = analyze(arena, scan, params, &s);
+    tow_status status = analyze(arena, machine, scan, params, &s);
     *done = status == TOW_OK && s.iterations > 0;
     if (*done && t) tow__record_strips(t, scan, params, s.iterations, record_strip, &s, operands, results);
     return status;

@@ -16,7 +16,7 @@
 
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
  * scans do not wait for may come later (loop/fission.c). */
-tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result);
+tow_status tow__distribute_loops(const tow_graph *g, const tow__machine *machine, bool defers, tow_graph **result);
 /* The same, with elementwise readers of stacked results in the bodies of scans. homes: [outputs] the input whose place
  * an output takes, or TOW__NONE. */
 tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_graph **result);

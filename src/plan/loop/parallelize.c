@@ -13,6 +13,8 @@
  * among others, so no bits change. A loop is parallelized if the cost model finds it faster, so large bodies are
  * not: their instructions keep all threads busy by themselves, the threads share the operands of an iteration, and one
  * arena suffices. */
+#include <math.h>
+
 #include "src/kernels/strided.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
@@ -21,7 +23,6 @@
 #include "src/plan/pass.h"
 
 /* Seconds decide (analysis/cost.h). */
-#define GAIN (1.0 / 16) /* of its time, that a loop saves at least: each thread has its own copy of the arena */
 /* The share of the time of a product's operations that reading weights from L3 takes */
 #define FEWEST_ROWS (1.0 / 2)  /* in a block of the fewest rows, about as many as registers hold, */
 #define ENOUGH_ROWS (1.0 / 64) /* and in one of so many rows that more gain nothing */
@@ -45,12 +46,12 @@ static bool has_kernels(const tow__loop *loop)
     return loop->body->n_insts > 0;
 }
 
-/* Does the loop take less time if threads take pieces of it, so that they meet once, than if they share each
- * instruction? alone: seconds of all iterations of what one thread has to do after another. */
-static bool pays(const parallelize_state *s, double alone)
+/* Is it worth so many bytes, of copies of the arena, that threads take pieces of the loop and meet once, instead of
+ * sharing each instruction? alone: seconds of all iterations of what one thread has to do after another. */
+static bool pays(const parallelize_state *s, double alone, double copies)
 {
     const double before = (double)s->loop->length * s->cost->shared;
-    return alone + s->p->machine.rates.meeting < (1 - GAIN) * before;
+    return tow__is_worth(&s->p->machine, before, alone + s->p->machine.rates.meeting, copies);
 }
 
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
@@ -87,7 +88,7 @@ static int64_t choose_blocks(const parallelize_state *s)
     for (int64_t blocks = fewest; blocks <= rows && blocks <= fewest + TOW__MOST_TRIED; blocks++) {
         if (rows * least / blocks < fewest_rows) return 1;
         if (rows % blocks == 0 && tow__is_balanced(blocks, threads))
-            return pays(s, seconds_by_rows(s, rows, blocks)) ? blocks : 1;
+            return pays(s, seconds_by_rows(s, rows, blocks), 0) ? blocks : 1; /* copies of a block each */
     }
     return 1;
 }
@@ -197,21 +198,22 @@ done:
 bool tow__remainder_pays(const tow__machine *m, int64_t pieces, double alone, double shared)
 {
     const int64_t rest = pieces % m->threads;
-    return pieces > m->threads && rest > 0 && (double)rest * shared < (1 - GAIN) * alone;
+    return pieces > m->threads && rest > 0 && (double)rest * shared < (1 - TOW__GAIN) * alone;
 }
 
-/* Iterations without carries, each a job; all threads share those that are left over, if that pays. */
-static bool is_map(const parallelize_state *s)
+/* Seconds if each iteration is a job, and all threads share those that are left over, if that pays; INFINITY:
+ * iterations wait for each other. */
+static double seconds_by_iterations(const parallelize_state *s)
 {
     const tow__loop *loop = s->loop;
     const int64_t threads = s->p->machine.threads;
     const double alone = s->cost->total, shared = s->cost->shared;
     for (uint32_t j = 0; j < loop->n_ys; j++)
-        if (loop->ys[j].row == TOW__NONE) return false;
-    if (loop->n_carry > 0) return false;
+        if (loop->ys[j].row == TOW__NONE) return INFINITY;
+    if (loop->n_carry > 0) return INFINITY;
     if (tow__remainder_pays(&s->p->machine, loop->length, alone, shared))
-        return pays(s, (double)(loop->length / threads) * alone + (double)(loop->length % threads) * shared);
-    return pays(s, (double)tow__ceil_div(loop->length, threads) * alone);
+        return (double)(loop->length / threads) * alone + (double)(loop->length % threads) * shared;
+    return (double)tow__ceil_div(loop->length, threads) * alone;
 }
 
 tow_status tow__parallelize_loop(tow__function_state *f)
@@ -222,9 +224,12 @@ tow_status tow__parallelize_loop(tow__function_state *f)
     s.cost = tow__get_cost(f);
     if (!s.cost) return TOW_OUT_OF_MEMORY;
     s.tiling = tow__get_tiling(f);
-    if (!s.tiling) return TOW_OUT_OF_MEMORY;
+    const tow__liveness *liveness = tow__get_liveness(f);
+    if (!s.tiling || !liveness) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
-    bool done = is_map(&s);
+    const double alone = seconds_by_iterations(&s), copies = (double)liveness->peak * (s.p->machine.threads - 1);
+    bool done = pays(&s, alone, copies);
+    if (!done && pays(&s, alone, 0)) return TOW_OK; /* rows would gain less, and take copies as well */
     if (done)
         loop->schedule = TOW__PARALLEL_ITERATIONS;
     else

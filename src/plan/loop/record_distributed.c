@@ -2,17 +2,12 @@
  * products after it.
  *
  * Results of the products before the loop, and rows that are stacked for the sums after it, may be much larger than the
- * caches. Then the loop is cut into strips whose rows fit (loop/strip_mine.c): the scan becomes a scan over strips. The
- * body of a strip makes the products of its iterations, runs the iterations, and adds to the sums. Each strip continues
- * the sums of the previous one, in the order of the iterations, so no bits change. */
+ * caches. Then the loop is cut into strips whose rows fit into L2 (loop/strip_mine.c): the scan becomes a scan over
+ * strips. The body of a strip makes the products of its iterations, runs the iterations, and adds to the sums. Each
+ * strip continues the sums of the previous one, in the order of the iterations, so no bits change. */
 #include "src/kernels/products/dot.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
-
-enum {
-    STRIP_BYTES = 512 << 10, /* of rows that are stored outside the loop, per strip */
-    FEW_BYTES = 4 << 20      /* scans that store less outside the loop stay whole */
-};
 
 /* ---- equations --------------------------------------------------------------------------------------------------- */
 
@@ -166,15 +161,17 @@ static size_t bytes_outside(const tow__distribution *s)
     return bytes;
 }
 
-/* Iterations of a strip; all of them if the scan stays whole. */
+/* Iterations of a strip, whose rows L2 holds; all of them if the scan stays whole: the rows of all iterations stay in a
+ * cache, or no strip that divides the length fills a quarter of L2. */
 static int64_t choose_strip(const tow__distribution *s)
 {
-    int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s);
-    if (!tow__can_strip_mine(s->params) || bytes == 0 || bytes > STRIP_BYTES || length < FEW_BYTES / bytes)
-        return length;
-    int64_t strip = STRIP_BYTES / bytes;
-    while (length % strip) strip--;
-    return strip * bytes < STRIP_BYTES / 4 ? length : strip;
+    const int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s), l2 = s->machine->l2.bytes;
+    if (!tow__can_strip_mine(s->params) || bytes == 0 || bytes > l2) return length;
+    if (tow__machine_level(s->machine, (double)bytes * (double)length) != TOW__IN_MEMORY) return length;
+    const int64_t most = l2 / bytes;
+    for (int64_t strip = most; 4 * strip * bytes >= l2 && most - strip <= TOW__MOST_TRIED; strip--)
+        if (length % strip == 0) return strip;
+    return length;
 }
 
 static void record_strip(tow_trace *t, const tow__equation *scan, const tow__scan_params *strip, const void *user,

@@ -4,11 +4,11 @@
  *   =>  t = copy w^T;  scan ... { u = dot_general h t^T }
  *
  * The kernel would transpose w in every iteration again, which takes longer than the product. The bits stay. */
+#include "src/plan/analysis/cost.h"
 #include "src/plan/rules/rewrite.h"
 
 enum {
-    FEW_ROWS = 64, /* with more, transposing is hidden behind the product */
-    FEW_ITERATIONS = 4
+    FEW_ITERATIONS = 4 /* of n transpositions one is left: three quarters of their time are saved at least */
 };
 
 /* Is the storage one of the loop's body, or of a loop inside it? `body` is the function that reads it. */
@@ -30,7 +30,7 @@ static bool wants_transposed(const tow_program *p, const tow__loop *loop, const 
     if (is_inside(p, loop, body, x->storage) || tow__view_same(x, &inst->in[0])) return false;
     if (x->type.rank != 2 || x->strides[1] != 1 || x->type.dims[0] < 2 || x->type.dims[1] < 2) return false;
     if (dot->rhs_batch.n > 0 || dot->rhs_contract.n != 1 || dot->rhs_contract.v[0] != 1) return false;
-    return tow_type_element_count(inst->out[0].type) / x->type.dims[0] < FEW_ROWS;
+    return tow_type_element_count(inst->out[0].type) / x->type.dims[0] < tow__enough_rows(&p->machine);
 }
 
 /* The operand of the first such product in the body or in loops inside it, in a storage below `end`; NULL: there is

@@ -98,6 +98,32 @@ static void loops_are_parallel_where_that_saves_time(void **state)
     assert_int_equal(schedule_of(FACTS ",threads=1,meeting=1000" RATE), TOW__SEQUENTIAL);
 }
 
+/* Two iterations of two products [256,64] [64,64], 21 us each, and a value of 64 KiB between them. */
+static const char copies[] = "{ lambda ; x:f32[2,256,64] w:f32[64,64]. let\n"
+                             "    y:f32[2,256,64] = scan[length=2 reverse=false consts=1 carry=0\n"
+                             "      body={ lambda ; w:f32[64,64] a:f32[256,64]. let\n"
+                             "          b:f32[256,64] = dot_general[lhs_contract=(1) rhs_contract=(0)] a w\n"
+                             "          c:f32[256,64] = dot_general[lhs_contract=(1) rhs_contract=(0)] b w\n"
+                             "        in (c) }] w x\n"
+                             "  in (y) }";
+
+/* Threads that meet once save 2 * (2 * (21 / 2 + 5)) - 2 * 21 - 5 = 15 us. A copy of 64 KiB takes 3 us to bring from
+ * memory at 24 GB/s, and 64 at 1 GB/s. */
+static void loops_are_parallel_where_that_is_worth_the_bytes(void **state)
+{
+    (void)state;
+    if (tow__team_size(2) < 2) skip();
+    static const char *const machines[] = {FACTS ",threads=2,f32=100,memory_rate=24",
+                                           FACTS ",threads=2,f32=100,memory_rate=1,shared_rate=1"};
+    static const tow__schedule expected[] = {TOW__PARALLEL_ITERATIONS, TOW__SEQUENTIAL};
+    for (int i = 0; i < 2; i++) {
+        tow_program *p = plan(machines[i], 2, true, copies);
+        assert_non_null(p->top->insts[0].loop);
+        assert_int_equal(p->top->insts[0].loop->schedule, expected[i]);
+        end(p);
+    }
+}
+
 /* Two threads, three pieces: the last one by both of them, or by one of them in a round of its own. */
 static void remainders_are_shared_where_that_saves_time(void **state)
 {
@@ -109,6 +135,93 @@ static void remainders_are_shared_where_that_saves_time(void **state)
     assert_false(tow__remainder_pays(&two, 1, 20e-6, 1e-6));  /* there is no round before */
     assert_true(tow__remainder_pays(&four, 6, 20e-6, 9e-6));  /* two pieces of 9 us */
     assert_false(tow__remainder_pays(&four, 7, 20e-6, 9e-6));
+}
+
+/* ---- loops of graphs --------------------------------------------------------------------------------------------- */
+
+/* y does not wait for the carry n, and sums over the rows of t. */
+static const char splittable[] = "{ lambda ; w:f32[64,64] h:f32[64,64] xs:f32[64,64,64]. let\n"
+                                 "    n:f32[64,64] ys:f32[64,64,64] = scan[length=64 reverse=false consts=1 carry=1\n"
+                                 "      body={ lambda ; w:f32[64,64] h:f32[64,64] x:f32[64,64]. let\n"
+                                 "          t:f32[64,64] = tanh h\n"
+                                 "          n:f32[64,64] = dot_general[lhs_contract=(1) rhs_contract=(0)] t w\n"
+                                 "          y:f32[64,64] = dot_general[lhs_contract=(0) rhs_contract=(0)] t x\n"
+                                 "        in (n, y) }] w h xs\n"
+                                 "  in (n, ys) }";
+
+/* 48 rows of each iteration are multiplied by one matrix. */
+#define ROWS(matrix, contracted)                                                                                       \
+    "{ lambda ; w:f32[" matrix "] h:f32[48,96] xs:f32[64,48,64]. let\n"                                                \
+    "    last:f32[48,96] = scan[length=64 reverse=false consts=1 carry=1\n"                                            \
+    "      body={ lambda ; w:f32[" matrix "] h:f32[48,96] x:f32[48,64]. let\n"                                         \
+    "          u:f32[48,96] = dot_general[lhs_contract=(1) rhs_contract=(" contracted ")] x w\n"                       \
+    "          v:f32[48,96] = add h u\n          n:f32[48,96] = tanh v\n        in (n) }] w h xs\n  in (last) }"
+
+/* Iterations of an iteration of the first loop; 0: that contains none. *before: instructions in front of it. */
+static int64_t inner_loop(const char *machine, int threads, const char *text, uint32_t *before)
+{
+    tow_program *p = plan(machine, threads, true, text);
+    int64_t length = 0;
+    *before = 0;
+    while (!p->top->insts[*before].loop) ++*before;
+    const tow__body *body = p->top->insts[*before].loop->body;
+    for (uint32_t i = 0; i < body->n_insts && length == 0; i++)
+        if (body->insts[i].loop) length = body->insts[i].loop->length;
+    end(p);
+    return length;
+}
+
+/* An iteration takes one thread 18 us: its products 5.5 us each, 4,096 tanh 6.8. Shared, they take as long, because
+ * threads would meet for 5 us each; in strips of 32, threads take 9 us and meet for 10 in a strip. */
+static void loops_are_split_where_that_saves_time(void **state)
+{
+    (void)state;
+    uint32_t before;
+    if (tow__team_size(2) < 2) skip();
+    assert_int_equal(inner_loop(FACTS ",threads=2", 2, splittable, &before), 32);
+    assert_int_equal(inner_loop(FACTS ",threads=2,meeting=0", 2, splittable, &before), 0); /* sharing costs nothing */
+    assert_int_equal(inner_loop(FACTS ",threads=2,meeting=1000000", 2, splittable, &before), 0); /* 2 ms in a strip */
+    assert_int_equal(inner_loop(FACTS ",threads=1", 2, splittable, &before), 0);
+}
+
+/* [m, k] [k, n]: 2 k n m operations at 96 GFLOP/s, and 4 k n bytes at 48 GB/s, take equal times with 4 rows, and the
+ * bytes a 16th with 64. An L3 that is ten times as fast makes 6.4 of that. */
+static void products_move_where_they_wait_for_weights(void **state)
+{
+    (void)state;
+    uint32_t before;
+    assert_int_equal(inner_loop(FACTS, 1, ROWS("64,96", "0"), &before), 0);
+    assert_int_equal(before, 1); /* the product of all rows */
+    inner_loop(FACTS ",l3_rate=480", 1, ROWS("64,96", "0"), &before);
+    assert_int_equal(before, 0);
+}
+
+/* u, 18 KiB of each of 64 iterations, stays in an L3 of 32 MiB; without one, 28 iterations fill an L2 of 512 KiB, and
+ * 16 is the most of them that divide 64. */
+static void strips_follow_the_caches(void **state)
+{
+    (void)state;
+    uint32_t before;
+    assert_int_equal(inner_loop("l1=32K,l2=512K,l3=0,vector=32", 1, ROWS("64,96", "0"), &before), 16);
+    assert_int_equal(inner_loop("l1=32K,l2=1M,l3=0,vector=32", 1, ROWS("64,96", "0"), &before), 32);
+    assert_int_equal(inner_loop("l1=32K,l2=2M,l3=0,vector=32", 1, ROWS("64,96", "0"), &before), 0); /* all 64 */
+    assert_int_equal(inner_loop(FACTS, 1, ROWS("64,96", "0"), &before), 0);
+}
+
+/* A matrix that a product contracts along its last axis is transposed by the product, or once in front of the loop. */
+static void operands_are_transposed_where_products_wait_for_them(void **state)
+{
+    (void)state;
+    static const char carried[] = "{ lambda ; w:f32[64,64] h:f32[48,64]. let\n"
+                                  "    last:f32[48,64] = scan[length=8 reverse=false consts=1 carry=1\n"
+                                  "      body={ lambda ; w:f32[64,64] h:f32[48,64]. let\n"
+                                  "          n:f32[48,64] = dot_general[lhs_contract=(1) rhs_contract=(1)] h w\n"
+                                  "        in (n) }] w h\n  in (last) }";
+    uint32_t before;
+    inner_loop(FACTS, 1, carried, &before);
+    assert_int_equal(before, 1);
+    inner_loop(FACTS ",l3_rate=480", 1, carried, &before);
+    assert_int_equal(before, 0);
 }
 
 /* ---- fuse-reductions --------------------------------------------------------------------------------------------- */
@@ -179,7 +292,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_follow_the_machine),
         cmocka_unit_test(loops_are_parallel_where_that_saves_time),
+        cmocka_unit_test(loops_are_parallel_where_that_is_worth_the_bytes),
         cmocka_unit_test(remainders_are_shared_where_that_saves_time),
+        cmocka_unit_test(loops_are_split_where_that_saves_time),
+        cmocka_unit_test(products_move_where_they_wait_for_weights),
+        cmocka_unit_test(strips_follow_the_caches),
+        cmocka_unit_test(operands_are_transposed_where_products_wait_for_them),
         cmocka_unit_test(reductions_join_where_that_saves_time),
         cmocka_unit_test(bits_do_not_depend_on_the_machine),
     };

@@ -312,6 +312,17 @@ static void rows_that_hide_weights(void **state)
     assert_int_equal(tow__weight_level(&without, 1000), TOW__IN_MEMORY);
 }
 
+/* A sixteenth of 160 us are 10: 20,000 bytes at 10 GB/s take 2. */
+static void what_bytes_are_worth(void **state)
+{
+    (void)state;
+    assert_true(tow__is_worth(&one, 160e-6, 149e-6, 0));
+    assert_false(tow__is_worth(&one, 160e-6, 151e-6, 0));
+    assert_true(tow__is_worth(&one, 160e-6, 147e-6, 20000));
+    assert_false(tow__is_worth(&one, 160e-6, 149e-6, 20000));
+    assert_int_equal(tow__enough_rows(&one), 128); /* 4 / 25 G against 2 / 100 G: 8 rows; 16 times as many */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +338,7 @@ int main(void)
         cmocka_unit_test(equations),
         cmocka_unit_test(seconds_are_monotone),
         cmocka_unit_test(rows_that_hide_weights),
+        cmocka_unit_test(what_bytes_are_worth),
     };
     return cmocka_run_group_tests_name("cost", tests, setup, teardown);
 }
