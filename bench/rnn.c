@@ -26,9 +26,11 @@ int main(int argc, char **argv)
     tow_gru_cell gru = TOW_GRU_CELL(.features = width);
     bool is_gru = strcmp(kind, "gru") == 0;
     if (!is_gru && strcmp(kind, "lstm") != 0) bench_fail("rnn: --cell: expected lstm or gru, found '%s'", kind);
-    tow_remat region = {.module = {&tow_remat_class}, .inner = is_gru ? TOW_MODULE(&gru) : TOW_MODULE(&lstm)};
-    tow_rnn model = {
-        .module = {&tow_rnn_class}, .inner = remat ? TOW_MODULE(&region) : region.inner, .time_major = !batch_first};
+    tow_remat region = {.module = {&tow_remat_class, sizeof(tow_remat)},
+                        .inner = is_gru ? TOW_MODULE(&gru) : TOW_MODULE(&lstm)};
+    tow_rnn model = {.module = {&tow_rnn_class, sizeof(tow_rnn)},
+                     .inner = remat ? TOW_MODULE(&region) : region.inner,
+                     .time_major = !batch_first};
     const int64_t dims[] = {batch_first ? batch : length, batch_first ? length : batch, width};
     bench_run_model(&b, TOW_MODULE(&model), tow_make_type(TOW_F32, 3, dims), 1);
     return bench_finish(&b, (is_gru ? 30.0 : 40.0) * (double)(batch * length) * (double)(width * width));

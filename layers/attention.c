@@ -227,8 +227,12 @@ static void rotate(tow_scope *scope, const tow_multi_head_attention *m, const to
     tow_value at = c->positions;
     if (!m->rope) return;
     if (!tow_is_null(c->start)) at = tow__positions_from(scope, c->start, c->T);
-    *q = tow_apply_rope(*q, at, &m->rope_options);
-    *k = tow_apply_rope(*k, c->x_q.id == c->x_k.id ? at : (tow_value){0}, &m->rope_options);
+    const tow_rope_options *o = &m->rope_options;
+    const tow_rope rope = TOW_ROPE(.features = o->features, .theta = o->theta, .interleaved = o->interleaved,
+                                   .scaling = o->scaling, .factor = o->factor, .low_frequency = o->low_frequency,
+                                   .high_frequency = o->high_frequency, .original_length = o->original_length);
+    *q = tow_apply_rope(*q, at, &rope);
+    *k = tow_apply_rope(*k, c->x_q.id == c->x_k.id ? at : (tow_value){0}, &rope);
 }
 
 /* [B, rest] -> [batch..., rest] */
@@ -310,4 +314,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_multi_head_attention_class = {
-    .name = "MultiHeadAttention", .call = call, .layout = TOW__LAYOUT(tow_multi_head_attention)};
+    TOW__MADE_BY(TOW_MULTI_HEAD_ATTENTION, tow_multi_head_attention), .name = "MultiHeadAttention", .call = call,
+    .layout = TOW__LAYOUT(tow_multi_head_attention)};

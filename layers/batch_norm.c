@@ -61,5 +61,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__normalize(scope, &affine, x, mean, variance, n, dims, type.rank, spread);
 }
 
-const tow_module_class tow_batch_norm_class = {
-    .name = "BatchNorm", .call = call, .layout = TOW__LAYOUT(tow_batch_norm)};
+const tow_module_class tow_batch_norm_class = {TOW__MADE_BY(TOW_BATCH_NORM, tow_batch_norm), .name = "BatchNorm",
+                                               .call = call, .layout = TOW__LAYOUT(tow_batch_norm)};

@@ -68,7 +68,7 @@ static bool check_features(tow_scope *scope, const char *layer, const tow_conv *
 bool tow__read_conv(tow_scope *scope, const char *layer, const tow_conv *m, size_t n_in, const tow_value *in,
                     size_t n_out, tow__conv_call *c)
 {
-    *c = (tow__conv_call){.o = {.feature_groups = m->groups ? m->groups : 1}};
+    *c = (tow__conv_call){.o = TOW_CONV_OPTIONS(.feature_groups = m->groups ? m->groups : 1)};
     if (!tow__check_counts(scope, layer, n_in, 1, 2, n_out) || !tow__check_float(scope, layer, 0, in[0], 1))
         return false;
     c->type = tow_value_type(in[0]);
@@ -102,4 +102,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, c.type, c.n);
 }
 
-const tow_module_class tow_conv_class = {.name = "Conv", .call = call, .layout = TOW__LAYOUT(tow_conv)};
+const tow_module_class tow_conv_class = {TOW__MADE_BY(TOW_CONV, tow_conv), .name = "Conv", .call = call,
+                                         .layout = TOW__LAYOUT(tow_conv)};

@@ -137,5 +137,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, c.type, c.n);
 }
 
-const tow_module_class tow_conv_local_class = {
-    .name = "ConvLocal", .call = call, .layout = TOW__LAYOUT(tow_conv_local)};
+const tow_module_class tow_conv_local_class = {TOW__MADE_BY(TOW_CONV_LOCAL, tow_conv_local), .name = "ConvLocal",
+                                               .call = call, .layout = TOW__LAYOUT(tow_conv_local)};

@@ -100,5 +100,6 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
 
 static const tow_cell_methods methods = {
     .n_carry = 2, .feature_axes = feature_axes, .initial_carry = initial_carry, .prepare = prepare, .step = step};
-const tow_module_class tow_conv_lstm_cell_class = {
-    .name = "ConvLSTMCell", .call = call, .cell = &methods, .layout = TOW__LAYOUT(tow_conv_lstm_cell)};
+const tow_module_class tow_conv_lstm_cell_class = {TOW__MADE_BY(TOW_CONV_LSTM_CELL, tow_conv_lstm_cell),
+                                                   .name = "ConvLSTMCell", .call = call, .cell = &methods,
+                                                   .layout = TOW__LAYOUT(tow_conv_lstm_cell)};

@@ -108,5 +108,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(y, tow_value_type(in[0]), n);
 }
 
-const tow_module_class tow_conv_transpose_class = {
-    .name = "ConvTranspose", .call = call, .layout = TOW__LAYOUT(tow_conv_transpose)};
+const tow_module_class tow_conv_transpose_class = {TOW__MADE_BY(TOW_CONV_TRANSPOSE, tow_conv_transpose),
+                                                   .name = "ConvTranspose", .call = call,
+                                                   .layout = TOW__LAYOUT(tow_conv_transpose)};

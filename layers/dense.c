@@ -20,4 +20,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init, &types);
 }
 
-const tow_module_class tow_dense_class = {.name = "Dense", .call = call, .layout = TOW__LAYOUT(tow_dense)};
+const tow_module_class tow_dense_class = {TOW__MADE_BY(TOW_DENSE, tow_dense), .name = "Dense", .call = call,
+                                          .layout = TOW__LAYOUT(tow_dense)};

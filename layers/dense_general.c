@@ -98,5 +98,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, &types, y);
 }
 
-const tow_module_class tow_dense_general_class = {
-    .name = "DenseGeneral", .call = call, .layout = TOW__LAYOUT(tow_dense_general)};
+const tow_module_class tow_dense_general_class = {TOW__MADE_BY(TOW_DENSE_GENERAL, tow_dense_general),
+                                                  .name = "DenseGeneral", .call = call,
+                                                  .layout = TOW__LAYOUT(tow_dense_general)};

@@ -23,6 +23,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_dropout_class = {
-    .name = "Dropout",
-    .call = call,
+    TOW__MADE_BY(TOW_DROPOUT, tow_dropout), .name = "Dropout", .call = call,
     .layout = TOW__LAYOUT_OF(tow_dropout, TOW_MEMBER(tow_dropout, stream, TOW_MEMBER_TEXT))};

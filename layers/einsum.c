@@ -101,6 +101,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_einsum_layer_class = {
-    .name = "Einsum",
-    .call = call,
+    TOW__MADE_BY(TOW_EINSUM, tow_einsum_layer), .name = "Einsum", .call = call,
     .layout = TOW__LAYOUT_OF(tow_einsum_layer, TOW_MEMBER(tow_einsum_layer, spec, TOW_MEMBER_TEXT))};

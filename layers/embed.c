@@ -1,4 +1,5 @@
 /* Embed: rows of a table by index, and the product with the same table for tied output projections. */
+#include "src/scope/calls.h"
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
 #include "tow/layers.h"
@@ -35,6 +36,12 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow_is_null(embedding)) out[0] = tow__as(tow_gather(embedding, in[0]), compute); /* rows alone are converted */
 }
 
+/* NULL stays NULL. */
+static const tow_embed *read_embed(tow_scope *scope, const tow_embed *embed)
+{
+    return embed ? (const tow_embed *)tow__read_layer(scope, &embed->module) : NULL;
+}
+
 /* x fits the table of the child that `scope` is. */
 static bool check_features(tow_scope *scope, const tow_embed *embed, tow_value x)
 {
@@ -51,6 +58,7 @@ tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *
 {
     tow_scope *child = tow_scope_begin(scope, name);
     tow_value y = {0};
+    embed = read_embed(child, embed);
     if (check_features(child, embed, x)) {
         int last = tow_value_type(x).rank - 1;
         tow_dtype compute = TOW_F32;
@@ -67,6 +75,7 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
 {
     tow_scope *child = tow_scope_begin(scope, name);
     tow_value y = {0};
+    embed = read_embed(child, embed);
     if (check_features(child, embed, x)) {
         tow_dtype compute = TOW_F32;
         tow_value embedding = table(child, embed, 1, &x, &compute);
@@ -76,4 +85,5 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
     return y;
 }
 
-const tow_module_class tow_embed_class = {.name = "Embed", .call = call, .layout = TOW__LAYOUT(tow_embed)};
+const tow_module_class tow_embed_class = {TOW__MADE_BY(TOW_EMBED, tow_embed), .name = "Embed", .call = call,
+                                          .layout = TOW__LAYOUT(tow_embed)};

@@ -25,4 +25,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_checkpoint_name(tow_apply(scope, "down", &down, tow_checkpoint_name(y, "mlp_act")), "mlp_out");
 }
 
-const tow_module_class tow_gated_mlp_class = {.name = "GatedMLP", .call = call, .layout = TOW__LAYOUT(tow_gated_mlp)};
+const tow_module_class tow_gated_mlp_class = {TOW__MADE_BY(TOW_GATED_MLP, tow_gated_mlp), .name = "GatedMLP",
+                                              .call = call, .layout = TOW__LAYOUT(tow_gated_mlp)};

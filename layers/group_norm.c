@@ -104,7 +104,8 @@ static void call_instance_norm(tow_scope *scope, const tow_module *module, size_
     out[0] = tow__normalize(scope, &affine, in[0], mean, variance, n, dims, type.rank, spread);
 }
 
-const tow_module_class tow_group_norm_class = {
-    .name = "GroupNorm", .call = call_group_norm, .layout = TOW__LAYOUT(tow_group_norm)};
-const tow_module_class tow_instance_norm_class = {
-    .name = "InstanceNorm", .call = call_instance_norm, .layout = TOW__LAYOUT(tow_instance_norm)};
+const tow_module_class tow_group_norm_class = {TOW__MADE_BY(TOW_GROUP_NORM, tow_group_norm), .name = "GroupNorm",
+                                               .call = call_group_norm, .layout = TOW__LAYOUT(tow_group_norm)};
+const tow_module_class tow_instance_norm_class = {TOW__MADE_BY(TOW_INSTANCE_NORM, tow_instance_norm),
+                                                  .name = "InstanceNorm", .call = call_instance_norm,
+                                                  .layout = TOW__LAYOUT(tow_instance_norm)};

@@ -52,8 +52,9 @@ static void gru_combine(const tow_module *module, const tow_value *input, const 
 }
 
 static const tow__gate_cell gru = {.base = TOW__GATE_CELL_METHODS(1), .gates = gru_gates, .combine = gru_combine};
-const tow_module_class tow_gru_cell_class = {
-    .name = "GRUCell", .call = tow__gate_cell_call, .cell = &gru.base, .layout = TOW__LAYOUT(tow_gru_cell)};
+const tow_module_class tow_gru_cell_class = {TOW__MADE_BY(TOW_GRU_CELL, tow_gru_cell), .name = "GRUCell",
+                                             .call = tow__gate_cell_call, .cell = &gru.base,
+                                             .layout = TOW__LAYOUT(tow_gru_cell)};
 
 /* ---- MGU: gates f and n ------------------------------------------------------------------------------------------ */
 
@@ -85,5 +86,6 @@ static void mgu_combine(const tow_module *module, const tow_value *input, const 
 }
 
 static const tow__gate_cell mgu = {.base = TOW__GATE_CELL_METHODS(1), .gates = mgu_gates, .combine = mgu_combine};
-const tow_module_class tow_mgu_cell_class = {
-    .name = "MGUCell", .call = tow__gate_cell_call, .cell = &mgu.base, .layout = TOW__LAYOUT(tow_mgu_cell)};
+const tow_module_class tow_mgu_cell_class = {TOW__MADE_BY(TOW_MGU_CELL, tow_mgu_cell), .name = "MGUCell",
+                                             .call = tow__gate_cell_call, .cell = &mgu.base,
+                                             .layout = TOW__LAYOUT(tow_mgu_cell)};

@@ -110,7 +110,9 @@ static const tow__gate_cell cell = {.base = {.n_carry = 2,
                                     .gates = gates_of,
                                     .combine = combine};
 
-const tow_module_class tow_lstm_cell_class = {
-    .name = "LSTMCell", .call = tow__gate_cell_call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_lstm_cell)};
-const tow_module_class tow_optimized_lstm_cell_class = {
-    .name = "OptimizedLSTMCell", .call = call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_optimized_lstm_cell)};
+const tow_module_class tow_lstm_cell_class = {TOW__MADE_BY(TOW_LSTM_CELL, tow_lstm_cell), .name = "LSTMCell",
+                                              .call = tow__gate_cell_call, .cell = &cell.base,
+                                              .layout = TOW__LAYOUT(tow_lstm_cell)};
+const tow_module_class tow_optimized_lstm_cell_class = {TOW__MADE_BY(TOW_OPTIMIZED_LSTM_CELL, tow_optimized_lstm_cell),
+                                                        .name = "OptimizedLSTMCell", .call = call, .cell = &cell.base,
+                                                        .layout = TOW__LAYOUT(tow_optimized_lstm_cell)};

@@ -24,4 +24,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (n > 0) out[0] = x;
 }
 
-const tow_module_class tow_mlp_class = {.name = "MLP", .call = call, .layout = TOW__LAYOUT(tow_mlp)};
+const tow_module_class tow_mlp_class = {TOW__MADE_BY(TOW_MLP, tow_mlp), .name = "MLP", .call = call,
+                                        .layout = TOW__LAYOUT(tow_mlp)};

@@ -105,14 +105,12 @@ static void call_activation(tow_scope *scope, const tow_module *module, size_t n
         out[0] = m->activation(in[0]);
 }
 
-const tow_module_class tow_named_class = {.name = "Named",
-                                          .call = call_named,
+const tow_module_class tow_named_class = {TOW__MADE_BY(TOW_NAMED, tow_named), .name = "Named", .call = call_named,
                                           .layout =
                                               TOW__LAYOUT_OF(tow_named, TOW_MEMBER(tow_named, name, TOW_MEMBER_TEXT),
                                                              TOW_MEMBER(tow_named, inner, TOW_MEMBER_LAYER))};
 const tow_module_class tow_function_class = {
-    .name = "Function",
-    .call = call_function,
+    TOW__MADE_BY(TOW_FUNCTION, tow_function_layer), .name = "Function", .call = call_function,
     .layout = TOW__LAYOUT_OF(tow_function_layer, TOW_MEMBER(tow_function_layer, name, TOW_MEMBER_TEXT))};
-const tow_module_class tow_activation_class = {
-    .name = "Activation", .call = call_activation, .layout = TOW__LAYOUT(tow_activation_layer)};
+const tow_module_class tow_activation_class = {TOW__MADE_BY(TOW_ACTIVATION, tow_activation_layer), .name = "Activation",
+                                               .call = call_activation, .layout = TOW__LAYOUT(tow_activation_layer)};

@@ -100,7 +100,7 @@ static void call_rms_norm(tow_scope *scope, const tow_module *module, size_t n_i
     call_norm(scope, "RMSNorm", false, &l, n_in, in, n_out, out);
 }
 
-const tow_module_class tow_layer_norm_class = {
-    .name = "LayerNorm", .call = call_layer_norm, .layout = TOW__LAYOUT(tow_layer_norm)};
-const tow_module_class tow_rms_norm_class = {
-    .name = "RMSNorm", .call = call_rms_norm, .layout = TOW__LAYOUT(tow_rms_norm)};
+const tow_module_class tow_layer_norm_class = {TOW__MADE_BY(TOW_LAYER_NORM, tow_layer_norm), .name = "LayerNorm",
+                                               .call = call_layer_norm, .layout = TOW__LAYOUT(tow_layer_norm)};
+const tow_module_class tow_rms_norm_class = {TOW__MADE_BY(TOW_RMS_NORM, tow_rms_norm), .name = "RMSNorm",
+                                             .call = call_rms_norm, .layout = TOW__LAYOUT(tow_rms_norm)};

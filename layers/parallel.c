@@ -105,6 +105,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_parallel_class = {
-    .name = "Parallel",
-    .call = call,
+    TOW__MADE_BY(TOW_PARALLEL, tow_parallel), .name = "Parallel", .call = call,
     .layout = TOW__LAYOUT_OF(tow_parallel, TOW_MEMBER_LIST(tow_parallel, branches, n_branches))};

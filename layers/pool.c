@@ -96,6 +96,8 @@ static void call_adaptive(tow_scope *scope, const tow_module *module, size_t n_i
     if (n > 0) out[0] = x;
 }
 
-const tow_module_class tow_pool_class = {.name = "Pool", .call = call_pool, .layout = TOW__LAYOUT(tow_pool)};
-const tow_module_class tow_adaptive_pool_class = {
-    .name = "AdaptivePool", .call = call_adaptive, .layout = TOW__LAYOUT(tow_adaptive_pool)};
+const tow_module_class tow_pool_class = {TOW__MADE_BY(TOW_POOL, tow_pool), .name = "Pool", .call = call_pool,
+                                         .layout = TOW__LAYOUT(tow_pool)};
+const tow_module_class tow_adaptive_pool_class = {TOW__MADE_BY(TOW_ADAPTIVE_POOL, tow_adaptive_pool),
+                                                  .name = "AdaptivePool", .call = call_adaptive,
+                                                  .layout = TOW__LAYOUT(tow_adaptive_pool)};

@@ -101,7 +101,9 @@ static void call_sinusoidal(tow_scope *scope, const tow_module *module, size_t n
     out[0] = tow_add(in[0], tow__as(table, type.dtype));
 }
 
-const tow_module_class tow_learned_positions_class = {
-    .name = "LearnedPositions", .call = call_learned, .layout = TOW__LAYOUT(tow_learned_positions)};
+const tow_module_class tow_learned_positions_class = {TOW__MADE_BY(TOW_LEARNED_POSITIONS, tow_learned_positions),
+                                                      .name = "LearnedPositions", .call = call_learned,
+                                                      .layout = TOW__LAYOUT(tow_learned_positions)};
 const tow_module_class tow_sinusoidal_positions_class = {
-    .name = "SinusoidalPositions", .call = call_sinusoidal, .layout = TOW__LAYOUT(tow_sinusoidal_positions)};
+    TOW__MADE_BY(TOW_SINUSOIDAL_POSITIONS, tow_sinusoidal_positions), .name = "SinusoidalPositions",
+    .call = call_sinusoidal, .layout = TOW__LAYOUT(tow_sinusoidal_positions)};

@@ -21,4 +21,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_where(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
 }
 
-const tow_module_class tow_prelu_class = {.name = "PReLU", .call = call, .layout = TOW__LAYOUT(tow_prelu)};
+const tow_module_class tow_prelu_class = {TOW__MADE_BY(TOW_PRELU, tow_prelu), .name = "PReLU", .call = call,
+                                          .layout = TOW__LAYOUT(tow_prelu)};

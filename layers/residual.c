@@ -50,7 +50,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_residual_layer_class = {
-    .name = "Residual",
-    .call = call,
+    TOW__MADE_BY(TOW_RESIDUAL, tow_residual_layer), .name = "Residual", .call = call,
     .layout = TOW__LAYOUT_OF(tow_residual_layer, TOW_MEMBER(tow_residual_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_residual_layer, projection, TOW_MEMBER_LAYER))};

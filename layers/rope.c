@@ -121,8 +121,14 @@ static tow_value rotate(tow_value x, tow_value positions, const tow_rope *o)
 
 tow_value tow_apply_rope(tow_value x, tow_value positions, const tow_rope *options)
 {
-    tow_rope o = options ? *options : TOW_ROPE();
+    tow_rope o = TOW_ROPE();
+    char text[320];
     if (tow_is_null(x)) return x;
+    if (options && tow__struct_fault(TOW__STRUCT_KIND(tow_rope), options, options->module.size, text, sizeof text)) {
+        tow_trace_fail(tow_value_trace(x), TOW_INVALID_ARGUMENT, "%s", text);
+        return (tow_value){0};
+    }
+    if (options) tow__struct_copy(TOW__STRUCT_KIND(tow_rope), options, options->module.size, &o);
     tow_type type = tow_value_type(x);
     const char *fault = fault_of(type, positions, &o);
     if (!fault) return rotate(x, positions, &o);
@@ -141,4 +147,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_apply_rope(in[0], n_in > 1 ? in[1] : (tow_value){0}, (const tow_rope *)module);
 }
 
-const tow_module_class tow_rope_class = {.name = "RoPE", .call = call, .layout = TOW__LAYOUT(tow_rope)};
+const tow_module_class tow_rope_class = {TOW__MADE_BY(TOW_ROPE, tow_rope), .name = "RoPE", .call = call,
+                                         .layout = TOW__LAYOUT(tow_rope)};

@@ -17,6 +17,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_sequential_class = {
-    .name = "Sequential",
-    .call = call,
+    TOW__MADE_BY(TOW_SEQUENTIAL, tow_sequential), .name = "Sequential", .call = call,
     .layout = TOW__LAYOUT_OF(tow_sequential, TOW_MEMBER_LIST(tow_sequential, layers, n_layers))};

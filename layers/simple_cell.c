@@ -28,5 +28,6 @@ static void combine(const tow_module *module, const tow_value *input, const tow_
 }
 
 static const tow__gate_cell cell = {.base = TOW__GATE_CELL_METHODS(1), .gates = gates_of, .combine = combine};
-const tow_module_class tow_simple_cell_class = {
-    .name = "SimpleCell", .call = tow__gate_cell_call, .cell = &cell.base, .layout = TOW__LAYOUT(tow_simple_cell)};
+const tow_module_class tow_simple_cell_class = {TOW__MADE_BY(TOW_SIMPLE_CELL, tow_simple_cell), .name = "SimpleCell",
+                                                .call = tow__gate_cell_call, .cell = &cell.base,
+                                                .layout = TOW__LAYOUT(tow_simple_cell)};

@@ -80,5 +80,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow__batch_axes_of(tow_reshape(x, n + 2, result), tow_value_type(in[0]), n);
 }
 
-const tow_module_class tow_space_to_depth_class = {
-    .name = "SpaceToDepth", .call = call, .layout = TOW__LAYOUT(tow_space_to_depth)};
+const tow_module_class tow_space_to_depth_class = {TOW__MADE_BY(TOW_SPACE_TO_DEPTH, tow_space_to_depth),
+                                                   .name = "SpaceToDepth", .call = call,
+                                                   .layout = TOW__LAYOUT(tow_space_to_depth)};

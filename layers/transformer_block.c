@@ -208,5 +208,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = apply_branch(&b, &mlp, x);
 }
 
-const tow_module_class tow_transformer_block_class = {
-    .name = "TransformerBlock", .call = call, .layout = TOW__LAYOUT(tow_transformer_block)};
+const tow_module_class tow_transformer_block_class = {TOW__MADE_BY(TOW_TRANSFORMER_BLOCK, tow_transformer_block),
+                                                      .name = "TransformerBlock", .call = call,
+                                                      .layout = TOW__LAYOUT(tow_transformer_block)};

@@ -177,6 +177,14 @@ def change_members(text):
     text = re.sub(r"\.n_parameters = ", ".n_attributes = ", text)
     text = re.sub(r"\.parameters_size = ", ".attributes_size = ", text)
 
+    def sized(struct):  # of a layer or a transform that is initialised without its macro
+        name = struct.group(1)
+        layer = name + "_layer" if name in ("tow_function", "tow_activation") else name
+        return "{&%s_class, sizeof(%s)}" % (name, layer)
+
+    text = re.sub(r"\{&(tow_\w+)_class\}", sized, text)
+    text = re.sub(r"\.average = \{(\.decay = [^{}]*)\}", r".average = &TOW_AVERAGE_OPTIONS(\1)", text)
+
     def rules(shared):
         names = re.findall(r'"(?:[^"\\]|\\.)*"', shared.group(1))
         return ".variables = TOW_RULES(%s)" % ", ".join(

@@ -1,4 +1,5 @@
 /* Bidirectional: an RNN over the sequence and another one over its reversal, whose results are put together. */
+#include "src/scope/calls.h"
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
 #include "transforms/rnn.h"
@@ -44,6 +45,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                        "Bidirectional: expected RNNs made with TOW_RNN(&cell) in .forward_rnn and .backward_rnn");
         return;
     }
+    for (int i = 0; i < 2; i++) {
+        rnn[i] = (const tow_rnn *)tow__read_layer(scope, &rnn[i]->module);
+        if (!rnn[i]) return;
+    }
     if (!read_counts(scope, m, rnn, n_in, n_out, n, &given)) return;
     tow_trace *t = tow_scope_trace(scope);
     size_t most = n[0] > n[1] ? n[0] : n[1];
@@ -67,7 +72,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_bidirectional_class = {
-    .name = "Bidirectional",
-    .call = call,
+    TOW__MADE_BY(TOW_BIDIRECTIONAL, tow_bidirectional), .name = "Bidirectional", .call = call,
     .layout = TOW__LAYOUT_OF(tow_bidirectional, TOW_MEMBER(tow_bidirectional, forward_rnn, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_bidirectional, backward_rnn, TOW_MEMBER_LAYER))};

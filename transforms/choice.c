@@ -261,14 +261,12 @@ static void call_switch(tow_scope *scope, const tow_module *module, size_t n_in,
                        "switch: no .branches; expected TOW_LAYERS(TOW_MODULE(&first), ...)");
 }
 
-const tow_module_class tow_cond_class = {.name = "cond",
-                                         .call = call_cond,
+const tow_module_class tow_cond_class = {TOW__MADE_BY(TOW_COND, tow_cond), .name = "cond", .call = call_cond,
                                          .layout = TOW__LAYOUT_OF(tow_cond, TOW_MEMBER(tow_cond, yes, TOW_MEMBER_LAYER),
                                                                   TOW_MEMBER(tow_cond, no, TOW_MEMBER_LAYER),
                                                                   TOW_MEMBER(tow_cond, variables, TOW_MEMBER_RULES),
                                                                   TOW_MEMBER(tow_cond, streams, TOW_MEMBER_RULES))};
-const tow_module_class tow_switch_class = {.name = "switch",
-                                           .call = call_switch,
+const tow_module_class tow_switch_class = {TOW__MADE_BY(TOW_SWITCH, tow_switch), .name = "switch", .call = call_switch,
                                            .layout = TOW__LAYOUT_OF(tow_switch,
                                                                     TOW_MEMBER(tow_switch, branches, TOW_MEMBER_LAYERS),
                                                                     TOW_MEMBER(tow_switch, variables, TOW_MEMBER_RULES),

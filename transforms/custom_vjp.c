@@ -180,8 +180,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_custom_vjp_layer_class = {
-    .name = "custom_vjp",
-    .call = call,
+    TOW__MADE_BY(TOW_CUSTOM_VJP, tow_custom_vjp_layer), .name = "custom_vjp", .call = call,
     .layout = TOW__LAYOUT_OF(tow_custom_vjp_layer, TOW_MEMBER(tow_custom_vjp_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_custom_vjp_layer, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_custom_vjp_layer, streams, TOW_MEMBER_RULES))};

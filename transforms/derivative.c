@@ -395,22 +395,19 @@ static void call_value_and_grad(tow_scope *scope, const tow_module *module, size
 }
 
 const tow_module_class tow_jvp_layer_class = {
-    .name = "jvp",
-    .call = call_jvp,
+    TOW__MADE_BY(TOW_JVP, tow_jvp_layer), .name = "jvp", .call = call_jvp,
     .layout = TOW__LAYOUT_OF(tow_jvp_layer, TOW_MEMBER(tow_jvp_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_jvp_layer, wrt, TOW_MEMBER_NAMES),
                              TOW_MEMBER(tow_jvp_layer, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_jvp_layer, streams, TOW_MEMBER_RULES))};
 const tow_module_class tow_vjp_layer_class = {
-    .name = "vjp",
-    .call = call_vjp,
+    TOW__MADE_BY(TOW_VJP, tow_vjp_layer), .name = "vjp", .call = call_vjp,
     .layout = TOW__LAYOUT_OF(tow_vjp_layer, TOW_MEMBER(tow_vjp_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_vjp_layer, wrt, TOW_MEMBER_NAMES),
                              TOW_MEMBER(tow_vjp_layer, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_vjp_layer, streams, TOW_MEMBER_RULES))};
 const tow_module_class tow_value_and_grad_layer_class = {
-    .name = "value_and_grad",
-    .call = call_value_and_grad,
+    TOW__MADE_BY(TOW_VALUE_AND_GRAD, tow_value_and_grad_layer), .name = "value_and_grad", .call = call_value_and_grad,
     .layout = TOW__LAYOUT_OF(tow_value_and_grad_layer, TOW_MEMBER(tow_value_and_grad_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_value_and_grad_layer, wrt, TOW_MEMBER_NAMES),
                              TOW_MEMBER(tow_value_and_grad_layer, variables, TOW_MEMBER_RULES),

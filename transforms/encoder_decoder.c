@@ -34,8 +34,11 @@ static bool check_inputs(tow_scope *scope, size_t n_in, const tow_value *in)
 static tow_value apply_stack(tow_scope *scope, const tow_encoder_decoder *m, const char *name, const tow_module *block,
                              int64_t length, size_t n, const tow_value *in)
 {
-    tow_scan stack = {
-        .module = {&tow_scan_class}, .inner = block, .length = length, .n_broadcast = n - 1, .unrolled = m->unrolled};
+    tow_scan stack = {.module = {&tow_scan_class, sizeof(tow_scan)},
+                      .inner = block,
+                      .length = length,
+                      .n_broadcast = n - 1,
+                      .unrolled = m->unrolled};
     tow_value out = {0};
     tow_apply_n(scope, name, &stack, n, in, 1, &out);
     return out;
@@ -74,7 +77,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_encoder_decoder_class = {
-    .name = "EncoderDecoder",
-    .call = call,
+    TOW__MADE_BY(TOW_ENCODER_DECODER, tow_encoder_decoder), .name = "EncoderDecoder", .call = call,
     .layout = TOW__LAYOUT_OF(tow_encoder_decoder, TOW_MEMBER(tow_encoder_decoder, encoder, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_encoder_decoder, decoder, TOW_MEMBER_LAYER))};

@@ -122,8 +122,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                    "LoRA: no parameter of the layer matches .filter; expected patterns such as \"**/kernel\"");
 }
 
-const tow_module_class tow_lora_class = {.name = "LoRA",
-                                         .call = call,
+const tow_module_class tow_lora_class = {TOW__MADE_BY(TOW_LORA, tow_lora), .name = "LoRA", .call = call,
                                          .layout =
                                              TOW__LAYOUT_OF(tow_lora, TOW_MEMBER(tow_lora, inner, TOW_MEMBER_LAYER),
                                                             TOW_MEMBER(tow_lora, filter, TOW_MEMBER_NAMES))};

@@ -233,7 +233,6 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_map_variables_class = {
-    .name = "map_variables",
-    .call = call,
+    TOW__MADE_BY(TOW_MAP_VARIABLES, tow_map_variables), .name = "map_variables", .call = call,
     .layout = TOW__LAYOUT_OF(tow_map_variables, TOW_MEMBER(tow_map_variables, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_map_variables, variables, TOW_MEMBER_NAMES))};

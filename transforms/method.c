@@ -15,8 +15,7 @@ static void call_method(tow_scope *scope, const tow_module *module, size_t n_in,
                        m->inner ? ".function" : "layer");
 }
 
-const tow_module_class tow_method_class = {.name = "method",
-                                           .call = call_method,
+const tow_module_class tow_method_class = {TOW__MADE_BY(TOW_METHOD, tow_method), .name = "method", .call = call_method,
                                            .layout = TOW__LAYOUT_OF(tow_method,
                                                                     TOW_MEMBER(tow_method, inner, TOW_MEMBER_LAYER),
                                                                     TOW_MEMBER(tow_method, name, TOW_MEMBER_TEXT))};

@@ -19,6 +19,5 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_precision_class = {
-    .name = "Precision",
-    .call = call,
+    TOW__MADE_BY(TOW_PRECISION, tow_precision), .name = "Precision", .call = call,
     .layout = TOW__LAYOUT_OF(tow_precision, TOW_MEMBER(tow_precision, inner, TOW_MEMBER_LAYER))};

@@ -25,8 +25,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_remat_class = {
-    .name = "remat",
-    .call = call,
+    TOW__MADE_BY(TOW_REMAT, tow_remat), .name = "remat", .call = call,
     .layout = TOW__LAYOUT_OF(
         tow_remat, TOW_MEMBER(tow_remat, inner, TOW_MEMBER_LAYER), TOW_MEMBER(tow_remat, policy, TOW_MEMBER_POLICY),
         TOW_MEMBER(tow_remat, variables, TOW_MEMBER_RULES), TOW_MEMBER(tow_remat, streams, TOW_MEMBER_RULES))};

@@ -84,6 +84,8 @@ static bool read_call(rnn_call *c, size_t n_in, const tow_value *in, size_t n_ou
                        c->cell ? "a layer without a class" : "NULL");
         return false;
     }
+    c->cell = tow__read_layer(c->scope, c->cell);
+    if (!c->cell) return false;
     c->methods = c->cell->cls->cell;
     c->n_carry = c->methods ? c->methods->n_carry : 0;
     c->feature_axes = c->methods && c->methods->feature_axes ? c->methods->feature_axes(c->cell) : 1;
@@ -193,14 +195,15 @@ static void call_step(tow_scope *scope, const tow_module *module, size_t n_in, c
 
 static const tow_module_class step_class = {.name = "RNN step", .call = call_step};
 
-/* The step in copies of the remats that are around the cell. NULL: out of memory. */
-static const tow_module *wrap(tow_trace *t, const tow_module *around, const tow_module *step)
+/* The step in copies of the remats that are around the cell. NULL: an error. */
+static const tow_module *wrap(tow_scope *scope, const tow_module *around, const tow_module *step)
 {
     if (around->cls != &tow_remat_class) return step;
-    tow_remat *copy = tow__trace_alloc(t, 1, sizeof *copy);
+    const tow_remat *remat = (const tow_remat *)tow__read_layer(scope, around);
+    tow_remat *copy = remat ? tow__trace_alloc(tow_scope_trace(scope), 1, sizeof *copy) : NULL;
     if (!copy) return NULL;
-    *copy = *(const tow_remat *)around;
-    copy->inner = wrap(t, copy->inner, step);
+    *copy = *remat;
+    copy->inner = wrap(scope, copy->inner, step);
     return copy->inner ? &copy->module : NULL;
 }
 
@@ -222,8 +225,8 @@ static void record_loop(rnn_call *c, tow_value *carry_and_xs, tow_value *all)
 {
     const step_module step = {{&step_class}, c};
     const size_t n = c->n_carry;
-    const tow_scan scan = {.module = {&tow_scan_class},
-                           .inner = wrap(tow_scope_trace(c->scope), c->m->inner, &step.module),
+    const tow_scan scan = {.module = {&tow_scan_class, sizeof(tow_scan)},
+                           .inner = wrap(c->scope, c->m->inner, &step.module),
                            .length = c->steps,
                            .empty = c->steps == 0,
                            .reverse = c->m->reverse && !c->m->lengths,
@@ -283,8 +286,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!m->in_place) tow_scope_end(c.cell_scope);
 }
 
-const tow_module_class tow_rnn_class = {.name = "RNN",
-                                        .call = call,
+const tow_module_class tow_rnn_class = {TOW__MADE_BY(TOW_RNN, tow_rnn), .name = "RNN", .call = call,
                                         .layout = TOW__LAYOUT_OF(tow_rnn, TOW_MEMBER(tow_rnn, inner, TOW_MEMBER_LAYER),
                                                                  TOW_MEMBER(tow_rnn, variables, TOW_MEMBER_RULES),
                                                                  TOW_MEMBER(tow_rnn, streams, TOW_MEMBER_RULES))};
@@ -304,5 +306,7 @@ void tow_cell_initial_carry(tow_scope *scope, const tow_module *cell, tow_type x
         return;
     }
     tow__key key = tow__key_from_seed(seed);
+    cell = tow__read_layer(scope, cell);
+    if (!cell) return;
     methods->initial_carry(scope, cell, x, key.k, carry);
 }

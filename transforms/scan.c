@@ -181,8 +181,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__lift_check_used(scope, "scan", c.loop.lift);
 }
 
-const tow_module_class tow_scan_class = {.name = "scan",
-                                         .call = call,
+const tow_module_class tow_scan_class = {TOW__MADE_BY(TOW_SCAN, tow_scan), .name = "scan", .call = call,
                                          .layout =
                                              TOW__LAYOUT_OF(tow_scan, TOW_MEMBER(tow_scan, inner, TOW_MEMBER_LAYER),
                                                             TOW_MEMBER(tow_scan, shared_collections, TOW_MEMBER_NAMES),

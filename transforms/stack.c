@@ -53,7 +53,7 @@ static void call_rest(tow_scope *scope, const tow_module *module, size_t n_in, c
     rest below = *r;
     below.module.cls = &rest_class;
     below.depth++;
-    const tow_remat remat = {{&tow_remat_class}, .inner = &below.module, .policy = r->m->policy};
+    const tow_remat remat = {{&tow_remat_class, sizeof(tow_remat)}, .inner = &below.module, .policy = r->m->policy};
     const tow_module *body = innermost ? r->m->inner : &remat.module;
     int64_t stride = 1;
     for (int i = r->depth + 1; i < r->levels; i++) stride *= r->m->lengths[i];
@@ -94,8 +94,7 @@ static void call_remat_scan(tow_scope *scope, const tow_module *module, size_t n
 }
 
 const tow_module_class tow_remat_scan_class = {
-    .name = "remat_scan",
-    .call = call_remat_scan,
+    TOW__MADE_BY(TOW_REMAT_SCAN, tow_remat_scan), .name = "remat_scan", .call = call_remat_scan,
     .layout = TOW__LAYOUT_OF(tow_remat_scan, TOW_MEMBER(tow_remat_scan, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_remat_scan, policy, TOW_MEMBER_POLICY),
                              TOW_MEMBER(tow_remat_scan, shared_collections, TOW_MEMBER_NAMES),
@@ -209,8 +208,7 @@ static void call_layer_stack(tow_scope *scope, const tow_module *module, size_t 
 }
 
 const tow_module_class tow_layer_stack_class = {
-    .name = "layer_stack",
-    .call = call_layer_stack,
+    TOW__MADE_BY(TOW_LAYER_STACK, tow_layer_stack), .name = "layer_stack", .call = call_layer_stack,
     .layout = TOW__LAYOUT_OF(tow_layer_stack, TOW_MEMBER(tow_layer_stack, pattern, TOW_MEMBER_LAYERS),
                              TOW_MEMBER(tow_layer_stack, first, TOW_MEMBER_LAYERS),
                              TOW_MEMBER(tow_layer_stack, last, TOW_MEMBER_LAYERS),

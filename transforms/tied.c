@@ -72,8 +72,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                        c.m->parameter ? c.m->parameter : "kernel");
 }
 
-const tow_module_class tow_tied_class = {.name = "tied",
-                                         .call = call,
+const tow_module_class tow_tied_class = {TOW__MADE_BY(TOW_TIED, tow_tied), .name = "tied", .call = call,
                                          .layout =
                                              TOW__LAYOUT_OF(tow_tied, TOW_MEMBER(tow_tied, inner, TOW_MEMBER_LAYER),
                                                             TOW_MEMBER(tow_tied, parameter, TOW_MEMBER_TEXT),

@@ -102,8 +102,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_vmap_layer_class = {
-    .name = "vmap",
-    .call = call,
+    TOW__MADE_BY(TOW_VMAP, tow_vmap_layer), .name = "vmap", .call = call,
     .layout = TOW__LAYOUT_OF(tow_vmap_layer, TOW_MEMBER(tow_vmap_layer, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_vmap_layer, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_vmap_layer, streams, TOW_MEMBER_RULES))};

@@ -146,11 +146,9 @@ static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_
 }
 
 const tow_module_class tow_weight_norm_class = {
-    .name = "WeightNorm",
-    .call = call_weight_norm,
+    TOW__MADE_BY(TOW_WEIGHT_NORM, tow_weight_norm), .name = "WeightNorm", .call = call_weight_norm,
     .layout = TOW__LAYOUT_OF(tow_weight_norm, TOW_MEMBER(tow_weight_norm, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_weight_norm, filter, TOW_MEMBER_NAMES))};
 const tow_module_class tow_spectral_norm_class = {
-    .name = "SpectralNorm",
-    .call = call_spectral_norm,
+    TOW__MADE_BY(TOW_SPECTRAL_NORM, tow_spectral_norm), .name = "SpectralNorm", .call = call_spectral_norm,
     .layout = TOW__LAYOUT_OF(tow_spectral_norm, TOW_MEMBER(tow_spectral_norm, inner, TOW_MEMBER_LAYER))};

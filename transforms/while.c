@@ -238,8 +238,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 }
 
 const tow_module_class tow_while_class = {
-    .name = "while",
-    .call = call,
+    TOW__MADE_BY(TOW_WHILE, tow_while), .name = "while", .call = call,
     .layout = TOW__LAYOUT_OF(
         tow_while, TOW_MEMBER(tow_while, condition, TOW_MEMBER_LAYER), TOW_MEMBER(tow_while, body, TOW_MEMBER_LAYER),
         TOW_MEMBER(tow_while, variables, TOW_MEMBER_RULES), TOW_MEMBER(tow_while, streams, TOW_MEMBER_RULES))};

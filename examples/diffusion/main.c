@@ -54,14 +54,14 @@ static tow_status make_state(diffusion_run *r)
     char description[256];
     tow_loader_describe(r->loader, description, sizeof description);
     diffusion_make(&r->model);
+    const tow_average_options average = /* samples are drawn with the averages */
+        TOW_AVERAGE_OPTIONS(.decay = o->steps < 1000 ? 0.98 : 0.995);
     const tow_train_options train =
         TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate =
                                             tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
                                         .clip_norm = 1},
                           .seed = o->seed, .n_inputs = 2, .input_types = types, .loss = mean_error, .model = &model,
-                          .average = {.decay =
-                                          o->steps < 1000 ? 0.98 : 0.995}, /* samples are drawn with the averages */
-                          .description = description);
+                          .average = &average, .description = description);
     tow_status status = tow_train_create(r->base.context, TOW_MODULE(&r->model), &train, &r->state);
     if (status) return status;
     return sampler_create(r->base.context, TOW_MODULE(&r->model), tow_train_averages(r->state), &r->sampler);

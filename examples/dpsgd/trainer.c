@@ -103,7 +103,7 @@ tow_status trainer_create(tow_context *context, const digits_data *data, uint64_
         (tow_scale_by_learning_rate)TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(learning_rate));
     t->transforms[0] = TOW_GRADIENT_TRANSFORM(&t->adam);
     t->transforms[1] = TOW_GRADIENT_TRANSFORM(&t->learning_rate);
-    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 2};
+    t->chain = (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = t->transforms, .n = 2};
     tow_status status = tow_model_init(context, TOW_MODULE(&t->model), seed, 1, &images, &t->params);
     if (status) return status;
     t->n_params = tow_params_count(t->params);

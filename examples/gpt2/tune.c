@@ -120,7 +120,7 @@ static tow_status make_optimizer(tuning *t)
     t->transforms[0] = TOW_GRADIENT_TRANSFORM(&t->clip);
     t->transforms[1] = TOW_GRADIENT_TRANSFORM(&t->adam);
     t->transforms[2] = TOW_GRADIENT_TRANSFORM(&t->rate);
-    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 3};
+    t->chain = (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = t->transforms, .n = 3};
     return tow_optimizer_create(t->r->base.context, TOW_GRADIENT_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
 }
 

@@ -63,7 +63,7 @@ static tow_status make_half(vae_run *r, const char *const *patterns, double peak
     h->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(peak, r->base.options.steps, 0, 0));
     h->transforms[0] = TOW_GRADIENT_TRANSFORM(&h->adam);
     h->transforms[1] = TOW_GRADIENT_TRANSFORM(&h->rate);
-    h->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = h->transforms, .n = 2};
+    h->chain = (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = h->transforms, .n = 2};
     tow_status status = tow_params_select(r->params, patterns, &h->params);
     if (status) return status;
     return tow_optimizer_create(r->base.context, TOW_GRADIENT_TRANSFORM(&h->chain), h->params, NULL, &h->optimizer);

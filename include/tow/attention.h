@@ -36,6 +36,17 @@ typedef struct tow_rope {
 /* The same as a function of a float x. positions: i32 [T] or [B, T], or the null value; options may be NULL. Angles are
  * computed in the type of x, or in f32 if that is bf16 or f16: then the result alone is rounded. */
 TOW_API tow_value tow_apply_rope(tow_value x, tow_value positions, const tow_rope *options);
+/* The options of RoPE as a member of other layers. */
+typedef struct tow_rope_options {
+    double theta;             /* 0: 10000 */
+    int64_t features;         /* how many features of a head are rotated, its first ones; even; 0: all */
+    bool interleaved;         /* pairs are (2i, 2i + 1); else (i, i + d/2), as in Hugging Face's Llama */
+    tow_rope_scaling scaling; /* TOW_ROPE_PLAIN */
+    double factor;            /* of scaling; 0: 1 */
+    double low_frequency;     /* of TOW_ROPE_LLAMA3; 0: 1 */
+    double high_frequency;    /* 0: 4 */
+    double original_length;   /* 0: 8192 */
+} tow_rope_options;
 
 /* ---- LearnedPositions: adds a row of a table to each position ---------------------------------------------------- */
 /* x [B, T, D] -> x + embedding[positions]. embedding [max_length, D]. A second input, i32 [T] or [B, T], has the
@@ -122,7 +133,7 @@ typedef struct tow_multi_head_attention {
     double qk_norm_epsilon; /* 0: 1e-6 */
     bool head_gates;        /* heads are multiplied by logistic(gate(x_q)) */
     bool rope;              /* rotates queries and keys */
-    tow_rope rope_options;
+    tow_rope_options rope_options;
     bool decode;          /* one call after the other, see above; causal without a memory */
     bool recall;          /* of .decode with a memory: attend to that of an earlier call, from the cache */
     int64_t cache_length; /* positions that the cache has; 0: T of tow_model_init, as in Flax */
@@ -181,7 +192,7 @@ typedef struct tow_transformer_block {
     double qk_norm_epsilon; /* 0: epsilon */
     bool head_gates;
     bool rope;
-    tow_rope rope_options;
+    tow_rope_options rope_options;
     bool decode;
     bool recall; /* of .decode with .cross, the cross attention's; in calls behind the first */
     int64_t cache_length;

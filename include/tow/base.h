@@ -22,13 +22,13 @@ extern "C" {
  * in all other members:
  *
  *     tow_train_options options = TOW_TRAIN_OPTIONS(.seed = 1, .check_finite = true);
- *     tow_params_table(params, &TOW_TABLE_OPTIONS(.depth = 2), text, sizeof text);
+ *     tow_model_summary_text(summary, &TOW_SUMMARY_TEXT_OPTIONS(.depth = 2), text, sizeof text);
  *
- * So a later library knows which options a program can have meant when it was compiled, and takes new ones for zero; an
- * earlier one accepts a struct of later headers as long as no option is set that it does not know. A size of 0 is
- * TOW_INVALID_ARGUMENT, with the name of the macro. In C++ every such struct has its size from the beginning, and
- * TOW_TRAIN_OPTIONS() is tow_train_options{}; options are assigned, or given by name from C++20 on. Layers and gradient
- * transforms have their size in their first member, which their macros set as well. docs/versions.md says more. */
+ * So a later library takes options that an earlier program did not know for zero, and an earlier library takes a struct
+ * of later headers if what it does not know is zero. Else, and for size 0, it is TOW_INVALID_ARGUMENT with the names
+ * of struct and macro. In C++ every such struct has its size from the beginning, and TOW_TRAIN_OPTIONS() is
+ * tow_train_options{}; options are assigned, or given by name from C++20 on. Layers and gradient transforms have their
+ * size behind their class, where their macros set it. Structs in other structs have none; see docs/versions.md. */
 #ifndef __cplusplus
 #define TOW__OPTIONS(type, ...) (TOW__LEAVES_OUT(type){.size = sizeof(type), __VA_ARGS__} TOW__LEAVES_OUT_NO_MORE)
 #define TOW__SIZE(type)

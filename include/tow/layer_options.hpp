@@ -264,7 +264,7 @@ struct multi_head_attention_options {
     double qk_norm_epsilon{};
     bool head_gates{};
     bool rope{};
-    tow_rope rope_options{};
+    tow_rope_options rope_options{};
     bool decode{};
     bool recall{};
     int64_t cache_length{};
@@ -308,7 +308,7 @@ struct transformer_block_options {
     double qk_norm_epsilon{};
     bool head_gates{};
     bool rope{};
-    tow_rope rope_options{};
+    tow_rope_options rope_options{};
     bool decode{};
     bool recall{};
     int64_t cache_length{};

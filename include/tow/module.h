@@ -26,12 +26,16 @@ typedef struct tow_module_class {
     const struct tow_cell_methods *cell; /* of cells of recurrent networks, see recurrent.h; NULL: any other layer */
     const struct tow_module_layout
         *layout; /* what the struct points to, for tow_module_copy (copy.h); NULL: nobody knows */
+    /* Of libraries whose layers may get options later: the macro that makes them, "TOW_DENSE", and the size of the
+     * struct. Layers then have to say their size. NULL: it is not looked at. */
+    const char *macro;
+    size_t size;
 } tow_module_class;
 
 /* First member of every layer struct. */
 struct tow_module {
     const tow_module_class *cls;
-    size_t size; /* of the whole struct, as the program was compiled; 0 for layers of one's own */
+    size_t size; /* of the whole struct, as the program was compiled; 0 for layers whose class has no .macro */
 };
 
 /* The module of a layer struct, for functions that take any. */

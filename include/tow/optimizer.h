@@ -120,12 +120,16 @@ typedef struct tow_gradient_transform_class {
     /* Slots and numbers of the transforms that `all` runs are called as if they stood in its place: for wrappers that
      * keep none of their own. */
     bool transparent;
+    /* Of libraries whose transforms may get options later: the macro that makes them, "TOW_SCALE_BY_ADAM", and the size
+     * of the struct. Transforms then have to say their size. NULL: it is not looked at. */
+    const char *macro;
+    size_t size;
 } tow_gradient_transform_class;
 
 /* First member of every transform. */
 struct tow_gradient_transform {
     const tow_gradient_transform_class *cls;
-    size_t size; /* of the whole struct, as the program was compiled; 0 for transforms of one's own */
+    size_t size; /* of the whole struct, as the program was compiled; 0 where the class has no .macro */
 };
 
 #define TOW_GRADIENT_TRANSFORM(transform) (&(transform)->base)

@@ -154,7 +154,7 @@ typedef struct tow_train_options {
      * evaluation so, too. A part of weight 0 counts for nothing; a step of which all have weight 0 is
      * TOW_INVALID_ARGUMENT, and nothing has changed. */
     bool weighted;
-    tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
+    const tow_average_options *average; /* of parameters, updated with every step, saved in checkpoints; NULL: none */
     /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
      * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation
      * and its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out

@@ -2,6 +2,7 @@
 #include "src/check/check.h"
 
 #include "src/base/base.h"
+#include "src/base/options.h"
 #include "tow/autodiff.h"
 
 const char *tow_check_name(tow_check_kind kind)
@@ -237,6 +238,8 @@ tow_status tow_primitive_check(tow_context *context, const tow_primitive *primit
     if (summary) *summary = (tow_check_summary){0};
     if (!context || !primitive || (n > 0 && !cases))
         return tow__missing(context, __func__, "a context, a primitive and cases");
+    tow_check_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_check_options, options, &own)) return TOW_INVALID_ARGUMENT;
     checking s = {.ctx = context, .primitive = primitive, .options = options ? options : &all};
     tow_status status = check_arguments(&s, n, cases);
     for (size_t i = 0; i < n && status == TOW_OK && !s.out_of_memory; i++) {

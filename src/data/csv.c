@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "src/base/locale.h"
+#include "src/base/options.h"
 #include "src/data/source.h"
 
 enum {
@@ -441,9 +442,11 @@ done:
 tow_status tow_source_csv(tow_context *context, const char *path, const tow_csv_options *options, tow_source **source)
 {
     static const tow_csv_options none = TOW_CSV_OPTIONS();
-    const tow_csv_options *o = options ? options : &none;
     if (source) *source = NULL;
     if (!context || !source) return tow__missing(context, __func__, "a context and a place for the source");
+    tow_csv_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_csv_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    const tow_csv_options *o = options ? options : &none;
     tow_array *mapping = NULL;
     uint64_t size = 0;
     tow_status status = check_options(context, o);

@@ -1,6 +1,7 @@
 /* Sources that are files of rows: raw elements, .npy, IDX. */
 #include <inttypes.h>
 
+#include "src/base/options.h"
 #include "src/data/source.h"
 #include "src/io/npy.h"
 
@@ -66,9 +67,11 @@ static tow_status raw_rows(tow_context *ctx, const char *path, const tow_raw_opt
 tow_status tow_source_raw(tow_context *context, const char *path, const tow_raw_options *options, tow_source **source)
 {
     static const tow_raw_options none = TOW_RAW_OPTIONS();
-    const tow_raw_options *o = options ? options : &none;
     if (source) *source = NULL;
     if (!context || !source) return tow__missing(context, __func__, "a context and a place for the source");
+    tow_raw_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_raw_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    const tow_raw_options *o = options ? options : &none;
     if ((unsigned)o->stored >= N_KINDS)
         return tow__fail(context, TOW_INVALID_ARGUMENT, "expected one of tow_stored, found %d", (int)o->stored);
     tow_source like = {.row = tow_make_type(TOW_U8, o->rank, o->dims), .swapped = o->big_endian};

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "src/base/counts.h"
+#include "src/base/options.h"
 #include "src/data/loader.h"
 
 enum {
@@ -140,6 +141,8 @@ tow_status tow_loader_create(tow_context *context, const tow_loader_options *opt
     if (loader) *loader = NULL;
     if (!context || !options || !loader)
         return tow__missing(context, __func__, "a context, options and a place for the loader");
+    tow_loader_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_loader_options, options, &own)) return TOW_INVALID_ARGUMENT;
     const tow_loader_options *o = options;
     tow_status status = check_numbers(context, o);
     if (status != TOW_OK) return status;

@@ -12,6 +12,7 @@
 #define TOW_SRC_GRAPH_H
 
 #include "src/base/base.h"
+#include "src/base/options.h"
 #include "tow/graph.h"
 #include "tow/primitive.h"
 
@@ -30,9 +31,9 @@ enum {
 /* The pass of a gradient that an equation belongs to. Differentiation marks it, and functions that make other graphs of
  * a graph keep it, with the source. The later one of two phases counts. */
 typedef enum tow__phase {
-    TOW__FORWARD,  /* the forward pass, or no gradient */
-    TOW__BACKWARD, /* the transpose */
-    TOW__RECOMPUTED  /* makes again in the backward pass what remat does not keep */
+    TOW__FORWARD,   /* the forward pass, or no gradient */
+    TOW__BACKWARD,  /* the transpose */
+    TOW__RECOMPUTED /* makes again in the backward pass what remat does not keep */
 } tow__phase;
 
 typedef struct tow__source {
@@ -185,6 +186,10 @@ void *tow__open_call(const tow_trace *t);
 void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis);
 /* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
+/* As tow__options_take (src/base/options.h), for functions that record: false after a sticky error. */
+bool tow__trace_options(tow_trace *t, const tow__struct_kind *kind, void *options, void *own);
+#define TOW__TRACE_OPTIONS(t, type, options, own)                                                                      \
+    (TOW__SAME_TYPE(type, options, own), tow__trace_options(t, TOW__STRUCT_KIND(type), &(options), own))
 
 /* Places for the n values that a C function is to write, with guards behind them, since it does not see n; NULL with a
  * sticky error. After the function, the check reports a write within the 64 places behind the last one. what: what the

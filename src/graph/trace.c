@@ -12,6 +12,7 @@
  * and says that it has ended, until a later trace takes its place with a serial that no value has. */
 #include <stdio.h>
 
+#include "src/base/options.h"
 #include "src/graph/builder.h"
 #include "src/graph/policy.h"
 
@@ -118,6 +119,17 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
     const char *scope = scope_text(trace);
     tow__fail(trace->ctx, status, "%s%s%s", shown(scope).text, scope ? ": " : "", text);
     stick(trace);
+}
+
+bool tow__trace_options(tow_trace *t, const tow__struct_kind *kind, void *options, void *own)
+{
+    char text[320];
+    const void *given;
+    memcpy(&given, options, sizeof given);
+    if (!given || tow__options_fault(kind, given, text, sizeof text) == 0)
+        return tow__options_take(NULL, kind, options, own);
+    if (t) tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s", text);
+    return false;
 }
 
 /* Repeats the sticky error in the context: calls in between may have left their own. */

@@ -5,6 +5,7 @@
 
 #include "src/base/base.h"
 #include "src/base/clones.h"
+#include "src/base/options.h"
 #include "src/kernels/machine_rates.h"
 #include "src/kernels/products/gemm.h"
 
@@ -48,37 +49,56 @@ static size_t refuse_machine(const char *found, char *text, size_t size)
     return length < 0 ? 0 : (size_t)length;
 }
 
-size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size)
+/* Why options as this library knows them are refused. */
+static size_t check_options(const tow_context_options *options, char *text, size_t size)
 {
     const char *name = engine_name(options);
     int length = 0;
-    if (size > 0) text[0] = '\0';
     if (name && !tow__gemm_read_choice(name, &(tow__gemm_choice){0}))
-        return refuse_engine(name, options && options->engine, text, size);
+        return refuse_engine(name, options->engine, text, size);
     if (wrong_machine()) return refuse_machine(wrong_machine(), text, size);
-    if (options && options->threads < 0)
+    if (options->threads < 0)
         length = snprintf(text, size, "option threads: expected 0 or more, found %d", options->threads);
-    else if (options && options->portable_bits && name && strcmp(name, "own") != 0)
+    else if (options->portable_bits && name && strcmp(name, "own") != 0)
         length = snprintf(text, size,
                           "option engine: expected \"own\" or NULL together with portable_bits, found \"%s\"", name);
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* Writes to `own` what is given, which may be NULL, and to text why that is refused. */
+static size_t read_options(const tow_context_options *given, tow_context_options *own, char *text, size_t size)
+{
+    *own = TOW_CONTEXT_OPTIONS();
+    if (size > 0) text[0] = '\0';
+    if (given) {
+        const tow__struct_kind *kind = TOW__STRUCT_KIND(tow_context_options);
+        const size_t fault = tow__options_fault(kind, given, text, size);
+        if (fault > 0) return fault;
+        tow__options_copy(kind, given, own);
+    }
+    return check_options(own, text, size);
+}
+
+size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size)
+{
+    tow_context_options own;
+    return read_options(options, &own, text, size);
+}
+
 tow_status tow_context_create(const tow_context_options *options, tow_context **context)
 {
+    tow_context_options own;
+    char why[sizeof(*context)->error];
     if (!context) return TOW_INVALID_ARGUMENT;
-    const bool refused = tow_context_options_check(options, NULL, 0) > 0;
+    const bool refused = read_options(options, &own, why, sizeof why) > 0;
     tow__gemm_choice products = {0};
-    if (engine_name(options) && !refused) (void)tow__gemm_read_choice(engine_name(options), &products);
-    products.portable = options && options->portable_bits;
+    if (engine_name(&own) && !refused) (void)tow__gemm_read_choice(engine_name(&own), &products);
+    products.portable = own.portable_bits;
     products.matrix_unit = tow__gemm_amx_usable();
-    tow_status status =
-        tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
-                            options && !refused ? options->threads : 0, &products, sizeof products, context);
+    tow_status status = tow__context_create(own.allocator.resize ? &own.allocator : NULL, refused ? 0 : own.threads,
+                                            &products, sizeof products, context);
     if (status == TOW_OK) (*context)->portable = products.portable;
     if (status != TOW_OK || !refused) return status;
-    char why[sizeof(*context)->error];
-    tow_context_options_check(options, why, sizeof why);
     return tow__fail(*context, TOW_INVALID_ARGUMENT, "%s", why);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/locale.h"
+#include "src/base/options.h"
 #include "src/io/io.h"
 #include "tow/log.h"
 
@@ -371,6 +372,8 @@ tow_status tow_chart_write(tow_context *context, const char *path, const tow_cha
 {
     if (!context || !chart || (chart->n_series > 0 && !chart->series))
         return tow__missing(context, __func__, "a context, a chart and its series");
+    tow_chart own;
+    if (!TOW__OPTIONS_TAKE(context, tow_chart, chart, &own)) return TOW_INVALID_ARGUMENT;
     const int width = chart->width != 0 ? chart->width : 720, height = chart->height != 0 ? chart->height : 420;
     tow_status status = check(context, chart, width, height);
     if (status != TOW_OK) return status;

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "src/base/base.h"
+#include "src/base/options.h"
 #include "tow/log.h"
 
 typedef struct grid {
@@ -80,6 +81,8 @@ tow_status tow_image_grid(tow_context *context, const tow_array *images, const t
     if (pixels) *pixels = NULL;
     if (!context || !images || !pixels)
         return tow__missing(context, __func__, "a context, images and a place for the pixels");
+    tow_grid_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_grid_options, options, &own)) return TOW_INVALID_ARGUMENT;
     static const tow_grid_options none = TOW_GRID_OPTIONS();
     const tow_grid_options *o = options ? options : &none;
     tow_array *values = NULL, *made = NULL;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/locale.h"
+#include "src/base/options.h"
 #include "src/log/events.h"
 #include "src/log/png.h"
 
@@ -216,6 +217,8 @@ tow_status tow_logger_create(tow_context *context, const tow_logger_options *opt
     if (log) *log = NULL;
     if (!context || !options || !log)
         return tow__missing(context, __func__, "a context, options and a place for the log");
+    tow_logger_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_logger_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (options->first < 0)
         return tow__fail(context, TOW_INVALID_ARGUMENT, "expected .first of at least 0, found %lld",
                          (long long)options->first);

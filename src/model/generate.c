@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/options.h"
 #include "src/model/generator.h"
 #include "src/scope/tree.h"
 #include "tow/random.h"
@@ -128,17 +129,19 @@ static tow_status make_rows(tow_generator *g)
     return TOW_OK;
 }
 
-static void read_options(tow_generator *g, const tow_generator_options *options)
+static tow_status read_options(tow_generator *g, const tow_generator_options *options)
 {
     tow_generator_options *o = &g->options;
     if (options) *o = *options;
+    g->compile = TOW_COMPILE_OPTIONS();
+    if (!TOW__OPTIONS_TAKE(g->ctx, tow_compile_options, o->compile, &g->compile)) return TOW_INVALID_ARGUMENT;
     if (o->batch == 0) o->batch = 1;
     if (o->chunk == 0) o->chunk = 512;
     if (o->sequences == 0) o->sequences = 1;
     if (o->beams == 0) o->beams = 1;
-    if (o->compile) g->compile = *o->compile;
     if (!g->compile.shared_arena) g->compile.shared_arena = g->shared_arena;
     o->compile = &g->compile;
+    return TOW_OK;
 }
 
 TOW__OWN_FRAME tow_status tow_generator_create(tow_context *context, const tow_module *model, const tow_params *params,
@@ -151,6 +154,8 @@ TOW__OWN_FRAME tow_status tow_generator_create(tow_context *context, const tow_m
     if (!model || !params || !generator)
         return tow__fail(context, TOW_INVALID_ARGUMENT,
                          "tow_generator_create: the model, the parameters or the result is NULL");
+    tow_generator_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_generator_options, options, &own)) return TOW_INVALID_ARGUMENT;
     const void *frame = TOW__CALLERS_FRAME;
     if (!tow__check_stack(context, __func__, model, frame) ||
         !tow__check_stack(context, __func__, options ? options->further : NULL, frame))
@@ -159,7 +164,7 @@ TOW__OWN_FRAME tow_status tow_generator_create(tow_context *context, const tow_m
     if (!g) return TOW_OUT_OF_MEMORY;
     *g = (tow_generator){.ctx = context, .fresh = true};
     TRY(tow_shared_arena_create(context, &g->shared_arena));
-    read_options(g, options);
+    TRY(read_options(g, options));
     TRY(check_options(context, &g->options));
     g->batch = g->options.batch;
     g->repeats = g->options.beams > 1 ? g->options.beams : g->options.sequences;

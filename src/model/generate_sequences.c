@@ -1,6 +1,7 @@
 /* Sequences behind prompts: the likeliest tokens or draws, when a sequence ends, and what the caller gets. */
 #include <string.h>
 
+#include "src/base/options.h"
 #include "src/model/generator.h"
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -192,6 +193,8 @@ static void finish(const sequences *s, const int64_t *before)
 tow_status tow_generate_with(tow_generator *g, const tow_generation *c)
 {
     if (!g) return TOW_INVALID_ARGUMENT;
+    tow_generation own;
+    if (!TOW__OPTIONS_TAKE(g->ctx, tow_generation, c, &own)) return TOW_INVALID_ARGUMENT;
     tow_status status = check_call(g, c);
     if (status != TOW_OK) return status;
     if (g->repeats > 1) tow__forget(g);

@@ -6,6 +6,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
+#include "src/base/options.h"
 #include "src/model/summary.h"
 #include "src/scope/frames.h"
 #include "src/scope/initializers.h"
@@ -188,6 +189,8 @@ TOW__OWN_FRAME tow_status tow_model_init_with(tow_context *context, const tow_mo
                                               size_t n_inputs, const tow_type *input_types,
                                               const tow_model_options *options, tow_params **params, tow_params **state)
 {
+    tow_model_options own;
+    if (context && !TOW__OPTIONS_TAKE(context, tow_model_options, options, &own)) return TOW_INVALID_ARGUMENT;
     return init(context, model, seed, n_inputs, input_types, options, params, state, TOW__CALLERS_FRAME);
 }
 
@@ -400,7 +403,9 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
 {
     static const tow_model_options none = TOW_MODEL_OPTIONS();
     const tow_model_options *options = b->options ? b->options : &none;
+    tow_model_options own;
     if (graph) *graph = NULL;
+    if (params && !TOW__OPTIONS_TAKE(params->ctx, tow_model_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (options->updates) *options->updates = NULL;
     if (!params || !b->module || !graph)
         return tow__missing(params ? params->ctx : NULL, caller, "a model, its parameters and a place for the graph");

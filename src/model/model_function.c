@@ -8,6 +8,7 @@
 #include "src/base/counts.h"
 #include "src/base/dtypes.h"
 #include "src/base/keys.h"
+#include "src/base/options.h"
 #include "src/params/params.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
@@ -16,8 +17,9 @@
 struct tow_model_function {
     tow_context *ctx;
     const tow_module *module;
-    tow_model_function_options options; /* .model points to model_options */
+    tow_model_function_options options; /* .model and .compile stand below */
     tow_model_options model_options;
+    tow_compile_options compile_options;
     tow_params *params, *state; /* arrays shared with the caller's lists; state may be empty */
     size_t *wrt;                /* [n_params] of which n_wrt are used */
     size_t n_wrt;
@@ -108,8 +110,7 @@ done:
 static tow_status make(void *user, const tow_type *types, tow_program **program, void **data)
 {
     tow_model_function *f = user;
-    static const tow_compile_options as_in_training = TOW_COMPILE_OPTIONS(.flush_subnormals = true);
-    tow_compile_options compile = f->options.compile ? *f->options.compile : as_in_training;
+    tow_compile_options compile = f->compile_options;
     tow_status status = TOW_OK;
     tow_params *changes = NULL;
     made *m = tow__alloc(f->ctx, 1, sizeof *m);
@@ -211,8 +212,19 @@ static tow_status make_function(const char *caller, const tow_module *model, con
         return tow__missing(params ? params->ctx : NULL, caller,
                             "a model, its parameters, options and a place for the function");
     tow_context *ctx = params->ctx;
+    tow_model_function_options own;
+    if (!TOW__OPTIONS_TAKE(ctx, tow_model_function_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    tow_model_options of_model = TOW_MODEL_OPTIONS();
+    tow_compile_options compile = TOW_COMPILE_OPTIONS(.flush_subnormals = true); /* as in training */
+    if (!TOW__OPTIONS_TAKE(ctx, tow_model_options, own.model, &of_model) ||
+        !TOW__OPTIONS_TAKE(ctx, tow_compile_options, own.compile, &compile))
+        return TOW_INVALID_ARGUMENT;
     tow_status status = check_options(ctx, caller, options);
     if (status) return status;
+    if (differentiates && !options->loss)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "%s: no loss function; set .loss, or use tow_model_function_create for the model's outputs",
+                         caller);
     if (!tow__check_stack(ctx, caller, model, frame)) return tow_context_status(ctx);
     tow_model_function *f = tow__alloc(ctx, 1, sizeof *f);
     if (!f) return TOW_OUT_OF_MEMORY;
@@ -220,7 +232,10 @@ static tow_status make_function(const char *caller, const tow_module *model, con
     f->module = model;
     f->options = *options;
     f->differentiates = differentiates;
-    if (options->model) f->model_options = *options->model;
+    f->model_options = of_model;
+    f->compile_options = compile;
+    f->options.model = NULL;
+    f->options.compile = NULL;
     status = make_lists(f, params, caller);
     if (status)
         tow_model_function_free(f);
@@ -233,13 +248,6 @@ TOW__OWN_FRAME tow_status tow_model_function_create_value_and_grad(const tow_mod
                                                                    const tow_model_function_options *options,
                                                                    tow_model_function **function)
 {
-    if (params && options && !options->loss) {
-        if (function) *function = NULL;
-        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_model_function_create_value_and_grad: no loss function; set .loss, or use "
-                         "tow_model_function_create for the "
-                         "model's outputs");
-    }
     return make_function(__func__, model, params, options, true, TOW__CALLERS_FRAME, function);
 }
 
@@ -345,6 +353,8 @@ tow_status tow_model_function_call(tow_model_function *f, const tow_model_argume
     if (results) *results = (tow_model_results){0};
     if (!f || !arguments || !results)
         return tow__missing(f ? f->ctx : NULL, __func__, "a function, arguments and a place for the results");
+    tow_model_arguments own;
+    if (!TOW__OPTIONS_TAKE(f->ctx, tow_model_arguments, arguments, &own)) return TOW_INVALID_ARGUMENT;
     tow_status status = TOW_OK;
     tow_cached_program c;
     TRY(order_arrays(f, f->params, arguments->params ? arguments->params : f->params, "params/", f->inputs));
@@ -379,8 +389,8 @@ size_t tow_model_function_program_count(const tow_model_function *f)
 size_t tow_model_function_arena_bytes(const tow_model_function *f)
 {
     if (!f) return 0;
-    const tow_compile_options *compile = f->options.compile;
-    return tow_shared_arena_bytes(compile && compile->shared_arena ? compile->shared_arena : f->shared_arena);
+    tow_shared_arena *given = f->compile_options.shared_arena;
+    return tow_shared_arena_bytes(given ? given : f->shared_arena);
 }
 
 tow_model_program tow_model_function_program(const tow_model_function *f, size_t index)

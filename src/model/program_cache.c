@@ -1,6 +1,7 @@
 /* A cache of programs by the types of their inputs. Entries stand in the order of their last use, the latest first, so
  * that the last one is the one to free. There are few of them: a search walks the list. */
 #include "src/base/counts.h"
+#include "src/base/options.h"
 #include "tow/model.h"
 
 enum {
@@ -18,6 +19,8 @@ tow_status tow_program_cache_create(tow_context *context, const tow_program_cach
                                     tow_program_cache **cache)
 {
     if (cache) *cache = NULL;
+    tow_program_cache_options own;
+    if (context && !TOW__OPTIONS_TAKE(context, tow_program_cache_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (!context || !options || !options->make || !cache)
         return tow__missing(context, __func__, "a context, options with .make and a place for the cache");
     if (options->limit > LARGEST_LIMIT)

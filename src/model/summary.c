@@ -296,6 +296,8 @@ TOW__OWN_FRAME tow_status tow_model_summary_create(const tow_module *model, cons
         return tow__missing(params ? params->ctx : NULL, __func__,
                             "a model, its parameters, types of its inputs and a place for the summary");
     tow_context *ctx = params->ctx;
+    tow_model_options own;
+    if (!TOW__OPTIONS_TAKE(ctx, tow_model_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (!tow__check_stack(ctx, __func__, model, TOW__CALLERS_FRAME)) return tow_context_status(ctx);
     TOW__ARITHMETIC(false);
     tow_model_summary *s = tow__alloc(ctx, 1, sizeof *s);

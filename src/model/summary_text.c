@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "src/base/options.h"
 #include "src/io/json.h"
 #include "src/model/summary.h"
 
@@ -130,6 +131,9 @@ static void add_kept(tow__string *t, const tow_model_summary *s)
 size_t tow_model_summary_text(const tow_model_summary *s, const tow_summary_text_options *options, char *text,
                               size_t size)
 {
+    tow_summary_text_options own;
+    if (size > 0) text[0] = '\0';
+    if (!TOW__OPTIONS_TAKE(s->ctx, tow_summary_text_options, options, &own)) return 0;
     const int depth = options ? options->depth : 0;
     tow__string t, cell;
     int widths[COLUMNS];

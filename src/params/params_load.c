@@ -1,5 +1,6 @@
 /* Parameters from sets of tensors and from files: all that does not fit is found first, and then, unless the options
  * allow it, nothing is copied. */
+#include "src/base/options.h"
 #include "src/io/tensors.h"
 #include "src/params/params.h"
 
@@ -239,29 +240,34 @@ static tow_status load(tow_params *params, const char *prefix, const tow_tensors
 }
 
 static tow_status check_arguments(const char *caller, const tow_params *params, const char *prefix, const void *from,
-                                  const char *what, const tow_load_options *options)
+                                  const char *what, const tow_load_options **options, tow_load_options *own)
 {
-    if (options && options->report) *options->report = (tow_load_report){0};
+    if (params && !TOW__OPTIONS_TAKE(params->ctx, tow_load_options, *options, own)) return TOW_INVALID_ARGUMENT;
+    if (params && *options && (*options)->report) *(*options)->report = (tow_load_report){0};
     if (params && prefix && from) return TOW_OK;
     return tow__missing(params ? params->ctx : NULL, caller, "parameters, a prefix and %s", what);
 }
 
 tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors)
 {
-    tow_status status = check_arguments(__func__, params, prefix, tensors, "a set of tensors", NULL);
+    const tow_load_options *none = NULL;
+    tow_load_options own;
+    tow_status status = check_arguments(__func__, params, prefix, tensors, "a set of tensors", &none, &own);
     return status ? status : load(params, prefix, tensors, NULL, NULL);
 }
 
 tow_status tow_params_from_tensors_with(tow_params *params, const char *prefix, const tow_tensors *tensors,
                                         const tow_load_options *options)
 {
-    tow_status status = check_arguments(__func__, params, prefix, tensors, "a set of tensors", options);
+    tow_load_options own;
+    tow_status status = check_arguments(__func__, params, prefix, tensors, "a set of tensors", &options, &own);
     return status ? status : load(params, prefix, tensors, NULL, options);
 }
 
 tow_status tow_params_load(tow_params *params, const char *prefix, const char *path, const tow_load_options *options)
 {
-    tow_status status = check_arguments(__func__, params, prefix, path, "the path of a file", options);
+    tow_load_options own;
+    tow_status status = check_arguments(__func__, params, prefix, path, "the path of a file", &options, &own);
     if (status) return status;
     tow_tensors *tensors = NULL;
     status = tow__safetensors_open(params->ctx, path, &tensors);

@@ -1,5 +1,6 @@
 /* tow_compile: graph in, program out. */
 #include "src/base/arithmetic.h"
+#include "src/base/options.h"
 #include "src/kernels/elementwise/fused.h"
 #include "src/kernels/machine_rates.h"
 #include "src/plan/analysis/phase.h"
@@ -124,6 +125,8 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     if (program) *program = NULL;
     if (!ctx || !graph || !program)
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
+    tow_compile_options own;
+    if (!TOW__OPTIONS_TAKE(ctx, tow_compile_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (options && options->shared_arena && options->shared_arena->ctx != ctx)
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "src/scope/frames.h"
+#include "src/scope/tree.h"
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
@@ -129,7 +130,7 @@ void tow__check_captured(tow__model *m)
 /* ---- around a call ----------------------------------------------------------------------------------------------- */
 
 static void begin_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
-                     tow__layer_call *call)
+                       tow__layer_call *call)
 {
     tow__model *m = scope->model;
     *call = (tow__layer_call){.outer = m->open_call, .path = scope->path};
@@ -155,6 +156,24 @@ static void end_call(tow_scope *scope, tow__layer_call *call, size_t n_out, cons
     if (!wrapped && !call->method) capture(scope, NULL, n_out, out);
 }
 
+/* ---- layers of other versions ------------------------------------------------------------------------------------ */
+
+const tow_module *tow__read_layer(tow_scope *scope, const tow_module *module)
+{
+    const tow_module_class *cls = module->cls;
+    char text[320];
+    if (!cls || !cls->macro || module->size == cls->size) return module;
+    if (tow__layer_fault(module, text, sizeof text) > 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s", text);
+        return NULL;
+    }
+    tow_module *own = tow__trace_alloc(scope->model->trace, 1, cls->size);
+    if (!own) return NULL;
+    tow__struct_copy(&(const tow__struct_kind){.size = cls->size}, module, module->size, own);
+    own->size = cls->size;
+    return own;
+}
+
 /* ---- calling layers ---------------------------------------------------------------------------------------------- */
 
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -172,6 +191,8 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                        "TOW_DENSE(.features = 8)");
         return;
     }
+    module = tow__read_layer(scope, module);
+    if (!module) return;
     if ((!in && n_in > 0) || (!out && n_out > 0)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "%s: expected %zu inputs and places for %zu outputs, found NULL; pass what is missing",

@@ -31,6 +31,11 @@ struct tow__call_log {
 };
 void tow__call_log_free(tow__call_log *log);
 
+/* A layer with a class as this library reads it: itself, or, if a program of another version made it, a copy that
+ * lives as long as the trace. NULL: an error of the scope. Whoever reads another layer's struct than its own calls it
+ * first. */
+const tow_module *tow__read_layer(tow_scope *scope, const tow_module *module);
+
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);

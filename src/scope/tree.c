@@ -58,6 +58,16 @@ static bool check_alive(walk *w, const void *p, const char *what, const tow_modu
     return false;
 }
 
+/* ---- layers of other versions ------------------------------------------------------------------------------------ */
+
+size_t tow__layer_fault(const tow_module *module, char *text, size_t size)
+{
+    const tow_module_class *cls = module->cls;
+    const tow__struct_kind kind = {cls->name, cls->macro, cls->size};
+    if (size > 0) text[0] = '\0';
+    return cls->macro ? tow__struct_fault(&kind, module, module->size, text, size) : 0;
+}
+
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 static const tow_module *copy_of(const walk *w, const tow_module *module)
@@ -101,11 +111,19 @@ static const tow_module *visit(walk *w, const tow_module *module, const char *wh
     }
     *s = (seen){.module = module};
     if (!w->arena) return module;
+    char text[320];
+    if (tow__layer_fault(module, text, sizeof text) > 0) {
+        tow__fail(w->ctx, TOW_INVALID_ARGUMENT, "%s: %s", w->caller, text);
+        w->failed = true;
+        return NULL;
+    }
     char *place = tow__arena_alloc(w->arena, 1, sizeof(owner) + cls->layout->size);
     w->failed = !place;
     if (!place) return NULL;
     s->copy = (tow_module *)(void *)(place + sizeof(owner));
-    memcpy(s->copy, module, cls->layout->size);
+    const size_t size = cls->layout->size;
+    memcpy(s->copy, module, cls->macro && module->size < size ? module->size : size);
+    if (cls->macro) s->copy->size = size;
     return s->copy;
 }
 
@@ -188,6 +206,7 @@ static void follow(walk *w, const tow_module *from, tow_module *to)
     const tow_module_layout *layout = from->cls && from->cls->name ? from->cls->layout : NULL;
     for (size_t i = 0; layout && i < layout->n_members && !w->failed; i++) {
         const tow_member *m = &layout->members[i];
+        if (from->cls->macro && m->offset >= from->size) continue; /* an earlier program did not know the member */
         const void *at = member_of(from, m->offset);
         void *written = to ? member_of(to, m->offset) : NULL;
         const void *result = NULL;

@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_SCOPE_TREE_H
 #define TOW_SRC_SCOPE_TREE_H
 
+#include "src/base/options.h"
 #include "tow/copy.h"
 
 /* In a public function: where it was called; what is above belongs to its callers. The function has TOW__OWN_FRAME in
@@ -17,6 +18,10 @@ bool tow__check_stack(tow_context *ctx, const char *caller, const tow_module *mo
 
 /* True if p lies between the end of this thread's stack and `frame`. */
 bool tow__is_left_behind(const void *p, const void *frame);
+
+/* Why a layer with a class is refused for the size that it says; "" if it is accepted, or need not say any. Like
+ * snprintf. */
+size_t tow__layer_fault(const tow_module *module, char *text, size_t size);
 
 /* .layout of a layer without pointers, and of one with members: a list of TOW_MEMBER. */
 #define TOW__LAYOUT(type) (&(const tow_module_layout){sizeof(type), 0, NULL})

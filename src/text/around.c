@@ -2,6 +2,7 @@
  * are added to reach a length. */
 #include <inttypes.h>
 
+#include "src/base/options.h"
 #include "src/text/tokenizer.h"
 
 static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
@@ -172,6 +173,8 @@ tow_status tow_tokenizer_encode(tow_tokenizer *t, const char *text, size_t lengt
                                 tow_encoding *encoding)
 {
     static const tow_encode_options none;
+    tow_encode_options own;
+    if (t && !TOW__OPTIONS_TAKE(t->ctx, tow_encode_options, options, &own)) return TOW_INVALID_ARGUMENT;
     const tow_encode_options *o = options ? options : &none;
     if (!t || (!text && length > 0) || !encoding || (!o->pair && o->pair_length > 0))
         return tow__missing(t ? t->ctx : NULL, __func__, "a tokenizer, a text and an encoding");

@@ -31,6 +31,7 @@ tow_status tow__tokenizer_create(tow_context *ctx, tow_tokenizer **tokenizer)
 {
     tow_tokenizer *t = *tokenizer = tow__alloc(ctx, 1, sizeof *t);
     if (!t) return TOW_OUT_OF_MEMORY;
+    t->options.size = sizeof t->options;
     t->ctx = ctx;
     tow__arena_init(&t->memory, ctx);
     tow__vocabulary_init(&t->vocabulary, ctx);

@@ -22,7 +22,8 @@ static tow_value belief_each(tow_update *u, const tow_gradient_transform *self, 
     s = tow_div(s, tow__bias(u, "bias2", &a.b2, false, g));
     return tow_div(first, tow__plus_option(tow_sqrt(s), &a.eps));
 }
-const tow_gradient_transform_class tow_scale_by_belief_class = {.name = "belief", .each = belief_each};
+const tow_gradient_transform_class tow_scale_by_belief_class = {TOW__MADE_BY(TOW_SCALE_BY_BELIEF, tow_scale_by_belief),
+                                                                .name = "belief", .each = belief_each};
 
 static tow_value yogi_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -42,7 +43,8 @@ static tow_value yogi_each(tow_update *u, const tow_gradient_transform *self, to
     tow_value first = tow__corrected_first(u, &a, g, false);
     return tow__over_root(&a, first, tow_div(v, tow__bias(u, "bias2", &a.b2, false, g)));
 }
-const tow_gradient_transform_class tow_scale_by_yogi_class = {.name = "yogi", .each = yogi_each};
+const tow_gradient_transform_class tow_scale_by_yogi_class = {TOW__MADE_BY(TOW_SCALE_BY_YOGI, tow_scale_by_yogi),
+                                                              .name = "yogi", .each = yogi_each};
 
 static tow_value adamax_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -55,7 +57,8 @@ static tow_value adamax_each(tow_update *u, const tow_gradient_transform *self, 
     tow_set_slot(u, "nu", most);
     return tow_div(tow__corrected_first(u, &a, g, false), most);
 }
-const tow_gradient_transform_class tow_scale_by_adamax_class = {.name = "adamax", .each = adamax_each};
+const tow_gradient_transform_class tow_scale_by_adamax_class = {TOW__MADE_BY(TOW_SCALE_BY_ADAMAX, tow_scale_by_adamax),
+                                                                .name = "adamax", .each = adamax_each};
 
 static tow_value adadelta_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -72,7 +75,8 @@ static tow_value adadelta_each(tow_update *u, const tow_gradient_transform *self
     tow_set_slot(u, "e_x", tow__average(x, tow_mul(step, step), &rho));
     return step;
 }
-const tow_gradient_transform_class tow_scale_by_adadelta_class = {.name = "adadelta", .each = adadelta_each};
+const tow_gradient_transform_class tow_scale_by_adadelta_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_ADADELTA, tow_scale_by_adadelta), .name = "adadelta", .each = adadelta_each};
 
 /* With ro_inf = 2 / (1-b2) - 1 and ro = ro_inf - 2 t b2^t / (1 - b2^t), the factor
  * r = sqrt((ro-4) (ro-2) ro_inf / ((ro_inf-4) (ro_inf-2) ro)), all f64[]; *known: ro >= threshold. */
@@ -108,7 +112,8 @@ static tow_value radam_each(tow_update *u, const tow_gradient_transform *self, t
     tow_value rectified = tow__over_root(&a, tow_mul(tow__spread(r, first), first), second);
     return tow_where(tow__spread(known, g), rectified, first);
 }
-const tow_gradient_transform_class tow_scale_by_radam_class = {.name = "radam", .each = radam_each};
+const tow_gradient_transform_class tow_scale_by_radam_class = {TOW__MADE_BY(TOW_SCALE_BY_RADAM, tow_scale_by_radam),
+                                                               .name = "radam", .each = radam_each};
 
 /* ---- without moments --------------------------------------------------------------------------------------------- */
 
@@ -117,7 +122,8 @@ static tow_value sign_each(tow_update *u, const tow_gradient_transform *self, to
     (void)u, (void)self, (void)p;
     return tow_sign(g);
 }
-const tow_gradient_transform_class tow_scale_by_sign_class = {.name = "sign", .each = sign_each};
+const tow_gradient_transform_class tow_scale_by_sign_class = {TOW__MADE_BY(TOW_SCALE_BY_SIGN, tow_scale_by_sign),
+                                                              .name = "sign", .each = sign_each};
 
 static tow_value centralize_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -130,4 +136,5 @@ static tow_value centralize_each(tow_update *u, const tow_gradient_transform *se
     int rows = 0;
     return tow__as(tow_sub(wide, tow_broadcast_in_dim(mean, type.rank, type.dims, &rows)), type.dtype);
 }
-const tow_gradient_transform_class tow_centralize_class = {.name = "centralize", .each = centralize_each};
+const tow_gradient_transform_class tow_centralize_class = {TOW__MADE_BY(TOW_CENTRALIZE, tow_centralize),
+                                                           .name = "centralize", .each = centralize_each};

@@ -11,6 +11,7 @@
 #include "src/base/arithmetic.h"
 #include "src/base/cancel.h"
 #include "src/base/dtypes.h"
+#include "src/base/options.h"
 #include "src/graph/graph.h"
 #include "src/params/params.h"
 #include "tow/numpy.h"
@@ -157,6 +158,8 @@ tow_status tow_average_create(tow_context *context, const tow_params *params, co
     if (average) *average = NULL;
     if (!context || !params || !options || !average)
         return tow__missing(context, __func__, "a context, parameters, options and a place for the average");
+    tow_average_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_average_options, options, &own)) return TOW_INVALID_ARGUMENT;
     TOW__ARITHMETIC(false);
     return tow__average_create(context, params, options, true, average);
 }

@@ -43,7 +43,8 @@ static tow_value adaptive_each(tow_update *u, const tow_gradient_transform *self
     tow__factor factor = tow__factor_clip(tow__roots_along(g, n, axes), most, 1e-6);
     return tow__factor_apply(&factor, g);
 }
-const tow_gradient_transform_class tow_adaptive_grad_clip_class = {.name = "adaptive_clip", .each = adaptive_each};
+const tow_gradient_transform_class tow_adaptive_grad_clip_class = {
+    TOW__MADE_BY(TOW_ADAPTIVE_GRAD_CLIP, tow_adaptive_grad_clip), .name = "adaptive_clip", .each = adaptive_each};
 
 static void normalize_all(tow_update *u, const tow_gradient_transform *self)
 {
@@ -54,4 +55,5 @@ static void normalize_all(tow_update *u, const tow_gradient_transform *self)
     tow__factor factor = tow__factor_over(one.value, one, norm, tow_scalar(u->trace, TOW_F64, 0));
     for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
-const tow_gradient_transform_class tow_normalize_class = {.name = "normalize", .all = normalize_all};
+const tow_gradient_transform_class tow_normalize_class = {TOW__MADE_BY(TOW_NORMALIZE, tow_normalize),
+                                                          .name = "normalize", .all = normalize_all};

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "src/base/options.h"
 #include "src/params/params.h"
 #include "src/train/average.h"
 #include "src/train/state.h"
@@ -30,6 +31,8 @@ tow_status tow_early_stopping_create(tow_train_state *state, const tow_early_sto
     if (stopping) *stopping = NULL;
     if (!state || !options || !stopping)
         return tow__missing(state ? state->ctx : NULL, __func__, "a state, options and a place for the result");
+    tow_early_stopping_options own;
+    if (!TOW__OPTIONS_TAKE(state->ctx, tow_early_stopping_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (options->patience < 0 || !(options->min_delta >= 0))
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
                          "early stopping: expected .patience and .min_delta of 0 or more, found %" PRId64 " and %g",

@@ -25,7 +25,8 @@ static void chain_all(tow_update *u, const tow_gradient_transform *self)
     const tow_chain *o = (const tow_chain *)self;
     for (size_t i = 0; i < o->n; i++) tow_update_run(u, o->transforms[i]);
 }
-const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all};
+const tow_gradient_transform_class tow_chain_class = {TOW__MADE_BY(TOW_CHAIN, tow_chain), .name = "chain",
+                                                      .all = chain_all};
 
 static bool check_left(tow_context *ctx, const char *caller, const char *what, const void *p, const void *frame)
 {
@@ -43,7 +44,7 @@ bool tow__check_transform_stack(tow_context *ctx, const char *caller, const tow_
 {
     if (!transform) return true;
     if (!check_left(ctx, caller, "a gradient transform", transform, frame)) return false;
-    if (transform->cls != &tow_chain_class) return true;
+    if (transform->cls != &tow_chain_class || transform->size < sizeof(tow_chain)) return true;
     const tow_chain *chain = (const tow_chain *)transform;
     if (!check_left(ctx, caller, "the list of a chain of gradient transforms", chain->transforms, frame)) return false;
     for (size_t i = 0; i < chain->n; i++)
@@ -94,7 +95,8 @@ static void partition_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_run_with(u, o->rules[rule].transform, k, indices);
     }
 }
-const tow_gradient_transform_class tow_partition_class = {.name = "partition", .all = partition_all};
+const tow_gradient_transform_class tow_partition_class = {TOW__MADE_BY(TOW_PARTITION, tow_partition),
+                                                          .name = "partition", .all = partition_all};
 
 /* ---- of single parameters ---------------------------------------------------------------------------------------- */
 
@@ -103,7 +105,8 @@ static tow_value set_to_zero_each(tow_update *u, const tow_gradient_transform *s
     (void)u, (void)self, (void)p;
     return tow_full_like(g, 0);
 }
-const tow_gradient_transform_class tow_set_to_zero_class = {.name = "set_to_zero", .each = set_to_zero_each};
+const tow_gradient_transform_class tow_set_to_zero_class = {TOW__MADE_BY(TOW_SET_TO_ZERO, tow_set_to_zero),
+                                                            .name = "set_to_zero", .each = set_to_zero_each};
 
 static tow_value scale_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -112,7 +115,8 @@ static tow_value scale_each(tow_update *u, const tow_gradient_transform *self, t
     const tow__option factor = tow__option_of(u, "factor", given, given);
     return tow__is_option(&factor, -DBL_MAX) ? tow__times_option(g, &factor) : (tow_value){0};
 }
-const tow_gradient_transform_class tow_scale_class = {.name = "scale", .each = scale_each};
+const tow_gradient_transform_class tow_scale_class = {TOW__MADE_BY(TOW_SCALE, tow_scale), .name = "scale",
+                                                      .each = scale_each};
 
 static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -125,8 +129,9 @@ static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform 
     /* the sign of a NaN stays what it was in the gradient */
     return tow_mul(tow__spread(rate, g), g);
 }
-const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "learning_rate",
-                                                                       .each = learning_rate_each};
+const tow_gradient_transform_class tow_scale_by_learning_rate_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_LEARNING_RATE, tow_scale_by_learning_rate), .name = "learning_rate",
+    .each = learning_rate_each};
 
 /* ---- adam -------------------------------------------------------------------------------------------------------- */
 
@@ -192,7 +197,8 @@ static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, to
     tow_value second = tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g));
     return tow__as(tow__over_root(&a, first, second), tow_value_type(g).dtype);
 }
-const tow_gradient_transform_class tow_scale_by_adam_class = {.name = "adam", .each = adam_each};
+const tow_gradient_transform_class tow_scale_by_adam_class = {TOW__MADE_BY(TOW_SCALE_BY_ADAM, tow_scale_by_adam),
+                                                              .name = "adam", .each = adam_each};
 
 /* ---- momentum, decay, clipping ----------------------------------------------------------------------------------- */
 
@@ -206,7 +212,8 @@ static tow_value trace_each(tow_update *u, const tow_gradient_transform *self, t
     tow_set_slot(u, "trace", m);
     return o->nesterov ? tow_add(g, tow__times_option(m, &decay)) : m;
 }
-const tow_gradient_transform_class tow_trace_gradients_class = {.name = "sgd", .each = trace_each};
+const tow_gradient_transform_class tow_trace_gradients_class = {TOW__MADE_BY(TOW_TRACE_GRADIENTS, tow_trace_gradients),
+                                                                .name = "sgd", .each = trace_each};
 
 static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -216,7 +223,8 @@ static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, t
     if (!o->decay_all && !tow__param_kind_decays(tow_update_kind(u, 0))) return g;
     return tow_add(g, tow__times_option(p, &decay));
 }
-const tow_gradient_transform_class tow_add_decayed_weights_class = {.name = "decay", .each = decay_each};
+const tow_gradient_transform_class tow_add_decayed_weights_class = {
+    TOW__MADE_BY(TOW_ADD_DECAYED_WEIGHTS, tow_add_decayed_weights), .name = "decay", .each = decay_each};
 
 static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -227,7 +235,8 @@ static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, to
     tow_value limit = tow__spread(tow__option_scalar(&most, tow_value_type(g).dtype), g);
     return tow_clamp(tow_neg(limit), g, limit);
 }
-const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elements", .each = clip_each};
+const tow_gradient_transform_class tow_clip_elements_class = {TOW__MADE_BY(TOW_CLIP_ELEMENTS, tow_clip_elements),
+                                                              .name = "clip_elements", .each = clip_each};
 
 tow__root tow__update_norm(tow_update *u)
 {
@@ -252,4 +261,5 @@ static void clip_all(tow_update *u, const tow_gradient_transform *self)
     tow__factor factor = tow__factor_clip(norm, tow__option_scalar(&most, TOW_F64), 0);
     for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
-const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};
+const tow_gradient_transform_class tow_clip_by_global_norm_class = {
+    TOW__MADE_BY(TOW_CLIP_BY_GLOBAL_NORM, tow_clip_by_global_norm), .name = "clip", .all = clip_all};

@@ -155,4 +155,5 @@ static void lbfgs_all(tow_update *u, const tow_gradient_transform *self)
     precondition(&h, scale, g);
     for (size_t i = 0; i < h.n; i++) tow_update_set_gradient(u, i, g[i]);
 }
-const tow_gradient_transform_class tow_scale_by_lbfgs_class = {.name = "lbfgs", .all = lbfgs_all};
+const tow_gradient_transform_class tow_scale_by_lbfgs_class = {TOW__MADE_BY(TOW_SCALE_BY_LBFGS, tow_scale_by_lbfgs),
+                                                               .name = "lbfgs", .all = lbfgs_all};

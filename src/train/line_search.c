@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "src/base/base.h"
+#include "src/base/options.h"
 #include "src/graph/graph.h"
 #include "src/train/transforms.h"
 #include "src/train/update.h"
@@ -346,6 +347,8 @@ tow_status tow_optimizer_line_search(tow_optimizer_state *state, const tow_line_
     if (!state->search)
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_line_search: the state was made without .line_search; set it in its options");
+    tow_line_search_options own;
+    if (!TOW__OPTIONS_TAKE(state->ctx, tow_line_search_options, options, &own)) return TOW_INVALID_ARGUMENT;
     zoom z = {
         .o = state, .options = options ? *options : TOW_LINE_SEARCH_OPTIONS(), .function = function, .user = user};
     tow_status status = check_options(state->ctx, &z.options);

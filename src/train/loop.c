@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "src/base/clock.h"
+#include "src/base/options.h"
 #include "src/train/loop_metrics.h"
 #include "tow/metrics.h"
 
@@ -252,8 +253,14 @@ done:
 tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow_train_progress *last)
 {
     if (!state || !loop) return tow__missing(state ? state->ctx : NULL, __func__, "a train state and a loop");
+    tow_train_loop own;
+    tow_early_stopping_options stopping;
+    const tow_train_loop *given = loop;
+    if (!TOW__OPTIONS_TAKE(state->ctx, tow_train_loop, loop, &own) ||
+        !TOW__OPTIONS_TAKE(state->ctx, tow_early_stopping_options, own.early_stopping, &stopping))
+        return TOW_INVALID_ARGUMENT;
     run r = {.state = state, .loop = loop, .start = now(), .evaluated = -1, .saved = -1};
-    r.progress = (tow_train_progress){.state = state, .loop = loop, .loss = NAN, .evaluation = NAN, .metric = NAN};
+    r.progress = (tow_train_progress){.state = state, .loop = given, .loss = NAN, .evaluation = NAN, .metric = NAN};
     tow_status status = check(state, loop);
     if (status != TOW_OK) return status;
     status = begin(&r);

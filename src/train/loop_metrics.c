@@ -1,5 +1,6 @@
 /* Metrics of a training loop by name: one row of a table for each kind says what it needs, adds and gives. */
 #include "src/train/loop_metrics.h"
+#include "src/base/options.h"
 
 #include <math.h>
 
@@ -175,6 +176,9 @@ double tow_train_metric(const tow_train_progress *progress, const char *name)
 {
     if (!progress || !name) return NAN;
     if (strcmp(name, "loss") == 0) return progress->evaluation;
-    const int i = progress->loop ? tow__loop_metric(progress->loop, name) : -1;
+    const tow_train_loop *loop = progress->loop;
+    tow_train_loop own;
+    if (!TOW__OPTIONS_TAKE(NULL, tow_train_loop, loop, &own)) return NAN;
+    const int i = loop ? tow__loop_metric(loop, name) : -1;
     return i < 0 ? NAN : progress->metrics[i];
 }

@@ -42,7 +42,8 @@ static void polyak_all(tow_update *u, const tow_gradient_transform *self)
     tow__factor factor = tow__factor_make(unit, tow_where(tiny, zero, tow_where(cut, limit, ratio)), unit);
     for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &factor);
 }
-const tow_gradient_transform_class tow_scale_by_polyak_class = {.name = "polyak", .all = polyak_all};
+const tow_gradient_transform_class tow_scale_by_polyak_class = {TOW__MADE_BY(TOW_SCALE_BY_POLYAK, tow_scale_by_polyak),
+                                                                .name = "polyak", .all = polyak_all};
 
 /* ---- reduce on plateau ------------------------------------------------------------------------------------------- */
 
@@ -99,4 +100,5 @@ static void plateau_all(tow_update *u, const tow_gradient_transform *self)
     tow__factor by = tow__factor_make((tow_value){0}, scale, (tow_value){0});
     for (size_t i = 0; i < tow_update_parameter_count(u); i++) tow__update_scale(u, i, &by);
 }
-const tow_gradient_transform_class tow_reduce_on_plateau_class = {.name = "reduce_on_plateau", .all = plateau_all};
+const tow_gradient_transform_class tow_reduce_on_plateau_class = {
+    TOW__MADE_BY(TOW_REDUCE_ON_PLATEAU, tow_reduce_on_plateau), .name = "reduce_on_plateau", .all = plateau_all};

@@ -6,6 +6,7 @@
 
 #include "src/base/base.h"
 #include "src/base/dtypes.h"
+#include "src/base/options.h"
 #include "src/train/scores.h"
 
 /* ---- means ------------------------------------------------------------------------------------------------------- */
@@ -149,7 +150,8 @@ int64_t tow__scores_rank(const tow__scores *s, int64_t row)
 tow_status tow_accuracy_add(tow_accuracy *a, const tow_array *scores, const tow_array *labels,
                             const tow_accuracy_options *options)
 {
-    const tow_accuracy_options o = options ? *options : TOW_ACCURACY_OPTIONS();
+    tow_accuracy_options o = TOW_ACCURACY_OPTIONS();
+    if (!TOW__OPTIONS_TAKE(NULL, tow_accuracy_options, options, &o)) return TOW_INVALID_ARGUMENT;
     tow__scores s = {.scores = scores, .labels = labels, .mask = o.mask};
     if (!a) return tow__missing(NULL, __func__, "an accuracy");
     tow_status status = tow__scores_check(__func__, &s, 2);

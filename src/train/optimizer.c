@@ -100,5 +100,5 @@ void tow__optimizer_chain(const tow_standard_optimizer *o, tow__optimizer_transf
     if (o->weight_decay > 0) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->decay);
     if (o->kind == TOW_SGD && o->momentum != 0) t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->trace);
     t->list[n++] = TOW_GRADIENT_TRANSFORM(&t->rate);
-    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->list, .n = n};
+    t->chain = (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = t->list, .n = n};
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/cancel.h"
+#include "src/base/options.h"
 #include "src/graph/graph.h"
 #include "src/scope/tree.h"
 #include "src/train/transforms.h"
@@ -213,6 +214,7 @@ tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transf
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);
+    tow__arena_init(&o->read_memory, context);
     tow_status status = make(o, options, with_program);
     if (status == TOW_OK)
         *state = o;
@@ -230,6 +232,8 @@ TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_g
         return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
     if (!tow__check_transform_stack(context, __func__, transform, TOW__CALLERS_FRAME))
         return tow_context_status(context);
+    tow_optimizer_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_optimizer_options, options, &own)) return TOW_INVALID_ARGUMENT;
     TOW__ARITHMETIC(false);
     return tow__optimizer_create(context, transform, params, options ? options : &TOW_OPTIMIZER_OPTIONS(), true, state);
 }
@@ -260,6 +264,7 @@ void tow_optimizer_free(tow_optimizer_state *o)
     tow__names_free(&o->slot_names);
     tow__names_free(&o->number_names);
     tow__names_free(&o->report_names);
+    tow__arena_free(&o->read_memory);
     tow__free(ctx, o, 1, sizeof *o);
 }
 

@@ -63,5 +63,6 @@ static void aggregate_all(tow_update *u, const tow_gradient_transform *self)
         tow__set_aggregated(u, i, tow__as(sum, type.dtype));
     }
 }
-const tow_gradient_transform_class tow_differentially_private_aggregate_class = {.name = "differentially_private",
-                                                                                 .all = aggregate_all};
+const tow_gradient_transform_class tow_differentially_private_aggregate_class = {
+    TOW__MADE_BY(TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE, tow_differentially_private_aggregate),
+    .name = "differentially_private", .all = aggregate_all};

@@ -35,7 +35,8 @@ static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow
     if (o->eps_outside) return tow_div(g, tow__plus_option(tow_sqrt(nu), &eps));
     return tow_mul(g, tow_rsqrt(tow__plus_option(nu, &eps)));
 }
-const tow_gradient_transform_class tow_scale_by_rms_class = {.name = "rms", .each = rms_each};
+const tow_gradient_transform_class tow_scale_by_rms_class = {TOW__MADE_BY(TOW_SCALE_BY_RMS, tow_scale_by_rms),
+                                                             .name = "rms", .each = rms_each};
 
 static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -50,7 +51,8 @@ static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow
     tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow__plus_option(sum, &eps));
     return tow_mul(tow_where(tow_gt(sum, zero), scale, zero), g);
 }
-const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .each = rss_each};
+const tow_gradient_transform_class tow_scale_by_rss_class = {TOW__MADE_BY(TOW_SCALE_BY_RSS, tow_scale_by_rss),
+                                                             .name = "rss", .each = rss_each};
 
 /* As Adam, by the largest corrected second moment so far. */
 static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
@@ -66,7 +68,8 @@ static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self,
     tow_set_slot(u, "nu_max", most);
     return tow__as(tow__over_root(&a, tow__corrected_first(u, &a, g, false), most), tow_value_type(g).dtype);
 }
-const tow_gradient_transform_class tow_scale_by_amsgrad_class = {.name = "amsgrad", .each = amsgrad_each};
+const tow_gradient_transform_class tow_scale_by_amsgrad_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_AMSGRAD, tow_scale_by_amsgrad), .name = "amsgrad", .each = amsgrad_each};
 
 /* The direction is made of the average before this gradient with b1, the average goes on with b2. */
 static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
@@ -82,7 +85,8 @@ static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, to
     tow_value direction = tow__average(a.before, g, &b1);
     return tow__as(tow_sign(direction), tow_value_type(g).dtype);
 }
-const tow_gradient_transform_class tow_scale_by_lion_class = {.name = "lion", .each = lion_each};
+const tow_gradient_transform_class tow_scale_by_lion_class = {TOW__MADE_BY(TOW_SCALE_BY_LION, tow_scale_by_lion),
+                                                              .name = "lion", .each = lion_each};
 
 static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -94,7 +98,8 @@ static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow
     tow_set_slot(u, "ema", m);
     return o->debias ? tow_div(m, tow__bias(u, "bias", &decay, false, g)) : m;
 }
-const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .each = ema_each};
+const tow_gradient_transform_class tow_ema_gradients_class = {TOW__MADE_BY(TOW_EMA_GRADIENTS, tow_ema_gradients),
+                                                              .name = "ema", .each = ema_each};
 
 /* ---- by the norm of a parameter ---------------------------------------------------------------------------------- */
 
@@ -113,7 +118,8 @@ static tow_value trust_ratio_each(tow_update *u, const tow_gradient_transform *s
     factor = tow__factor_unless(some_zero, &factor);
     return tow__factor_apply(&factor, g);
 }
-const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {.name = "trust_ratio", .each = trust_ratio_each};
+const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_TRUST_RATIO, tow_scale_by_trust_ratio), .name = "trust_ratio", .each = trust_ratio_each};
 
 static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -125,7 +131,8 @@ static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *se
     tow__factor factor = tow__factor_clip(tow__root_of_mean(g), tow__option_scalar(&threshold, TOW_F64), 0);
     return tow__factor_apply(&factor, g);
 }
-const tow_gradient_transform_class tow_clip_by_block_rms_class = {.name = "block_clip", .each = block_clip_each};
+const tow_gradient_transform_class tow_clip_by_block_rms_class = {
+    TOW__MADE_BY(TOW_CLIP_BY_BLOCK_RMS, tow_clip_by_block_rms), .name = "block_clip", .each = block_clip_each};
 
 static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
@@ -138,7 +145,9 @@ static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *sel
         tow__factor_make((tow_value){0}, tow_max(rms, tow__option_scalar(&least, TOW_F64)), (tow_value){0});
     return tow__factor_apply(&factor, g);
 }
-const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {.name = "block_rms", .each = block_rms_each};
+const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_PARAM_BLOCK_RMS, tow_scale_by_param_block_rms), .name = "block_rms",
+    .each = block_rms_each};
 
 /* ---- adafactor --------------------------------------------------------------------------------------------------- */
 
@@ -218,7 +227,8 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
     tow_value by_row = spread_axis(tow_rsqrt(tow_div(row, mean)), type, d0);
     return tow_mul(tow_mul(g, by_row), spread_axis(tow_rsqrt(column), type, d1));
 }
-const tow_gradient_transform_class tow_scale_by_factored_rms_class = {.name = "factored_rms", .each = factored_each};
+const tow_gradient_transform_class tow_scale_by_factored_rms_class = {
+    TOW__MADE_BY(TOW_SCALE_BY_FACTORED_RMS, tow_scale_by_factored_rms), .name = "factored_rms", .each = factored_each};
 
 /* ---- muon -------------------------------------------------------------------------------------------------------- */
 
@@ -275,4 +285,5 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
     const double wide = (double)dims[1] / (double)(dims[0] ? dims[0] : 1);
     return tow_reshape(tow_mul_scalar(x, sqrt(wide > 1 ? wide : 1)), type.rank, type.dims);
 }
-const tow_gradient_transform_class tow_scale_by_muon_class = {.name = "muon", .each = muon_each};
+const tow_gradient_transform_class tow_scale_by_muon_class = {TOW__MADE_BY(TOW_SCALE_BY_MUON, tow_scale_by_muon),
+                                                              .name = "muon", .each = muon_each};

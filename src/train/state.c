@@ -5,6 +5,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
+#include "src/base/options.h"
 #include "src/io/json.h"
 #include "src/params/params.h"
 #include "src/scope/tree.h"
@@ -146,6 +147,10 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
     const char *description = options->description ? options->description : "";
     s->model = model;
     s->options = *options;
+    if (options->model) {
+        s->model_options = *options->model;
+        s->options.model = &s->model_options;
+    }
     s->description_size = strlen(description) + 1;
     s->description = tow__alloc(s->ctx, s->description_size, 1);
     if (!s->description) return TOW_OUT_OF_MEMORY;
@@ -182,7 +187,8 @@ static tow_status make_kept(tow_train_state *s)
     tow_array *const *averages;
     tow_status status = TOW_OK;
     TRY(make_optimizer(s, o));
-    if (o->average.decay != 0) TRY(tow__average_create(s->ctx, s->params, &o->average, false, &s->average));
+    if (o->average) TRY(tow__average_create(s->ctx, s->params, o->average, false, &s->average));
+    s->options.average = NULL;
     s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
     if (s->average) s->n_kept += tow__average_arrays(s->average, &averages);
     TRY(make_step_arrays(s));
@@ -228,6 +234,13 @@ TOW__OWN_FRAME tow_status tow_train_create(tow_context *context, const tow_modul
 {
     if (state) *state = NULL;
     if (!context || !state) return tow__missing(context, __func__, "a context and a place for the train state");
+    tow_train_options own;
+    if (!TOW__OPTIONS_TAKE(context, tow_train_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    tow_model_options of_model;
+    tow_average_options average;
+    if (options && (!TOW__OPTIONS_TAKE(context, tow_model_options, own.model, &of_model) ||
+                    !TOW__OPTIONS_TAKE(context, tow_average_options, own.average, &average)))
+        return TOW_INVALID_ARGUMENT;
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
     const void *frame = TOW__CALLERS_FRAME;

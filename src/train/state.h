@@ -35,8 +35,9 @@ struct tow_train_state {
     tow_average *average; /* NULL: none is wanted */
     double gradient_norm; /* of the last micro-batch, with .check_finite */
 
-    const tow_module *model; /* to compile other shapes */
-    tow_train_options options;
+    const tow_module *model;   /* to compile other shapes */
+    tow_train_options options; /* .model points to model_options, if it is given */
+    tow_model_options model_options;
     tow_program_cache *steps, *evaluations;
     tow_shared_arena *shared_arena; /* of the programs in both */
     tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */

@@ -234,6 +234,6 @@ tow_status tow_train_evaluate_average(tow_train_state *state, tow_array *const *
     if (!state) return tow__missing(NULL, __func__, "a train state");
     if (!state->average)
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_train_evaluate_average: the state was made without averages; set .average.decay");
+                         "tow_train_evaluate_average: the state was made without averages; set .average");
     return evaluate(state, tow_average_params(state->average), inputs, loss);
 }

@@ -6,6 +6,7 @@
  *
  * Parameters, slots and state are donated. */
 #include "src/base/arithmetic.h"
+#include "src/base/options.h"
 #include "src/graph/graph.h"
 #include "src/train/update.h"
 #include "tow/autodiff.h"
@@ -176,6 +177,8 @@ tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *par
     if (!optimizer || !params || !loss || !step)
         return tow__missing(optimizer ? optimizer->ctx : NULL, __func__,
                             "an optimizer, parameters, the graph of a loss and a place for the step");
+    tow_step_options own;
+    if (!TOW__OPTIONS_TAKE(optimizer->ctx, tow_step_options, options, &own)) return TOW_INVALID_ARGUMENT;
     TOW__ARITHMETIC(false);
     tow_step *s = tow__alloc(optimizer->ctx, 1, sizeof *s);
     if (!s) return TOW_OUT_OF_MEMORY;

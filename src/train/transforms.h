@@ -2,6 +2,7 @@
 #ifndef TOW_SRC_TRAIN_TRANSFORMS_H
 #define TOW_SRC_TRAIN_TRANSFORMS_H
 
+#include "src/base/options.h"
 #include "src/train/norms.h"
 #include "tow/optimizer.h"
 

@@ -53,8 +53,16 @@ typedef struct tow__slot_group {
     tow_params *list;
 } tow__slot_group;
 
+/* A transform that a program of another version made, as this library reads it. */
+typedef struct tow__read_transform {
+    struct tow__read_transform *next;
+    const tow_gradient_transform *given, *own;
+} tow__read_transform;
+
 struct tow_optimizer_state {
     tow_context *ctx;
+    tow__arena read_memory; /* of the list below */
+    tow__read_transform *read;
     const tow_gradient_transform *transform;
     tow_params *params; /* those that are not frozen; arrays shared with the caller's list */
     int64_t step;

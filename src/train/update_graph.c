@@ -197,9 +197,38 @@ void tow__set_aggregated(tow_update *u, size_t index, tow_value gradient)
     *u->per_example = false;
 }
 
+/* The transform as this library reads it: itself, or, if a program of another version made it, a copy that lives as
+ * long as the state, since numbers are asked of it before every update. NULL: an error. */
+static const tow_gradient_transform *read_transform(tow_update *u, const tow_gradient_transform *given)
+{
+    const tow_gradient_transform_class *cls = given->cls;
+    const tow__struct_kind kind = {cls->name, cls->macro, cls->size};
+    char text[320];
+    if (!cls->macro || given->size == cls->size) return given;
+    if (tow__struct_fault(&kind, given, given->size, text, sizeof text) > 0) {
+        tow__update_fail(u, TOW_INVALID_ARGUMENT, "%s", text);
+        return NULL;
+    }
+    for (const tow__read_transform *r = u->o->read; r; r = r->next)
+        if (r->given == given) return r->own;
+    tow__read_transform *r = tow__arena_alloc(&u->o->read_memory, 1, sizeof *r);
+    tow_gradient_transform *own = tow__arena_alloc(&u->o->read_memory, 1, cls->size);
+    if (!r || !own) {
+        tow_trace_fail(u->trace, TOW_OUT_OF_MEMORY, "no memory for a copy of the transform %s", cls->name);
+        return NULL;
+    }
+    tow__struct_copy(&kind, given, given->size, own);
+    own->size = cls->size;
+    *r = (tow__read_transform){u->o->read, given, own};
+    u->o->read = r;
+    return own;
+}
+
 static void run_on(tow_update *u, const tow_gradient_transform *transform, size_t n, const uint32_t *which)
 {
     if (!is_transform(u, transform) || !check_aggregated(u, transform->cls)) return;
+    transform = read_transform(u, transform);
+    if (!transform) return;
     tow_update child = *u;
     if (transform->cls->transparent) {
         child.n = n;
@@ -264,7 +293,8 @@ static void inject_all(tow_update *u, const tow_gradient_transform *self)
     u->opening = i->before;
 }
 const tow_gradient_transform_class tow_inject_hyperparams_class = {
-    .name = "inject_hyperparams", .all = inject_all, .transparent = true};
+    TOW__MADE_BY(TOW_INJECT_HYPERPARAMS, tow_inject_hyperparams), .name = "inject_hyperparams", .all = inject_all,
+    .transparent = true};
 
 static tow_value choose(tow_value condition, tow_value a, tow_value b)
 {

@@ -44,7 +44,8 @@ static void lookahead_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_set_gradient(u, i, choose(sync, tow_sub(fast, tow__times_rest(way, &step)), fast));
     }
 }
-const tow_gradient_transform_class tow_lookahead_class = {.name = "lookahead", .all = lookahead_all};
+const tow_gradient_transform_class tow_lookahead_class = {TOW__MADE_BY(TOW_LOOKAHEAD, tow_lookahead),
+                                                          .name = "lookahead", .all = lookahead_all};
 
 /* ---- schedule-free ----------------------------------------------------------------------------------------------- */
 
@@ -93,7 +94,8 @@ static void schedule_free_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_set_gradient(u, i, tow_sub(mixed, y));
     }
 }
-const tow_gradient_transform_class tow_schedule_free_class = {.name = "schedule_free", .all = schedule_free_all};
+const tow_gradient_transform_class tow_schedule_free_class = {TOW__MADE_BY(TOW_SCHEDULE_FREE, tow_schedule_free),
+                                                              .name = "schedule_free", .all = schedule_free_all};
 
 /* The slot "z" of this transform: the group whose prefix ends so. */
 static tow_params *find_z(const tow_optimizer_state *state)
@@ -133,12 +135,17 @@ tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_
     if (!state || !transform || !params)
         return tow__missing(state ? state->ctx : NULL, __func__,
                             "a state, its transform and a place for the parameters");
+    tow_schedule_free own;
+    char text[320];
+    if (tow__struct_fault(TOW__STRUCT_KIND(tow_schedule_free), transform, transform->base.size, text, sizeof text))
+        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "%s", text);
+    tow__struct_copy(TOW__STRUCT_KIND(tow_schedule_free), transform, transform->base.size, &own);
     const tow_params *z = find_z(state);
     if (!z)
         return tow__fail(
             state->ctx, TOW_NOT_FOUND,
             "tow_schedule_free_params: the optimizer has no TOW_SCHEDULE_FREE; give the one that it was made with");
-    mixture m = {transform->b1 == 0 ? tow__usual_b1 : transform->b1, tow_optimizer_step_count(state) > 0};
+    mixture m = {own.b1 == 0 ? tow__usual_b1 : own.b1, tow_optimizer_step_count(state) > 0};
     return tow_params_zip(2, (const tow_params *const[]){state->params, z}, mix, &m, params);
 }
 
@@ -182,4 +189,4 @@ static void sam_all(tow_update *u, const tow_gradient_transform *self)
         tow_update_set_gradient(u, i, choose(last, tow_add(back, tow_update_gradient(u, i)), tow_neg(ascent[i])));
     }
 }
-const tow_gradient_transform_class tow_sam_class = {.name = "sam", .all = sam_all};
+const tow_gradient_transform_class tow_sam_class = {TOW__MADE_BY(TOW_SAM, tow_sam), .name = "sam", .all = sam_all};

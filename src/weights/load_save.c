@@ -2,11 +2,12 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
+#include "src/base/options.h"
 #include "src/io/file_calls.h"
 #include "src/params/params.h"
 #include "src/weights/mapping.h"
 
-static const tow_weight_mapping_options no_options;
+static const tow_weight_mapping_options no_options = TOW_WEIGHT_MAPPING_OPTIONS();
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
@@ -28,8 +29,9 @@ static tow_status check_options(tow_context *ctx, const tow_weight_mapping_optio
 static tow_status begin(tow__links *l, tow_context *ctx, const tow_weight_mapping *mapping,
                         const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
-    *l = (tow__links){.ctx = ctx, .mapping = mapping, .options = options ? options : &no_options};
     if (report) *report = NULL;
+    *l = (tow__links){.ctx = ctx, .mapping = mapping, .options = options ? options : &no_options};
+    if (!TOW__OPTIONS_TAKE(ctx, tow_weight_mapping_options, l->options, &l->own_options)) return TOW_INVALID_ARGUMENT;
     l->n_axes = l->options->n_axes;
     l->axes = l->options->axes;
     const tow_status status = check_options(ctx, l->options);
@@ -128,6 +130,8 @@ tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_p
     if (report) *report = NULL;
     if (!mapping || !params || !path)
         return tow__missing(params ? params->ctx : NULL, __func__, "a mapping, parameters and the path of a file");
+    tow_weight_mapping_options own;
+    if (!TOW__OPTIONS_TAKE(params->ctx, tow_weight_mapping_options, options, &own)) return TOW_INVALID_ARGUMENT;
     tow_tensors *tensors = NULL;
     tow_status status = open_model(params->ctx, path, &tensors);
     if (status == TOW_OK) status = load(mapping, params, tensors, path, options, report);

@@ -109,6 +109,7 @@ typedef struct tow__links {
     tow_context *ctx;
     const tow_weight_mapping *mapping;
     const tow_weight_mapping_options *options;
+    tow_weight_mapping_options own_options; /* those that were given, as this library knows them */
     tow_tensors *theirs, *ours;
     const char *where; /* of which file messages are; NULL: none */
     size_t n_axes;

@@ -26,7 +26,7 @@ static training make_training(void)
     tow_dense up = TOW_DENSE(.features = 2), middle = TOW_DENSE(.features = 2), down = TOW_DENSE(.features = 1);
     tow_scan stack = TOW_SCAN(&middle, .length = 2);
     const tow_module *layers[] = {TOW_MODULE(&up), TOW_MODULE(&stack), TOW_MODULE(&down)};
-    tow_sequential model = {.module = {&tow_sequential_class}, .layers = layers, .n_layers = 3};
+    tow_sequential model = {.module = {&tow_sequential_class, sizeof(tow_sequential)}, .layers = layers, .n_layers = 3};
     const tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 1});
     const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)},
                                                         .n_inputs = 1, .input_types = &type, .loss = mean_square);

@@ -151,9 +151,9 @@ static tow_value conv_lstm(tow_scope *s, const drawn *d, tow_value x)
 
 /* ---- attention and feed-forward layers --------------------------------------------------------------------------- */
 
-static inline tow_rope rope_of(int kind)
+static inline tow_rope_options rope_of(int kind)
 {
-    tow_rope rope = TOW_ROPE(.theta = 100);
+    tow_rope_options rope = {.theta = 100};
     if (kind == 2) rope.interleaved = true, rope.scaling = TOW_ROPE_LINEAR, rope.factor = 2;
     if (kind == 3) rope.features = 2, rope.scaling = TOW_ROPE_LLAMA3, rope.factor = 4, rope.original_length = 16;
     return rope;
@@ -259,8 +259,9 @@ static inline const wrapped *make_sequential(side *s, const drawn *d)
     const tow_module *layers[] = {&f->module, &named->module, d->inner[0]};
     const size_t n = d->flag ? 2 : 3;
     return MAKE(s, tow_sequential,
-                ((tow_sequential){
-                    .module = {&tow_sequential_class}, .layers = keep_layer(s, layers, sizeof layers), .n_layers = n}));
+                ((tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)},
+                                  .layers = keep_layer(s, layers, sizeof layers),
+                                  .n_layers = n}));
 }
 
 /* Two branches: o[0] how they are combined; 3: side by side, so twice as wide. */
@@ -268,7 +269,7 @@ static inline const wrapped *make_parallel(side *s, const drawn *d)
 {
     static const tow_combine ways[] = {TOW_SUM, TOW_MEAN, TOW_PRODUCT, TOW_CONCATENATE};
     return MAKE(s, tow_parallel,
-                ((tow_parallel){.module = {&tow_parallel_class},
+                ((tow_parallel){.module = {&tow_parallel_class, sizeof(tow_parallel)},
                                 .combine = ways[d->o[0]],
                                 .branches = keep_layer(s, d->inner, sizeof d->inner),
                                 .n_branches = 2}));

@@ -6,7 +6,8 @@ write=false
 if [ "$1" = --write ]; then write=true && shift; fi
 file=$1
 cd "$2" || exit 1
-classes=$(sed -nE -e ':a' -e '/^const tow_module_class .*\{$/ { N; s/\n *//; b a' -e '}' -e 's/^const tow_module_class (tow_[a-z0-9_]+_class) = \{\.name = "([A-Za-z_]+)".*/\1 \2/p' layers/*.c transforms/*.c |
+classes=$(cat layers/*.c transforms/*.c | tr '\n' ' ' | grep -oE 'const tow_module_class tow_[a-z0-9_]+ = \{[^;]*\.name = "[A-Za-z_]+"' |
+    sed -E 's/^const tow_module_class (tow_[a-z0-9_]+_class) = .*\.name = "([A-Za-z_]+)"$/\1 \2/' |
     while read -r class name; do
         echo "$class $name $(grep -l "tow_module_class $class = " layers/*.c transforms/*.c)"
     done)

@@ -310,6 +310,8 @@ void tow_while_function(tow_trace *trace, tow_function condition, tow_function b
     const tow_value *operands = tow__operands_of(trace, "while", condition && body, (tow__listed){n_carry, carry},
                                                  (tow__listed){0}, (tow__listed){n_carry, carry_out}, (tow__listed){0});
     tow__clear(n_carry, carry_out);
+    tow_while_options own;
+    if (!TOW__TRACE_OPTIONS(trace, tow_while_options, options, &own)) return;
     if (operands)
         repeat(trace, "while", (tow_branch){condition, user}, (tow_branch){body, user},
                options ? options->max_iterations : 0, n_carry, operands, carry_out);
@@ -389,6 +391,8 @@ void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_funct
     counting c = {.body = {body, user}, .n_carry = n_carry};
     tow__clear(n_carry, carry_out);
     if (!operands) return;
+    tow_fori_options own;
+    if (!TOW__TRACE_OPTIONS(trace, tow_fori_options, options, &own)) return;
     bool dynamic = options && (!tow_is_null(options->lower) || !tow_is_null(options->upper));
     if (!numbers_are_fine(trace, lower, upper)) return;
     if (!dynamic) {

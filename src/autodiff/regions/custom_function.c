@@ -409,7 +409,11 @@ void tow_custom_jvp_function(tow_trace *trace, tow_function function, tow_functi
               .n_functions = 2,
               .n_in = n_inputs,
               .n_out = n_outputs};
-    record(&c, options, inputs, outputs);
+    tow_custom_options own;
+    if (TOW__TRACE_OPTIONS(trace, tow_custom_options, options, &own))
+        record(&c, options, inputs, outputs);
+    else
+        tow__clear(outputs ? n_outputs : 0, outputs);
 }
 
 void tow_custom_vjp_function(tow_trace *trace, tow_function function, tow_function forward, tow_function backward,
@@ -425,5 +429,9 @@ void tow_custom_vjp_function(tow_trace *trace, tow_function function, tow_functi
               .n_in = n_inputs,
               .n_out = n_outputs,
               .n_residuals = n_residuals};
-    record(&c, options, inputs, outputs);
+    tow_custom_options own;
+    if (TOW__TRACE_OPTIONS(trace, tow_custom_options, options, &own))
+        record(&c, options, inputs, outputs);
+    else
+        tow__clear(outputs ? n_outputs : 0, outputs);
 }

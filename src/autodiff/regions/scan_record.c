@@ -277,6 +277,8 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     tow__clear(n_carry, carry_out);
     tow__clear(n_ys, ys);
     if (!explicit_in) return;
+    tow_scan_options own;
+    if (!TOW__TRACE_OPTIONS(trace, tow_scan_options, options, &own)) return;
     int64_t length = scan_length(trace, options, n_xs, explicit_in + n_carry);
     tow_type *types = tow__types_of(trace, n_carry + n_xs, explicit_in);
     if (length < 0 || !types) return;

@@ -174,6 +174,8 @@ void tow_vmap_function(tow_trace *trace, tow_function function, void *user, cons
     mapped_inputs in;
     tow__traced_body b = {0};
     tow__clear(n_outputs, outputs);
+    tow_vmap_options own;
+    if (!TOW__TRACE_OPTIONS(trace, tow_vmap_options, options, &own)) return;
     if (!operands || !read_inputs(trace, options, n_inputs, operands, &in)) return;
     if (!tow__trace_body(trace, function, user, n_inputs, in.rows, n_outputs, &b)) return;
     tow__mapped *all = tow__trace_alloc(trace, b.graph->n_inputs, sizeof *all);

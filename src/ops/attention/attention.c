@@ -602,7 +602,8 @@ TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {
-    tow_attention_options o = options ? *options : TOW_ATTENTION_OPTIONS(.causal = false);
+    tow_attention_options o = TOW_ATTENTION_OPTIONS();
+    if (!TOW__TRACE_OPTIONS(q.trace, tow_attention_options, options, &o)) return tow__null();
     tow_value in[6] = {q, k, v}, out[2] = {{0}};
     const tow_value further[] = {o.mask, o.bias, o.offset};
     size_t n = 3;

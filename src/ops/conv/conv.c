@@ -405,7 +405,8 @@ static bool is_zero(const int64_t *v)
 
 static tow_value conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options, int64_t preferred)
 {
-    tow_conv_options o = options != NULL ? *options : TOW_CONV_OPTIONS();
+    tow_conv_options o = TOW_CONV_OPTIONS();
+    if (!TOW__TRACE_OPTIONS(lhs.trace, tow_conv_options, options, &o)) return tow__null();
     tow__conv_axes axes = {0};
     char text[TOW__CONV_TEXT];
     if (tow__any_null(2, (tow_value[]){lhs, rhs})) return tow__null();

@@ -237,6 +237,8 @@ static tow_value reduce_window(const tow_primitive *primitive, tow_value x, cons
 {
     const char *op = primitive->name;
     if (tow_is_null(x) || !tow__given(x, op, options != NULL, "options with a window")) return tow__null();
+    tow_window_options own;
+    if (!TOW__TRACE_OPTIONS(x.trace, tow_window_options, options, &own)) return tow__null();
     int rank = tow_value_type(x).rank;
     tow__window_params p = {.window = tow__ints_of(rank, options->window)};
     if (options->padding != TOW_PAD_EXPLICIT && !(is_zero(options->low) && is_zero(options->high)))
@@ -263,9 +265,11 @@ X(min)
 /* ---- pooling ----------------------------------------------------------------------------------------------------- */
 
 /* Windows over the spatial axes of x: [batch axes..., spatial..., features]. */
-static bool pool_windows(tow_value x, const char *op, const tow_pool_options *o, tow_window_options *w)
+static bool pool_windows(tow_value x, const char *op, const tow_pool_options *options, tow_pool_options *o,
+                         tow_window_options *w)
 {
-    if (!tow__given(x, op, o != NULL, "options with a window")) return false;
+    if (!tow__given(x, op, options != NULL, "options with a window")) return false;
+    if (!TOW__TRACE_OPTIONS(x.trace, tow_pool_options, options, o)) return false;
     int rank = tow_value_type(x).rank, first = rank - 1 - o->spatial;
     if (o->spatial < 1 || first < 0) {
         tow__op_fail(x, op, TOW_INVALID_ARGUMENT,
@@ -290,36 +294,39 @@ static bool pool_windows(tow_value x, const char *op, const tow_pool_options *o,
 tow_value tow_max_pool(tow_value x, const tow_pool_options *options)
 {
     tow_window_options w;
-    if (tow_is_null(x) || !pool_windows(x, "max_pool", options, &w)) return tow__null();
+    tow_pool_options o;
+    if (tow_is_null(x) || !pool_windows(x, "max_pool", options, &o, &w)) return tow__null();
     return tow_reduce_window_max(x, &w);
 }
 
 tow_value tow_min_pool(tow_value x, const tow_pool_options *options)
 {
     tow_window_options w;
-    if (tow_is_null(x) || !pool_windows(x, "min_pool", options, &w)) return tow__null();
+    tow_pool_options o;
+    if (tow_is_null(x) || !pool_windows(x, "min_pool", options, &o, &w)) return tow__null();
     return tow_reduce_window_min(x, &w);
 }
 
 tow_value tow_avg_pool(tow_value x, const tow_pool_options *options)
 {
     tow_window_options w;
-    if (tow_is_null(x) || !pool_windows(x, "avg_pool", options, &w)) return tow__null();
+    tow_pool_options o;
+    if (tow_is_null(x) || !pool_windows(x, "avg_pool", options, &o, &w)) return tow__null();
     if (!tow_dtype_is_float(tow_value_type(x).dtype))
         return tow__op_fail(x, "avg_pool", TOW_TYPE_MISMATCH,
                             "%s has no averages of its own type; convert it to a float type first",
                             tow__type_name(tow_value_type(x)).text);
     if (tow__is_half(tow__dtype(x))) /* in f32, rounded once */
-        return tow_convert(tow_avg_pool(tow_at(tow_convert(x, TOW_F32), x.here), options), tow__dtype(x));
+        return tow_convert(tow_avg_pool(tow_at(tow_convert(x, TOW_F32), x.here), &o), tow__dtype(x));
     tow_value sum = tow_reduce_window_sum(x, &w);
     if (tow_is_null(sum)) return sum;
     double count = 1;
-    for (int i = 0; i < options->spatial; i++) count *= (double)options->window[i];
-    if (!options->exclude_padding) return tow_div(tow_at(sum, x.here), tow_full_like(sum, count));
+    for (int i = 0; i < o.spatial; i++) count *= (double)o.window[i];
+    if (!o.exclude_padding) return tow_div(tow_at(sum, x.here), tow_full_like(sum, count));
     /* Counts depend on the position alone. */
     tow_type ones = tow_value_type(x);
     for (int d = 0; d < ones.rank; d++)
-        if (d < ones.rank - 1 - options->spatial || d == ones.rank - 1) ones.dims[d] = ones.dims[d] > 0;
+        if (d < ones.rank - 1 - o.spatial || d == ones.rank - 1) ones.dims[d] = ones.dims[d] > 0;
     tow_value counts = tow_reduce_window_sum(tow_at(tow_full(x.trace, ones, 1), x.here), &w);
     return tow_div(tow_at(sum, x.here), counts);
 }

@@ -26,7 +26,9 @@ int main(void)
     tow_status status = tow_context_create(&small, &context);
     tow_dense dense = TOW_DENSE(.features = 3, .kernel_init = tow_init_normal(0.5), .param_dtype = TOW_AS_F32);
     tow_scan shared = TOW_SCAN(&dense, .length = 2, .shared_collections = TOW_NAMES("params"));
-    tow_sequential model = TOW_SEQUENTIAL(TOW_MODULE(&shared), TOW_MODULE(&TOW_FUNCTION(scaled)));
+    const tow_function_layer function = TOW_FUNCTION(scaled);
+    const tow_named named = {.module = {&tow_named_class}, .name = "scaled", .inner = TOW_MODULE(&function)};
+    tow_sequential model = TOW_SEQUENTIAL(TOW_MODULE(&shared), TOW_MODULE(&named));
     tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){4, 3});
     tow_params *params = NULL;
     tow_graph *graph = NULL;
@@ -56,6 +58,8 @@ int main(void)
     else
         printf("%zu inputs, %lld elements, %s, tow_mappings\n", tow_graph_inputs(graph),
                (long long)tow_params_elements(params), tow_context_threads(context) == 1 ? "one thread" : "threads");
+    const tow_train_options train = {.average = {.decay = 0.5}};
+    if (train.seed) return 1;
     tow_program_free(program);
     tow_graph_release(graph);
     tow_params_free(params);

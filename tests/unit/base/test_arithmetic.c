@@ -117,7 +117,8 @@ static const tow_module *make_example(example *e)
     e->layers[1] = TOW_MODULE(&e->stack);
     e->layers[2] = &e->mixed;
     e->layers[3] = TOW_MODULE(&e->last);
-    e->model = (tow_sequential){.module = {&tow_sequential_class}, .layers = e->layers, .n_layers = 4};
+    e->model =
+        (tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}, .layers = e->layers, .n_layers = 4};
     return TOW_MODULE(&e->model);
 }
 

@@ -346,7 +346,8 @@ static const tow_module *make_deep(deep *m)
     const tow_module *const layers[] = {TOW_MODULE(&m->up),      TOW_MODULE(&m->norm), TOW_MODULE(&m->up),
                                         TOW_MODULE(&m->dropout), TOW_MODULE(&m->up),   TOW_MODULE(&m->down)};
     memcpy(m->layers, layers, sizeof layers);
-    m->model = (tow_sequential){.module = {&tow_sequential_class}, .layers = m->layers, .n_layers = 6};
+    m->model =
+        (tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}, .layers = m->layers, .n_layers = 6};
     return TOW_MODULE(&m->model);
 }
 
@@ -422,7 +423,7 @@ static void steps_are_done_or_unchanged(void **state)
 {
     const fixture *f = *state;
     const tow_standard_optimizer adam = {.learning_rate = {.peak_value = 0.001}};
-    steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .average = {.decay = 0.9}));
+    steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .average = &TOW_AVERAGE_OPTIONS(.decay = 0.9)));
     steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .micro_batches = 8, .check_finite = true));
     steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .early_update = true));
 }

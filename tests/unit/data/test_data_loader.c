@@ -375,6 +375,7 @@ static void wrong_options(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_loader_options o = cases[i].o;
+        o.size = sizeof o;
         tow_loader *loader;
         o.fields = cases[i].fields;
         o.n_fields = strstr(cases[i].message, "field 1") != NULL ? 2 : 1;

@@ -367,8 +367,10 @@ static void csv_dialects(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_source *source;
         tow_array *row;
+        tow_csv_options options = cases[i].options;
+        options.size = sizeof options;
         write_text(f, cases[i].text);
-        OK(tow_source_csv(f->ctx, f->path, &cases[i].options, &source));
+        OK(tow_source_csv(f->ctx, f->path, &options, &source));
         assert_int_equal(tow_source_row_count(source), 2);
         OK(tow_source_row(source, 0, &row));
         assert_true(((double *)tow_array_data(row))[0] == 1.5 && isnan(((double *)tow_array_data(row))[1]));
@@ -425,8 +427,10 @@ static void bad_csv_files(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_source *source;
         tow_array *row = NULL;
+        tow_csv_options options = cases[i].options;
+        options.size = sizeof options;
         write_text(f, cases[i].text);
-        tow_status status = tow_source_csv(f->ctx, f->path, &cases[i].options, &source);
+        tow_status status = tow_source_csv(f->ctx, f->path, &options, &source);
         if (cases[i].at_row) {
             OK(status);
             status = tow_source_row(source, 1, &row);

@@ -655,6 +655,7 @@ static void test_scan_lengths(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int with = 0; with < 2; with++) {
             tow_scan_options options = cases[i].options;
+            options.size = sizeof options;
             tow_graph *g;
             assert_int_equal(tow_trace_function(ctx, with ? sum_loop : counted_loop, &options, 1, &type, NULL, 1, &g),
                              with ? cases[i].with_xs : cases[i].without);

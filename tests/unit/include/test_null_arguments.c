@@ -460,10 +460,10 @@ static void layers(void **state)
     static const tow_module_class unnamed = {NULL, call_probe};
     const tow_module no_class = {NULL}, no_name = {&unnamed};
     tow_sequential gap = TOW_SEQUENTIAL(TOW_MODULE(&dense), NULL);
-    tow_sequential no_list = {.module = {&tow_sequential_class}, .n_layers = 2};
-    tow_remat remat_of_none = {.module = {&tow_remat_class}};
-    tow_scan scan_of_none = {.module = {&tow_scan_class}, .length = 3};
-    tow_scan unrolled_none = {.module = {&tow_scan_class}, .length = 3, .unrolled = true};
+    tow_sequential no_list = {.module = {&tow_sequential_class, sizeof(tow_sequential)}, .n_layers = 2};
+    tow_remat remat_of_none = {.module = {&tow_remat_class, sizeof(tow_remat)}};
+    tow_scan scan_of_none = {.module = {&tow_scan_class, sizeof(tow_scan)}, .length = 3};
+    tow_scan unrolled_none = {.module = {&tow_scan_class, sizeof(tow_scan)}, .length = 3, .unrolled = true};
     tow_activation_layer no_function = TOW_ACTIVATION(NULL);
     refuses(init(TOW_MODULE(&gap)), "layers_1: expected a layer, found NULL");
     refuses(init(TOW_MODULE(&no_list)), "Sequential: no layers");

@@ -252,7 +252,7 @@ static void check_remat(void *unused, const char *name, const tow_module *model,
 {
     results plain = {0}, wrapped = {0};
     (void)unused;
-    tow_remat remat = {.module = {&tow_remat_class}, .inner = model};
+    tow_remat remat = {.module = {&tow_remat_class, sizeof(tow_remat)}, .inner = model};
     compute(&plain, name, model, type);
     compute(&wrapped, name, TOW_MODULE(&remat), type);
     assert_int_equal(plain.n, wrapped.n);
@@ -458,13 +458,14 @@ static void test_errors(void **unused)
 {
     (void)unused;
     tow_dense three = TOW_DENSE(.features = 3), four = TOW_DENSE(.features = 4), bad = TOW_DENSE();
-    tow_function_layer function = TOW_FUNCTION(nothing), none = {.module = {&tow_function_class}},
+    tow_function_layer function = TOW_FUNCTION(nothing),
+                       none = {.module = {&tow_function_class, sizeof(tow_function_layer)}},
                        two = TOW_FUNCTION(nothing), n = TOW_FUNCTION_N(two_to_two, NULL);
     two.function_n = two_to_two;
     FAILS(TOW_NAMED("a/b", &three), INVALID_ARGUMENT, "\"a/b\" cannot name a child: it has a '/'");
     FAILS(TOW_NAMED(NULL, &three), INVALID_ARGUMENT, "cannot name a child");
     FAILS(TOW_NAMED("head", &bad), INVALID_ARGUMENT, "head: Dense: .features = 0");
-    FAILS(((tow_named){.module = {&tow_named_class}, .name = "head"}), INVALID_ARGUMENT,
+    FAILS(((tow_named){.module = {&tow_named_class, sizeof(tow_named)}, .name = "head"}), INVALID_ARGUMENT,
           "head: expected a layer, found NULL");
     FAILS(function, INVALID_ARGUMENT, "nothing returned the null value");
     FAILS(none, INVALID_ARGUMENT, "Function: expected one function, found 0");
@@ -472,7 +473,8 @@ static void test_errors(void **unused)
     FAILS(n, INVALID_ARGUMENT, "two_to_two: expected 2 inputs and 2 outputs");
     tow_named in_error = TOW_NAMED("broken", &function);
     FAILS(TOW_SEQUENTIAL(TOW_MODULE(&three), TOW_MODULE(&in_error)), INVALID_ARGUMENT, "broken: nothing returned");
-    FAILS(((tow_sequential){.module = {&tow_sequential_class}}), INVALID_ARGUMENT, "Sequential: no layers");
+    FAILS(((tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}}), INVALID_ARGUMENT,
+          "Sequential: no layers");
     FAILS(TOW_SEQUENTIAL(TOW_MODULE(&three), NULL), INVALID_ARGUMENT, "layers_1: expected a layer, found NULL");
     tow_named a = TOW_NAMED("a", &three), again = TOW_NAMED("a", &four), place = TOW_NAMED("layers_0", &four);
     FAILS(TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&three), TOW_MODULE(&again)), INVALID_ARGUMENT,
@@ -502,14 +504,15 @@ static void test_errors(void **unused)
     p.combine = TOW_SUM;
     p.own_inputs = true;
     FAILS(p, INVALID_ARGUMENT, "an input for each of 2 branches, found 1");
-    FAILS(((tow_parallel){.module = {&tow_parallel_class}}), INVALID_ARGUMENT, "Parallel: no branches");
+    FAILS(((tow_parallel){.module = {&tow_parallel_class, sizeof(tow_parallel)}}), INVALID_ARGUMENT,
+          "Parallel: no branches");
 
     FAILS(TOW_RESIDUAL(&four), SHAPE_MISMATCH, "the layer gives f32[2,4], which cannot be added to its input f32[2,3]");
     FAILS(TOW_RESIDUAL(&three, .projection = TOW_MODULE(&four)), SHAPE_MISMATCH,
           "cannot be added to the projection f32[2,4]");
     FAILS(TOW_RESIDUAL(&three, .projection = TOW_MODULE(&bad)), INVALID_ARGUMENT, "projection: Dense: .features = 0");
     FAILS(TOW_RESIDUAL(&three, .scale = (double)INFINITY), INVALID_ARGUMENT, "Residual: .scale = inf");
-    FAILS(((tow_residual_layer){.module = {&tow_residual_layer_class}}), INVALID_ARGUMENT,
+    FAILS(((tow_residual_layer){.module = {&tow_residual_layer_class, sizeof(tow_residual_layer)}}), INVALID_ARGUMENT,
           "expected a layer, found NULL");
 }
 

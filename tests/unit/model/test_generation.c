@@ -87,6 +87,7 @@ static made make(const one_case *c, const tow_params *params, int64_t first, int
 {
     made m = {0};
     tow_generator_options options = c->options;
+    options.size = sizeof options;
     tow_array *inputs[2] = {0};
     tow_type types[2];
     tow_generator *g;

@@ -141,7 +141,8 @@ static void make_mlp(mlp_case *c, tow_params **params)
     c->second = TOW_DENSE(.features = 2);
     c->layers[0] = TOW_MODULE(&c->first);
     c->layers[1] = TOW_MODULE(&c->second);
-    c->model = (tow_sequential){.module = {&tow_sequential_class}, .n_layers = 2, .layers = c->layers};
+    c->model =
+        (tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}, .n_layers = 2, .layers = c->layers};
     OK(tow_model_init(ctx, TOW_MODULE(&c->model), 7, 1, &mlp_input, params));
 }
 

@@ -14,8 +14,8 @@
 
 /* ---- the models of the oracle ------------------------------------------------------------------------------------ */
 
-static const tow_dense up = {.module = {&tow_dense_class}, .features = 6},
-                       head = {.module = {&tow_dense_class}, .features = 3};
+static const tow_dense up = {.module = {&tow_dense_class, sizeof(tow_dense)}, .features = 6},
+                       head = {.module = {&tow_dense_class, sizeof(tow_dense)}, .features = 3};
 
 typedef struct plain_block {
     tow_module module;

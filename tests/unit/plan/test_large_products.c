@@ -87,7 +87,9 @@ static float *run(const model *m, const variant *v, const char *engine, size_t *
     tow_program *program;
     OK(tow_trace_function(ctx, loss, &c, INPUTS, types, NULL, 1, &graph));
     OK(tow_value_and_grad(graph, INPUTS, (size_t[]){0, 1, 2, 3, 4}, false, &gradient));
-    OK(tow_compile(ctx, gradient, &v->options, &program));
+    tow_compile_options options = v->options;
+    options.size = sizeof options;
+    OK(tow_compile(ctx, gradient, &options, &program));
     *count = 1;
     uint32_t state = 7;
     for (int i = 0; i < INPUTS; i++) {

@@ -305,8 +305,10 @@ typedef struct precise {
 static void compute_precise(void *user, const tow_module *model, tow_type type)
 {
     const precise *p = user;
-    tow_precision layer = {
-        .module = {&tow_precision_class}, .inner = model, .dtype = p->s->dtype, .param_dtype = p->s->param_dtype};
+    tow_precision layer = {.module = {&tow_precision_class, sizeof(tow_precision)},
+                           .inner = model,
+                           .dtype = p->s->dtype,
+                           .param_dtype = p->s->param_dtype};
     tow_remat remat = TOW_REMAT(&layer);
     tow_precision outer = TOW_PRECISION(&layer, .dtype = TOW_F64, .param_dtype = TOW_F64);
     if (p->wrapped == 2 && (!p->s->dtype || !p->s->param_dtype)) return; /* zero is what the outer one says */
@@ -421,7 +423,9 @@ static void test_normed_parameters(void **unused)
             tow_weight_norm weight = TOW_WEIGHT_NORM(&dense);
             tow_spectral_norm norm = TOW_SPECTRAL_NORM(&dense, .n_steps = 3);
             const tow_module *inner = spectral ? &norm.module : &weight.module;
-            tow_precision model = {.module = {&tow_precision_class}, .inner = inner, .param_dtype = i ? TOW_BF16 : 0};
+            tow_precision model = {.module = {&tow_precision_class, sizeof(tow_precision)},
+                                   .inner = inner,
+                                   .param_dtype = i ? TOW_BF16 : 0};
             compute(i ? &half : &f32, TOW_MODULE(&model), TYPE(i ? TOW_BF16 : TOW_F32, 3, 5));
         }
         assert_int_equal(tow_array_type(half.arrays[1]).dtype, TOW_BF16);

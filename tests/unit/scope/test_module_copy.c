@@ -151,8 +151,10 @@ static void __attribute__((noinline)) dead_model(void)
 }
 static tow_scan __attribute__((noinline)) dead_rules(const tow_module *inner)
 {
-    return (tow_scan){
-        .module = {&tow_scan_class}, .inner = inner, .length = 2, .variables = TOW_RULES({"params", TOW_SHARED})};
+    return (tow_scan){.module = {&tow_scan_class, sizeof(tow_scan)},
+                      .inner = inner,
+                      .length = 2,
+                      .variables = TOW_RULES({"params", TOW_SHARED})};
 }
 
 static tow_chain __attribute__((noinline)) dead_chain(void)

@@ -89,7 +89,8 @@ static void test_layers_check_inputs_and_options(void **state)
                  TOW_SHAPE_MISMATCH, "bool[1,1,2,3]");
     expect_error(init(TOW_TRANSFORMER_BLOCK(.heads = 2), F32(4, 8)), TOW_SHAPE_MISMATCH, "TransformerBlock",
                  "f32[4,8]");
-    expect_error(init((tow_sequential){.module = {&tow_sequential_class}}, F32(2)), TOW_INVALID_ARGUMENT, "no layers");
+    expect_error(init(((tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}}), F32(2)),
+                 TOW_INVALID_ARGUMENT, "no layers");
     expect_error(init((tow_dense){.features = 3}, F32(2)), TOW_INVALID_ARGUMENT, "the layer has no class");
     expect_error(init(TOW_DENSE(.features = 3, .bias_init = tow_initializer_lecun_normal()), F32(2)),
                  TOW_INVALID_ARGUMENT, "params/part/layer/bias: variance scaling needs a shape of rank 2 or more",

@@ -149,7 +149,7 @@ static void call_coder(tow_scope *s, const tow_module *module, size_t n_in, cons
 {
     (void)n_in, (void)n_out;
     const tow_method encode = {
-        .module = {&tow_method_class}, .inner = module, .function = call_encode, .name = "encode"};
+        .module = {&tow_method_class, sizeof(tow_method)}, .inner = module, .function = call_encode, .name = "encode"};
     out[0] = tow_add(tow_apply_here(s, &encode, in[0]), in[0]);
 }
 static const tow_module_class coder_class = {"coder", call_coder};

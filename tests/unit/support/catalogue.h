@@ -176,7 +176,7 @@ static void check_remat(void *user, const char *name, const tow_module *model, t
     (void)user;
     compute(&plain, model, input);
     for (int i = 0; i < 3; i++) {
-        tow_remat remat = {.module = {&tow_remat_class}, .inner = model, .policy = policies[i]};
+        tow_remat remat = {.module = {&tow_remat_class, sizeof(tow_remat)}, .inner = model, .policy = policies[i]};
         compute(&wrapped, TOW_MODULE(&remat), input);
         expect_equal(name, "in remat", &plain, &wrapped);
         release(&wrapped);
@@ -199,7 +199,7 @@ static void check_scan(void *user, const char *name, const tow_module *model, to
     int *stacked = user;
     if (!keeps_its_type(model, input)) return;
     ++*stacked;
-    tow_remat region = {.module = {&tow_remat_class}, .inner = model};
+    tow_remat region = {.module = {&tow_remat_class, sizeof(tow_remat)}, .inner = model};
     tow_scan loop = TOW_SCAN(&region, .length = 2), unrolled = TOW_SCAN(&region, .length = 2, .unrolled = true);
     results a = {0}, b = {0};
     compute(&a, TOW_MODULE(&loop), input);

@@ -153,7 +153,8 @@ static inline const tow_module *make_noisy(noisy *n)
     n->layers[0] = TOW_MODULE(&n->up);
     n->layers[1] = TOW_MODULE(&n->dropout);
     n->layers[2] = TOW_MODULE(&n->down);
-    n->model = (tow_sequential){.module = {&tow_sequential_class}, .layers = n->layers, .n_layers = 3};
+    n->model =
+        (tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}, .layers = n->layers, .n_layers = 3};
     return TOW_MODULE(&n->model);
 }
 

@@ -8,14 +8,15 @@
 
 #include "tests/unit/support/golden_parameters.h"
 
-static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
-                                                .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
-static const tow_trace_gradients momentum = {{&tow_trace_gradients_class}, 0.9, false};
+static const tow_scale_by_learning_rate rate = {
+    .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+    .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
+static const tow_trace_gradients momentum = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.9, false};
 
 static void compare_with_optax(const char *name, bool debias, tow_dtype dtype, double tolerance)
 {
     static const tow_gradient_transform *const list[] = {&momentum.base, &rate.base};
-    const tow_chain chain = {.base = {&tow_chain_class}, .transforms = list, .n = 2};
+    const tow_chain chain = {.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = list, .n = 2};
     golden_problem p = make_golden_problem(dtype);
     tow_optimizer_state *o;
     tow_average *average;

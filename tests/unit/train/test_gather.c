@@ -13,11 +13,13 @@ enum {
     CALLS = 20
 };
 
-static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
-                                                .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
-static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
-static const tow_add_decayed_weights decay = {{&tow_add_decayed_weights_class}, 0.1, true};
-static const tow_trace_gradients momentum = {{&tow_trace_gradients_class}, 0.9, false};
+static const tow_scale_by_learning_rate rate = {
+    .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+    .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
+static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
+static const tow_add_decayed_weights decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 0.1, true};
+static const tow_trace_gradients momentum = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.9, false};
 
 typedef struct wrapped {
     const char *name;
@@ -38,10 +40,12 @@ static void run_case(const wrapped *c, tow_dtype dtype, double tolerance)
 {
     size_t n = 0;
     while (n < 3 && c->transforms[n]) n++;
-    const tow_chain chain = {.base = {&tow_chain_class}, .transforms = c->transforms, .n = n};
+    const tow_chain chain = {.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = c->transforms, .n = n};
     golden_problem p = make_golden_problem(dtype);
     tow_optimizer_state *o;
-    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), p.params, &c->options, &o));
+    tow_optimizer_options options = c->options;
+    options.size = sizeof options;
+    OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), p.params, &options, &o));
     for (int call = 0; call < CALLS; call++) {
         fill_gradients(&p, call);
         const bool bad = strncmp(c->name, "if_finite", 9) == 0 && (call == 9 || (call >= 3 && call <= 5));
@@ -106,7 +110,7 @@ static void halves_are_added_in_f32(void **state)
     tow_array *x, *gradient, *wide;
     tow_params *params;
     tow_optimizer_state *o;
-    static const tow_scale minus = {{&tow_scale_class}, -1};
+    static const tow_scale minus = {{&tow_scale_class, sizeof(tow_scale)}, -1};
     OK(tow_array_create(ctx, type, &x));
     OK(tow_params_from_arrays(ctx, 1, &path, &x, &params));
     OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&minus), params, &TOW_OPTIMIZER_OPTIONS(.every = 4), &o));

@@ -12,16 +12,20 @@ enum {
         __VA_ARGS__, NULL                                                                                              \
     }
 
-static const tow_clip_by_global_norm clip = {{&tow_clip_by_global_norm_class}, 0.25};
-static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
-static const tow_scale_by_factored_rms factored = {.base = {&tow_scale_by_factored_rms_class},
-                                                   .min_dim_size_to_factor = 2};
-static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class}};
-static const tow_scale_by_param_block_rms block_rms = {.base = {&tow_scale_by_param_block_rms_class}};
-static const tow_scale_by_trust_ratio trust = {.base = {&tow_scale_by_trust_ratio_class}};
-static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}};
-static const tow_add_decayed_weights decay = {{&tow_add_decayed_weights_class}, 0.1, false}; /* by rank */
-static const tow_scale_by_learning_rate rate = {{&tow_scale_by_learning_rate_class}, {.peak_value = 0.01}};
+static const tow_clip_by_global_norm clip = {{&tow_clip_by_global_norm_class, sizeof(tow_clip_by_global_norm)}, 0.25};
+static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
+static const tow_scale_by_factored_rms factored = {
+    .base = {&tow_scale_by_factored_rms_class, sizeof(tow_scale_by_factored_rms)}, .min_dim_size_to_factor = 2};
+static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class, sizeof(tow_clip_by_block_rms)}};
+static const tow_scale_by_param_block_rms block_rms = {
+    .base = {&tow_scale_by_param_block_rms_class, sizeof(tow_scale_by_param_block_rms)}};
+static const tow_scale_by_trust_ratio trust = {
+    .base = {&tow_scale_by_trust_ratio_class, sizeof(tow_scale_by_trust_ratio)}};
+static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class, sizeof(tow_scale_by_muon)}};
+static const tow_add_decayed_weights decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 0.1, false}; /* by rank */
+static const tow_scale_by_learning_rate rate = {{&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+                                                {.peak_value = 0.01}};
 
 static const struct {
     const char *name;
@@ -49,7 +53,8 @@ static const tow_module *make_layers(layers *l, const tow_lift_rule *outer, cons
     l->norm = TOW_BATCH_NORM(.momentum = 0.5);
     l->list[0] = TOW_MODULE(&l->mlp);
     l->list[1] = TOW_MODULE(&l->norm);
-    l->layer = (tow_sequential){.module = {&tow_sequential_class}, .layers = l->list, .n_layers = 2};
+    l->layer =
+        (tow_sequential){.module = {&tow_sequential_class, sizeof(tow_sequential)}, .layers = l->list, .n_layers = 2};
     l->inner = TOW_SCAN(&l->layer, .length = 3, .variables = inner);
     l->outer = TOW_SCAN(&l->inner, .length = 2, .variables = outer);
     return TOW_MODULE(&l->outer);
@@ -70,11 +75,11 @@ typedef struct transforms {
 
 static const tow_gradient_transform *make_transforms(transforms *t, size_t which)
 {
-    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = optimizers[which].transforms};
+    t->chain = (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = optimizers[which].transforms};
     while (t->chain.transforms[t->chain.n]) t->chain.n++;
     t->rules[0] = (tow_partition_rule){"**/kernel", &t->chain.base};
     t->rules[1] = (tow_partition_rule){"**", NULL};
-    t->partition = (tow_partition){{&tow_partition_class}, t->rules, 2};
+    t->partition = (tow_partition){{&tow_partition_class, sizeof(tow_partition)}, t->rules, 2};
     return strcmp(optimizers[which].name, "muon") == 0 ? &t->partition.base : &t->chain.base;
 }
 
@@ -83,8 +88,9 @@ static training train(const fixture *f, const tow_lift_rule *outer, const tow_li
 {
     layers l;
     return start(f->ctx, make_layers(&l, outer, inner), WIDTH, WIDTH,
-                 TOW_TRAIN_OPTIONS(.transform = transform, .seed = 3, .average = {.decay = early ? 0 : 0.9},
-                                   .check_finite = !early, .early_update = early));
+                 TOW_TRAIN_OPTIONS(.transform = transform, .seed = 3,
+                                   .average = early ? NULL : &TOW_AVERAGE_OPTIONS(.decay = 0.9), .check_finite = !early,
+                                   .early_update = early));
 }
 
 /* Steps give files of the same bytes; and a run goes on from the file of the other one. */

@@ -16,7 +16,7 @@ static training make(const fixture *f, const tow_dense *model)
 {
     tow_type types[2];
     tow_train_options options = options_for(types);
-    options.average.decay = 0.5;
+    options.average = &TOW_AVERAGE_OPTIONS(.decay = 0.5);
     return start(f->ctx, TOW_MODULE(model), 3, 2, options);
 }
 
@@ -245,7 +245,9 @@ static void refused(void **state)
                  {{.user = &l, .batch = next_batch, .evaluate_every = 1}, "expected .evaluation_batch"},
                  {{.user = &l, .batch = next_batch, .save_every = 1}, "expected .path"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(tow_train_run(t.state, &cases[i].loop, NULL), TOW_INVALID_ARGUMENT);
+        tow_train_loop loop = cases[i].loop;
+        loop.size = sizeof loop;
+        assert_int_equal(tow_train_run(t.state, &loop, NULL), TOW_INVALID_ARGUMENT);
         assert_message(f, cases[i].message);
     }
     assert_int_equal(tow_train_run(NULL, &cases[0].loop, NULL), TOW_INVALID_ARGUMENT);
@@ -517,7 +519,9 @@ static void loaders_and_metrics_refused(void **state)
                  {{BOTH, .n_metrics = 1}, "found NULL and 1"}};
 #undef BOTH
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(tow_train_run(s, &cases[i].loop, NULL), TOW_INVALID_ARGUMENT);
+        tow_train_loop loop = cases[i].loop;
+        loop.size = sizeof loop;
+        assert_int_equal(tow_train_run(s, &loop, NULL), TOW_INVALID_ARGUMENT);
         assert_message(f, cases[i].message);
     }
     assert_int_equal(tow_train_step_count(s), 0);

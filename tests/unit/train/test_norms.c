@@ -15,12 +15,16 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-static const tow_clip_by_global_norm clip = {{&tow_clip_by_global_norm_class}, 1};
-static const tow_clip_by_global_norm tiny_clip = {{&tow_clip_by_global_norm_class}, 1e-20};
-static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class}};
-static const tow_scale_by_param_block_rms block_rms = {.base = {&tow_scale_by_param_block_rms_class}};
-static const tow_scale_by_trust_ratio trust = {.base = {&tow_scale_by_trust_ratio_class}};
-static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}, .plain_momentum = true, .steps = 1};
+static const tow_clip_by_global_norm clip = {{&tow_clip_by_global_norm_class, sizeof(tow_clip_by_global_norm)}, 1};
+static const tow_clip_by_global_norm tiny_clip = {{&tow_clip_by_global_norm_class, sizeof(tow_clip_by_global_norm)},
+                                                  1e-20};
+static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class, sizeof(tow_clip_by_block_rms)}};
+static const tow_scale_by_param_block_rms block_rms = {
+    .base = {&tow_scale_by_param_block_rms_class, sizeof(tow_scale_by_param_block_rms)}};
+static const tow_scale_by_trust_ratio trust = {
+    .base = {&tow_scale_by_trust_ratio_class, sizeof(tow_scale_by_trust_ratio)}};
+static const tow_scale_by_muon muon = {
+    .base = {&tow_scale_by_muon_class, sizeof(tow_scale_by_muon)}, .plain_momentum = true, .steps = 1};
 
 #define F16_MAX  65504.0
 #define BF16_MAX 0x1.fep127

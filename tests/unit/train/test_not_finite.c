@@ -43,9 +43,10 @@ static void layer_is_named(void **state)
     const fixture *f = *state;
     for (int remat = 0; remat < 2; remat++)
         for (int unrolled = 0; unrolled < 2; unrolled++) {
-            tow_remat again = {.module = {&tow_remat_class}, .inner = &block};
+            tow_remat again = {.module = {&tow_remat_class, sizeof(tow_remat)}, .inner = &block};
             const tow_module *body = remat ? TOW_MODULE(&again) : &block;
-            tow_scan stack = {.module = {&tow_scan_class}, .inner = body, .length = 4, .unrolled = unrolled};
+            tow_scan stack = {
+                .module = {&tow_scan_class, sizeof(tow_scan)}, .inner = body, .length = 4, .unrolled = unrolled};
             blocks model = {{&blocks_class}, TOW_MODULE(&stack)};
             training t =
                 start(f->ctx, TOW_MODULE(&model), 2, 2, TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true));

@@ -45,7 +45,7 @@ static const tow_module_class parent_class = {"parent", parent_call};
     ((parent){.module = {&parent_class}, .child = name, .inner = TOW_MODULE(layer), __VA_ARGS__})
 
 /* A wrapper of a layer that is at hand as a pointer to its module. */
-#define OF(type, layer, ...) ((type){.module = {&type##_class}, .inner = (layer), __VA_ARGS__})
+#define OF(type, layer, ...) ((type){.module = {&type##_class, sizeof(type)}, .inner = (layer), __VA_ARGS__})
 
 /* ---- one failure ------------------------------------------------------------------------------------------------- */
 

@@ -108,10 +108,10 @@ static tow_status run_lion(tow_context *c, problem *p, int steps, tow_optimizer_
 {
     static const lion mine = {{&lion_class}, .b1 = 0.9, .b2 = 0.99};
     static const tow_scale_by_learning_rate rate = {
-        {&tow_scale_by_learning_rate_class},
+        {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
         .schedule = {.kind = TOW_SCHEDULE_FUNCTION, .function = halves, .user = &first_rate}};
     static const tow_gradient_transform *const list[] = {TOW_GRADIENT_TRANSFORM(&mine), TOW_GRADIENT_TRANSFORM(&rate)};
-    static const tow_chain chain = {{&tow_chain_class}, list, 2};
+    static const tow_chain chain = {{&tow_chain_class, sizeof(tow_chain)}, list, 2};
     tow_status status = tow_optimizer_create(c, TOW_GRADIENT_TRANSFORM(&chain), p->params, NULL, state);
     for (int step = 0; step < steps && !status; step++) {
         fill_gradients(p, step);

@@ -21,39 +21,55 @@ enum {
 
 /* ---- the chains -------------------------------------------------------------------------------------------------- */
 
-static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
-                                                .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
-static const tow_trace_gradients momentum = {{&tow_trace_gradients_class}, 0.9, false};
-static const tow_trace_gradients nesterov = {{&tow_trace_gradients_class}, 0.9, true};
-static const tow_scale_by_rss adagrad = {{&tow_scale_by_rss_class}, 0, 0};
-static const tow_scale_by_rms rms = {.base = {&tow_scale_by_rms_class}};
-static const tow_scale_by_rms outside = {.base = {&tow_scale_by_rms_class}, .eps_outside = true, .initial_scale = 1};
-static const tow_scale_by_rms centered = {.base = {&tow_scale_by_rms_class}, .centered = true, .initial_scale = 1};
-static const tow_scale_by_rms corrected = {.base = {&tow_scale_by_rms_class}, .bias_correction = true};
-static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
-static const tow_scale_by_adam nadam = {.base = {&tow_scale_by_adam_class}, .nesterov = true};
-static const tow_scale_by_adam of_lamb = {.base = {&tow_scale_by_adam_class}, .eps = 1e-6};
-static const tow_scale_by_amsgrad amsgrad = {.base = {&tow_scale_by_amsgrad_class}};
-static const tow_scale_by_lion lion = {.base = {&tow_scale_by_lion_class}};
-static const tow_add_decayed_weights decay = {{&tow_add_decayed_weights_class}, 0.1, true};
-static const tow_add_decayed_weights small_decay = {{&tow_add_decayed_weights_class}, 0.01, true};
-static const tow_scale_by_trust_ratio trust = {.base = {&tow_scale_by_trust_ratio_class}};
-static const tow_scale_by_factored_rms factored = {.base = {&tow_scale_by_factored_rms_class},
-                                                   .min_dim_size_to_factor = 4};
-static const tow_scale_by_factored_rms whole = {.base = {&tow_scale_by_factored_rms_class}, .whole = true};
-static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class}};
-static const tow_scale_by_param_block_rms block_rms = {.base = {&tow_scale_by_param_block_rms_class}};
-static const tow_scale hundredth = {{&tow_scale_class}, 0.01}, minus_hundredth = {{&tow_scale_class}, -0.01},
-                       minus = {{&tow_scale_class}, -1};
-static const tow_ema_gradients ema = {{&tow_ema_gradients_class}, 0.9};
-static const tow_ema_gradients debiased = {.base = {&tow_ema_gradients_class}, .decay = 0.9, .debias = true};
-static const tow_scale_by_adam scaled = {.base = {&tow_scale_by_adam_class}};
+static const tow_scale_by_learning_rate rate = {
+    .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+    .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
+static const tow_trace_gradients momentum = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.9, false};
+static const tow_trace_gradients nesterov = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.9, true};
+static const tow_scale_by_rss adagrad = {{&tow_scale_by_rss_class, sizeof(tow_scale_by_rss)}, 0, 0};
+static const tow_scale_by_rms rms = {.base = {&tow_scale_by_rms_class, sizeof(tow_scale_by_rms)}};
+static const tow_scale_by_rms outside = {
+    .base = {&tow_scale_by_rms_class, sizeof(tow_scale_by_rms)}, .eps_outside = true, .initial_scale = 1};
+static const tow_scale_by_rms centered = {
+    .base = {&tow_scale_by_rms_class, sizeof(tow_scale_by_rms)}, .centered = true, .initial_scale = 1};
+static const tow_scale_by_rms corrected = {.base = {&tow_scale_by_rms_class, sizeof(tow_scale_by_rms)},
+                                           .bias_correction = true};
+static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
+static const tow_scale_by_adam nadam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)},
+                                        .nesterov = true};
+static const tow_scale_by_adam of_lamb = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}, .eps = 1e-6};
+static const tow_scale_by_amsgrad amsgrad = {.base = {&tow_scale_by_amsgrad_class, sizeof(tow_scale_by_amsgrad)}};
+static const tow_scale_by_lion lion = {.base = {&tow_scale_by_lion_class, sizeof(tow_scale_by_lion)}};
+static const tow_add_decayed_weights decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 0.1, true};
+static const tow_add_decayed_weights small_decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 0.01, true};
+static const tow_scale_by_trust_ratio trust = {
+    .base = {&tow_scale_by_trust_ratio_class, sizeof(tow_scale_by_trust_ratio)}};
+static const tow_scale_by_factored_rms factored = {
+    .base = {&tow_scale_by_factored_rms_class, sizeof(tow_scale_by_factored_rms)}, .min_dim_size_to_factor = 4};
+static const tow_scale_by_factored_rms whole = {
+    .base = {&tow_scale_by_factored_rms_class, sizeof(tow_scale_by_factored_rms)}, .whole = true};
+static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class, sizeof(tow_clip_by_block_rms)}};
+static const tow_scale_by_param_block_rms block_rms = {
+    .base = {&tow_scale_by_param_block_rms_class, sizeof(tow_scale_by_param_block_rms)}};
+static const tow_scale hundredth = {{&tow_scale_class, sizeof(tow_scale)}, 0.01},
+                       minus_hundredth = {{&tow_scale_class, sizeof(tow_scale)}, -0.01},
+                       minus = {{&tow_scale_class, sizeof(tow_scale)}, -1};
+static const tow_ema_gradients ema = {{&tow_ema_gradients_class, sizeof(tow_ema_gradients)}, 0.9};
+static const tow_ema_gradients debiased = {
+    .base = {&tow_ema_gradients_class, sizeof(tow_ema_gradients)}, .decay = 0.9, .debias = true};
+static const tow_scale_by_adam scaled = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
 static const tow_scheduled_option no_b1 = {"b1", {.kind = TOW_SCHEDULE_CONSTANT}};
 static const tow_inject_hyperparams without_momentum = {
-    .base = {&tow_inject_hyperparams_class}, .inner = &scaled.base, .n = 1, .options = &no_b1};
-static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}};
-static const tow_clip_by_global_norm global_clip = {{&tow_clip_by_global_norm_class}, 1.0};
-static const tow_clip_elements clip = {{&tow_clip_elements_class}, 0.25};
+    .base = {&tow_inject_hyperparams_class, sizeof(tow_inject_hyperparams)},
+    .inner = &scaled.base,
+    .n = 1,
+    .options = &no_b1};
+static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class, sizeof(tow_scale_by_muon)}};
+static const tow_clip_by_global_norm global_clip = {{&tow_clip_by_global_norm_class, sizeof(tow_clip_by_global_norm)},
+                                                    1.0};
+static const tow_clip_elements clip = {{&tow_clip_elements_class, sizeof(tow_clip_elements)}, 0.25};
 
 #define LIST_OF(...)                                                                                                   \
     {                                                                                                                  \
@@ -98,7 +114,7 @@ static tow_chain chain_of(const tow_gradient_transform *const *list)
 {
     size_t n = 0;
     while (list[n]) n++;
-    return (tow_chain){.base = {&tow_chain_class}, .transforms = list, .n = n};
+    return (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = list, .n = n};
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */

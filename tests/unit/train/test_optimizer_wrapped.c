@@ -30,46 +30,70 @@ static double loss_at(int step) { return (double)((7919 * step + 13) % 257) / 64
         .kind = TOW_SCHEDULE_CONSTANT, .peak_value = (value)                                                           \
     }
 #define RATE(name, value)                                                                                              \
-    static const tow_scale_by_learning_rate name = {.base = {&tow_scale_by_learning_rate_class},                       \
-                                                    .schedule = CONSTANT(value)}
+    static const tow_scale_by_learning_rate name = {                                                                   \
+        .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)}, .schedule = CONSTANT(value)}
 RATE(rate, 0.01);
 RATE(one, 1);
 RATE(half, 0.5);
-static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
-static const tow_scale_by_adam adam_root = {.base = {&tow_scale_by_adam_class}, .eps_root = 0.25};
-static const tow_scale_by_adam adam_bf16 = {.base = {&tow_scale_by_adam_class}, .mu_dtype = TOW_BF16};
-static const tow_scale_by_adam nadam_f32 = {.base = {&tow_scale_by_adam_class}, .nesterov = true, .mu_dtype = TOW_F32};
+static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
+static const tow_scale_by_adam adam_root = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)},
+                                            .eps_root = 0.25};
+static const tow_scale_by_adam adam_bf16 = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)},
+                                            .mu_dtype = TOW_BF16};
+static const tow_scale_by_adam nadam_f32 = {
+    .base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}, .nesterov = true, .mu_dtype = TOW_F32};
 static const tow_scale_by_amsgrad amsgrad = {
-    .base = {&tow_scale_by_amsgrad_class}, .eps_root = 0.25, .mu_dtype = TOW_F32};
-static const tow_scale_by_lion lion = {.base = {&tow_scale_by_lion_class}, .mu_dtype = TOW_BF16};
-static const tow_scale_by_belief belief = {.base = {&tow_scale_by_belief_class}};
+    .base = {&tow_scale_by_amsgrad_class, sizeof(tow_scale_by_amsgrad)}, .eps_root = 0.25, .mu_dtype = TOW_F32};
+static const tow_scale_by_lion lion = {.base = {&tow_scale_by_lion_class, sizeof(tow_scale_by_lion)},
+                                       .mu_dtype = TOW_BF16};
+static const tow_scale_by_belief belief = {.base = {&tow_scale_by_belief_class, sizeof(tow_scale_by_belief)}};
 static const tow_scale_by_belief belief_nesterov = {
-    .base = {&tow_scale_by_belief_class}, .eps = 1e-3, .eps_root = 1e-4, .nesterov = true};
-static const tow_scale_by_yogi yogi = {.base = {&tow_scale_by_yogi_class}};
-static const tow_scale_by_adamax adamax = {.base = {&tow_scale_by_adamax_class}};
-static const tow_add_decayed_weights decay = {{&tow_add_decayed_weights_class}, 0.1, true};
-static const tow_add_decayed_weights little_decay = {{&tow_add_decayed_weights_class}, 1e-3, true};
-static const tow_scale_by_adadelta adadelta = {.base = {&tow_scale_by_adadelta_class}};
-static const tow_scale_by_radam radam = {.base = {&tow_scale_by_radam_class}};
-static const tow_scale_by_radam radam_nesterov = {
-    .base = {&tow_scale_by_radam_class}, .b2 = 0.9, .threshold = 4.5, .eps_root = 1e-3, .nesterov = true};
-static const tow_scale_by_sign sign = {{&tow_scale_by_sign_class}};
-static const tow_centralize centralize = {{&tow_centralize_class}};
-static const tow_adaptive_grad_clip adaptive = {.base = {&tow_adaptive_grad_clip_class}, .clipping = 0.5};
+    .base = {&tow_scale_by_belief_class, sizeof(tow_scale_by_belief)}, .eps = 1e-3, .eps_root = 1e-4, .nesterov = true};
+static const tow_scale_by_yogi yogi = {.base = {&tow_scale_by_yogi_class, sizeof(tow_scale_by_yogi)}};
+static const tow_scale_by_adamax adamax = {.base = {&tow_scale_by_adamax_class, sizeof(tow_scale_by_adamax)}};
+static const tow_add_decayed_weights decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 0.1, true};
+static const tow_add_decayed_weights little_decay = {
+    {&tow_add_decayed_weights_class, sizeof(tow_add_decayed_weights)}, 1e-3, true};
+static const tow_scale_by_adadelta adadelta = {.base = {&tow_scale_by_adadelta_class, sizeof(tow_scale_by_adadelta)}};
+static const tow_scale_by_radam radam = {.base = {&tow_scale_by_radam_class, sizeof(tow_scale_by_radam)}};
+static const tow_scale_by_radam radam_nesterov = {.base = {&tow_scale_by_radam_class, sizeof(tow_scale_by_radam)},
+                                                  .b2 = 0.9,
+                                                  .threshold = 4.5,
+                                                  .eps_root = 1e-3,
+                                                  .nesterov = true};
+static const tow_scale_by_sign sign = {{&tow_scale_by_sign_class, sizeof(tow_scale_by_sign)}};
+static const tow_centralize centralize = {{&tow_centralize_class, sizeof(tow_centralize)}};
+static const tow_adaptive_grad_clip adaptive = {.base = {&tow_adaptive_grad_clip_class, sizeof(tow_adaptive_grad_clip)},
+                                                .clipping = 0.5};
 static const tow_adaptive_grad_clip adaptive_axis = {
-    .base = {&tow_adaptive_grad_clip_class}, .clipping = 0.25, .eps = 2, .n_axes = 1, .axes = {-1}};
-static const tow_normalize normalize = {{&tow_normalize_class}};
-static const tow_trace_gradients momentum = {{&tow_trace_gradients_class}, 0.5, false};
-static const tow_trace_gradients nesterov = {{&tow_trace_gradients_class}, 0.5, true};
-static const tow_scale minus = {{&tow_scale_class}, -1};
+    .base = {&tow_adaptive_grad_clip_class, sizeof(tow_adaptive_grad_clip)},
+    .clipping = 0.25,
+    .eps = 2,
+    .n_axes = 1,
+    .axes = {-1}};
+static const tow_normalize normalize = {{&tow_normalize_class, sizeof(tow_normalize)}};
+static const tow_trace_gradients momentum = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.5, false};
+static const tow_trace_gradients nesterov = {{&tow_trace_gradients_class, sizeof(tow_trace_gradients)}, 0.5, true};
+static const tow_scale minus = {{&tow_scale_class, sizeof(tow_scale)}, -1};
 static const tow_scale_by_polyak polyak = {
-    .base = {&tow_scale_by_polyak_class}, .f_min = 0.5, .max_learning_rate = 0.05};
-static const tow_scale_by_polyak polyak_plus = {
-    .base = {&tow_scale_by_polyak_class}, .f_min = 2, .max_learning_rate = 10, .eps = 1e-2, .plus = true};
-static const tow_reduce_on_plateau plateau = {
-    .base = {&tow_reduce_on_plateau_class}, .factor = 0.5, .patience = 2, .cooldown = 3, .rtol = 0.05};
+    .base = {&tow_scale_by_polyak_class, sizeof(tow_scale_by_polyak)}, .f_min = 0.5, .max_learning_rate = 0.05};
+static const tow_scale_by_polyak polyak_plus = {.base = {&tow_scale_by_polyak_class, sizeof(tow_scale_by_polyak)},
+                                                .f_min = 2,
+                                                .max_learning_rate = 10,
+                                                .eps = 1e-2,
+                                                .plus = true};
+static const tow_reduce_on_plateau plateau = {.base = {&tow_reduce_on_plateau_class, sizeof(tow_reduce_on_plateau)},
+                                              .factor = 0.5,
+                                              .patience = 2,
+                                              .cooldown = 3,
+                                              .rtol = 0.05};
 static const tow_reduce_on_plateau plateau_mean = {
-    .base = {&tow_reduce_on_plateau_class}, .factor = 0.5, .patience = 1, .accumulation = 3, .min_scale = 0.2};
+    .base = {&tow_reduce_on_plateau_class, sizeof(tow_reduce_on_plateau)},
+    .factor = 0.5,
+    .patience = 1,
+    .accumulation = 3,
+    .min_scale = 0.2};
 
 #define LIST_OF(...)                                                                                                   \
     {                                                                                                                  \
@@ -80,7 +104,7 @@ static tow_chain chain_of(const tow_gradient_transform *const *list)
 {
     size_t n = 0;
     while (list[n]) n++;
-    return (tow_chain){.base = {&tow_chain_class}, .transforms = list, .n = n};
+    return (tow_chain){.base = {&tow_chain_class, sizeof(tow_chain)}, .transforms = list, .n = n};
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -153,7 +177,8 @@ static void trajectories(void **state)
 static void options_by_schedules(void **state)
 {
     (void)state;
-    static const tow_scale_by_adam with_eps = {.base = {&tow_scale_by_adam_class}, .eps = 1e-3};
+    static const tow_scale_by_adam with_eps = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)},
+                                               .eps = 1e-3};
     static const tow_gradient_transform *const adamw[] = LIST_OF(&with_eps.base, &decay.base, &rate.base);
     const tow_chain chain = chain_of(adamw);
     const tow_scheduled_option options[] = {{"adam/b1", tow_schedule_linear(0.5, 0.9, 10, 0)},
@@ -362,7 +387,7 @@ static void squares(tow_trace *trace, const tow_value *out, const tow_value *ext
 /* A state of a Dense layer that took `steps` steps. */
 static tow_train_state *trained(const tow_gradient_transform *transform, tow_array *x, int steps, const char *from)
 {
-    static const tow_dense model = {.module = {&tow_dense_class}, .features = 3};
+    static const tow_dense model = {.module = {&tow_dense_class, sizeof(tow_dense)}, .features = 3};
     const tow_type type = tow_array_type(x);
     const tow_train_options options =
         TOW_TRAIN_OPTIONS(.transform = transform, .n_inputs = 1, .input_types = &type, .loss = squares, .seed = 1);

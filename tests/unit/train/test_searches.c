@@ -73,13 +73,15 @@ static void expect_calls(const char *name, tow_dtype dtype, int steps, const int
 
 /* ---- searches ---------------------------------------------------------------------------------------------------- */
 
-static const tow_scale minus = {{&tow_scale_class}, -1};
-static const tow_scale_by_lbfgs lbfgs = {.base = {&tow_scale_by_lbfgs_class}};
+static const tow_scale minus = {{&tow_scale_class, sizeof(tow_scale)}, -1};
+static const tow_scale_by_lbfgs lbfgs = {.base = {&tow_scale_by_lbfgs_class, sizeof(tow_scale_by_lbfgs)}};
 static const tow_scale_by_lbfgs short_lbfgs = {
-    .base = {&tow_scale_by_lbfgs_class}, .memory_size = 2, .no_scaled_precond = true};
-static const tow_scale_by_lbfgs three = {.base = {&tow_scale_by_lbfgs_class}, .memory_size = 3};
-static const tow_scale_by_learning_rate fixed = {.base = {&tow_scale_by_learning_rate_class},
-                                                 .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.3}};
+    .base = {&tow_scale_by_lbfgs_class, sizeof(tow_scale_by_lbfgs)}, .memory_size = 2, .no_scaled_precond = true};
+static const tow_scale_by_lbfgs three = {.base = {&tow_scale_by_lbfgs_class, sizeof(tow_scale_by_lbfgs)},
+                                         .memory_size = 3};
+static const tow_scale_by_learning_rate fixed = {
+    .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+    .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.3}};
 
 static const struct {
     const char *name;
@@ -100,7 +102,7 @@ static void line_searches(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof searches / sizeof *searches; k++) {
         const tow_gradient_transform *list[] = {searches[k].first ? searches[k].first : &minus.base, &minus.base};
-        const tow_chain chain = {{&tow_chain_class}, list, searches[k].first ? 2 : 1};
+        const tow_chain chain = {{&tow_chain_class, sizeof(tow_chain)}, list, searches[k].first ? 2 : 1};
         for (int wide = 0; wide < 2; wide++) {
             problem q = make_problem(wide ? TOW_F64 : TOW_F32);
             tow_optimizer_state *optimizer;
@@ -109,7 +111,9 @@ static void line_searches(void **state)
                                     &TOW_OPTIMIZER_OPTIONS(.line_search = true), &optimizer));
             for (int step = 0; step < searches[k].steps; step++) {
                 tow_line_search_result result;
-                OK(tow_optimizer_line_search(optimizer, &searches[k].search, function, &q, &result));
+                tow_line_search_options search = searches[k].search;
+                search.size = sizeof search;
+                OK(tow_optimizer_line_search(optimizer, &search, function, &q, &result));
                 calls[step] = result.calls - (step == 0);
                 assert_false(result.failed);
             }
@@ -241,7 +245,7 @@ static void refused(void **state)
     const tow_differentially_private_aggregate aggregate = TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.l2_norm_clip = 1),
                                                no_clip = TOW_DIFFERENTIALLY_PRIVATE_AGGREGATE(.noise_multiplier = 1);
     const tow_chain late = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&minus), TOW_GRADIENT_TRANSFORM(&aggregate));
-    const tow_chain empty = {.base = {&tow_chain_class}};
+    const tow_chain empty = {.base = {&tow_chain_class, sizeof(tow_chain)}};
     const tow_scale_by_lbfgs large = TOW_SCALE_BY_LBFGS(.memory_size = 101);
     const struct {
         const tow_gradient_transform *transform;
@@ -259,9 +263,12 @@ static void refused(void **state)
         {TOW_GRADIENT_TRANSFORM(&aggregate), {.examples = 5, .line_search = true}, "found .examples and .line_search"},
         {TOW_GRADIENT_TRANSFORM(&large), {0}, "expected a memory_size in [1, 100], found 101"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_error(tow_optimizer_create(ctx, cases[i].transform, p.params, &cases[i].options, &o),
-                     TOW_INVALID_ARGUMENT, cases[i].text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_optimizer_options options = cases[i].options;
+        options.size = sizeof options;
+        expect_error(tow_optimizer_create(ctx, cases[i].transform, p.params, &options, &o), TOW_INVALID_ARGUMENT,
+                     cases[i].text);
+    }
     problem q = {.p = p, .dtype = TOW_F32};
     OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&minus), p.params, NULL, &o));
     expect_error(tow_optimizer_line_search(o, NULL, function, &q, NULL), TOW_INVALID_ARGUMENT,
@@ -293,10 +300,13 @@ static tow_status half_of(void *user, double *loss, tow_array *const *gradients)
 /* A wrapper in another one around options that follow schedules; L-BFGS and a search; private gradients. */
 static tow_status make_and_run(tow_context *c)
 {
-    static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
-                                                    .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.1}};
-    static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}, .mu_dtype = TOW_BF16};
-    static const tow_scale_by_lbfgs one_pair = {.base = {&tow_scale_by_lbfgs_class}, .memory_size = 1};
+    static const tow_scale_by_learning_rate rate = {
+        .base = {&tow_scale_by_learning_rate_class, sizeof(tow_scale_by_learning_rate)},
+        .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.1}};
+    static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)},
+                                           .mu_dtype = TOW_BF16};
+    static const tow_scale_by_lbfgs one_pair = {.base = {&tow_scale_by_lbfgs_class, sizeof(tow_scale_by_lbfgs)},
+                                                .memory_size = 1};
     const tow_scheduled_option option = {"b1", tow_schedule_constant(0.8)};
     const tow_inject_hyperparams injected = TOW_INJECT_HYPERPARAMS(&adam, .n = 1, .options = &option);
     const tow_chain fast = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&injected), TOW_GRADIENT_TRANSFORM(&rate));

@@ -137,8 +137,9 @@ static void micro_batches_resume(void **fixture_)
     const fixture *f = *fixture_;
     noisy model;
     const tow_module *module = make_noisy(&model);
-    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 5, .micro_batches = 4,
-                                                        .model = &with_dropout, .average = {.decay = 0.5});
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 5, .micro_batches = 4, .model = &with_dropout,
+                          .average = &TOW_AVERAGE_OPTIONS(.decay = 0.5));
     problem a = make(f->ctx, module, BATCH, options), b = make(f->ctx, module, BATCH, options);
     double loss, first, second;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -182,8 +183,8 @@ static void evaluation_with_averages(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    const tow_train_options options =
-        TOW_TRAIN_OPTIONS(.optimizer = half, .evaluation = true, .average = {.decay = 0.5, .debias = true});
+    const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = half, .evaluation = true,
+                                                        .average = &TOW_AVERAGE_OPTIONS(.decay = 0.5, .debias = true));
     problem a = make(f->ctx, TOW_MODULE(&model), BATCH, options), b = make(f->ctx, TOW_MODULE(&model), BATCH, options);
     double loss, with_average, with_params;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -201,7 +202,7 @@ static void evaluation_with_averages(void **fixture_)
     b = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = half));
     assert_null(tow_train_averages(b.state));
     assert_int_equal(tow_train_evaluate_average(b.state, b.batch, &loss), TOW_INVALID_ARGUMENT);
-    assert_message(f, "set .average.decay");
+    assert_message(f, "set .average");
     drop(&a);
     drop(&b);
 }
@@ -212,7 +213,8 @@ static void averages_in_checkpoints(void **fixture_)
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
     const tow_train_options plain = TOW_TRAIN_OPTIONS(.optimizer = half),
-                            averaged = TOW_TRAIN_OPTIONS(.optimizer = half, .average = {.decay = 0.5});
+                            averaged =
+                                TOW_TRAIN_OPTIONS(.optimizer = half, .average = &TOW_AVERAGE_OPTIONS(.decay = 0.5));
     problem a = make(f->ctx, TOW_MODULE(&model), BATCH, averaged), b = make(f->ctx, TOW_MODULE(&model), BATCH, plain);
     double loss;
     for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
@@ -241,7 +243,7 @@ static void refused_step_changes_nothing(void **fixture_)
     for (size_t micro = 1; micro <= 4; micro *= 2) {
         problem p = make(f->ctx, make_noisy(&model), BATCH,
                          TOW_TRAIN_OPTIONS(.optimizer = usual, .check_finite = true, .micro_batches = micro,
-                                           .average = {.decay = 0.9}, .model = &with_dropout));
+                                           .average = &TOW_AVERAGE_OPTIONS(.decay = 0.9), .model = &with_dropout));
         double loss;
         assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
         assert_true(tow_train_gradient_norm(p.state) > 0);
@@ -324,8 +326,9 @@ static void old_files_load(void **fixture_)
     tow_dense model = TOW_DENSE(.features = 2);
     for (int averaged = 0; averaged < 2; averaged++) {
         const tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 11),
-                                wanted = TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 11,
-                                                           .average.decay = averaged ? 0.5 : 0);
+                                wanted =
+                                    TOW_TRAIN_OPTIONS(.optimizer = usual, .seed = 11,
+                                                      .average = averaged ? &TOW_AVERAGE_OPTIONS(.decay = 0.5) : NULL);
         problem fresh = make(f->ctx, TOW_MODULE(&model), BATCH, options),
                 loaded = make(f->ctx, TOW_MODULE(&model), BATCH, wanted);
         double a, b;
@@ -451,12 +454,14 @@ static void learning_rate_is_set(void **fixture_)
 static void early_updates_go_with_everything(void **fixture_)
 {
     const fixture *f = *fixture_;
+    static const tow_average_options average = TOW_AVERAGE_OPTIONS(.decay = 0.9);
     static const tow_train_options all[] = {
         TOW_TRAIN_OPTIONS(.micro_batches = 2),
         TOW_TRAIN_OPTIONS(.check_finite = true),
         TOW_TRAIN_OPTIONS(.skip_not_finite = 1),
         TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.5}),
-        TOW_TRAIN_OPTIONS(.average = {.decay = 0.9}, .optimizer = {.learning_rate = {.peak_value = 0.01}}),
+        TOW_TRAIN_OPTIONS(.average = &average,
+                          .optimizer = {.learning_rate = {.peak_value = 0.01}}),
     };
     tow_mlp model = TOW_MLP(.features = {16, 2});
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -482,7 +487,8 @@ static void averages_out_of_range(void **fixture_)
 {
     const fixture *f = *fixture_;
     tow_dense model = TOW_DENSE(.features = 2);
-    assert_refused(f, TOW_MODULE(&model), 2, TOW_TRAIN_OPTIONS(.optimizer = half, .average = {.decay = 2}),
+    assert_refused(f, TOW_MODULE(&model), 2,
+                   TOW_TRAIN_OPTIONS(.optimizer = half, .average = &TOW_AVERAGE_OPTIONS(.decay = 2)),
                    "expected .decay between 0 and 1, found 2");
 }
 

@@ -199,7 +199,8 @@ static void a_step_allocates_nothing(void **state)
     for (size_t micro = 1; micro <= 2; micro++) {
         training t = start(ctx, make_noisy(&n), 3, 2,
                            TOW_TRAIN_OPTIONS(.optimizer = usual, .model = &with_dropout, .evaluation = true,
-                                             .micro_batches = micro, .average = {.decay = micro > 1 ? 0.9 : 0},
+                                             .micro_batches = micro,
+                                             .average = micro > 1 ? &TOW_AVERAGE_OPTIONS(.decay = 0.9) : NULL,
                                              .check_finite = micro > 1, .skip_not_finite = micro - 1));
         double loss;
         b.allowed = 0;
@@ -227,7 +228,7 @@ static void allocations_fail_in_turn(void **state)
     const tow_train_options options =
         TOW_TRAIN_OPTIONS(.optimizer = usual, .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
                           .extra_types = &types[1], .loss = mean_squared_error, .evaluation = true, .micro_batches = 2,
-                          .average = {.decay = 0.9}, .check_finite = true, .skip_not_finite = 1,
+                          .average = &TOW_AVERAGE_OPTIONS(.decay = 0.9), .check_finite = true, .skip_not_finite = 1,
                           .model = &with_dropout);
     tow_train_state *first; /* after which the context has what it keeps of traces */
     assert_int_equal(tow_train_create(ctx, model, &options, &first), TOW_OK);

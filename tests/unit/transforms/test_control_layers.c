@@ -343,7 +343,8 @@ static void test_views(void **unused)
     const tow_module *const layers[] = {TOW_MODULE(&normed), TOW_MODULE(&lora), TOW_MODULE(&half)};
     for (int i = 0; i < 3; i++)
         for (int truth = 0; truth < 2; truth++) {
-            const tow_named named = {{&tow_named_class}, .name = truth ? "a" : "b", .inner = TOW_MODULE(&dense)};
+            const tow_named named = {
+                {&tow_named_class, sizeof(tow_named)}, .name = truth ? "a" : "b", .inner = TOW_MODULE(&dense)};
             const tow_weight_norm normed_alone = TOW_WEIGHT_NORM(&named);
             const tow_lora lora_alone = TOW_LORA(&named, .rank = 2);
             const tow_precision half_alone = TOW_PRECISION(&named, .dtype = TOW_BF16, .param_dtype = TOW_F64);

@@ -314,7 +314,8 @@ static void test_errors(void **unused)
                                    unmatched = TOW_VALUE_AND_GRAD(&energy, .n_aux = 2,
                                                                   .variables = TOW_RULES({"parms", TOW_STACKED})),
                                    endless_aux = TOW_VALUE_AND_GRAD(&energy, .n_aux = SIZE_MAX),
-                                   none = {.module = {&tow_value_and_grad_layer_class}};
+                                   none = {
+                                       .module = {&tow_value_and_grad_layer_class, sizeof(tow_value_and_grad_layer)}};
     const tow_vjp_layer pull = TOW_VJP(&dense), pull_none = TOW_VJP(&embed);
     const tow_jvp_layer push = TOW_JVP(&dense);
     const tow_type row = TYPE(TOW_F32, 2, 3), number = TYPE(TOW_I32, 2);
@@ -340,7 +341,7 @@ static void test_errors(void **unused)
                  "found f32[2,4]");
     const tow_custom_vjp_layer sums = TOW_CUSTOM_VJP(&dense, .cotangent = summed),
                                widens = TOW_CUSTOM_VJP(&dense, .gradient = widened),
-                               no_layer = {.module = {&tow_custom_vjp_layer_class}},
+                               no_layer = {.module = {&tow_custom_vjp_layer_class, sizeof(tow_custom_vjp_layer)}},
                                whole_numbers =
                                    TOW_CUSTOM_VJP(&embed, .cotangent = doubled, .gradient = changed_gradient),
                                hides = TOW_CUSTOM_VJP(&plain_cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}));

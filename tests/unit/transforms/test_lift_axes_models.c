@@ -428,7 +428,7 @@ static tow_status use_models(tow_context *c)
                        TOW_SCAN(&inner, .length = 2,
                                 .variables = TOW_RULES({"params/**/kernel", TOW_STACKED, 1}, {"*", TOW_STACKED, -1}));
     const tow_module *model = TOW_MODULE(&STACK(&outer));
-    const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
+    const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class, sizeof(tow_scale_by_adam)}};
     tow_params *params = NULL, *state = NULL;
     tow_graph *graph = NULL;
     tow_optimizer_state *optimizer = NULL;

@@ -36,7 +36,7 @@ static void run_digits(tow_rnn rnn, tow_dtype dtype, int64_t sequences, int64_t 
 {
     tow_module cell = {&digits_class};
     if (!rnn.inner) rnn.inner = &cell;
-    rnn.module.cls = &tow_rnn_class;
+    rnn.module = (tow_module){&tow_rnn_class, sizeof rnn};
     rnn.lengths = lengths != NULL;
     tow_type types[] = {TYPE(dtype, sequences, steps, 1), TYPE(TOW_I32, sequences)};
     tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 2);
@@ -210,7 +210,7 @@ static const tow_module_class whole_class = {.name = "whole", .call = call_whole
 
 static size_t train_once(const tow_module_class *cls, const tow_module *cell, double *loss)
 {
-    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .time_major = true};
+    tow_rnn rnn = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell, .time_major = true};
     pieces model = {{cls}, TOW_MODULE(&rnn)};
     tow_type x = F32(1000, 8, 32);
     tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
@@ -289,7 +289,7 @@ static void test_element_types(void **unused)
         const tow_module *cells[] = {TOW_MODULE(&simple), TOW_MODULE(&lstm), TOW_MODULE(&optimized),
                                      TOW_MODULE(&gru),    TOW_MODULE(&mgu),  TOW_MODULE(&conv)};
         for (int k = 0; k < 6; k++) {
-            tow_rnn whole = {.module = {&tow_rnn_class}, .inner = cells[k]};
+            tow_rnn whole = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cells[k]};
             stepwise by_step = {{&stepwise_class[cells[k]->cls->cell->n_carry]}, cells[k]};
             tow_rnn steps = TOW_RNN(&by_step);
             tow_type x = k == 5 ? TYPE(rows[i].x, 2, 3, 4, 5) : TYPE(rows[i].x, 2, 3, 5);
@@ -339,7 +339,7 @@ static void test_errors(void **unused)
             of_half = TOW_RNN(&half), of_conv = TOW_RNN(&conv), of_no_kernel = TOW_RNN(&no_kernel),
             of_secret = TOW_RNN(&secret), of_narrow = TOW_RNN(&narrows), of_classless = TOW_RNN(&classless),
             of_gru = TOW_RNN(&gru);
-    tow_rnn of_nothing = {.module = {&tow_rnn_class}};
+    tow_rnn of_nothing = {.module = {&tow_rnn_class, sizeof(tow_rnn)}};
     tow_bidirectional both = TOW_BIDIRECTIONAL(.forward_rnn = &rnn, .backward_rnn = &of_gru),
                       no_forward = TOW_BIDIRECTIONAL(.backward_rnn = &rnn);
     tow_type h = F32(2, 4), x = F32(2, 3), xs = F32(2, 5, 3);

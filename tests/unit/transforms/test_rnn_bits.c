@@ -90,7 +90,7 @@ static void with_cells(cell_use use)
 static void check_stepwise(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
     stepwise by_step = {{&stepwise_class[n_carry]}, cell};
-    tow_rnn whole = {.module = {&tow_rnn_class}, .inner = cell}, steps = TOW_RNN(&by_step);
+    tow_rnn whole = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell}, steps = TOW_RNN(&by_step);
     results a = {0}, b = {0};
     compute(&a, TOW_MODULE(&whole), x, 1 + n_carry);
     compute(&b, TOW_MODULE(&steps), x, 1 + n_carry);
@@ -110,7 +110,7 @@ static void test_bits_of_single_steps(void **unused)
 /* One product each for: inputs, the step; the gradients of x, of h, and of both kernels. */
 static void check_products(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
-    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell};
+    tow_rnn rnn = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell};
     results r = {0};
     if (strcmp(name, "conv") == 0) return;
     compute(&r, TOW_MODULE(&rnn), x, 1 + n_carry);
@@ -129,11 +129,11 @@ static void check_remat(const char *name, const tow_module *cell, size_t n_carry
 {
     const tow_policy policies[] = {tow_nothing_saveable(), tow_dots_saveable(), tow_everything_saveable(),
                                    tow_dots_with_no_batch_dims_saveable()};
-    tow_rnn plain = {.module = {&tow_rnn_class}, .inner = cell};
+    tow_rnn plain = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell};
     results a = {0}, b = {0};
     compute(&a, TOW_MODULE(&plain), x, 1 + n_carry);
     for (int i = 0; i < 4; i++) {
-        tow_remat step = {.module = {&tow_remat_class}, .inner = cell, .policy = policies[i]};
+        tow_remat step = {.module = {&tow_remat_class, sizeof(tow_remat)}, .inner = cell, .policy = policies[i]};
         tow_rnn inside = TOW_RNN(&step);
         tow_remat around = TOW_REMAT(&plain, .policy = policies[i]), both = TOW_REMAT(&inside, .policy = policies[i]);
         const tow_module *models[] = {TOW_MODULE(&inside), TOW_MODULE(&around), TOW_MODULE(&both)};
@@ -155,7 +155,7 @@ static void test_remat(void **unused)
 /* A stack of RNNs as a loop, and written out. */
 static void check_deep(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
-    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell};
+    tow_rnn rnn = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell};
     tow_remat region = TOW_REMAT(&rnn);
     tow_scan loop = TOW_SCAN(&region, .length = 3), unrolled = TOW_SCAN(&region, .length = 3, .unrolled = true);
     results a = {0}, b = {0};
@@ -178,7 +178,7 @@ static void test_deep(void **unused)
 /* Row r of the batched forward pass has the bits of the pass on row r. */
 static void check_vmap(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
-    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true};
+    tow_rnn rnn = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell, .reverse = true};
     tow_model_options options = TOW_MODEL_OPTIONS(.n_outputs = 1 + n_carry);
     tow_params *params;
     tow_graph *one, *both;
@@ -228,7 +228,7 @@ static void test_vmap(void **unused)
  * order. */
 static void check_unrolled(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
 {
-    tow_rnn loop = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true}, steps = loop;
+    tow_rnn loop = {.module = {&tow_rnn_class, sizeof(tow_rnn)}, .inner = cell, .reverse = true}, steps = loop;
     results a = {0}, b = {0};
     steps.unrolled = true;
     compute(&a, TOW_MODULE(&loop), x, 1 + n_carry);
