@@ -41,8 +41,8 @@ typedef struct tow_named {
 
 typedef tow_value (*tow_layer_function)(tow_scope *scope, tow_value x);
 typedef tow_value (*tow_layer_function_with)(tow_scope *scope, tow_value x, const void *user);
-typedef void (*tow_layer_function_n)(tow_scope *scope, size_t n_in, const tow_value *in, size_t n_out, tow_value *out,
-                                     const void *user);
+typedef void (*tow_layer_function_n)(tow_scope *scope, size_t n_inputs, const tow_value *inputs, size_t n_outputs,
+                                     tow_value *outputs, const void *user);
 
 /* ---- Function: a function as a layer, without a class ------------------------------------------------------------ */
 /* One of three kinds. Each gets the scope, so it may have parameters, children, variables and random keys as a layer's

@@ -59,9 +59,9 @@ typedef struct tow_host_function {
  * live as long as the context. Errors: TOW_INVALID_ARGUMENT if there is another function of the name. */
 TOW_API tow_status tow_host_define(tow_context *context, const tow_host_function *function);
 
-/* Records a call. x: [n_in]; types, y: [n_out] the types of the results, and the results. */
-TOW_API void tow_call_host(tow_trace *trace, const tow_host_function *function, size_t n_in, const tow_value *x,
-                           size_t n_out, const tow_type *types, tow_value *y);
+/* Records a call. inputs: [n_inputs]; types, outputs: [n_outputs] the types of the results, and the results. */
+TOW_API void tow_call_host(tow_trace *trace, const tow_host_function *function, size_t n_inputs,
+                           const tow_value *inputs, size_t n_outputs, const tow_type *types, tow_value *outputs);
 
 /* In a function: sets the message of the failure, and returns `status`. printf format. */
 #ifdef __GNUC__

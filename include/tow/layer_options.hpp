@@ -459,7 +459,7 @@ struct scan_options {
 TOW__CPP_WRAPPER(scan, scan)
 
 struct method_options {
-    void (*function)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out){};
+    void (*function)(tow_scope *scope, const tow_module *module, size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs){};
     const char *name{};
 };
 TOW__CPP_WRAPPER(method, method)

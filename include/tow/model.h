@@ -57,7 +57,7 @@ TOW_API tow_status tow_model_init_with(tow_context *context, const tow_module *m
                                        const tow_type *input_types, const tow_model_options *options,
                                        tow_params **params, tow_params **state);
 /* A function of the model's outputs: what tow_model_forward_graph and tow_model_loss_graph add after the model.
- * outputs: n_out of the model; extra: inputs that the model does not see (labels). Writes the scalar *loss and
+ * outputs: those of the model; extra: inputs that the model does not see (labels). Writes the scalar *loss and
  * aux[0..n_aux), with the n_aux that was given to tow_model_loss_graph; aux is NULL where that is 0, as in training. A
  * write within 64 values behind aux is found when the function returns (TOW_INVALID_ARGUMENT). */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,

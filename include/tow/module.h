@@ -20,9 +20,9 @@ struct tow_module_layout;
 /* The class of a layer: all layers of one kind share it. */
 typedef struct tow_module_class {
     const char *name; /* "Dense" */
-    /* Records the layer: in[0..n_in) -> out[0..n_out). Wrong counts are reported with tow_scope_fail. */
-    void (*call)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                 tow_value *out);
+    /* Records the layer: inputs[0..n_inputs) -> outputs[0..n_outputs). Wrong counts are reported by tow_scope_fail. */
+    void (*call)(tow_scope *scope, const tow_module *module, size_t n_inputs, const tow_value *inputs, size_t n_outputs,
+                 tow_value *outputs);
     const struct tow_cell_methods *cell; /* of cells of recurrent networks, see recurrent.h; NULL: any other layer */
     const struct tow_module_layout
         *layout; /* what the struct points to, for tow_module_copy (copy.h); NULL: nobody knows */
@@ -77,11 +77,11 @@ struct tow_module {
 
 /* Calls a child layer under `name`. The macro takes a pointer to any layer struct whose first member is `module`. */
 #define tow_apply(scope, name, layer, x) tow_apply_module(scope, name, &(layer)->module, tow_at((x), TOW_HERE))
-#define tow_apply_n(scope, name, layer, n_in, in, n_out, out)                                                          \
-    tow_apply_module_n(scope, name, &(layer)->module, n_in, in, n_out, out)
+#define tow_apply_n(scope, name, layer, n_inputs, inputs, n_outputs, outputs)                                          \
+    tow_apply_module_n(scope, name, &(layer)->module, n_inputs, inputs, n_outputs, outputs)
 TOW_API tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x);
-TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in,
-                                const tow_value *in, size_t n_out, tow_value *out);
+TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_inputs,
+                                const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 
 /* Calls a layer in this very scope: its parameters, variables and children have the paths that they would have if the
  * caller itself asked for them. So a choice or a loop adds no level, as in Flax, where nn.cond, nn.switch and
@@ -92,11 +92,11 @@ TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_mo
  * Two layers that ask for one path share what is there, and their draws count on. The output that is captured at this
  * path is that of the caller. */
 #define tow_apply_here(scope, layer, x) tow_apply_module_here(scope, &(layer)->module, tow_at((x), TOW_HERE))
-#define tow_apply_here_n(scope, layer, n_in, in, n_out, out)                                                           \
-    tow_apply_module_here_n(scope, &(layer)->module, n_in, in, n_out, out)
+#define tow_apply_here_n(scope, layer, n_inputs, inputs, n_outputs, outputs)                                           \
+    tow_apply_module_here_n(scope, &(layer)->module, n_inputs, inputs, n_outputs, outputs)
 TOW_API tow_value tow_apply_module_here(tow_scope *scope, const tow_module *module, tow_value x);
-TOW_API void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
-                                     size_t n_out, tow_value *out);
+TOW_API void tow_apply_module_here_n(tow_scope *scope, const tow_module *module, size_t n_inputs,
+                                     const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 
 /* The trace that the layer records in. */
 TOW_API tow_trace *tow_scope_trace(tow_scope *scope);

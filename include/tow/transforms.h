@@ -77,8 +77,8 @@ typedef struct tow_scan {
 typedef struct tow_method {
     tow_module module;
     const tow_module *inner;
-    void (*function)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                     tow_value *out); /* as tow_module_class.call; module: `inner` */
+    void (*function)(tow_scope *scope, const tow_module *module, size_t n_inputs, const tow_value *inputs,
+                     size_t n_outputs, tow_value *outputs); /* as tow_module_class.call; module: `inner` */
     /* "encode": tow_model_options.capture hands outputs out as "intermediates/path/encode/0", by the pattern
      * "path:encode"; NULL: as those of the layer, "__call__" */
     const char *name;
