@@ -18,14 +18,17 @@ KINDS = {  # kind: color, how names of instructions begin
     "attention": ("#e45756", ("attention",)),
     "loss": ("#b279a2", ("linear_cross_entropy", "softmax_cross_entropy")),
     "norms": ("#54a24b", ("layer_norm", "rms_norm", "norm")),
+    "optimizer": ("#f58518", ()),  # told by its source
     "other": ("#9d9d9d", ("",)),
 }
 RATED = ("dot_general", "attention", "linear_cross_entropy")  # their flops are exact
 LEFT, WIDTH, LANE, GAP = 90, 1200, 28, 6
 
 
-def kind_of(name):
-    return next(kind for kind, (_, starts) in KINDS.items() if name.startswith(starts))
+def kind_of(event):
+    if "src/train/" in event["args"].get("source", ""):  # updates are chains of elementwise operations
+        return "optimizer"
+    return next(kind for kind, (_, starts) in KINDS.items() if event["name"].startswith(starts))
 
 
 def read(path):
@@ -53,7 +56,7 @@ def table(events, threads, seconds):
     lines = [("kind", "calls", "ms on all threads", "share", "GFLOP/s per thread")]
     busy = 0
     for kind in KINDS:
-        mine = [e for e in events if kind_of(e["name"]) == kind]
+        mine = [e for e in events if kind_of(e) == kind]
         time = sum(e["dur"] for e in mine) * 1e-6
         busy += time
         flops = sum(e["args"]["flops"] for e in mine if e["name"].startswith(RATED))
@@ -80,7 +83,7 @@ def lanes(events, threads, first, last, top, title):
             begin, end = max(e["ts"], first), min(e["ts"] + e["dur"], last)
             if e["tid"] != thread or end <= begin:
                 continue
-            color, width = KINDS[kind_of(e["name"])][0], max((end - begin) * scale, 0.2)
+            color, width = KINDS[kind_of(e)][0], max((end - begin) * scale, 0.2)
             name = escape(f'{e["name"]} {e["args"].get("scope", "")} {e["dur"]:.0f} us')
             hint = f"<title>{name}</title>" if width > 3 else ""
             parts.append(f'<rect x="{LEFT + (begin - first) * scale:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" '
@@ -90,8 +93,10 @@ def lanes(events, threads, first, last, top, title):
 
 def draw(events, threads, path):
     end = max(e["ts"] + e["dur"] for e in events)
-    turn = min((e["ts"] for e in events if e["cat"] == "backward"), default=end)
-    views = [("The whole run", 0, end), ("Part of the forward pass", turn * 0.45, turn * 0.6)]
+    turn = max((e["ts"] + e["dur"] for e in events if e["cat"] == "forward"), default=0)
+    views = [("The whole run", 0, end)]
+    if turn > 0:
+        views.append(("Part of the forward pass", turn * 0.45, turn * 0.6))
     if turn < end:
         views.append(("Part of the backward pass", turn + (end - turn) * 0.45, turn + (end - turn) * 0.55))
     height = len(threads) * (LANE + GAP) + 40
