@@ -42,7 +42,7 @@ function(tow_options_of header)
 endfunction()
 
 set(tow_options "")
-foreach(tow_header layers attention combinators recurrent transforms control lora)
+foreach(tow_header layers attention recurrent transforms)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tow_include}/${tow_header}.h)
   tow_options_of(${tow_header})
 endforeach()

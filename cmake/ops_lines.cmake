@@ -1,6 +1,6 @@
-# Writes include/tow/ops_lines.h from ops.h and indexing_lines.h from indexing.h: a macro for every operation that the header declares
-# or lists in TOW_..._LIST(X) and that has a tow_value as first or second parameter. CMakeLists.txt includes this file, so that these
-# headers follow the declarations; one that is up to date is left alone. To write them without a build: cmake -P cmake/ops_lines.cmake
+# Writes include/tow/ops_lines.h from ops.h: a macro for every operation that the header declares or lists in TOW_..._LIST(X) and that
+# has a tow_value as first or second parameter. CMakeLists.txt includes this file, so that the macros follow the declarations; a header
+# that is up to date is left alone. To write it without a build: cmake -P cmake/ops_lines.cmake
 
 get_filename_component(tow_include ${CMAKE_CURRENT_LIST_DIR}/../include/tow ABSOLUTE)
 
@@ -46,18 +46,14 @@ function(tow_declared_macros header)
   set(tow_macros "${tow_macros}" PARENT_SCOPE)
 endfunction()
 
-foreach(tow_header ops indexing)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tow_include}/${tow_header}.h)
-  set(tow_macros "")
-  tow_declared_macros(${tow_include}/${tow_header}.h)
-  if(tow_header STREQUAL "ops")
-    tow_line_macro(tow_checkpoint_name "tow_value x, const char *name") # of autodiff.h
-  endif()
-  string(TOUPPER TOW_${tow_header}_LINES_H tow_guard)
-  set(tow_text "/* For every operation of ${tow_header}.h a macro of the same name: its first value carries the source line.
- * Included by ${tow_header}.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake. */
-#ifndef ${tow_guard}
-#define ${tow_guard}
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tow_include}/ops.h)
+set(tow_macros "")
+tow_declared_macros(${tow_include}/ops.h)
+tow_line_macro(tow_checkpoint_name "tow_value x, const char *name") # of autodiff.h
+set(tow_text "/* For every operation of ops.h a macro of the same name: its first value carries the source line.
+ * Included by ops.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake. */
+#ifndef TOW_OPS_LINES_H
+#define TOW_OPS_LINES_H
 
 #include \"tow/graph.h\"
 
@@ -68,12 +64,11 @@ ${tow_macros}
 
 #endif
 ")
-  set(tow_before "")
-  if(EXISTS ${tow_include}/${tow_header}_lines.h)
-    file(READ ${tow_include}/${tow_header}_lines.h tow_before)
-  endif()
-  if(NOT tow_before STREQUAL tow_text)
-    file(WRITE ${tow_include}/${tow_header}_lines.h "${tow_text}")
-    message(STATUS "include/tow/${tow_header}_lines.h: written from ${tow_header}.h")
-  endif()
-endforeach()
+set(tow_before "")
+if(EXISTS ${tow_include}/ops_lines.h)
+  file(READ ${tow_include}/ops_lines.h tow_before)
+endif()
+if(NOT tow_before STREQUAL tow_text)
+  file(WRITE ${tow_include}/ops_lines.h "${tow_text}")
+  message(STATUS "include/tow/ops_lines.h: written from ops.h")
+endif()

@@ -9,7 +9,7 @@
  * written, so that a program to whose inputs the new ones are donated writes some rows and copies nothing. Those of a
  * memory are written whole by the calls that project it, and only read by the others. */
 #include "layers/attention.h"
-#include "tow/indexing.h"
+#include "tow/ops.h"
 
 static const char cache[] = "cache";
 

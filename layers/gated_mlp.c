@@ -1,8 +1,8 @@
 /* GatedMLP: down(activation(gate(x)) * up(x)). */
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
+#include "tow/attention.h"
 #include "tow/autodiff.h"
-#include "tow/layers.h"
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)

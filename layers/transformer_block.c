@@ -5,8 +5,8 @@
  *   parallel   x + dropout(attention(norm(x))) + dropout(mlp(norm(x))) */
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
+#include "tow/attention.h"
 #include "tow/autodiff.h"
-#include "tow/layers.h"
 
 /* The operands of one call. Null values: not given. */
 typedef struct block_call {

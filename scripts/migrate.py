@@ -194,11 +194,27 @@ def change_members(text):
     return re.sub(r'\.shared_collections = TOW_NAMES\(((?:\s*"[^"]*",?)+)\)', rules, text)
 
 
+def change_includes(text, words):
+    """Headers that are parts of others now; of equal lines that stand together one stays."""
+    lines, together, changed = [], set(), False
+    for line in text.split("\n"):
+        found = re.match(r'(\s*#\s*include\s*["<])(tow/\w+\.h)([">].*)', line)
+        new = found.group(1) + words.get(found.group(2), found.group(2)) + found.group(3) if found else line
+        changed = changed or new != line
+        if not re.match(r"\s*#\s*include\b", new):
+            together = set()
+        elif changed and new in together:
+            continue
+        together.add(new)
+        lines.append(new)
+    return "\n".join(lines)
+
+
 def migrate(text, tables, cplusplus=False):
     words, calls, structs = tables
     text = change_calls(text, calls)
     text = re.sub(r"(?<![\w])(?:tow|TOW)_\w+", lambda m: words.get(m.group(), m.group()), text)
-    text = re.sub(r'(#include ["<])(tow/\w+\.h)(?=[">])', lambda m: m.group(1) + words.get(m.group(2), m.group(2)), text)
+    text = change_includes(text, words)
     if not cplusplus:
         text = change_structs(text, structs)
     return change_members(text)

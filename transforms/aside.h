@@ -6,7 +6,7 @@
 
 #include "src/scope/frames.h"
 #include "src/scope/scope.h"
-#include "tow/lifting.h"
+#include "tow/module.h"
 
 typedef struct tow__aside {
     const char *transform;    /* "remat", for messages */

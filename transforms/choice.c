@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "src/scope/tree.h"
-#include "tow/combinators.h"
 #include "tow/control.h"
+#include "tow/layers.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"
 

@@ -10,7 +10,6 @@
 #include "src/scope/lift.h"
 #include "src/scope/tree.h"
 #include "tow/autodiff.h"
-#include "tow/custom.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"
 

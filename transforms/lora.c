@@ -12,9 +12,9 @@
 #include "src/scope/layer.h"
 #include "src/scope/store.h"
 #include "src/scope/tree.h"
-#include "tow/initializers.h"
-#include "tow/lora.h"
+#include "tow/module.h"
 #include "tow/numpy.h"
+#include "tow/transforms.h"
 #include "transforms/view.h"
 
 /* The operands of one call of the layer. */

@@ -4,8 +4,8 @@
 
 #include "src/scope/layer.h"
 #include "tow/autodiff.h"
-#include "tow/lora.h"
 #include "tow/program.h"
+#include "tow/transforms.h"
 
 /* An update: w [batch..., contracted..., features...], a [batch..., contracted..., rank], b [batch..., rank,
  * features...]; stacked layers are axes of the batch, and brought to the front. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tow/version.h>
+#include <tow/base.h>
 
 enum {
     FIRST_KEY = 256,

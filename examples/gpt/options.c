@@ -9,7 +9,7 @@
 
 #include "common/common.h"
 #include "common/options.h"
-#include "tow/version.h"
+#include "tow/base.h"
 
 #ifndef GPT_INSTALLED_TEXT
 #define GPT_INSTALLED_TEXT "/usr/local/share/tow/tow.txt"

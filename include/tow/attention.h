@@ -1,6 +1,5 @@
 /* Attention and what transformers are made of: attention with heads, positions, gated feed-forward layers, blocks,
- * encoder and decoder. docs/attention.md says which options GPT-2, Llama, BERT and others are. layers.h includes this
- * header. */
+ * encoder and decoder. docs/attention.md says which options GPT-2, Llama, BERT and others are. */
 #ifndef TOW_ATTENTION_H
 #define TOW_ATTENTION_H
 

@@ -1,4 +1,4 @@
-/* Status codes, contexts, element types and array types: what every other header of Tow builds on. */
+/* Status codes, contexts, element types, arrays and the version: all other headers of Tow build on this one. */
 #ifndef TOW_BASE_H
 #define TOW_BASE_H
 
@@ -155,10 +155,10 @@ TOW_API int tow_context_thread_count(const tow_context *context);
  * then, and its inputs are as before, donated ones among them: a program that has begun to overwrite donated inputs is
  * not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it
  * goes to its end once the first parameter is updated, which may be in the midst of the
- * backward pass. Functions of the caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long
- * ones can ask tow_context_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and scatters
- * look between pieces of about a million elements; libxsmm, where it is chosen by name, only between products.) NULL is
- * accepted. */
+ * backward pass. Functions of the caller's own that a program calls (tow/primitive.h, tow/kernel.h) are waited for;
+ * long ones can ask tow_context_is_cancelled. Cancelling costs programs nothing that can be measured. (Sorting and
+ * scatters look between pieces of about a million elements; libxsmm, where it is chosen by name, only between
+ * products.) NULL is accepted. */
 TOW_API void tow_context_cancel(tow_context *context);
 /* Programs run again. Only while none runs can the caller know what that means for it. */
 TOW_API void tow_context_cancel_reset(tow_context *context);
@@ -296,6 +296,26 @@ TOW_API tow_type tow_array_type(const tow_array *array);
 TOW_API void *tow_array_data(const tow_array *array);
 /* One line per row, numpy-like, long axes shortened; written like snprintf. */
 TOW_API size_t tow_array_text(const tow_array *array, char *text, size_t size);
+
+/* ---- version ----------------------------------------------------------------------------------------------------- */
+
+/* The version of these headers, and of the library that a program runs with. docs/versions.md says what may change from
+ * one version to the next. */
+
+/* The build takes the project's version from these numbers. */
+#define TOW_VERSION_MAJOR 0
+#define TOW_VERSION_MINOR 1
+#define TOW_VERSION_PATCH 0
+
+/* "0.1.0" */
+#define TOW_VERSION                                                                                                    \
+    TOW__VERSION_TEXT(TOW_VERSION_MAJOR)                                                                               \
+    "." TOW__VERSION_TEXT(TOW_VERSION_MINOR) "." TOW__VERSION_TEXT(TOW_VERSION_PATCH)
+#define TOW__VERSION_TEXT(number)  TOW__VERSION_TEXT2(number)
+#define TOW__VERSION_TEXT2(number) #number
+
+/* The version of the library, for instance "0.1.0". A shared library may be newer than the headers. */
+TOW_API const char *tow_version(void);
 
 #ifdef __cplusplus
 }

@@ -209,6 +209,13 @@ struct einsum_layer_options {
 };
 TOW__CPP_LAYER(einsum_layer, einsum_layer)
 
+struct residual_layer_options {
+    const tow_module *projection{};
+    double scale{};
+    tow_initializer scale_init{};
+};
+TOW__CPP_WRAPPER(residual_layer, residual_layer)
+
 struct rope_options {
     double theta{};
     int64_t features{};
@@ -328,13 +335,6 @@ struct encoder_decoder_options {
     double epsilon{};
 };
 TOW__CPP_LAYER(encoder_decoder, encoder_decoder)
-
-struct residual_layer_options {
-    const tow_module *projection{};
-    double scale{};
-    tow_initializer scale_init{};
-};
-TOW__CPP_WRAPPER(residual_layer, residual_layer)
 
 struct simple_cell_options {
     int64_t features{};

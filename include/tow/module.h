@@ -1,16 +1,193 @@
 /* Modules, scopes and variables, as layers use them: a model is a struct of layers; a scope is where its parameters,
- * variables and random keys come from. tow/params.h has lists of parameters, tow/model.h runs models. */
+ * variables and random keys come from. Below are initializers, rules of lifted transforms, modules and scopes, and
+ * copies of models. tow/params.h has lists of parameters, tow/model.h runs models. */
 #ifndef TOW_MODULE_H
 #define TOW_MODULE_H
 
-#include "tow/initializers.h"
-#include "tow/lifting.h"
 #include "tow/ops.h"
 #include "tow/params.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ==== initializers ================================================================================================ */
+
+/* Initializers: what fills a parameter from a key. An initializer is a function and its options; a struct of zeros
+ * stands for the default of whoever takes it, options without `fill` are an error.
+ *
+ * Those of this header are jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA, in f32, f64, bf16 and
+ * f16:
+ * eagerly, operation by operation, as module.init does. A draw of another type is one of its own and no rounded f32:
+ * bf16 takes other bits of the generator. f64 has JAX's bits where log and erf are those of glibc. Below a scan with
+ * TOW_KEYS_FLAX f32 is drawn as in the body of flax.linen.scan, which XLA compiles: a normal draw
+ * (tow_initializer_normal, variance scaling with TOW_NORMAL, the default of Embed) is multiplied by sqrt(2) * stddev
+ * once, not by one factor after the other, so that it may differ in its last bits. Equal bits of whole models that are
+ * initialized under jax.jit are not promised.
+ *
+ * Orthogonal matrices come from a QR decomposition. Tow computes it in f64 and rounds once; JAX's in f32 is off by the
+ * order of LAPACK's sums. So they agree to 1e-5 in f32 (most to 1e-6), and the rows or columns of Tow's are orthonormal
+ * to 1e-6. */
+
+typedef enum tow_fan_mode {
+    TOW_FAN_IN,
+    TOW_FAN_OUT,
+    TOW_FAN_AVG,
+    TOW_FAN_GEO_AVG
+} tow_fan_mode;
+typedef enum tow_distribution {
+    TOW_TRUNCATED_NORMAL,
+    TOW_NORMAL,
+    TOW_UNIFORM
+} tow_distribution;
+
+/* The axes that variance scaling takes for inputs and outputs, which may be negative, and those that count kernels side
+ * by side. All others are a receptive field, which multiplies both fans. */
+typedef struct tow_fan_axes {
+    int n_in, in[TOW_MAX_RANK];   /* n_in 0: one, -2 */
+    int n_out, out[TOW_MAX_RANK]; /* n_out 0: one, -1 */
+    int n_batch, batch[TOW_MAX_RANK];
+} tow_fan_axes;
+
+/* An initializer of one's own is a `fill`, with `user` for what it needs:
+ *
+ *     static tow_status fill_eye(tow_context *context, const tow_initializer *self, tow_type type,
+ *                                const uint32_t key[2], float *data)
+ *     {
+ *         (void)self, (void)key;
+ *         if (type.rank != 2)
+ *             return tow_initializer_fail(context, TOW_SHAPE_MISMATCH, "eye: expected a matrix, found rank %d",
+ *                                         type.rank);
+ *         for (int64_t i = 0; i < type.dims[0] && i < type.dims[1]; i++) data[i * type.dims[1] + i] = 1;
+ *         return TOW_OK;
+ *     }
+ *     tow_dense dense = TOW_DENSE(.features = 8, .kernel_init = {.fill = fill_eye});
+ *
+ * It is called once for each parameter, in a scan once for each iteration, with a key of that parameter's alone. */
+typedef struct tow_initializer {
+    /* Writes a parameter as f32, row-major, into data, which is zero. type: f32 of the parameter's shape. */
+    tow_status (*fill)(tow_context *context, const struct tow_initializer *self, tow_type type, const uint32_t key[2],
+                       float *data);
+    double a, b, c; /* meaning by initializer */
+    int mode, distribution, axis;
+    tow_fan_axes fan; /* of variance scaling */
+    /* 0: the shape is that of the parameter. n: that of a matrix, its rows the first n axes and its columns the others
+     * (DenseGeneral). */
+    int matrix_of;
+    bool compiled; /* draw what JAX draws inside a function that XLA compiles; set by scopes, see above */
+    /* The same for parameters of f64, bf16 and f16, which type.dtype says: data has elements of that type. NULL: what
+     * `fill` writes is rounded. */
+    tow_status (*fill_as)(tow_context *context, const struct tow_initializer *self, tow_type type,
+                          const uint32_t key[2], void *data);
+    const void *user; /* for a fill of one's own; lives as long as models are initialized with it */
+} tow_initializer;
+
+/* For a `fill` that cannot: keeps the message, before which tow_model_init puts the path of the parameter, and returns
+ * `status` (TOW_INVALID_ARGUMENT for TOW_OK). printf format. */
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
+TOW_API tow_status
+tow_initializer_fail(tow_context *context, tow_status status, const char *format, ...);
+/* True for a zeroed struct, of which nothing is set, and for NULL: layers then take their default. */
+TOW_API bool tow_initializer_is_default(const tow_initializer *init);
+
+TOW_API tow_initializer tow_initializer_zeros(void);
+TOW_API tow_initializer tow_initializer_ones(void);
+TOW_API tow_initializer tow_initializer_constant(double value);
+TOW_API tow_initializer tow_initializer_normal(double stddev);
+TOW_API tow_initializer tow_initializer_uniform(double scale);           /* [0, scale) */
+TOW_API tow_initializer tow_initializer_truncated_normal(double stddev); /* normal, of what lies within 2 stddev */
+/* stddev times normal numbers between `lower` and `upper`, which may be infinite: the bounds come before stddev. stddev
+ * is that of the numbers before they are bounded; those between -2 and 2 have 0.8796 of it. Below a scan with
+ * TOW_KEYS_FLAX last bits may differ from JAX's unless the bounds are -2 and 2. */
+TOW_API tow_initializer tow_initializer_truncated_normal_with(double stddev, double lower, double upper);
+
+/* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each
+ * times the size of all other axes; fans of mode _AVG and _GEO_AVG are the arithmetic and the geometric mean of the
+ * two. lecun: scale 1, fan in; he: scale 2, fan in; glorot: scale 1, average. _normal is truncated. */
+TOW_API tow_initializer tow_initializer_variance_scaling(double scale, tow_fan_mode mode,
+                                                         tow_distribution distribution);
+TOW_API tow_initializer tow_initializer_lecun_normal(void);
+TOW_API tow_initializer tow_initializer_lecun_uniform(void);
+TOW_API tow_initializer tow_initializer_he_normal(void);
+TOW_API tow_initializer tow_initializer_he_uniform(void);
+TOW_API tow_initializer tow_initializer_glorot_normal(void);
+TOW_API tow_initializer tow_initializer_glorot_uniform(void);
+/* The same initializer with other axes for its fans (in_axis, out_axis and batch_axis of JAX), with which parameters
+ * may be of rank 1:
+ *     tow_fan_axes axes = {.n_in = 2, .in = {0, 1}, .n_out = 1, .out = {2}};
+ *     tow_initializer init = tow_initializer_with_fan_axes(tow_initializer_lecun_normal(), &axes); */
+TOW_API tow_initializer tow_initializer_with_fan_axes(tow_initializer init, const tow_fan_axes *axes);
+
+/* scale times a matrix with orthonormal columns, or rows if there are fewer: the columns are the axis `column_axis`
+ * (-1: the last), which may be negative, the rows all others in their order. All such matrices are equally likely.
+ * Computed in f64; a parameter of 16 bits is rounded once, for which JAX has no initializer. Error: a rank below 2. */
+TOW_API tow_initializer tow_initializer_orthogonal(double scale, int column_axis);
+/* For convolutions, kernels [spatial..., in, features] of rank 3 to 5: zeros, but the middle tap (k - 1) / 2 is an
+ * orthogonal matrix [in, features] of the same key; column_axis is one of these two, -1 or -2. Error: in > features. */
+TOW_API tow_initializer tow_initializer_delta_orthogonal(double scale, int column_axis);
+
+/* ==== rules of lifted transforms ================================================================================== */
+
+/* Rules of lifted transforms (tow/transforms.h): what the iterations of a scan have of their own, and what is one for
+ * all of them. */
+
+/* The source of the random keys of iteration i of a scan. */
+typedef enum tow_scan_keys {
+    TOW_KEYS_DEFAULT, /* as the model says (tow_model_options.keys), else TOW_KEYS_PATH */
+    TOW_KEYS_PATH,    /* as those of a layer with path "blocks/i" */
+    TOW_KEYS_FLAX /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
+} tow_scan_keys;
+
+/* The ways in which the iterations of a transform hold a parameter, a variable or a stream of random keys. */
+typedef enum tow_lifting {
+    TOW_STACKED, /* each iteration has its own: a row of one array, along .axis; of a stream: keys of its own */
+    /* one for all, without the iteration in its path; of a stream: all draw the same keys. It is not written */
+    TOW_SHARED,
+    /* one for all, and each iteration reads what the one before it wrote; not for parameters and streams */
+    TOW_CARRIED,
+    TOW_HIDDEN /* the layer inside has none: asking for it is an error, sowing does nothing, tow_has_... is false */
+} tow_lifting;
+
+/* One rule. Of several, the first one that matches counts; what none matches is stacked on axis 0.
+ * pattern: the name of a collection ("params", "batch_stats") or of a stream; or, with a '/', of "collection/path"
+ * below the layer that is transformed ("params/mlp/kernel"). "*" in it stands for any text without '/', "**" for any
+ * text; a scan in the layer is "{}" in the path, and the layer of one that is unrolled its number; "*" stands for both.
+ * A rule for "intermediates" may match nothing, as calls differ in what they sow and capture, and so may a rule of
+ * .streams, as calls differ in what they draw: a dropout of rate 0, or in a deterministic call, asks for no key.
+ * axis, of variables that are TOW_STACKED: where the rows are in the stacked array, negative ones from its end, as in
+ * Flax's variable_axes. A kernel [2, 4] of 3 layers is [3, 2, 4] with axis 0, [2, 3, 4] with 1 and [2, 4, 3] with -1;
+ * its bias [4] is [3, 4], [4, 3] and [4, 3]. Of scans inside each other the inner one puts its axis in first.
+ * Parameters, variables, gradients and what is sown have it, and paths tell: "blocks/{@1}/kernel",
+ * "blocks/{@-1}/kernel", where "blocks/{}/kernel" is axis 0. The loop reads slices where they are; but axis 0, by which
+ * layers are contiguous, spares optimizers, files and gradients moves of elements. An unrolled transform, whose layers
+ * have arrays of their own, has no such axis, and only checks it.
+ * Files hold layers, not stacks, and so does not change with the axis what is saved: parameters go from a model with
+ * one axis to a model with another by tow_params_to_tensors and tow_params_from_tensors, or by a file or checkpoint. */
+typedef struct tow_lift_rule {
+    const char *pattern; /* NULL: the end of the rules */
+    tow_lifting how;
+    int axis TOW__ZERO; /* with TOW_STACKED only */
+} tow_lift_rule;
+
+/* Rules for .variables and .streams: TOW_RULES({"params", TOW_STACKED, 1}, {"cache", TOW_CARRIED}). In C they live as
+ * long as the block in which they stand; in C++ as long as the program, and they are made of constants. */
+#ifdef __cplusplus
+#define TOW_RULES(...)                                                                                                 \
+    ([]() -> const tow_lift_rule * {                                                                                   \
+        static const tow_lift_rule tow__rules[] = {__VA_ARGS__, {nullptr, TOW_STACKED}};                               \
+        return tow__rules;                                                                                             \
+    }())
+#else
+/* [0] = tells GCC that what a rule leaves out is meant to be zero, as the pragmas tell clang. */
+#define TOW_RULES(...)                                                                                                 \
+    (TOW__LEAVES_OUT(const tow_lift_rule[]) {                                                                          \
+        [0] = __VA_ARGS__, { NULL, TOW_STACKED }                                                                       \
+    } TOW__LEAVES_OUT_NO_MORE)
+#endif
+
+/* ==== modules and scopes ========================================================================================== */
 
 typedef struct tow_scope tow_scope;
 typedef struct tow_module tow_module;
@@ -25,7 +202,7 @@ typedef struct tow_module_class {
                  tow_value *outputs);
     const struct tow_cell_methods *cell; /* of cells of recurrent networks, see recurrent.h; NULL: any other layer */
     const struct tow_module_layout
-        *layout; /* what the struct points to, for tow_module_copy (copy.h); NULL: nobody knows */
+        *layout; /* what the struct points to, for tow_module_copy (below); NULL: nobody knows */
     /* Of libraries whose layers may get options later: the macro that makes them, "TOW_DENSE", and the size of the
      * struct. Layers then have to say their size. NULL: it is not looked at. */
     const char *macro;
@@ -215,6 +392,77 @@ TOW_API bool tow_scope_is_deterministic(const tow_scope *scope);
 /* A new child scope without a module; close it with tow_scope_end. */
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);
+
+/* ==== copies of models ============================================================================================ */
+
+/* Copies of models. Layers point to one another, and macros such as TOW_SEQUENTIAL, TOW_LAYERS, TOW_RULES and TOW_NAMES
+ * make lists that live as long as the block in which they stand. So a function that builds a model and returns a layer
+ * of it returns pointers to what is gone. A copy owns all of it:
+ *
+ *     static tow_module *build(tow_context *context, int64_t width)
+ *     {
+ *         tow_dense in = TOW_DENSE(.features = width), out = TOW_DENSE(.features = 10);
+ *         tow_sequential model =
+ *             TOW_SEQUENTIAL(TOW_MODULE(&in), TOW_MODULE(&TOW_ACTIVATION(tow_relu)), TOW_MODULE(&out));
+ *         tow_module *copy = NULL;
+ *         tow_module_copy(context, TOW_MODULE(&model), &copy);
+ *         return copy;
+ *     }
+ *     tow_module *model = build(context, 64);
+ *     tow_model_init(context, model, seed, 1, &type, &params);            ... and last, tow_module_free(model);
+ *
+ * docs/where-layers-live.md has the other ways. */
+
+/* ---- what a layer struct points to ------------------------------------------------------------------------------- */
+
+typedef enum tow_member_kind {
+    TOW_MEMBER_LAYER,  /* const tow_module *, or a pointer to a layer struct */
+    TOW_MEMBER_LAYERS, /* const tow_module *const *: a list that ends with NULL, or has the length in .count */
+    TOW_MEMBER_TEXT,   /* const char * */
+    TOW_MEMBER_NAMES,  /* const char *const *: a list that ends with NULL */
+    TOW_MEMBER_RULES,  /* const tow_lift_rule *: a list that ends with .pattern NULL */
+    TOW_MEMBER_POLICY  /* a tow_policy, not a pointer to one */
+} tow_member_kind;
+
+/* A member of a layer struct. All that are pointers may be NULL. */
+typedef struct tow_member {
+    tow_member_kind kind;
+    size_t offset;
+    size_t count; /* of TOW_MEMBER_LAYERS: the offset of a size_t with the length; 0: the list ends with NULL */
+} tow_member;
+
+/* In the class of a layer: .layout. Of members that are not listed the copy has the same bits: numbers and arrays in
+ * the struct, and pointers to what outlives the copy (`user`, .in_axes and .out_axes of TOW_SCAN and TOW_VMAP, arrays
+ * of one's own).
+ *     typedef struct twice { tow_module module; const tow_module *inner; int64_t n; } twice;
+ *     static const tow_member members[] = {TOW_MEMBER(twice, inner, TOW_MEMBER_LAYER)};
+ *     static const tow_module_layout layout = {sizeof(twice), 1, members};
+ *     static const tow_module_class twice_class = {.name = "Twice", .call = call_twice, .layout = &layout};
+ * A layer without members needs the size: {sizeof(twice), 0, NULL}. */
+typedef struct tow_module_layout {
+    size_t size; /* of the struct */
+    size_t n_members;
+    const tow_member *members; /* [n_members] */
+} tow_module_layout;
+#define TOW_MEMBER(type, member, kind)                                                                                 \
+    {                                                                                                                  \
+        (kind), offsetof(type, member), 0                                                                              \
+    }
+#define TOW_MEMBER_LIST(type, member, length)                                                                          \
+    {                                                                                                                  \
+        TOW_MEMBER_LAYERS, offsetof(type, member), offsetof(type, length)                                              \
+    }
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+/* Copies a layer with all that it points to, layers in it included; a layer that is pointed to twice is one in the
+ * copy, too. Paths, initial values and programs are those of the original, which may be gone afterwards.
+ * Errors: TOW_UNSUPPORTED for a layer whose class has no .layout, with its name; TOW_INVALID_ARGUMENT for a layer
+ * without a class, and for what has been left behind on the stack by a function that has returned; *copy is then
+ * NULL. */
+TOW_API tow_status tow_module_copy(tow_context *context, const tow_module *module, tow_module **copy);
+/* Frees a copy, before its context is destroyed. NULL is accepted. */
+TOW_API void tow_module_free(tow_module *copy);
 
 #ifdef __cplusplus
 }

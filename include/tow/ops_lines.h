@@ -151,6 +151,13 @@
 #define tow_softmax_cross_entropy(x, ...) tow_softmax_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_linear_cross_entropy(x, ...) tow_linear_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_dropout_with_key(x, ...) tow_dropout_with_key(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_sort(x, ...) tow_sort(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_argsort(x, ...) tow_argsort(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_top_k(x, ...) tow_top_k(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_argmin(x, ...) tow_argmin(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_searchsorted(x, ...) tow_searchsorted(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_gather_general(x, ...) tow_gather_general(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_scatter_general(kind, x, ...) tow_scatter_general((kind), tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_checkpoint_name(x, ...) tow_checkpoint_name(tow_at((x), TOW_HERE), __VA_ARGS__)
 
 /* clang-format on */

@@ -29,7 +29,7 @@ TOW_API const char *tow_param_kind_name(tow_param_kind kind);
 
 /* A flat list of named arrays in order of first use: parameters, or the variables of all other collections, whose paths
  * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
- * and called "blocks/{}/attn/kernel", or on another axis where a rule of the scan says so (tow/lifting.h):
+ * and called "blocks/{}/attn/kernel", or on another axis where a rule of the scan says so (tow/module.h):
  * "blocks/{@1}/attn/kernel". On disk they are "blocks/0/attn/kernel", "blocks/1/...", whatever the axis. */
 typedef struct tow_params tow_params;
 /* Frees the list and drops its arrays. NULL is accepted. */
@@ -181,7 +181,7 @@ TOW_API tow_status tow_params_rename(const tow_params *params, size_t n, const t
 TOW_API tow_status tow_params_unstack(const tow_params *params, tow_params **layers);
 /* The opposite for one scan, with copies: entries "blocks/0/attn/kernel" to "blocks/11/attn/kernel" become
  * "blocks/{}/attn/kernel" with an axis of 12 more, if `scan` is "blocks". A scan within it is "blocks/{}/inner"
- * afterwards. axis: where the stacks have the new axis, as .axis of a rule puts it (tow/lifting.h); of another one than
+ * afterwards. axis: where the stacks have the new axis, as .axis of a rule puts it (tow/module.h); of another one than
  * 0 the path tells, "blocks/{@1}/attn/kernel".
  * Errors: TOW_NOT_FOUND for no such layers, and for one that is missing; TOW_TYPE_MISMATCH for layers that differ;
  * TOW_INVALID_ARGUMENT for an axis that one of the stacks does not have. */

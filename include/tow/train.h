@@ -32,7 +32,7 @@ typedef enum tow_standard_optimizer_kind {
     TOW_SGD
 } tow_standard_optimizer_kind;
 
-/* The two that most models are trained with; tow/optimizer.h has others, and those of one's own.
+/* The two that most models are trained with; tow/gradient_transforms.h has others, and those of one's own.
  * g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
  *   AdamW  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  m' = m/(1-b1^t);  v' = v/(1-b2^t);
  *          p -= a (m'/(sqrt(v') + eps) + weight_decay p)
@@ -106,8 +106,8 @@ typedef struct tow_not_finite {
 
 /* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration
  * that is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a
- * vmap; and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and
- * from which something came that is not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs;
+ * vmap; and functions of the caller's own (tow/primitive.h) run again. For a graph that a program ran with these inputs
+ * and from which something came that is not finite. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs;
  * TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
 /* Of gradients (tow_model_function_create_value_and_grad), the first one in the order of the backward pass that is not
@@ -384,6 +384,38 @@ TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path
  * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_TYPE_MISMATCH with path, name, expected
  * and found. */
 TOW_API tow_status tow_train_load(tow_train_state *state, const char *path);
+
+/* ---- a step in one program --------------------------------------------------------------------------------------- */
+
+/* Value, gradient and update of a function of one's own, compiled into one program. Parameters and slots are updated in
+ * place, each as soon as nothing needs its old value, so that whole gradients need not exist. */
+typedef struct tow_step tow_step;
+
+typedef struct tow_step_options {
+    size_t size TOW__SIZE(tow_step_options); /* set by TOW_STEP_OPTIONS */
+    size_t n_state;     /* so many inputs behind the parameters, variables of a model for instance, which the last
+                         * n_state outputs replace in place */
+    size_t keep_within; /* a budget of bytes for the arena (tow_compile_options) */
+    tow_shared_arena *shared_arena; /* NULL: an arena of its own */
+} tow_step_options;
+#define TOW_STEP_OPTIONS(...) TOW__OPTIONS(tow_step_options, __VA_ARGS__)
+
+/* loss: (params..., state..., inputs...) -> (loss, aux..., new state...), as tow_model_loss_graph makes it. params:
+ * those of its first inputs, in their order, among them those of the optimizer, whose arrays both share. The optimizer,
+ * the lists and the graph live longer. options may be NULL. Errors: those of tow_value_and_grad and tow_compile;
+ * TOW_INVALID_ARGUMENT for parameters that the graph or the optimizer does not have; TOW_UNSUPPORTED for an optimizer
+ * with .every, .skip_not_finite, .examples or .line_search. */
+TOW_API tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *params, const tow_graph *loss,
+                                   const tow_step_options *options, tow_step **step);
+/* NULL is accepted. */
+TOW_API void tow_step_free(tow_step *step);
+/* One step. inputs: state..., inputs... of the graph; outputs: loss, aux.... Allocates nothing. An error, TOW_CANCELLED
+ * among them, has changed nothing, unless it is that of a function of the caller's own (tow/primitive.h) behind the
+ * first update. */
+TOW_API tow_status tow_step_run(tow_step *step, tow_array *const *inputs, tow_array *const *outputs);
+/* The program, (params..., slots..., state..., inputs..., numbers...) -> (trainable params..., slots..., state...,
+ * reports..., loss, aux...). Belongs to the step. */
+TOW_API const tow_program *tow_step_program(const tow_step *step);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 
 #include "tow/autodiff.h"
 #include "tow/module.h"
+#include "tow/params.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +23,7 @@ typedef struct tow_remat {
     tow_module module;
     const tow_module *inner;
     tow_policy policy; /* zero: tow_nothing_saveable() */
-    /* TOW_HIDDEN: what `inner` does not see (tow/lifting.h); NULL: it sees all */
+    /* TOW_HIDDEN: what `inner` does not see (tow/module.h); NULL: it sees all */
     const tow_lift_rule *variables, *streams;
 } tow_remat;
 #define TOW_REMAT(...) TOW__WRAPPER(tow_remat, __VA_ARGS__)
@@ -36,7 +37,7 @@ typedef struct tow_remat {
  * Outputs: carry[n_carry], ys... (arrays [length, ...], or stacked where .out_axes says).
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
- * stacked arrays. Rules say what is different: .variables and .streams (tow/lifting.h) share, carry or hide variables
+ * stacked arrays. Rules say what is different: .variables and .streams (tow/module.h) share, carry or hide variables
  * and streams of random keys by collection and by path, and stack variables on other axes than the first one. Shared
  * parameters, variables and streams have the path without "i", by which they are drawn:
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
@@ -181,7 +182,7 @@ typedef struct tow_vmap_layer {
 typedef struct tow_cond {
     tow_module module;
     const tow_module *yes, *no;
-    /* TOW_HIDDEN: what the layers do not see (tow/lifting.h); NULL: they see all */
+    /* TOW_HIDDEN: what the layers do not see (tow/module.h); NULL: they see all */
     const tow_lift_rule *variables, *streams;
 } tow_cond;
 #define TOW_COND(...) TOW__LAYER(tow_cond, __VA_ARGS__)
@@ -247,7 +248,7 @@ typedef struct tow_value_and_grad_layer {
     const tow_module *inner;
     size_t n_aux;
     const char *const *wrt; /* parameters, NULL-terminated; NULL: none */
-    /* TOW_HIDDEN: what `inner` does not see (tow/lifting.h); NULL: it sees all */
+    /* TOW_HIDDEN: what `inner` does not see (tow/module.h); NULL: it sees all */
     const tow_lift_rule *variables, *streams;
 } tow_value_and_grad_layer;
 #define TOW_VALUE_AND_GRAD(...) TOW__WRAPPER(tow_value_and_grad_layer, __VA_ARGS__)
@@ -415,6 +416,47 @@ typedef struct tow_precision {
 TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_remat_scan_class, tow_layer_stack_class,
     tow_vmap_layer_class, tow_method_class, tow_map_variables_class, tow_tied_class, tow_weight_norm_class,
     tow_spectral_norm_class, tow_precision_class;
+
+/* ==== LoRA ======================================================================================================== */
+
+/* LoRA: fine-tuning with low-rank updates of kernels that stay as they are (Hu et al., "LoRA: Low-Rank Adaptation of
+ * Large Language Models", 2021). docs/attention.md shows a whole program. */
+
+/* ---- LoRA: a layer whose kernels get updates of low rank --------------------------------------------------------- */
+/* The layer `inner`, which sees its kernels as w + alpha/rank a b. Beside a parameter "kernel" stand "LoRA/kernel/a"
+ * [in..., rank] and "LoRA/kernel/b" [rank, out...]; b is zeros at first, so that the outputs are those of `inner`.
+ * Dense, DenseGeneral and Einsum (whose kernel has its contracted axes first) compute x w + alpha/rank (x a) b without
+ * making a b; other layers see the sum, where `in` is all axes but the last one. Names and initial values of `inner` do
+ * not change: its parameters load as before. These two calls train the factors alone:
+ *     tow_params_freeze(params, NULL, true);
+ *     tow_params_freeze(params, TOW_NAMES("**LoRA**"), false);
+ * Error: TOW_NOT_FOUND if no parameter matches the filter. */
+typedef struct tow_lora {
+    tow_module module;
+    const tow_module *inner;
+    int64_t rank; /* positive */
+    double alpha; /* 0: rank */
+    const char *const *
+        /* patterns (tow_path_matches) of paths below this layer, NULL-terminated; NULL: all kernels
+         * (TOW_PARAM_KERNEL) */
+        filter;
+    tow_initializer a_init; /* he_uniform, as in flax.nnx.LoRA */
+    tow_initializer b_init; /* zeros */
+} tow_lora;
+#define TOW_LORA(...) TOW__WRAPPER(tow_lora, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_lora_class;
+
+/* For each "LoRA/kernel/a" and "b" among the parameters, kernel + alpha/rank a b in the array of the kernel (alpha 0:
+ * rank, which is that of a). Then `inner` alone gives what the LoRA gave; a and b stay in the list, from which
+ * tow_params_split takes them.
+ * Stacked layers of scans are folded in together. Errors: TOW_NOT_FOUND without any, or for one whose kernel or b is
+ * missing; TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for an alpha that is not finite. After an error nothing has
+ * changed. */
+TOW_API tow_status tow_lora_merge(tow_params *params, double alpha);
+/* The opposite: kernel - alpha/rank a b. The kernels are what they were before up to rounding; for their very bits,
+ * keep a copy. */
+TOW_API tow_status tow_lora_unmerge(tow_params *params, double alpha);
 
 #ifdef __cplusplus
 }

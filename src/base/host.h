@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_HOST_H
 #define TOW_SRC_HOST_H
 
-#include "tow/host.h"
+#include "tow/primitive.h"
 
 typedef struct tow__host {
     tow_host_function function; /* its name is the context's */

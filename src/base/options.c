@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/base.h"
-#include "tow/version.h"
+#include "tow/base.h"
 
 enum {
     LARGEST = 1 << 14, /* no struct is larger; a size beyond it is memory that nobody has set */

@@ -1,4 +1,4 @@
 /* The version that was compiled into the library. */
-#include "tow/version.h"
+#include "tow/base.h"
 
 const char *tow_version(void) { return TOW_VERSION; }

@@ -6,8 +6,8 @@
 #include "src/model/decoder.h"
 #include "src/scope/calls.h"
 #include "tow/autodiff.h"
-#include "tow/indexing.h"
 #include "tow/numpy.h"
+#include "tow/ops.h"
 
 /* ---- which inputs there are -------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 
 #include "src/scope/layer.h"
 #include "tow/generate.h"
-#include "tow/indexing.h"
 #include "tow/numpy.h"
+#include "tow/ops.h"
 #include "tow/random.h"
 
 /* logits where they are at least least [..., 1], else -infinity */

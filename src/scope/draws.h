@@ -3,7 +3,7 @@
 #ifndef TOW_SRC_SCOPE_DRAWS_H
 #define TOW_SRC_SCOPE_DRAWS_H
 
-#include "tow/initializers.h"
+#include "tow/module.h"
 
 typedef struct tow__draws {
     tow_distribution distribution;

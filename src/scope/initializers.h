@@ -4,7 +4,7 @@
 
 #include "src/base/base.h"
 #include "tow/graph.h"
-#include "tow/initializers.h"
+#include "tow/module.h"
 
 /* Fills one parameter, or one layer's row of a stack, of any element type. Errors leave a message, without a path. */
 tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2],

@@ -1,4 +1,4 @@
-/* See tree.h and tow/copy.h.
+/* See tree.h and tow/module.h.
  *
  * One walk serves both: it visits what a layer points to, member by member, and goes on into layers that it has not
  * seen. The check looks at each address before it reads what is there. A copy makes the same list of layers first, with
@@ -97,7 +97,7 @@ static const tow_module *visit(walk *w, const tow_module *module, const char *wh
         if (cls && cls->name)
             tow__fail(w->ctx, TOW_UNSUPPORTED,
                       "%s: the class of layer %s has no .layout, which says what its struct points to; give it one "
-                      "(tow/copy.h)",
+                      "(tow/module.h)",
                       w->caller, cls->name);
         else
             tow__fail(w->ctx, TOW_INVALID_ARGUMENT, "%s: a layer has no class; make it with its macro", w->caller);

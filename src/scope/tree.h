@@ -1,10 +1,10 @@
-/* Walks over the structs of a model, by the layouts of their classes (tow/copy.h): tow_module_copy, and the check that
- * nothing of it has been left behind on the stack. */
+/* Walks over the structs of a model, by the layouts of their classes (tow/module.h): tow_module_copy, and the check
+ * that nothing of it has been left behind on the stack. */
 #ifndef TOW_SRC_SCOPE_TREE_H
 #define TOW_SRC_SCOPE_TREE_H
 
 #include "src/base/options.h"
-#include "tow/copy.h"
+#include "tow/module.h"
 
 /* In a public function: where it was called; what is above belongs to its callers. The function has TOW__OWN_FRAME in
  * front: inlined into its caller, as link-time optimization may do, it would refuse the caller's own layers. */

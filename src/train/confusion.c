@@ -5,7 +5,7 @@
 
 #include "src/base/base.h"
 #include "src/train/scores.h"
-#include "tow/metrics.h"
+#include "tow/log.h"
 
 struct tow_confusion {
     tow_context *ctx;

@@ -6,7 +6,7 @@
 #include "src/base/clock.h"
 #include "src/base/options.h"
 #include "src/train/loop_metrics.h"
-#include "tow/metrics.h"
+#include "tow/log.h"
 
 /* One run of a loop. */
 typedef struct run {

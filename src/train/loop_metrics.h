@@ -3,7 +3,7 @@
 #define TOW_SRC_TRAIN_LOOP_METRICS_H
 
 #include "src/train/state.h"
-#include "tow/metrics.h"
+#include "tow/log.h"
 
 /* The sums of one evaluation; as many as the loop has metrics. */
 typedef struct tow__loop_metrics {

@@ -1,5 +1,5 @@
 /* Means, accuracy, and what all metrics over scores check. */
-#include "tow/metrics.h"
+#include "tow/log.h"
 
 #include <inttypes.h>
 #include <math.h>

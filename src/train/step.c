@@ -11,7 +11,7 @@
 #include "src/train/average.h"
 #include "src/train/not_finite.h"
 #include "src/train/step_graph.h"
-#include "tow/metrics.h"
+#include "tow/log.h"
 #include "tow/program.h"
 
 /* ---- what goes in ------------------------------------------------------------------------------------------------ */

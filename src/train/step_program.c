@@ -11,6 +11,7 @@
 #include "src/train/update.h"
 #include "tow/autodiff.h"
 #include "tow/program.h"
+#include "tow/train.h"
 
 struct tow_step {
     tow_optimizer_state *optimizer;

@@ -16,7 +16,7 @@ rm "$build/install_manifest.txt"
 if [ -e "$build/install_manifest.txt.user" ]; then mv "$build/install_manifest.txt.user" "$build/install_manifest.txt"; fi
 [ $status -eq 0 ] || { cat "$prefix.log"; fail "the installation failed"; }
 
-for file in include/tow/tow.h include/tow/version.h 'lib*/libtow.so' 'lib*/libtow.so.0' 'lib*/libtow.a' 'lib*/pkgconfig/tow.pc' \
+for file in include/tow/tow.h include/tow/base.h 'lib*/libtow.so' 'lib*/libtow.so.0' 'lib*/libtow.a' 'lib*/pkgconfig/tow.pc' \
     'lib*/cmake/tow/tow-config.cmake' 'lib*/cmake/tow/tow-config-version.cmake' share/doc/tow/LICENSE share/doc/tow/README.md \
     share/doc/tow/CHANGELOG.md share/doc/tow/docs/tour.md share/doc/tow/docs/versions.md share/doc/tow/examples/first.cpp \
     bin/tow share/man/man1/tow.1 share/bash-completion/completions/tow \

@@ -1,4 +1,4 @@
-"""The functions of tow/activations.h.
+"""The functions of tow/numpy.h.
 
     python3 tests/oracle/vocabulary_activations.py        (needs jax; made with jax 0.10.2)
 """

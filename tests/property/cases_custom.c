@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "tests/property/property.h"
-#include "tow/custom.h"
+#include "tow/autodiff.h"
 
 /* ---- y = sin(x w) + x, z = sum of x x; w from outside of all functions in some cases ----------------------------- */
 

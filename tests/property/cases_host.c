@@ -1,7 +1,7 @@
 /* Calls of functions on the host: a pure one whose derivative a rule around it gives, one that counts, and prints. */
 #include "tests/property/property.h"
-#include "tow/custom.h"
-#include "tow/host.h"
+#include "tow/autodiff.h"
+#include "tow/primitive.h"
 
 /* y = 3 x, in either type */
 static tow_status triple(const tow_host_call *call)

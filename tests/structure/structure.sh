@@ -4,7 +4,7 @@
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used; a public header
 #         counts as a header of the folder that arrows.txt names first for it.
 # circles: files include each other in one direction, a .c with the header of its name; but for folders in which a header
-#         belongs to several files.
+#         belongs to several files. Public headers do, too, without exception.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
 # regions: no file compares an equation with a primitive that has nested graphs, but the one that defines it; nor does a
 #         table list them by name.
@@ -209,6 +209,10 @@ $(arrows | tsort 2>&1 >/dev/null)"
         [ -n "$pairs" ] || fail "no includes found: is $root the checkout?"
         echo "$pairs" | tsort >/dev/null 2>&1 || fail "files include each other in a circle:
 $(echo "$pairs" | tsort 2>&1 >/dev/null)"
+        pairs=$(grep -H '^ *# *include ["<]tow/' include/tow/* | sed -E 's#^include/([^:]*):.*["<](tow/[^">]*).*#\1 \2#')
+        [ -n "$pairs" ] || fail "no includes found: is $root the checkout?"
+        echo "$pairs" | tsort >/dev/null 2>&1 || fail "public headers include each other in a circle:
+$(echo "$pairs" | tsort 2>&1 >/dev/null)"
         ;;
     names)
         compares=$(sources | grep -E '^src/(plan|run|kernels)/' | xargs grep -n 'strn*cmp(' |
@@ -319,7 +323,7 @@ $headless"
         ;;
     columns)
         long=$(find bench examples include layers src tests transforms -name '*.[ch]' -o -name '*.inc' -o -name '*.[ch]pp' |
-            grep -vE '/(ops_lines\.h|indexing_lines\.h|layer_options\.hpp|unicode_tables\.inc)$' |
+            grep -vE '/(ops_lines\.h|layer_options\.hpp|unicode_tables\.inc)$' |
             sort | LC_ALL=C xargs awk '
             { gsub(/[\200-\277]/, "") } # all bytes of a character but the first
             length > 120 { print FILENAME ":" FNR }')

@@ -122,8 +122,8 @@ function fill(s,   words, n, i, line, out) {
 END {
     print "# Layers"
     print ""
-    print "Made by the build from the headers layers.h, combinators.h, attention.h, recurrent.h, transforms.h and lora.h in include/tow. A layer is a struct of options, in which zero"
-    print "means the default, made by its macro: `TOW_CONV(.features = 64, .kernel_size = {3, 3})`. Parameters have Flax's names, shapes and"
+    print "Made by the build from the headers layers.h, attention.h, recurrent.h and transforms.h in include/tow. A layer is a struct of options,"
+    print "in which zero means the default, made by its macro: `TOW_CONV(.features = 64, .kernel_size = {3, 3})`. Parameters have Flax's names, shapes and"
     print "initial values. [how-to-add-a-layer.md](how-to-add-a-layer.md) says how to write one."
     print ""
     print "| layer | macro | | code |"

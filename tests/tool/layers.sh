@@ -11,7 +11,7 @@ classes=$(cat layers/*.c transforms/*.c | tr '\n' ' ' | grep -oE 'const tow_modu
     while read -r class name; do
         echo "$class $name $(grep -l "tow_module_class $class = " layers/*.c transforms/*.c)"
     done)
-awk -v classes="$classes" -f tests/tool/layers.awk include/tow/layers.h include/tow/combinators.h include/tow/attention.h include/tow/recurrent.h include/tow/transforms.h include/tow/lora.h >"$file.new" || exit 1
+awk -v classes="$classes" -f tests/tool/layers.awk include/tow/layers.h include/tow/attention.h include/tow/recurrent.h include/tow/transforms.h >"$file.new" || exit 1
 if cmp -s "$file" "$file.new"; then
     rm "$file.new"
 elif $write; then

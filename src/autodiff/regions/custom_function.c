@@ -7,7 +7,7 @@
  * the trace; a call that equals one of them becomes custom_self, which says how many rules further out its own one
  * stands. */
 #include "src/base/counts.h"
-#include "tow/custom.h"
+#include "tow/autodiff.h"
 
 #include "src/autodiff/regions/custom.h"
 #include "src/autodiff/regions/record.h"

@@ -1,6 +1,6 @@
 /* See activations.h. A branch that is not taken and would overflow is computed of a harmless number instead, so that no
  * derivative is an infinity times zero. */
-#include "tow/activations.h"
+#include "tow/numpy.h"
 
 #include "src/ops/rules.h"
 

@@ -8,8 +8,8 @@
 #include "src/ops/indexing/dynamic_slice.h"
 
 #include "src/ops/rules.h"
-#include "tow/indexing.h"
 #include "tow/numpy.h"
+#include "tow/ops.h"
 
 /* Axes of x from which on the slice, of `sizes`, is the whole. */
 static int leading_axes(tow_type x, const int64_t *sizes)

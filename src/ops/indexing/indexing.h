@@ -3,7 +3,7 @@
 #define TOW_SRC_OPS_INDEXING_H
 
 #include "src/graph/primitive.h"
-#include "tow/indexing.h"
+#include "tow/ops.h"
 
 /* indices -> [..., 1], which several tow__take_at share. */
 tow_value tow__index_vectors(tow_value indices);

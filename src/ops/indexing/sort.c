@@ -2,7 +2,7 @@
  * by these, which are all that is kept. */
 #include "src/ops/indexing/indexing.h"
 #include "src/ops/rules.h"
-#include "tow/indexing.h"
+#include "tow/ops.h"
 
 static tow_status countable_axis(const tow__typing *ty, int64_t axis)
 {

@@ -1,5 +1,8 @@
 /* A program in the names of Tow 0.1, which scripts/migrate.py carries over. migrate.sh compiles and runs the result. */
 #include <stdio.h>
+#include <tow/combinators.h>
+#include <tow/copy.h>
+#include <tow/lifting.h>
 #include <tow/tow.h>
 
 /* tow_loss makes a graph; the text "tow_mappings" is nobody's name. */

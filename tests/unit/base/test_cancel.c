@@ -7,7 +7,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-#include "tow/host.h"
+#include "tow/primitive.h"
 
 /* The promise is about optimized code on the processor itself. With checks, or emulated, a piece of work takes longer:
  * then sizes and numbers of attempts are smaller, and what counts is that programs of seconds end long before. */

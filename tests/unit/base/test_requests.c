@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "tests/unit/support/counting_allocator.h"
-#include "tow/host.h"
+#include "tow/primitive.h"
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 

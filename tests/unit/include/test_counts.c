@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/support/threaded_context.h"
-#include "tow/custom.h"
+#include "tow/autodiff.h"
 #include "tow/tow.h"
 
 static const size_t counts[] = {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/support/threaded_context.h"
-#include "tow/host.h"
+#include "tow/primitive.h"
 #include "tow/tow.h"
 
 #define F32(...)                                                                                                       \

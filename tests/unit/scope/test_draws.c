@@ -10,7 +10,7 @@
 
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/shape_text.h"
-#include "tow/layers.h"
+#include "tow/attention.h"
 #include "tow/model.h"
 #include "tow/transforms.h"
 

@@ -1,5 +1,5 @@
 /* Tests lift.c: which rules mean something for which transform, of variables, of parameters and of streams, as
- * tow/transforms.h and tow/lifting.h say; all others are refused. */
+ * tow/transforms.h and tow/module.h say; all others are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

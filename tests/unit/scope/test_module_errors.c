@@ -10,7 +10,7 @@
 
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
-#include "tow/layers.h"
+#include "tow/attention.h"
 #include "tow/model.h"
 #include "tow/transforms.h"
 

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "tests/unit/support/plain_context.h"
+#include "tow/attention.h"
 #include "tow/autodiff.h"
-#include "tow/layers.h"
 #include "tow/model.h"
 #include "tow/transforms.h"
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/support/lift_cell.h"
-#include "tow/lora.h"
+#include "tow/transforms.h"
 
 static const tow_type x2 = {.dtype = TOW_F32, .rank = 2, .dims = {2, 4}};
 

@@ -1,4 +1,4 @@
-/* tow/activations.h against jax.nn (tests/oracle/vocabulary_activations.py), corners of functions included, and what is
+/* tow/numpy.h against jax.nn (tests/oracle/vocabulary_activations.py), corners of functions included, and what is
  * refused. Tests activation.c, activations.c. */
 #include <math.h>
 #include <setjmp.h>
