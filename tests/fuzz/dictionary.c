@@ -102,7 +102,7 @@ static const char *const spellings_of_jax[] = {"nothing_saveable",
                                                "save_from_both_policies(dots;nothing)",
                                                NULL};
 
-/* What every kind of policy prints, and other spellings; 1 if one of them is not read. */
+/* Prints what every kind of policy prints, and other spellings. Returns 1 if one of them is not read. */
 static int policy(void)
 {
     static const char *const words[] = {"\"a b\"", "\\x0a", "\\\"", "\\\\", ":", ",", ";", "(", ")", NULL};

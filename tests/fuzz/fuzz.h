@@ -1,5 +1,5 @@
-/* What the targets of fuzzing share. A target is a function that is given any bytes: libFuzzer calls it (presets fuzz
- * and fuzz-fast), and replay.c calls it with the committed seeds in every build.
+/* The parts that targets of fuzzing share. A target is a function that is given any bytes: libFuzzer calls it (presets
+ * fuzz and fuzz-fast), and replay.c calls it with the committed seeds in every build.
  *
  * A target ends the process (fuzz_fail) where a promise of the library is broken. The sanitizers, and libFuzzer's
  * limits on time and memory, find the rest. */

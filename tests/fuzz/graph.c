@@ -1,5 +1,5 @@
-/* Fuzz target: bytes as the text of a graph. What is read is checked, printed and read back, cleaned, differentiated,
- * batched, planned, and run if the plan says that a run is short and small. */
+/* Fuzz target: bytes as the text of a graph. A graph that is read is checked, printed and read back, cleaned,
+ * differentiated, batched, planned, and run if the plan says that a run is short and small. */
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
@@ -174,7 +174,7 @@ static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow
 
 static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
 {
-    /* What is tried besides the default depends on the text, so that one input always does the same. */
+    /* The options that are tried besides the default depend on the text, so that one input always does the same. */
     const tow_compile_options options =
         TOW_COMPILE_OPTIONS(.no_fusion = (choice >> 8) % 8 == 0, .no_regions = (choice >> 16) % 8 == 0,
                             .keep_within = (choice >> 24) % 8 == 0 ? 1 : 0);

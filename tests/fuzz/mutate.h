@@ -1,5 +1,5 @@
-/* What the mutators share: random numbers and the parts of an input that are replaced. Only libFuzzer calls mutators,
- * so they are built only with it. */
+/* The parts that mutators share: random numbers and the parts of an input that are replaced. Only libFuzzer calls
+ * mutators, so they are built only with it. */
 #ifndef TOW_TESTS_FUZZ_MUTATE_H
 #define TOW_TESTS_FUZZ_MUTATE_H
 
@@ -10,7 +10,7 @@
 
 /* libFuzzer's: how it mutates by itself, with its dictionary. Returns the new size. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-/* What libFuzzer calls instead, if there is one. */
+/* libFuzzer calls this function instead, if there is one. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
 /* An input, which is changed in place. */

@@ -1,4 +1,4 @@
-/* Fuzz target: bytes as a .npz file. What is read is no more than deflate can have packed. */
+/* Fuzz target: bytes as a .npz file. The arrays that are read take no more than deflate can have packed. */
 #include "tests/fuzz/fuzz.h"
 
 enum {

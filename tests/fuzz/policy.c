@@ -1,4 +1,4 @@
-/* Fuzz target: bytes as the text of a policy. What is read is printed, reads back as the same, and decides. */
+/* Fuzz target: bytes as the text of a policy. A policy that is read is printed, reads back as the same, and decides. */
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"

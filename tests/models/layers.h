@@ -1,4 +1,4 @@
-/* What random models are made of besides the layers of the library: operations, layers around layers, losses. Printed
+/* The parts of random models besides the layers of the library: operations, layers around layers, losses. Printed
  * programs contain a copy of this file, so it includes public headers only. */
 #ifndef TOW_TESTS_MODELS_LAYERS_H
 #define TOW_TESTS_MODELS_LAYERS_H
@@ -58,8 +58,8 @@ static tow_value roll(tow_value x)
     return tow_concatenate(2, parts, 0);
 }
 
-/* What reads x twice is recorded in statements of their own, or compilers differ in the order of the gradient's
- * terms. */
+/* Expressions that read x twice are recorded in statements of their own, or compilers differ in the order of the
+ * gradient's terms. */
 static tow_value choose(tow_value x)
 {
     tow_value a = tow_sin(x), b = tow_mul_scalar(x, 0.5);
@@ -173,7 +173,7 @@ static tow_value shared(tow_scope *s, const around *m, tow_value x)
     return x;
 }
 
-/* What a function of a region calls. */
+/* The layers that a function of a region calls. */
 typedef struct region {
     tow_scope *scope;
     const around *layer;

@@ -76,7 +76,7 @@ static inline const tow_module *make_inner_cell(side *s, const drawn *d, int kin
     return &steps->module;
 }
 
-/* How many elements of each sequence of x [B, T, D] count: none and all of them among others. */
+/* The numbers of elements of each sequence of x [B, T, D] that count: none and all of them among others. */
 static inline tow_value lengths_of(tow_scope *s, tow_value x)
 {
     int64_t B = size_of(x, 0), T = size_of(x, 1);
@@ -365,7 +365,7 @@ enum {
     MOST_RULES = 4
 };
 
-/* What o[0], o[3] and o[4] say of parameters, keys and variables of an owner. */
+/* The rules that o[0], o[3] and o[4] stand for: of parameters, keys and variables of an owner. */
 static inline const tow_lift_rule *rules_of(side *s, const drawn *d, bool carries)
 {
     tow_lift_rule rules[MOST_RULES] = {{NULL, TOW_STACKED}};

@@ -15,7 +15,7 @@
 #include "tests/unit/support/machines.h"
 #include "tests/unit/support/pick.h"
 
-/* How the second side differs from the model. */
+/* The difference of the second side from the model. */
 typedef struct change {
     int policy; /* of every remat; -1: as it is; -2: no remat */
     int wrap;   /* policy of a remat around the whole model; -1: none */
@@ -108,7 +108,7 @@ static bool reads_twice(const node *n)
            (n->kind == N_SCALED_RESIDUAL && n->options[1] != 0);
 }
 
-/* Where the bits of loops and of their iterations written out may differ. */
+/* The nodes at which the bits of loops and of their iterations written out may differ. */
 typedef struct around_node {
     bool repeated, stacked, viewed; /* what is around the node: repetition, a loop, a view */
 } around_node;

@@ -38,7 +38,7 @@ void free_built(built *b)
 
 static const char *truth(bool x) { return x ? "true" : "false"; }
 
-/* What builds and prints share: children come first. */
+/* The state that builds and prints share: children come first. */
 typedef struct builder {
     built *b;
     side *s;
@@ -273,7 +273,7 @@ static void print_around(printer *p, const node *n)
         model_policies[n->policy].text);
 }
 
-/* What made.h makes. */
+/* The layers that made.h makes. */
 #define MADE(name)                                                                                                     \
     {                                                                                                                  \
         .make = make_##name, .made = "make_" #name                                                                     \
@@ -395,7 +395,7 @@ static int print_node(printer *outer, const node *n)
     return p.number;
 }
 
-/* What is set, and nothing else. */
+/* Prints the members that are set, and nothing else. */
 static void print_how(FILE *file, const how *h)
 {
     static const char *const passes[] = {"NO_PASS", "DEAD_CODE", "COMMON_CODE", "TEXT"};

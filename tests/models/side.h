@@ -350,7 +350,7 @@ enum {
     ROW = 1
 };
 
-/* Whether input i has rows. */
+/* True if input i has rows. */
 static bool has_rows(const side *s, size_t i) { return s->how.rows == 1 || (i * 7 + (size_t)s->how.rows) % 3 != 0; }
 
 /* x, ROWS times, and every time but once with other numbers. */

@@ -1,5 +1,5 @@
-/* Drawing a model: a chain of layers, some of which contain chains, that fit each other. What does not fit is drawn
- * again, so node_width is the only place that knows what fits. */
+/* Drawing a model: a chain of layers, some of which contain chains, that fit each other. A layer that does not fit is
+ * drawn again, so node_width is the only place that knows what fits. */
 #include "tests/models/spec.h"
 
 #include "tests/unit/support/pick.h"

@@ -63,7 +63,7 @@ static bool has_no_differences(const tow_graph *g)
 }
 
 /* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there.
- * Where the gradient is 1e6 and more (a chaotic loop), the least step takes values of moderate size from one end to the
+ * If the gradient is 1e6 and more (a chaotic loop), the least step takes values of moderate size from one end to the
  * other. */
 static verdict compare_input(trial *t, moved *m, const tow_array *gradient)
 {
@@ -178,7 +178,7 @@ static void stretch(arrays *x, double factor)
                 set_array_element(x->list[i], k, array_element(x->list[i], k) * factor);
 }
 
-/* What rounding does to <ct, J v>, at most: the same, again and again with inputs that differ by a few units in their
+/* A bound of what rounding does to <ct, J v>: the same, again and again with inputs that differ by a few units in their
  * last places. */
 static double noise_of(const tow_graph *jvp, size_t n_y, arrays *both, const arrays *ct, double expected)
 {

@@ -1,4 +1,4 @@
-/* What plans and partial evaluation promise about work and memory. */
+/* Checks of what plans and partial evaluation promise about work and memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct counts {
     int depth; /* of remat regions in one another */
 } counts;
 
-/* How often an equation runs its nested graph i, at most. */
+/* The largest number of times that an equation runs its nested graph i. */
 static double repetitions(const tow__equation *e, uint32_t i)
 {
     if (strcmp(e->primitive->name, "scan") == 0) return (double)((const tow__scan_params *)e->params)->length;
@@ -55,7 +55,8 @@ static tow_graph *in_region(tow_context *context, const tow_graph *g, const char
     return region;
 }
 
-/* What no recomputation has, and its forward pass alone, which has all that can be computed again. */
+/* The work of a gradient without recomputation, and of its forward pass alone, which has all that can be computed
+ * again. */
 typedef struct bound {
     counts gradient, forward;
 } bound;
@@ -74,7 +75,7 @@ static bool find_bound(const tow_graph *g, bound *b)
     return good;
 }
 
-/* What a region computes forward is computed again at most once for the region itself and for each one around it: so of
+/* The forward work of a region is computed again at most once for the region itself and for each one around it: so of
  * everything, a gradient has at most what it has without recomputation, and d times the forward pass, d regions
  * deep. */
 static verdict compare_counts(trial *t, const char *what, const tow_graph *g, const bound *b)
@@ -121,7 +122,7 @@ static double kept_bytes(const tow_graph *g)
     return bytes;
 }
 
-/* What a policy of dots may keep. */
+/* True if there are products, which a policy of dots may keep. */
 static bool has_dots(const tow_graph *g)
 {
     return mentions(g, "dot_general") || mentions(g, "conv_general_dilated") || mentions(g, "attention") ||

@@ -68,7 +68,7 @@ static void share_unmapped(const rows *r, arrays *each)
         }
 }
 
-/* Whether row k of all results has the bits of the program on that row. */
+/* Checks that row k of all results has the bits of the program on that row. */
 static verdict compare_row(trial *t, const char *what, const tow_graph *g, const rows *r, int k, const arrays *all,
                            const arrays *in)
 {

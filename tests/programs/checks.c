@@ -118,7 +118,7 @@ verdict check_passes(trial *t)
 
 /* ---- machines ---------------------------------------------------------------------------------------------------- */
 
-/* What a plan decides depends on the machine that it is for, the bits do not. */
+/* The decisions of a plan depend on the machine that it is for; the bits do not. */
 verdict check_machines(trial *t)
 {
     choices c = choices_of(t, 13);

@@ -4,7 +4,7 @@
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
-/* What a traced body gets: the drawing around it, whose choices go on in the body. */
+/* The user pointer of a traced body: the drawing around it, whose choices go on in the body. */
 typedef struct body {
     drawing *outer;
     int n_in, n_operations;

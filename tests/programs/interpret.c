@@ -1,4 +1,4 @@
-/* An interpreter of graphs: each equation is computed as a program of its own, and regions run here, in C. What it
+/* An interpreter of graphs: each equation is computed as a program of its own, and regions run here, in C. All that it
  * shares with plans are the kernels: it knows neither schedules nor memory, so whatever a plan does beyond calling
  * kernels one after the other shows as a difference. */
 #include <stdlib.h>

@@ -20,8 +20,8 @@ enum {
     MESSAGE = 1200
 };
 
-/* What a check gets. Variants (which passes are left out, which rows, ...) depend on the seed alone, so that a smaller
- * program meets the same ones. */
+/* The input of a check. Variants (which passes are left out, which rows, ...) depend on the seed alone, so that a
+ * smaller program meets the same ones. */
 typedef struct trial {
     tow_context *plain, *portable; /* the second one with portable bits */
     const tow_graph *graph;        /* of the plain context */

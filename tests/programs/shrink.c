@@ -1,6 +1,6 @@
 /* Smaller programs, as long as they fail. An edit goes to one equation, by its number in the program, nested ones
- * counted, and the rest of the program is recorded again around it; sizes are changed in the text. What is no program
- * after an edit was none. */
+ * counted, and the rest of the program is recorded again around it; sizes are changed in the text. A text that is no
+ * program after an edit was none. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "src/graph/builder.h"
 #include "tests/programs/programs.h"
 
-/* What happens to the equation. */
+/* The ways to edit the equation. */
 typedef enum edit_kind {
     CONSTANTS, /* results are constants; also those of `span` equations in all */
     OPERAND,   /* the result is operand `which`, if it has its type */

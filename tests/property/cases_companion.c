@@ -15,7 +15,7 @@ enum {
     MOST = 6    /* operands of a composite */
 };
 
-/* How a companion's operands relate to those of the composite. */
+/* The way in which a companion's operands relate to those of the composite. */
 typedef struct relation {
     property_case forward; /* the composite: shapes, params, reference */
     int place[MOST]; /* operand of the companion that is operand i of the composite; -1: the composite's is all zeros */

@@ -42,7 +42,7 @@ static int check_failing(const property_case *c)
     return k.failures + (count.blocks != 0) + (count.wrong_sizes != 0);
 }
 
-/* What one rounding says, and the same ways through other code: rows and failing allocations. */
+/* Compares with what one rounding gives, and checks the same ways through other code: rows and failing allocations. */
 static int check_halves(tow_context *context, tow_context *portable, const property_case *c)
 {
     int failures = 0;

@@ -302,7 +302,7 @@ $inlined"
 $raw"
         ;;
     comments)
-        headless=$(find bench examples include/tow layers src transforms -name '*.[ch]' -o -name '*.inc' |
+        headless=$(find bench examples include/tow layers src tests transforms -name '*.[ch]' -o -name '*.inc' |
             sort | xargs awk '
             FNR == 1 { inside = 0 }
             {

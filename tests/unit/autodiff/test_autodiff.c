@@ -1,6 +1,6 @@
-/* What reverse mode keeps and repeats: counts of primitives in linear and backward programs, and residual lists. The
- * expectations are those of JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where
- * Tow keeps less.
+/* Tests what reverse mode keeps and repeats: counts of primitives in linear and backward programs, and residual lists.
+ * The expectations are those of JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md
+ * where Tow keeps less.
  * Tests flatten.c, jvp.c, partial.c, transpose.c, transformations/residuals.c, transformations/vjp.c. */
 #include "tests/unit/support/residual_texts.h"
 

@@ -1,5 +1,5 @@
-/* What reverse mode keeps and repeats of loops: counts of primitives and residual lists. The expectations are those of
- * JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less.
+/* Tests what reverse mode keeps and repeats of loops: counts of primitives and residual lists. The expectations are
+ * those of JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less.
  * Tests regions/scan*.c. */
 #include "tests/unit/support/residual_texts.h"
 
@@ -266,7 +266,7 @@ static void *rationed(void *pointer, size_t old_size, size_t size, void *user)
     return realloc(pointer, size);
 }
 
-/* What the loop keeps has no room for another axis. */
+/* The values that the loop keeps have no room for another axis. */
 static const char full_rank[] =
     "{ lambda ; x:f32[1,1,1,1,1,1,1,2]. let\n"
     "    y:f32[1,1,1,1,1,1,1,2] = scan[length=3 reverse=false consts=0 carry=1\n"

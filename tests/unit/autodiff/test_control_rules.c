@@ -1,5 +1,5 @@
-/* What choices and loops promise: memory of the largest branch, no allocation in a run, nothing run that is not chosen,
- * second derivatives, a place in a training step, and clear errors.
+/* Tests what choices and loops promise: memory of the largest branch, no allocation in a run, nothing run that is not
+ * chosen, second derivatives, a place in a training step, and clear errors.
  * Tests regions/cond_partial.c, regions/cond_slots.c, reach.c. */
 #include "tests/unit/support/training.h"
 

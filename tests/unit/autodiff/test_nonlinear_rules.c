@@ -135,7 +135,7 @@ static void call(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     tow_custom_jvp_function(t, sine, sine_rule, user, NULL, 1, in, 1, out);
 }
 
-/* What is around the call. */
+/* The contexts of the call. */
 static void plain(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     call(t, in, out, user);

@@ -94,7 +94,7 @@ static void test_kept(void **state)
     tow_graph_release(g);
 }
 
-/* Where a gradient is differentiated, all of it is the forward pass. */
+/* If a gradient is differentiated, all of it is the forward pass. */
 static void test_second_gradient(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-/* What jax.linearize gives for jnp.take with table [1 2 3], indices [1 7 -9 -1] and the direction [1 10 100]: rows
+/* The results of jax.linearize for jnp.take with table [1 2 3], indices [1 7 -9 -1] and the direction [1 10 100]: rows
  * outside are NaN, their tangents zeros, wherever they are read. */
 static void twice_rows(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {

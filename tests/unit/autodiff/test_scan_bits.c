@@ -30,7 +30,7 @@ enum {
     NUMBERS = 1 + 3 * N + LONGEST * N + N * N
 };
 
-/* What a body can hand out: its carries, the element, the constant, then values that it makes. */
+/* The values that a body can hand out: its carries, the element, the constant, then values that it makes. */
 typedef enum part {
     K0,
     K1,

@@ -360,7 +360,7 @@ static void test_linearized(void **state)
     tow_graph_release(g);
 }
 
-/* What the arena holds does not grow with the iterations, but for the rows of ys. */
+/* The arena does not grow with the iterations, but for the rows of ys. */
 static void test_bytes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What is not kept because it can be made from what is kept anyway. Expectations are worked out by hand. */
+/* Values are not kept that can be made from what is kept anyway. Expectations are worked out by hand. */
 #include "tests/unit/support/residual_texts.h"
 #include "tow/control.h"
 
@@ -47,8 +47,9 @@ static void test_policies_insist(void **state)
     expect_residuals(remat(trace_mixed(), &strong), 0, NULL, "f32[8] x; f32[8] y; f32[8] div");
 }
 
-/* ((x w0) w1) ... w5: every product but the last is read by the tangent of the next one. What is given up serves for no
- * other, so x w0 is made again, (x w0) w1 is kept, and so on in turn: two steps never follow one another. */
+/* ((x w0) w1) ... w5: every product but the last is read by the tangent of the next one. A value that is given up
+ * serves for no other, so x w0 is made again, (x w0) w1 is kept, and so on in turn: two steps never follow one
+ * another. */
 static void products(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;

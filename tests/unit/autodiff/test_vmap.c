@@ -72,7 +72,7 @@ static void test_products(void **state)
                 "  in (c) }\n");
 }
 
-/* What all rows share is computed once, and repeated only where it is asked for. */
+/* Values that all rows share are computed once, and repeated only where it is asked for. */
 static void test_shared(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Which inputs are differentiated when none is named: all float inputs, in every function that asks. */
+/* Inputs that are differentiated when none is named: all float inputs, in every function that asks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

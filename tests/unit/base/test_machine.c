@@ -1,4 +1,4 @@
-/* What is known of the machine. */
+/* Tests what is known of the machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

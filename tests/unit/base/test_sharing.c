@@ -54,7 +54,7 @@ static void expect_numbers(const tow_array *array)
 
 /* ---- any order of freeing ---------------------------------------------------------------------------------------- */
 
-/* What holds an array of another context: made by `take`, freed by `drop` after that context was destroyed. */
+/* A holder of an array of another context: made by `take`, freed by `drop` after that context was destroyed. */
 typedef struct holder {
     const char *name;
     void *(*take)(contexts *c, tow_array *array);
@@ -323,7 +323,7 @@ static void arenas_of_another_context_are_refused(void **state)
     expect_nothing_left(&c);
 }
 
-/* What is made over a list of another context is made in one's own memory: the other context is not touched, whose
+/* Objects over a list of another context are made in one's own memory: the other context is not touched, whose
  * thread may be at work. */
 static void lists_of_another_context_stay_untouched(void **state)
 {

@@ -14,7 +14,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
-/* What is wrong. */
+/* The defects of the primitive. */
 typedef enum fault {
     NONE,
     VALUE,

@@ -122,7 +122,7 @@ static void sparse_files(void **state)
 
 /* ---- .npy, raw, arrays, functions -------------------------------------------------------------------------------- */
 
-/* What numpy.save writes for an array of that dtype and shape, in front of the data. */
+/* The bytes that numpy.save writes in front of the data of an array of that dtype and shape. */
 static size_t npy_head(unsigned char *to, const char *descr, const char *fortran, const char *shape)
 {
     memcpy(to, "\x93NUMPY\x01\x00\x76\x00", 10);

@@ -264,7 +264,7 @@ static void too_many_pops(tow_trace *t, const tow_value *in, tow_value *out, voi
     tow_trace_pop_scope(t);
 }
 
-/* What a caller kept of a trace that has ended: a value, a value of a closed body, the trace itself. */
+/* The things that a caller kept of a trace that has ended: a value, a value of a closed body, the trace itself. */
 static struct memory {
     tow_value value, inner;
     tow_trace *trace;
@@ -393,7 +393,7 @@ static void fails_without_text(tow_trace *t, const tow_value *in, tow_value *out
     out[0] = in[0];
     tow_trace_fail(t, TOW_NOT_FOUND, "%s", "");
 }
-/* What operations make of no values reaches an output, another operation, or an operation with a value. */
+/* The result of operations on no values reaches an output, another operation, or an operation with a value. */
 #define OF_NONE(name, expression)                                                                                      \
     static void name(tow_trace *t, const tow_value *in, tow_value *out, void *user)                                    \
     {                                                                                                                  \

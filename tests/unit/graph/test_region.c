@@ -1,4 +1,4 @@
-/* How regions say that they use their nested graphs. */
+/* Tests how regions say that they use their nested graphs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -47,7 +47,7 @@ typedef struct sized {
     const void *values; /* that the call takes */
 } sized;
 
-/* What a call has come to. */
+/* The outcome of a call. */
 typedef struct outcome {
     tow_status status;
     char message[600];
@@ -512,7 +512,7 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
 
 static const unsigned char zeros[LARGEST];
 
-/* What the headers say of a struct. */
+/* The properties of a struct by the headers. */
 typedef struct described {
     sized s;
     const tow_module_class *layer;

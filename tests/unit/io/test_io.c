@@ -1,5 +1,5 @@
-/* .npy: round trips, files that NumPy wrote, hostile files, files damaged at every byte. What the file system does to
- * them is tested in test_io_system.c.
+/* .npy: round trips, files that NumPy wrote, hostile files, files damaged at every byte. The things that the file
+ * system does to them is tested in test_io_system.c.
  * Tests kind.c, npy.c, npy_header.c. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -179,7 +179,7 @@ static void short_reads_and_writes_go_on(void **state)
     strike_scene(&s);
 }
 
-/* Where the group of the old file cannot be kept, its permissions go to nobody else. */
+/* If the group of the old file cannot be kept, its permissions go to nobody else. */
 static void groups_that_cannot_be_kept_lose_their_permissions(void **state)
 {
     fixture *f = *state;

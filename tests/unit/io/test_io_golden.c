@@ -1,6 +1,6 @@
 /* Files that NumPy, ml_dtypes and safetensors wrote (tests/oracle/files_golden.py): every element type, by rows, by
- * columns and with the highest byte first, in archives, and in several files with an index. What Tow writes has their
- * bytes. Tests convert.c. */
+ * columns and with the highest byte first, in archives, and in several files with an index. Files that Tow writes have
+ * their bytes. Tests convert.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -66,7 +66,7 @@ static void an_index_joins_files(void **state)
     }
 }
 
-/* Where two files hold a name, the index decides, whatever their order. */
+/* If two files hold a name, the index decides, whatever their order. */
 static void an_index_chooses_between_copies(void **state)
 {
     fixture *f = *state;

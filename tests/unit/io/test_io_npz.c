@@ -240,7 +240,7 @@ static void npz_of_other_writers(void **state)
     tow_tensors_free(tensors);
 }
 
-/* What Tow cannot read is an error for those who ask for it, and hides no other member. */
+/* A member that Tow cannot read is an error for those who ask for it, and hides no other member. */
 static void npz_members_that_cannot_be_read(void **state)
 {
     fixture *f = *state;

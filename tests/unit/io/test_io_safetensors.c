@@ -1,5 +1,5 @@
-/* safetensors: round trips, files of other writers, hostile headers, checksums, files damaged at every byte. What the
- * file system does to them is tested in test_io_system.c.
+/* safetensors: round trips, files of other writers, hostile headers, checksums, files damaged at every byte. The things
+ * that the file system does to them is tested in test_io_system.c.
  * Tests json.c, safetensors_header.c, safetensors_open.c, safetensors_read.c, safetensors_write.c, tensors.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,7 +161,7 @@ static void safetensors_hostile_headers(void **state)
     }
 }
 
-/* What JSON allows and Tow does not write: spaces, escapes, fields in another order, empty tensors where others
+/* Headers that JSON allows and Tow does not write: spaces, escapes, fields in another order, empty tensors where others
  * begin. */
 /* Tensors that Tow cannot read are an error when somebody asks for one, and for what reads all. */
 static void foreign_tensors_can_be_left_alone(void **state)
@@ -329,7 +329,7 @@ static uint64_t header_length(const unsigned char *bytes)
     return length;
 }
 
-/* Where `text` stands in the header of a file. */
+/* The position of `text` in the header of a file. */
 static size_t find_in_header(const unsigned char *bytes, const char *text)
 {
     const size_t end = 8 + (size_t)header_length(bytes) - strlen(text);

@@ -59,7 +59,7 @@ static void write_numbers(const fixture *f, size_t n, float number, uint64_t lim
     tow_tensors_free(tensors);
 }
 
-/* What is read by the path, and the same by the index if `sharded`. */
+/* Checks what is read by the path, and by the index if `sharded`. */
 static void assert_numbers(const fixture *f, size_t n, float number, bool sharded)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};

@@ -91,7 +91,7 @@ static void full_disk(void **state)
     tow_array_release(array);
 }
 
-/* What a killed writer leaves is called FILE.16 hexadecimal digits.tmp. */
+/* The file that a killed writer leaves is called FILE.16 hexadecimal digits.tmp. */
 static const char left_over[] = ".0123456789abcdef.tmp";
 
 static void name_beside(const fixture *f, const char *suffix, char path[128])
@@ -113,8 +113,8 @@ static void a_left_over_temporary_file_is_removed(void **state)
     tow_tensors_free(tensors);
 }
 
-/* What others have put beside the file stays what it was, also under names like those of temporary files: nothing is
- * written to it, it is not removed, and it does not become the file. */
+/* Files that others have put beside the file stay what they were, also under names like those of temporary files:
+ * nothing is written to it, it is not removed, and it does not become the file. */
 static void files_of_others_are_left_alone(void **state)
 {
     fixture *f = *state;

@@ -103,7 +103,7 @@ static void engines_that_stand_in_keep_bits(void **state)
             for (int variant = 0; variant < 4; variant++)
                 others +=
                     check_engines(sizes[s][0], sizes[s][1], sizes[s][2], transposed, variant & 1, variant & 2 ? 5 : 0);
-    /* Where there is a library, it computes nearly all of those that are not transposed and have one block of k. */
+    /* If there is a library, it computes nearly all of those that are not transposed and have one block of k. */
     if (has_library()) assert_true(others > 40);
 }
 
@@ -239,7 +239,7 @@ static void check_reason_of(tow__gemm g, const tow__gemm_choice *choice, const t
     check_reason(g, choice, engine, want);
 }
 
-/* Where times of a trial are given, they decide, and the reason says them. */
+/* If times of a trial are given, they decide, and the reason says them. */
 static void reasons_are_what_trials_found(void **state)
 {
     (void)state;
@@ -369,8 +369,8 @@ static void tuning_keeps_bits(void **state)
     }
 }
 
-/* What a machine is known and measured to be decides, not who made it. The timings of the first are like those of a
- * Cascade Lake server, where packing A makes products with 384 columns 1.27 times as fast. */
+/* The known and the measured properties of a machine decide, not who made it. The timings of the first are like those
+ * of a Cascade Lake server, where packing A makes products with 384 columns 1.27 times as fast. */
 static void tuning_follows_the_machine(void **state)
 {
     (void)state;

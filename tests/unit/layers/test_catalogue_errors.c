@@ -1,5 +1,5 @@
-/* What goes wrong in the layers from Conv on: one message with the path, what was expected, what was found and what to
- * do; and every allocation failing in turn, without a leak. */
+/* Tests what goes wrong in the layers from Conv on: one message with the path, what was expected, what was found and
+ * what to do; and every allocation failing in turn, without a leak. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -162,7 +162,7 @@ static void test_flax(void **unused)
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
-/* What positions [first, first + n) of y and z [B, ?, D] have from their places on differs by at most 2e-5. */
+/* Checks that positions [first, first + n) of y and those of z [B, ?, D] from `from` on differ by at most 2e-5. */
 static void expect_near(tow_array *y, int64_t first, tow_array *z, int64_t from, int64_t n)
 {
     tow_type a = tow_array_type(y), b = tow_array_type(z);

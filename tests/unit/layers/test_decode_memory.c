@@ -105,9 +105,9 @@ static void expect_near(tow_array *y, tow_array *whole, int64_t first, int64_t n
         }
 }
 
-/* A prompt of 3 positions, then one after the other. What is decoded with the memory of the first call has the bits of
- * what is decoded with that of every call, as have the caches, and is near the model that has no cache. Later calls
- * that recall get another source, which they do not read. */
+/* A prompt of 3 positions, then one after the other. A sequence that is decoded with the memory of the first call has
+ * the bits of what is decoded with that of every call, as have the caches, and is near the model that has no cache.
+ * Later calls that recall get another source, which they do not read. */
 static void expect_decoding(tow_transformer_block write, bool unrolled, bool masked)
 {
     tow_transformer_block read = TOW_TRANSFORMER_BLOCK(.heads = 2), decoding = write;

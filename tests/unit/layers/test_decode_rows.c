@@ -22,7 +22,7 @@ enum {
 
 static tow_context *portable;
 
-/* What a call gives: y, and then by their paths the new variables and what was sown. */
+/* The results of a call: y, and then by their paths the new variables and what was sown. */
 typedef struct result {
     tow_array *y;
     tow_params *updates;

@@ -95,7 +95,8 @@ static uint32_t support(tow_dtype dtype, int64_t n, const double *logits, tow_sa
     return drawn;
 }
 
-/* Which tokens can be drawn, in every type. 16-bit logits are computed in f32: all these numbers are exact in bf16. */
+/* Tests which tokens can be drawn, in every type. 16-bit logits are computed in f32: all these numbers are exact in
+ * bf16. */
 static void test_support(void **unused)
 {
     const double equal[] = {0, 0, 0, 0}, last[] = {1, 2, 3, 3}, far[] = {-2, 5, 4.9375, 5}, three[] = {3, 1, 3, 2, 3};

@@ -76,7 +76,7 @@ static void make_sources(const one_case *c, int64_t first, int64_t batch, tow_ty
         }
 }
 
-/* What a generator makes of prompts [first, first + batch), padded on one side. */
+/* The sequences that a generator makes of prompts [first, first + batch), padded on one side. */
 typedef struct made {
     int64_t counts[16];
     int32_t tokens[16][MOST];

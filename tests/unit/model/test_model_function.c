@@ -336,7 +336,7 @@ static void programs_of_several_batch_sizes_share_everything(void **state)
     tow_params_free(params);
 }
 
-/* What a maker of programs is asked for. */
+/* The shapes that a maker of programs is asked for. */
 typedef struct made_programs {
     int made, freed;
     bool fails;

@@ -82,7 +82,7 @@ static FILE *open_golden(void)
     return file;
 }
 
-/* What Tow counts and XLA does not, or elsewhere: per call. */
+/* Operations that Tow counts and XLA does not, or elsewhere: per call. */
 static void expected_beside_flax(const char *model, const char *path, double *forward, double *backward)
 {
     const char *name = strrchr(path, '/');
@@ -164,7 +164,7 @@ static void flops_and_parameters_are_those_of_flax(void **state)
     fclose(file);
 }
 
-/* What a layer is made of in total, and what remat computes again: everything but the last product and sum. */
+/* A layer counts its parts in total, and what remat computes again: everything but the last product and sum. */
 static void a_scan_counts_all_iterations(void **state)
 {
     (void)state;
@@ -399,8 +399,8 @@ static void call_hiding(tow_scope *s, const tow_module *module, size_t n_in, con
 }
 static const tow_module_class hiding_class = {.name = "Hiding", .call = call_hiding};
 
-/* What a function hands out is its own outputs: the layer in it is left out, and asking for it alone is an error. */
-/* What a path gives is the result of the outermost layer there, once. */
+/* A function hands out its own outputs: the layer in it is left out, and asking for it alone is an error. */
+/* A path gives the result of the outermost layer there, once. */
 static void wrappers_are_captured_once(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Primitives: decompositions and derivatives have the types they must, derivatives keep the bytes they should, and are
- * right at the edges of the numbers. What primitives compute is the business of tests/property. */
+ * right at the edges of the numbers. The results of primitives are the business of tests/property. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

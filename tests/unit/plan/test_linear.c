@@ -1,6 +1,7 @@
 /* long-test: planning takes work and memory in proportion to the program, but for logarithms. Long programs of several
  * shapes, and their gradients, are made, derived, planned, checked and printed; eight times as many equations take less
- * than sixteen times the memory and the instructions. What is quadratic takes 64 times as many, as far as it counts.
+ * than sixteen times the memory and the instructions. A quadratic algorithm takes 64 times as many, as far as it
+ * counts.
  *
  * Bytes are counted by the allocator, instructions by valgrind where it is installed: both are the same however busy
  * the machine is. */

@@ -83,7 +83,7 @@ static void products_cost_products(void **state)
     }
 }
 
-/* Which kernels there are for products that do more: every product can have an epilogue, and most can add. */
+/* Kernels of products that do more: every product can have an epilogue, and most can add. */
 static void products_do_more(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void tiling(void **state)
     assert_int_equal(tiled, 2);
 }
 
-/* What is added to an operand may lie there; other operands of sums are not written over. */
+/* A sum may lie where one of its operands lies, to which it is added; other operands of sums are not written over. */
 static void sums_write_over_what_they_are_added_to(void **state)
 {
     (void)state;

@@ -321,8 +321,8 @@ static void test_next_operands(void **state)
     }
 }
 
-/* What is made of constants alone is computed once, with the modes of the program: there a subnormal number may be 0.
- * Large results are made in each run. */
+/* Values that are made of constants alone are computed once, with the modes of the program: there a subnormal number
+ * may be 0. Large results are made in each run. */
 static void test_constants_of_constants(void **state)
 {
     (void)state;
@@ -430,7 +430,7 @@ static tow_program *gradient(tow_policy *policy, const tow_compile_options *opti
     return p;
 }
 
-/* What transforms make of a gradient has a forward and a backward pass, too. */
+/* The graph that transforms make of a gradient has a forward and a backward pass, too. */
 static void test_residuals_of_transformed_gradients(void **state)
 {
     (void)state;

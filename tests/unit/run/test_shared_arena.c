@@ -159,7 +159,7 @@ static void bits_are_those_of_arenas_of_their_own(void **state)
     }
 }
 
-/* What is only planned has no memory, in a shared arena either. */
+/* A program that is only planned has no memory, in a shared arena either. */
 static void plans_take_no_memory(void **state)
 {
     (void)state;

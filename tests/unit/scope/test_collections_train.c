@@ -147,8 +147,8 @@ static void test_training(void **state)
     stop(&t);
     stop(&u);
     stop(&plain);
-    /* What the state makes itself cannot be given; a layer that writes while evaluating is found when the state is
-     * made. */
+    /* Options that the state sets itself cannot be given; a layer that writes while evaluating is found when the state
+     * is made. */
     tow_train_state *none;
     tow_model_options options = TOW_MODEL_OPTIONS(.mutable_collections = counters);
     expect_error(tow_train_create(ctx, TOW_MODULE(&layer),

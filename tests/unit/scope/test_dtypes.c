@@ -216,8 +216,8 @@ static tow_array *result_called(const results *r, const char *what)
     return NULL;
 }
 
-/* What sums in other orders, and a rounding more or less within a formula, may change: of the largest element. XLA sums
- * cotangents of 16 bits in 16 bits. */
+/* The difference that other orders of sums, and a rounding more or less within a formula, may make, relative to the
+ * largest element. XLA sums cotangents of 16 bits in 16 bits. */
 static double tolerance(const char *name, const setting *s, const char *what, tow_dtype found)
 {
     double sums = strncmp(what, "grad/", 5) == 0 ? 2 : 1;

@@ -70,7 +70,7 @@ typedef enum kind {
     KINDS
 } kind;
 
-/* What each is called, gives and gets in front of and behind x. */
+/* The name of each, and what it gives and gets in front of and behind x. */
 static const struct {
     const char *name;
     size_t n_out;

@@ -56,7 +56,7 @@ static tow_status with_model(bool unknown, tow_status (*what)(const tow_module *
 
 static tow_status copy_it(const tow_module *model, void *user) { return tow_module_copy(ctx, model, user); }
 
-/* What a model computes, as a text of its graph, and its parameters. */
+/* The computation of a model, as a text of its graph, and its parameters. */
 typedef struct result {
     tow_params *params;
     char *text;

@@ -1,5 +1,5 @@
-/* What goes wrong in models: one message with the path, what was expected, what was found and what to do; and every
- * allocation failing in turn, without a leak. */
+/* Tests what goes wrong in models: one message with the path, what was expected, what was found and what to do; and
+ * every allocation failing in turn, without a leak. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

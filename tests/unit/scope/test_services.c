@@ -1,5 +1,5 @@
-/* What layers do inside of themselves: calls in their own scope, sums that are sown, perturbations, derivatives with
- * respect to parameters, captured methods; against Flax (tests/oracle/flax_services.py).
+/* Tests what layers do inside of themselves: calls in their own scope, sums that are sown, perturbations, derivatives
+ * with respect to parameters, captured methods; against Flax (tests/oracle/flax_services.py).
  * Tests scope.c, sow.c, transforms/derivative.c, transforms/method.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -190,7 +190,7 @@ static const struct {
 enum {
     MOST = 32
 };
-/* What a case gives, by the names of the golden file. */
+/* The results of a case, by the names of the golden file. */
 typedef struct results {
     tow_params *params, *state;
     size_t n;

@@ -26,7 +26,7 @@ typedef bool (*case_list)(const char *name, tow_dtype dtype, case_use use, void 
 enum {
     MOST = 192
 };
-/* What one call of a model gives in training. */
+/* The results of one call of a model in training. */
 typedef struct results {
     tow_params *params, *state;
     size_t n;

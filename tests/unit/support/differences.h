@@ -1,10 +1,10 @@
 /* Derivatives in f64 against central differences whose error is measured. Programs that random_models prints contain a
  * copy of this file.
  *
- * For a direction v, D(h) = (f(x + h v) - f(x - h v)) / 2h is taken at h and h/2. Where f has three derivatives
+ * For a direction v, D(h) = (f(x + h v) - f(x - h v)) / 2h is taken at h and h/2. If f has three derivatives
  * between, D(h) - D(h/2) is three times the error of D(h/2) to leading order, and (4 D(h/2) - D(h)) / 3 has an error of
  * h^4 only, so the whole of |D(h) - D(h/2)| covers it. Rounding of f is measured: fourth differences of f at steps so
- * small that f is linear there consist of rounding alone, which divided by h is what it does to D. Where the sum of
+ * small that f is linear there consist of rounding alone, which divided by h is what it does to D. If the sum of
  * both is not small beside the derivative (a kink between the points, or noise), the direction says nothing, and h goes
  * down. */
 #ifndef TOW_TESTS_DIFFERENCES_H
@@ -26,8 +26,9 @@ typedef struct line {
 
 static double central(const ray *l, double h) { return (l->f(l->user, h) - l->f(l->user, -h)) / (2 * h); }
 
-/* What rounding does to f near x. A fourth difference of independent errors e has the size sqrt(70) e. Not less than a
- * few units of the numbers that f and the gradient are made of, which are about 1 even where all of them cancel. */
+/* The effect of rounding on f near x. A fourth difference of independent errors e has the size sqrt(70) e. Not less
+ * than a few units of the numbers that f and the gradient are made of, which are about 1 even where all of them
+ * cancel. */
 static double rounding(const ray *l)
 {
     const double weights[] = {1, -4, 6, -4, 1};

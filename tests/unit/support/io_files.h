@@ -1,4 +1,4 @@
-/* What the tests of .npy and safetensors share: a directory of its own for each test, bytes of files, arrays and a list
+/* Helpers of the tests of .npy and safetensors: a directory of its own for each test, bytes of files, arrays and a list
  * of tensors of every kind. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_IO_FILES_H
 #define TOW_TESTS_IO_FILES_H

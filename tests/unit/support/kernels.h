@@ -1,4 +1,4 @@
-/* What the tests of kernels share: operands in many layouts, running a kernel with 1 and with 2 threads, and element
+/* Helpers of the tests of kernels: operands in many layouts, running a kernel with 1 and with 2 threads, and element
  * access in double precision. */
 #ifndef TOW_TESTS_UNIT_KERNELS_H
 #define TOW_TESTS_UNIT_KERNELS_H
@@ -19,7 +19,7 @@
 #include "src/kernels/tables.h"
 #include "tests/unit/support/elements.h"
 
-/* How an operand lies in memory. */
+/* The ways in which an operand lies in memory. */
 typedef enum layout {
     ROW_MAJOR,
     COLUMN_MAJOR,

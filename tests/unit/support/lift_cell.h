@@ -1,4 +1,4 @@
-/* What the tests of lifted transforms share: the Cell of tests/oracle/flax_lift.py and what a model computes in two
+/* Helpers of the tests of lifted transforms: the Cell of tests/oracle/flax_lift.py and what a model computes in two
  * calls. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_LIFT_CELL_H
 #define TOW_TESTS_LIFT_CELL_H
@@ -71,7 +71,7 @@ enum {
     LIFT_ARRAYS = 128
 };
 
-/* What the second of two calls gives; state: after it. */
+/* The results of the second of two calls; state: after it. */
 typedef struct lift_run {
     tow_params *params, *state;
     size_t n_in, n_out;
@@ -167,7 +167,7 @@ static inline tow_array *array_at(const tow_params *list, const char *plain, siz
     return NULL;
 }
 
-/* What a line of the golden file is about. */
+/* The array that a line of the golden file is about. */
 static inline tow_array *lifted_result(const lift_run *r, const char *what)
 {
     size_t index;

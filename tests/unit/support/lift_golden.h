@@ -1,4 +1,4 @@
-/* What flax_lift.py and the like wrote, compared with what models compute. A test program includes it once, after
+/* Comparisons of what flax_lift.py and the like wrote with what models compute. A test program includes it once, after
  * cmocka. */
 #ifndef TOW_TESTS_LIFT_GOLDEN_H
 #define TOW_TESTS_LIFT_GOLDEN_H

@@ -1,4 +1,4 @@
-/* What the tests of map_variables and tied share: functions of variables, and models. A test program includes it once,
+/* Helpers of the tests of map_variables and tied: functions of variables, and models. A test program includes it once,
  * after lift_golden.h. */
 #ifndef TOW_TESTS_MAPPED_LAYERS_H
 #define TOW_TESTS_MAPPED_LAYERS_H

@@ -1,4 +1,4 @@
-/* What the tests of mappings share: lists of named arrays with counted elements, as tensors and as parameters, and
+/* Helpers of the tests of mappings: lists of named arrays with counted elements, as tensors and as parameters, and
  * comparisons. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_MAPPINGS_H
 #define TOW_TESTS_MAPPINGS_H

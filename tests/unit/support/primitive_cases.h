@@ -1,4 +1,4 @@
-/* What the tests of primitives share: a context, and operands and parameters written in one line of a table. A test
+/* Helpers of the tests of primitives: a context, and operands and parameters written in one line of a table. A test
  * program includes it once, after cmocka and before Tow's headers: operations are plain functions here, so that only
  * tow_at gives a message its line. */
 #ifndef TOW_TESTS_PRIMITIVE_CASES_H

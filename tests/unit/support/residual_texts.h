@@ -1,4 +1,4 @@
-/* What reverse mode keeps and repeats, as short texts: counts of primitives in linear and backward programs, and lists
+/* Short texts of what reverse mode keeps and repeats: counts of primitives in linear and backward programs, and lists
  * of residuals. One test program includes it once. */
 #ifndef TOW_TESTS_RESIDUAL_TEXTS_H
 #define TOW_TESTS_RESIDUAL_TEXTS_H

@@ -1,4 +1,4 @@
-/* What tests of recurrent networks share: numbers, and a cell that RNN calls in every step. */
+/* Helpers of the tests of recurrent networks: numbers, and a cell that RNN calls in every step. */
 #ifndef TOW_TESTS_RNN_CELLS_H
 #define TOW_TESTS_RNN_CELLS_H
 

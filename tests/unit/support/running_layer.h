@@ -1,4 +1,4 @@
-/* What the tests of collections share: a layer with variables (as in tests/oracle/flax_collections.py), and comparing
+/* Helpers of the tests of collections: a layer with variables (as in tests/oracle/flax_collections.py), and comparing
  * lists of variables. One test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_RUNNING_LAYER_H
 #define TOW_TESTS_RUNNING_LAYER_H

@@ -223,7 +223,7 @@ static void texts_and_arguments(void **state)
     tow_tokenizer_free(NULL);
 }
 
-/* What the file says of truncation and padding is handed out, and not done unasked. */
+/* The settings of truncation and padding in the file are handed out, and not done unasked. */
 static void options_of_the_file(void **state)
 {
     fixture *f = *state;

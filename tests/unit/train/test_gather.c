@@ -61,7 +61,7 @@ static void run_case(const wrapped *c, tow_dtype dtype, double tolerance)
     free_golden_problem(&p);
 }
 
-/* Optax's mean is a running one, acc + (g - acc)/k. Where gradients cancel to 0 exactly, as they do here, some 1e-17
+/* Optax's mean is a running one, acc + (g - acc)/k. If gradients cancel to 0 exactly, as they do here, some 1e-17
  * are left of that, of which Adam makes 1e-9 times the rate. In f32 bias corrections are rounded besides. */
 static void wrappers_are_those_of_optax(void **state)
 {

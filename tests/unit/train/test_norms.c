@@ -143,7 +143,7 @@ static void of_several_types(void **state)
     }
 }
 
-/* What is not finite reaches every parameter, or none but those that hold it. */
+/* A value that is not finite reaches every parameter, or none but those that hold it. */
 static void not_finite(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What parameters are: kinds that layers say, in lists, patterns, weight decay, partitions, Muon, LoRA and
+/* Tests what parameters are: kinds that layers say, in lists, patterns, weight decay, partitions, Muon, LoRA and
  * summaries.
  * Tests params/param_kind.c. */
 #include <setjmp.h>

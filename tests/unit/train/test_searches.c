@@ -145,7 +145,7 @@ static void fixed_rate(void **state)
     }
 }
 
-/* What a search does with a function that fails, has no value, or cannot be made smaller. */
+/* A search meets functions that fail, have no value, or cannot be made smaller. */
 static void hard_functions(void **state)
 {
     (void)state;

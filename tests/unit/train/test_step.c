@@ -1,5 +1,5 @@
-/* What options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values, the
- * learning rate.
+/* Tests what options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values,
+ * the learning rate.
  * Tests step.c, programs.c, checkpoint.c, state.c, step*.c. */
 #include "tests/unit/support/training.h"
 
@@ -97,7 +97,7 @@ static void micro_batches_are_the_large_batch(void **fixture_)
     }
 }
 
-/* Where sums are rounded, the mean of three means is near the mean of all. */
+/* If sums are rounded, the mean of three means is near the mean of all. */
 static void rounded_sums_are_near(void **fixture_)
 {
     const fixture *f = *fixture_;

@@ -426,7 +426,8 @@ static void expect_near_outputs(const char *what, const tow_module *a_module, co
     free_lift_run(&b);
 }
 
-/* What keeps parameters beside a kernel has the values of the same layer without a map, wherever the map stands. */
+/* A layer that keeps parameters beside a kernel has the values of the same layer without a map, wherever the map
+ * stands. */
 static void test_nesting(void **unused)
 {
     (void)unused;
@@ -467,7 +468,7 @@ static void test_nesting(void **unused)
     free_lift_run(&r);
 }
 
-/* What is kept beside a parameter is mapped by its path, and by no norm. */
+/* A variable that is kept beside a parameter is mapped by its path, and by no norm. */
 static void test_kept(void **unused)
 {
     (void)unused;

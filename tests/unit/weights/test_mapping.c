@@ -208,7 +208,7 @@ static void wrong_shapes(void **state)
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* What the report says about tensors and parameters that are all f32[1]. */
+/* Checks what the report says about tensors and parameters that are all f32[1]. */
 static void expect_report(const fixture *f, const char *rules, const char *const *tensors, const char *const *paths,
                           bool partial, tow_status status, const char *message, const char *text)
 {
@@ -328,7 +328,7 @@ static void copies_of_tensors_with_a_rule(void **state)
     tow_weight_mapping_free(m);
 }
 
-/* What no rule asks for may be of a type that Tow does not have. */
+/* A tensor that no rule asks for may be of a type that Tow does not have. */
 static void foreign_tensors(void **state)
 {
     const fixture *f = *state;

@@ -153,7 +153,7 @@ static void sequences_are_independent(void **state)
     }
 }
 
-/* What a query does not see does not matter, however many cuts the keys of the last queries have. */
+/* Keys that a query does not see do not matter, however many cuts the keys of the last queries have. */
 static void later_keys_do_not_matter(void **state)
 {
     (void)state;

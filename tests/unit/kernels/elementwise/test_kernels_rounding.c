@@ -1,6 +1,6 @@
-/* How far softmax, the norms and AdamW may be off what they are in exact arithmetic, in units in the last place (ulps)
- * of the terms that meet in them, over wide ranges of floats: docs/techniques.md states these bounds. Compared with
- * double. */
+/* Tests how far softmax, the norms and AdamW may be off what they are in exact arithmetic, in units in the last place
+ * (ulps) of the terms that meet in them, over wide ranges of floats: docs/techniques.md states these bounds. Compared
+ * with double. */
 #include "tests/unit/support/kernels.h"
 
 #include <float.h>

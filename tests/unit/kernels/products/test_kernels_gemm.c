@@ -185,8 +185,8 @@ static void splits_keep_bits(void **state)
     }
 }
 
-/* What gemm.h says about the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
- * multiply-adds, added in order; an accumulated C is added last. What is fetched meanwhile, from wherever, changes
+/* The definition in gemm.h of the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
+ * multiply-adds, added in order; an accumulated C is added last. Data that are fetched meanwhile, from wherever, change
  * none. */
 #define DEFINED_ELEMENT(T, FMA)                                                                                        \
     static T defined_##T(const problem *p, int64_t i, int64_t j)                                                       \

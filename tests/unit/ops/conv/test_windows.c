@@ -1,6 +1,6 @@
 /* Public operations over windows: padding by name, pooling as in Flax, cumulative operations, and what their messages
- * say. Values are worked out by hand, or are those of jax.lax and flax.linen for the same numbers. What the primitives
- * compute in general is compared with JAX in test_windows_golden.c.
+ * say. Values are worked out by hand, or are those of jax.lax and flax.linen for the same numbers. The results that
+ * primitives compute in general is compared with JAX in test_windows_golden.c.
  * Tests conv.c, window.c, ops/indexing/windows.c. */
 #include <math.h>
 #include <setjmp.h>

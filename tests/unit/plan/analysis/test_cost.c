@@ -242,7 +242,7 @@ static double equation(const char *text, uint32_t i)
     return seconds;
 }
 
-/* What it costs to make the results of an equation again. */
+/* The cost of making the results of an equation again. */
 static void equations(void **state)
 {
     (void)state;

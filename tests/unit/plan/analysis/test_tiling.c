@@ -1,5 +1,5 @@
-/* How steps compute rows, asked of steps made by hand: what splits and what its operands must give, how much work it
- * is, which views lie in blocks, and how evenly blocks go to threads.
+/* Tests how instructions compute rows, with instructions made by hand: what splits and what its operands must give, how
+ * much work it is, which views lie in blocks, and how evenly blocks go to threads.
  * Tests ops/tiling.c. */
 #include <setjmp.h>
 #include <stdarg.h>

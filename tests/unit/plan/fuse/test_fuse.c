@@ -399,7 +399,7 @@ static void test_rows_in_common(void **state)
 
 /* ---- activations and slopes -------------------------------------------------------------------------------------- */
 
-/* What lies between the two: nothing, or ops that take and give back temporaries, and read the first result. */
+/* Between the two is nothing, or ops that take and give back temporaries, and read the first result. */
 static tow_graph *with_slope(const char *dtype, const char *first, const char *second, const char *of, int between)
 {
     char text[4096];

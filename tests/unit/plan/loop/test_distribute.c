@@ -224,7 +224,7 @@ static void bits_do_not_depend_on_the_way(void **state)
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 
-/* How often a run does sums over iterations, by operation. */
+/* The number of sums over iterations that a run does, by operation. */
 static uint64_t count_sums(const tow__body *body, const tow_primitive *op)
 {
     uint64_t n = 0;

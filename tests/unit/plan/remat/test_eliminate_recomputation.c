@@ -221,8 +221,8 @@ static void expect_interleaved(recipe plain)
     tow_graph_release(again);
 }
 
-/* What would be kept or made again for all rows is kept for a block, and nothing is made twice; without remat, too. A
- * block is no multiple of a segment of 1024 rows, of which sums are made; the last one is smaller. */
+/* A value that would be kept or made again for all rows is kept for a block, and nothing is made twice; without remat,
+ * too. A block is no multiple of a segment of 1024 rows, of which sums are made; the last one is smaller. */
 static void blocks_of_rows_go_through_both_parts(void **state)
 {
     (void)state;

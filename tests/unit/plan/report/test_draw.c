@@ -125,7 +125,7 @@ static char *read_back(FILE *file)
 
 /* ---- the timeline ------------------------------------------------------------------------------------------------ */
 
-/* What is alive at the peak is the lower bound that placement works out in its own way, and residuals live at the
+/* The bytes alive at the peak are the lower bound that placement works out in its own way, and residuals live at the
  * border between forward and backward. */
 static void check_timeline(tow_program *p, int threads)
 {

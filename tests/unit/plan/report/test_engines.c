@@ -1,4 +1,4 @@
-/* Which engine runs each product of a program, and why: what programs tell is what runs.
+/* Tests which engine runs each product of a program, and why: what programs tell is what runs.
  *
  * Tests engines.c, print.c. */
 #include <setjmp.h>

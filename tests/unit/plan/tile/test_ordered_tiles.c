@@ -108,7 +108,7 @@ static void blocks_need_less_memory(void **state)
     }
 }
 
-/* Where blocks cannot be cut at whole rows, or where there is little to save, products run as a whole. */
+/* If blocks cannot be cut at whole rows, or if there is little to save, products run as a whole. */
 static void other_products_stay_whole(void **state)
 {
     (void)state;

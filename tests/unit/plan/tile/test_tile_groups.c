@@ -321,7 +321,7 @@ static void large_weights_meet_more_rows(void **state)
     end(&p);
 }
 
-/* What all blocks read is packed once: small columns, which get powers of two, and infinities, too. */
+/* An operand that all blocks read is packed once: small columns, which get powers of two, and infinities, too. */
 static void packed_weights_change_no_bits(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void packed_weights_change_no_bits(void **state)
     end(&p);
 }
 
-/* What a plan for two threads takes and packs. */
+/* The memory of a plan for two threads, and the operands that it packs. */
 typedef struct packing {
     size_t arena;
     uint64_t operands;
@@ -450,8 +450,8 @@ static uint64_t packed_in_body(int64_t rows, const char *engine)
     return plan_on(engine, text).operands;
 }
 
-/* What a body reads and writes of its loop's rows counts as well: a weight, 1 KiB for a row of a result. A quarter is
- * to hold 4 bytes for each element of the weight (0.25 MiB), for the matrix unit 6 (0.38 MiB). */
+/* The bytes of its loop's rows that a body reads and writes count as well: a weight, 1 KiB for a row of a result. A
+ * quarter is to hold 4 bytes for each element of the weight (0.25 MiB), for the matrix unit 6 (0.38 MiB). */
 static void weights_are_packed_in_loops(void **state)
 {
     (void)state;
