@@ -359,7 +359,7 @@ static tow_graph *trace(const bench *b, const bench_gradient *g)
 
 void bench_run_gradient(bench *b, const bench_gradient *g)
 {
-    const tow_compile_options options = TOW_COMPILE_OPTIONS(.flush_subnormals = true, .keep_within = g->keep_within);
+    const tow_compile_options options = TOW_COMPILE_OPTIONS(.flush_subnormals = true, .memory_limit = g->memory_limit);
     run r = {.calls = g->calls > 0 ? g->calls : 1};
     double start = bench_now();
     tow_graph *gradient = trace(b, g);

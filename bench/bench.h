@@ -93,7 +93,7 @@ typedef struct bench_gradient {
     bool without_y;     /* those gradients alone */
     int64_t calls;      /* per timing; 0: 1 */
     bool only_compile;  /* time tracing and compiling only */
-    size_t keep_within; /* tow_compile_options */
+    size_t memory_limit; /* tow_compile_options */
 } bench_gradient;
 /* Adds compile_seconds (tracing and compiling), planned bytes, the times of a step, the bytes that it moves and the
  * bandwidth of copying arrays as large as all inputs and outputs together. */

@@ -1,6 +1,6 @@
 /* Two products with a gelu between them, sum((gelu(x W1) W2)^2): value and gradients of x, W1 and W2.
  *
- *     ffn --batch 64 [--width 512] [--hidden 8192] [--checkpoint] [--keep-within BYTES] */
+ *     ffn --batch 64 [--width 512] [--hidden 8192] [--checkpoint] [--memory-limit BYTES] */
 #include "bench.h"
 
 static void block(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
@@ -18,13 +18,13 @@ static void checkpointed(tow_trace *trace, const tow_value *in, tow_value *out, 
 int main(int argc, char **argv)
 {
     bench b;
-    int64_t batch = 64, width = 512, hidden = 8192, keep_within = 0;
+    int64_t batch = 64, width = 512, hidden = 8192, memory_limit = 0;
     bool checkpoint = false;
     const bench_option options[] = {{"batch", .number = &batch, .least = 1},
                                     {"width", .number = &width, .least = 1},
                                     {"hidden", .number = &hidden, .least = 1},
                                     {"checkpoint", .flag = &checkpoint},
-                                    {"keep-within", .number = &keep_within, .most = INT64_MAX},
+                                    {"memory-limit", .number = &memory_limit, .most = INT64_MAX},
                                     {0}};
     bench_start(&b, "ffn", argc, argv, options);
     const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){batch, width}),
@@ -36,6 +36,6 @@ int main(int argc, char **argv)
                                              .scales = (const double[]){1.7, 0.087, 0.017},
                                              .n_wrt = 3,
                                              .wrt = (const size_t[]){0, 1, 2},
-                                             .keep_within = (size_t)keep_within});
+                                             .memory_limit = (size_t)memory_limit});
     return bench_finish(&b, 12.0 * (double)batch * (double)width * (double)hidden);
 }

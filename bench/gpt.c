@@ -1,7 +1,7 @@
 /* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
  *
  *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing]
- *         [--keep-within BYTES] [--no-scan] [--early-update] [--only-compile]
+ *         [--memory-limit BYTES] [--no-scan] [--early-update] [--only-compile]
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */
@@ -60,7 +60,7 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
 }
 
 static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update,
-                       int64_t keep_within)
+                       int64_t memory_limit)
 {
     bench_training t = {0};
     tow_train_options train =
@@ -68,7 +68,7 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
                                         .learning_rate = tow_schedule_constant(3e-4),
                                         .weight_decay = 0.01},
                           .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
-                          .early_update = early_update, .keep_within = (size_t)keep_within);
+                          .early_update = early_update, .memory_limit = (size_t)memory_limit);
     bench_create_training(b, model, &train, &t);
     for (int i = 0; i < 2; i++) bench_make_batch(b, &t, i, type, (double)s->vocabulary);
     set_bytes(b, t.state);
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
     const char *policy_text = "none";
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
-    int64_t keep_within = 0;
+    int64_t memory_limit = 0;
     tow_policy *policy = NULL;
     const bench_option options[] = {{"layers", .number = &s.layers, .least = 1},
                                     {"width", .number = &s.width, .least = 1},
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
                                     {"early-update", .flag = &early_update},
-                                    {"keep-within", .number = &keep_within, .most = INT64_MAX},
+                                    {"memory-limit", .number = &memory_limit, .most = INT64_MAX},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     if (only_compile)
         time_compiling(&b, TOW_MODULE(&model), type);
     else
-        time_steps(&b, &s, TOW_MODULE(&model), type, early_update, keep_within);
+        time_steps(&b, &s, TOW_MODULE(&model), type, early_update, memory_limit);
     tow_policy_free(policy);
     return bench_finish(&b, useful_flops(&s));
 }

@@ -27,7 +27,7 @@ GPT = " --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65
 SMALL = " --layers 12 --width 768 --heads 12 --context 64 --batch 4 --vocabulary 50257"
 LONG = SMALL.replace("--context 64", "--context 256")
 DEEP = " --layers 4096 --width 128 --batch 128"
-FFN_BUDGET = 64 << 20  # a third of what the plan without remat takes
+FFN_BUDGET = 168 << 20  # inputs, gradients and a third of the arena that the plan without remat takes
 CHAIN = " --layers 256 --width 64 --batch 64"
 
 
@@ -56,7 +56,7 @@ def ffn_rows(number, batch, budget):
     """Standard and checkpoint, in Tow within a budget of bytes."""
     rows = []
     for name, flag in (("standard", ""), ("checkpoint", " --checkpoint")):
-        within = f" --keep-within {budget}" if flag else ""
+        within = f" --memory-limit {budget}" if flag else ""
         options = f" --batch {batch}{flag}"
         rows.append(Row(number, f"FFN 512-8192-512, N {batch}: {name}", f"ffn {batch}", "ffn" + options + within,
                         both("ffn", options)))
@@ -115,7 +115,7 @@ ROWS = [
     Row(5, "the same, temporary bytes", "gpt2 256", gpt(LONG), gpt_peers(LONG, ("plain",)), "temporary"),
     *ffn_rows(6, 64, 1),
     *ffn_rows(7, 2048, FFN_BUDGET),
-    Row(7, "the same, temporary bytes of checkpoint over Tow's own of standard", "ffn 2048", f"ffn --batch 2048 --checkpoint --keep-within {FFN_BUDGET}",
+    Row(7, "the same, temporary bytes of checkpoint over Tow's own of standard", "ffn 2048", f"ffn --batch 2048 --checkpoint --memory-limit {FFN_BUDGET}",
         {"Tow": ["ffn --batch 2048"]}, "temporary"),
     Row(8, "tanh chain, 4096 layers, C 128, B 128, scan: plain", "deep", "chain" + DEEP,
         chain_peers(DEEP, ["scan"], "eager")),

@@ -1,6 +1,7 @@
 /* The command line, by glibc's argp: one table of options, and one table that says which numbers are allowed. */
 #include "options.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ enum {
     RESIDUALS,
     SAMPLE,
     NO_SAMPLE,
-    EARLY_UPDATE
+    EARLY_UPDATE,
+    MEMORY_LIMIT
 };
 
 static const struct argp_option table[] = {
@@ -70,6 +72,8 @@ static const struct argp_option table[] = {
     {"no-scan", NO_SCAN, 0, 0, "Blocks one by one; the same losses to the last bit", 3},
     {"early-update", EARLY_UPDATE, 0, 0,
      "Update parameters inside the backward pass, so that whole gradients never exist; without clipping", 3},
+    {"memory-limit", MEMORY_LIMIT, "BYTES", 0,
+     "The fastest step that takes no more than so many bytes, parameters and optimizer included: 512M, 2G, ...", 3},
     {0, 0, 0, 0, "Checkpoints:", 4},
     {"checkpoint", CHECKPOINT, "DIR", 0, "Save to DIR/checkpoint.safetensors; Ctrl-C saves, too", 4},
     {"resume", RESUME, 0, 0, "Go on from the checkpoint in DIR, if there is one", 4},
@@ -119,6 +123,21 @@ static const number numbers[] = {
 enum {
     N_NUMBERS = sizeof numbers / sizeof numbers[0]
 };
+
+/* A number of bytes, which may end with K, M or G. */
+static size_t read_bytes(struct argp_state *state, const char *name, const char *text)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    const unsigned long long count = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (errno != 0 || end == text || (*end && (!unit || end[1])) || text[0] == '-' || count == 0 ||
+        count > SIZE_MAX >> shift)
+        argp_error(state, "%s: expected a positive number of bytes, as 1000000, 512M or 2G, found '%s'", name, text);
+    return (size_t)count << shift;
+}
 
 static void check_together(struct argp_state *state, const options *o)
 {
@@ -187,6 +206,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case EARLY_UPDATE:
         o->early_update = true;
+        break;
+    case MEMORY_LIMIT:
+        o->memory_limit = read_bytes(state, "--memory-limit", value);
         break;
     case NO_SAMPLE:
         o->sample = 0;

@@ -3,6 +3,7 @@
 #define GPT_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct options {
@@ -14,6 +15,7 @@ typedef struct options {
     bool unrolled;      /* --no-scan */
     uint64_t seed;
     bool early_update; /* of parameters inside the backward pass, without clipping */
+    size_t memory_limit; /* bytes of a step; 0: none */
     int threads;       /* 0: as many as the affinity mask allows */
     double learning_rate;
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */

@@ -78,7 +78,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in memory-limit early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -86,6 +86,16 @@ done
 # ---- the same losses, whatever is kept, and less memory the less is kept ---------------------------------------------
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 peak() { sed -n 's/.*"peak": \([0-9]*\).*/\1/p' "$1"; }
+
+# ---- a memory limit: the same losses, and an error that says the least -------------------------------------------------
+"$program" "${small[@]}" --steps 4 --log log >out || fail "a run without a limit failed"
+"$program" "${small[@]}" --steps 4 --memory-limit 1K >out 2>err && fail "expected an error for a limit of 1K"
+grep -q 'memory limit: expected at least [0-9]* bytes, found 1024' err || fail "no least limit: $(cat err)"
+grep -q 'parameters [0-9]*, slots [0-9]*' err || fail "the least limit has no parts: $(cat err)"
+least=$(sed -n 's/.*expected at least \([0-9]*\) bytes.*/\1/p' err)
+"$program" "${small[@]}" --steps 4 --memory-limit "$least" --log other >out || fail "the least limit is refused: $(cat out)"
+[ "$(losses log)" = "$(losses other)" ] || fail "--memory-limit $least: other losses"
+
 
 "$program" "${small[@]}" --steps 8 --eval-every 4 --log log --plan plan >out
 [ "$(wc -l <log)" -eq 8 ] || fail "expected 8 lines of log, found: $(cat log)"

@@ -49,13 +49,15 @@ typedef struct tow_compile_options {
     /* Take subnormal numbers as zeros while the program runs, as XLA does: gradients that fade away over many layers
      * otherwise cost up to a hundred times more per operation. Training states do so. */
     bool flush_subnormals;
-    /* A budget of bytes for the arena. As far as it goes, remat keeps what differentiated regions would make again:
-     * everything, or all products of the forward pass (attention, losses over products and whole scans among them), or
-     * those made last. Blocks of rows may go through the forward and the backward pass one after the other, so that
-     * only a block of what lies between them is ever there; without remat, too. The arena has no more than so many
-     * bytes then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not
-     * keep. The same bits; bodies of scans are left alone. Compiles the graph several times. */
-    size_t keep_within;
+    /* Bytes that a run may take, inputs, outputs, constants and arena together; 0: no limit, and the plan is the one
+     * that the graph's remat regions describe. With a limit the fastest plan within it is looked for, by a model of
+     * time: a gradient (tow_grad, tow_value_and_grad) keeps less or more of its forward pass, a scan of layers keeps
+     * what its last iterations make and makes the rest again, and blocks of rows may go through the forward and the
+     * backward pass one after the other. Regions need not be written; what a policy insists on (TOW_MUST_SAVE,
+     * TOW_MUST_RECOMPUTE) holds. More bytes never give a plan that is slower by the model. The same bits under every
+     * limit. Compiles the graph many times. Error: TOW_INVALID_ARGUMENT if no plan is within it; the message says the
+     * least that is possible, and what that consists of. */
+    size_t memory_limit;
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
     bool plan_only;                 /* no memory: the program can be asked, printed and checked, but not run */
     /* Names of passes of the compiler that are left out (tow_pass_name), NULL behind the last; NULL: none. For
@@ -89,10 +91,22 @@ typedef struct tow_program_bytes {
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
  * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads, for a
+ * .memory_limit that no plan keeps, for a
  * shared arena of another context or one in which a program runs, and for donations of what is not there or taken
  * already, TOW_TYPE_MISMATCH for those whose input has another type. */
 TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                tow_program **program);
+/* A plan that a memory limit may choose: bytes of a run (inputs, outputs, constants and arena) and its seconds by the
+ * model. Seconds of plans of one graph may be compared with each other and with nothing else. */
+typedef struct tow_memory_point {
+    size_t bytes;
+    double seconds;
+} tow_memory_point;
+/* The plans among which .memory_limit chooses, each with more bytes and fewer seconds than the one before: writes the
+ * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. options
+ * may be NULL. Errors: those of tow_compile. */
+TOW_API tow_status tow_memory_curve(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
+                                    size_t size, tow_memory_point *points, size_t *n);
 /* NULL is accepted. */
 TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);

@@ -166,7 +166,10 @@ typedef struct tow_train_options {
      * ago goes first, and all share parameters and optimizer. Then model, loss_user and all that the options point to
      * live as long as the state. 0: none, other sizes are errors. */
     size_t other_shapes;
-    size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
+    /* Bytes that a step may take: parameters, slots, averages, variables, batch, constants and arena. The fastest plan
+     * within it is looked for (tow_compile_options); the same bits. 0: no limit. Error: TOW_INVALID_ARGUMENT with the
+     * least that is possible and its parts. */
+    size_t memory_limit;
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
@@ -393,9 +396,9 @@ typedef struct tow_step tow_step;
 
 typedef struct tow_step_options {
     size_t size TOW__SIZE(tow_step_options); /* set by TOW_STEP_OPTIONS */
-    size_t n_state;     /* so many inputs behind the parameters, variables of a model for instance, which the last
+    size_t n_state;      /* so many inputs behind the parameters, variables of a model for instance, which the last
                          * n_state outputs replace in place */
-    size_t keep_within; /* a budget of bytes for the arena (tow_compile_options) */
+    size_t memory_limit; /* bytes that a step may take (tow_compile_options); 0: no limit */
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
 } tow_step_options;
 #define TOW_STEP_OPTIONS(...) TOW__OPTIONS(tow_step_options, __VA_ARGS__)

@@ -105,6 +105,8 @@ typedef struct tow__transpose_params {
 } tow__transpose_params; /* transpose: result axis i is operand axis permutation[i] */
 typedef struct tow__slice_params {
     tow__ints start, limit, stride;
+    int64_t shares; /* set where a stack is cut into runs: other slices give the rest of the operand's cotangent, which
+                       is padded with -0, so that their sum has the bits of each */
 } tow__slice_params; /* slice */
 typedef struct tow__sizes_params {
     tow__ints sizes;

@@ -154,6 +154,7 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
     e.source = b->last;
     e.source.rows = source->rows;
     e.source.phase = source->phase;
+    e.source.mark = source->mark;
     e.in = tow__arena_copy(arena, in, n_in, sizeof *in);
     e.out = tow__arena_alloc(arena, n_out, sizeof *e.out);
     if (!e.in || !e.out) return NULL;

@@ -69,6 +69,7 @@ void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_
     const tow__source *source = t ? tow__get_source(t) : NULL;
     tow__source own = e->source;
     if (source && source->phase > own.phase) own.phase = source->phase;
+    if (source && source->mark) own.mark = source->mark;
     if (t && !(source && (source->here || source->scope))) tow__set_source(t, &own);
     tow__bind(t, e->primitive, e->params, e->n_in, in, e->n_out, out);
     if (t) tow__set_source(t, source);

@@ -1,5 +1,6 @@
 /* Graphs as objects: references, accessors, counting. */
 #include "src/graph/builder.h"
+#include "src/graph/variants.h"
 
 tow_graph *tow_graph_retain(tow_graph *graph)
 {
@@ -13,6 +14,7 @@ void tow_graph_release(tow_graph *graph)
 {
     if (!graph || atomic_fetch_sub_explicit(&graph->references, 1, memory_order_acq_rel) > 1) return;
     tow_context *ctx = graph->ctx;
+    if (graph->origin) tow_graph_release(graph->origin->loss);
     for (uint32_t i = 0; i < graph->n_equations; i++)
         tow__params_release(graph->equations[i].primitive, graph->equations[i].params);
     tow__arena_free(&graph->arena);

@@ -41,6 +41,8 @@ typedef struct tow__source {
     const char *scope; /* "blocks/attn", or NULL */
     tow__row_axes rows;
     tow__phase phase;
+    uint32_t mark; /* what the search for a plan within a memory limit says about the results: number of the equation
+                      from 1 on, TOW__MARK_BITS of verdict + 1; 0: nothing (policy.h) */
 } tow__source;
 
 typedef struct tow__var {
@@ -72,6 +74,7 @@ struct tow_graph {
     uint32_t n_outputs;
     bool has_effects; /* of an equation, here or in a nested graph (effects.c) */
     uint32_t depth;   /* levels of nested graphs, this one counted */
+    const struct tow__origin *origin; /* of a gradient: what it is the gradient of (variants.h); or NULL */
 };
 
 /* Levels of a graph that somebody writes, in C or as text. Differentiation makes none deeper than what it is given, so

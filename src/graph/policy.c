@@ -54,8 +54,29 @@ tow_verdict tow__verdict_meet(tow_verdict a, tow_verdict b)
     return a > b ? a : b;
 }
 
+static tow_verdict save_unmarked(const tow_policy_query *q, void *user) { return (void)q, (void)user, TOW_PREFER_SAVE; }
+
+static tow_verdict recompute_unmarked(const tow_policy_query *q, void *user)
+{
+    return (void)q, (void)user, TOW_PREFER_RECOMPUTE;
+}
+
+const tow_policy *tow__marked_policy(bool kept)
+{
+    static const tow_policy saves = {.kind = TOW_POLICY_CUSTOM, .decide = save_unmarked},
+                            recomputes = {.kind = TOW_POLICY_CUSTOM, .decide = recompute_unmarked};
+    return kept ? &saves : &recomputes;
+}
+
+static bool is_marked(const tow_policy *policy)
+{
+    return policy && (policy->decide == save_unmarked || policy->decide == recompute_unmarked);
+}
+
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e)
 {
+    const uint32_t verdict = e->source.mark & ((1u << TOW__MARK_BITS) - 1);
+    if (is_marked(policy) && verdict) return (tow_verdict)(verdict - 1);
     tow_type in[8], out[8]; /* enough for rules; equations with more operands show the first ones */
     tow_policy_query q = {
         .primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};

@@ -50,6 +50,16 @@ bool tow__policy_kinds_exist(const tow_policy *policy);
 /* True if the textual form has the checkpoint name as it is; others stand in quotes. */
 bool tow__policy_name_is_word(const char *name);
 
+/* The policy of regions that the search for a plan within a memory limit makes: the verdict on an equation is in its
+ * mark. Without one: recompute; `kept`: save. */
+enum {
+    TOW__MARK_BITS = 3
+};
+const tow_policy *tow__marked_policy(bool kept);
+static inline uint32_t tow__mark(uint32_t number, tow_verdict verdict)
+{
+    return (number + 1) << TOW__MARK_BITS | ((uint32_t)verdict + 1);
+}
 /* The verdict of `policy` (NULL: nothing_saveable) on equation e of g. */
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e);
 /* Two answers about one value: "must" beats "prefer", save beats recompute. */

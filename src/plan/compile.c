@@ -29,7 +29,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     tow_status status = TOW_OK;
     if (options) {
         p->plan_only = options->plan_only;
-        p->keep_within = options->keep_within;
+        p->memory_limit = options->memory_limit;
         p->flush_subnormals = options->flush_subnormals;
         p->shared_arena = options->shared_arena;
     }
@@ -96,14 +96,14 @@ done:
     return status;
 }
 
-tow_status tow__compile_with_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
-                                    int threads, tow__remat_budget budget, tow_program **program)
+tow_status tow__compile_with_choice(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                    int threads, tow__remat_choice choice, tow_program **program)
 {
     *program = NULL;
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
-    p->budget = budget;
+    p->choice = choice;
     p->graph = tow__graph_share(graph);
     tow__arena scratch;
     tow__arena_init(&p->memory, ctx);
@@ -119,6 +119,44 @@ tow_status tow__compile_with_budget(tow_context *ctx, const tow_graph *graph, co
     return status;
 }
 
+static tow_status check_compile(tow_context *ctx, const tow_compile_options *options, int *threads)
+{
+    *threads = options && options->threads ? options->threads : ctx->threads;
+    if (options && options->shared_arena && options->shared_arena->ctx != ctx)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_compile: expected a .shared_arena of this context, found one of another; make one for each "
+            "context");
+    if (*threads < 1)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
+                         *threads);
+    return TOW_OK;
+}
+
+static tow_status make_itself(void *user, uint32_t i, tow_graph **graph)
+{
+    (void)i;
+    *graph = tow__graph_share(user);
+    return TOW_OK;
+}
+
+/* Variants of a graph: those of the function that it is the gradient of, or itself alone. */
+static tow_status begin_variants(const tow_graph *graph, int threads, tow__variants *v)
+{
+    *v = (tow__variants){.n = 1, .user = (void *)(uintptr_t)graph, .make = make_itself};
+    tow__pricing pricing;
+    if (!graph->origin) return TOW_OK;
+    tow_status status = tow__pricing_begin(graph->ctx, graph->origin->loss, threads, &pricing);
+    if (status == TOW_OK) status = graph->origin->variants(graph, &pricing.price, v);
+    tow__pricing_end(&pricing);
+    return status;
+}
+
+static void end_variants(const tow_graph *graph, tow__variants *v)
+{
+    if (graph->origin) graph->origin->free_variants(v);
+}
+
 tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
                        tow_program **program)
 {
@@ -127,22 +165,52 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
     tow_compile_options own;
     if (!TOW__OPTIONS_TAKE(ctx, tow_compile_options, options, &own)) return TOW_INVALID_ARGUMENT;
-    if (options && options->shared_arena && options->shared_arena->ctx != ctx)
-        return tow__fail(
-            ctx, TOW_INVALID_ARGUMENT,
-            "tow_compile: expected a .shared_arena of this context, found one of another; make one for each "
-            "context");
     TOW__ARITHMETIC(false);
-    int threads = options && options->threads ? options->threads : ctx->threads;
-    tow__remat_budget budget = {0};
-    if (threads < 1)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
-                         threads);
-    if (options && options->keep_within) {
-        tow_status status = tow__search_budget(ctx, graph, options, threads, &budget);
-        if (status != TOW_OK) return status;
-    }
-    return tow__compile_with_budget(ctx, graph, options, threads, budget, program);
+    int threads;
+    tow__variants variants;
+    tow_status status = check_compile(ctx, options, &threads);
+    if (status != TOW_OK) return status;
+    if (!options || !options->memory_limit)
+        return tow__compile_with_choice(ctx, graph, options, threads, (tow__remat_choice){0}, program);
+    status = begin_variants(graph, threads, &variants);
+    if (status == TOW_OK) status = tow__compile_within(ctx, &variants, options, threads, program);
+    end_variants(graph, &variants);
+    return status;
+}
+
+tow_status tow__compile_variants(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
+                                 tow_program **program)
+{
+    int threads;
+    tow_status status = check_compile(ctx, options, &threads);
+    return status == TOW_OK ? tow__compile_within(ctx, variants, options, threads, program) : status;
+}
+
+tow_status tow_memory_curve(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, size_t size,
+                            tow_memory_point *points, size_t *n)
+{
+    if (n) *n = 0;
+    if (!ctx || !graph || !n || (size && !points))
+        return tow__missing(ctx, __func__, "a context, a graph, and places for points and their number");
+    tow_compile_options own;
+    if (!TOW__OPTIONS_TAKE(ctx, tow_compile_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    TOW__ARITHMETIC(false);
+    const tow_compile_options none = TOW_COMPILE_OPTIONS();
+    int threads;
+    tow__arena arena;
+    tow__variants variants = {0};
+    tow__frontier f = {0};
+    tow_status status = check_compile(ctx, options, &threads);
+    if (status != TOW_OK) return status;
+    tow__arena_init(&arena, ctx);
+    status = begin_variants(graph, threads, &variants);
+    if (status == TOW_OK) status = tow__find_frontier(&arena, &variants, options ? options : &none, threads, &f);
+    for (uint32_t i = 0; i < f.n && i < size; i++)
+        points[i] = (tow_memory_point){f.points[i].bytes, f.points[i].seconds};
+    *n = f.n;
+    end_variants(graph, &variants);
+    tow__arena_free(&arena);
+    return status;
 }
 
 void tow_program_free(tow_program *p)

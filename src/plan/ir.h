@@ -202,12 +202,12 @@ struct tow__body {
     uint32_t *dead;
 };
 
-/* The values that remat keeps in spite of its policies, because a budget allows it. */
-typedef struct tow__remat_budget {
+/* The values that remat keeps in spite of its policies, because a memory limit allows it. */
+typedef struct tow__remat_choice {
     uint32_t products; /* number of recomputed products to keep, latest first */
     bool all;          /* keep all forward values, not only products */
     bool interleaved;  /* ordered tiles may go through the forward and the backward pass before the next tile begins */
-} tow__remat_budget;
+} tow__remat_choice;
 
 struct tow_program {
     tow_context *ctx;
@@ -228,8 +228,9 @@ struct tow_program {
     bool left_out[TOW__PASSES];       /* by number of the pass */
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
     void *after_pass_user;
-    size_t keep_within;
-    tow__remat_budget budget; /* what keep_within is spent on */
+    size_t memory_limit;
+    tow__remat_choice choice; /* that was made for it */
+    const char *limit_note;   /* lines about what no choice could change; NULL: none */
     uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
     tow__machine machine; /* that the plan is for; .threads: of the team, unless a machine is given that has others */
     tow__team team, solo; /* all threads; the caller alone */

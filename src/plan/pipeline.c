@@ -125,7 +125,7 @@ static tow_status lower(tow__function_state *s) { return tow__lower_program(s->p
 
 static tow_status eliminate_recomputation(tow__function_state *s)
 {
-    const bool wanted = s->p->keep_within && (s->kind == TOW__TOP || s->body->is_gradient);
+    const bool wanted = s->p->memory_limit && (s->kind == TOW__TOP || s->body->is_gradient);
     return wanted ? tow__eliminate_recomputation(s->p, s->scratch, s->body) : TOW_OK;
 }
 
@@ -188,7 +188,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
          .leaves = TOW__AS_VALUES},
     PASS(eliminate_recomputation) =
         {"eliminate-recomputation", TOW__ON_VALUES, eliminate_recomputation, NULL, false,
-         "Within a budget, values of the forward pass serve where remat would make them again; "
+         "Within a memory limit, values of the forward pass serve where remat would make them again; "
          "first, so that what follows sees one maker of each."},
     PASS(pads_to_concatenate) = {"pads-to-concatenate", TOW__ON_VALUES, .rule = &tow__rule_pads_to_concatenate,
                                  .reason =

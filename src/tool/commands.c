@@ -355,6 +355,30 @@ static json_t *json_plan(const tow_program *program)
     return result;
 }
 
+/* One line for each plan: bytes, seconds by the model, and their ratio to those of the fastest plan. */
+static tow_status show_curve(tool *t, const tow_graph *graph, const tow_compile_options *options)
+{
+    size_t n = 0;
+    tow_status status = tow_memory_curve(t->context, graph, options, 0, NULL, &n);
+    tow_memory_point *points = status == TOW_OK ? calloc(n, sizeof *points) : NULL;
+    if (status == TOW_OK && !points) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (status == TOW_OK) status = tow_memory_curve(t->context, graph, options, n, points, &n);
+    if (status == TOW_OK && t->options.json) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(
+                list, json_pack("{s:I, s:f}", "bytes", (json_int_t)points[i].bytes, "seconds", points[i].seconds));
+        status = tool_show_json(t, list);
+    } else if (status == TOW_OK) {
+        puts("      bytes  of most  of least time");
+        for (size_t i = 0; i < n; i++)
+            printf("%11zu    %5.3f          %5.3f\n", points[i].bytes,
+                   (double)points[i].bytes / (double)points[n - 1].bytes, points[i].seconds / points[n - 1].seconds);
+    }
+    free(points);
+    return status;
+}
+
 /* plan --run: what instructions took is printed beside what the cost model says. */
 static tow_status run_plan(tool *t, tow_program *program, const tow_graph *graph)
 {
@@ -384,8 +408,13 @@ tow_status tool_plan(tool *t)
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
     tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .keep_within = t->options.keep_within, .without = without);
+        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .memory_limit = t->options.memory_limit, .without = without);
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
+    if (status == TOW_OK && t->options.curve) {
+        status = show_curve(t, graph, &options);
+        tow_graph_release(graph);
+        return status;
+    }
     if (status == TOW_OK) status = tool_begin_dumps(t, &dumps, &options);
     if (status == TOW_OK) status = tow_compile(t->context, graph, &options, &program);
     if (status == TOW_OK) status = tool_end_dumps(t, &dumps);

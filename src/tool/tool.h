@@ -37,7 +37,7 @@ typedef struct tool_options {
     size_t wrt[TOOL_MAX_ARRAYS];
     size_t n_wrt;
     const char *policy;                      /* NULL: no remat region */
-    size_t keep_within;                      /* bytes, or 0 */
+    size_t memory_limit;                     /* bytes, or 0 */
     const char *memory;                      /* SVG to draw, or NULL */
     const char *trace;                       /* trace events to write, or NULL */
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
@@ -54,7 +54,7 @@ typedef struct tool_options {
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;
     const char *tokenizer; /* of tokenize */
-    bool value, run, grad, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
+    bool value, run, grad, curve, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     uint64_t given; /* bit i: option i of the table in tow.c was given */
 } tool_options;

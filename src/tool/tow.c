@@ -70,7 +70,8 @@ enum {
     KEY_DCE,
     KEY_CSE,
     KEY_JSON,
-    KEY_KEEP,
+    KEY_LIMIT,
+    KEY_CURVE,
     KEY_MEMORY,
     KEY_PASSES,
     KEY_DUMP_AFTER,
@@ -123,9 +124,9 @@ static const struct argp_option argp_options[] = {
      "vmap: for each input the axis that counts rows, or 'none': all rows share it; one stands for all (0)", 2},
     {"out-axes", KEY_OUT_AXES, "AXIS,...", 0,
      "vmap: for each result the axis along which rows are stacked, or 'none' (0)", 2},
-    {"keep-within", KEY_KEEP, "BYTES", 0,
-     "plan: keep what remat would make again while the arena stays within so many bytes, and let blocks of rows go "
-     "through forward and backward pass in turn where that saves bytes; 1: what costs nothing",
+    {"memory-limit", KEY_LIMIT, "BYTES", 0,
+     "plan: the fastest plan that takes no more than so many bytes, inputs and outputs included (512K, 64M, 2G)", 2},
+    {"curve", KEY_CURVE, NULL, 0, "plan: the plans among which a memory limit chooses: bytes, and seconds by the model",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
     {"passes", KEY_PASSES, NULL, 0, "plan: print the passes of the compiler and their reasons instead; needs no file",
@@ -182,7 +183,8 @@ static const struct {
     {KEY_SIZE, VMAP},
     {KEY_IN_AXES, VMAP},
     {KEY_OUT_AXES, VMAP},
-    {KEY_KEEP, PLAN},
+    {KEY_LIMIT, PLAN},
+    {KEY_CURVE, PLAN},
     {KEY_MEMORY, PLAN},
     {KEY_DUMP_AFTER, PLAN},
     {KEY_DUMP_DIR, PLAN},
@@ -230,6 +232,21 @@ static unsigned long long read_number(const char *text, const char *what, struct
     if (errno != 0 || end == text || *end != '\0' || text[0] == '-')
         argp_error(state, "%s: expected a non-negative whole number, found '%s'", what, text);
     return number;
+}
+
+/* A number of bytes, which may end with K, M or G. */
+static size_t read_bytes(const char *text, const char *what, struct argp_state *state)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (errno != 0 || end == text || (*end && (!unit || end[1])) || text[0] == '-' || number == 0 ||
+        number > SIZE_MAX >> shift)
+        argp_error(state, "%s: expected a positive number of bytes, as 1000000, 64M or 2G, found '%s'", what, text);
+    return (size_t)number << shift;
 }
 
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
@@ -331,8 +348,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_SPLIT:
         o->split = true;
         break;
-    case KEY_KEEP:
-        o->keep_within = (size_t)read_number(argument, "--keep-within", state);
+    case KEY_LIMIT:
+        o->memory_limit = read_bytes(argument, "--memory-limit", state);
+        break;
+    case KEY_CURVE:
+        o->curve = true;
         break;
     case KEY_MEMORY:
         o->memory = argument;

@@ -1,6 +1,8 @@
 /* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimizer's
  * slots belong to the state, so all programs work on the same ones. */
+#include "src/autodiff/limit/limit.h"
 #include "src/params/params.h"
+#include "src/plan/remat/remat.h"
 #include "src/train/step_graph.h"
 #include "tow/program.h"
 
@@ -52,17 +54,79 @@ static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bo
     return status;
 }
 
-static tow_status compile_step(tow_train_state *s, const tow_graph *step, tow_program **program)
+/* ---- steps within a memory limit: of variants of the loss -------------------------------------------------------- */
+
+typedef struct step_variants {
+    tow_train_state *s;
+    const tow__train_program *p;
+    const tow_type *types;
+    const tow_graph *step;
+    tow__loss_variants *losses;
+} step_variants;
+
+static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+{
+    size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
+    if (!wrt) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
+    tow_status status = tow_value_and_grad(loss, s->n_params, wrt, s->n_variables + s->n_aux > 0, gradient);
+    tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
+    return status;
+}
+
+static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
+{
+    const step_variants *v = user;
+    tow_graph *loss = NULL, *gradient = NULL;
+    *graph = NULL;
+    if (i == 0) {
+        *graph = tow__graph_share(v->step);
+        return TOW_OK;
+    }
+    tow_status status = tow__loss_variant(v->losses, i, &loss);
+    if (status == TOW_OK) status = gradient_of(v->s, loss, &gradient);
+    if (status == TOW_OK) status = tow__step_graph(v->s, gradient, v->types, v->p->micro_types, graph);
+    tow_graph_release(loss);
+    tow_graph_release(gradient);
+    return status;
+}
+
+static tow_status compile_within(tow_train_state *s, const tow_type *types, const tow__train_program *p,
+                                 const tow_graph *step, const tow_compile_options *options, tow_program **program)
+{
+    step_variants v = {.s = s, .p = p, .types = types, .step = step};
+    const size_t slots = s->optimizer->slot_names.count, known = s->n_params + slots + s->n_variables;
+    const tow__input_kind kinds[] = {{"parameters", s->n_params},   {"slots", slots},
+                                     {"variables", s->n_variables}, {"averages and reports", s->n_kept - known},
+                                     {"batch", s->n_inputs},        {"keys and numbers", SIZE_MAX / 2}};
+    tow__variants variants = {
+        .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
+    tow__pricing pricing;
+    tow_status status = tow__pricing_begin(s->ctx, p->loss_graph, s->ctx->threads, &pricing);
+    if (status == TOW_OK) status = tow__loss_variants_create(p->loss_graph, &pricing.price, &v.losses);
+    tow__pricing_end(&pricing);
+    if (status == TOW_OK) {
+        variants.n = tow__loss_variants_count(v.losses);
+        variants.note = tow__loss_variants_note(v.losses);
+        status = tow__compile_variants(s->ctx, &variants, options, program);
+    }
+    tow__loss_variants_free(v.losses);
+    return status;
+}
+
+static tow_status compile_step(tow_train_state *s, const tow_type *types, const tow__train_program *p,
+                               const tow_graph *step, tow_program **program)
 {
     tow_donation *donations = tow__alloc(s->ctx, s->n_kept, sizeof *donations);
     if (!donations) return TOW_OUT_OF_MEMORY;
     static const char *const splitting[] = {"fission-loops", NULL};
     for (size_t i = 0; i < s->n_kept; i++) donations[i] = (tow_donation){i, i};
     const tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.flush_subnormals = true, .keep_within = s->options.keep_within,
+        TOW_COMPILE_OPTIONS(.flush_subnormals = true, .memory_limit = s->options.memory_limit,
                             .shared_arena = s->shared_arena, .donations = donations, .n_donations = s->n_kept,
                             .without = s->options.early_update ? splitting : NULL);
-    tow_status status = tow_compile(s->ctx, step, &options, program);
+    tow_status status = options.memory_limit ? compile_within(s, types, p, step, &options, program)
+                                             : tow_compile(s->ctx, step, &options, program);
     tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
     return status;
 }
@@ -71,17 +135,13 @@ static tow_status make_step(tow_train_state *s, const tow_type *types, tow__trai
 {
     tow_graph *step = NULL;
     tow_status status = TOW_OK;
-    size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
-    if (!wrt) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
     TRY(trace_loss(s, p, false, &p->loss_graph));
-    TRY(tow_value_and_grad(p->loss_graph, s->n_params, wrt, s->n_variables + s->n_aux > 0, &p->gradient_graph));
+    TRY(gradient_of(s, p->loss_graph, &p->gradient_graph));
     TRY(check_weight(s, p));
     TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
-    TRY(compile_step(s, step, &p->program));
+    TRY(compile_step(s, types, p, step, &p->program));
 done:
     tow_graph_release(step);
-    tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
     return status;
 }
 

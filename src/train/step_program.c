@@ -126,7 +126,7 @@ static tow_status compile(tow_step *s, const tow_graph *graph, const tow_step_op
     tow_status status =
         tow_compile(ctx, graph,
                     &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n,
-                                         .keep_within = options->keep_within, .shared_arena = options->shared_arena),
+                                         .memory_limit = options->memory_limit, .shared_arena = options->shared_arena),
                     &s->program);
     tow__free(ctx, donations, n + 1, sizeof *donations);
     return status;

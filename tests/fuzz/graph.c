@@ -177,7 +177,7 @@ static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
     /* The options that are tried besides the default depend on the text, so that one input always does the same. */
     const tow_compile_options options =
         TOW_COMPILE_OPTIONS(.no_fusion = (choice >> 8) % 8 == 0, .no_regions = (choice >> 16) % 8 == 0,
-                            .keep_within = (choice >> 24) % 8 == 0 ? 1 : 0);
+                            .memory_limit = (choice >> 24) % 8 == 0 ? SIZE_MAX : 0);
     tow_graph *result = NULL;
     fuzz_expect(ctx, tow_graph_check(graph), "the check of what was read");
     check_text(ctx, graph);

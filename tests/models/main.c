@@ -242,7 +242,7 @@ static const char *some_pass(void)
 static how random_how(bool train)
 {
     how h = {.threads = 1 + pick(3), .train = train};
-    if (pick(2)) h.keep_within = (size_t)1 << pick(24);
+    if (pick(4) == 0) h.limit = 1 + pick(1000);
     if (pick(2)) h.machine = given_machines[pick(N_GIVEN_MACHINES)];
     if (train) return h;
     h.no_regions = pick(3) == 0;
@@ -260,19 +260,18 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
 #define ADD(first, second, ...)                                                                                        \
     list[n++] = (comparison) { .a = first, .b = second, .change = __VA_ARGS__, .flip = o->flip }
     const how alone[] = {{.threads = 2},
-                         {.threads = 3, .keep_within = 1},
+                         {.threads = 3, .limit = 1 + pick(200)},
                          {.threads = 1, .no_regions = true},
                          {.threads = 1, .no_fusion = true},
                          {.threads = 2, .no_regions = true, .no_fusion = true},
-                         {.threads = 1, .keep_within = (size_t)1 << (8 + pick(14))},
-                         {.threads = 1, .keep_within = SIZE_MAX / 2},
+                         {.threads = 1, .limit = 1 + pick(1000)},
                          {.threads = 1, .pass = DEAD_CODE},
                          {.threads = 1, .pass = COMMON_CODE},
                          {.threads = 1, .pass = TEXT}};
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) ADD(base, alone[i], none);
     ADD(base, ((how){.threads = 1, .without = some_pass()}), none);
     ADD(base, ((how){.threads = 2, .without = some_pass()}), none);
-    ADD(base, ((how){.threads = 2, .without = some_pass(), .keep_within = SIZE_MAX / 2}), none);
+    ADD(base, ((how){.threads = 2, .without = some_pass(), .limit = 1000}), none);
     for (size_t i = 0; i < N_GIVEN_MACHINES; i++)
         ADD(base, ((how){.threads = 1 + (int)i % 3, .machine = given_machines[i]}), none);
     ADD(base, base, {-2, -1, -1});
@@ -302,7 +301,7 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
     if (m->seed % 8 == 0) ADD(train, resumed, none);
     const how by_hand = {.threads = 1, .parameters_only = true};
     how function = {.threads = 1 + pick(3), .parameters_only = true, .function = true};
-    if (pick(2)) function.keep_within = (size_t)1 << pick(24);
+    if (pick(2)) function.limit = 1000;
     ADD(by_hand, function, none);
     const how differences = {.threads = 1, .differences = true};
     ADD(differences, differences, none);

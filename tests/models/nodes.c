@@ -408,8 +408,8 @@ static void print_how(FILE *file, const how *h)
                     {h->differences, "differences"},        {h->function, "function"},
                     {h->parameters_only, "parameters_only"}};
     fprintf(file, "(how){.threads = %d", h->threads);
+    if (h->limit) fprintf(file, ", .limit = %d", h->limit);
     if (h->machine) fprintf(file, ", .machine = \"%s\"", h->machine);
-    if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
     if (h->without) fprintf(file, ", .without = \"%s\"", h->without);
     if (h->rows) fprintf(file, ", .rows = %d", h->rows);
     if (h->pass != NO_PASS) fprintf(file, ", .pass = %s", passes[h->pass]);

@@ -137,7 +137,7 @@ typedef enum pass {
 /* Training, or value and gradients by the options of tow_compile. */
 typedef struct how {
     int threads;
-    size_t keep_within;
+    int limit; /* of bytes: 1 .. 1000 from the least to the most of all plans; 0: none */
     bool no_regions, no_fusion, portable_bits;
     const char *without; /* a pass of the compiler that is left out; NULL: none */
     const char *machine; /* that it is planned for (TOW_MACHINE); NULL: the one at hand */
@@ -328,15 +328,26 @@ static bool pass_over(side *s)
     return true;
 }
 
+/* The bytes of a plan between the least and the most. */
+static bool find_limit(side *s, const tow_graph *graph, tow_compile_options *options)
+{
+    tow_memory_point points[256];
+    size_t n = 0;
+    if (!s->how.limit) return true;
+    TRY(tow_memory_curve(s->ctx, graph, options, 256, points, &n));
+    options->memory_limit = points[(n - 1) * (size_t)s->how.limit / 1000].bytes;
+    return true;
+}
+
 static bool run_graph(side *s, const tow_graph *graph)
 {
     const char *const without[] = {s->how.without, NULL};
     tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.keep_within = s->how.keep_within, .no_regions = s->how.no_regions,
-                            .no_fusion = s->how.no_fusion, .without = without);
+        TOW_COMPILE_OPTIONS(.no_regions = s->how.no_regions, .no_fusion = s->how.no_fusion, .without = without);
     tow_program *program = NULL;
     for (size_t i = 0; i < tow_graph_output_count(graph); i++)
         TRY(tow_array_create(s->ctx, tow_graph_output_type(graph, i), &s->out[i]));
+    if (!find_limit(s, graph, &options)) return false;
     TRY(tow_compile(s->ctx, graph, &options, &program));
     tow_status status = tow_program_check(program);
     if (status == TOW_OK) status = tow_program_run(program, s->in, s->out);
@@ -437,7 +448,7 @@ static bool by_function(side *s, const tow_module *model, const problem *p, resu
     const tow_model_options calls =
         TOW_MODEL_OPTIONS(.streams = streams, .state = s->state, .mutable_collections = s->updates ? collections : NULL,
                           .capture = everything);
-    const tow_compile_options compile = TOW_COMPILE_OPTIONS(.keep_within = s->how.keep_within);
+    const tow_compile_options compile = TOW_COMPILE_OPTIONS(.memory_limit = s->how.limit ? SIZE_MAX : 0);
     const tow_model_function_options options =
         TOW_MODEL_FUNCTION_OPTIONS(.n_inputs = p->n_inputs, .n_extra = 2, .loss = p->loss, .model = &calls,
                                    .compile = &compile);
@@ -485,7 +496,7 @@ static bool training(side *s, const tow_module *model, const problem *p, results
     tow_train_options options =
         TOW_TRAIN_OPTIONS(.optimizer = p->optimizer, .seed = p->seed, .n_inputs = p->n_inputs, .input_types = p->inputs,
                           .n_extra = 2, .extra_types = p->extra, .loss = p->loss, .model = &with_streams,
-                          .early_update = s->how.early_update, .keep_within = s->how.keep_within);
+                          .early_update = s->how.early_update, .memory_limit = s->how.limit ? SIZE_MAX : 0);
     TRY(tow_train_create(s->ctx, model, &options, &s->training));
     if (!stir(s, tow_train_params(s->training), p) || !make_inputs(s, p, 0)) return false;
     TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, 1, (int64_t[]){STEPS}), &s->out[0]));

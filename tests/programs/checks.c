@@ -90,15 +90,15 @@ static how some_way(choices *c)
 {
     how h = {.threads = 1 + choose(c, 3), .no_regions = choose(c, 4) == 0, .no_fusion = choose(c, 4) == 0};
     if (choose(c, 2)) h.without = some_pass(c);
-    if (choose(c, 3) == 0) h.keep_within = (size_t)1 << choose(c, 16);
+    if (choose(c, 6) == 0) h.limit = 1 + choose(c, 1000);
     return h;
 }
 
 static verdict compare_way(trial *t, const tow_graph *g, const how *h)
 {
     char what[200];
-    snprintf(what, sizeof what, "%s, %d threads%s%s, within %zu, without %s", g == t->graph ? "value" : "gradient",
-             h->threads, h->no_regions ? ", no regions" : "", h->no_fusion ? ", no fusion" : "", h->keep_within,
+    snprintf(what, sizeof what, "%s, %d threads%s%s, limit %d, without %s", g == t->graph ? "value" : "gradient",
+             h->threads, h->no_regions ? ", no regions" : "", h->no_fusion ? ", no fusion" : "", h->limit,
              h->without ? h->without : "nothing");
     return compare(t, what, g, &plainly, g, h);
 }

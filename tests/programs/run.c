@@ -165,13 +165,16 @@ bool run(const tow_graph *g, const how *h, const arrays *in, arrays *out)
 {
     tow_context *context = tow_graph_context(g);
     const char *const without[] = {h->without, NULL};
-    const tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.threads = h->threads, .no_regions = h->no_regions, .no_fusion = h->no_fusion,
-                            .keep_within = h->keep_within, .without = without);
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.threads = h->threads, .no_regions = h->no_regions,
+                                                      .no_fusion = h->no_fusion, .without = without);
     tow_program *program = NULL;
+    tow_memory_point points[256];
+    size_t n = 0;
     *out = room_for(tow_graph_output_count(g));
     given_machine_begin(h->machine);
-    tow_status status = tow_compile(context, g, &options, &program);
+    tow_status status = h->limit ? tow_memory_curve(context, g, &options, 256, points, &n) : TOW_OK;
+    if (n > 0) options.memory_limit = points[(n - 1) * (size_t)h->limit / 1000].bytes;
+    if (status == TOW_OK) status = tow_compile(context, g, &options, &program);
     given_machine_end();
     if (status == TOW_OK) status = tow_program_check(program);
     for (size_t i = 0; i < out->n && status == TOW_OK; i++)

@@ -250,9 +250,9 @@ $twice"
         ;;
     homes)
         # What inverts that on purpose: tables of primitives, which operations fill and graphs ask; kernels of fused
-        # expressions, which have one header for two folders; the search for a budget, which compiles; the text of
+        # expressions, which have one header for two folders; the search within a memory limit, which compiles; the text of
         # functions, which passes ask for.
-        turned='host_find|primitive_find|primitive_defined|fused_reduce_pieces|kernel_tile|compile_with_budget'
+        turned='host_find|primitive_find|primitive_defined|fused_reduce_pieces|kernel_tile|compile_with_choice|compile_variants'
         turned="$turned|string_add_function"
         found=$(mktemp) where=$(mktemp) owned=$(mktemp)
         trap 'rm -f "$found" "$where" "$owned"' EXIT

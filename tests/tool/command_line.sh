@@ -85,7 +85,7 @@ expect 0 '"backward"' "$tow" grad scalar.tow --split --json
 expect 0 'kept between them' "$tow" grad scalar.tow --split
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4
 
-# ---- remat within a budget: three, then two products -----------------------------------------------------------------
+# ---- remat within a memory limit: three, then two products -----------------------------------------------------------------
 cat >products.tow <<'END'
 { lambda ; x:f32[64,32]"x" w:f32[32,32]"w". let
     y:f32[64,32] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w
@@ -93,9 +93,11 @@ cat >products.tow <<'END'
     s:f32[] = reduce_sum[axes=(0,1)] z
   in (s) }
 END
-expect 0 'remat would repeat 1 products of the forward pass; 1 are kept within 100000 bytes' "$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000
+expect 0 'of least time' "$tow" plan products.tow --grad --wrt w --policy nothing --curve
+expect 0 '"seconds"' "$tow" plan products.tow --grad --wrt w --curve --json
+expect 1 'memory limit: expected at least' "$tow" plan products.tow --grad --wrt w --memory-limit 10K
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
-test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
+test "$("$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
 # The reason behind the engine of each product.
 test "$("$tow" plan products.tow --grad --wrt w | grep dot_general | grep -cE '  (own kernel|libxsmm|matrix unit|BLIS|reference): ')" = 2 || { echo "expected a reason of each product"; failed=1; }
 expect 0 '"engines"' "$tow" plan products.tow --json
@@ -135,8 +137,8 @@ expect 2 "--without does not go with 'run'" "$tow" run products.tow --without fu
 expect 1 'cannot create' "$tow" plan products.tow --dump-dir /nonexistent/directory
 expect 0 'live' "$tow" plan products.tow --dump-dir dumps
 test -s "dumps/$first_pass-1.txt" && test -s "dumps/$last_pass-1.txt" || { echo "expected dumps in files"; failed=1; }
-expect 2 '--keep-within: expected a non-negative whole number' "$tow" plan products.tow --grad --keep-within much
-expect 2 "--keep-within does not go with 'run'" "$tow" run products.tow --keep-within 1
+expect 2 '--memory-limit: expected a positive number of bytes' "$tow" plan products.tow --grad --memory-limit much
+expect 2 "--memory-limit does not go with 'run'" "$tow" run products.tow --memory-limit 1
 
 # ---- pictures and traces ---------------------------------------------------------------------------------------------
 expect 0 'arena' "$tow" plan scalar.tow --grad --memory memory.svg
@@ -297,8 +299,8 @@ for command in check print run grad residuals count plan vmap plot convert-weigh
         "$completion" "$command" | sed 's/=$//' | grep -vx -e --help | sort >in_completion
     diff in_help in_completion || { echo "tow $command: --help (<) and the completion (>) differ"; failed=1; }
 done
-expect 0 '--keep-within=BYTES' "$tow" plan --help
+expect 0 '--memory-limit=BYTES' "$tow" plan --help
 expect 0 '--tokenizer=DIR|FILE' "$tow" --json tokenize --help
-if "$tow" run --help | grep -e --mapping -e --keep-within; then echo "tow run --help has options of others"; failed=1; fi
+if "$tow" run --help | grep -e --mapping -e --memory-limit; then echo "tow run --help has options of others"; failed=1; fi
 expect 0 '  tokenize   a text as tokens' "$tow" --help
 exit "$failed"

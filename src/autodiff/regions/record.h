@@ -54,4 +54,8 @@ const tow_value *tow__trace_call(tow_trace *t, const char *op, tow_function func
 /* True if the carries leave the body with the types with which they enter; else an error of `op`. */
 bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry);
 
+/* remat.c: the parameters of a remat region that somebody wrote; NULL: e is something else, or differentiation made
+ * it. */
+const tow__remat_params *tow__written_region(const tow__equation *e);
+
 #endif

@@ -261,6 +261,12 @@ TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = 
                            TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                            TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
+const tow__remat_params *tow__written_region(const tow__equation *e)
+{
+    const tow__remat_params *p = e->primitive == &tow__remat_p ? e->params : NULL;
+    return p && !p->differentiated ? p : NULL;
+}
+
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
 /* False, with the error in the trace, if nobody may write a remat with this policy around this region. Its names are

@@ -1,5 +1,6 @@
 /* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
  * transpose. */
+#include "src/autodiff/limit/limit.h"
 #include "src/autodiff/linear.h"
 #include "src/autodiff/regions/custom.h"
 #include "src/autodiff/transformations/differentiate.h"
@@ -371,6 +372,7 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     TRY(tow__trace_end(t, n, out, false, &whole));
     TRY(tow_graph_dce(whole, result));
     TRY(tow__verify(*result, caller));
+    TRY(tow__set_origin(*result, g, n_wrt, wrt, value, has_aux));
 done:
     tow_graph_release(whole);
     tow__parts_free(&parts);

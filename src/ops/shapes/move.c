@@ -212,7 +212,8 @@ static void slice_transpose(tow__transpose *r)
         high[d] = x.dims[d] - end;
         interior[d] = y.dims[d] > 1 ? p->stride.v[d] - 1 : 0;
     }
-    r->dx[0] = tow_pad(r->ct[0], tow_scalar(r->t, x.dtype, 0), p->start.v, high, interior);
+    const double zero = p->shares ? -0.0 : 0; /* -0 is what every number is added to without a change */
+    r->dx[0] = tow_pad(r->ct[0], tow_scalar(r->t, x.dtype, zero), p->start.v, high, interior);
 }
 
 static void slice_batch(tow__batch *r)
@@ -241,7 +242,8 @@ TOW__PRIMITIVE(slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view
                .type = slice_type, .transpose = slice_transpose, .batch = slice_batch,
                TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
                            TOW__PARAM(tow__slice_params, limit, TOW__P_INTS),
-                           TOW__PARAM(tow__slice_params, stride, TOW__P_INTS)));
+                           TOW__PARAM(tow__slice_params, stride, TOW__P_INTS),
+                           TOW__PARAM(tow__slice_params, shares, TOW__P_PLAN)));
 
 tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, const int64_t *stride)
 {

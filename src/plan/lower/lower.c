@@ -214,26 +214,100 @@ static tow_status lower_kernel(tow__lowering *l, const tow__instruction *inst)
     return status == TOW_OK ? tow__append_instruction(l->p, l->body, &lowered) : status;
 }
 
-/* Kept out of tow__lower, whose frame is on the stack once for each level of nested scans. */
-__attribute__((noinline)) static tow_status lower_inst(tow__lowering *l, const tow__instruction *inst)
-{
-    const tow_primitive *primitive = inst->op;
-    return primitive == &tow__const_p ? lower_const(l, inst)
-           : primitive->view          ? lower_move(l, inst)
-                                      : lower_kernel(l, inst);
-}
-
 tow_status tow__begin_lowering(tow__lowering *l, tow_program *p, tow__body *body, tow__arena *scratch)
 {
     *l = (tow__lowering){.p = p, .body = body, .scratch = scratch, .insts = body->insts, .n_insts = body->n_insts};
     body->insts = NULL;
     body->n_insts = body->insts_capacity = 0;
     l->env = tow__arena_alloc(scratch, body->n_values, sizeof *l->env);
-    return l->env ? TOW_OK : TOW_OUT_OF_MEMORY;
+    l->parts = tow__arena_alloc(scratch, body->n_values, sizeof *l->parts);
+    if (!l->env || !l->parts) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < body->n_values; i++) l->parts[i].storage = TOW__NONE;
+    return TOW_OK;
+}
+
+/* ---- concatenations of stacks ------------------------------------------------------------------------------------ */
+
+/* Do the operands lie one after the other in the result? */
+static bool is_contiguous(const tow__body *f, const tow__instruction *inst)
+{
+    const tow__axis_params *p = inst->params;
+    for (int64_t i = 0; i < p->axis; i++)
+        if (f->types[inst->results[0]].dims[i] != 1) return false;
+    return true;
+}
+
+/* Marks stacked results of scans that only this concatenation reads: each scan writes its rows where they belong. */
+static tow_status place_operands(tow__lowering *l, const tow__instruction *inst, const uint32_t *uses,
+                                 const bool *is_stack)
+{
+    tow__placed_value *whole = &l->parts[inst->results[0]];
+    int64_t offset = 0;
+    for (uint32_t i = 0; i < inst->n_in; i++) {
+        const uint32_t value = inst->operands[i];
+        if (is_stack[value] && uses[value] == 1) {
+            if (whole->storage == TOW__NONE)
+                whole->storage =
+                    tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, tow_type_bytes(l->body->types[inst->results[0]]));
+            if (whole->storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+            l->parts[value] = (tow__placed_value){whole->storage, offset};
+        }
+        offset += tow_type_element_count(l->body->types[value]);
+    }
+    return TOW_OK;
+}
+
+static tow_status find_parts(tow__lowering *l)
+{
+    const tow__body *f = l->body;
+    uint32_t *uses = tow__arena_alloc(l->scratch, f->n_values, sizeof *uses);
+    bool *is_stack = tow__arena_alloc(l->scratch, f->n_values, sizeof *is_stack);
+    if (!uses || !is_stack) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_outputs; i++) uses[f->outputs[i]]++;
+    for (uint32_t k = 0; k < l->n_insts; k++) {
+        const tow__instruction *inst = &l->insts[k];
+        for (uint32_t i = 0; i < inst->n_in; i++) uses[inst->operands[i]]++;
+        const tow__scan_params *scan = inst->body ? inst->params : NULL;
+        for (uint32_t j = scan ? (uint32_t)scan->carry : 0; scan && scan->length > 0 && j < inst->n_out; j++)
+            is_stack[inst->results[j]] = tow_type_bytes(f->types[inst->results[j]]) > 0;
+    }
+    tow_status status = TOW_OK;
+    for (uint32_t k = 0; k < l->n_insts && status == TOW_OK; k++)
+        if (TOW__COMPUTES(&l->insts[k], concatenate) && is_contiguous(f, &l->insts[k]))
+            status = place_operands(l, &l->insts[k], uses, is_stack);
+    return status;
+}
+
+/* Copies the operands that are not in their places. */
+static tow_status lower_concatenation(tow__lowering *l, const tow__instruction *inst)
+{
+    const uint32_t storage = l->parts[inst->results[0]].storage;
+    int64_t offset = 0;
+    for (uint32_t i = 0; i < inst->n_in; i++) {
+        const tow__view *x = &l->env[inst->operands[i]];
+        const uint32_t before = l->body->n_insts;
+        tow_status status = x->storage == storage ? TOW_OK : tow__add_copy(l, x, storage, inst->backward);
+        if (status != TOW_OK) return status;
+        if (l->body->n_insts > before) l->body->insts[before].out[0].offset = offset;
+        offset += tow_type_element_count(x->type);
+    }
+    l->env[inst->results[0]] = tow__view_whole(storage, l->body->types[inst->results[0]]);
+    return TOW_OK;
+}
+
+/* Kept out of tow__lower, whose frame is on the stack once for each level of nested scans. */
+__attribute__((noinline)) static tow_status lower_inst(tow__lowering *l, const tow__instruction *inst)
+{
+    const tow_primitive *primitive = inst->op;
+    if (inst->n_out == 1 && l->parts[inst->results[0]].storage != TOW__NONE) return lower_concatenation(l, inst);
+    return primitive == &tow__const_p ? lower_const(l, inst)
+           : primitive->view          ? lower_move(l, inst)
+                                      : lower_kernel(l, inst);
 }
 
 tow_status tow__lower(tow__lowering *l)
 {
+    if (find_parts(l) != TOW_OK) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < l->n_insts; i++) {
         const tow__instruction *inst = &l->insts[i];
         uint32_t first = l->body->n_insts;

@@ -5,6 +5,12 @@
 
 #include "src/plan/ir.h"
 
+/* A value that is made in its place in a concatenation, which needs no copy then. */
+typedef struct tow__placed_value {
+    uint32_t storage; /* of the concatenation, also for its result; TOW__NONE: the value has memory of its own */
+    int64_t offset;   /* in elements */
+} tow__placed_value;
+
 /* A function that is being lowered, or, for later passes, one that gets new instructions: `body`, `p` and `scratch`. */
 typedef struct tow__lowering {
     tow_program *p;
@@ -13,6 +19,7 @@ typedef struct tow__lowering {
     const tow__instruction *insts; /* as they were, on values */
     uint32_t n_insts;
     tow__view *env; /* [n_values] the view of each value that has been lowered; of inputs before tow__lower */
+    tow__placed_value *parts; /* [n_values] */
 } tow__lowering;
 
 /* Begins to lower a function: its list of instructions becomes empty. */

@@ -188,9 +188,12 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
         if (leaves) continue; /* see bind_leaving */
         size_t bytes = tow_type_bytes(type);
         if (y->carry && y->carry->leaving != TOW__NONE) bytes += bytes / (size_t)loop->length;
-        uint32_t storage = tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, bytes);
+        const tow__placed_value *part = &outer->parts[value];
+        const bool placed = !y->carry && part->storage != TOW__NONE;
+        uint32_t storage = placed ? part->storage : tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
         outer->env[value] = tow__view_whole(storage, type);
+        if (placed) outer->env[value].offset = part->offset;
     }
 done:
     return status;

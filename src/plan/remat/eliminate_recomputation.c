@@ -1,4 +1,4 @@
-/* Recomputation is left out as far as the caller's budget of bytes allows (tow_compile_options.keep_within).
+/* Recomputation is left out as far as the caller's memory limit allows (tow_compile_options.memory_limit).
  *
  *   forward     z = dot x w1    h = gelu z    y = dot h w2    loss
  *   recomputed  z'              h'            y'              cotangents of y', h', z' ...
@@ -6,7 +6,7 @@
  * A forward product and its repetition have the same value, bit for bit. Reusing the forward value avoids recomputation
  * but extends its live range, which may raise the peak or not: right after a forward pass, where the backward pass
  * begins, it often does not. The backward pass needs the latest values first, so the latest products are kept.
- * remat/search_budget.c finds their number.
+ * remat/frontier.c finds their number.
  *
  * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
  * rest costs about as much to read as to make again. Bodies of scans are left alone, but for whole gradients, of
@@ -104,8 +104,8 @@ tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow
     uint32_t n_products = 0;
     while (n_products < n && list[n_products].multiplies) n_products++;
     if (n_products > 0) p->n_repeated = n_products; /* one function has them: the program, or one micro-batch of it */
-    const uint32_t kept = p->budget.products < n_products ? p->budget.products : n_products;
-    for (uint32_t i = 0; i < (p->budget.all ? n : kept); i++) {
+    const uint32_t kept = p->choice.products < n_products ? p->choice.products : n_products;
+    for (uint32_t i = 0; i < (p->choice.all ? n : kept); i++) {
         const tow__instruction *forward = &f->insts[list[i].forward], *again = &f->insts[list[i].again];
         for (uint32_t j = 0; j < again->n_out; j++) now[again->results[j]] = forward->results[j];
     }

@@ -1,15 +1,53 @@
-/* Recomputation elimination within a budget of bytes. */
+/* Plans within a limit of bytes: recomputation elimination, the frontier of plans, its model of time. */
 #ifndef TOW_SRC_PLAN_REMAT_H
 #define TOW_SRC_PLAN_REMAT_H
 
+#include "src/graph/variants.h"
 #include "src/plan/ir.h"
 
-tow_status tow__compile_with_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
-                                    int threads, tow__remat_budget budget, tow_program **program);
-/* *budget: how options->keep_within is spent best. Compiles the graph several times, without memory. */
-tow_status tow__search_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                              tow__remat_budget *budget);
-/* Leaves out those repeated instructions that p->budget says, counts products in
+/* A plan that was made. */
+typedef struct tow__plan_point {
+    uint32_t variant; /* number of the graph */
+    tow__remat_choice choice;
+    size_t bytes;   /* inputs, outputs, constants and arena */
+    double seconds; /* modelled */
+} tow__plan_point;
+
+/* Points in order: each takes more bytes and fewer seconds than the one before. At least one. */
+typedef struct tow__frontier {
+    tow__plan_point *points;
+    uint32_t n;
+} tow__frontier;
+
+/* compile.c: one plan. */
+tow_status tow__compile_with_choice(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                    int threads, tow__remat_choice choice, tow_program **program);
+/* The frontier of the variants; it does not depend on options->memory_limit. Points are in the arena. */
+tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                              int threads, tow__frontier *frontier);
+/* The fastest plan within options->memory_limit. Error: TOW_INVALID_ARGUMENT if there is none. */
+tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
+                               int threads, tow_program **program);
+/* compile.c: the same, after a look at the options. For callers who make their graphs of variants of a loss. */
+tow_status tow__compile_variants(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
+                                 tow_program **program);
+/* refuse_limit.c: the error for a limit below what plan p takes, which is the least that is possible. */
+tow_status tow__refuse_limit(const tow_program *p, const tow__variants *variants, size_t limit);
+/* seconds.c: the machine by which plans and values are compared, the same one for all plans of a process. */
+tow__machine tow__price_machine(int threads);
+/* A run of the plan on it, by the cost model. */
+double tow__modelled_seconds(const tow_program *p, const tow__machine *machine);
+/* Prices of the equations of a graph and of parts of it. */
+typedef struct tow__pricing {
+    tow__price price;
+    tow_context *ctx;
+    tow__machine machine;
+    tow__view *views;
+    uint32_t n_views;
+} tow__pricing;
+tow_status tow__pricing_begin(tow_context *ctx, const tow_graph *g, int threads, tow__pricing *pricing);
+void tow__pricing_end(tow__pricing *pricing); /* also after an error */
+/* Leaves out those repeated instructions that p->choice says, counts products in
  * p->n_repeated. Before the merges below. */
 tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__body *f);
 

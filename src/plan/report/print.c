@@ -277,14 +277,15 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     stops ? " operations if each branch and body runs once" : " operations per run");
     add_seconds(&out.s, p);
     tow__string_add(&out.s, "\n");
-    if (p->n_repeated)
+    if (p->choice.products > 0 || p->choice.all)
         tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32
-                        " are kept within %zu bytes%s\n",
-                        p->n_repeated, p->budget.all ? p->n_repeated : p->budget.products, p->keep_within,
-                        p->budget.all ? ", and so is everything else" : "");
-    if (p->budget.interleaved)
+                        " are kept within the limit of %zu bytes%s\n",
+                        p->n_repeated, p->choice.all ? p->n_repeated : p->choice.products, p->memory_limit,
+                        p->choice.all ? ", and so is everything else" : "");
+    if (p->choice.interleaved)
         tow__string_add(&out.s, "blocks of rows may go through the forward and the backward pass in turn\n");
+    if (p->limit_note) tow__string_add(&out.s, "%s", p->limit_note);
     if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&out.s, text, size);
     tow__string_free(&out.s);

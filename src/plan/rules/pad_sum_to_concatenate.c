@@ -5,7 +5,8 @@
  *   a and b share columns, and no piece covers some:   concatenate(a[..] + 0, a[..] + b[..] + 0, 0, c + 0)
  *
  * The padding is +0, so an element is the sum of the pieces that cover it, in their order, plus some zeros. A zero
- * changes -0 into +0 and nothing else, wherever it stands in the sum. So one 0 behind the sum gives the same bits. */
+ * changes -0 into +0 and nothing else, wherever it stands in the sum. So one 0 behind the sum gives the same bits.
+ * Slices that share their operand's cotangent (a stack that is cut into runs) pad with -0, which changes nothing. */
 #include <stdlib.h>
 
 #include "src/plan/rules/rewrite.h"
@@ -29,13 +30,17 @@ static bool is_add(const tow_primitive *op) { return op == &tow__add_p; }
 
 /* ---- pattern ----------------------------------------------------------------------------------------------------- */
 
-static bool is_zero(const tow__instruction *value)
+/* Is the value a zero? *negative: -0, whose highest bit is set. */
+static bool is_zero(const tow__instruction *value, bool *negative)
 {
     if (!value || !TOW__COMPUTES(value, const)) return false;
     tow_array *array = ((const tow__const_params *)value->params)->value;
-    const char *bytes = tow_array_data(array);
-    for (size_t i = 0; i < tow_type_bytes(tow_array_type(array)); i++)
-        if (bytes[i] != 0) return false;
+    const unsigned char *bytes = tow_array_data(array);
+    const size_t n = tow_type_bytes(tow_array_type(array));
+    const size_t top = n - 1; /* little-endian, as all arrays are */
+    *negative = n > 0 && bytes[top] == 0x80 && tow_dtype_is_float(tow_array_type(array).dtype);
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != 0 && !(*negative && i == top)) return false;
     return true;
 }
 
@@ -44,7 +49,8 @@ static int padded_axis(const tow__rewrite *r, const tow__instruction *pad)
 {
     const tow__pad_params *p = pad->params;
     int axis = -1;
-    if (!is_zero(tow__maker_of(r, pad->operands[1]))) return -1;
+    bool negative;
+    if (!is_zero(tow__maker_of(r, pad->operands[1]), &negative)) return -1;
     for (int i = 0; i < p->low.n; i++) {
         if (p->interior.v[i] != 0 || p->low.v[i] < 0 || p->high.v[i] < 0) return -1;
         if (p->low.v[i] == 0 && p->high.v[i] == 0) continue;
@@ -115,7 +121,7 @@ typedef struct part {
     int axis;
     int64_t first, end;
     uint32_t n_values, zero; /* values before the rewrite; the scalar that pads */
-    bool padded;             /* some piece does not cover the part */
+    bool padded;             /* some piece that is padded with +0 does not cover the part */
 } part;
 
 /* A zero of this type. */
@@ -176,8 +182,10 @@ static tow_status slice_piece(tow__rewrite *r, part *x, tow__instruction pad, ui
 {
     const int64_t begin = low(&pad, x->axis), length = r->f->types[pad.operands[0]].dims[x->axis];
     const bool there = x->first >= begin && x->end <= begin + length;
-    x->zero = pad.operands[1];
-    x->padded |= !there;
+    bool negative;
+    is_zero(tow__maker_of(r, pad.operands[1]), &negative);
+    if (!x->padded) x->zero = pad.operands[1];
+    x->padded |= !there && !negative;
     *value = TOW__NONE;
     return there ? slice_value(r, x, pad.operands[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
 }
@@ -198,12 +206,12 @@ static tow_status sum_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *s
     return *sum == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* The same sum, plus a zero if some piece does not cover the part. */
+/* The same sum, plus a zero if some piece that is padded with +0 does not cover the part. */
 static tow_status make_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *made)
 {
     tow_type type = r->f->types[value];
     tow_status status = sum_part(r, x, value, made);
-    if (status != TOW_OK || !x->padded) return status;
+    if (status != TOW_OK || (!x->padded && *made != TOW__NONE)) return status;
     type.dims[x->axis] = x->end - x->first;
     uint32_t zero = zeros(r, x, type);
     if (zero == TOW__NONE) return TOW_OUT_OF_MEMORY;

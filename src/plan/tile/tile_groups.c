@@ -17,8 +17,8 @@
  * those sums, the hidden layer of a feed-forward block and its cotangent, are never stored as a whole. All threads
  * share the work on each instruction of a tile. Ordered groups are formed first, and only where they save much memory.
  * A tile holds a multiple of the rows that the product's kernel sums before it adds to the result, so the order of the
- * sum stays the kernel's own; reductions hand on the sum of the segment that they have begun. Within a budget of bytes
- * an ordered group may go on from the forward into the backward pass (remat/search_budget.c).
+ * sum stays the kernel's own; reductions hand on the sum of the segment that they have begun. Within a memory limit
+ * an ordered group may go on from the forward into the backward pass (remat/frontier.c).
  *
  * The size of tiles follows from shapes and from load balance. Every kernel gives a row the same bits alone and among
  * others, so tile groups change no bits. */
@@ -248,7 +248,7 @@ static uint32_t collect(tow__tiler *f, uint32_t first)
     uint32_t deferred_at_end = 0;
     for (; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
-        bool goes_on = inst->backward == f->insts[first].backward || (f->ordered && f->p->budget.interleaved);
+        bool goes_on = inst->backward == f->insts[first].backward || (f->ordered && f->p->choice.interleaved);
         if (!goes_on || inst->loop) break;
         if (may_join(f, i)) {
             f->inside[f->n_inside++] = i;

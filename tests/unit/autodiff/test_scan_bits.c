@@ -1,6 +1,8 @@
 /* Gradients of loops have the bits of their iterations written out, whatever the body hands on unchanged: one value to
  * two carries, a carry, an element or a constant to another carry or to results, from one starting value or several.
- * Tests regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. */
+ * So have loops that a memory limit cuts into runs or whose iterations it groups; it leaves alone those that it cannot
+ * cut with these bits. Tests regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. Tests limit/scan_cuts.c,
+ * limit/scan_runs.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "src/autodiff/limit/limit.h"
+#include "src/graph/region.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
@@ -54,6 +58,7 @@ typedef struct variant {
     bool loop, remat, nested;
     int64_t unroll; /* then gradients are sums in another order */
     const tow_policy *policy, *around;
+    int64_t cut, group; /* the loop in runs: the first `cut` iterations, the rest; in groups of iterations */
 } variant;
 
 typedef struct program {
@@ -156,7 +161,49 @@ static void input_types(const shape *s, tow_type *types)
     types[4] = tow_make_type(TOW_F32, 2, dims);
 }
 
-/* The loss and all gradients, one after the other. */
+/* ---- cuts -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t n_cut, n_left; /* loops that were cut, and that were left alone */
+
+static void record_cut(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                       const void *user)
+{
+    const variant *v = user;
+    const tow__scan_params *p = e->params;
+    tow__cuts cuts;
+    if (!tow__is_loop(e->primitive)) {
+        tow__rebind(t, e, x, y);
+        return;
+    }
+    OK(tow__scan_cuts(g, e, &cuts));
+    const tow__scan_run runs[] = {{v->cut, p->body, 0}, {p->length - v->cut, p->body, 0}},
+                        groups[] = {{p->length, p->body, v->group}};
+    const bool cut = v->cut > 0 && v->cut < p->length && !cuts.why_not,
+               grouped = v->group > 1 && p->length % v->group == 0 && cuts.groups;
+    n_cut += cut || grouped;
+    n_left += cuts.why_not != NULL;
+    if (cut || grouped)
+        tow__record_scan_runs(t, e, cut ? runs : groups, cut ? 2 : 1, x, y);
+    else
+        tow__rebind(t, e, x, y);
+}
+
+/* The graph with its loops cut as v says. */
+static tow_graph *cut_loops(const tow_graph *g, const variant *v)
+{
+    tow_graph *result;
+    tow_value *x, *y;
+    tow_trace *t = tow__trace_begin_over(g, &x, &y);
+    assert_non_null(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
+    tow__inline_by(t, g, record_cut, v, x, y);
+    OK(tow__trace_end(t, g->n_outputs, y, false, &result));
+    return result;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+/* The loss and all gradients, one after the other. 0: nothing was there to be cut. */
 static size_t run(const shape *s, const variant *v, float *numbers)
 {
     tow_type types[INPUTS];
@@ -170,6 +217,16 @@ static size_t run(const shape *s, const variant *v, float *numbers)
         OK(tow_remat_whole(g, v->around, &whole));
         tow_graph_release(g);
         g = whole;
+    }
+    if (v->cut || v->group) {
+        const uint32_t before = n_cut;
+        tow_graph *cut = cut_loops(g, v);
+        tow_graph_release(g);
+        g = cut;
+        if (n_cut == before) {
+            tow_graph_release(g);
+            return 0;
+        }
     }
     OK(tow_value_and_grad(g, INPUTS, wrt, false, &gradient));
     for (uint32_t i = 0, state = 7; i < INPUTS; i++) {
@@ -206,6 +263,9 @@ static void expect_bits(const shape *s)
         {.loop = true, .remat = true, .policy = &nothing, .around = &dots},
         {.remat = true, .policy = &dots},
         {.loop = true, .unroll = 2, .remat = true, .policy = &nothing},
+        {.loop = true, .cut = 1},
+        {.loop = true, .remat = true, .policy = &nothing, .cut = s->length - 1},
+        {.loop = true, .group = 2},
     };
     for (int nested = 0; nested < 2; nested++) {
         float plain[NUMBERS], other[NUMBERS];
@@ -214,7 +274,9 @@ static void expect_bits(const shape *s)
         for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
             variant v = variants[i];
             v.nested = nested;
-            assert_int_equal(run(s, &v, other), n);
+            const size_t m = run(s, &v, other);
+            if (m == 0) continue;
+            assert_int_equal(m, n);
             for (size_t j = 0; j < n; j++) {
                 assert_true(plain[j] != 0 && plain[j] - plain[j] == 0); /* NaN or zeros would hide a difference */
                 if (v.unroll && j > 0) {                                /* sums of at most 60 terms of size 1 */
@@ -244,8 +306,13 @@ static void expect_all_lengths(shape s)
 static void test_fresh_carries(void **state)
 {
     (void)state; /* the starting values are used after the loop, too */
+    n_cut = n_left = 0;
     expect_all_lengths((shape){.carry = {M0, M1, M2}, .y = {M0, M1}, .start = {0, 1, 2}});
+    assert_true(n_cut > 0 && n_left == 0); /* rows that are states are no obstacle */
+    expect_all_lengths((shape){.carry = {M0, M1, M2}, .y = {K0, M2}, .start = {0, 1, 2}});
+    assert_true(n_cut > 0 && n_left == 0);
     expect_all_lengths((shape){.carry = {M0, M1, M2}, .y = {M0, M0}, .start = {0, 0, 0}});
+    assert_true(n_left > 0);                                                               /* rows of two results are */
     expect_all_lengths((shape){.carry = {M0, M1, M2}, .y = {K0, K0}, .start = {3, 1, 3}}); /* a constant starts two */
 }
 
@@ -260,6 +327,9 @@ static void test_one_value_to_two_carries(void **state)
 static void test_carries_handed_on(void **state)
 {
     (void)state;
+    n_cut = n_left = 0;
+    expect_all_lengths((shape){.carry = {M0, K0, K1}, .y = {M1, M2}, .start = {0, 1, 2}}); /* no rows of carries */
+    assert_true(n_cut > 0 && n_left == 0);
     expect_all_lengths((shape){.carry = {M0, K0, K1}, .y = {M0, K1}, .start = {0, 1, 2}});
     expect_all_lengths((shape){.carry = {M2, K0, K0}, .y = {K2, M1}, .start = {0, 1, 1}});
     expect_all_lengths((shape){.carry = {X, K0, K1}, .y = {K0, K0}, .start = {2, 1, 0}});

@@ -128,7 +128,7 @@ static void expect_same_bits(const model *m, const char *engine)
             {.name = "no fusion", .threads = 2, .options = {.no_fusion = true}},
             {.name = "no regions", .threads = 2, .options = {.no_regions = true}},
             {.name = "remat", .remat = true, .policy = &nothing, .threads = 2},
-            {.name = "a budget", .remat = true, .policy = &nothing, .threads = 2, .options = {.keep_within = 1 << 20}},
+            {.name = "a limit", .remat = true, .policy = &nothing, .threads = 2, .options = {.memory_limit = SIZE_MAX}},
             {.name = "a loop", .loop = true, .threads = 2},
             {.name = "a loop on one thread", .loop = true, .threads = 1, .options = {.no_regions = true}},
             {.name = "a loop with remat", .loop = true, .remat = true, .policy = &nothing, .threads = 2},

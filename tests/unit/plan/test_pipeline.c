@@ -29,16 +29,16 @@ static bool bits_are_equal(problem *p, char **x, char **y)
 }
 
 /* Runs the problem's graph with every pass left out, one at a time. */
-static void leave_each_out(problem *p, const char *name, size_t budget)
+static void leave_each_out(problem *p, const char *name, size_t limit)
 {
     char *all[MOST_ARRAYS], *without[MOST_ARRAYS];
-    tow_program *program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .keep_within = budget));
+    tow_program *program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .memory_limit = limit));
     run_to(p, program, all);
     tow_program_free(program);
     for (size_t i = 0; tow_pass_name(i); i++) {
         const char *const names[] = {tow_pass_name(i), NULL};
         if (tow_pass_required(i)) continue;
-        program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .keep_within = budget, .without = names));
+        program = compile(p, TOW_COMPILE_OPTIONS(.threads = 2, .memory_limit = limit, .without = names));
         run_to(p, program, without);
         tow_program_free(program);
         if (!bits_are_equal(p, all, without)) fail_msg("%s: other bits without pass %s", name, names[0]);

@@ -193,8 +193,8 @@ static void early_updates_are_the_same(void **state)
     }
 }
 
-/* Layers one by one in remat: with a budget nothing is made again, and nothing else changes. */
-static void budgets_for_remat_are_the_same(void **state)
+/* Layers one by one in remat: with a memory limit something else is kept, and nothing else changes. */
+static void memory_limits_change_no_step(void **state)
 {
     fixture *f = *state;
     tow_dense layer = TOW_DENSE(.features = 40);
@@ -204,7 +204,7 @@ static void budgets_for_remat_are_the_same(void **state)
         tow_train_options options =
             TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = early);
         training without = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
-        options.keep_within = SIZE_MAX;
+        options.memory_limit = SIZE_MAX;
         training within = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
         step(&without, 3);
         step(&within, 3);
@@ -357,7 +357,7 @@ int main(void)
         TEST(clipping_scales_to_the_norm),
         TEST(threads_do_not_matter),
         TEST(early_updates_are_the_same),
-        TEST(budgets_for_remat_are_the_same),
+        TEST(memory_limits_change_no_step),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
         TEST(scanned_and_unrolled_read_each_other),

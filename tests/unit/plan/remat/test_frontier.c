@@ -1,8 +1,8 @@
-/* Remat within a budget of bytes: the same bits for every budget, no arena above it or above what the plan takes
- * without, more products kept the larger it is, none made again where it is large; scans and graphs without remat are
- * as before.
+/* Memory limits: the same bits for every limit, no plan above it, no slower plan for more bytes, an error below the
+ * least that is possible; of scans and of graphs without remat, too.
  *
- * Tests eliminate_recomputation.c, search_budget.c. */
+ * Tests eliminate_recomputation.c, refuse_limit.c, seconds.c. Tests autodiff/limit/kept_sets.c,
+ * autodiff/limit/scan_runs.c, autodiff/limit/loss_variants.c, autodiff/limit/origin.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -124,112 +124,94 @@ static void release(size_t n, tow_array **y)
     for (size_t i = 0; i < n; i++) tow_array_release(y[i]);
 }
 
-/* Budgets from nothing to everything, each with every other option. */
-static void expect_budgets_hold(recipe r)
+static size_t total(const tow_program *p)
 {
-    recipe plain = r;
-    plain.remat = plain.whole = false;
-    tow_graph *g = gradient_of(&r, false), *without = gradient_of(&plain, false);
-    tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
-                *free_of_remat = compile(without, TOW_COMPILE_OPTIONS(.plan_only = true));
-    size_t least = arena(strict), n_out = tow_graph_output_count(g);
-    uint64_t most_products = products(strict), least_products = products(free_of_remat), last = most_products;
-    const size_t hidden = sizeof(float) * (size_t)(r.rows * r.hidden);
-    const size_t budgets[] = {0, 1, least + hidden, least + 2 * hidden, least + 3 * hidden, SIZE_MAX};
+    const tow_program_bytes b = tow_program_get_bytes(p);
+    return b.inputs + b.outputs + b.constants + b.arena;
+}
+
+/* Every plan of the curve is within its bytes, each takes fewer seconds than the one before, and all give the same
+ * bits; below the first one is an error. */
+static void expect_curve_holds(const tow_graph *g, int threads)
+{
+    enum {
+        MOST_POINTS = 128
+    };
+    tow_memory_point points[MOST_POINTS];
     tow_array *expected[MOST + 1], *y[MOST + 1];
-    assert_true(most_products > least_products);
-    tow_program_free(strict);
-    tow_program_free(free_of_remat);
-    run(compile(g, TOW_COMPILE_OPTIONS(.threads = 1)), g, expected);
-    for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
-        tow_program *p = compile(g, TOW_COMPILE_OPTIONS(.keep_within = budgets[b]));
-        assert_true(arena(p) <= (least > budgets[b] ? least : budgets[b]));
-        assert_true(products(p) <= last);
-        if (b == 0) assert_int_equal(products(p), most_products);
-        last = products(p);
+    const size_t n_out = tow_graph_output_count(g);
+    const tow_compile_options options = TOW_COMPILE_OPTIONS(.threads = threads);
+    size_t n;
+    tow_program *p;
+    OK(tow_memory_curve(ctx, g, &options, MOST_POINTS, points, &n));
+    assert_in_range(n, 1, MOST_POINTS);
+    run(compile(g, TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true, .no_regions = true)), g, expected);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) assert_true(points[i].bytes > points[i - 1].bytes && points[i].seconds < points[i - 1].seconds);
+        const size_t between = i + 1 < n ? points[i + 1].bytes - 1 : SIZE_MAX;
+        p = compile(g, TOW_COMPILE_OPTIONS(.threads = threads, .memory_limit = points[i].bytes));
+        assert_int_equal(total(p), points[i].bytes);
         run(p, g, y);
         expect_same(n_out, expected, y);
         release(n_out, y);
-        run(compile(
-                g, TOW_COMPILE_OPTIONS(.keep_within = budgets[b], .threads = 1, .no_fusion = true, .no_regions = true)),
-            g, y);
-        expect_same(n_out, expected, y);
-        release(n_out, y);
+        p = compile(g, TOW_COMPILE_OPTIONS(.threads = threads, .memory_limit = between, .plan_only = true));
+        assert_int_equal(total(p), points[i].bytes);
+        tow_program_free(p);
     }
-    assert_int_equal(last, least_products);
+    assert_int_equal(
+        tow_compile(ctx, g, &TOW_COMPILE_OPTIONS(.threads = threads, .memory_limit = points[0].bytes - 1), &p),
+        TOW_INVALID_ARGUMENT);
+    char least[64];
+    snprintf(least, sizeof least, "at least %zu bytes", points[0].bytes);
+    assert_non_null(strstr(tow_context_error(ctx), least));
+    assert_non_null(strstr(tow_context_error(ctx), "arena"));
     release(n_out, expected);
-    tow_graph_release(g);
-    tow_graph_release(without);
 }
 
-static void budgets_hold_and_change_no_bit(void **state)
+static void expect_limits_hold(recipe r, bool scan)
+{
+    tow_graph *g = gradient_of(&r, scan);
+    for (int threads = 1; threads <= 3; threads += 2) expect_curve_holds(g, threads);
+    tow_graph_release(g);
+}
+
+static void limits_hold_and_change_no_bit(void **state)
 {
     (void)state;
-    expect_budgets_hold((recipe){.rows = 48, .width = 24, .hidden = 100, .remat = true});
-    expect_budgets_hold((recipe){.rows = 48, .width = 24, .hidden = 100, .whole = true});
-    expect_budgets_hold((recipe){.rows = 30, .width = 16, .hidden = 40, .remat = true, .whole = true});
-    expect_budgets_hold((recipe){.rows = 1024, .width = 32, .hidden = 128, .remat = true}); /* row regions */
-    expect_budgets_hold((recipe){.rows = 1024, .width = 32, .hidden = 128, .whole = true});
-    expect_budgets_hold((recipe){.rows = 1536, .width = 16, .hidden = 400, .remat = true}); /* blocks in order */
-    expect_budgets_hold((recipe){.rows = 1800, .width = 16, .hidden = 300, .whole = true});
+    expect_limits_hold((recipe){.rows = 48, .width = 24, .hidden = 100}, false);
+    expect_limits_hold((recipe){.rows = 48, .width = 24, .hidden = 100, .remat = true}, false);
+    expect_limits_hold((recipe){.rows = 48, .width = 24, .hidden = 100, .whole = true}, false);
+    expect_limits_hold((recipe){.rows = 30, .width = 16, .hidden = 40, .remat = true, .whole = true}, false);
+    expect_limits_hold((recipe){.rows = 1024, .width = 32, .hidden = 128, .remat = true}, false); /* row regions */
+    expect_limits_hold((recipe){.rows = 1024, .width = 16, .hidden = 100, .biased = true}, false);
+    expect_limits_hold((recipe){.rows = 1536, .width = 16, .hidden = 200}, false); /* blocks in order */
 }
 
-static bool says(const tow_program *p, const char *what)
-{
-    size_t size = tow_program_text(p, NULL, 0) + 1;
-    char *text = malloc(size);
-    assert_non_null(text);
-    tow_program_text(p, text, size);
-    bool found = strstr(text, what);
-    free(text);
-    return found;
-}
-
-static void expect_interleaved(recipe plain)
-{
-    recipe whole = plain;
-    whole.whole = true;
-    tow_graph *g = gradient_of(&plain, false), *again = gradient_of(&whole, false);
-    tow_program *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
-                *budget = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1)),
-                *strict = compile(again, TOW_COMPILE_OPTIONS(.plan_only = true)),
-                *kept = compile(again, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = arena(p) / 3));
-    assert_true(arena(budget) < arena(p) / 3);
-    assert_false(says(p, "in turn"));
-    assert_true(says(budget, "in turn") && says(budget, "blocks in order"));
-    assert_true(says(kept, "in turn") && says(kept, "blocks in order"));
-    assert_int_equal(tow_program_get_bytes(budget).residuals, 0);
-    assert_int_equal(products(budget), products(p));
-    assert_int_equal(products(kept), products(p));
-    tow_array *expected[MOST + 1], *y[MOST + 1];
-    size_t n = tow_graph_output_count(g), within = arena(p) / 3;
-    tow_program_free(p);
-    tow_program_free(budget);
-    tow_program_free(strict);
-    tow_program_free(kept);
-    run(compile(g, TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true, .no_regions = true)), g, expected);
-    for (int threads = 1; threads <= 3; threads++) {
-        run(compile(g, TOW_COMPILE_OPTIONS(.threads = threads, .keep_within = 1)), g, y);
-        expect_same(n, expected, y);
-        release(n, y);
-        run(compile(again, TOW_COMPILE_OPTIONS(.threads = threads, .keep_within = within)), again, y);
-        expect_same(n, expected, y);
-        release(n, y);
-    }
-    release(n, expected);
-    tow_graph_release(g);
-    tow_graph_release(again);
-}
-
-/* A value that would be kept or made again for all rows is kept for a block, and nothing is made twice; without remat,
- * too. A block is no multiple of a segment of 1024 rows, of which sums are made; the last one is smaller. */
-static void blocks_of_rows_go_through_both_parts(void **state)
+static void limits_hold_for_scans(void **state)
 {
     (void)state;
-    expect_interleaved((recipe){.rows = 4096, .width = 16, .hidden = 160});
-    expect_interleaved((recipe){.rows = 4100, .width = 16, .hidden = 160, .biased = true});
-    expect_interleaved((recipe){.rows = 3000, .width = 128, .hidden = 300, .biased = true});
-    expect_interleaved((recipe){.rows = 4100, .width = 10, .hidden = 200}); /* the loss fits no block: it waits */
+    expect_limits_hold((recipe){.rows = 48, .width = 24, .hidden = 100}, true);
+    expect_limits_hold((recipe){.rows = 48, .width = 24, .hidden = 100, .remat = true}, true);
+    expect_limits_hold((recipe){.rows = 700, .width = 16, .hidden = 100, .biased = true}, true);
+}
+
+/* Without a region of the user's a scan takes no more at the least than one with regions, and there are plans for
+ * different numbers of layers that keep their hidden values. */
+static void scans_need_no_regions(void **state)
+{
+    (void)state;
+    recipe plain = {.rows = 1024, .width = 128, .hidden = 512}, with = plain;
+    with.remat = true;
+    tow_memory_point points[128], points_with[128];
+    size_t n, n_with;
+    tow_graph *g = gradient_of(&plain, true), *g_with = gradient_of(&with, true);
+    OK(tow_memory_curve(ctx, g, &TOW_COMPILE_OPTIONS(.threads = 1), 128, points, &n));
+    OK(tow_memory_curve(ctx, g_with, &TOW_COMPILE_OPTIONS(.threads = 1), 128, points_with, &n_with));
+    assert_int_equal(points[0].bytes, points_with[0].bytes);
+    assert_true(n >= LAYERS);
+    assert_true(points[n - 1].bytes - points[0].bytes >= 2 * sizeof(float) * (size_t)(plain.rows * plain.hidden));
+    tow_graph_release(g);
+    tow_graph_release(g_with);
 }
 
 /* One region around everything: when its forward pass ends, its backward pass begins. */
@@ -239,28 +221,12 @@ static void what_costs_nothing_is_kept(void **state)
     recipe r = {.rows = 48, .width = 24, .hidden = 100, .whole = true};
     tow_graph *g = gradient_of(&r, false);
     tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
-                *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1));
+                *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .memory_limit = total(strict)));
     assert_true(arena(p) <= arena(strict));
     assert_true(products(p) < products(strict));
     tow_program_free(strict);
     tow_program_free(p);
     tow_graph_release(g);
-}
-
-static void scans_and_graphs_without_remat_are_as_before(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        recipe r = {.rows = 48, .width = 24, .hidden = 100, .remat = i == 0};
-        tow_graph *g = gradient_of(&r, i == 0);
-        tow_program *strict = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true)),
-                    *p = compile(g, TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = SIZE_MAX));
-        assert_int_equal(arena(p), arena(strict));
-        assert_int_equal(products(p), products(strict));
-        tow_program_free(strict);
-        tow_program_free(p);
-        tow_graph_release(g);
-    }
 }
 
 /* x [steps, rows, width], start [rows, width], w [width, width]: a scan whose product of few rows is made for all steps
@@ -298,7 +264,7 @@ static void products_of_other_sizes_are_no_repetitions(void **state)
     OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 2}, false, &gradient));
     size_t n = tow_graph_output_count(gradient);
     run(compile(gradient, TOW_COMPILE_OPTIONS()), gradient, want);
-    run(compile(gradient, TOW_COMPILE_OPTIONS(.keep_within = SIZE_MAX)), gradient, got);
+    run(compile(gradient, TOW_COMPILE_OPTIONS(.memory_limit = SIZE_MAX)), gradient, got);
     expect_same(n, want, got);
     release(n, want);
     release(n, got);
@@ -306,24 +272,51 @@ static void products_of_other_sizes_are_no_repetitions(void **state)
     tow_graph_release(loss);
 }
 
+/* Of a search among many graphs, allocations further and further apart. */
+static void expect_some_failures_survive(const tow_graph *g)
+{
+    const tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.plan_only = true, .no_regions = true, .memory_limit = SIZE_MAX, .threads = 1);
+    tow_program *program;
+    const long blocks = memory.blocks;
+    tow_status status = TOW_OUT_OF_MEMORY;
+    for (long n = 0; status != TOW_OK; n += 1 + n / 6) {
+        memory.calls = 0;
+        memory.fail_at = n;
+        status = tow_compile(ctx, g, &options, &program);
+        memory.fail_at = -1;
+        if (status == TOW_OK) break;
+        assert_int_equal(status, TOW_OUT_OF_MEMORY);
+        assert_null(program);
+        assert_int_equal(memory.blocks, blocks);
+    }
+    tow_program_free(program);
+}
+
 static void allocations_that_fail_are_reported(void **state)
 {
     (void)state;
     recipe r = {.rows = 6, .width = 4, .hidden = 8, .remat = true};
     tow_graph *g = gradient_of(&r, false);
-    expect_compile_survives(&memory, ctx, g, &TOW_COMPILE_OPTIONS(.plan_only = true, .keep_within = 1));
+    tow_graph *alone; /* of which nothing is known: one variant */
+    OK(tow_graph_dce(g, &alone));
+    expect_compile_survives(
+        &memory, ctx, alone,
+        &TOW_COMPILE_OPTIONS(.plan_only = true, .no_regions = true, .memory_limit = SIZE_MAX, .threads = 1));
+    tow_graph_release(alone);
+    expect_some_failures_survive(g);
     tow_graph_release(g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(budgets_hold_and_change_no_bit, setup, teardown),
-        cmocka_unit_test_setup_teardown(blocks_of_rows_go_through_both_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_hold_and_change_no_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_hold_for_scans, setup, teardown),
+        cmocka_unit_test_setup_teardown(scans_need_no_regions, setup, teardown),
         cmocka_unit_test_setup_teardown(what_costs_nothing_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(scans_and_graphs_without_remat_are_as_before, setup, teardown),
         cmocka_unit_test_setup_teardown(products_of_other_sizes_are_no_repetitions, setup, teardown),
         cmocka_unit_test_setup_teardown(allocations_that_fail_are_reported, setup, teardown),
     };
-    return cmocka_run_group_tests_name("remat within a budget", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("memory limits", tests, NULL, NULL);
 }

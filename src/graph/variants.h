@@ -1,0 +1,41 @@
+/* Graphs that compute the same bits with other bytes and other work, among which a plan within a memory limit is looked
+ * for. Differentiation makes them (autodiff/limit), plans choose (plan/remat/frontier.c). */
+#ifndef TOW_SRC_VARIANTS_H
+#define TOW_SRC_VARIANTS_H
+
+#include "src/graph/graph.h"
+
+/* So many inputs of a graph in a row hold this: "parameters", "slots". */
+typedef struct tow__input_kind {
+    const char *kind;
+    size_t n;
+} tow__input_kind;
+
+/* Seconds to make the results of equation e of g again, by the cost model, which plans have (plan/remat/seconds.c). */
+typedef struct tow__price {
+    double (*seconds)(const struct tow__price *price, const tow_graph *g, const tow__equation *e);
+    const void *user;
+} tow__price;
+
+typedef struct tow__variants {
+    uint32_t n; /* at least 1; number 0 is the graph as it was written */
+    void *user;
+    /* *graph: number i, with inputs and outputs of the same types as those of number 0. The caller releases it. */
+    tow_status (*make)(void *user, uint32_t i, tow_graph **graph);
+    const tow__input_kind *kinds; /* for messages: what the inputs hold, in their order; NULL: nothing is known */
+    size_t n_kinds;
+    const char *note; /* a line for each scan that is in no variant cut, with the reason; NULL or "": none */
+} tow__variants;
+
+/* The function of which a graph is the gradient, so that the graph can be made again with other regions in it. */
+typedef struct tow__origin {
+    tow_graph *loss;
+    size_t n_wrt;
+    const size_t *wrt;
+    bool value, has_aux;
+    /* Variants of the gradient; free_variants in the end, also after an error. price: while this is called. */
+    tow_status (*variants)(const tow_graph *gradient, const tow__price *price, tow__variants *variants);
+    void (*free_variants)(tow__variants *variants);
+} tow__origin;
+
+#endif
