@@ -83,9 +83,25 @@ types() {
         /^typedef .*[ *]tow__[a-z0-9_]+\(/ { sub(/\(.*/, ""); sub(/.*[ *]tow__/, "tow__"); define($0) }' | sort -u
 }
 
-# The primitives with nested graphs, one a line.
+# Lines "name region", or "name -" without a description of nested graphs, for every descriptor in the files given.
+descriptors() {
+    awk '
+        FNR == 1 { text = "" }
+        /^TOW__PRIMITIVE\(/ { text = " " }
+        text != "" { text = text $0 " " }
+        text != "" && /;$/ {
+            name = text
+            sub(/^ *TOW__PRIMITIVE\( */, "", name)
+            sub(/,.*/, "", name)
+            print name, text ~ /\.region = / ? "region" : "-"
+            text = ""
+        }' "$@"
+}
+
+# The primitives with nested graphs, one a line: those with a description of them, and all that are defined beside them.
 regions() {
-    grep -rhoE 'TOW__PRIMITIVE\([a-z_0-9]+, [^;]*' src/autodiff/regions | sed -E 's/TOW__PRIMITIVE\(([a-z_0-9]+),.*/\1/' | sort -u
+    { sources | grep '\.c$' | xargs cat | descriptors | sed -n 's/ region$//p'
+      descriptors src/autodiff/regions/*.c | sed 's/ .*//'; } | sort -u
 }
 
 # Lines "name folder" for every function with a name tow_... that is defined and not static.
@@ -222,14 +238,17 @@ $compares"
         ;;
     regions)
         regions=$(regions | paste -sd '|')
-        for name in remat scan cond while fori call custom_jvp custom_vjp; do
-            echo "$regions" | tr '|' '\n' | grep -qx "$name" || fail "no descriptor of $name in src/autodiff/regions"
-        done
+        [ -n "$regions" ] || fail "no descriptors found: is $root the checkout?"
+        away=$(sources | grep '\.c$' | grep -v '^src/autodiff/regions/' | xargs cat | descriptors | sed -n 's/ region$//p')
+        [ -z "$away" ] || fail "regions outside of src/autodiff/regions:
+$away"
         compares=$(sources | xargs grep -nE -e "[=!]= *&tow__($regions)_p\b" -e "TOW__(IS|COMPUTES)\([^()]*, *($regions)\)" \
             -e "(strn*cmp|primitive_find)\(.*\"($regions)\"" -e "(\{|\] *=) *\"($regions)\"" |
             while IFS= read -r line; do
                 file=${line%%:*}
-                own=$(grep -hoE 'TOW__PRIMITIVE\([a-z_0-9]+' "$file" | sed 's/.*(//' | paste -sd '|')
+                own=$(descriptors "$file" | sed 's/ .*//' | paste -sd '|')
+                # the loop that reads a replay's rows one by one is a file of its own
+                [ "$file" = src/autodiff/regions/fetch.c ] && own=replay
                 echo "$line" | grep -qE "&tow__(${own:-none})_p\b" || echo "$line"
             done)
         [ -z "$compares" ] || fail "comparisons with regions; ask the descriptor (src/graph/region.h):

@@ -39,9 +39,10 @@ bool tow__unite_captures(tow_trace *t, size_t n, const tow__traced_body *bodies,
 size_t tow__find_capture(const tow__captures *all, tow_value v);
 /* The body with all of these, its own among them, as first inputs. False on a sticky error. */
 bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__traced_body *b);
-/* Binds a region around the body b. Outputs of it that are its inputs, or equal to an earlier output, bypass the
- * region: the caller's own value is returned, so that a region changes neither the residuals nor the order in which
- * cotangents are added. body_offset: of the body in params. */
+/* Binds a region whose body b runs once. Outputs of it that are its inputs, or equal to an earlier output, leave the
+ * body, and the caller's own value is returned: a region changes neither the residuals nor the order in which
+ * cotangents are added. A loop needs each of its carries among the outputs of its body, so loops bind themselves
+ * (scan_record.c). body_offset: of the body in params. */
 void tow__bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__traced_body *b,
                       size_t n_in, const tow_value *in, size_t n_out, tow_value *out);
 /* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
