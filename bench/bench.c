@@ -47,14 +47,19 @@ void bench_check(const bench *b, tow_status status)
 
 /* ---- command line ------------------------------------------------------------------------------------------------ */
 
+static void list_options(FILE *file, const bench_option *options, const bench_option *common)
+{
+    for (const bench_option *lists[] = {options, common, NULL}, **list = lists; *list; list++)
+        for (const bench_option *o = *list; o->name; o++)
+            fprintf(file, " --%s%s", o->name, o->flag ? "" : o->number ? " N" : " WORD");
+    fputc('\n', file);
+}
+
 static _Noreturn void usage(const char *workload, const char *problem, const char *argument,
                             const bench_option *options, const bench_option *common)
 {
     fprintf(stderr, "%s: %s '%s'; options:", workload, problem, argument);
-    for (const bench_option *lists[] = {options, common, NULL}, **list = lists; *list; list++)
-        for (const bench_option *o = *list; o->name; o++)
-            fprintf(stderr, " --%s%s", o->name, o->flag ? "" : o->number ? " N" : " WORD");
-    fputc('\n', stderr);
+    list_options(stderr, options, common);
     exit(2);
 }
 
@@ -84,6 +89,11 @@ static void read_options(const char *workload, int argc, char **argv, const benc
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--version") == 0) {
             printf("bench_%s (Tow) %s\n", workload, TOW_VERSION);
+            exit(0);
+        }
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("bench_%s: options:", workload);
+            list_options(stdout, options, common);
             exit(0);
         }
         const bench_option *o = find_option(argv[i], options);

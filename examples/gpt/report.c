@@ -40,13 +40,28 @@ static size_t bytes_of(const tow_train_bytes *bytes, size_t index)
     return *(const size_t *)(const void *)((const char *)bytes + kinds[index].field);
 }
 
+/* Prints the bytes of each slot of the optimizer: ": adam/mu/ 1024, adam/nu/ 1024". */
+static void report_slots(const tow_optimizer_state *optimizer)
+{
+    for (size_t i = 0; i < tow_optimizer_slot_count(optimizer); i++) {
+        const tow_params *slot = tow_optimizer_slot(optimizer, i);
+        size_t bytes = 0;
+        for (size_t j = 0; j < tow_params_count(slot); j++)
+            bytes += tow_type_bytes(tow_array_type(tow_params_array(slot, j)));
+        printf("%s %s %zu", i == 0 ? ":" : ",", tow_optimizer_slot_prefix(optimizer, i), bytes);
+    }
+}
+
 void report_plan(const tow_train_state *state)
 {
     tow_train_bytes bytes = tow_train_get_bytes(state);
     puts("planned memory");
-    for (size_t i = 0; i < N_KINDS; i++)
-        printf("  %-20s %14zu bytes  %9.2f MiB\n", kinds[i].what, bytes_of(&bytes, i),
+    for (size_t i = 0; i < N_KINDS; i++) {
+        printf("  %-20s %14zu bytes  %9.2f MiB", kinds[i].what, bytes_of(&bytes, i),
                (double)bytes_of(&bytes, i) / (1 << 20));
+        if (kinds[i].field == offsetof(tow_train_bytes, optimizer)) report_slots(tow_train_optimizer(state));
+        putchar('\n');
+    }
 }
 
 bool write_plan(const tow_train_state *state, const char *path)

@@ -116,10 +116,12 @@ TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t s
  * logits, a sum of products. */
 typedef struct tow_program_engine {
     const char *instruction; /* "dot_general" */
-    const char *engine;      /* as in plans: "own", "xsmm", "blis", "strips" */
-    tow_type result;         /* its first one */
-    bool backward;           /* of the backward pass */
-    char reason[160];        /* "libxsmm: bits of the own kernel, 1.31 times as fast here" */
+    const char *engine; /* as in plans, of products: "own", "xsmm", "blis", "amx", "reference"; of other instructions
+                           also "vector" (convolutions of single features), "sum_dots" (sums of products over the
+                           iterations of a loop), "strips" (attention), "tiles", "bands", "panels" (cross-entropy) */
+    tow_type result;    /* its first one */
+    bool backward;      /* of the backward pass */
+    char reason[160];   /* "libxsmm: bits of the own kernel, 1.31 times as fast here" */
 } tow_program_engine;
 /* Describes instruction number `index` of those, in the order of the plan, bodies of loops where the loop is. Returns
  * false if there are not so many. Large products whose first runs have not been made say so. */
@@ -131,9 +133,9 @@ TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, to
 TOW_API uint64_t tow_program_operation_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
- * inputs + outputs + lower_bound of tow_program_get_bytes; of a training step less than tow_train_bytes.total, which
- * counts the optimizer's slots and the evaluation program, too). Scans of few iterations are drawn iteration by
- * iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
+ * inputs + outputs + lower_bound of tow_program_get_bytes; a training step has the optimizer's slots and the batch
+ * among its inputs; tow_train_bytes.total has no batch, but the evaluation program and the gaps of the arena). Scans of
+ * few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);

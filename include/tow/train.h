@@ -237,8 +237,8 @@ TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
 /* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end.
- * (gpt calls it the peak. tow_program_draw_memory shows the bytes of the step's program that are alive, which are
- * less.) */
+ * (gpt calls it the peak. tow_program_draw_memory shows what is alive in the step's program, parameters, slots and the
+ * batch among it, without the evaluation program and the gaps of the arena.) */
 typedef struct tow_train_bytes {
     size_t parameters, optimizer;
     size_t variables; /* of other collections */
