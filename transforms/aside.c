@@ -7,8 +7,7 @@
 bool tow__aside_begin(tow__aside *a, tow_scope *scope, const char *transform, const tow_lift_rule *variables,
                       const tow_lift_rule *streams)
 {
-    *a = (tow__aside){transform, scope, scope,
-                      tow__lift_make(scope, transform, TOW__LIFT_ONCE, variables, streams, NULL)};
+    *a = (tow__aside){transform, scope, scope, tow__lift_make(scope, transform, TOW__LIFT_ONCE, variables, streams)};
     if (a->lift) a->inner = tow__scope_lifted(scope, a->lift, NULL);
     return !tow__scope_failed(scope);
 }

@@ -215,8 +215,8 @@ static bool check_written(const recording *r)
         tow__params_fail(
             model, TOW_INVALID_ARGUMENT,
             "%s: written in the %s %s, in which it was not declared; let the layer declare it in the scope that "
-            "it is given, and put its collection into .shared_collections, or under a rule TOW_CARRIED or "
-            "TOW_SHARED, if all iterations write one variable",
+            "it is given, and put its collection under a rule TOW_CARRIED or TOW_SHARED, if all iterations write one "
+            "variable",
             path, c->transform, c->scope->path);
         return false;
     }

@@ -113,37 +113,6 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- after the call ---------------------------------------------------------------------------------------------- */
 
-/* True if some entry below the scan is in the collection. */
-static bool has_below(const tow__layer_loop *c, const tow_scope *iteration, const char *collection)
-{
-    const tow__model *model = c->scope->model;
-    tow_lift_rule rule;
-    if (strcmp(collection, "params") == 0)
-        for (uint32_t i = 0; i < model->params.list->names.count; i++)
-            if (tow__entry_below(iteration, collection, model->params.list->names.names[i], &rule)) return true;
-    for (uint32_t i = 0; i < model->state.list->names.count; i++) {
-        const char *path = model->state.list->names.names[i];
-        if (tow__path_in(path, collection) &&
-            tow__entry_below(iteration, collection, path + strlen(collection) + 1, &rule))
-            return true;
-    }
-    return false;
-}
-
-/* Every collection named must be one in which the layer has a variable. */
-static void check_shared(const call_info *c)
-{
-    const tow_scope iteration = tow__loop_iteration(&c->loop, 0);
-    tow_scope *scope = c->loop.scope;
-    const tow__names *names = &scope->model->state.list->names;
-    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(scope); name++)
-        if (!has_below(&c->loop, &iteration, *name))
-            tow_scope_fail(scope, TOW_NOT_FOUND,
-                           "scan: .shared_collections names \"%s\", but the layer declares no variable in it (the "
-                           "model has %u variables, the first is %s)",
-                           *name, names->count, names->count ? names->names[0] : "none");
-}
-
 /* The axis of each ys along which its rows are stacked. */
 static void move_outputs(const call_info *c, tow_value *ys)
 {
@@ -172,18 +141,16 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     }
     if (!read_call(scope, m, n_in, in, n_out, &c)) return;
-    c.loop.lift = tow__lift_make(scope, "scan", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
+    c.loop.lift = tow__lift_make(scope, "scan", TOW__LIFT_LAYERS, m->variables, m->streams);
     if (tow__scope_failed(scope)) return;
     (m->unrolled ? tow__loop_unroll : tow__loop_record)(&c.loop, out);
     move_outputs(&c, out + c.loop.n_carry);
     if (m->unrolled && c.loop.turns == 0) return;
-    check_shared(&c);
     tow__lift_check_used(scope, "scan", c.loop.lift);
 }
 
 const tow_module_class tow_scan_class = {TOW__MADE_BY(TOW_SCAN, tow_scan), .name = "scan", .call = call,
                                          .layout =
                                              TOW__LAYOUT_OF(tow_scan, TOW_MEMBER(tow_scan, inner, TOW_MEMBER_LAYER),
-                                                            TOW_MEMBER(tow_scan, shared_collections, TOW_MEMBER_NAMES),
                                                             TOW_MEMBER(tow_scan, variables, TOW_MEMBER_RULES),
                                                             TOW_MEMBER(tow_scan, streams, TOW_MEMBER_RULES))};

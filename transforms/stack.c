@@ -87,7 +87,7 @@ static void call_remat_scan(tow_scope *scope, const tow_module *module, size_t n
     rest r = {{&rest_class}, .m = m, .flax_keys = tow__flax_keys(scope, m->keys)};
     r.levels = count_lengths(scope, m->lengths);
     if (r.levels == 0 || !check_depth(scope, "remat_scan", r.levels)) return;
-    r.lift = tow__lift_make(scope, "remat_scan", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
+    r.lift = tow__lift_make(scope, "remat_scan", TOW__LIFT_LAYERS, m->variables, m->streams);
     if (tow__scope_failed(scope)) return;
     call_rest(scope, &r.module, n_in, in, n_out, out);
     tow__lift_check_used(scope, "remat_scan", r.lift);
@@ -97,7 +97,6 @@ const tow_module_class tow_remat_scan_class = {
     TOW__MADE_BY(TOW_REMAT_SCAN, tow_remat_scan), .name = "remat_scan", .call = call_remat_scan,
     .layout = TOW__LAYOUT_OF(tow_remat_scan, TOW_MEMBER(tow_remat_scan, inner, TOW_MEMBER_LAYER),
                              TOW_MEMBER(tow_remat_scan, policy, TOW_MEMBER_POLICY),
-                             TOW_MEMBER(tow_remat_scan, shared_collections, TOW_MEMBER_NAMES),
                              TOW_MEMBER(tow_remat_scan, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_remat_scan, streams, TOW_MEMBER_RULES))};
 
@@ -194,8 +193,7 @@ static void call_layer_stack(tow_scope *scope, const tow_module *module, size_t 
                       .broadcast = in + n_carry,
                       .xs = in + n_carry + m->n_broadcast}};
     r.ys = tow__trace_alloc(scope->model->trace, 4 * r.loop.n_ys + 1, sizeof *r.ys);
-    r.loop.lift =
-        tow__lift_make(scope, "layer_stack", TOW__LIFT_LAYERS, m->variables, m->streams, m->shared_collections);
+    r.loop.lift = tow__lift_make(scope, "layer_stack", TOW__LIFT_LAYERS, m->variables, m->streams);
     if (!r.ys || tow__scope_failed(scope) || !check_rows(&r, length)) return;
     run_layers(&r, m->first, n_first, 1, true);
     if (period) run_layers(&r, m->pattern, period, (int64_t)(middle / period), m->unrolled);
@@ -212,6 +210,5 @@ const tow_module_class tow_layer_stack_class = {
     .layout = TOW__LAYOUT_OF(tow_layer_stack, TOW_MEMBER(tow_layer_stack, pattern, TOW_MEMBER_LAYERS),
                              TOW_MEMBER(tow_layer_stack, first, TOW_MEMBER_LAYERS),
                              TOW_MEMBER(tow_layer_stack, last, TOW_MEMBER_LAYERS),
-                             TOW_MEMBER(tow_layer_stack, shared_collections, TOW_MEMBER_NAMES),
                              TOW_MEMBER(tow_layer_stack, variables, TOW_MEMBER_RULES),
                              TOW_MEMBER(tow_layer_stack, streams, TOW_MEMBER_RULES))};

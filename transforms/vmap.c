@@ -94,7 +94,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     loop.xs = xs;
     loop.whole = whole;
     loop.once = once;
-    loop.lift = tow__lift_make(scope, "vmap", TOW__LIFT_ROWS, m->variables, m->streams, NULL);
+    loop.lift = tow__lift_make(scope, "vmap", TOW__LIFT_ROWS, m->variables, m->streams);
     if (tow__scope_failed(scope)) return;
     (m->unrolled ? tow__loop_unroll : tow__loop_record)(&loop, out);
     move_outputs(scope, m, n_out, out);

@@ -226,7 +226,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     loop_call c = {.m = (const tow_while *)module, .scope = scope, .in = in};
     if (!read_call(&c, n_in, n_out)) return;
-    c.lift = tow__lift_make(scope, "while", TOW__LIFT_REPEATS, c.m->variables, c.m->streams, NULL);
+    c.lift = tow__lift_make(scope, "while", TOW__LIFT_REPEATS, c.m->variables, c.m->streams);
     if (tow__scope_failed(scope) || !collect(&c)) return;
     /* Flax traces the condition first, which counts for random keys; parameters are those of the body, which is called
      * before the loop while they are initialized. */

@@ -452,7 +452,6 @@ struct scan_options {
     const int *in_axes{};
     const int *out_axes{};
     tow_scan_keys keys{};
-    const char *const *shared_collections{};
     const tow_lift_rule *variables{};
     const tow_lift_rule *streams{};
 };
@@ -470,7 +469,6 @@ struct remat_scan_options {
     size_t n_carry{};
     size_t n_broadcast{};
     tow_scan_keys keys{};
-    const char *const *shared_collections{};
     const tow_lift_rule *variables{}, *streams{};
 };
 TOW__CPP_WRAPPER(remat_scan, remat_scan)
@@ -482,7 +480,6 @@ struct layer_stack_options {
     size_t n_broadcast{};
     bool unrolled{};
     tow_scan_keys keys{};
-    const char *const *shared_collections{};
     const tow_lift_rule *variables{}, *streams{};
 };
 TOW__CPP_LAYER(layer_stack, layer_stack)

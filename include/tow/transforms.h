@@ -41,11 +41,11 @@ typedef struct tow_remat {
  * and streams of random keys by collection and by path, and stack variables on other axes than the first one. Shared
  * parameters, variables and streams have the path without "i", by which they are drawn:
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
- * .shared_collections is short for rules by which collections are carried, and parameters shared.
+ *     tow_scan counts = TOW_SCAN(&layer, .variables = TOW_RULES({"counters", TOW_CARRIED}));   one counter for all
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
  * stack that is itself applied more than once: a loop adds up what comes from one application first. With .unroll,
  * gradients agree up to rounding.
- * Errors: a shared collection in which `inner` declares no variable, a rule of .variables that nothing matches,
+ * Errors: a rule of .variables that nothing matches,
  * TOW_CARRIED for parameters or streams, an axis that a variable does not have, a write to what is TOW_SHARED. */
 typedef struct tow_scan {
     tow_module module;
@@ -63,10 +63,9 @@ typedef struct tow_scan {
     /* of each ys: where its rows are stacked, or TOW_NOT_MAPPED: it does not depend on the iteration and is given once;
      * NULL: all 0 */
     const int *out_axes;
-    tow_scan_keys keys;                    /* TOW_KEYS_DEFAULT: those of tow_model_options.keys */
-    const char *const *shared_collections; /* NULL-terminated; NULL: none */
-    const tow_lift_rule *variables;        /* of parameters and variables; NULL: all are stacked */
-    const tow_lift_rule *streams;          /* of streams of random keys ("dropout"); NULL: all are split */
+    tow_scan_keys keys;             /* TOW_KEYS_DEFAULT: those of tow_model_options.keys */
+    const tow_lift_rule *variables; /* of parameters and variables; NULL: all are stacked */
+    const tow_lift_rule *streams;   /* of streams of random keys ("dropout"); NULL: all are split */
 } tow_scan;
 #define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
 
@@ -101,7 +100,6 @@ typedef struct tow_remat_scan {
     size_t n_carry;                /* 0: one */
     size_t n_broadcast;
     tow_scan_keys keys;
-    const char *const *shared_collections;
     const tow_lift_rule *variables, *streams;
 } tow_remat_scan;
 #define TOW_REMAT_SCAN(...) TOW__WRAPPER(tow_remat_scan, __VA_ARGS__)
@@ -129,7 +127,6 @@ typedef struct tow_layer_stack {
     size_t n_broadcast;
     bool unrolled; /* record every layer by itself */
     tow_scan_keys keys;
-    const char *const *shared_collections;
     const tow_lift_rule *variables, *streams;
 } tow_layer_stack;
 #define TOW_LAYER_STACK(...) TOW__LAYER(tow_layer_stack, __VA_ARGS__)

@@ -25,7 +25,6 @@ static bool is_one_for_all(tow_lifting how) { return how == TOW_SHARED || how ==
 static tow_lift_rule find_rule(const tow__lift *lift, const char *collection, const char *below, char *scratch)
 {
     if (!lift) return stacked;
-    if (tow__collection_listed(lift->carried, collection)) return (tow_lift_rule){.how = TOW_CARRIED};
     size_t n = strlen(collection);
     memcpy(scratch, collection, n);
     scratch[n] = '/';
@@ -324,15 +323,15 @@ static int check_list(const rule_list *l, const tow_lift_rule *rules)
 }
 
 tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
-                          const tow_lift_rule *streams, const char *const *carried)
+                          const tow_lift_rule *streams)
 {
     tow_trace *t = scope->model->trace;
     const int n = check_list(&(rule_list){scope, transform, "variables", kind, false}, variables),
               n_streams = check_list(&(rule_list){scope, transform, "streams", kind, true}, streams);
-    if (n < 0 || n_streams < 0 || (n == 0 && n_streams == 0 && !(carried && *carried))) return NULL;
+    if (n < 0 || n_streams < 0 || (n == 0 && n_streams == 0)) return NULL;
     tow__lift *lift = tow__trace_alloc(t, 1, sizeof *lift);
     bool *used = tow__trace_alloc(t, (size_t)n + 1, sizeof *used);
-    if (lift) *lift = (tow__lift){variables, streams, carried, used};
+    if (lift) *lift = (tow__lift){variables, streams, used};
     return used ? lift : NULL;
 }
 

@@ -36,7 +36,7 @@ typedef enum tow__lift_kind {
 /* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks, such as that of a
  * rule which means nothing there. */
 tow__lift *tow__lift_make(tow_scope *scope, const char *transform, tow__lift_kind kind, const tow_lift_rule *variables,
-                          const tow_lift_rule *streams, const char *const *carried);
+                          const tow_lift_rule *streams);
 /* After the layer was called: an error for a rule that nothing matched. */
 void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
 

@@ -84,9 +84,8 @@ typedef struct tow__scope_view tow__scope_view; /* src/scope/views.h */
 /* The rules of a transform for the entries that the layer in it asks for (src/scope/lift.h). */
 typedef struct tow__lift {
     const tow_lift_rule *variables,
-        *streams;               /* the first one that matches counts; end with .pattern NULL, may be NULL */
-    const char *const *carried; /* collections; may be NULL */
-    bool *used;                 /* per rule of variables: it matched something */
+        *streams; /* the first one that matches counts; end with .pattern NULL, may be NULL */
+    bool *used;   /* per rule of variables: it matched something */
 } tow__lift;
 
 /* Components of a path, and calls of layers in one another: walks over them may recurse. */

@@ -26,8 +26,8 @@ static bool may_sow(tow_scope *scope, const char *collection, const char *name, 
     if (resolved->how != TOW_STACKED) {
         tow_scope_fail(
             scope, TOW_UNSUPPORTED,
-            "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection that is "
-            "not in .shared_collections",
+            "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection that no "
+            "rule shares or carries",
             name, collection);
         return false;
     }

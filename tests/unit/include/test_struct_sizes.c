@@ -401,6 +401,8 @@ CALL(tow_params_from_tensors_with, tow_load_options,
      return tow_params_from_tensors_with(w.params, "", w.tensors, options))
 CALL(tow_params_load, tow_load_options, return tow_params_load(w.params, "", "/dev/null/none", options))
 MAKES(tow_compile, tow_compile_options, tow_program, tow_program_free, tow_compile(w.ctx, w.graph, options, &place))
+CALL(tow_memory_curve, tow_compile_options, tow_memory_point points[2]; size_t n;
+     return tow_memory_curve(w.ctx, w.graph, options, 2, points, &n))
 MAKES(tow_tokenizer_encode, tow_encode_options, tow_encoding, tow_encoding_free,
       tow_encoding_create(w.ctx, &place) ? TOW_OUT_OF_MEMORY
                                          : tow_tokenizer_encode(w.tokenizer, "ab", 2, options, place))
@@ -499,6 +501,7 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_params_from_tensors_with, NULL),
                                CALLS(tow_params_load, NULL),
                                CALLS(tow_compile, NULL),
+                               CALLS(tow_memory_curve, NULL),
 
                                CALLS(tow_tokenizer_encode, NULL),
                                CALLS(tow_average_create, &average_values),

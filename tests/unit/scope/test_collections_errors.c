@@ -152,7 +152,7 @@ static void test_layers_errors(void **state)
                  "part: \"v\" is sown into \"intermediates\"", "null value");
     bare outside = {{&outside_class}};
     expect_error(forward(TOW_MODULE(&outside), TOW_MODULE(&outside), NAMES("c")), TOW_INVALID_ARGUMENT,
-                 "c/far: written in the scan loop", ".shared_collections");
+                 "c/far: written in the scan loop", "under a rule TOW_CARRIED");
 }
 
 static void test_callers_errors(void **state)
@@ -212,14 +212,14 @@ static void test_callers_errors(void **state)
     tow_params_free(longer_variables);
 }
 
-static void test_shared_collections_errors(void **state)
+static void test_carried_collections_errors(void **state)
 {
     (void)state;
     running layer = RUNNING();
-    expect_error(init(TOW_MODULE(&TOW_SCAN(&layer, .length = 2, .shared_collections = NAMES("counter")))),
-                 TOW_NOT_FOUND, "scan: .shared_collections names \"counter\"", "batch_stats/{}/mean");
+    expect_error(init(TOW_MODULE(&TOW_SCAN(&layer, .length = 2, .variables = TOW_RULES({"counter", TOW_CARRIED})))),
+                 TOW_NOT_FOUND, "scan: .variables: \"counter\" matches no parameter", "expected a collection");
     mistaken sows = {{&mistaken_class}, SOWS_NOTHING, NULL};
-    tow_scan shares = TOW_SCAN(&sows, .length = 2, .shared_collections = NAMES("intermediates"));
+    tow_scan shares = TOW_SCAN(&sows, .length = 2, .variables = TOW_RULES({"intermediates", TOW_CARRIED}));
     tow_scan plain = TOW_SCAN(&sows, .length = 2);
     expect_error(forward(TOW_MODULE(&shares), TOW_MODULE(&plain), NAMES("intermediates")), TOW_UNSUPPORTED,
                  "\"v\" is sown into \"intermediates\", which the iterations of a scan share");
@@ -232,8 +232,8 @@ static tow_status use_collections(tow_context *c)
 {
     running layer = RUNNING(.drops = 0.5);
     tow_remat remat = TOW_REMAT(&layer);
-    tow_scan scan = TOW_SCAN(&remat, .length = 2, .keys = TOW_KEYS_FLAX,
-                             .shared_collections = (const char *const[]){"counters", NULL});
+    tow_scan scan =
+        TOW_SCAN(&remat, .length = 2, .keys = TOW_KEYS_FLAX, .variables = TOW_RULES({"counters", TOW_CARRIED}));
     tow_remat model = TOW_REMAT(&scan);
     tow_model_options options = TOW_MODEL_OPTIONS(.streams = (const char *const[]){"dropout", NULL});
     tow_params *params = NULL, *variables = NULL, *zeros = NULL, *updates = NULL;
@@ -268,7 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_errors),
         cmocka_unit_test(test_callers_errors),
-        cmocka_unit_test(test_shared_collections_errors),
+        cmocka_unit_test(test_carried_collections_errors),
         cmocka_unit_test(test_every_allocation_failing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

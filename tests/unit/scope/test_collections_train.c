@@ -78,12 +78,12 @@ static void test_training(void **state)
     snprintf(other, sizeof other, "%s/other", directory);
     running layer = RUNNING(.drops = 0.25);
     tow_remat inner = TOW_REMAT(&layer);
-    static const char *const counters[] = {"counters", NULL};
+    static const tow_lift_rule counters[] = {{"counters", TOW_CARRIED}, {.pattern = NULL}};
     for (int shared = 0; shared < 2; shared++) {
-        const char *const *names = shared ? counters : NULL;
-        tow_scan scan = TOW_SCAN(&layer, .length = 3, .shared_collections = names),
-                 scan_remat = TOW_SCAN(&inner, .length = 3, .shared_collections = names),
-                 unrolled = TOW_SCAN(&layer, .length = 3, .unrolled = true, .shared_collections = names);
+        const tow_lift_rule *rules = shared ? counters : NULL;
+        tow_scan scan = TOW_SCAN(&layer, .length = 3, .variables = rules),
+                 scan_remat = TOW_SCAN(&inner, .length = 3, .variables = rules),
+                 unrolled = TOW_SCAN(&layer, .length = 3, .unrolled = true, .variables = rules);
         tow_remat both = TOW_REMAT(&scan_remat);
         const tow_module *models[] = {TOW_MODULE(&unrolled), TOW_MODULE(&scan), TOW_MODULE(&scan_remat),
                                       TOW_MODULE(&both)};
@@ -126,7 +126,7 @@ static void test_training(void **state)
         }
     }
     /* Bytes: three means of four floats and a count. */
-    tow_scan scan = TOW_SCAN(&layer, .length = 3, .shared_collections = counters);
+    tow_scan scan = TOW_SCAN(&layer, .length = 3, .variables = counters);
     training t = start(TOW_MODULE(&scan));
     tow_train_bytes bytes = tow_train_get_bytes(t.state);
     assert_int_equal(bytes.variables, 3 * 4 * 4 + 4);
@@ -150,13 +150,13 @@ static void test_training(void **state)
     /* Options that the state sets itself cannot be given; a layer that writes while evaluating is found when the state
      * is made. */
     tow_train_state *none;
-    tow_model_options options = TOW_MODEL_OPTIONS(.mutable_collections = counters);
+    tow_model_options options = TOW_MODEL_OPTIONS(.mutable_collections = (const char *const[]){"counters", NULL});
     expect_error(tow_train_create(ctx, TOW_MODULE(&layer),
                                   &TOW_TRAIN_OPTIONS(.n_inputs = 1, .input_types = &small, .loss = mean_squared_error,
                                                      .model = &options),
                                   &none),
                  TOW_INVALID_ARGUMENT, ".mutable_collections");
-    options = TOW_MODEL_OPTIONS(.capture = counters);
+    options = TOW_MODEL_OPTIONS(.capture = (const char *const[]){"counters", NULL});
     expect_error(tow_train_create(ctx, TOW_MODULE(&layer),
                                   &TOW_TRAIN_OPTIONS(.n_inputs = 1, .input_types = &small, .loss = mean_squared_error,
                                                      .model = &options),

@@ -146,11 +146,11 @@ static void test_variables_by_hand(void **state)
 
 /* ---- every wrapping ---------------------------------------------------------------------------------------------- */
 
-static void expect_wrapping_is_invisible(running layer, const char *const *shared)
+static void expect_wrapping_is_invisible(running layer, const tow_lift_rule *shared)
 {
     const tow_policy dots = tow_dots_saveable(), everything = tow_everything_saveable();
     const tow_policy *policies[] = {&nothing, &dots, &everything};
-    tow_scan plain = TOW_SCAN(&layer, .length = 3, .unrolled = true, .shared_collections = shared);
+    tow_scan plain = TOW_SCAN(&layer, .length = 3, .unrolled = true, .variables = shared);
     run reference = run_model(TOW_MODULE(&plain), 7, 3);
     assert_true(fabsf(reference.loss) > 0.01F);
     if (shared)
@@ -159,10 +159,10 @@ static void expect_wrapping_is_invisible(running layer, const char *const *share
         assert_int_equal(count_at(reference.state, "counters/2/calls"), 3);
     for (size_t i = 0; i < 3; i++) {
         tow_remat inner = TOW_REMAT(&layer, .policy = *policies[i]), twice = TOW_REMAT(&inner);
-        tow_scan scanned = TOW_SCAN(&layer, .length = 3, .shared_collections = shared);
-        tow_scan scan_remat = TOW_SCAN(&inner, .length = 3, .shared_collections = shared);
-        tow_scan loop_remat = TOW_SCAN(&inner, .length = 3, .unrolled = true, .shared_collections = shared);
-        tow_scan scan_twice = TOW_SCAN(&twice, .length = 3, .shared_collections = shared);
+        tow_scan scanned = TOW_SCAN(&layer, .length = 3, .variables = shared);
+        tow_scan scan_remat = TOW_SCAN(&inner, .length = 3, .variables = shared);
+        tow_scan loop_remat = TOW_SCAN(&inner, .length = 3, .unrolled = true, .variables = shared);
+        tow_scan scan_twice = TOW_SCAN(&twice, .length = 3, .variables = shared);
         tow_remat remat_scan = TOW_REMAT(&scanned, .policy = *policies[i]);
         tow_remat both = TOW_REMAT(&scan_remat, .policy = *policies[i]);
         const struct {
@@ -197,8 +197,9 @@ static void test_wrapping_is_invisible(void **state)
 static void test_wrapping_is_invisible_to_shared_variables(void **state)
 {
     (void)state;
-    expect_wrapping_is_invisible(RUNNING(), (const char *const[]){"counters", NULL});
-    expect_wrapping_is_invisible(RUNNING(.drops = 0.5), (const char *const[]){"counters", "batch_stats", NULL});
+    expect_wrapping_is_invisible(RUNNING(), TOW_RULES({"counters", TOW_CARRIED}));
+    expect_wrapping_is_invisible(RUNNING(.drops = 0.5),
+                                 TOW_RULES({"counters", TOW_CARRIED}, {"batch_stats", TOW_CARRIED}));
 }
 
 /* Two levels: rows of rows, shared by the inner iterations, by the outer, by all. */
@@ -206,7 +207,7 @@ static void test_nested_scans(void **state)
 {
     (void)state;
     running layer = RUNNING();
-    static const char *const counters[] = {"counters", NULL};
+    static const tow_lift_rule counters[] = {{"counters", TOW_CARRIED}, {.pattern = NULL}};
     static const char *const calls[4][2] = {{"counters/1/2/calls", "counters/{}/{}/calls"},
                                             {"counters/1/calls", "counters/{}/calls"},
                                             {"counters/2/calls", "counters/{}/calls"},
@@ -215,11 +216,11 @@ static void test_nested_scans(void **state)
     for (int shared = 0; shared < 4; shared++) {
         run reference;
         for (int unrolled = 3; unrolled >= 0; --unrolled) {
-            tow_scan inner = TOW_SCAN(&layer, .length = 3, .unrolled = unrolled & 1,
-                                      .shared_collections = shared & 1 ? counters : NULL);
+            tow_scan inner =
+                TOW_SCAN(&layer, .length = 3, .unrolled = unrolled & 1, .variables = shared & 1 ? counters : NULL);
             tow_remat between = TOW_REMAT(&inner);
-            tow_scan outer = TOW_SCAN(&between, .length = 2, .unrolled = unrolled >> 1,
-                                      .shared_collections = shared & 2 ? counters : NULL);
+            tow_scan outer =
+                TOW_SCAN(&between, .length = 2, .unrolled = unrolled >> 1, .variables = shared & 2 ? counters : NULL);
             run r = run_model(TOW_MODULE(&outer), 7, 2);
             assert_int_equal(count_at(r.state, calls[shared][0]), expected[shared]);
             if (unrolled == 0) assert_non_null(tow_params_find(r.state, calls[shared][1]));
@@ -239,9 +240,9 @@ static void test_order_of_shared_variables(void **state)
 {
     (void)state;
     running layer = RUNNING();
-    static const char *const counters[] = {"counters", NULL};
+    static const tow_lift_rule counters[] = {{"counters", TOW_CARRIED}, {.pattern = NULL}};
     for (int reverse = 0; reverse < 2; reverse++) {
-        tow_scan loop = TOW_SCAN(&layer, .length = 3, .reverse = reverse, .shared_collections = counters);
+        tow_scan loop = TOW_SCAN(&layer, .length = 3, .reverse = reverse, .variables = counters);
         tow_scan unrolled = loop;
         unrolled.unrolled = true;
         run a = run_model(TOW_MODULE(&loop), 3, 2), b = run_model(TOW_MODULE(&unrolled), 3, 2);
@@ -249,7 +250,7 @@ static void test_order_of_shared_variables(void **state)
         free_run(&a);
         free_run(&b);
     }
-    tow_scan none = TOW_SCAN(&layer, .empty = true, .shared_collections = counters);
+    tow_scan none = TOW_SCAN(&layer, .empty = true, .variables = counters);
     run r = run_model(TOW_MODULE(&none), 3, 2);
     assert_int_equal(count_at(r.state, "counters/calls"), 0);
     assert_true(tow_type_equal(tow_array_type(tow_params_find(r.state, "batch_stats/{}/mean")), TYPE(TOW_F32, 0, 4)));
@@ -302,7 +303,7 @@ static void test_as_flax(void **state)
     running layer = RUNNING();
     tow_remat plain = TOW_REMAT(&layer);
     tow_scan scan = TOW_SCAN(&plain, .length = 3, .keys = TOW_KEYS_FLAX), carry = scan;
-    carry.shared_collections = (const char *const[]){"counters", NULL};
+    carry.variables = TOW_RULES({"counters", TOW_CARRIED});
     tow_scan unrolled = scan, carry_unrolled = carry;
     unrolled.unrolled = carry_unrolled.unrolled = true;
     static const char *const cases[] = {"plain", "scan", "carry"};

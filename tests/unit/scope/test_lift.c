@@ -154,8 +154,7 @@ static void test_shared_parameters(void **unused)
     (void)unused;
     lift_run plain, shared, some;
     tow_scan all = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED})),
-             kernels = TOW_SCAN(&cell, .variables = TOW_RULES({"params/*/kernel", TOW_SHARED})),
-             by_collection = TOW_SCAN(&cell, .shared_collections = (const char *const[]){"params", NULL});
+             kernels = TOW_SCAN(&cell, .variables = TOW_RULES({"params/*/kernel", TOW_SHARED}));
     run_lifted(&plain, TOW_MODULE(&STACK(&cell)), 1, two, 3, NULL);
     run_lifted(&shared, TOW_MODULE(&STACK(&all)), 2, two, 3, NULL);
     expect_same_list("shared", plain.params, shared.params);
@@ -164,9 +163,6 @@ static void test_shared_parameters(void **unused)
     assert_string_equal(tow_params_path(some.params, 1), "stack/{}/dense/bias");
     assert_memory_equal(tow_array_data(tow_params_array(some.params, 0)),
                         tow_array_data(tow_params_array(plain.params, 0)), 64);
-    free_lift_run(&some);
-    run_lifted(&some, TOW_MODULE(&STACK(&by_collection)), 2, two, 3, NULL);
-    expect_same_lift("shared by collection", &shared, &some);
     free_lift_run(&plain);
     free_lift_run(&shared);
     free_lift_run(&some);
