@@ -77,7 +77,7 @@ static int prepare(ensemble_run *r)
 
 /* ---- training: the functions of a tow_train_loop ----------------------------------------------------------------- */
 
-static tow_status next_batch(void *user, tow_train_state *state, tow_array **inputs, bool *end)
+static tow_status next_batch(tow_train_state *state, tow_array **inputs, bool *end, void *user)
 {
     ensemble_run *r = user;
     tow_array *const *batch;
@@ -92,7 +92,7 @@ static tow_status next_batch(void *user, tow_train_state *state, tow_array **inp
 
 /* Shows the mean loss of the members; after each fourth epoch, and the last update, the accuracy of the ensemble on
  * what is held out. */
-static tow_status after_step(void *user, tow_train_progress *at)
+static tow_status after_step(tow_train_progress *at, void *user)
 {
     ensemble_run *r = user;
     const int64_t done = tow_train_step_count(at->state), every = 4 * tow_loader_batch_count(r->loader);

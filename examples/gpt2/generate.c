@@ -51,7 +51,7 @@ static bool has_end(const progress_of_text *p, int64_t count)
     return length < p->size && strstr(p->text, r->until);
 }
 
-static bool go_on(void *user, int64_t index, const int32_t *tokens)
+static bool go_on(int64_t index, const int32_t *tokens, void *user)
 {
     progress_of_text *p = user;
     (void)tokens;

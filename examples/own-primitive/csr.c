@@ -36,7 +36,7 @@ static float at(const tow_buffer *b, int64_t i, int64_t j)
 
 static int64_t index_at(const tow_buffer *b, int64_t i) { return ((const int32_t *)b->data)[i * b->strides[0]]; }
 
-static void multiply_rows(void *argument, int64_t begin, int64_t end)
+static void multiply_rows(int64_t begin, int64_t end, void *argument)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *in = call->inputs;

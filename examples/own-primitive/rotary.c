@@ -21,7 +21,7 @@ static tow_status type(const tow_primitive_rule *rule, const tow_type *in, tow_t
     return TOW_OK;
 }
 
-static void turn_rows(void *argument, int64_t begin, int64_t end)
+static void turn_rows(int64_t begin, int64_t end, void *argument)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *x = &call->inputs[0], *a = &call->inputs[1];

@@ -74,7 +74,7 @@ typedef struct tow_check_options {
     size_t size TOW__SIZE(tow_check_options); /* set by TOW_CHECK_OPTIONS */
     unsigned without;                         /* bits 1 << kind of checks to leave out */
     /* Gets every failure; NULL: none. The first one is the context's error text in any case. */
-    void (*report)(void *user, const tow_check_failure *failure);
+    void (*report)(const tow_check_failure *failure, void *user);
     void *user;
 } tow_check_options;
 #define TOW_CHECK_OPTIONS(...) TOW__OPTIONS(tow_check_options, __VA_ARGS__)

@@ -104,7 +104,7 @@ TOW_API tow_status tow_source_csv(tow_context *context, const char *path, const 
 
 /* Row `row` to `data`, on the thread that makes batches. Any status but TOW_OK is that of tow_loader_next, with the
  * text in `error`. */
-typedef tow_status (*tow_row_function)(void *user, int64_t row, void *data, char *error, size_t error_size);
+typedef tow_status (*tow_row_function)(int64_t row, void *data, char *error, size_t error_size, void *user);
 /* Rows that a function makes: files of a directory, a data base, a simulation. It must give the same data for the same
  * row. */
 TOW_API tow_status tow_source_function(tow_context *context, int64_t rows, tow_type row_type, tow_row_function function,

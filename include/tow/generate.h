@@ -58,7 +58,7 @@ typedef struct tow_generator_options {
     bool stop_at_end; /* a sequence ends with the token .end, which follows to the end of the result */
     int32_t end;
     /* Called after each token with the tokens of all sequences; false: no more. NULL: nobody is told. */
-    bool (*on_token)(void *user, int64_t index, const int32_t *tokens);
+    bool (*on_token)(int64_t index, const int32_t *tokens, void *user);
     void *user;
     const tow_compile_options *compile; /* of the programs; donations are the generator's. NULL: none */
 

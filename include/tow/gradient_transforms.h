@@ -43,7 +43,7 @@ extern "C" {
 typedef enum tow_schedule_kind {
     TOW_SCHEDULE_CONSTANT,      /* peak_value */
     TOW_SCHEDULE_WARMUP_COSINE, /* linear from init_value to peak_value, then half a cosine down to end_value */
-    TOW_SCHEDULE_FUNCTION,      /* function(user, step) */
+    TOW_SCHEDULE_FUNCTION,      /* function(step, user) */
     TOW_SCHEDULE_POLYNOMIAL,
     TOW_SCHEDULE_EXPONENTIAL,
     TOW_SCHEDULE_COSINE,
@@ -60,7 +60,7 @@ typedef struct tow_schedule {
     double init_value, peak_value, end_value;
     int64_t warmup_steps, decay_steps;
     double exponent; /* of the cosine; 0: 1 */
-    double (*function)(const void *user, int64_t step);
+    double (*function)(int64_t step, const void *user);
     const void *user;
     bool staircase, cosine;
     size_t n;
@@ -74,7 +74,7 @@ TOW_API tow_schedule tow_schedule_constant(double value);
 TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps,
                                                 int64_t decay_steps, double end_value);
 /* A function of one's own. `user` lives as long as what uses the schedule. */
-TOW_API tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user);
+TOW_API tow_schedule tow_schedule_function(double (*function)(int64_t step, const void *user), const void *user);
 /* (init - end) (1 - c/steps)^power + end, with c the steps since `begin` (negative: 0), from 0 to `steps`; linear:
  * power 1. Without steps init, always. */
 TOW_API tow_schedule tow_schedule_linear(double init_value, double end_value, int64_t steps, int64_t begin);
@@ -162,7 +162,7 @@ TOW_API tow_value tow_update_number(tow_update *update, const char *name, const 
                                     tow_dtype dtype);
 /* The same by a function of the transform and of the number of finished steps. */
 TOW_API tow_value tow_update_function(tow_update *update, const char *name,
-                                      double (*function)(const void *self, int64_t step), const void *self,
+                                      double (*function)(int64_t step, const void *self), const void *self,
                                       tow_dtype dtype);
 /* The option `name` of the transform, a scalar of `dtype`: `value`, or what the schedule of a TOW_INJECT_HYPERPARAMS
  * around the transform says. */

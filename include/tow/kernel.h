@@ -37,11 +37,11 @@ typedef struct tow_kernel {
     size_t (*scratch)(const tow_kernel_call *call);
 } tow_kernel;
 
-/* In run: calls work(argument, begin, end) for ranges that together are [0, count), on the threads that the call may
+/* In run: calls work(begin, end, argument) for ranges that together are [0, count), on the threads that the call may
  * use, and returns when all are done. The limits of the ranges may depend on the number of threads, so results must not
  * depend on the limits. work may not call this function again. */
 TOW_API void tow_kernel_parallel(const tow_kernel_call *call, int64_t count,
-                                 void (*work)(void *argument, int64_t begin, int64_t end), void *argument);
+                                 void (*work)(int64_t begin, int64_t end, void *argument), void *argument);
 
 #ifdef __cplusplus
 }

@@ -173,7 +173,7 @@ typedef struct tow_log_entry {
     double value;
 } tow_log_entry;
 /* Any status but TOW_OK ends the reading and is its result. */
-typedef tow_status (*tow_log_visitor)(void *user, const tow_log_entry *entry);
+typedef tow_status (*tow_log_visitor)(const tow_log_entry *entry, void *user);
 /* Calls `visit` for each number of a file of events, also of those that TensorFlow and PyTorch write, in its order.
  * Error: TOW_BAD_FORMAT with the record's number and offset, after all those before it were visited: of a file that is
  * being written, the last record may be there in part. */

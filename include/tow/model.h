@@ -254,8 +254,8 @@ typedef struct tow_program_cache_options {
     size_t n_types;                                   /* of a program */
     size_t limit;                                     /* programs that are kept; 0: 8 */
     /* Makes the program for these types[n_types], and in *data what the caller wants to keep beside it. */
-    tow_status (*make)(void *user, const tow_type *types, tow_program **program, void **data);
-    void (*free_data)(void *user, void *data); /* when the program is freed; NULL: there is nothing to free */
+    tow_status (*make)(const tow_type *types, tow_program **program, void **data, void *user);
+    void (*free_data)(void *data, void *user); /* when the program is freed; NULL: there is nothing to free */
     void *user;
 } tow_program_cache_options;
 #define TOW_PROGRAM_CACHE_OPTIONS(...) TOW__OPTIONS(tow_program_cache_options, __VA_ARGS__)

@@ -69,7 +69,7 @@ TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const
 TOW_API tow_status tow_optimizer_update_with(tow_optimizer_state *state, tow_array *const *gradients, double loss);
 /* The loss at the current values of the parameters, and its gradients into arrays of their types, which belong to the
  * caller. Any status but TOW_OK ends the search. */
-typedef tow_status (*tow_loss_and_gradients)(void *user, double *loss, tow_array *const *gradients);
+typedef tow_status (*tow_loss_and_gradients)(double *loss, tow_array *const *gradients, void *user);
 /* The line search of Nocedal and Wright (Numerical Optimization, 2006, algorithms 3.5 and 3.6) with the approximate
  * decrease of Hager and Zhang (2006, equation 23); Optax: scale_by_zoom_linesearch. */
 typedef struct tow_line_search_options {

@@ -206,8 +206,8 @@ TOW_API tow_status tow_params_copy(const tow_params *params, tow_params **copy);
 TOW_API tow_status tow_params_assign(tow_params *to, const tow_params *from);
 /* Called for each path: arrays[n] of the lists, of any types, -> result, zeros at first, of the first array's type.
  * NULL where the caller wants no list of results. Any status but TOW_OK ends the walk. */
-typedef tow_status (*tow_params_function)(void *user, const char *path, size_t n, tow_array *const *arrays,
-                                          tow_array *result);
+typedef tow_status (*tow_params_function)(const char *path, size_t n, tow_array *const *arrays, tow_array *result,
+                                          void *user);
 /* The list of what `function` makes of the arrays of one list, or of n lists with the same paths (in any order). result
  * NULL: the function is only called. Errors: what the function returns, with the path; TOW_NOT_FOUND for a path that is
  * not in all lists. */

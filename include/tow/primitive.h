@@ -217,7 +217,7 @@ TOW_API void tow_debug_print_values(tow_trace *trace, const char *format, size_t
 
 /* Sets the function that gets the lines from the next run on, each whole, with its newline. NULL: the standard
  * output. */
-TOW_API void tow_debug_output(tow_context *context, void (*write)(void *user, const char *text, size_t length),
+TOW_API void tow_debug_output(tow_context *context, void (*write)(const char *text, size_t length, void *user),
                               void *user);
 
 #ifdef __cplusplus

@@ -65,7 +65,7 @@ typedef struct tow_compile_options {
     const char *const *without;
     /* Called after each pass with its name, what it has worked on ("the program", "the body of a scan", "a tile group")
      * and that as text, which lives as long as the call. NULL: nobody is told. */
-    void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
+    void (*after_pass)(const char *pass, const char *function, const char *text, void *user);
     void *after_pass_user;
 } tow_compile_options;
 #define TOW_COMPILE_OPTIONS(...) TOW__OPTIONS(tow_compile_options, __VA_ARGS__)

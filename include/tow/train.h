@@ -310,7 +310,7 @@ typedef struct tow_metric {
      * last. */
     void *user;
     void (*begin)(void *user);
-    tow_status (*add)(void *user, tow_train_state *state, tow_array *const *inputs);
+    tow_status (*add)(tow_train_state *state, tow_array *const *inputs, void *user);
     double (*value)(void *user);
 } tow_metric;
 
@@ -335,15 +335,15 @@ typedef struct tow_train_loop {
     size_t size TOW__SIZE(tow_train_loop); /* set by TOW_TRAIN_LOOP */
     void *user;                            /* what all functions get */
     /* The next batch for a step: writes inputs[n_inputs + n_extra], which stay valid until the next call, or *end. */
-    tow_status (*batch)(void *user, tow_train_state *state, tow_array **inputs, bool *end);
+    tow_status (*batch)(tow_train_state *state, tow_array **inputs, bool *end, void *user);
     int64_t steps; /* ends when the state has done so many updates; 0: at the end of the batches */
-    tow_status (*on_step)(void *user, tow_train_progress *progress);
+    tow_status (*on_step)(tow_train_progress *progress, void *user);
     /* Every so many updates, and at the end: evaluation over batches 0, 1, ... until *end. */
     int64_t evaluate_every;
-    tow_status (*evaluation_batch)(void *user, tow_train_state *state, int64_t index, tow_array **inputs, bool *end);
+    tow_status (*evaluation_batch)(tow_train_state *state, int64_t index, tow_array **inputs, bool *end, void *user);
     bool evaluate_average; /* with the averages of the parameters */
-    tow_status (*on_evaluation_batch)(void *user, tow_train_progress *progress, tow_array *const *inputs);
-    tow_status (*on_evaluation)(void *user, tow_train_progress *progress);
+    tow_status (*on_evaluation_batch)(tow_train_progress *progress, tow_array *const *inputs, void *user);
+    tow_status (*on_evaluation)(tow_train_progress *progress, void *user);
     const tow_early_stopping_options *early_stopping; /* restores the best at the end, if it keeps that; NULL: none */
     int64_t save_every; /* updates; and at the end: tow_train_save to this path, NULL: never */
     const char *path;

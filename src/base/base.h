@@ -29,7 +29,7 @@ struct tow_context {
     struct tow_trace *ended;         /* of it, what the next traces take */
     struct tow__definition *defined; /* primitives of users (src/ops/define.c), the last one first */
     struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
-    void (*debug_write)(void *user, const char *text, size_t length); /* of debug_print; NULL: standard output */
+    void (*debug_write)(const char *text, size_t length, void *user); /* of debug_print; NULL: standard output */
     void *debug_user;
     atomic_int cancelled;         /* somebody asked (src/base/cancel.h) */
     tow_request requests;         /* begun so far */

@@ -84,7 +84,7 @@ typedef struct tow__check {
     bool first_order;                 /* derivatives of derivatives are left out */
     bool varies;                      /* nothing is compared bit by bit */
     bool rounds_apart;                /* rows and blocks need not have the bits of the whole */
-    void (*report)(void *user, const tow_check_failure *failure);
+    void (*report)(const tow_check_failure *failure, void *user);
     void *user;
 } tow__check;
 

@@ -26,7 +26,7 @@ typedef struct checking {
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-static void take(void *user, const tow_check_failure *failure)
+static void take(const tow_check_failure *failure, void *user)
 {
     checking *s = user;
     const char *label = failure->label;
@@ -34,7 +34,7 @@ static void take(void *user, const tow_check_failure *failure)
     if (s->summary.failures++ == 0)
         snprintf(s->first, sizeof s->first, "case %zu%s%s%s, %s: %s", failure->index, label ? " (" : "",
                  label ? label : "", label ? ")" : "", tow_check_name(failure->kind), failure->text);
-    if (s->options->report) s->options->report(s->options->user, failure);
+    if (s->options->report) s->options->report(failure, s->options->user);
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */

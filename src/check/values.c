@@ -19,7 +19,7 @@ static void report(tow__check *k, tow_check_failure failure, const char *format,
     failure.kind = k->kind;
     failure.text = text;
     k->failures++;
-    if (k->report) k->report(k->user, &failure);
+    if (k->report) k->report(&failure, k->user);
 }
 
 void tow__check_fail(tow__check *k, const char *format, ...)

@@ -166,7 +166,7 @@ static tow_status read_function(const tow_source *s, int64_t row, int64_t n_rows
     for (int64_t i = 0; i < n_rows; i++) {
         char text[512] = "";
         const tow_status status =
-            f->function(f->user, row + i, (unsigned char *)data + (size_t)i * bytes, text, sizeof text);
+            f->function(row + i, (unsigned char *)data + (size_t)i * bytes, text, sizeof text, f->user);
         if (status != TOW_OK)
             return tow__row_fail(error, status, "row %lld: %s", (long long)(row + i),
                                  text[0] != '\0' ? text : tow_status_text(status));

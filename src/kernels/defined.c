@@ -32,7 +32,7 @@ const tow__kernel tow__kernel_defined = {
 
 typedef struct ranges {
     int64_t count, blocks;
-    void (*work)(void *argument, int64_t begin, int64_t end);
+    void (*work)(int64_t begin, int64_t end, void *argument);
     void *argument;
 } ranges;
 
@@ -41,11 +41,11 @@ static void run_range(void *user, int64_t block)
     const ranges *r = user;
     const int64_t size = r->count / r->blocks, rest = r->count % r->blocks;
     const int64_t begin = block * size + (block < rest ? block : rest);
-    r->work(r->argument, begin, begin + size + (block < rest));
+    r->work(begin, begin + size + (block < rest), r->argument);
 }
 
 void tow_kernel_parallel(const tow_kernel_call *call, int64_t count,
-                         void (*work)(void *argument, int64_t begin, int64_t end), void *argument)
+                         void (*work)(int64_t begin, int64_t end, void *argument), void *argument)
 {
     const tow__team *team = call->team;
     const int64_t threads = team ? team->threads : 1;
@@ -53,5 +53,5 @@ void tow_kernel_parallel(const tow_kernel_call *call, int64_t count,
     if (r.blocks > 1)
         tow__team_run(team, r.blocks, run_range, &r);
     else if (count > 0)
-        work(argument, 0, count);
+        work(0, count, argument);
 }

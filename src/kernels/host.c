@@ -184,7 +184,7 @@ static void run_print(const tow__kernel_call *call)
     }
     *end++ = '\n';
     if (ctx->debug_write)
-        ctx->debug_write(ctx->debug_user, text, (size_t)(end - text));
+        ctx->debug_write(text, (size_t)(end - text), ctx->debug_user);
     else
         fwrite(text, 1, (size_t)(end - text), stdout);
 }

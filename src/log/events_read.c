@@ -132,7 +132,7 @@ static tow_status read_value(message m, tow_log_entry *entry, tow_log_visitor vi
         if (*bad) break;
     }
     entry->name = name;
-    return *bad || !is_number ? TOW_OK : visit(user, entry);
+    return *bad || !is_number ? TOW_OK : visit(entry, user);
 }
 
 /* One event: time and step first, wherever they stand; then the values. */

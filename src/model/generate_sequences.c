@@ -99,7 +99,7 @@ done:
 
 bool tow__tell(const tow_generator *g, int64_t index, const int32_t *tokens)
 {
-    return !g->options.on_token || g->options.on_token(g->options.user, index, tokens);
+    return !g->options.on_token || g->options.on_token(index, tokens, g->options.user);
 }
 
 /* ---- endings ----------------------------------------------------------------------------------------------------- */

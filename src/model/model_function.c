@@ -43,7 +43,7 @@ typedef struct made {
 
 /* ---- one program ------------------------------------------------------------------------------------------------- */
 
-static void free_made(void *user, void *data)
+static void free_made(void *data, void *user)
 {
     tow_context *ctx = ((tow_model_function *)user)->ctx;
     made *m = data;
@@ -107,7 +107,7 @@ done:
     return status;
 }
 
-static tow_status make(void *user, const tow_type *types, tow_program **program, void **data)
+static tow_status make(const tow_type *types, tow_program **program, void **data, void *user)
 {
     tow_model_function *f = user;
     tow_compile_options compile = f->compile_options;
@@ -122,7 +122,7 @@ static tow_status make(void *user, const tow_type *types, tow_program **program,
     *data = m;
 done:
     tow_params_free(changes);
-    if (status) free_made(f, m);
+    if (status) free_made(m, f);
     return status;
 }
 

@@ -51,7 +51,7 @@ static void free_types(tow_program_cache *cache, const tow_type *types)
 static void free_entry(tow_program_cache *cache, const tow_cached_program *entry)
 {
     tow_program_free(entry->program);
-    if (entry->data && cache->options.free_data) cache->options.free_data(cache->options.user, entry->data);
+    if (entry->data && cache->options.free_data) cache->options.free_data(entry->data, cache->options.user);
     free_types(cache, entry->types);
 }
 
@@ -85,7 +85,7 @@ static tow_status add(tow_program_cache *cache, const tow_type *types)
     if (!copy) return TOW_OUT_OF_MEMORY;
     if (n) memcpy(copy, types, n * sizeof *copy);
     tow_cached_program entry = {.types = copy};
-    tow_status status = cache->options.make(cache->options.user, copy, &entry.program, &entry.data);
+    tow_status status = cache->options.make(copy, &entry.program, &entry.data, cache->options.user);
     if (status != TOW_OK) {
         free_types(cache, copy);
         return status;

@@ -55,7 +55,7 @@ tow_status tow_host_fail(const tow_host_call *call, tow_status status, const cha
     return status;
 }
 
-void tow_debug_output(tow_context *context, void (*write)(void *user, const char *text, size_t length), void *user)
+void tow_debug_output(tow_context *context, void (*write)(const char *text, size_t length, void *user), void *user)
 {
     if (!context) return;
     context->debug_write = write;

@@ -80,7 +80,7 @@ static tow_status call_function(const char *caller, size_t n, const tow_params *
         TRY(tow_array_create(first->ctx, first->types[i], &result));
         TRY(tow__params_append(made, path, result, first, i));
     }
-    status = function(user, path, n, arrays, result);
+    status = function(path, n, arrays, result, user);
     if (status)
         tow__fail(first->ctx, status, "%s: %s: the function returned %s", caller, path, tow_status_text(status));
 done:

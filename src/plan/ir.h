@@ -226,7 +226,7 @@ struct tow_program {
     bool plan_only, flush_subnormals; /* of the options */
     tow_shared_arena *shared_arena;   /* of the options */
     bool left_out[TOW__PASSES];       /* by number of the pass */
-    void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
+    void (*after_pass)(const char *pass, const char *function, const char *text, void *user);
     void *after_pass_user;
     size_t memory_limit;
     tow__remat_choice choice; /* that was made for it */

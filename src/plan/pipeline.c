@@ -304,7 +304,7 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
     tow__string_add_function(&text, s, tow__form_after(id));
     const bool failed = text.failed;
     if (!failed)
-        s->p->after_pass(s->p->after_pass_user, tow__passes[id].name, function_name(s), text.text ? text.text : "");
+        s->p->after_pass(tow__passes[id].name, function_name(s), text.text ? text.text : "", s->p->after_pass_user);
     tow__string_free(&text);
     return failed ? TOW_OUT_OF_MEMORY : TOW_OK;
 }

@@ -57,7 +57,7 @@ static void write_dump(tool_dumps *d, size_t index, const char *function, const 
         snprintf(d->failure, sizeof d->failure, "%s: cannot write: %s", path, strerror(errno));
 }
 
-static void after_pass(void *user, const char *pass, const char *function, const char *text)
+static void after_pass(const char *pass, const char *function, const char *text, void *user)
 {
     tool_dumps *d = user;
     const size_t index = find_pass(pass);

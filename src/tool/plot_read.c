@@ -136,7 +136,7 @@ static tow_status read_lines(source *s, FILE *file, long first)
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-static tow_status note(void *user, const tow_log_entry *entry)
+static tow_status note(const tow_log_entry *entry, void *user)
 {
     source *s = user;
     if (isnan(s->first_time)) s->first_time = entry->wall_time;

@@ -163,7 +163,7 @@ static tow_status slope_of(zoom *z, double *slope)
 static tow_status call_function(zoom *z, double *loss)
 {
     z->calls++;
-    return z->function(z->user, loss, gradients(z->o->search));
+    return z->function(loss, gradients(z->o->search), z->user);
 }
 
 static tow_status try_rate(zoom *z, double rate)

@@ -56,7 +56,7 @@ static tow_status next_batch(run *r, bool *end)
 {
     const tow_train_loop *l = r->loop;
     forget_inputs(r);
-    return l->loader ? load_batch(r, l->loader, end) : l->batch(l->user, r->state, r->inputs, end);
+    return l->loader ? load_batch(r, l->loader, end) : l->batch(r->state, r->inputs, end, l->user);
 }
 
 /* Batch `index` of an evaluation: one epoch of a loader. */
@@ -65,7 +65,7 @@ static tow_status evaluation_batch(run *r, int64_t index, bool *end)
     const tow_train_loop *l = r->loop;
     tow_status status = TOW_OK;
     forget_inputs(r);
-    if (!l->evaluation_loader) return l->evaluation_batch(l->user, r->state, index, r->inputs, end);
+    if (!l->evaluation_loader) return l->evaluation_batch(r->state, index, r->inputs, end, l->user);
     *end = index == tow_loader_batch_count(l->evaluation_loader);
     if (index == 0) TRY(tow_loader_seek(l->evaluation_loader, 0));
     if (!*end) TRY(load_batch(r, l->evaluation_loader, end));
@@ -88,7 +88,7 @@ static tow_status take_step(run *r, bool *end)
     r->progress.calls++;
     r->progress.examples += rows_of(r);
     r->progress.seconds = now() - r->start;
-    if (l->on_step) TRY(l->on_step(l->user, &r->progress));
+    if (l->on_step) TRY(l->on_step(&r->progress, l->user));
 done:
     return status;
 }
@@ -106,7 +106,7 @@ static tow_status run_evaluation(run *r, tow_weighted_mean *mean)
         TRY((l->evaluate_average ? tow_train_evaluate_average : tow_train_evaluate)(r->state, r->inputs, &loss));
         tow_weighted_mean_add(mean, loss, weight_of(r));
         TRY(tow__loop_metrics_add(l, &r->metrics, r->state, r->inputs));
-        if (l->on_evaluation_batch) TRY(l->on_evaluation_batch(l->user, &r->progress, r->inputs));
+        if (l->on_evaluation_batch) TRY(l->on_evaluation_batch(&r->progress, r->inputs, l->user));
     }
 done:
     return status;
@@ -123,7 +123,7 @@ static tow_status judge(run *r)
     bool stop = false;
     p->metric = tow_train_metric(p, watched(l));
     p->improved = tow__early_stopping_improves(r->verdict, p->metric);
-    if (l->on_evaluation) TRY(l->on_evaluation(l->user, p));
+    if (l->on_evaluation) TRY(l->on_evaluation(p, l->user));
     TRY(tow_early_stopping_update(r->verdict, p->metric, &p->improved, &stop));
     p->stop = p->stop || stop;
     if (p->improved && l->best_path) TRY(tow__train_save_best(r->state, l->best_path, watched(l), p->metric));

@@ -76,7 +76,7 @@ static tow_status add_own(const tow_metric *m, tow__loop_metrics *sums, int i, t
                           tow_array *const *inputs)
 {
     (void)sums, (void)i;
-    return m->add(m->user, s, inputs);
+    return m->add(s, inputs, m->user);
 }
 
 static double own_value(const tow_metric *m, const tow__loop_metrics *sums, int i, double loss)

@@ -277,7 +277,7 @@ static double number_at(const tow__number *x, int64_t step)
         if (x->steps.divisors[i]) step /= x->steps.divisors[i];
         if (x->steps.moduli[i]) step %= x->steps.moduli[i];
     }
-    return x->function ? x->function(x->self, step) : tow_schedule_at(&x->schedule, step);
+    return x->function ? x->function(step, x->self) : tow_schedule_at(&x->schedule, step);
 }
 
 void tow__optimizer_begin(tow_optimizer_state *o)

@@ -107,7 +107,7 @@ tow_value tow__average(tow_value m, tow_value x, const tow__option *b)
 
 /* ---- numbers of steps -------------------------------------------------------------------------------------------- */
 
-static double step_count(const void *none, int64_t step)
+static double step_count(int64_t step, const void *none)
 {
     (void)none;
     return (double)step + 1;
@@ -115,8 +115,8 @@ static double step_count(const void *none, int64_t step)
 
 tow_value tow__step_count(tow_update *u) { return tow_update_function(u, "step", step_count, NULL, TOW_F64); }
 
-static double bias(const void *b, int64_t step) { return 1.0 - pow(*(const double *)b, (double)step + 1.0); }
-static double next_bias(const void *b, int64_t step) { return bias(b, step + 1); }
+static double bias(int64_t step, const void *b) { return 1.0 - pow(*(const double *)b, (double)step + 1.0); }
+static double next_bias(int64_t step, const void *b) { return bias(step + 1, b); }
 
 tow_value tow__bias(tow_update *u, const char *name, const tow__option *b, bool next, tow_value x)
 {
@@ -127,7 +127,7 @@ tow_value tow__bias(tow_update *u, const char *name, const tow__option *b, bool 
     return tow__spread(dtype == TOW_F64 ? scalar : tow_convert(scalar, dtype), x);
 }
 
-static double is_first(const void *none, int64_t step)
+static double is_first(int64_t step, const void *none)
 {
     (void)none;
     return step <= 0;
@@ -139,8 +139,8 @@ tow_value tow__first_update(tow_update *u)
     return tow_ne(first, tow_full_like(first, 0));
 }
 
-static double ends_period(const void *period, int64_t step) { return (step + 1) % *(const int64_t *)period == 0; }
-static double begins_period(const void *period, int64_t step) { return step % *(const int64_t *)period == 0; }
+static double ends_period(int64_t step, const void *period) { return (step + 1) % *(const int64_t *)period == 0; }
+static double begins_period(int64_t step, const void *period) { return step % *(const int64_t *)period == 0; }
 
 tow_value tow__is_last_of(tow_update *u, const int64_t *period)
 {

@@ -230,7 +230,7 @@ static void free_list(tow_context *ctx, tow_array **list, size_t n)
     if (list) tow__free(ctx, list, n + 1, sizeof *list);
 }
 
-static void free_program(void *user, void *data)
+static void free_program(void *data, void *user)
 {
     tow_train_state *s = user;
     tow__train_program *p = data;
@@ -258,17 +258,17 @@ static tow_status make_program(tow_train_state *s, const tow_type *types, bool e
         *data = p;
     } else {
         tow_program_free(p->program);
-        free_program(s, p);
+        free_program(p, s);
     }
     return status;
 }
 
-static tow_status make_for_steps(void *user, const tow_type *types, tow_program **program, void **data)
+static tow_status make_for_steps(const tow_type *types, tow_program **program, void **data, void *user)
 {
     return make_program(user, types, false, program, data);
 }
 
-static tow_status make_for_evaluation(void *user, const tow_type *types, tow_program **program, void **data)
+static tow_status make_for_evaluation(const tow_type *types, tow_program **program, void **data, void *user)
 {
     return make_program(user, types, true, program, data);
 }

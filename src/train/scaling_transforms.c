@@ -151,7 +151,7 @@ const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {
 
 /* ---- adafactor --------------------------------------------------------------------------------------------------- */
 
-static double factored_decay(const void *self, int64_t step)
+static double factored_decay(int64_t step, const void *self)
 {
     const tow_scale_by_factored_rms *o = self;
     return 1.0 - pow((double)step + 1.0, -(o->decay_rate == 0 ? 0.8 : o->decay_rate));

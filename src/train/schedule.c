@@ -21,7 +21,7 @@ tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, in
                           .decay_steps = decay_steps};
 }
 
-tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user)
+tow_schedule tow_schedule_function(double (*function)(int64_t step, const void *user), const void *user)
 {
     return (tow_schedule){.kind = TOW_SCHEDULE_FUNCTION, .function = function, .user = user};
 }
@@ -211,7 +211,7 @@ static double value_at(const tow_schedule *schedule, int64_t step)
     case TOW_SCHEDULE_WARMUP_COSINE:
         return warmup_cosine(s, step);
     case TOW_SCHEDULE_FUNCTION:
-        return s->function ? s->function(s->user, step) : NAN;
+        return s->function ? s->function(step, s->user) : NAN;
     case TOW_SCHEDULE_POLYNOMIAL:
         return polynomial(s, step);
     case TOW_SCHEDULE_EXPONENTIAL:

@@ -273,7 +273,7 @@ tow_value tow__update_negated(tow_update *u, const char *name, const tow_schedul
     return key ? u->negated[tow__names_find(&u->o->number_names, key)] : (tow_value){0};
 }
 
-tow_value tow_update_function(tow_update *u, const char *name, double (*function)(const void *self, int64_t step),
+tow_value tow_update_function(tow_update *u, const char *name, double (*function)(int64_t step, const void *self),
                               const void *self, tow_dtype dtype)
 {
     if (!function) {
@@ -283,7 +283,7 @@ tow_value tow_update_function(tow_update *u, const char *name, double (*function
     return number(u, name, (tow__number){.function = function, .self = self, .fixed = NAN}, dtype);
 }
 
-static double loss_of(const void *state, int64_t step)
+static double loss_of(int64_t step, const void *state)
 {
     (void)step;
     return ((const tow_optimizer_state *)state)->loss;

@@ -42,7 +42,7 @@ typedef struct tow__step_map {
 typedef struct tow__number {
     tow__step_map steps;
     tow_schedule schedule;
-    double (*function)(const void *self, int64_t step); /* NULL: the schedule */
+    double (*function)(int64_t step, const void *self); /* NULL: the schedule */
     const void *self;
     double fixed; /* NAN: not fixed */
 } tow__number;

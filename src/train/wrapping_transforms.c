@@ -49,7 +49,7 @@ const tow_gradient_transform_class tow_lookahead_class = {TOW__MADE_BY(TOW_LOOKA
 
 /* ---- schedule-free ----------------------------------------------------------------------------------------------- */
 
-static double next_rate(const void *self, int64_t step)
+static double next_rate(int64_t step, const void *self)
 {
     return tow_schedule_at(&((const tow_schedule_free *)self)->learning_rate, step + 1);
 }
@@ -115,7 +115,7 @@ typedef struct mixture {
 } mixture;
 
 /* arrays: y, z */
-static tow_status mix(void *user, const char *path, size_t n, tow_array *const *arrays, tow_array *result)
+static tow_status mix(const char *path, size_t n, tow_array *const *arrays, tow_array *result, void *user)
 {
     const mixture *m = user;
     const tow_type type = tow_array_type(result);

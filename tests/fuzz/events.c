@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tow/log.h"
 
-static tow_status count(void *user, const tow_log_entry *entry)
+static tow_status count(const tow_log_entry *entry, void *user)
 {
     if (!entry->name) fuzz_fail("a number without a name");
     return ++*(size_t *)user > 0 ? TOW_OK : TOW_UNSUPPORTED;

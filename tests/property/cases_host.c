@@ -63,7 +63,7 @@ static void counted(const property_case *c, double *const *in, double *const *ou
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[1][i] = 5 * in[0][i];
 }
 
-static void discard(void *user, const char *text, size_t length) { (void)user, (void)text, (void)length; }
+static void discard(const char *text, size_t length, void *user) { (void)user, (void)text, (void)length; }
 
 static void record_print(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
 {

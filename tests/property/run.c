@@ -16,7 +16,7 @@ property_axis property_axis_of(const property_input *in, int64_t axis)
     return result;
 }
 
-static void print(void *user, const tow_check_failure *failure)
+static void print(const tow_check_failure *failure, void *user)
 {
     (void)user;
     printf("  %s: %s\n", tow_check_name(failure->kind), failure->text);

@@ -428,7 +428,7 @@ static void steps_are_done_or_unchanged(void **state)
     steps_are_whole(f, TOW_TRAIN_OPTIONS(.optimizer = adam, .early_update = true));
 }
 
-static tow_status same_batch(void *user, tow_train_state *state, tow_array **inputs, bool *end)
+static tow_status same_batch(tow_train_state *state, tow_array **inputs, bool *end, void *user)
 {
     const pair *p = user;
     (void)state, (void)end;

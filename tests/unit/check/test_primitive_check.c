@@ -71,7 +71,7 @@ static void set(const tow_buffer *b, int64_t i, double value)
         ((double *)b->data)[i] = value;
 }
 
-static void mix_rows(void *argument, int64_t begin, int64_t end)
+static void mix_rows(int64_t begin, int64_t end, void *argument)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
@@ -108,7 +108,7 @@ static void mix_reference(const tow_kernel_call *call)
     static const fault none = NONE;
     tow_kernel_call copy = *call;
     if (fault_of(call->user) == VALUE) copy.user = (void *)&none;
-    mix_rows(&copy, 0, call->outputs[0].dims[0]);
+    mix_rows(0, call->outputs[0].dims[0], &copy);
 }
 
 /* dy = times ((2 x w + 1) dx + x^2 dw) */
@@ -238,7 +238,7 @@ typedef struct seen {
     size_t n;
 } seen;
 
-static void see(void *user, const tow_check_failure *failure)
+static void see(const tow_check_failure *failure, void *user)
 {
     seen *s = user;
     if (s->n++ > 0) return;

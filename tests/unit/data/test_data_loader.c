@@ -439,7 +439,7 @@ typedef struct faults {
     int left;       /* so often */
 } faults;
 
-static tow_status faulty_row(void *user, int64_t row, void *data, char *error, size_t size)
+static tow_status faulty_row(int64_t row, void *data, char *error, size_t size, void *user)
 {
     faults *w = user;
     *(uint8_t *)data = (uint8_t)row;

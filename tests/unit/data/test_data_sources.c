@@ -224,7 +224,7 @@ static void raw_files_and_windows(void **state)
     tow_source_release(tokens);
 }
 
-static tow_status squares(void *user, int64_t row, void *data, char *error, size_t size)
+static tow_status squares(int64_t row, void *data, char *error, size_t size, void *user)
 {
     if (row == *(int64_t *)user) {
         snprintf(error, size, "row %lld is not to be had", (long long)row);

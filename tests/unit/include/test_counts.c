@@ -97,7 +97,7 @@ static void with_a_rule(tow_trace *t, const tow_value *in, tow_value *out, void 
     tow_custom_vjp_function(t, identity, identity, identity, NULL, NULL, 1, in, *(const size_t *)user, 1, out);
 }
 
-static tow_status make_nothing(void *user, const tow_type *wanted, tow_program **program, void **data)
+static tow_status make_nothing(const tow_type *wanted, tow_program **program, void **data, void *user)
 {
     (void)user, (void)wanted, (void)program, (void)data;
     return TOW_UNSUPPORTED;

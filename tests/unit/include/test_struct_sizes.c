@@ -386,7 +386,7 @@ MAKES(tow_program_cache_create, tow_program_cache_options, tow_program_cache, to
       tow_program_cache_create(w.ctx, options, &place))
 MAKES(tow_optimizer_create, tow_optimizer_options, tow_optimizer_state, tow_optimizer_free,
       tow_optimizer_create(w.ctx, TOW_GRADIENT_TRANSFORM(&w.rate), w.params, options, &place))
-static tow_status no_loss(void *user, double *loss, tow_array *const *gradients)
+static tow_status no_loss(double *loss, tow_array *const *gradients, void *user)
 {
     (void)user, (void)loss, (void)gradients;
     return TOW_NOT_FOUND;

@@ -144,7 +144,7 @@ typedef struct found {
     char names[16][32];
 } found;
 
-static tow_status note(void *user, const tow_log_entry *entry)
+static tow_status note(const tow_log_entry *entry, void *user)
 {
     found *all = user;
     if (all->n == 16) return TOW_UNSUPPORTED;

@@ -255,7 +255,7 @@ static void test_greedy(void **unused)
     tow_params_free(params);
 }
 
-static bool stop_after_three(void *user, int64_t index, const int32_t *tokens)
+static bool stop_after_three(int64_t index, const int32_t *tokens, void *user)
 {
     (void)user, (void)tokens;
     return index < 2;

@@ -141,7 +141,7 @@ typedef struct listener {
     int64_t *counts;
 } listener;
 
-static bool listen(void *user, int64_t index, const int32_t *tokens)
+static bool listen(int64_t index, const int32_t *tokens, void *user)
 {
     listener *l = user;
     assert_int_equal(index, l->calls);

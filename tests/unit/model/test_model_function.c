@@ -348,7 +348,7 @@ static void twice(tow_trace *trace, const tow_value *in, tow_value *out, void *u
     out[0] = tow_add(in[0], in[0]);
 }
 
-static tow_status make_twice(void *user, const tow_type *types, tow_program **program, void **data)
+static tow_status make_twice(const tow_type *types, tow_program **program, void **data, void *user)
 {
     made_programs *m = user;
     tow_graph *graph = NULL;
@@ -357,13 +357,13 @@ static tow_status make_twice(void *user, const tow_type *types, tow_program **pr
     tow_status status = tow_compile(ctx, graph, NULL, program);
     tow_graph_release(graph);
     m->made++;
-    *data = m;
+    *data = &m->freed;
     return status;
 }
 
-static void count_freed(void *user, void *data)
+static void count_freed(void *data, void *user)
 {
-    assert_ptr_equal(user, data);
+    assert_ptr_equal(data, &((made_programs *)user)->freed);
     ((made_programs *)user)->freed++;
 }
 

@@ -36,7 +36,7 @@ static tow_status rotary_type(const tow_primitive_rule *rule, const tow_type *in
     return TOW_OK;
 }
 
-static void rotary_rows(void *argument, int64_t begin, int64_t end)
+static void rotary_rows(int64_t begin, int64_t end, void *argument)
 {
     const tow_kernel_call *call = argument;
     const rotary_parameters *p = call->attributes;

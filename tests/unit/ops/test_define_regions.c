@@ -22,7 +22,7 @@ static tow_status square_type(const tow_primitive_rule *rule, const tow_type *in
 }
 
 /* user: counts the calls, if there is one thread. */
-static void square_range(void *argument, int64_t begin, int64_t end)
+static void square_range(int64_t begin, int64_t end, void *argument)
 {
     const tow_kernel_call *call = argument;
     const tow_buffer *x = &call->inputs[0];

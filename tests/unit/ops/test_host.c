@@ -246,7 +246,7 @@ enum {
     PROGRAMS = sizeof programs / sizeof *programs
 };
 
-static void write_down(void *user, const char *text, size_t length)
+static void write_down(const char *text, size_t length, void *user)
 {
     const size_t used = strlen(journal);
     (void)user;

@@ -329,7 +329,7 @@ static void freezing_marks_entries(void **state)
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-static tow_status add_times(void *user, const char *path, size_t n, tow_array *const *arrays, tow_array *result)
+static tow_status add_times(const char *path, size_t n, tow_array *const *arrays, tow_array *result, void *user)
 {
     if (strcmp(path, "bad") == 0) return TOW_UNSUPPORTED;
     const double *factor = user;

@@ -124,7 +124,7 @@ static size_t index_of(const char *pass)
     return i;
 }
 
-static void note(void *user, const char *pass, const char *function, const char *text)
+static void note(const char *pass, const char *function, const char *text, void *user)
 {
     dumps *d = user;
     assert_true(index_of(pass) < pass_count());

@@ -120,7 +120,7 @@ typedef struct record {
     tow_status failure;
 } record;
 
-static tow_status next_batch(void *user, tow_train_state *state, tow_array **inputs, bool *end)
+static tow_status next_batch(tow_train_state *state, tow_array **inputs, bool *end, void *user)
 {
     record *l = user;
     (void)state;
@@ -132,7 +132,7 @@ static tow_status next_batch(void *user, tow_train_state *state, tow_array **inp
     return TOW_OK;
 }
 
-static tow_status two_batches(void *user, tow_train_state *state, int64_t index, tow_array **inputs, bool *end)
+static tow_status two_batches(tow_train_state *state, int64_t index, tow_array **inputs, bool *end, void *user)
 {
     record *l = user;
     (void)state;
@@ -142,7 +142,7 @@ static tow_status two_batches(void *user, tow_train_state *state, int64_t index,
     return TOW_OK;
 }
 
-static tow_status after_step(void *user, tow_train_progress *p)
+static tow_status after_step(tow_train_progress *p, void *user)
 {
     record *l = user;
     l->steps++;
@@ -152,7 +152,7 @@ static tow_status after_step(void *user, tow_train_progress *p)
     return l->failure;
 }
 
-static tow_status after_evaluation_batch(void *user, tow_train_progress *p, tow_array *const *inputs)
+static tow_status after_evaluation_batch(tow_train_progress *p, tow_array *const *inputs, void *user)
 {
     record *l = user;
     (void)p;
@@ -161,7 +161,7 @@ static tow_status after_evaluation_batch(void *user, tow_train_progress *p, tow_
     return TOW_OK;
 }
 
-static tow_status after_evaluation(void *user, tow_train_progress *p)
+static tow_status after_evaluation(tow_train_progress *p, void *user)
 {
     record *l = user;
     double loss;
@@ -321,7 +321,7 @@ static tow_train_state *classifier(tow_context *ctx, const tow_dense *model, siz
 /* A metric of functions: it counts the batches. */
 static void no_batches(void *user) { *(int *)user = 0; }
 static double count_of(void *user) { return *(int *)user; }
-static tow_status one_more(void *user, tow_train_state *state, tow_array *const *inputs)
+static tow_status one_more(tow_train_state *state, tow_array *const *inputs, void *user)
 {
     (void)state, (void)inputs;
     ++*(int *)user;
@@ -425,12 +425,12 @@ static double next_of_series(void *user)
     const series *v = user;
     return v->values[v->evaluations];
 }
-static tow_status no_sum(void *user, tow_train_state *state, tow_array *const *inputs)
+static tow_status no_sum(tow_train_state *state, tow_array *const *inputs, void *user)
 {
     (void)user, (void)state, (void)inputs;
     return TOW_OK;
 }
-static tow_status note_verdict(void *user, tow_train_progress *p)
+static tow_status note_verdict(tow_train_progress *p, void *user)
 {
     series *v = user;
     assert_true(p->metric == v->values[v->evaluations]);

@@ -100,7 +100,7 @@ static tow_value normalize_each(tow_update *u, const tow_gradient_transform *sel
 }
 static const tow_gradient_transform_class normalize_class = {.name = "normalize", .each = normalize_each};
 
-static double halves(const void *user, int64_t step) { return *(const double *)user / (double)(1 << step); }
+static double halves(int64_t step, const void *user) { return *(const double *)user / (double)(1 << step); }
 
 static const double first_rate = 0.5;
 

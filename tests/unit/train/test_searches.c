@@ -27,7 +27,7 @@ typedef struct problem {
 } problem;
 
 /* Sum of a x^2 / 2 + x^4 / 4, a = 1 + i mod 4, and 0.05 (sum of all x)^2, in the type of the parameters at its end. */
-static tow_status function(void *user, double *loss, tow_array *const *gradients)
+static tow_status function(double *loss, tow_array *const *gradients, void *user)
 {
     problem *q = user;
     double sum = 0, total = 0;
@@ -136,7 +136,7 @@ static void fixed_rate(void **state)
         double loss;
         OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&chain), q.p.params, NULL, &optimizer));
         for (int step = 0; step < 20; step++) {
-            OK(function(&q, &loss, q.p.gradients));
+            OK(function(&loss, q.p.gradients, &q));
             OK(tow_optimizer_update(optimizer, q.p.gradients));
         }
         assert_int_equal(compare_lines(GOLDEN, "lbfgs_fixed", wide ? 1e-13 : 5e-6, q.p.parameters), PARAMETERS);
@@ -186,7 +186,7 @@ static void hard_functions(void **state)
     OK(tow_optimizer_line_search(optimizer, &one, function, &q, &result));
     assert_true(result.failed && result.learning_rate == 1 && result.calls == 2 && result.curvature_error > 0);
     double loss;
-    OK(function(&q, &loss, q.p.gradients));
+    OK(function(&loss, q.p.gradients, &q));
     assert_true(loss == result.loss);
     tow_optimizer_free(optimizer);
     free_golden_problem(&q.p);
@@ -286,7 +286,7 @@ static void refused(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static tow_status half_of(void *user, double *loss, tow_array *const *gradients)
+static tow_status half_of(double *loss, tow_array *const *gradients, void *user)
 {
     const float *x = tow_array_data(user);
     *loss = 0;
