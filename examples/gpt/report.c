@@ -9,10 +9,10 @@
 void report_parameters(const tow_train_state *state)
 {
     const tow_params *params = tow_train_params(state);
-    size_t size = tow_params_table(params, NULL, 0) + 1;
+    size_t size = tow_params_table(params, NULL, NULL, 0) + 1;
     char *text = malloc(size);
     if (!text) return;
-    tow_params_table(params, text, size);
+    tow_params_table(params, NULL, text, size);
     puts(text);
     free(text);
 }

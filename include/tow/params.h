@@ -67,10 +67,17 @@ TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const 
 TOW_API tow_status tow_params_share(tow_context *context, const tow_params *params, tow_params **shared);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
-/* Table of path, type, kind, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
-TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
-/* The same for a whole model, with a total for each collection. state may be NULL. */
-TOW_API size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size);
+typedef struct tow_table_options {
+    size_t size TOW__SIZE(tow_table_options); /* set by TOW_TABLE_OPTIONS */
+    const tow_params *state; /* variables of the same model, with a total for each collection; NULL: none */
+    /* A line for each subtree with at most so many components below its collection, with its entries, elements and
+     * bytes; 0: one for each entry, with path, type, kind, count and bytes. */
+    int depth;
+} tow_table_options;
+#define TOW_TABLE_OPTIONS(...) TOW__OPTIONS(tow_table_options, __VA_ARGS__)
+/* Table of parameters with a total, in the manner of Flax's tabulate; like snprintf. options may be NULL. 0 and the
+ * error of the context for options without their size. */
+TOW_API size_t tow_params_table(const tow_params *params, const tow_table_options *options, char *text, size_t size);
 /* Adds copies of all arrays, layer by layer, to a set of tensors, names prefixed ("params/", "adam/mu/"). Later changes
  * of the parameters do not change the copies. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for a name that is there
  * already. */
@@ -233,9 +240,6 @@ TOW_API tow_params_difference tow_params_compare(const tow_params *a, const tow_
 TOW_API bool tow_params_equal(const tow_params *a, const tow_params *b);
 /* A line for each difference, and the totals; like snprintf. "": the lists are equal. */
 TOW_API size_t tow_params_compare_text(const tow_params *a, const tow_params *b, char *text, size_t size);
-/* Table of subtrees with at most `depth` components, each with its entries, elements and bytes, and a total; like
- * snprintf. depth 0: 1. */
-TOW_API size_t tow_params_subtrees_table(const tow_params *params, int depth, char *text, size_t size);
 
 #ifdef __cplusplus
 }

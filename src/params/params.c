@@ -335,103 +335,10 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
     return status;
 }
 
-/* ---- table ------------------------------------------------------------------------------------------------------- */
-
-typedef struct table {
-    tow__string text;
-    int width; /* of the column of paths */
-} table;
-
-typedef struct sum {
-    int64_t count;
-    size_t bytes;
-} sum;
-
-static void widen(table *t, size_t length)
-{
-    if ((int)length > t->width) t->width = (int)length;
-}
-
-static void add_head(table *t)
-{
-    tow__string_add(&t->text, "%-*s  %-20s %-9s %14s %16s\n", t->width, "path", "type", "kind", "count", "bytes");
-}
-
-static void add_sum(table *t, const char *what, sum s)
-{
-    tow__string_add(&t->text, "%-*s  %-30s %14" PRId64 " %16zu\n", t->width, what, "", s.count, s.bytes);
-}
-
-/* A line for every entry whose path begins with `collection` (NULL: all); `prefix` is put before the paths. */
-static sum add_entries(table *t, const tow_params *params, const char *prefix, const char *collection)
-{
-    sum s = {0};
-    size_t length = collection ? strlen(collection) : 0;
-    for (uint32_t i = 0; i < params->names.count; i++) {
-        const char *path = params->names.names[i];
-        tow_type type = params->types[i];
-        if (collection && (strncmp(path, collection, length) != 0 || path[length] != '/')) continue;
-        tow__string_add(&t->text, "%s%-*s  %-20s %-9s %14" PRId64 " %16zu\n", prefix, t->width - (int)strlen(prefix),
-                        path, tow__type_name(type).text, collection ? "" : tow_param_kind_name(params->kinds[i]),
-                        tow_type_element_count(type), tow_type_bytes(type));
-        s.count += tow_type_element_count(type);
-        s.bytes += tow_type_bytes(type);
-    }
-    return s;
-}
-
 size_t tow__string_hand_out(tow__string *s, char *text, size_t size)
 {
     if (s->failed) s->length = 0; /* the context has the error */
     size_t length = tow__string_export(s, text, size);
     tow__string_free(s);
     return length;
-}
-
-size_t tow_params_table(const tow_params *params, char *text, size_t size)
-{
-    table t = {.width = 5};
-    tow__string_init(&t.text, params->ctx);
-    for (uint32_t i = 0; i < params->names.count; i++) widen(&t, strlen(params->names.names[i]));
-    add_head(&t);
-    add_sum(&t, "total", add_entries(&t, params, "", NULL));
-    return tow__string_hand_out(&t.text, text, size);
-}
-
-/* True if no earlier entry has the collection of entry i. */
-static bool begins_collection(const tow_params *state, uint32_t i)
-{
-    const char *path = state->names.names[i];
-    size_t length = strcspn(path, "/") + 1;
-    for (uint32_t j = 0; j < i; j++)
-        if (strncmp(state->names.names[j], path, length) == 0) return false;
-    return true;
-}
-
-size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size)
-{
-    static const char prefix[] = "params/";
-    table t = {.width = 12};
-    sum all;
-    tow__string_init(&t.text, params->ctx);
-    for (uint32_t i = 0; i < params->names.count; i++) widen(&t, sizeof prefix - 1 + strlen(params->names.names[i]));
-    for (uint32_t i = 0; state && i < state->names.count; i++)
-        widen(&t, sizeof "total " + strlen(state->names.names[i]));
-    add_head(&t);
-    all = add_entries(&t, params, prefix, NULL);
-    add_sum(&t, "total params", all);
-    for (uint32_t i = 0; state && i < state->names.count; i++) {
-        if (!begins_collection(state, i)) continue;
-        tow__string what;
-        tow__string_init(&what, params->ctx);
-        tow__string_add(&what, "total %.*s", (int)strcspn(state->names.names[i], "/"), state->names.names[i]);
-        sum s = {0};
-        if (what.text) s = add_entries(&t, state, "", what.text + strlen("total "));
-        if (what.text) add_sum(&t, what.text, s);
-        tow__string_free(&what);
-        all.count += s.count;
-        all.bytes += s.bytes;
-    }
-    add_sum(&t, "total", all);
-    return tow__string_hand_out(&t.text, text, size);
 }

@@ -135,7 +135,7 @@ static void copy(const model *m)
     char text[1000];
     OK(tow_module_copy(context, TOW_MODULE(&m->whole), &copied));
     OK(tow_model_init(context, copied, 0, 1, &type, &params));
-    tow_params_table(params, text, sizeof text);
+    tow_params_table(params, NULL, text, sizeof text);
     fputs(text, stdout);
     tow_params_free(params);
     tow_module_free(copied);

@@ -380,6 +380,8 @@ CALL(tow_model_function_call, tow_model_arguments, tow_model_results results;
      return tow_model_function_call(w.function, options, &results))
 MAKES(tow_model_summary_create, tow_model_options, tow_model_summary, tow_model_summary_free,
       tow_model_summary_create(TOW_MODULE(&w.dense), w.params, 1, &w.type, options, &place))
+CALL(tow_params_table, tow_table_options,
+     return tow_params_table(w.params, options, NULL, 0) ? TOW_OK : tow_context_status(w.ctx))
 CALL(tow_model_summary_text, tow_summary_text_options,
      return tow_model_summary_text(w.summary, options, NULL, 0) ? TOW_OK : tow_context_status(w.ctx))
 MAKES(tow_program_cache_create, tow_program_cache_options, tow_program_cache, tow_program_cache_free,
@@ -492,6 +494,7 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_model_function_create_value_and_grad, NULL),
                                CALLS(tow_model_function_call, NULL),
                                CALLS(tow_model_summary_create, NULL),
+                               CALLS(tow_params_table, NULL),
                                CALLS(tow_model_summary_text, NULL),
                                CALLS(tow_program_cache_create, NULL),
                                CALLS(tow_optimizer_create, NULL),

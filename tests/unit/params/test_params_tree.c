@@ -1,5 +1,5 @@
 /* Lists of parameters as trees: patterns, parts and wholes, other paths, stacks, frozen entries, values of whole lists.
- * Tests params.c, params_tree.c, params_values.c, pattern.c. */
+ * Tests params.c, params_table.c, params_tree.c, params_values.c, pattern.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -437,13 +437,13 @@ static void subtrees_are_counted(void **state)
     (void)state;
     tow_params *all = list_of(ctx, model_paths);
     char text[1024];
-    tow_params_subtrees_table(all, 0, text, sizeof text);
+    tow_params_table(all, &TOW_TABLE_OPTIONS(.depth = 1), text, sizeof text);
     assert_string_equal(text, "subtree   entries          count            bytes\n"
                               "embed           1              2                8\n"
                               "blocks          4              8               32\n"
                               "head            1              2                8\n"
                               "total           6             12               48\n");
-    tow_params_subtrees_table(all, 2, text, sizeof text);
+    tow_params_table(all, &TOW_TABLE_OPTIONS(.depth = 2), text, sizeof text);
     assert_non_null(strstr(text, "\nblocks/b            2              4               16\n"));
     assert_non_null(strstr(text, "\nembed/table "));
     tow_params_free(all);
@@ -468,7 +468,7 @@ static tow_status use_lists(tow_context *c)
     TRY(tow_params_assign(made[9], all));
     char text[1024];
     if (tow_params_compare_text(all, made[7], text, sizeof text) == 0) TRY(TOW_OUT_OF_MEMORY);
-    if (tow_params_subtrees_table(all, 2, text, sizeof text) == 0) TRY(TOW_OUT_OF_MEMORY);
+    if (tow_params_table(all, &TOW_TABLE_OPTIONS(.depth = 2), text, sizeof text) == 0) TRY(TOW_OUT_OF_MEMORY);
 done:
     for (int i = 0; i < 10; i++) tow_params_free(made[i]);
     tow_params_free(stacked);

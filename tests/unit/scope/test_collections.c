@@ -175,7 +175,7 @@ static void test_table(void **state)
     tow_params *params, *variables;
     OK(tow_model_init_with(ctx, TOW_MODULE(&model), 0, 1, &x, NULL, &params, &variables));
     char text[2048];
-    assert_true(tow_variables_table(params, variables, text, sizeof text) < sizeof text);
+    assert_true(tow_params_table(params, &TOW_TABLE_OPTIONS(.state = variables), text, sizeof text) < sizeof text);
     assert_string_equal(text,
                         "path                        type                 kind               count            bytes\n"
                         "params/{}/dense/kernel      f32[3,4,4]           kernel                48              192\n"
@@ -186,8 +186,13 @@ static void test_table(void **state)
                         "counters/{}/calls           i32[3]                                      3               12\n"
                         "total counters                                                          3               12\n"
                         "total                                                                  75              300\n");
-    assert_true(tow_variables_table(params, NULL, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "total params"));
+    const tow_table_options subtrees = TOW_TABLE_OPTIONS(.state = variables, .depth = 1);
+    assert_true(tow_params_table(params, &subtrees, text, sizeof text) < sizeof text);
+    assert_string_equal(text, "subtree          entries          count            bytes\n"
+                              "params/{}              2             60              240\n"
+                              "batch_stats/{}         1             12               48\n"
+                              "counters/{}            1              3               12\n"
+                              "total                  4             75              300\n");
     tow_params_free(params);
     tow_params_free(variables);
 }

@@ -378,7 +378,7 @@ static void test_names_and_table(void **state)
     assert_int_equal(tow_params_get(params, "blocks/1/attn/quiry/kernel", &row), TOW_NOT_FOUND);
     assert_non_null(strstr(tow_context_error(ctx), "tokens/embedding"));
     char table[4096];
-    assert_true(tow_params_table(params, table, sizeof table) < sizeof table);
+    assert_true(tow_params_table(params, NULL, table, sizeof table) < sizeof table);
     assert_non_null(strstr(table, "blocks/{}/attn/query/kernel"));
     assert_non_null(strstr(table, "f32[3,8,2,4]"));
     assert_non_null(strstr(table, "total"));
