@@ -507,7 +507,7 @@ static void test_errors(void **unused)
     (void)unused;
     tow_dense wrong = TOW_DENSE(.features = 2, .dtype = TOW_I32), params = TOW_DENSE(.features = 2, .param_dtype = 99);
     tow_dense dense = TOW_DENSE(.features = 2);
-    tow_layer_norm norm = TOW_LAYER_NORM(.dtype = -1);
+    tow_layer_norm norm = TOW_LAYER_NORM(.dtype = (tow_dtype)-1);
     tow_precision around = TOW_PRECISION(&dense, .dtype = TOW_BOOL),
                   output = TOW_PRECISION(&dense, .output_dtype = TOW_U8);
     scaled own = {{&scaled_class}, TOW_I64};
