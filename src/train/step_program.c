@@ -5,9 +5,11 @@
  *   outputs    those parameters that are trained..., slots..., state..., reports..., loss, aux...
  *
  * Parameters, slots and state are donated. */
+#include "src/autodiff/limit/limit.h"
 #include "src/base/arithmetic.h"
 #include "src/base/options.h"
 #include "src/graph/graph.h"
+#include "src/plan/remat/remat.h"
 #include "src/train/update.h"
 #include "tow/autodiff.h"
 #include "tow/program.h"
@@ -115,7 +117,73 @@ static tow_type input_type(const tow_step *s, const tow_graph *loss, size_t i)
     return tow_make_type(TOW_F64, 0, NULL);
 }
 
-static tow_status compile(tow_step *s, const tow_graph *graph, const tow_step_options *options)
+/* The whole step with the gradient of this loss. */
+static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **graph)
+{
+    tow_context *ctx = s->optimizer->ctx;
+    tow_graph *gradient = NULL;
+    tow_type *types = tow__alloc(ctx, n_inputs(s) + 1, sizeof *types);
+    tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
+    TRY(status);
+    for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
+    TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1, &gradient));
+    recording r = {s, gradient};
+    TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), graph));
+done:
+    tow_graph_release(gradient);
+    if (types) tow__free(ctx, types, n_inputs(s) + 1, sizeof *types);
+    return status;
+}
+
+/* ---- within a memory limit: of variants of the loss -------------------------------------------------------------- */
+
+typedef struct step_variants {
+    tow_step *s;
+    const tow_graph *step;
+    tow__loss_variants *losses;
+} step_variants;
+
+static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
+{
+    const step_variants *v = user;
+    tow_graph *loss = NULL;
+    *graph = NULL;
+    if (i == 0) {
+        *graph = tow__graph_share(v->step);
+        return TOW_OK;
+    }
+    tow_status status = tow__loss_variant(v->losses, i, &loss);
+    if (status == TOW_OK) status = step_graph(v->s, loss, graph);
+    tow_graph_release(loss);
+    return status;
+}
+
+static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_graph *step,
+                                 const tow_compile_options *options)
+{
+    tow_context *ctx = s->optimizer->ctx;
+    step_variants v = {.s = s, .step = step};
+    const tow__input_kind kinds[] = {{"parameters", s->n_params},
+                                     {"slots", s->n_slots},
+                                     {"state", s->n_state},
+                                     {"inputs", s->n_rest},
+                                     {"numbers", s->n_numbers}};
+    tow__variants variants = {
+        .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
+    tow__pricing pricing;
+    tow_status status = tow__pricing_begin(ctx, loss, ctx->threads, &pricing);
+    if (status == TOW_OK) status = tow__loss_variants_create(loss, &pricing.price, &v.losses);
+    tow__pricing_end(&pricing);
+    if (status == TOW_OK) {
+        variants.n = tow__loss_variants_count(v.losses);
+        variants.note = tow__loss_variants_note(v.losses);
+        status = tow__compile_variants(ctx, &variants, options, &s->program);
+    }
+    tow__loss_variants_free(v.losses);
+    return status;
+}
+
+static tow_status compile(tow_step *s, const tow_graph *loss, const tow_graph *graph, const tow_step_options *options)
 {
     tow_context *ctx = s->optimizer->ctx;
     const size_t n = n_updated(s);
@@ -123,31 +191,21 @@ static tow_status compile(tow_step *s, const tow_graph *graph, const tow_step_op
     if (!donations) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++)
         donations[i] = (tow_donation){i, i < s->n_trained ? s->trained[i] : i - s->n_trained + s->n_params};
-    tow_status status =
-        tow_compile(ctx, graph,
-                    &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n,
-                                         .memory_limit = options->memory_limit, .shared_arena = options->shared_arena),
-                    &s->program);
+    const tow_compile_options of_step =
+        TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n,
+                            .memory_limit = options->memory_limit, .shared_arena = options->shared_arena);
+    tow_status status = options->memory_limit ? compile_within(s, loss, graph, &of_step)
+                                              : tow_compile(ctx, graph, &of_step, &s->program);
     tow__free(ctx, donations, n + 1, sizeof *donations);
     return status;
 }
 
 static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_step_options *options)
 {
-    tow_context *ctx = s->optimizer->ctx;
-    tow_graph *gradient = NULL, *graph = NULL;
-    tow_type *types = tow__alloc(ctx, n_inputs(s) + 1, sizeof *types);
-    tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
-    TRY(status);
-    for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
-    TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1, &gradient));
-    recording r = {s, gradient};
-    TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), &graph));
-    TRY(compile(s, graph, options));
-done:
-    tow_graph_release(gradient);
+    tow_graph *graph = NULL;
+    tow_status status = step_graph(s, loss, &graph);
+    if (status == TOW_OK) status = compile(s, loss, graph, options);
     tow_graph_release(graph);
-    if (types) tow__free(ctx, types, n_inputs(s) + 1, sizeof *types);
     return status;
 }
 

@@ -253,12 +253,55 @@ static void steps_of_ones_own(void **fixture_)
     drop(&p);
 }
 
+static size_t total(const tow_program *p)
+{
+    const tow_program_bytes b = tow_program_get_bytes(p);
+    return b.inputs + b.outputs + b.constants + b.arena;
+}
+
+/* A limit bounds all bytes of a step. The error below the least says it, and what it consists of; the step within it
+ * has the same bits. */
+static void steps_within_a_limit(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_mlp model = TOW_MLP(.features = {64, 64, 64, 64, 2});
+    problem p = make(f->ctx, TOW_MODULE(&model), combination(1));
+    separate s = {0};
+    tow_step *step, *plain;
+    start_separate(f, TOW_MODULE(&model), &p, &s);
+    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, NULL, &plain), TOW_OK);
+    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = 1), &step),
+                     TOW_INVALID_ARGUMENT);
+    assert_message(f, "parameters ");
+    assert_message(f, "slots ");
+    const char *at = strstr(tow_context_error(f->ctx), "at least ");
+    assert_non_null(at);
+    const size_t least = strtoull(at + strlen("at least "), NULL, 10);
+    assert_true(least <= total(tow_step_program(plain)));
+    tow_step_free(plain);
+    assert_int_equal(
+        tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = least - 1), &step),
+        TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = least), &step),
+                     TOW_OK);
+    assert_int_equal(total(tow_step_program(step)), least);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tow_train_step(p.state, p.batch, NULL), TOW_OK);
+        assert_int_equal(tow_step_run(step, p.batch, (tow_array *[]){s.of_loss, s.of_weight}), TOW_OK);
+    }
+    assert_true(tow_params_equal(s.params, tow_train_params(p.state)));
+    tow_step_free(step);
+    end_separate(&s);
+    drop(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_program_for_each_combination, setup, teardown),
         cmocka_unit_test_setup_teardown(bits_are_those_of_separate_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(steps_of_ones_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(steps_within_a_limit, setup, teardown),
     };
     return cmocka_run_group_tests_name("step_program", tests, NULL, NULL);
 }
