@@ -131,6 +131,17 @@ void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, cons
     tow__free(g->ctx, values, count, sizeof *values);
 }
 
+tow_status tow__copy_by(const tow_graph *g, tow__recorder record, const void *user, tow_graph **copy)
+{
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    *copy = NULL;
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    tow__inline_by(t, g, record, user, in, out);
+    return tow__trace_end(t, g->n_outputs, out, false, copy);
+}
+
 static void rebind(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                    const void *user)
 {

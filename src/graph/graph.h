@@ -72,8 +72,8 @@ struct tow_graph {
     uint32_t n_inputs;
     uint32_t *outputs;
     uint32_t n_outputs;
-    bool has_effects; /* of an equation, here or in a nested graph (effects.c) */
-    uint32_t depth;   /* levels of nested graphs, this one counted */
+    bool has_effects;                 /* of an equation, here or in a nested graph (effects.c) */
+    uint32_t depth;                   /* levels of nested graphs, this one counted */
     const struct tow__origin *origin; /* of a gradient: what it is the gradient of (variants.h); or NULL */
 };
 
@@ -208,6 +208,8 @@ typedef void (*tow__recorder)(tow_trace *t, const tow_graph *g, const tow__equat
                               const void *user);
 void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
                     tow_value *out);
+/* *copy: a graph with the inputs of g, recorded in this way; the caller releases it. */
+tow_status tow__copy_by(const tow_graph *g, tow__recorder record, const void *user, tow_graph **copy);
 /* The name of the scope of an equation in the body of a loop where the body stands for iterations number, number +
  * every, ...
  * or, if `every` is 0, for that one alone. around: the scope of the loop, "" for none. In memory of the trace; `scope`

@@ -12,16 +12,6 @@ typedef struct iteration {
 static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                    const void *user);
 
-static tow_status rename_graph(const tow_graph *g, const iteration *it, tow_graph **result)
-{
-    tow_value *in, *out;
-    tow_trace *t = tow__trace_begin_over(g, &in, &out);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    tow__inline_by(t, g, record, it, in, out);
-    return tow__trace_end(t, g->n_outputs, out, false, result);
-}
-
 /* A region over renamed copies of its graphs. */
 static void record_region(tow_trace *t, const tow__equation *e, const iteration *it, const tow_value *x, tow_value *y)
 {
@@ -32,7 +22,7 @@ static void record_region(tow_trace *t, const tow__equation *e, const iteration 
     for (uint32_t i = 0; i < n; i++) tow__set_nested(e->primitive, params, i, NULL);
     for (uint32_t i = 0; i < n && status == TOW_OK; i++) {
         tow_graph *body = NULL;
-        status = rename_graph(tow__nested(e->primitive, e->params, i), it, &body);
+        status = tow__copy_by(tow__nested(e->primitive, e->params, i), record, it, &body);
         tow__set_nested(e->primitive, params, i, body);
     }
     if (status == TOW_OK)

@@ -35,16 +35,6 @@ static void record_stripped(tow_trace *t, const tow_graph *g, const tow__equatio
     tow__set_source(t, NULL);
 }
 
-static tow_status record_body(const tow_graph *g, tow__recorder record, const void *user, tow_graph **result)
-{
-    tow_value *x, *y;
-    tow_trace *t = tow__trace_begin_over(g, &x, &y);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    tow__inline_by(t, g, record, user, x, y);
-    return tow__trace_end(t, g->n_outputs, y, false, result);
-}
-
 /* ---- marking ----------------------------------------------------------------------------------------------------- */
 
 typedef struct marking {
@@ -84,7 +74,7 @@ static tow_status find_needs(body_state *s, tow__kept_sets *sets)
     tow__parts parts;
     uint8_t *all = tow__alloc(s->g->ctx, s->g->n_equations + 1, 1);
     tow_status status = all ? TOW_OK : TOW_OUT_OF_MEMORY;
-    if (status == TOW_OK) status = record_body(s->g, record_marked, &(marking){s->g, all}, &marked);
+    if (status == TOW_OK) status = tow__copy_by(s->g, record_marked, &(marking){s->g, all}, &marked);
     if (all) tow__free(s->g->ctx, all, s->g->n_equations + 1, 1);
     if (status == TOW_OK) status = tow__differentiate(marked, "memory limit", 0, NULL, true, &parts);
     tow_graph_release(marked);
@@ -292,7 +282,7 @@ tow_status tow__find_kept_sets(tow__arena *arena, const tow_graph *body, const t
                                uint32_t most, tow__kept_sets *sets)
 {
     *sets = (tow__kept_sets){0};
-    tow_status status = record_body(body, record_stripped, NULL, &sets->body);
+    tow_status status = tow__copy_by(body, record_stripped, NULL, &sets->body);
     if (status != TOW_OK) return status;
     body_state s = {.g = sets->body};
     if (!alloc_state(arena, &s)) return TOW_OUT_OF_MEMORY;
@@ -329,6 +319,19 @@ static bool must_recompute(const tow_graph *g, const uint8_t *verdict)
     return false;
 }
 
+tow_status tow__as_region(const tow_graph *body, const tow_policy *policy, tow_graph **region)
+{
+    tow_value *x, *y;
+    tow_trace *t = tow__trace_begin_over(body, &x, &y);
+    *region = NULL;
+    if (!t) return TOW_OUT_OF_MEMORY;
+    const tow__remat_params p = {.body = (tow_graph *)(uintptr_t)body, .policy = policy};
+    for (uint32_t i = 0; i < body->n_inputs; i++)
+        x[i] = tow__input(t, body->vars[body->inputs[i]].type, body->input_names[i]);
+    tow__bind(t, &tow__remat_p, &p, body->n_inputs, x, body->n_outputs, y);
+    return tow__trace_end(t, body->n_outputs, y, false, region);
+}
+
 tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body)
 {
     const tow_graph *g = sets->body;
@@ -339,17 +342,9 @@ tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **b
         *body = tow__graph_share(g);
         return TOW_OK;
     }
-    tow_status status = record_body(g, record_marked, &(marking){g, verdict}, &marked);
+    tow_status status = tow__copy_by(g, record_marked, &(marking){g, verdict}, &marked);
     if (status != TOW_OK) return status;
-    tow_value *x, *y;
-    tow_trace *t = tow__trace_begin_over(g, &x, &y);
-    if (!t) {
-        tow_graph_release(marked);
-        return TOW_OUT_OF_MEMORY;
-    }
-    const tow__remat_params params = {.body = marked, .policy = tow__marked_policy(loops_are_kept(g, verdict))};
-    for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    tow__bind(t, &tow__remat_p, &params, g->n_inputs, x, g->n_outputs, y);
+    status = tow__as_region(marked, tow__marked_policy(loops_are_kept(g, verdict)), body);
     tow_graph_release(marked);
-    return tow__trace_end(t, g->n_outputs, y, false, body);
+    return status;
 }

@@ -33,6 +33,8 @@ typedef struct tow__kept_sets {
  * more behind these, which keep what is alive at some places of the body and make the parts between them again. */
 tow_status tow__find_kept_sets(tow__arena *arena, const tow_graph *body, const tow__price *price, bool hull,
                                uint32_t most, tow__kept_sets *sets);
+/* *region: body as one region with this policy (NULL: keeps nothing), which the caller releases. */
+tow_status tow__as_region(const tow_graph *body, const tow_policy *policy, tow_graph **region);
 /* body as one region that keeps this set; body itself, retained, if it is the first. */
 tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body);
 

@@ -311,10 +311,5 @@ tow_status tow__loss_variant(const tow__loss_variants *l, uint32_t i, tow_graph 
     const recording r = {l, l->state[i]};
     if (l->sites[0].at == TOW__INPUT)
         return tow__keep_set(&l->sites[0].sets, l->sites[0].choices[r.state[0]].set, graph);
-    tow_value *x, *y;
-    tow_trace *t = tow__trace_begin_over(g, &x, &y);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t k = 0; k < g->n_inputs; k++) x[k] = tow__input(t, g->vars[g->inputs[k]].type, g->input_names[k]);
-    tow__inline_by(t, g, record, &r, x, y);
-    return tow__trace_end(t, g->n_outputs, y, false, graph);
+    return tow__copy_by(g, record, &r, graph);
 }

@@ -66,21 +66,6 @@ static tow_graph *scan_of_group(const tow__scan_params *scan, const tow__scan_ru
     return graph;
 }
 
-/* The graph as a region that keeps nothing. */
-static tow_graph *region_around(const tow_graph *body)
-{
-    tow_value *x, *y;
-    tow_graph *graph = NULL;
-    tow_trace *t = tow__trace_begin_over(body, &x, &y);
-    if (!t) return NULL;
-    const tow__remat_params p = {.body = (tow_graph *)(uintptr_t)body};
-    for (uint32_t i = 0; i < body->n_inputs; i++)
-        x[i] = tow__input(t, body->vars[body->inputs[i]].type, body->input_names[i]);
-    tow__bind(t, &tow__remat_p, &p, body->n_inputs, x, body->n_outputs, y);
-    tow__trace_end(t, body->n_outputs, y, false, &graph);
-    return graph;
-}
-
 /* Records one run on operands x, whose xs are the rows of the run. */
 static void record_run(tow_trace *t, const tow__equation *e, const tow__scan_run *run, tow_value *x, tow_value *y)
 {
@@ -92,7 +77,8 @@ static void record_run(tow_trace *t, const tow__equation *e, const tow__scan_run
         tow__bind(t, &tow__scan_p, &p, e->n_in, x, e->n_out, y);
         return;
     }
-    tow_graph *group = scan_of_group(&p, run), *region = group ? region_around(group) : NULL;
+    tow_graph *group = scan_of_group(&p, run), *region = NULL;
+    if (group) tow__as_region(group, NULL, &region);
     tow_graph_release(group);
     if (!region) {
         tow__adopt_error(t);

@@ -116,17 +116,12 @@ static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow
 
 static tow_status tie(const tying *what, const tow_graph *g, tow_graph **result)
 {
-    tow_value *in, *out;
     *result = NULL;
     if (!calls(g, what->level)) {
         *result = tow__graph_share(g);
         return TOW_OK;
     }
-    tow_trace *t = tow__trace_begin_over(g, &in, &out);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, tow_graph_input_type(g, i), g->input_names[i]);
-    tow__inline_by(t, g, record, what, in, out);
-    return tow__trace_end(t, g->n_outputs, out, false, result);
+    return tow__copy_by(g, record, what, result);
 }
 
 tow_status tow__tie(const tow__equation *e, const tow_graph *rule, tow_graph **result)
