@@ -38,9 +38,9 @@ typedef struct problem {
     tow_type types[2];
 } problem;
 
-static problem make(tow_context *ctx, const tow_module *model, tow_train_options options)
+static problem make_of(tow_context *ctx, const tow_module *model, int64_t rows, tow_train_options options)
 {
-    problem p = {.batch = {exact_fractions(ctx, BATCH, FEATURES), exact_fractions(ctx, BATCH, 2)}};
+    problem p = {.batch = {exact_fractions(ctx, rows, FEATURES), exact_fractions(ctx, rows, 2)}};
     for (int i = 0; i < 2; i++) p.types[i] = tow_array_type(p.batch[i]);
     options.n_inputs = options.n_extra = 1;
     options.input_types = &p.types[0];
@@ -49,6 +49,11 @@ static problem make(tow_context *ctx, const tow_module *model, tow_train_options
     if (options.weighted) options.n_aux = 1;
     if (tow_train_create(ctx, model, &options, &p.state) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
     return p;
+}
+
+static problem make(tow_context *ctx, const tow_module *model, tow_train_options options)
+{
+    return make_of(ctx, model, BATCH, options);
 }
 
 static void drop(problem *p)
@@ -259,38 +264,64 @@ static size_t total(const tow_program *p)
     return b.inputs + b.outputs + b.constants + b.arena;
 }
 
-/* A limit bounds all bytes of a step. The error below the least says it, and what it consists of; the step within it
- * has the same bits. */
-static void steps_within_a_limit(void **fixture_)
+/* Expects a refused limit; the least that is possible by the message. */
+static size_t least_of(const fixture *f, const separate *s, size_t limit)
 {
-    const fixture *f = *fixture_;
-    tow_mlp model = TOW_MLP(.features = {64, 64, 64, 64, 2});
-    problem p = make(f->ctx, TOW_MODULE(&model), combination(1));
-    separate s = {0};
-    tow_step *step, *plain;
-    start_separate(f, TOW_MODULE(&model), &p, &s);
-    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, NULL, &plain), TOW_OK);
-    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = 1), &step),
+    tow_step *step;
+    assert_int_equal(tow_step_create(s->optimizer, s->params, s->loss, &TOW_STEP_OPTIONS(.memory_limit = limit), &step),
                      TOW_INVALID_ARGUMENT);
+    assert_null(step);
     assert_message(f, "parameters ");
     assert_message(f, "slots ");
     const char *at = strstr(tow_context_error(f->ctx), "at least ");
     assert_non_null(at);
-    const size_t least = strtoull(at + strlen("at least "), NULL, 10);
-    assert_true(least <= total(tow_step_program(plain)));
-    tow_step_free(plain);
-    assert_int_equal(
-        tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = least - 1), &step),
-        TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = least), &step),
-                     TOW_OK);
-    assert_int_equal(total(tow_step_program(step)), least);
+    return strtoull(at + strlen("at least "), NULL, 10);
+}
+
+/* Three steps of one's own within the limit have the parameters of the states' steps without one. Returns bytes. */
+static size_t steps_within(const fixture *f, const tow_module *model, int64_t rows, size_t limit)
+{
+    separate s = {0};
+    tow_step *step;
+    problem p = make_of(f->ctx, model, rows, combination(1));
+    start_separate(f, model, &p, &s);
+    if (tow_step_create(s.optimizer, s.params, s.loss, &TOW_STEP_OPTIONS(.memory_limit = limit), &step) != TOW_OK)
+        fail_msg("%s", tow_context_error(f->ctx));
+    const size_t bytes = total(tow_step_program(step));
+    assert_true(limit == 0 || bytes <= limit);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tow_train_step(p.state, p.batch, NULL), TOW_OK);
         assert_int_equal(tow_step_run(step, p.batch, (tow_array *[]){s.of_loss, s.of_weight}), TOW_OK);
     }
     assert_true(tow_params_equal(s.params, tow_train_params(p.state)));
     tow_step_free(step);
+    end_separate(&s);
+    drop(&p);
+    return bytes;
+}
+
+/* A limit bounds all bytes of a step over a deep scan and makes it smaller, with the same bits. The error below the
+ * least says it, and what it consists of. */
+static void steps_within_a_limit(void **fixture_)
+{
+    enum {
+        ROWS_OF_SCAN = 64
+    };
+    const fixture *f = *fixture_;
+    tow_dense in = TOW_DENSE(.features = 16), layer = in, last = TOW_DENSE(.features = 2);
+    tow_activation_layer gelu = TOW_ACTIVATION(tow_gelu);
+    tow_sequential block = TOW_SEQUENTIAL(TOW_MODULE(&layer), TOW_MODULE(&gelu));
+    tow_scan layers = TOW_SCAN(&block, .length = 24);
+    tow_sequential model = TOW_SEQUENTIAL(TOW_MODULE(&in), TOW_MODULE(&layers), TOW_MODULE(&last));
+    problem p = make_of(f->ctx, TOW_MODULE(&model), ROWS_OF_SCAN, combination(1));
+    separate s = {0};
+    start_separate(f, TOW_MODULE(&model), &p, &s);
+    const size_t least = least_of(f, &s, 1), most = steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, 0);
+    assert_int_equal(least_of(f, &s, least - 1), least);
+    assert_true(least < most / 10 * 8);
+    assert_int_equal(steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, least), least);
+    const size_t half = steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, (least + most) / 2);
+    assert_true(half > least && half < most);
     end_separate(&s);
     drop(&p);
 }
