@@ -1,8 +1,8 @@
 /* Gradients of loops have the bits of their iterations written out, whatever the body hands on unchanged: one value to
  * two carries, a carry, an element or a constant to another carry or to results, from one starting value or several.
  * So have loops that a memory limit cuts into runs or whose iterations it groups; it leaves alone those that it cannot
- * cut with these bits. Tests regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. Tests limit/scan_cuts.c,
- * limit/scan_runs.c. */
+ * cut with these bits, and says why. TOW_EVERY_LOOP in the environment: more lengths and random loops. Tests
+ * regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. Tests limit/scan_cuts.c, limit/scan_runs.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 #include "tow/program.h"
 
 static tow_context *ctx;
+static bool every_loop;
 
 #define OK(call)                                                                                                       \
     do {                                                                                                               \
@@ -59,6 +60,7 @@ typedef struct variant {
     int64_t unroll; /* then gradients are sums in another order */
     const tow_policy *policy, *around;
     int64_t cut, group; /* the loop in runs: the first `cut` iterations, the rest; in groups of iterations */
+    bool forced;        /* also where that is refused */
 } variant;
 
 typedef struct program {
@@ -164,6 +166,7 @@ static void input_types(const shape *s, tow_type *types)
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t n_cut, n_left; /* loops that were cut, and that were left alone */
+static const char *why_left;   /* the last one of these */
 
 static void record_cut(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                        const void *user)
@@ -178,10 +181,11 @@ static void record_cut(tow_trace *t, const tow_graph *g, const tow__equation *e,
     OK(tow__scan_cuts(g, e, &cuts));
     const tow__scan_run runs[] = {{v->cut, p->body, 0}, {p->length - v->cut, p->body, 0}},
                         groups[] = {{p->length, p->body, v->group}};
-    const bool cut = v->cut > 0 && v->cut < p->length && !cuts.why_not,
-               grouped = v->group > 1 && p->length % v->group == 0 && cuts.groups;
+    const bool cut = v->cut > 0 && v->cut < p->length && (v->forced || !cuts.why_not),
+               grouped = v->group > 1 && p->length % v->group == 0 && (v->forced || cuts.groups);
     n_cut += cut || grouped;
     n_left += cuts.why_not != NULL;
+    why_left = cuts.why_not;
     if (cut || grouped)
         tow__record_scan_runs(t, e, cut ? runs : groups, cut ? 2 : 1, x, y);
     else
@@ -237,7 +241,11 @@ static size_t run(const shape *s, const variant *v, float *numbers)
             f[j] = (float)(state >> 8) / 16777216.0F - 0.4F;
         }
     }
-    OK(tow_evaluate(gradient, in, out));
+    tow_program *plan;
+    OK(tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true, .no_regions = true), &plan));
+    for (int i = 0; i <= INPUTS; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, (size_t)i), &out[i]));
+    OK(tow_program_run(plan, in, out));
+    tow_program_free(plan);
     size_t n = 0;
     for (int i = 0; i <= INPUTS; i++) {
         size_t count = (size_t)tow_type_element_count(tow_array_type(out[i]));
@@ -267,7 +275,7 @@ static void expect_bits(const shape *s)
         {.loop = true, .remat = true, .policy = &nothing, .cut = s->length - 1},
         {.loop = true, .group = 2},
     };
-    for (int nested = 0; nested < 2; nested++) {
+    for (int nested = 0; nested < 1 + (every_loop || s->reverse); nested++) {
         float plain[NUMBERS], other[NUMBERS];
         const variant unrolled = {.nested = nested};
         size_t n = run(s, &unrolled, plain);
@@ -295,7 +303,7 @@ static void expect_bits(const shape *s)
 
 static void expect_all_lengths(shape s)
 {
-    for (s.length = 1; s.length <= LONGEST; s.length++) expect_bits(&s);
+    for (s.length = 1; s.length <= LONGEST; s.length += every_loop ? 1 : 2) expect_bits(&s);
     s.length = 3;
     s.reverse = true;
     expect_bits(&s);
@@ -359,7 +367,7 @@ static void test_random_shapes(void **state)
 {
     (void)state;
     uint32_t seed = 2024;
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < (every_loop ? 150 : 20); i++) {
         uint32_t r[CARRIES + YS + CARRIES + 2];
         shape s = {.length = 1 + i % LONGEST};
         for (size_t j = 0; j < sizeof r / sizeof *r; j++) {
@@ -376,6 +384,82 @@ static void test_random_shapes(void **state)
         s.reverse = r[CARRIES + YS + CARRIES] % 2;
         s.constant_x = r[CARRIES + YS + CARRIES + 1] % 4 == 0;
         expect_bits(&s);
+    }
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+/* The plan within a limit that all plans keep, and the error of one that none keeps, say why the loop is not cut. */
+static void expect_reason(const shape *s, const char *reason)
+{
+    const variant plain = {.loop = true};
+    const size_t wrt[INPUTS] = {0, 1, 2, 3, 4};
+    program p = {.s = s, .v = &plain};
+    tow_type types[INPUTS];
+    tow_graph *g, *gradient;
+    tow_program *plan;
+    char line[256];
+    input_types(s, types);
+    OK(tow_trace_function(ctx, loss, &p, INPUTS, types, NULL, 1, &g));
+    OK(tow_value_and_grad(g, INPUTS, wrt, false, &gradient));
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.plan_only = true, .memory_limit = SIZE_MAX);
+    OK(tow_compile(ctx, gradient, &options, &plan));
+    const size_t length = tow_program_text(plan, NULL, 0);
+    char *text = malloc(length + 1);
+    assert_non_null(text);
+    tow_program_text(plan, text, length + 1);
+    snprintf(line, sizeof line, "the scan of %d iterations", (int)s->length);
+    if (!strstr(text, line)) fail_msg("expected \"%s\", found %s", line, text);
+    snprintf(line, sizeof line, " is not cut into runs: %s, whose cotangents would be summed in another order\n",
+             reason);
+    if (!strstr(text, line)) fail_msg("expected \"%s\", found %s", line, text);
+    free(text);
+    tow_program_free(plan);
+    options.memory_limit = 1;
+    assert_int_equal(tow_compile(ctx, gradient, &options, &plan), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), line));
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+}
+
+/* For every reason there is a loop whose bits would move if it were cut in the middle, or grouped. */
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *reason; /* NULL: only groups are refused */
+        shape s;
+    } refused[] = {
+        {"a carry becomes a constant", {.carry = {K0, C, M1}, .y = {K1, M0}, .start = {1, 2, 0}, .length = 4}},
+        {"two carries hold one value", {.carry = {K2, M1, M1}, .y = {M1, M0}, .start = {0, 1, 2}, .length = 4}},
+        {"carries change places", {.carry = {K2, M2, K0}, .y = {K2, X}, .start = {2, 0, 1}, .length = 4}},
+        {"rows of a result hold a constant", {.carry = {K0, M1, M2}, .y = {C, K0}, .start = {1, 2, 0}, .length = 4}},
+        {"rows of a result hold the value of carries of several iterations",
+         {.carry = {K2, M0, K1}, .y = {M2, K1}, .start = {0, 1, 2}, .length = 4}},
+        {"rows of two results hold the value of one carry",
+         {.carry = {M2, M1, K2}, .y = {M2, M2}, .start = {0, 1, 2}, .length = 3, .constant_x = true}},
+        {"one value is two of its operands",
+         {.carry = {M1, M2, M0}, .y = {M1, X}, .start = {0, 1, 2}, .length = 3, .constant_x = true}},
+        {NULL, {.carry = {M0, M1, X}, .y = {K2, M1}, .start = {0, 1, 2}, .length = 4}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const shape *s = &refused[i].s;
+        const char *reason = refused[i].reason;
+        variant plain = {0}, asked = {.loop = true}, forced;
+        float expected[NUMBERS], moved[NUMBERS];
+        if (reason)
+            asked.cut = s->length / 2;
+        else
+            asked.group = 2;
+        forced = asked;
+        forced.forced = true;
+        why_left = NULL;
+        assert_int_equal(run(s, &asked, moved), 0);
+        if (reason) assert_string_equal(why_left, reason);
+        const size_t n = run(s, &plain, expected);
+        assert_int_equal(run(s, &forced, moved), n);
+        if (memcmp(expected, moved, n * sizeof *moved) == 0) fail_msg("%s: the same bits", reason ? reason : "groups");
+        if (reason) expect_reason(s, reason);
     }
 }
 
@@ -420,11 +504,16 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fresh_carries),         cmocka_unit_test(test_one_value_to_two_carries),
-        cmocka_unit_test(test_carries_handed_on),     cmocka_unit_test(test_constants_handed_on),
-        cmocka_unit_test(test_xs_that_are_constants), cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_fresh_carries),
+        cmocka_unit_test(test_one_value_to_two_carries),
+        cmocka_unit_test(test_carries_handed_on),
+        cmocka_unit_test(test_constants_handed_on),
+        cmocka_unit_test(test_xs_that_are_constants),
+        cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_allocation_failures),
     };
+    every_loop = getenv("TOW_EVERY_LOOP") != NULL;
     if (tow_context_create(NULL, &ctx) != TOW_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tow_context_free(ctx);
