@@ -293,14 +293,19 @@ typedef struct tow_residuals {
     size_t bytes;          /* total */
     size_t argument_bytes; /* of these, arguments: alive anyway */
     void *memory;
+    /* Sentences about policies of regions that have no effect, each with its reason: nothing in the region is of the
+     * kind that it saves, or has its names (and which other region has them); what it saves is kept anyway, or the
+     * backward pass does without it; nothing in the region is differentiated. */
+    size_t n_notes;
+    const char *const *notes;
 } tow_residuals;
 
 /* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float
  * inputs). Errors: those of tow_vjp. */
 TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt,
                                        tow_residuals *residuals);
-/* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like
- * snprintf. In names, quotes and backslashes stand behind a backslash, control characters are \xNN. */
+/* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes, then notes and a total;
+ * like snprintf. In names, quotes and backslashes stand behind a backslash, control characters are \xNN. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
 TOW_API void tow_residuals_free(tow_residuals *residuals);
 /* Prints forward and backward graphs side by side with what crosses between them, so that recomputation can be seen.

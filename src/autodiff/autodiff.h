@@ -63,12 +63,20 @@ typedef struct tow__split_memo {
     tow__arena arena;
 } tow__split_memo;
 
+/* The answers of a policy while its region, and the loops and choices in it, are split: how many values it saves, and
+ * how many of these are inputs under a name. */
+typedef struct tow__policy_tally {
+    uint32_t saved, inputs;
+} tow__policy_tally;
+
 /* The options of a split. */
 typedef struct tow__manner {
     const tow_policy *policy; /* NULL: everything is saved (not inside a remat) */
     bool stage_known; /* known outputs that the unknown graph can recompute are outputs of it, too (inside an outer
                                  remat) */
     bool runs_once;   /* the unknown graph, for each run of the known one: arithmetic may be repeated in it */
+    tow__policy_tally *tally;    /* of `policy`; NULL: nobody asks */
+    struct tow__policy_log *log; /* of the policies of regions in the graph (policy_log.h); NULL: nobody asks */
 } tow__manner;
 
 /* in_available[i]: known input i can be read by the unknown graph as an input of its own; otherwise it becomes a

@@ -13,6 +13,7 @@
  * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's
  * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
+#include "src/autodiff/policy_log.h"
 #include "src/graph/region.h"
 #include "src/ops/table.h"
 
@@ -96,6 +97,7 @@ static void find_roots(tow__split *s)
         tow__pvar *v = &s->vars[root];
         s->vars[e->out[0]].root = root;
         tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, g, e) : TOW_PREFER_SAVE;
+        if (s->tally && is_save(verdict)) s->tally->saved++, s->tally->inputs += g->vars[root].equation == TOW__INPUT;
         v->tags = v->named == TOW__INPUT ? verdict : tow__verdict_meet(v->tags, verdict);
         if (v->named == TOW__INPUT) {
             v->named = e->out[0];
@@ -111,6 +113,7 @@ static tow_verdict verdict_on(const tow__split *s, const tow__equation *e)
 {
     if (e->primitive->varies || tow__has_effect(e)) return TOW_MUST_SAVE; /* computed again they might differ */
     tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, s->g, e) : TOW_PREFER_SAVE;
+    if (s->tally && e->primitive != &tow__name_p) s->tally->saved += is_save(verdict);
     for (uint32_t i = 0; i < e->n_out; i++) {
         const tow__pvar *v = &s->vars[e->out[i]];
         if (v->named != TOW__INPUT) verdict = tow__verdict_meet(verdict, v->tags);
@@ -197,6 +200,7 @@ static void split_equation(tow__split *s, const tow__equation *e)
         tow__split_record_unknown(s, e);
     } else {
         record_known(s, e);
+        if (s->log) tow__log_policy(s->log, e, NULL, false);
         if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
         const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
         const bool asked = tow__has_effect(e) || (!again && !region && e->n_in > 0);
@@ -332,6 +336,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));
     tow__split s = {.g = g, .policy = manner.policy, .runs_once = manner.runs_once, .memo = memo};
+    s.tally = manner.tally, s.log = manner.log;
     s.vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars);
     if (memo && !memo->regions) TRY(begin_memo(memo, g));
     uint32_t *created = tow__arena_alloc(&p->arena, g->n_inputs, sizeof *created), n_created = 0;

@@ -35,6 +35,8 @@ typedef struct tow__split {
     tow__residual_slot *residuals;
     uint32_t n_residuals, capacity;
     tow__split_memo *memo; /* NULL: the graph is split once */
+    tow__policy_tally *tally;
+    struct tow__policy_log *log;
 } tow__split;
 
 /* The value in the unknown trace: made on demand by repeating equations, or handed over as a residual. */
@@ -50,7 +52,11 @@ bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);
 /* The options of the splits of bodies of loops and choices. */
 static inline tow__manner tow__manner_of(const tow__split *s)
 {
-    return (tow__manner){.policy = s->policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
+    return (tow__manner){.policy = s->policy,
+                         .stage_known = s->policy != NULL,
+                         .runs_once = s->runs_once,
+                         .tally = s->tally,
+                         .log = s->log};
 }
 
 /* The memory of the split of equation e; NULL: the caller keeps none. */

@@ -75,6 +75,8 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
 /* Moves everything into the graph, which the caller then owns, and frees the builder. NULL: out of memory. */
 tow_graph *tow__builder_close(tow__builder *b, uint32_t n_outputs, const uint32_t *outputs);
 
+/* tow__equation: those recorded so far in the outermost builder (trace.c). */
+const tow__vector *tow__trace_equations(const tow_trace *t);
 /* The source that tow__set_source was last given (trace.c), so that it can be put back. */
 const tow__source *tow__get_source(const tow_trace *t);
 

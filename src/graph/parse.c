@@ -279,8 +279,7 @@ tow_status tow_graph_parse(tow_context *context, const char *text, tow_graph **g
     bool fine = read_body(&r, &outputs);
     if (fine && tow__reader_peek(&r) != '\0') fine = tow__reader_expected(&r, "the end of the text");
     const tow__named_policy *wrong;
-    if (fine && tow__policy_check_names(context, tow__trace_policies(r.t), &wrong) != TOW_OK)
-        fine = tow__reader_wrap(&r, wrong->at);
+    if (fine && tow__policy_check_names(r.t, &wrong) != TOW_OK) fine = tow__reader_wrap(&r, wrong->at);
     tow__locale_leave(locale);
     if (fine)
         r.status = tow__trace_end(r.t, outputs.count, outputs.data, false, graph);

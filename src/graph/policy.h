@@ -39,9 +39,9 @@ typedef struct tow__named_policies {
  * of kinds that exist, that has the fields of its kind only. If it refers to names, it and those of the body are added
  * to what the trace knows. Regions that passes make are not asked. policy NULL is fine. at: in a text, or 0. */
 tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_graph *body, size_t at);
-/* True if each name that a policy refers to is that of a value in one of its regions. *wrong: the policy otherwise. */
-tow_status tow__policy_check_names(tow_context *ctx, const tow__named_policies *policies,
-                                   const tow__named_policy **wrong);
+/* TOW_OK if each name that a policy of the trace refers to is that of a value in one of its regions. *wrong: the policy
+ * otherwise. */
+tow_status tow__policy_check_names(tow_trace *t, const tow__named_policy **wrong);
 void tow__named_policies_free(tow__named_policies *policies, tow_context *ctx);
 /* True if no more than `levels` policies are in one another. */
 bool tow__policy_fits(const tow_policy *policy, int levels);

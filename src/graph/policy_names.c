@@ -80,7 +80,33 @@ static tow_status check_fields(tow_context *ctx, const tow_policy *p)
     return status == TOW_OK ? check_fields(ctx, p->b) : status;
 }
 
-static tow_status missing_name(tow_context *ctx, const char *name, const tow__named_policy *p)
+/* The equation that gives the name to a value, in these or in bodies in them; NULL: none. */
+static const tow__equation *find_named(const tow__equation *equations, uint32_t n, const char *name)
+{
+    const tow__equation *found = NULL;
+    for (uint32_t i = 0; i < n && !found; i++) {
+        const tow__equation *e = &equations[i];
+        if (e->primitive->kind == TOW__NAME && strcmp(((const tow__name_params *)e->params)->name, name) == 0) return e;
+        for (uint32_t j = 0, m = tow__nested_count(e->primitive, e->params); j < m && !found; j++) {
+            const tow_graph *g = tow__nested(e->primitive, e->params, j);
+            found = find_named(g->equations, g->n_equations, name);
+        }
+    }
+    return found;
+}
+
+/* The value outside of the regions that has the name, if there is one. */
+static void add_elsewhere(tow__string *text, const tow__vector *equations, const char *name)
+{
+    const tow__equation *e = find_named(equations->data, equations->count, name);
+    if (!e) return;
+    const char *place = e->source.scope && *e->source.scope ? e->source.scope : e->source.here;
+    tow__string_add(text, "; a value outside of it has the name%s", place ? ", in " : "");
+    if (place) tow__string_add_quoted(text, place);
+}
+
+static tow_status missing_name(tow_context *ctx, const char *name, const tow__named_policy *p,
+                               const tow__vector *equations)
 {
     const tow__names *there = &p->there;
     char regions[48] = "the region";
@@ -96,24 +122,27 @@ static tow_status missing_name(tow_context *ctx, const char *name, const tow__na
         else
             tow__string_add_quoted(&list, there->names[i]);
     }
+    if (there->count == 0) tow__string_add(&list, "(no value in it is named)");
+    add_elsewhere(&list, equations, name);
     tow_status status = missing.failed || list.failed ? TOW_OUT_OF_MEMORY : TOW_NOT_FOUND;
     if (status == TOW_NOT_FOUND)
         tow__fail(ctx, status,
                   "remat: the policy refers to the checkpoint name %s, which no value in %s has; expected one of: %s",
-                  missing.text, regions, there->count > 0 ? list.text : "(no value in it is named)");
+                  missing.text, regions, list.text);
     tow__string_free(&missing);
     tow__string_free(&list);
     return status;
 }
 
 /* Reports the first name of `policy` that is not there: a misspelled name would change what is kept without a word. */
-static tow_status check_names(tow_context *ctx, const tow_policy *policy, const tow__named_policy *of)
+static tow_status check_names(tow_context *ctx, const tow_policy *policy, const tow__named_policy *of,
+                              const tow__vector *equations)
 {
     if (!policy) return TOW_OK;
-    tow_status status = check_names(ctx, policy->a, of);
-    if (status == TOW_OK) status = check_names(ctx, policy->b, of);
+    tow_status status = check_names(ctx, policy->a, of, equations);
+    if (status == TOW_OK) status = check_names(ctx, policy->b, of, equations);
     for (const char *const *name = policy->names; status == TOW_OK && name && *name; name++)
-        if (tow__names_find(&of->there, *name) == TOW__NO_NAME) status = missing_name(ctx, *name, of);
+        if (tow__names_find(&of->there, *name) == TOW__NO_NAME) status = missing_name(ctx, *name, of, equations);
     return status;
 }
 
@@ -164,13 +193,14 @@ tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_g
     return TOW_OK;
 }
 
-tow_status tow__policy_check_names(tow_context *ctx, const tow__named_policies *policies,
-                                   const tow__named_policy **wrong)
+tow_status tow__policy_check_names(tow_trace *t, const tow__named_policy **wrong)
 {
+    const tow__named_policies *policies = tow__trace_policies(t);
     const tow__named_policy *list = policies->list.data;
+    tow_context *ctx = tow_trace_context(t);
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < policies->list.count && status == TOW_OK; i++)
-        status = check_names(ctx, list[i].policy, *wrong = &list[i]);
+        status = check_names(ctx, list[i].policy, *wrong = &list[i], tow__trace_equations(t));
     return status;
 }
 

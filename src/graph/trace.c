@@ -236,6 +236,11 @@ tow__iteration_scope tow__get_iteration_scope(const tow_trace *t) { return t->no
 
 tow__named_policies *tow__trace_policies(tow_trace *t) { return &t->now->policies; }
 
+const tow__vector *tow__trace_equations(const tow_trace *t)
+{
+    return &((const tow__builder *)t->now->builders.data)->equations;
+}
+
 tow__arena *tow__trace_arena(tow_trace *t) { return &t->now->arena; }
 
 uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial; }
@@ -637,7 +642,7 @@ void tow__check_policies(tow_trace *t)
 {
     const tow__named_policy *wrong;
     if (tow__failed(t)) return;
-    tow_status status = tow__policy_check_names(t->ctx, &t->now->policies, &wrong);
+    tow_status status = tow__policy_check_names(t, &wrong);
     if (status == TOW_OK) return;
     if (wrong->scope) tow__fail(t->ctx, status, "%s: %s", shown(wrong->scope).text, t->ctx->error);
     stick(t);

@@ -259,10 +259,15 @@ static json_t *json_residuals(const tow_residuals *residuals)
                                  r->scope, "bytes", (json_int_t)r->bytes);
         failed |= json_array_append_new(list, item) != 0;
     }
-    json_t *result = failed ? NULL
-                            : json_pack("{s:O, s:I, s:I}", "residuals", list, "bytes", (json_int_t)residuals->bytes,
-                                        "argument_bytes", (json_int_t)residuals->argument_bytes);
+    json_t *notes = json_array();
+    for (size_t i = 0; i < residuals->n_notes; i++)
+        failed |= json_array_append_new(notes, tool_json_text(residuals->notes[i])) != 0;
+    json_t *result = failed
+                         ? NULL
+                         : json_pack("{s:O, s:I, s:I, s:O}", "residuals", list, "bytes", (json_int_t)residuals->bytes,
+                                     "argument_bytes", (json_int_t)residuals->argument_bytes, "notes", notes);
     json_decref(list);
+    json_decref(notes);
     return result;
 }
 

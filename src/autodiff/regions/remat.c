@@ -6,6 +6,7 @@
  *   transpose   (x, ct of y, sums so far) one region that repeats, then adds to the caller's sums */
 #include "src/autodiff/batch.h"
 #include "src/autodiff/partial.h"
+#include "src/autodiff/policy_log.h"
 #include "src/autodiff/regions/record.h"
 #include "src/autodiff/regions/types.h"
 
@@ -76,7 +77,10 @@ static void remat_split(tow__split *s, const tow__equation *e)
     static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
     tow__remat_params params = *(const tow__remat_params *)e->params;
     const tow_policy *policy = s->policy ? s->policy : params.policy ? params.policy : &nothing;
-    const tow__manner manner = {.policy = policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
+    tow__policy_tally tally = {0};
+    tow__manner manner = tow__manner_of(s);
+    manner.policy = policy;
+    if (!s->policy) manner.tally = &tally;
     bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown),
          *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
     if (!unknown || !available) return;
@@ -90,6 +94,7 @@ static void remat_split(tow__split *s, const tow__equation *e)
         tow__adopt_error(s->u);
         return;
     }
+    if (!split->done && s->log && !s->policy) tow__log_policy(s->log, e, &tally, split->part.n_residuals > 0);
     split->done = true;
     const tow__partial p = split->part;
     size_t n_in = 0, n_known_out = p.known->n_outputs;

@@ -19,9 +19,9 @@ typedef struct tow__parts {
 tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen);
 /* An error if no input is of float type. */
 tow_status tow__check_any_float(const tow_graph *g, const char *caller);
-/* Errors name `caller`. n_wrt 0: all float inputs. runs_once: the unknown graph, for each run of the known one. */
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
-                              tow__parts *parts);
+/* Errors name `caller`. n_wrt 0: all float inputs. manner: of the split; without a policy. */
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+                              tow__manner manner, tow__parts *parts);
 /* The backward pass as a graph: (used primals, residuals, ct of float outputs) -> ct of the chosen inputs. */
 tow_status tow__backward_graph(const tow__parts *parts, tow_graph **result);
 void tow__parts_free(tow__parts *parts);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/autodiff/policy_log.h"
 #include "src/autodiff/transformations/differentiate.h"
 #include "src/base/arithmetic.h"
 #include "src/graph/region.h"
@@ -261,15 +262,18 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
     if (!graph || !residuals)
         return tow__missing(tow__context_of(graph), "saved_residuals", "a graph and a place for its residuals");
     TOW__ARITHMETIC(false);
-    tow__parts parts;
-    tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, true, &parts);
-    if (status != TOW_OK) return status;
-    tow__arena *arena = NULL;
-    TRY(check_backward(&parts));
-    TRY((arena = tow__alloc(graph->ctx, 1, sizeof *arena)) ? TOW_OK : TOW_OUT_OF_MEMORY);
+    tow__parts parts = {0};
+    tow_status status = TOW_OK;
+    tow__arena *arena = tow__alloc(graph->ctx, 1, sizeof *arena);
+    if (!arena) return TOW_OUT_OF_MEMORY;
     tow__arena_init(arena, graph->ctx);
     residuals->memory = arena;
-    status = collect(&parts, arena, residuals);
+    tow__policy_log log = {.arena = arena};
+    TRY(tow__differentiate(graph, "saved_residuals", n_wrt, wrt, (tow__manner){.runs_once = true, .log = &log},
+                           &parts));
+    TRY(check_backward(&parts));
+    TRY(collect(&parts, arena, residuals));
+    status = tow__policy_notes(&log, &residuals->n_notes, &residuals->notes);
 done:
     tow__parts_free(&parts);
     if (status != TOW_OK) tow_residuals_free(residuals);
@@ -333,6 +337,7 @@ size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t siz
     sink s = {.text = text, .size = size};
     if (size) text[0] = 0;
     for (size_t i = 0; i < residuals->count; i++) put_residual(&s, &residuals->items[i]);
+    for (size_t i = 0; i < residuals->n_notes; i++) put(&s, "%s\n", residuals->notes[i]);
     put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes,
         residuals->argument_bytes);
     return s.length;

@@ -52,8 +52,8 @@ static tow_status check_results_known(const tow_graph *g, const char *caller, co
 
 /* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
  * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
-                              tow__parts *parts)
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+                              tow__manner manner, tow__parts *parts)
 {
     *parts = (tow__parts){.g = g};
     tow_status status = TOW_OK;
@@ -70,9 +70,9 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     TRY(tow__jvp_graph(live, NULL, true, parts->chosen, parts->nonzero, &jvp));
     for (size_t i = 0; i < n_in; i++) available[i] = true;
     for (; n < jvp->n_inputs; n++) unknown[n] = available[n] = true;
-    TRY(tow__partial_eval(jvp, unknown, available, (tow__manner){.runs_once = runs_once}, NULL, NULL, &parts->split));
+    TRY(tow__partial_eval(jvp, unknown, available, manner, NULL, NULL, &parts->split));
     TRY(check_results_known(g, caller, &parts->split));
-    TRY(tow__thin(&parts->split, jvp->n_inputs, unknown, runs_once));
+    TRY(tow__thin(&parts->split, jvp->n_inputs, unknown, manner.runs_once));
     for (size_t i = 0, j = n_out; i < n_out; i++) /* a tangent that does not depend on the inputs' tangents is zero */
         if (parts->nonzero[i]) parts->nonzero[i] = parts->split.out_unknown[j++];
     for (size_t i = 0; i < n_in; i++) parts->n_used += parts->split.input_used[i];
@@ -282,7 +282,8 @@ static tow_status pair(const tow_graph *graph, const char *caller, size_t n_wrt,
         return tow__missing(tow__context_of(graph), caller, "a graph and places for two results");
     TOW__ARITHMETIC(false);
     tow__parts parts;
-    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, make_second == tow__backward_graph, &parts);
+    const tow__manner manner = {.runs_once = make_second == tow__backward_graph};
+    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, manner, &parts);
     if (status != TOW_OK) return status;
     TRY(forward_graph(&parts, first));
     TRY(make_second(&parts, second));
@@ -344,7 +345,8 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     if (status != TOW_OK) return status;
     tow__parts parts;
     if ((status = tow__check_any_float(g, caller)) != TOW_OK) return status;
-    if ((status = tow__differentiate(g, caller, n_wrt, wrt, true, &parts)) != TOW_OK) return status;
+    const tow__manner manner = {.runs_once = true};
+    if ((status = tow__differentiate(g, caller, n_wrt, wrt, manner, &parts)) != TOW_OK) return status;
     const tow_graph *k = parts.split.known;
     tow_graph *whole = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
