@@ -9,6 +9,8 @@
 typedef struct tow__input_kind {
     const char *kind;
     size_t n;
+    /* Path of array i of the kind in the model, "blocks/0/mlp/kernel"; NULL: of no layer. user: of the variants. */
+    const char *(*path)(const void *user, size_t i);
 } tow__input_kind;
 
 /* Seconds to make the results of equation e of g again, by the cost model, which plans have (plan/remat/seconds.c). */

@@ -3,6 +3,7 @@
 #include "src/autodiff/limit/limit.h"
 #include "src/params/params.h"
 #include "src/plan/remat/remat.h"
+#include "src/train/average.h"
 #include "src/train/step_graph.h"
 #include "tow/program.h"
 
@@ -91,14 +92,45 @@ static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
     return status;
 }
 
+/* Paths of arrays in the model. */
+static const char *parameter_path(const void *user, size_t i)
+{
+    return ((const step_variants *)user)->s->params->names.names[i];
+}
+
+static const char *slot_path(const void *user, size_t i)
+{
+    const tow_optimizer_state *o = ((const step_variants *)user)->s->optimizer;
+    const uint32_t parameter = o->slots[i].parameter;
+    return parameter == TOW__NO_PARAMETER ? NULL : o->params->names.names[parameter];
+}
+
+static const char *variable_path(const void *user, size_t i)
+{
+    const char *collection = strchr(((const step_variants *)user)->s->variables->names.names[i], '/');
+    return collection ? collection + 1 : NULL;
+}
+
+static const char *average_path(const void *user, size_t i)
+{
+    const tow_train_state *s = ((const step_variants *)user)->s;
+    const tow_params *averages = tow__average_state(s->average);
+    return i < averages->names.count ? averages->names.names[i] : NULL;
+}
+
 static tow_status compile_within(tow_train_state *s, const tow_type *types, const tow__train_program *p,
                                  const tow_graph *step, const tow_compile_options *options, tow_program **program)
 {
     step_variants v = {.s = s, .p = p, .types = types, .step = step};
-    const size_t slots = s->optimizer->slot_names.count, known = s->n_params + slots + s->n_variables;
-    const tow__input_kind kinds[] = {{"parameters", s->n_params},   {"slots", slots},
-                                     {"variables", s->n_variables}, {"averages and reports", s->n_kept - known},
-                                     {"batch", s->n_inputs},        {"keys and numbers", SIZE_MAX / 2}};
+    const size_t slots = s->optimizer->slot_names.count, reports = s->optimizer->report_names.count;
+    const tow__input_kind kinds[] = {
+        {"parameters", s->n_params, parameter_path},
+        {"slots", slots, slot_path},
+        {"variables", s->n_variables, variable_path},
+        {"averages", s->n_kept - s->n_params - slots - s->n_variables - reports, average_path},
+        {"reports", reports, NULL},
+        {"inputs", s->n_inputs, NULL},
+        {"keys and numbers", SIZE_MAX / 2, NULL}};
     tow__variants variants = {
         .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
     tow__pricing pricing;

@@ -158,16 +158,29 @@ static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
     return status;
 }
 
+/* Paths of arrays in the model. */
+static const char *parameter_path(const void *user, size_t i)
+{
+    return ((const step_variants *)user)->s->params->names.names[i];
+}
+
+static const char *slot_path(const void *user, size_t i)
+{
+    const tow_optimizer_state *o = ((const step_variants *)user)->s->optimizer;
+    const uint32_t parameter = o->slots[i].parameter;
+    return parameter == TOW__NO_PARAMETER ? NULL : o->params->names.names[parameter];
+}
+
 static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_graph *step,
                                  const tow_compile_options *options)
 {
     tow_context *ctx = s->optimizer->ctx;
     step_variants v = {.s = s, .step = step};
-    const tow__input_kind kinds[] = {{"parameters", s->n_params},
-                                     {"slots", s->n_slots},
-                                     {"state", s->n_state},
-                                     {"inputs", s->n_rest},
-                                     {"numbers", s->n_numbers}};
+    const tow__input_kind kinds[] = {{"parameters", s->n_params, parameter_path},
+                                     {"slots", s->n_slots, slot_path},
+                                     {"state", s->n_state, NULL},
+                                     {"inputs", s->n_rest, NULL},
+                                     {"numbers", s->n_numbers, NULL}};
     tow__variants variants = {
         .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
     tow__pricing pricing;

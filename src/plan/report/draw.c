@@ -1,8 +1,8 @@
 /* The picture of a program's memory: live bytes over the schedule as stacked areas in SVG.
  *
  *     bytes |            ____most live
- *           |        ___/       \__      residuals, forward, backward, workspace: one hue per kind,
- *           |    ___/              \     one shade per part of the model
+ *           |        ___/       \__      residuals, forward, backward, gradients, workspace: one hue per
+ *           |    ___/              \     kind, one shade per part of the model
  *           |___/___________________\__
  *           |  outputs, inputs         |  held by the caller
  *            forward      | backward */
@@ -35,6 +35,7 @@ static const unsigned colors[TOW__LIVE_KINDS][SHADES] = {
     [TOW__LIVE_RESIDUAL] = {0x1f4e8c, 0x2f6db5, 0x4f8fd0, 0x79afe0, 0xa3caec, 0xc9e1f5},
     [TOW__LIVE_FORWARD] = {0x1d6b3a, 0x2f8f52, 0x55ad72, 0x82c698, 0xaedcbc, 0xd3eedb},
     [TOW__LIVE_BACKWARD] = {0xa34a0c, 0xc9651a, 0xe08740, 0xecaa72, 0xf4caa4, 0xfae3cf},
+    [TOW__LIVE_GRADIENT] = {0x8c1f4b, 0xb52f68, 0xd04f86, 0xe079a6, 0xeca3c4, 0xf5c9dc},
     [TOW__LIVE_WORKSPACE] = {0x5b3f87, 0x7a5ca8, 0x997fc3, 0xb7a3d6, 0xd2c5e6, 0xe8e1f2},
 };
 enum {
@@ -340,7 +341,7 @@ tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
     picture d = {.t = &t};
     tow__string_init(&d.s, p->ctx);
     tow_status status = TOW_OK;
-    TRY(tow__timeline_make(p, &t));
+    TRY(tow__timeline_make(p, TOW__LIVE_SHOWN, &t));
     TRY(choose_columns(&d, &t));
     TRY(measure(&d, &t));
     d.most = 1.08 * (double)(p->bytes.inputs + p->bytes.outputs + p->bytes.arena) + 1;

@@ -95,12 +95,25 @@ static tow__live_group *find_group(walk *w, tow__live_kind kind, const char *sco
     return &t->groups[t->n_groups++];
 }
 
+/* Is a value of the backward pass read last by what writes in the place of donated inputs? It is a gradient then, of
+ * which an update makes new parameters. */
+static bool is_gradient(const tow_program *p, const tow__body *body, const tow__storage *storage)
+{
+    const tow__instruction *last = &body->insts[storage->last];
+    if (storage->last == storage->first) return false;
+    for (uint32_t k = 0; k < last->n_out; k++) {
+        const tow__storage *out = &p->storages[last->out[k].storage];
+        if (out->kind == TOW__S_OUTPUT && p->donors[out->index] != TOW__NONE) return true;
+    }
+    return false;
+}
+
 static tow__live_kind kind_of(const walk *w, const tow__body *body, uint32_t s, bool backward)
 {
     const tow__storage *storage = &w->t->p->storages[s];
     bool made_backward = backward || tow__is_backward(w->t->p, &body->insts[storage->first], s, true);
     if (w->scratch[s]) return TOW__LIVE_WORKSPACE;
-    if (made_backward) return TOW__LIVE_BACKWARD;
+    if (made_backward) return is_gradient(w->t->p, body, storage) ? TOW__LIVE_GRADIENT : TOW__LIVE_BACKWARD;
     bool read_backward = tow__is_backward(w->t->p, &body->insts[storage->last], s, false);
     return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
 }
@@ -201,7 +214,7 @@ static void sort_groups(tow__timeline *t)
         }
 }
 
-tow_status tow__timeline_make(const tow_program *p, tow__timeline *t)
+tow_status tow__timeline_make(const tow_program *p, uint32_t most, tow__timeline *t)
 {
     tow_status status = TOW_OUT_OF_MEMORY;
     *t = (tow__timeline){.p = p, .n = plan_length(p->top)};
@@ -218,7 +231,7 @@ tow_status tow__timeline_make(const tow_program *p, tow__timeline *t)
         w.crowded = false;
         t->n_groups = 0;
         TRY(walk_plan(&w, p->top, 0, 1, false));
-    } while ((w.crowded || t->n_groups > TOW__LIVE_SHOWN) && coarsen(&w));
+    } while ((w.crowded || t->n_groups > most) && coarsen(&w));
     sort_groups(t);
     for (uint32_t i = 0; i < t->n_groups; i++) {
         t->groups[i].bytes = tow__arena_alloc(&t->memory, (size_t)t->n + 1, sizeof *t->groups[i].bytes);

@@ -9,6 +9,7 @@
     X(TOW__LIVE_RESIDUAL, "residual") /* made by the forward pass, read by the backward pass */                        \
     X(TOW__LIVE_FORWARD, "forward")                                                                                    \
     X(TOW__LIVE_BACKWARD, "backward")                                                                                  \
+    X(TOW__LIVE_GRADIENT, "gradient")   /* made by the backward pass, read last by an update in place */               \
     X(TOW__LIVE_WORKSPACE, "workspace") /* scratch of one instruction */
 
 typedef enum tow__live_kind {
@@ -50,8 +51,8 @@ typedef struct tow__timeline {
     uint32_t peak;  /* place of the largest total */
 } tow__timeline;
 
-/* Free the timeline in any case. */
-tow_status tow__timeline_make(const tow_program *p, tow__timeline *t);
+/* most: groups in the end, at most. Free the timeline in any case. */
+tow_status tow__timeline_make(const tow_program *p, uint32_t most, tow__timeline *t);
 void tow__timeline_free(tow__timeline *t);
 
 #endif

@@ -1,7 +1,7 @@
 /* Memory limits: the same bits for every limit, no plan above it, no slower plan for more bytes, an error below the
  * least that is possible; of scans and of graphs without remat, too.
  *
- * Tests eliminate_recomputation.c, refuse_limit.c, seconds.c. Tests autodiff/limit/kept_sets.c,
+ * Tests eliminate_recomputation.c, seconds.c. Tests autodiff/limit/kept_sets.c,
  * autodiff/limit/scan_runs.c, autodiff/limit/loss_variants.c, autodiff/limit/origin.c. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -130,7 +130,7 @@ static char *read_back(FILE *file)
 static void check_timeline(tow_program *p, int threads)
 {
     tow__timeline t;
-    OK(tow__timeline_make(p, &t));
+    OK(tow__timeline_make(p, TOW__LIVE_SHOWN, &t));
     assert_int_equal(t.total[t.peak], p->bytes.lower_bound);
     uint32_t border = 0;
     while (border < t.n && !t.places[border].backward) border++;
@@ -181,7 +181,7 @@ static void timeline_by_hand(void **state)
     tow__timeline t;
     OK(tow_trace_function(ctx, three_products, NULL, 1, &type, NULL, 1, &graph));
     OK(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.threads = 1), &p));
-    OK(tow__timeline_make(p, &t));
+    OK(tow__timeline_make(p, TOW__LIVE_SHOWN, &t));
     const int64_t expected[] = {1 << 14, 1 << 15, 1 << 15};
     assert_int_equal(t.n, 3);
     for (uint32_t g = 0; g < t.n_groups; g++) assert_int_not_equal(t.groups[g].kind, TOW__LIVE_BACKWARD);

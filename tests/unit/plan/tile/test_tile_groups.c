@@ -190,7 +190,7 @@ static void shared_blocks_have_their_scratch(void **state)
         assert_true(bytes >= loop->body->bytes + loop->body->scratch);
         assert_true(bytes >= loop->body->bytes * loop->body->copies);
         tow__timeline timeline;
-        OK(&p, tow__timeline_make(program, &timeline));
+        OK(&p, tow__timeline_make(program, TOW__LIVE_SHOWN, &timeline));
         assert_true((size_t)timeline.total[timeline.peak] >= bytes);
         tow__timeline_free(&timeline);
     }
