@@ -13,6 +13,7 @@
 #include "src/graph/policy.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
+#include "tests/unit/support/thirds.h"
 #include "tow/tow.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -339,6 +340,7 @@ static void test_random_mixes(void **state)
     for (uint32_t seed = 1; seed <= 24; seed++) {
         char kinds[65];
         size_t few, many;
+        if (!is_tried(0, seed)) continue;
         nest n = {.kinds = kinds, .linear = seed % 2};
         random_kinds(seed, n.linear, kinds);
         long shallow = calls_of_gradient(n, 16, &few), deep = calls_of_gradient(n, 64, &many);

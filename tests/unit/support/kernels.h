@@ -18,6 +18,7 @@
 #include "src/kernels/kernel.h"
 #include "src/kernels/tables.h"
 #include "tests/unit/support/elements.h"
+#include "tests/unit/support/thirds.h"
 
 /* The ways in which an operand lies in memory. */
 typedef enum layout {
@@ -28,18 +29,6 @@ typedef enum layout {
     REPEATED,
     LAYOUTS
 } layout;
-
-/* Tests of many combinations try all of them, but under sanitizers, which take ten times as long, every third: another
- * third for each `turn`. */
-static inline bool is_tried(size_t turn, size_t combination)
-{
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    return (turn + combination) % 3 == 0;
-#else
-    (void)turn, (void)combination;
-    return true;
-#endif
-}
 
 static void *allocated[256];
 static size_t allocations;
