@@ -205,7 +205,8 @@ static void bind(loop_call *c, tow_value *out)
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
     const size_t n = c->n_carry + c->n_carried, n_all = c->counted + c->body.n_out;
-    const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = c->m->max_iterations);
+    const tow_while_options options =
+        TOW_WHILE_OPTIONS(.max_iterations = c->m->max_iterations, .schedule = c->m->schedule);
     tow_value *carry = tow__trace_alloc(t, n_all, sizeof *carry), *last = tow__trace_alloc(t, n_all, sizeof *last),
               *at = carry;
     if (!carry || !last) return;

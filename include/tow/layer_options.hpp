@@ -513,6 +513,7 @@ struct while_options {
     int64_t max_iterations{};
     const tow_lift_rule *variables{};
     const tow_lift_rule *streams{};
+    tow_scan_schedule schedule{};
 };
 TOW__CPP_LAYER(while_layer, while)
 

@@ -211,7 +211,7 @@ typedef struct tow_switch {
  * Iteration i draws by fold_in(root, i) of a stream, and `condition` by fold_in(root, -i), as in Flax with split_rngs;
  * a stream that is TOW_SHARED has the same keys in all of them. The values that `body` sows are those of the last
  * iteration, zeros if there was none; `condition` sows nothing.
- * Reverse mode needs .max_iterations, as in tow_while_options.
+ * Reverse mode needs .max_iterations, or .schedule = {.slots = s}, as in tow_while_options.
  * Errors: a write to a variable that is not TOW_CARRIED, or in `condition`; TOW_STACKED for variables; a condition that
  * is not bool []; a carry whose type changes; a rule of .variables that nothing matches. */
 typedef struct tow_while {
@@ -221,6 +221,7 @@ typedef struct tow_while {
     int64_t max_iterations;         /* the loop ends after so many, whatever `condition` says; 0: no bound */
     const tow_lift_rule *variables; /* of parameters and variables; NULL: all are shared */
     const tow_lift_rule *streams;   /* of streams of random keys; NULL: all are split */
+    tow_scan_schedule schedule;     /* .slots: the states that reverse mode keeps (tow_while_options) */
 } tow_while;
 #define TOW_WHILE(...) TOW__LAYER(tow_while, __VA_ARGS__)
 

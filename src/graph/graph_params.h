@@ -46,7 +46,17 @@ typedef struct tow__while_params { /* while: operands consts, carry; results car
     tow_graph *body;               /* (consts, carry) -> carry */
     int64_t consts;                /* how many */
     int64_t max_iterations;        /* 0: no bound */
+    int64_t slots;                 /* 0, or the states that reverse mode keeps: the others are made again */
 } tow__while_params;
+/* replay_while: operands count i32[], last i32[], positions i32[slots], kept, consts, carry; results carry. Of the kept
+ * states, last + 1 are there: state k is that with which iteration positions[k] begins, and positions[0] is 0. */
+typedef struct tow__replay_while_params {
+    tow_graph *advance;     /* (the first consts, state) -> state */
+    tow_graph *body;        /* (consts, state, carry) -> carry */
+    int64_t consts, states; /* how many */
+    int64_t slots;          /* rows of what is kept */
+    int64_t max_iterations; /* count is at most this; 0: no bound */
+} tow__replay_while_params;
 typedef struct tow__fori_params { /* fori: operands count i32[], consts, carry; results carry */
     tow_graph *body;              /* (consts, carry, i i32[]) -> carry, for i = 0 .. count - 1 */
     bool reverse;                 /* from count - 1 down to 0 */

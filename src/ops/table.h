@@ -125,6 +125,7 @@
     X(rem) \
     X(remat) \
     X(replay) \
+    X(replay_while) \
     X(reshape) \
     X(rev) \
     X(rms_norm) \

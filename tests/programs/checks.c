@@ -11,6 +11,8 @@ const check checks[] = {
     {"passes", "bits with passes left out, threads, budgets; the plan's check", check_passes},
     {"machines", "bits of value and gradient planned for given machines; the plan's check", check_machines},
     {"policies", "bits of value and gradient under any policies", check_policies},
+    {"schedules", "bits of value and gradient with loops that keep some states and make the others again",
+     check_schedules},
     {"interpreter", "bits of value and gradient, equation by equation", check_interpreter},
     {"rows", "bits of rows under vmap, with portable bits", check_rows},
     {"differences", "gradients in f64 against central differences", check_differences},
@@ -201,6 +203,51 @@ verdict check_policies(trial *t)
     }
     tow_graph_release(changed);
     tow_graph_release(gradient);
+    return v;
+}
+
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
+
+/* Scans and whiles of g with so many slots as the choices say; NULL if there are none. */
+static tow_graph *with_slots(tow_context *context, const tow_graph *g, choices *c)
+{
+    static const char *const loops[] = {"scan[", "while["}, *const last[] = {" carry=", " consts="};
+    char *text = text_of(g), *result = malloc(2 * strlen(text) + 1), *to = result;
+    tow_graph *changed = NULL;
+    int n = 0;
+    if (result == NULL) abort();
+    for (const char *from = text; *from;) {
+        const int kind = strncmp(from, loops[1], strlen(loops[1])) == 0;
+        if (!kind && strncmp(from, loops[0], strlen(loops[0])) != 0) {
+            *to++ = *from++;
+            continue;
+        }
+        const char *end = strstr(from, last[kind]);
+        if (!end) abort();
+        end += strlen(last[kind]);
+        end += strspn(end, "0123456789");
+        memcpy(to, from, (size_t)(end - from));
+        to += end - from;
+        const int slots = choose(c, 5);
+        if (slots > 0) n++, to += sprintf(to, " slots=%d", slots);
+        from = end;
+    }
+    *to = '\0';
+    if (n > 0 && tow_graph_parse(context, result, &changed) != TOW_OK) abort();
+    free(text);
+    free(result);
+    return changed;
+}
+
+verdict check_schedules(trial *t)
+{
+    choices c = choices_of(t, 14);
+    tow_graph *gradient = gradient_of(t->graph);
+    tow_graph *changed = with_slots(t->plain, t->graph, &c);
+    verdict v = gradient ? UNDECIDED : fail(t, "gradient: %s", tow_context_error(t->plain));
+    if (gradient && changed) v = compare_gradients(t, "gradient with slots", gradient, changed);
+    tow_graph_release(gradient);
+    tow_graph_release(changed);
     return v;
 }
 

@@ -70,7 +70,7 @@ typedef struct arrays {
 typedef struct how {
     int threads;
     bool no_regions, no_fusion;
-    int limit; /* of bytes: 1 .. 1000 from the least to the most of all plans; 0: none */
+    int limit;           /* of bytes: 1 .. 1000 from the least to the most of all plans; 0: none */
     const char *without; /* a pass, or NULL */
     const char *machine; /* that it is planned for; NULL: the one at hand */
 } how;
@@ -96,6 +96,7 @@ verdict check_text(trial *t); /* checks.c */
 verdict check_passes(trial *t);
 verdict check_machines(trial *t);
 verdict check_policies(trial *t);
+verdict check_schedules(trial *t);
 verdict check_interpreter(trial *t);
 verdict check_rows(trial *t);        /* check_rows.c */
 verdict check_differences(trial *t); /* check_derivatives.c */

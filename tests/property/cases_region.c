@@ -115,6 +115,50 @@ static void states(const property_case *c, double *const *in, double *const *out
     }
 }
 
+/* ---- replay_while: k <- k h for three iterations of h <- tanh(w h), whose first state is kept -------------------- */
+
+/* (w, h) -> h */
+static void step_without_x(tow_trace *trace, const tow_value *in, tow_value *out)
+{
+    (void)trace;
+    out[0] = tow_tanh(tow_mul(in[0], in[1]));
+}
+
+/* in: w [3], kept [2, 3], k [3] */
+static void record_replay_while(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow__replay_while_params params = {.consts = 1, .states = 1, .slots = 2, .max_iterations = 9};
+    (void)c;
+    tow_trace *advance = tow__trace_begin(tow_trace_context(trace)), *body = tow__trace_begin(tow_trace_context(trace));
+    tow_value v[3], y;
+    for (int i = 0; advance && i < 2; i++) v[i] = tow__input(advance, tow_value_type(in[0]), NULL);
+    if (advance) step_without_x(advance, v, &y);
+    bool fine = advance && tow__trace_end(advance, 1, &y, false, &params.advance) == TOW_OK;
+    for (int i = 0; body && i < 3; i++) v[i] = tow__input(body, tow_value_type(in[0]), NULL);
+    if (body) y = tow_mul(v[2], v[1]);
+    fine &= body && tow__trace_end(body, 1, &y, false, &params.body) == TOW_OK;
+    const int64_t slots = 2;
+    const tow_value none = tow_scalar(trace, TOW_I32, 0);
+    const tow_value positions = tow_full(trace, tow_make_type(TOW_I32, 1, &slots), 0);
+    const tow_value operands[] = {tow_scalar(trace, TOW_I32, 3), none, positions, in[1], in[0], in[2]};
+    if (fine)
+        tow__bind(trace, tow__primitive_find("replay_while", 12), &params, 6, operands, 1, out);
+    else
+        tow__adopt_error(trace);
+    tow_graph_release(params.advance);
+    tow_graph_release(params.body);
+}
+
+static void product_of_states(const property_case *c, double *const *in, double *const *out)
+{
+    (void)c;
+    for (int64_t k = 0; k < WIDTH; k++) {
+        double h = in[1][k];
+        out[0][k] = in[2][k];
+        for (int i = 0; i < 3; i++) out[0][k] *= h, h = tanh(in[0][k] * h);
+    }
+}
+
 /* No xs and no ys: x <- w x, four times, inside a remat region. */
 static void multiply(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
@@ -352,6 +396,12 @@ static const property_case cases[] = {
      .value = states,
      .loose = 4,
      .in = {V(WIDTH), {.dtype = TOW_F64, S2(3, WIDTH)}, {.dtype = TOW_F64, S2(4, WIDTH)}}},
+    {.primitive = "replay_while",
+     .n_in = 3,
+     .build = record_replay_while,
+     .value = product_of_states,
+     .loose = 4,
+     .in = {V(WIDTH), {.dtype = TOW_F64, S2(2, WIDTH)}, V(WIDTH)}},
     {.primitive = "scan",
      .label = "inputs constant but the weight",
      .n_in = 3,

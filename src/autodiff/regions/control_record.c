@@ -254,11 +254,16 @@ static tow_status separate_constants(closure *c, size_t k, tow_graph **result)
     return tow__trace_end(t, n, out, false, result);
 }
 
-static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
+/* The bounds of a loop: on its iterations, and on the states that reverse mode keeps. */
+typedef struct bounds {
+    int64_t max_iterations, slots;
+} bounds;
+
+static void bind_while(closure *c, bounds b, tow_value *results)
 {
     size_t n = 0, n_in = c->outer.n + c->n_explicit, n_out = 0;
     tow_value *in = tow__trace_alloc(c->t, n_in, sizeof *in), *out = tow__trace_alloc(c->t, n_in, sizeof *out);
-    tow__while_params params = {.max_iterations = max_iterations};
+    tow__while_params params = {.max_iterations = b.max_iterations, .slots = b.slots};
     if (!in || !out) return;
     for (int handed = 1; handed >= 0; handed--) {
         for (size_t i = 0; i < n_in; i++)
@@ -277,28 +282,37 @@ static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
     tow_graph_release(params.body);
 }
 
-static bool bound_is_fine(tow_trace *t, const char *op, int64_t max_iterations)
+/* False: a bound or a schedule that such a loop cannot have, which is reported. */
+static bool read_bounds(tow_trace *t, const char *op, int64_t max_iterations, const tow_scan_schedule *s, bounds *b)
 {
-    if (max_iterations >= 0 && max_iterations <= INT32_MAX) return true;
-    tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                   "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1", op,
-                   (long long)max_iterations);
-    return false;
+    *b = (bounds){.max_iterations = max_iterations, .slots = s->slots};
+    const bool bounded = max_iterations >= 0 && max_iterations <= INT32_MAX;
+    const bool kept = s->slots >= 0 && s->slots <= INT32_MAX && s->every == 0 && s->levels == 0;
+    if (!bounded)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1", op,
+                       (long long)max_iterations);
+    else if (!kept)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s: the schedule has .every %lld, .levels %lld and .slots %lld: expected .slots alone, from 0 "
+                       "to 2^31 - 1, because the number of iterations is not known before the loop ends",
+                       op, (long long)s->every, (long long)s->levels, (long long)s->slots);
+    return bounded && kept;
 }
 
-static void repeat(tow_trace *t, const char *op, tow_branch condition, tow_branch body, int64_t max_iterations,
-                   size_t n_carry, const tow_value *carry, tow_value *carry_out)
+static void repeat(tow_trace *t, const char *op, tow_branch condition, tow_branch body, bounds b, size_t n_carry,
+                   const tow_value *carry, tow_value *carry_out)
 {
     closure c;
     tow_type *types = tow__types_of(t, n_carry, carry);
     tow_value *results = tow__trace_alloc(t, n_carry, sizeof *results);
-    if (!types || !results || !bound_is_fine(t, op, max_iterations) || !begin_closure(&c, t, 2, n_carry)) return;
+    if (!types || !results || !begin_closure(&c, t, 2, n_carry)) return;
     bool fine = tow__trace_body(t, condition.function, condition.user, n_carry, types, 1, &c.bodies[CONDITION]) &&
                 tow__trace_body(t, body.function, body.user, n_carry, types, n_carry, &c.bodies[BODY]) &&
                 close_closure(&c, carry) && condition_is_fine(&c, op) &&
                 tow__carries_agree(t, op, c.bodies[BODY].graph, n_carry, carry);
     if (fine) {
-        bind_while(&c, max_iterations, results);
+        bind_while(&c, b, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
     }
     free_closure(&c);
@@ -312,9 +326,12 @@ void tow_while_function(tow_trace *trace, tow_function condition, tow_function b
     tow__clear(n_carry, carry_out);
     tow_while_options own;
     if (!TOW__TRACE_OPTIONS(trace, tow_while_options, options, &own)) return;
-    if (operands)
-        repeat(trace, "while", (tow_branch){condition, user}, (tow_branch){body, user},
-               options ? options->max_iterations : 0, n_carry, operands, carry_out);
+    const tow_while_options none = {0};
+    if (!options) options = &none;
+    bounds b;
+    if (operands && read_bounds(trace, "while", options->max_iterations, &options->schedule, &b))
+        repeat(trace, "while", (tow_branch){condition, user}, (tow_branch){body, user}, b, n_carry, operands,
+               carry_out);
 }
 
 /* ---- fori -------------------------------------------------------------------------------------------------------- */
@@ -356,10 +373,12 @@ static bool numbers_are_fine(tow_trace *t, int64_t lower, int64_t upper)
     return false;
 }
 
-static void fori_scan(tow_trace *t, int64_t lower, int64_t upper, counting *c, const tow_value *carry, tow_value *out)
+static void fori_scan(tow_trace *t, int64_t lower, int64_t upper, const tow_fori_options *given, counting *c,
+                      const tow_value *carry, tow_value *out)
 {
     int64_t n = upper > lower ? upper - lower : 0;
-    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = n, .has_length = true);
+    tow_scan_options options = TOW_SCAN_OPTIONS(.length = n, .has_length = true);
+    if (given) options.schedule = given->schedule;
     tow_value i = tow_iota(t, tow_make_type(TOW_I32, 1, &n), 0);
     if (lower != 0) i = tow_add_scalar(i, (double)lower);
     tow_scan_function(t, scan_step, c, &options, c->n_carry, carry, 1, &i, 0, out, NULL);
@@ -396,7 +415,7 @@ void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_funct
     bool dynamic = options && (!tow_is_null(options->lower) || !tow_is_null(options->upper));
     if (!numbers_are_fine(trace, lower, upper)) return;
     if (!dynamic) {
-        fori_scan(trace, lower, upper, &c, operands, carry_out);
+        fori_scan(trace, lower, upper, options, &c, operands, carry_out);
         return;
     }
     tow_value first = bound_of(trace, options->lower, options->upper, lower);
@@ -405,7 +424,8 @@ void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_funct
     tow_value *all = tow__join(trace, 1, &first, n_carry, operands);
     tow_value *last = tow__trace_alloc(trace, n_carry + 1, sizeof *last);
     if (!all || !last) return;
-    repeat(trace, "fori", (tow_branch){below, &c}, (tow_branch){count_up, &c}, options->max_iterations, n_carry + 1,
-           all, last);
+    bounds b;
+    if (!read_bounds(trace, "fori", options->max_iterations, &options->schedule, &b)) return;
+    repeat(trace, "fori", (tow_branch){below, &c}, (tow_branch){count_up, &c}, b, n_carry + 1, all, last);
     if (n_carry) memcpy(carry_out, last + 1, n_carry * sizeof *last);
 }

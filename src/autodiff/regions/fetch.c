@@ -1,63 +1,53 @@
-/* The loop that reads the rows of a replay in reverse order, and fetches them one by one. See replay.c. */
+/* Fetches the states of iterations one by one, from the last iteration to the first, and makes those that were not kept
+ * again from those that were: see replay.c. The scan that reads the rows of a replay in reverse order fetches them in
+ * their place. */
 #include "src/autodiff/regions/schedule.h"
 #include "tow/control.h"
 #include "tow/ops.h"
 
-/* A loop that fetches. Its bodies are recorded by C functions that find here what they read. */
-typedef struct fetch {
+/* A scan that fetches. Its body is recorded by a C function that finds here what it reads. */
+typedef struct fetching_scan {
+    tow__fetch f;
     const tow__bound_scan *scan;
-    const tow__replay_params *p;
-    const tow_value *operands;      /* of the replay */
-    const uint32_t *state_of;       /* [operands of the scan] the carry whose states operand i has, or TOW__INPUT */
-    tow_value reach, reach_of_less; /* [slots, repetitions + 1] i32: of s + 1 slots, and of s */
-    tow_value i;                    /* the iteration whose state is fetched, in the body that fetches it */
-} fetch;
+    const uint32_t *state_of; /* [operands of the scan] the carry whose states operand i has, or TOW__INPUT */
+} fetching_scan;
 
-static size_t carries_of(const fetch *f) { return (size_t)f->p->carry; }
-
-static tow_type state_type(const fetch *f, size_t c)
-{
-    return tow_graph_input_type(f->p->body, (size_t)f->p->consts + c);
-}
+static tow_type state_type(const tow__fetch *f, size_t c) { return tow_graph_input_type(f->advance, f->consts + c); }
 
 /* ---- running forward --------------------------------------------------------------------------------------------- */
 
 /* (number, state) -> state after that iteration */
 static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const fetch *f = user;
-    const tow__replay_params *p = f->p;
-    const tow_graph *g = p->body;
-    const tow_value row = tow__row_number(in[0], p->length, p->reverse);
-    const tow_value *x = tow__iteration_inputs(t, g, (size_t)p->consts, (size_t)p->carry, f->operands, in + 1, row);
+    const tow__fetch *f = user;
+    const tow_value row = tow__row_number(in[0], f->most, f->reverse);
+    const tow_value *x = tow__iteration_inputs(t, f->advance, f->consts, f->carry, f->operands, in + 1, row);
     if (!x) return;
-    tow__inline(t, g, x, out);
+    tow__inline(t, f->advance, x, out);
 }
 
 /* state of iteration `from` -> that of iteration `to` */
-static void run_forward(tow_trace *t, const fetch *f, tow_value from, tow_value to, tow_value *state)
+static void run_forward(tow_trace *t, const tow__fetch *f, tow_value from, tow_value to, tow_value *state)
 {
-    const tow_fori_options bounds = TOW_FORI_OPTIONS(.lower = from, .upper = to, .max_iterations = f->p->length);
-    tow_fori_function(t, 0, 0, run_iteration, (void *)f, &bounds, carries_of(f), state, state);
+    const tow_fori_options bounds = TOW_FORI_OPTIONS(.lower = from, .upper = to, .max_iterations = f->most);
+    tow_fori_function(t, 0, 0, run_iteration, (void *)f, &bounds, f->carry, state, state);
 }
 
 /* ---- keeping states ---------------------------------------------------------------------------------------------- */
 
-/* To keep states, the loop carries i, last, positions, kept...; while a state is fetched cur, last, positions,
- * kept..., state... */
 enum {
-    NUMBER, /* i or cur */
-    LAST,
-    POSITIONS,
-    KEPT
+    NUMBER = TOW__FETCH_NUMBER,
+    LAST = TOW__FETCH_LAST,
+    POSITIONS = TOW__FETCH_POSITIONS,
+    KEPT = TOW__FETCH_KEPT
 };
 
 /* tow__binomial_split of the n = i + 1 - cur iterations that are left, with s = slots - last slots: for the least t
  * with reach(s, t) >= n, max(n - reach(s - 1, t), reach(s, t - 2)). */
-static tow_value next_advance(tow_trace *t, const fetch *f, const tow_value *in)
+static tow_value next_advance(tow_trace *t, const tow__fetch *f, const tow_value *in)
 {
     const tow_value n = tow_add_scalar(tow_sub(f->i, in[NUMBER]), 1), zero = tow_scalar(t, TOW_I32, 0);
-    const tow_value row = tow_add_scalar(tow_neg(in[LAST]), (double)(f->p->slots - 1));
+    const tow_value row = tow_add_scalar(tow_neg(in[LAST]), (double)(f->slots - 1));
     const tow_value reach = tow_gather(f->reach, row), less = tow_gather(f->reach_of_less, row);
     const tow_value repetitions = tow_reduce_sum(tow_convert(tow_lt(reach, n), TOW_I32), 1, (int[]){0});
     const tow_value least = tow_gather(reach, tow_max(tow_add_scalar(repetitions, -2), zero));
@@ -66,16 +56,16 @@ static tow_value next_advance(tow_trace *t, const fetch *f, const tow_value *in)
 
 static void keeps_more(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const fetch *f = user;
+    const tow__fetch *f = user;
     (void)t;
-    out[0] = tow_and(tow_lt(in[LAST], tow_scalar(t, TOW_I32, (double)(f->p->slots - 1))),
+    out[0] = tow_and(tow_lt(in[LAST], tow_scalar(t, TOW_I32, (double)(f->slots - 1))),
                      tow_lt(tow_add_scalar(in[NUMBER], 1), f->i));
 }
 
 static void run_and_keep(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const fetch *f = user;
-    const size_t n = carries_of(f);
+    const tow__fetch *f = user;
+    const size_t n = f->carry;
     const tow_value to = tow_add(in[NUMBER], next_advance(t, f, in));
     for (size_t c = 0; c < n; c++) out[KEPT + n + c] = in[KEPT + n + c];
     run_forward(t, f, in[NUMBER], to, out + KEPT + n);
@@ -85,19 +75,18 @@ static void run_and_keep(tow_trace *t, const tow_value *in, tow_value *out, void
     for (size_t c = 0; c < n; c++) out[KEPT + c] = tow__with_row(t, in[KEPT + c], out[KEPT + n + c], out[LAST]);
 }
 
-/* Fetches the state of iteration in[NUMBER]. in, out: i, last, positions, kept...; state: becomes the state. */
-static void fetch_state(tow_trace *t, fetch *f, const tow_value *in, tow_value *out, tow_value *state)
+void tow__fetch_state(tow_trace *t, tow__fetch *f, const tow_value *in, tow_value *out, tow_value *state)
 {
-    const size_t n = carries_of(f);
+    const size_t n = f->carry;
     tow_value *all = tow__trace_alloc(t, KEPT + 2 * n, sizeof *all);
     if (!all) return;
     f->i = in[NUMBER];
     memcpy(all, in, (KEPT + n) * sizeof *all);
     all[NUMBER] = tow_gather(in[POSITIONS], in[LAST]);
     for (size_t c = 0; c < n; c++) all[KEPT + n + c] = tow__row_at(in[KEPT + c], in[LAST], state_type(f, c));
-    if (f->p->slots > 1)
-        tow_while_function(t, keeps_more, run_and_keep, f, &TOW_WHILE_OPTIONS(.max_iterations = f->p->slots),
-                           KEPT + 2 * n, all, all);
+    if (f->slots > 1)
+        tow_while_function(t, keeps_more, run_and_keep, f, &TOW_WHILE_OPTIONS(.max_iterations = f->slots), KEPT + 2 * n,
+                           all, all);
     memcpy(state, all + KEPT + n, n * sizeof *state);
     run_forward(t, f, all[NUMBER], f->i, state);
     const tow_value is_last = tow_eq(tow_gather(all[POSITIONS], all[LAST]), f->i);
@@ -107,46 +96,24 @@ static void fetch_state(tow_trace *t, fetch *f, const tow_value *in, tow_value *
     memcpy(out + KEPT, all + KEPT, n * sizeof *out);
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+enum {
+    MOST_REPETITIONS =
+        4096 /* in tables; with more, states are kept less well: with 2 slots, from 8 million iterations on */
+};
 
-/* in: carries of the scan, i, last, positions, kept..., its xs that are no states; out: its carries, i - 1, last,
- * positions, kept..., its ys. */
-static void fetching_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+bool tow__fetch_tables(tow_trace *t, tow__fetch *f)
 {
-    fetch *f = user;
-    const tow__scan_params *p = f->scan->params;
-    const size_t n_carry = (size_t)p->carry, consts = (size_t)p->consts, added = KEPT + carries_of(f);
-    const tow_value *rows = in + n_carry + added;
-    tow_value *state = tow__trace_alloc(t, carries_of(f), sizeof *state);
-    tow_value *x = tow__trace_alloc(t, f->scan->n_in, sizeof *x), *y = tow__trace_alloc(t, f->scan->n_out, sizeof *y);
-    if (!state || !x || !y) return;
-    fetch_state(t, f, in + n_carry, out + n_carry, state);
-    for (size_t i = 0; i < f->scan->n_in; i++) {
-        const uint32_t c = f->state_of[i];
-        if (i < consts)
-            x[i] = tow__import(t, f->scan->operands[i]);
-        else if (i < consts + n_carry)
-            x[i] = in[i - consts];
-        else
-            x[i] = c == TOW__INPUT ? *rows++ : tow__in_shape(state[c], tow__stack_row(state_type(f, c)));
-    }
-    tow__inline(t, p->body, x, y);
-    memcpy(out, y, n_carry * sizeof *out);
-    memcpy(out + n_carry + added, y + n_carry, (f->scan->n_out - n_carry) * sizeof *out);
-}
-
-/* The tables of tow__binomial_reach. False: no memory. */
-static bool make_tables(tow_trace *t, fetch *f)
-{
-    const int64_t slots = f->p->slots, n = f->p->length, width = tow__binomial_repetitions(n, slots) + 1;
-    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){slots, width});
+    const int64_t slots = f->slots, n = f->most > 0 ? f->most : INT32_MAX;
     if (slots == 1) return true;
+    int64_t width = tow__binomial_repetitions(n, slots) + 1;
+    if (width > MOST_REPETITIONS) width = MOST_REPETITIONS;
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){slots, width});
     int32_t *reach = tow__trace_alloc(t, (size_t)(slots * width), sizeof *reach),
             *less = tow__trace_alloc(t, (size_t)(slots * width), sizeof *less);
     if (!reach || !less) return false;
     for (int64_t s = 0; s < slots; s++)
         for (int64_t r = 0; r < width; r++) {
-            reach[s * width + r] = (int32_t)tow__binomial_reach(s + 1, r, n);
+            reach[s * width + r] = r + 1 < width ? (int32_t)tow__binomial_reach(s + 1, r, n) : INT32_MAX;
             less[s * width + r] = s ? (int32_t)tow__binomial_reach(s, r, n) : 1;
         }
     f->reach = tow_constant_data(t, type, reach);
@@ -154,35 +121,64 @@ static bool make_tables(tow_trace *t, fetch *f)
     return !tow__failed(t);
 }
 
-/* i, last, positions, kept... as the loop starts. */
-static void start_keeping(tow_trace *t, const fetch *f, tow_value *start)
+/* ---- the scan ---------------------------------------------------------------------------------------------------- */
+
+/* in: carries of the scan, i, last, positions, kept..., its xs that are no states; out: its carries, i - 1, last,
+ * positions, kept..., its ys. */
+static void fetching_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const int64_t slots = f->p->slots, rows = slots + 1;
-    int32_t *positions = tow__trace_alloc(t, (size_t)rows, sizeof *positions);
-    if (!positions) return;
-    tow__binomial_positions(f->p->length, slots, positions);
-    const bool twice = positions[slots] == positions[slots - 1];
-    start[NUMBER] = tow_scalar(t, TOW_I32, (double)(f->p->length - 1));
-    start[LAST] = tow_scalar(t, TOW_I32, (double)(twice ? slots - 1 : slots));
-    start[POSITIONS] = tow_constant_data(t, tow_make_type(TOW_I32, 1, &rows), positions);
-    memcpy(start + KEPT, f->operands + f->p->consts, carries_of(f) * sizeof *start);
+    fetching_scan *s = user;
+    const tow__scan_params *p = s->scan->params;
+    const size_t n_carry = (size_t)p->carry, consts = (size_t)p->consts, added = KEPT + s->f.carry;
+    const tow_value *rows = in + n_carry + added;
+    tow_value *state = tow__trace_alloc(t, s->f.carry, sizeof *state);
+    tow_value *x = tow__trace_alloc(t, s->scan->n_in, sizeof *x), *y = tow__trace_alloc(t, s->scan->n_out, sizeof *y);
+    if (!state || !x || !y) return;
+    tow__fetch_state(t, &s->f, in + n_carry, out + n_carry, state);
+    for (size_t i = 0; i < s->scan->n_in; i++) {
+        const uint32_t c = s->state_of[i];
+        if (i < consts)
+            x[i] = tow__import(t, s->scan->operands[i]);
+        else if (i < consts + n_carry)
+            x[i] = in[i - consts];
+        else
+            x[i] = c == TOW__INPUT ? *rows++ : tow__in_shape(state[c], tow__stack_row(state_type(&s->f, c)));
+    }
+    tow__inline(t, p->body, x, y);
+    memcpy(out, y, n_carry * sizeof *out);
+    memcpy(out + n_carry + added, y + n_carry, (s->scan->n_out - n_carry) * sizeof *out);
 }
 
-static void bind_fetching(tow_trace *t, fetch *f)
+/* i, last, positions, kept... as the loop starts. */
+static void start_keeping(tow_trace *t, const tow__fetch *f, tow_value *start)
 {
-    const tow__bound_scan *s = f->scan;
+    const int64_t slots = f->slots, rows = slots + 1;
+    int32_t *positions = tow__trace_alloc(t, (size_t)rows, sizeof *positions);
+    if (!positions) return;
+    tow__binomial_positions(f->most, slots, positions);
+    const bool twice = positions[slots] == positions[slots - 1];
+    start[NUMBER] = tow_scalar(t, TOW_I32, (double)(f->most - 1));
+    start[LAST] = tow_scalar(t, TOW_I32, (double)(twice ? slots - 1 : slots));
+    start[POSITIONS] = tow_constant_data(t, tow_make_type(TOW_I32, 1, &rows), positions);
+    memcpy(start + KEPT, f->operands + f->consts, f->carry * sizeof *start);
+}
+
+static void bind_fetching(tow_trace *t, fetching_scan *fetching)
+{
+    const tow__bound_scan *s = fetching->scan;
+    tow__fetch *f = &fetching->f;
     const size_t n_carry = (size_t)s->params->carry, first = (size_t)s->params->consts, end = first + n_carry;
-    const size_t all = n_carry + KEPT + carries_of(f), n_ys = s->n_out - n_carry;
+    const size_t all = n_carry + KEPT + f->carry, n_ys = s->n_out - n_carry;
     tow_value *carry = tow__trace_alloc(t, all, sizeof *carry), *xs = tow__trace_alloc(t, s->n_in, sizeof *xs);
     size_t n_xs = 0;
-    if (!carry || !xs || !make_tables(t, f)) return;
+    if (!carry || !xs || !tow__fetch_tables(t, f)) return;
     memcpy(carry, s->operands + first, n_carry * sizeof *carry);
     start_keeping(t, f, carry + n_carry);
     for (size_t i = end; i < s->n_in; i++)
-        if (f->state_of[i] == TOW__INPUT) xs[n_xs++] = s->operands[i];
+        if (fetching->state_of[i] == TOW__INPUT) xs[n_xs++] = s->operands[i];
     const tow_scan_options options =
         TOW_SCAN_OPTIONS(.length = s->params->length, .has_length = true, .reverse = s->params->reverse);
-    tow_scan_function(t, fetching_body, f, &options, all, carry, n_xs, xs, n_ys, carry, s->results + n_carry);
+    tow_scan_function(t, fetching_body, fetching, &options, all, carry, n_xs, xs, n_ys, carry, s->results + n_carry);
     memcpy(s->results, carry, n_carry * sizeof *carry);
 }
 
@@ -215,7 +211,16 @@ void tow__bind_fetching(tow_trace *t, const tow__bound_scan *scan)
         return;
     }
     tow_value *operands = tow__trace_alloc(t, replay.n_in, sizeof *operands);
-    fetch f = {.scan = scan, .p = replay.params, .operands = operands, .state_of = state_of};
+    const tow__replay_params *p = replay.params;
+    fetching_scan fetching = {.f = {.advance = p->body,
+                                    .consts = (size_t)p->consts,
+                                    .carry = (size_t)p->carry,
+                                    .slots = p->slots,
+                                    .most = p->length,
+                                    .reverse = p->reverse,
+                                    .operands = operands},
+                              .scan = scan,
+                              .state_of = state_of};
     for (uint32_t i = 0; operands && i < replay.n_in; i++) operands[i] = tow__value_of(t, replay.in[i]);
-    if (operands) bind_fetching(t, &f);
+    if (operands) bind_fetching(t, &fetching);
 }

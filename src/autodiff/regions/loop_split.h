@@ -30,7 +30,9 @@ static inline bool tow__is_carried(const tow__loop_split *l, uint32_t carry)
  * then. */
 static inline bool tow__is_scheduled(const tow__loop_split *l)
 {
-    return l->form.slots > 0 && l->form.slots < l->form.length && !l->s->policy;
+    const int64_t most = l->form.length == TOW__DATA_DECIDE ? l->form.most : l->form.length;
+    const bool unbounded = l->form.length == TOW__DATA_DECIDE && l->form.most == 0;
+    return l->form.slots > 0 && (unbounded || l->form.slots < most) && !l->s->policy;
 }
 
 /* Begins with the carries: which of them are unknown. False: an error, which is that of s->k. */

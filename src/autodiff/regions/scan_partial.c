@@ -48,13 +48,13 @@ bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equatio
 
 /* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
-/* The body is split in this manner. An iteration of a scheduled scan keeps nothing: it runs again beside
- * its derivative. */
+/* The body is split in this manner. An iteration of a scan with slots, or of a while that keeps states, keeps nothing:
+ * it runs again beside its derivative. */
 static tow__manner manner_of(const tow__loop_split *l)
 {
     static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
     tow__manner manner = tow__manner_of(l->s);
-    if (l->form.slots > 0) manner.policy = &nothing;
+    if (l->form.slots > 0 && (l->form.length != TOW__DATA_DECIDE || tow__is_scheduled(l))) manner.policy = &nothing;
     return manner;
 }
 

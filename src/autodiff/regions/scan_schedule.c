@@ -147,48 +147,6 @@ bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals)
 
 /* ---- the replay -------------------------------------------------------------------------------------------------- */
 
-/* (consts, carry, x) -> carry, without effects, which have happened. */
-static tow_status advance_body(const tow__scan_sweep *w, tow_graph **result)
-{
-    const tow_graph *g = w->l->part.known;
-    bool *used = tow__trace_alloc(w->l->s->k, g->n_outputs, sizeof *used);
-    tow_graph *quiet = NULL;
-    if (!used) return TOW_OUT_OF_MEMORY;
-    for (uint32_t c = 0; c < w->n_carry; c++) used[w->carry_output[c]] = true;
-    tow_status status = tow__without_effects(g, &quiet);
-    if (status == TOW_OK) status = tow__dce(quiet, used, false, NULL, result);
-    tow_graph_release(quiet);
-    return status;
-}
-
-/* The first operation of g, or of a graph in it, that must not run again: it has an effect and results, or gives other
- * bits in another call. NULL: there is none. */
-static const tow_primitive *find_unrepeatable(const tow_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        const tow_primitive *found = NULL;
-        for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n && !found; k++)
-            found = find_unrepeatable(tow__nested(e->primitive, e->params, k));
-        if (found) return found;
-        if (e->primitive->varies || tow__has_effect(e)) return e->primitive;
-    }
-    return NULL;
-}
-
-/* False, with an error: states cannot be made again. */
-static bool may_replay(tow_trace *t, const tow__equation *e, const tow_graph *body)
-{
-    const tow_primitive *found = find_unrepeatable(body);
-    const char *scope = e->source.scope;
-    if (found)
-        tow_trace_fail(t, TOW_UNSUPPORTED,
-                       "%s%sscan: its schedule runs iterations again, but the carries depend on %s, which runs once; "
-                       "take the schedule away, or that operation out of the loop",
-                       scope ? scope : "", scope ? ": " : "", found->name);
-    return !found;
-}
-
 bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
 {
     const tow__loop_split *l = w->l;
@@ -201,14 +159,8 @@ bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
     tow_value *in = tow__trace_alloc(s->u, l->part.known->n_inputs, sizeof *in);
     tow_value *states = tow__trace_alloc(s->u, w->n_carry, sizeof *states);
     if (!in || !states) return false;
-    if (advance_body(w, &params.body) != TOW_OK) {
-        tow__adopt_error(s->u);
-        return false;
-    }
-    if (!may_replay(s->u, l->e, params.body)) {
-        tow_graph_release(params.body);
-        return false;
-    }
+    params.body = tow__advance_graph(l, w->carry_output, w->n_carry);
+    if (!params.body) return false;
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;

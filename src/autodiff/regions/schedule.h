@@ -3,6 +3,13 @@
  *   sweep    the known loop, which keeps the states with which some iterations begin     (scan_schedule.c)
  *   replay   the states of all iterations from those that were kept                      (replay.c)
  *   fetch    in the loop that reads states from the last one to the first: one state at a time, in place of a replay
+ *            (fetch.c)
+ *
+ * and of a while, whose iterations are not known before it ends:
+ *
+ *   online sweep    the known loop, which keeps states so that they serve however many iterations follow
+ *                   (while_schedule.c)
+ *   replay_while    the linear loop, whose transpose fetches (replay_while.c)
  *
  * Iterations are numbered in the order in which they run, from 0. */
 #ifndef TOW_SRC_SCHEDULE_H
@@ -22,6 +29,48 @@ int64_t tow__binomial_repetitions(int64_t n, int64_t slots);
 int64_t tow__binomial_split(int64_t n, int64_t slots);
 /* Iterations that run forward in all, those beside their derivatives counted: n + t n - C(slots + t, t - 1). */
 int64_t tow__binomial_steps(int64_t n, int64_t slots);
+
+/* ---- advance.c --------------------------------------------------------------------------------------------------- */
+
+/* The graph that makes a state of the one before: (known consts, known carries, xs) -> known carries, of which
+ * output[k] of the known body is the k-th, without effects, which have happened. NULL, with an error of the unknown
+ * trace: an operation in it must not run again, or no memory. */
+tow_graph *tow__advance_graph(const tow__loop_split *l, const uint32_t *output, uint32_t n);
+
+/* ---- while_schedule.c -------------------------------------------------------------------------------------------- */
+
+/* Splits a while that keeps states. */
+void tow__while_split_keeping(tow__loop_split *l);
+
+/* ---- fetch.c ----------------------------------------------------------------------------------------------------- */
+
+/* The carries of a loop that fetches: the number of the iteration, the number of the last state kept, the iterations
+ * that kept states belong to, i32 [rows], then the kept states of each carry [rows, ...]. */
+enum {
+    TOW__FETCH_NUMBER,
+    TOW__FETCH_LAST,
+    TOW__FETCH_POSITIONS,
+    TOW__FETCH_KEPT
+};
+
+/* The loop whose states are made again. Its iteration i is advance: (consts, carry, rows i of further operands) ->
+ * carry. */
+typedef struct tow__fetch {
+    const tow_graph *advance;
+    size_t consts, carry;
+    int64_t slots;                  /* states kept at a time, besides one that only the sweep has kept */
+    int64_t most;                   /* iterations; where data decide, at most, or 0 */
+    bool reverse;                   /* iteration 0 has the last row */
+    const tow_value *operands;      /* consts, (not read), stacks of rows */
+    tow_value reach, reach_of_less; /* [slots, repetitions + 1] i32, of s + 1 slots and of s: tow__fetch_tables */
+    tow_value i;                    /* the iteration whose state is fetched, while it is */
+} tow__fetch;
+
+/* Makes the tables of tow__binomial_reach. False: no memory. */
+bool tow__fetch_tables(tow_trace *t, tow__fetch *f);
+/* Fetches the state of iteration in[TOW__FETCH_NUMBER] and gives up what was kept for it. in, out: as the carries
+ * above; out has the number before; state: [carry]. */
+void tow__fetch_state(tow_trace *t, tow__fetch *f, const tow_value *in, tow_value *out, tow_value *state);
 
 /* ---- replay.c ---------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
  *
  *   p = condition(carry);  scan (p, carry) -> (condition(carry'), carry') until p is false
  *
- * Rules are in loop_jvp.c, while_partial.c and batch_control.c. */
+ * Rules are in loop_jvp.c, while_partial.c, while_schedule.c and batch_control.c. */
 #include "src/autodiff/regions/control.h"
 #include "src/autodiff/regions/types.h"
 
@@ -16,6 +16,8 @@ static tow_status while_type(const tow__typing *ty)
     tow_status status = tow__require_count(ty, p->body->n_inputs, p->body->n_outputs);
     if (status == TOW_OK) status = tow__loop_counts_fit(ty, p->consts, p->max_iterations, 0);
     if (status != TOW_OK) return status;
+    if (p->slots < 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "slots must not be negative, found %lld", (long long)p->slots);
     tow_type found = tow_graph_output_type(p->condition, 0);
     if (p->condition->n_inputs != ty->n_in || p->condition->n_outputs != 1)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
@@ -73,14 +75,15 @@ static void while_decompose(tow_trace *t, const tow__equation *e, const tow_valu
     memcpy(y, out + 1, e->n_out * sizeof *y);
 }
 
-/* Partial evaluation makes a fori of a while whose number of iterations is bounded. */
+/* Partial evaluation makes a fori of a while whose number of iterations is bounded, a replay_while of one that keeps
+ * states. */
 static void while_transpose(tow__transpose *r)
 {
     const char *scope = r->e->source.scope;
     tow_trace_fail(r->t, TOW_UNSUPPORTED,
                    "%s%swhile: reverse mode does not work for a loop without a bound on its iterations; give it "
-                   "max_iterations, use a scan or a fori whose bounds are numbers, or stop the derivative with "
-                   "tow_stop_gradient",
+                   "max_iterations, or .schedule = {.slots = 8} to keep so many states, use a scan or a fori whose "
+                   "bounds are numbers, or stop the derivative with tow_stop_gradient",
                    scope ? scope : "", scope ? ": " : "");
 }
 
@@ -93,6 +96,7 @@ static void while_form(const tow__equation *e, tow__region_form *form)
     form->carry = e->n_out;
     form->length = TOW__DATA_DECIDE;
     form->most = p->max_iterations;
+    form->slots = p->slots;
 }
 
 static void while_resize(void *params, int64_t consts, int64_t carry)
@@ -108,5 +112,6 @@ TOW__PRIMITIVE(while, TOW__REGION, tow__no_tiling, tow__element_cost, .operands 
                .transpose = while_transpose, .batch = tow__batch_while, .decompose = while_decompose,
                TOW__PARAMS(tow__while_params, TOW__PARAM(tow__while_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__while_params, consts, TOW__P_INT),
+                           TOW__PARAM(tow__while_params, slots, TOW__P_COUNT),
                            TOW__PARAM(tow__while_params, condition, TOW__P_GRAPH),
                            TOW__PARAM(tow__while_params, body, TOW__P_GRAPH)));

@@ -7,10 +7,12 @@
  * carries that iteration i writes row i of, in place. They start as empty arrays, so that rows of iterations that do
  * not run cost nothing. The unknown loop gathers row i in iteration i.
  *
- * Without a bound nothing can be stacked: the unknown loop is the whole loop once more. So it is under a policy that
+ * A loop with a schedule keeps states (while_schedule.c). Without a schedule and
+ * without a bound nothing can be stacked: the unknown loop is the whole loop once more. So it is under a policy that
  * lets all of the body be repeated. If the condition of a while is unknown, so is everything. */
 #include "src/autodiff/regions/control.h"
 #include "src/autodiff/regions/loop_split.h"
+#include "src/autodiff/regions/schedule.h"
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
@@ -317,6 +319,8 @@ void tow__while_split(tow__split *s, const tow__equation *e)
         const bool count_unknown = l.form.lead > 0 && s->vars[e->in[0]].unknown;
         if (count_unknown || (all && l.form.conditions > 0)) {
             tow__split_record_unknown(s, e);
+        } else if (l.form.lead == 0 && tow__is_scheduled(&l)) {
+            tow__while_split_keeping(&l);
         } else if (l.form.most == 0) {
             split_unbounded(&l);
         } else {
