@@ -1,6 +1,7 @@
 /* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
  * random keys changes; what it records becomes the body of a remat equation. New values of variables are outputs of
  * that equation, so they are taken from the forward pass and recomputing the body repeats no update. */
+#include "src/autodiff/regions/record.h"
 #include "src/scope/tree.h"
 #include "tow/transforms.h"
 #include "transforms/aside.h"
@@ -16,7 +17,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow__aside_record(&aside, m->inner, n_in, in, n_out, &body)) return;
     tow_value *all = tow__trace_alloc(t, body.n_out, sizeof *all);
     if (all) {
-        tow_remat_function(t, tow__body_replay, &body, &m->policy, n_in, in, body.n_out, all);
+        tow__remat_within(t, tow__body_replay, &body, &m->policy, m->limit, n_in, in, body.n_out, all);
         if (n_out) memcpy(out, all, n_out * sizeof *out);
         if (!tow__failed(t)) tow__body_commit(scope->model, &body, all + n_out);
     }

@@ -437,6 +437,7 @@ TOW__CPP_LAYER(bidirectional, bidirectional)
 struct remat_options {
     tow_policy policy{};
     const tow_lift_rule *variables{}, *streams{};
+    size_t limit{};
 };
 TOW__CPP_WRAPPER(remat, remat)
 

@@ -17,14 +17,22 @@ extern "C" {
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
  * One policy may serve layers of different kinds, each of which uses some of its checkpoint names.
+ * With a limit, what is kept is chosen: of the sets of values that take no more bytes that with the least work to make
+ * the rest again.
+ *     tow_remat small = TOW_REMAT(&block, .limit = 1 << 20);
+ * It counts the residuals that the layer makes in one call, in a loop in one iteration, under vmap in all rows of one.
+ * Inputs and parameters do not count: others keep them. The policy's verdicts (TOW_MUST_SAVE, TOW_MUST_RECOMPUTE,
+ * names) hold, its preferences do not. In another region, the outer one decides. The same bits under every limit.
  * Errors: a policy that refers to a checkpoint name which none of the layers under this policy uses; the message lists
- * those that they use. A rule that shares or carries, as there are no iterations. */
+ * those that they use. A rule that shares or carries, as there are no iterations. When it is differentiated, a policy
+ * that insists on more bytes than the limit. */
 typedef struct tow_remat {
     tow_module module;
     const tow_module *inner;
     tow_policy policy; /* zero: tow_nothing_saveable() */
     /* TOW_HIDDEN: what `inner` does not see (tow/module.h); NULL: it sees all */
     const tow_lift_rule *variables, *streams;
+    size_t limit; /* bytes of the residuals that the layer makes; 0: none, the policy alone decides */
 } tow_remat;
 #define TOW_REMAT(...) TOW__WRAPPER(tow_remat, __VA_ARGS__)
 

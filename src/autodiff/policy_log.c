@@ -79,7 +79,7 @@ static bool add(tow__policy_log *log, const tow__equation *e, const tow_policy *
 void tow__log_policy(tow__policy_log *log, const tow__equation *e, const tow__policy_tally *tally, bool keeps)
 {
     const tow__remat_params *p = tow__written_region(e);
-    if (!p || !p->policy || p->policy->kind == TOW_POLICY_NOTHING) return;
+    if (!p || !p->policy || p->policy->kind == TOW_POLICY_NOTHING || tow__is_marked_policy(p->policy)) return;
     log->failed |= !add(log, e, p->policy, reason_of(tally, keeps));
 }
 

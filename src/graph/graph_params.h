@@ -21,6 +21,7 @@ typedef struct tow__call_params {
 typedef struct tow__remat_params { /* remat */
     tow_graph *body;
     const tow_policy *policy;
+    int64_t limit;       /* bytes of residuals that the region may make; 0: no limit */
     bool differentiated; /* made by partial evaluation: recomputes and is linear in some operands */
 } tow__remat_params;
 typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results carry, ys */

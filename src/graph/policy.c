@@ -68,7 +68,7 @@ const tow_policy *tow__marked_policy(bool kept)
     return kept ? &saves : &recomputes;
 }
 
-static bool is_marked(const tow_policy *policy)
+bool tow__is_marked_policy(const tow_policy *policy)
 {
     return policy && (policy->decide == save_unmarked || policy->decide == recompute_unmarked);
 }
@@ -76,7 +76,7 @@ static bool is_marked(const tow_policy *policy)
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e)
 {
     const uint32_t verdict = e->source.mark & ((1u << TOW__MARK_BITS) - 1);
-    if (is_marked(policy) && verdict) return (tow_verdict)(verdict - 1);
+    if (tow__is_marked_policy(policy) && verdict) return (tow_verdict)(verdict - 1);
     tow_type in[8], out[8]; /* enough for rules; equations with more operands show the first ones */
     tow_policy_query q = {
         .primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};

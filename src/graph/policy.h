@@ -56,6 +56,7 @@ enum {
     TOW__MARK_BITS = 3
 };
 const tow_policy *tow__marked_policy(bool kept);
+bool tow__is_marked_policy(const tow_policy *policy);
 static inline uint32_t tow__mark(uint32_t number, tow_verdict verdict)
 {
     return (number + 1) << TOW__MARK_BITS | ((uint32_t)verdict + 1);

@@ -16,12 +16,31 @@ enum {
 
 /* ---- stripping --------------------------------------------------------------------------------------------------- */
 
+static void record_stripped(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                            const void *user);
+
+/* The body of a region with a limit: what it does not keep, nobody keeps. */
+static void record_limited(tow_trace *t, const tow__equation *e, tow_value *x, tow_value *y)
+{
+    tow__remat_params limited;
+    if (tow__limit_region(e, NULL, &limited) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    tow__inline_by(t, limited.body, record_stripped, limited.policy, x, y);
+    tow_graph_release(limited.body);
+}
+
 /* Records e, marked with what a policy around it insists on; the body of a region in its place. */
 static void record_stripped(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
                             const void *user)
 {
     const tow_policy *policy = user;
     const tow__remat_params *region = tow__written_region(e);
+    if (region && region->limit && !policy) {
+        record_limited(t, e, x, y);
+        return;
+    }
     if (region) {
         tow__inline_by(t, region->body, record_stripped, policy ? policy : region->policy, x, y);
         return;
@@ -333,6 +352,13 @@ tow_status tow__as_region(const tow_graph *body, const tow_policy *policy, tow_g
     return tow__trace_end(t, body->n_outputs, y, false, region);
 }
 
+tow_status tow__mark_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body, const tow_policy **policy)
+{
+    const uint8_t *verdict = sets->sets[set].verdict;
+    *policy = tow__marked_policy(loops_are_kept(sets->body, verdict));
+    return tow__copy_by(sets->body, record_marked, &(marking){sets->body, verdict}, body);
+}
+
 tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body)
 {
     const tow_graph *g = sets->body;
@@ -343,9 +369,10 @@ tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **b
         *body = tow__graph_share(g);
         return TOW_OK;
     }
-    tow_status status = tow__copy_by(g, record_marked, &(marking){g, verdict}, &marked);
+    const tow_policy *policy;
+    tow_status status = tow__mark_set(sets, set, &marked, &policy);
     if (status != TOW_OK) return status;
-    status = tow__as_region(marked, tow__marked_policy(loops_are_kept(g, verdict)), body);
+    status = tow__as_region(marked, policy, body);
     tow_graph_release(marked);
     return status;
 }

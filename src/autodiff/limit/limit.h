@@ -35,8 +35,15 @@ tow_status tow__find_kept_sets(tow__arena *arena, const tow_graph *body, const t
                                uint32_t most, tow__kept_sets *sets);
 /* *region: body as one region with this policy (NULL: keeps nothing), which the caller releases. */
 tow_status tow__as_region(const tow_graph *body, const tow_policy *policy, tow_graph **region);
+/* *body: as above with its verdicts as marks, *policy: of a region that obeys them. */
+tow_status tow__mark_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body, const tow_policy **policy);
 /* body as one region that keeps this set; body itself, retained, if it is the first. */
 tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **body);
+
+/* Chooses what the region of e, which has a limit, keeps. active: [inputs] they have tangents; NULL: all floats.
+ * limited: its parameters then, without a limit; the caller releases limited->body, whose equations that are not kept
+ * insist on it. Error: TOW_INVALID_ARGUMENT if what the policy insists on takes more than the limit. */
+tow_status tow__limit_region(const tow__equation *e, const bool *active, tow__remat_params *limited);
 
 /* The changes of a scan that change no bits (scan_cuts.c). */
 typedef struct tow__cuts {

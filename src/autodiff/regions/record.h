@@ -55,6 +55,9 @@ const tow_value *tow__trace_call(tow_trace *t, const char *op, tow_function func
 /* True if the carries leave the body with the types with which they enter; else an error of `op`. */
 bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry);
 
+/* tow_remat_function; limit: bytes of residuals that the region may make (tow_remat); 0: no limit. */
+void tow__remat_within(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t limit,
+                       size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* remat.c: the parameters of a remat region that somebody wrote; NULL: e is something else, or differentiation made
  * it. */
 const tow__remat_params *tow__written_region(const tow__equation *e);

@@ -5,6 +5,7 @@
  *   split       known half inline; the unknown half stays one region, which repeats what its policy does not keep
  *   transpose   (x, ct of y, sums so far) one region that repeats, then adds to the caller's sums */
 #include "src/autodiff/batch.h"
+#include "src/autodiff/limit/limit.h"
 #include "src/autodiff/partial.h"
 #include "src/autodiff/policy_log.h"
 #include "src/autodiff/regions/record.h"
@@ -36,12 +37,11 @@ static tow_value same_tangent(const tow_graph *body, uint32_t first, uint32_t at
     return out[at];
 }
 
-/* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero
- * dy.... */
-static void remat_jvp(tow__jvp *r)
+/* The region of r->e around its differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero dy....
+ * reach: of the body. */
+static void differentiate_body(tow__jvp *r, tow__remat_params params, const tow__reach *reach)
 {
     const tow__equation *e = r->e;
-    tow__remat_params params = *(const tow__remat_params *)e->params;
     bool *in_nonzero = tow__trace_alloc(r->t, e->n_in, sizeof *in_nonzero);
     bool *out_nonzero = tow__trace_alloc(r->t, e->n_out, sizeof *out_nonzero);
     tow_value *in = tow__trace_alloc(r->t, 2 * (size_t)e->n_in, sizeof *in);
@@ -54,7 +54,7 @@ static void remat_jvp(tow__jvp *r)
         if (in_nonzero[i]) in[n_in++] = r->dx[i];
     }
     tow_graph *body = NULL;
-    if (tow__jvp_graph(params.body, r->reach, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
+    if (tow__jvp_graph(params.body, reach, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
         tow__adopt_error(r->t);
         return;
     }
@@ -66,6 +66,26 @@ static void remat_jvp(tow__jvp *r)
         r->dy[i] = out_nonzero[i] ? same_tangent(body, e->n_out, next++, in, out) : (tow_value){0};
     }
     tow_graph_release(body);
+}
+
+/* remat: the same region around the differentiated body. Reverse mode first chooses what a region with a limit
+ * keeps. */
+static void remat_jvp(tow__jvp *r)
+{
+    const tow__remat_params *params = r->e->params;
+    if (!r->reverse || params->differentiated || params->limit == 0) {
+        differentiate_body(r, *params, r->reach);
+        return;
+    }
+    tow__remat_params limited;
+    bool *active = tow__trace_alloc(r->t, r->e->n_in, sizeof *active);
+    for (uint32_t i = 0; active && i < r->e->n_in; i++) active[i] = !tow_is_null(r->dx[i]);
+    if (!active || tow__limit_region(r->e, active, &limited) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    differentiate_body(r, limited, NULL);
+    tow_graph_release(limited.body);
 }
 
 /* ---- partial evaluation ------------------------------------------------------------------------------------------ */
@@ -116,6 +136,7 @@ static void remat_split(tow__split *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_out; i++) linear |= p.out_unknown[i];
     params.body = p.unknown;
     params.differentiated |= linear;
+    if (linear && tow__is_marked_policy(params.policy)) params.policy = NULL; /* it has been asked, and has no text */
     tow__set_source(s->u, &e->source);
     if (p.unknown->n_outputs) tow__bind(s->u, &tow__remat_p, &params, n_in, u_in, p.unknown->n_outputs, u_out);
 
@@ -263,6 +284,7 @@ TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = 
                .region = &remat_region, .jvp = remat_jvp, .transpose = remat_transpose, .continues = true,
                .batch = tow__batch_region,
                TOW__PARAMS(tow__remat_params, TOW__PARAM(tow__remat_params, policy, TOW__P_POLICY),
+                           TOW__PARAM(tow__remat_params, limit, TOW__P_COUNT),
                            TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                            TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
@@ -284,18 +306,24 @@ static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_gra
     return status == TOW_OK;
 }
 
-void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
-                        const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+void tow__remat_within(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t limit,
+                       size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
     tow__traced_body b = {0};
     const tow_value *operands =
         tow__trace_call(trace, "remat", function, user, (tow__listed){n_inputs, inputs}, n_outputs, outputs, &b);
     if (!operands) return;
-    tow__remat_params params = {.policy = policy};
+    tow__remat_params params = {.policy = policy, .limit = limit < INT64_MAX ? (int64_t)limit : INT64_MAX};
     if (policy_is_fine(trace, policy, b.graph))
         tow__bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands,
                          n_outputs, outputs);
     tow_graph_release(b.graph);
+}
+
+void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
+                        const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    tow__remat_within(trace, function, user, policy, 0, n_inputs, inputs, n_outputs, outputs);
 }
 
 typedef struct graph_call {

@@ -15,6 +15,7 @@
 
 #include "src/base/hash.h"
 #include "src/graph/builder.h"
+#include "src/graph/policy.h"
 #include "src/plan/ir.h"
 #include "src/plan/remat/remat.h"
 
@@ -58,6 +59,13 @@ static uint32_t first_equal(numbering *t, uint32_t n)
     return t->table[i];
 }
 
+/* Does the instruction come from a region with a limit of its own, which made it on purpose? */
+static bool insists(const tow__instruction *inst)
+{
+    const uint32_t verdict = inst->source ? inst->source->mark & ((1u << TOW__MARK_BITS) - 1) : 0;
+    return verdict == TOW_MUST_RECOMPUTE + 1;
+}
+
 static bool multiplies(const tow__instruction *inst) { return inst->op->product || tow__is_loop(inst->op); }
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
@@ -88,7 +96,8 @@ static tow_status find_repetitions(tow__arena *scratch, const tow__body *f, repe
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
         for (uint32_t j = 0; j < inst->n_out; j++) t.number[inst->results[j]] = t.number[f->insts[first].results[j]];
-        if (inst->late && !f->insts[first].late) (*list)[(*n)++] = (repetition){first, i, multiplies(inst)};
+        if (inst->late && !f->insts[first].late && !insists(inst))
+            (*list)[(*n)++] = (repetition){first, i, multiplies(inst)};
     }
     qsort(*list, *n, sizeof **list, latest_first);
     return TOW_OK;
