@@ -1,5 +1,5 @@
-# What `cmake --install` copies, in three components: the shared library (runtime), what programs are compiled with
-# (development), and programs with their manual pages (tools). `cmake --build <dir> --target uninstall` removes it again.
+# What `cmake --install` copies, in components: the shared library (runtime), what programs are compiled with
+# (development), programs with their manual pages (tools), and the same for MPI (mpi, mpi-development). `cmake --build <dir> --target uninstall` removes it again.
 
 include(CMakePackageConfigHelpers)
 set(TOW_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tow)
@@ -59,6 +59,22 @@ file(RELATIVE_PATH TOW_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /pref
 string(REGEX REPLACE "/$" "" TOW_PC_PREFIX ${TOW_PC_PREFIX})
 configure_file(cmake/tow.pc.in tow.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tow.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+
+# ---- libtow_mpi ----------------------------------------------------------------------------------------------------------------
+
+# Its source is installed in any case: it can be compiled with any MPI.
+install(FILES src/mpi/tow_mpi.c DESTINATION ${CMAKE_INSTALL_DATADIR}/tow/src COMPONENT development)
+if(TARGET tow_mpi)
+  set_target_properties(tow_mpi PROPERTIES INSTALL_RPATH "\$ORIGIN")
+  install(TARGETS tow_mpi EXPORT tow-mpi
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi NAMELINK_COMPONENT mpi-development)
+  install(CODE "if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+    file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}/usr/${CMAKE_INSTALL_LIBDIR}/libtow_mpi.so.${PROJECT_VERSION}\")
+  endif()" COMPONENT mpi)
+  install(EXPORT tow-mpi NAMESPACE tow:: FILE tow-mpi-targets.cmake DESTINATION ${TOW_CMAKE_DIR} COMPONENT mpi-development)
+  configure_file(cmake/tow_mpi.pc.in tow_mpi.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/tow_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT mpi-development)
+endif()
 
 # ---- programs, manual pages, completion --------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-# `cpack -G DEB` in the build directory makes three packages: libtow0 (the shared library), libtow-dev and tow-tools. What
-# they depend on is read from the files (dpkg-shlibdeps); what the archive is linked with is named here.
+# `cpack -G DEB` in the build directory makes packages: libtow0 (the shared library), libtow-dev, tow-tools, and with MPI
+# libtow-mpi0 and libtow-mpi-dev. What they depend on is read from the files (dpkg-shlibdeps); what the archive is linked with is named here.
 set(TOW_MAINTAINER "The Tow authors <root@localhost>" CACHE STRING "Maintainer that packages name")
 
 set(CPACK_PACKAGE_NAME tow)
@@ -16,6 +16,9 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 set(CPACK_COMPONENTS_ALL runtime development)
 if(TOW_PROGRAMS)
   list(APPEND CPACK_COMPONENTS_ALL tools)
+endif()
+if(TARGET tow_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi mpi-development)
 endif()
 
 set(CPACK_GENERATOR DEB)
@@ -56,6 +59,19 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtow${TOW_SOVERSION} ${this_version}")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
   "${PROJECT_DESCRIPTION}\nThis package holds the command tow and the example program gpt.")
 
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME libtow-mpi${TOW_SOVERSION})
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_MPI_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "libtow${TOW_SOVERSION} ${this_version}")
+set(CPACK_COMPONENT_MPI_DESCRIPTION
+  "${PROJECT_DESCRIPTION}\nThis package holds the library that carries groups of processes over MPI.")
+set(CPACK_DEBIAN_MPI-DEVELOPMENT_PACKAGE_NAME libtow-mpi-dev)
+set(CPACK_DEBIAN_MPI-DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_MPI-DEVELOPMENT_PACKAGE_DEPENDS
+  "libtow-mpi${TOW_SOVERSION} ${this_version}, libtow-dev ${this_version}")
+set(CPACK_COMPONENT_MPI-DEVELOPMENT_DESCRIPTION
+  "${PROJECT_DESCRIPTION}\nThis package holds files for CMake and pkg-config of the library for MPI.")
+
 # Debian wants the license under each package's name. Only packages have these files: `cmake --install` leaves them out.
 foreach(component ${CPACK_COMPONENTS_ALL})
   string(TOUPPER ${component} upper)
@@ -68,5 +84,7 @@ set(CPACK_TOW_MULTIARCH "${CMAKE_LIBRARY_ARCHITECTURE}")
 set(CPACK_TOW_SYNOPSIS_libtow${TOW_SOVERSION} "neural-network layers in C (shared library)")
 set(CPACK_TOW_SYNOPSIS_libtow-dev "neural-network layers in C (development files)")
 set(CPACK_TOW_SYNOPSIS_tow-tools "neural-network layers in C (commands)")
+set(CPACK_TOW_SYNOPSIS_libtow-mpi${TOW_SOVERSION} "neural-network layers in C (groups of processes over MPI)")
+set(CPACK_TOW_SYNOPSIS_libtow-mpi-dev "neural-network layers in C (development files for MPI)")
 set(CPACK_POST_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/debian.cmake)
 include(CPack)

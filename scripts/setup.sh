@@ -46,12 +46,13 @@ install_missing() {
 }
 
 # Further packages of a preset: its compiler, and what goes with it. With clang, BLIS needs the OpenMP of clang. Of "long": what
-# long tests of the release preset count instructions with.
+# long tests of the release preset count instructions with. Of "mpi": what its tests of groups over MPI run with.
 packages_of() {
     case $1 in
         long) echo "valgrind" ;;
         clang) echo "clang libomp-dev" ;;
         fuzz | fuzz-fast) echo "clang libclang-rt-14-dev" ;;
+        mpi) echo "openmpi-bin libopenmpi-dev" ;;
         arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libblis-openmp-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 zlib1g-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
     esac
 }

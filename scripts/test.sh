@@ -32,6 +32,8 @@ if [ $# -gt 0 ]; then
 fi
 install_missing "$preset"
 [ -z "$everything" ] || [ "$preset" != release ] || install_missing long
+# Without MPI its tests are left out.
+[ "$preset" != release ] || command -v mpicc >/dev/null 2>&1 || (install_missing mpi) || say "tests over MPI are left out"
 targets=${TOW_TEST_TARGETS:-}
 build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}"
 

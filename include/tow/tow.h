@@ -97,4 +97,7 @@
 #include "tow/tokenizer.h"
 #include "tow/weights.h"
 
+/* Many processes, on one machine or on many. tow/mpi.h, which needs a library of its own, is not among these. */
+#include "tow/group.h"
+
 #endif

@@ -1,10 +1,10 @@
 #!/bin/sh
-# components.sh SCRATCH CMAKE PREFIX COMPILER BLIS LIBXSMM: which components find_package(tow) finds, and what it says of
-# those that it does not find. BLIS and LIBXSMM (ON or OFF): what this Tow was built with.
+# components.sh SCRATCH CMAKE PREFIX COMPILER BLIS LIBXSMM MPI: which components find_package(tow) finds, and what it says of
+# those that it does not find. BLIS, LIBXSMM and MPI (ON or OFF): what this Tow was built with.
 set -eu
 here=$(dirname "$(realpath "$0")")
 . "$here/common.sh"
-scratch=$1 cmake=$2 prefix=$3 compiler=$4 blis=$5 libxsmm=$6
+scratch=$1 cmake=$2 prefix=$3 compiler=$4 blis=$5 libxsmm=$6 mpi=$7
 fresh_directory "$scratch"
 mkdir source
 cat >source/CMakeLists.txt <<'END'
@@ -12,7 +12,7 @@ cmake_minimum_required(VERSION 3.25)
 project(components LANGUAGES C)
 find_package(tow ${WANTED} CONFIG COMPONENTS ${COMPONENTS})
 message(STATUS "found: ${tow_FOUND} ${tow_VERSION}")
-foreach(target tow tow_static)
+foreach(target tow tow_static mpi)
   if(TARGET tow::${target})
     message(STATUS "target: tow::${target}.")
   endif()
@@ -42,6 +42,14 @@ for pair in "blis $blis" "libxsmm $libxsmm"; do
         says "built without $component"
     fi
 done
+if [ "$mpi" = ON ]; then
+    find_tow 0.1 mpi || { cat log; fail "mpi is not found"; }
+    says "target: tow::mpi."
+else
+    find_tow 0.1 mpi || true
+    says "found: 0"
+    says "libtow_mpi is not installed with this Tow"
+fi
 find_tow 0.1 vmap || true
 says "found: 0"
 says "no component 'vmap'"

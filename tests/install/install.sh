@@ -20,7 +20,7 @@ for file in include/tow/tow.h include/tow/base.h 'lib*/libtow.so' 'lib*/libtow.s
     'lib*/cmake/tow/tow-config.cmake' 'lib*/cmake/tow/tow-config-version.cmake' share/doc/tow/LICENSE share/doc/tow/README.md \
     share/doc/tow/CHANGELOG.md share/doc/tow/docs/tour.md share/doc/tow/docs/versions.md share/doc/tow/examples/first.cpp \
     bin/tow share/man/man1/tow.1 share/bash-completion/completions/tow \
-    bin/gpt share/man/man1/gpt.1 share/bash-completion/completions/gpt share/tow/tow.txt; do
+    include/tow/mpi.h share/tow/src/tow_mpi.c bin/gpt share/man/man1/gpt.1 share/bash-completion/completions/gpt share/tow/tow.txt; do
     # shellcheck disable=SC2086
     found=$(find "$prefix" -path "$prefix/$file" -o -path "$prefix/"${file%%/*}"/*/${file#*/}")
     [ -n "$found" ] || fail "$file is not installed"

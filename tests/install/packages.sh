@@ -10,7 +10,10 @@ needs dpkg-deb dpkg-shlibdeps dpkg-architecture file
 
 quietly "$cpack" --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
 set -- packages/*.deb
-[ $# -eq 3 ] || fail "expected three packages, found: $*"
+names="libtow0 libtow-dev tow-tools"
+[ -z "$(find packages -name 'libtow-mpi*')" ] || names="$names libtow-mpi0 libtow-mpi-dev"
+# shellcheck disable=SC2086
+[ $# -eq $(echo $names | wc -w) ] || fail "expected the packages $names, found: $*"
 field() { dpkg-deb -f packages/"$1"_*.deb "$2"; }
 has() { # has PACKAGE FIELD TEXT
     case $(field "$1" "$2") in
@@ -43,7 +46,20 @@ has libtow-dev Depends libmd-dev
 has libtow-dev Depends zlib1g-dev
 has tow-tools Depends "libtow0 (= $version)"
 dpkg-deb -I packages/libtow0_*.deb shlibs | grep -q '^libtow 0 libtow0 (>= ' || fail "libtow0 has no shlibs"
-for package in libtow0 libtow-dev tow-tools; do
+case $names in *mpi*)
+    dpkg-deb -x packages/libtow-mpi0_*.deb mpi
+    # that of the other package is not installed here
+    has libtow-mpi0 Depends "libtow0 (= $version)"
+    has libtow-mpi0 Depends "$(dpkg -S "*/$(readelf -d mpi/usr/lib/*/libtow_mpi.so.0 | sed -n 's/.*(NEEDED).*\[\(libmpi.*\)\]/\1/p')" | sed 's/[:,].*//' | head -n 1)"
+    has libtow-mpi-dev Depends "libtow-mpi0 (= $version)"
+    has libtow-mpi-dev Depends "libtow-dev (= $version)"
+    dpkg-deb -c packages/libtow-mpi-dev_*.deb >dev.files
+    for file in libtow_mpi.so pkgconfig/tow_mpi.pc cmake/tow/tow-mpi-targets.cmake; do
+        grep -q "/$file" dev.files || fail "libtow-mpi-dev has no $file"
+    done
+    ;;
+esac
+for package in $names; do
     dpkg-deb -c packages/"$package"_*.deb >"$package.files"
     grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no license"
     if grep -v ' \./\(usr/\?.*\)\?$' "$package.files"; then fail "$package has files outside of /usr"; fi

@@ -153,7 +153,7 @@ owners() {
 tested() {
     {
         find tests/unit -name 'test_*.c' | sed -E 's#^tests/unit/(.*)test_([^/]*)$#& \1\2 .#'
-        find tests/unit tests/property tests/tool -name 'test_*.c' -o -name 'cases_*.c' -o -name '*.sh' | xargs awk '
+        find tests/unit tests/mpi tests/property tests/tool -name 'test_*.c' -o -name 'cases_*.c' -o -name '*.sh' | xargs awk '
             FNR == 1 { text = ""; head = 1 }
             FILENAME ~ /\.sh$/ && !/^#/ { head = 0 }
             head {

@@ -437,6 +437,42 @@ static const tow_scan_options scan_values = TOW_SCAN_OPTIONS(.reverse = true);
 static const tow_context_options context_values = TOW_CONTEXT_OPTIONS(.threads = 1);
 static const tow_pool_options pool_values = TOW_POOL_OPTIONS(.spatial = 2, .window = {2, 2});
 static const tow_window_options window_values = TOW_WINDOW_OPTIONS(.window = {2, 2});
+
+/* A group of one process, whose functions are not called. */
+static tow_status no_exchange(tow_message *messages, size_t n, int tag, void **request, void *user)
+{
+    (void)messages, (void)n, (void)tag, (void)request, (void)user;
+    return TOW_INTERNAL_ERROR;
+}
+static tow_status no_test(void *request, double seconds, size_t *left, void *user)
+{
+    (void)request, (void)seconds, (void)left, (void)user;
+    return TOW_INTERNAL_ERROR;
+}
+static void no_abort(int exit_status, void *user) { (void)exit_status, (void)user; }
+static const tow_group_functions group_values =
+    TOW_GROUP_FUNCTIONS(.count = 1, .exchange = no_exchange, .test = no_test, .abort = no_abort);
+static tow_status call_group_functions(const void *given)
+{
+    tow_group *group = NULL;
+    const tow_status status = tow_group_create(w.ctx, given, NULL, &group);
+    tow_group_free(group);
+    return status;
+}
+static tow_status call_group_options(const void *given)
+{
+    tow_group *group = NULL;
+    const tow_status status = tow_group_create(w.ctx, &group_values, given, &group);
+    tow_group_free(group);
+    return status;
+}
+static int run_nothing(tow_context *context, tow_group *group, void *user)
+{
+    (void)context, (void)group, (void)user;
+    return 0;
+}
+CALL(tow_processes_run, tow_processes_options, return tow_processes_run(w.ctx, options, run_nothing, NULL))
+
 static const tow_average_options average_values = TOW_AVERAGE_OPTIONS(.decay = 0.5);
 static const tow_embed embed_values = {
     .module = {&tow_embed_class, sizeof(tow_embed)}, .num_embeddings = 5, .features = 3};
@@ -448,6 +484,7 @@ typedef struct taker {
     tow_value (*record)(tow_trace *trace, const operands *operands, const void *given);
     tow_status (*call)(const void *given);
     const void *values; /* NULL: zeros */
+    const char *type;   /* of the struct, for a function that takes several; NULL: any */
 } taker;
 #define RECORDS(name, ...)                                                                                             \
     {                                                                                                                  \
@@ -505,7 +542,9 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_params_load, NULL),
                                CALLS(tow_compile, NULL),
                                CALLS(tow_memory_curve, NULL),
-
+                               {"tow_group_create", NULL, call_group_functions, &group_values, "tow_group_functions"},
+                               {"tow_group_create", NULL, call_group_options, NULL, "tow_group_options"},
+                               CALLS(tow_processes_run, NULL),
                                CALLS(tow_tokenizer_encode, NULL),
                                CALLS(tow_average_create, &average_values),
                                CALLS(tow_train_create, NULL),
@@ -551,6 +590,7 @@ static void check_function(const char *function, const char *type)
     const described *d = described_as(type);
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++) {
         if (strcmp(takers[i].name, function) != 0) continue;
+        if (takers[i].type && strcmp(takers[i].type, type) != 0) continue;
         sized s = d->s;
         recording r = {takers[i].record, NULL};
         if (takers[i].values) s.values = takers[i].values;
