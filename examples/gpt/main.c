@@ -87,8 +87,8 @@ static int make_state(run *r)
                                         .b2 = 0.99,
                                         .weight_decay = 0.1,
                                         .clip_norm = o->early_update ? 0 : 1},
-                          .early_update = o->early_update, .memory_limit = o->memory_limit, .seed = o->seed,
-                          .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
+                          .early_update = o->early_update, .memory_limit = o->memory_limit, .verify = o->verify,
+                          .seed = o->seed, .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description);
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);

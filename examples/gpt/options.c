@@ -45,7 +45,8 @@ enum {
     SAMPLE,
     NO_SAMPLE,
     EARLY_UPDATE,
-    MEMORY_LIMIT
+    MEMORY_LIMIT,
+    VERIFY
 };
 
 static const struct argp_option table[] = {
@@ -75,6 +76,8 @@ static const struct argp_option table[] = {
      "Update parameters inside the backward pass, so that whole gradients never exist; without clipping", 3},
     {"memory-limit", MEMORY_LIMIT, "BYTES", 0,
      "The fastest step that takes no more than so many bytes, parameters and optimizer included: 512M, 2G, ...", 3},
+    {"verify", VERIFY, 0, 0,
+     "Compare what a step makes again with what it made first, bit by bit; takes the memory of both", 3},
     {0, 0, 0, 0, "Checkpoints:", 4},
     {"checkpoint", CHECKPOINT, "DIR", 0, "Save to DIR/checkpoint.safetensors; Ctrl-C saves, too", 4},
     {"resume", RESUME, 0, 0, "Go on from the checkpoint in DIR, if there is one", 4},
@@ -210,6 +213,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case MEMORY_LIMIT:
         o->memory_limit = read_bytes(state, "--memory-limit", value);
+        break;
+    case VERIFY:
+        o->verify = true;
         break;
     case NO_SAMPLE:
         o->sample = 0;

@@ -14,9 +14,10 @@ typedef struct options {
     const char *policy; /* textual form of a tow_policy; NULL: no remat */
     bool unrolled;      /* --no-scan */
     uint64_t seed;
-    bool early_update; /* of parameters inside the backward pass, without clipping */
+    bool early_update;   /* of parameters inside the backward pass, without clipping */
     size_t memory_limit; /* bytes of a step; 0: none */
-    int threads;       /* 0: as many as the affinity mask allows */
+    bool verify;         /* compare what a step makes again */
+    int threads;         /* 0: as many as the affinity mask allows */
     double learning_rate;
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */
     const char *checkpoint; /* directory, or NULL */

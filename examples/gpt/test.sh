@@ -78,7 +78,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in memory-limit early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done

@@ -118,6 +118,9 @@ typedef struct tow_context_options {
      * everywhere: without the matrix unit. Functions of f64 that the C library computes (exp, log, tanh and the like)
      * have the bits of that library. */
     bool portable_bits;
+    /* Gradients made in the context, also those of layers and of functions of one's own (vmap of them, Jacobians, parts
+     * of larger programs), compare what they make again with what they keep, as .verify of tow_compile_options says. */
+    bool verify;
 } tow_context_options;
 #define TOW_CONTEXT_OPTIONS(...) TOW__OPTIONS(tow_context_options, __VA_ARGS__)
 

@@ -67,6 +67,15 @@ typedef struct tow_compile_options {
      * and that as text, which lives as long as the call. NULL: nobody is told. */
     void (*after_pass)(const char *pass, const char *function, const char *text, void *user);
     void *after_pass_user;
+    /* Compares each value that a run makes again with the one that it made first, bit by bit: what remat regions, cuts
+     * of a memory limit and schedules of scans make again, in loops for each iteration (not within a while that keeps
+     * .slots). The first difference ends the
+     * run with TOW_CHECK_FAILED; the message names source line, path and operation, iteration and element, and both
+     * values. For gradients (tow_grad, tow_value_and_grad): they are made once more from their function, with
+     * comparisons in them. The first values are kept for that, so a run takes more bytes than with everything_saveable,
+     * and also more than .memory_limit, by which the plan is chosen as always. NaNs with the same bits are equal.
+     * Error: TOW_UNSUPPORTED for other graphs that make values again, unless they come from a context with .verify. */
+    bool verify;
 } tow_compile_options;
 #define TOW_COMPILE_OPTIONS(...) TOW__OPTIONS(tow_compile_options, __VA_ARGS__)
 

@@ -173,6 +173,9 @@ typedef struct tow_train_options {
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
+    /* Compares what a step makes again with what it made first (tow_compile_options). A step that finds a difference
+     * fails with TOW_CHECK_FAILED and changes nothing. */
+    bool verify;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 
@@ -400,6 +403,7 @@ typedef struct tow_step_options {
                          * n_state outputs replace in place */
     size_t memory_limit; /* bytes that a step may take (tow_compile_options); 0: no limit */
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
+    bool verify;                    /* compares what a step makes again with what it made first (tow_compile_options) */
 } tow_step_options;
 #define TOW_STEP_OPTIONS(...) TOW__OPTIONS(tow_step_options, __VA_ARGS__)
 

@@ -44,6 +44,24 @@ tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root, boo
     return tow__input(s->u, tow_value_type(known), NULL);
 }
 
+tow_value tow__split_same_bits(tow_trace *t, const tow__equation *e, uint32_t i, tow_value again, tow_value kept)
+{
+    const tow__same_bits_params p = {.what = e->primitive->name, .result = i};
+    const tow_value in[] = {again, kept};
+    tow__set_source(t, &e->source);
+    return tow__bind1(t, &tow__same_bits_p, &p, 2, in);
+}
+
+tow_value tow__split_compared(tow__split *s, const tow__equation *e, uint32_t i, tow_value again)
+{
+    const tow_value known = s->vars[e->out[i]].known;
+    if (!s->verifies || e->n_in == 0 || s->vars[e->out[i]].constant || tow_is_null(known) || tow_is_null(again))
+        return again;
+    again = tow__split_same_bits(s->u, e, i, again, tow__split_residual(s, known, TOW__INPUT, true));
+    tow__set_source(s->u, NULL);
+    return again;
+}
+
 /* Repeats equation e in the unknown trace. */
 static void repeat(tow__split *s, const tow__equation *e)
 {
@@ -53,7 +71,7 @@ static void repeat(tow__split *s, const tow__equation *e)
     tow__set_source(s->u, &e->source);
     tow__rebind(s->u, e, in, out);
     tow__set_source(s->u, NULL);
-    for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].staged = out[i];
+    for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].staged = tow__split_compared(s, e, i, out[i]);
 }
 
 /* Tags the repeated value with its names, which the policies of regions inside of this one ask about. */
@@ -336,7 +354,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));
     tow__split s = {.g = g, .policy = manner.policy, .runs_once = manner.runs_once, .memo = memo};
-    s.tally = manner.tally, s.log = manner.log;
+    s.tally = manner.tally, s.log = manner.log, s.verifies = ctx->verifies;
     s.vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars);
     if (memo && !memo->regions) TRY(begin_memo(memo, g));
     uint32_t *created = tow__arena_alloc(&p->arena, g->n_inputs, sizeof *created), n_created = 0;

@@ -35,6 +35,7 @@ typedef struct tow__split {
     tow__residual_slot *residuals;
     uint32_t n_residuals, capacity;
     tow__split_memo *memo; /* NULL: the graph is split once */
+    bool verifies; /* what is made again is compared with what was made first, which is kept for it */
     tow__policy_tally *tally;
     struct tow__policy_log *log;
 } tow__split;
@@ -43,6 +44,11 @@ typedef struct tow__split {
 tow_value tow__split_staged(tow__split *s, uint32_t var);
 /* Hands a value of the known trace over as a residual. root, pinned: see above. */
 tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root, bool pinned);
+/* The comparison of two values that result i of e has; its source stays set. */
+tow_value tow__split_same_bits(tow_trace *t, const tow__equation *e, uint32_t i, tow_value again, tow_value kept);
+/* The value that stands for result i of known equation e, which the unknown graph makes again as `again`: itself, or
+ * what comes out of the comparison with the value that is kept for it, if the split verifies. */
+tow_value tow__split_compared(tow__split *s, const tow__equation *e, uint32_t i, tow_value again);
 /* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to
  * iteration in front of its loop (flatten.c). *result is retained. */
 tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **result);

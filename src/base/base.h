@@ -20,7 +20,8 @@ struct tow_context {
     tow_allocator allocator;
     atomic_size_t holders; /* the caller until it destroys the context, and each array and graph made from it */
     int threads;
-    bool portable;                           /* bits: the option */
+    bool portable; /* bits: the option */
+    bool verifies; /* gradients that are made compare what they make again: the option, or .verify of what is made */
     const struct tow__gemm_choice *products; /* what computes them (src/kernels/products/gemm.h), behind the context */
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
@@ -53,6 +54,14 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
  * it first is safe: the last holder frees the memory, through the allocator, which outlives them all. */
 void tow__context_hold(tow_context *ctx);
 void tow__context_drop(tow_context *ctx);
+
+/* Do gradients that are made from here on compare what they make again? Returns what was before. */
+static inline bool tow__verify_gradients(tow_context *ctx, bool on)
+{
+    const bool before = ctx->verifies;
+    ctx->verifies = on;
+    return before;
+}
 
 /* One of the list in tow/base.h. */
 bool tow__status_exists(tow_status status);

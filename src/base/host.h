@@ -15,9 +15,11 @@ const tow__host *tow__host_find(const tow_context *ctx, const char *name);
 /* The `user` of the kernel of a host call. */
 typedef struct tow__host_site {
     tow_context *ctx;
-    const tow__host *host;    /* NULL: debug_print */
+    const tow__host *host;    /* NULL: not call_host */
     const char *here, *scope; /* where it was recorded, or NULL */
     tow_status *failure;      /* of the run: TOW_OK until a function fails */
+    const int64_t *rows[8];   /* of same_bits: the iterations at hand of the loops around it, innermost first */
+    int n_rows;
 } tow__host_site;
 
 #endif

@@ -42,6 +42,10 @@ typedef struct tow__call_host_params {
 typedef struct tow__debug_print_params {
     const char *format;    /* {} for a value */
 } tow__debug_print_params; /* debug_print */
+typedef struct tow__same_bits_params {
+    const char *what;        /* the primitive that made the operands, */
+    int64_t result;          /* and as which of its results */
+} tow__same_bits_params;     /* same_bits */
 
 /* elementwise */
 typedef struct tow__integer_pow_params {

@@ -38,6 +38,8 @@ typedef struct tow__origin {
     /* Variants of the gradient; free_variants in the end, also after an error. price: while this is called. */
     tow_status (*variants)(const tow_graph *gradient, const tow__price *price, tow__variants *variants);
     void (*free_variants)(tow__variants *variants);
+    /* The gradient once more, with what the context says now. */
+    tow_status (*again)(const tow_graph *gradient, tow_graph **result);
 } tow__origin;
 
 #endif

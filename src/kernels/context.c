@@ -97,7 +97,7 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     products.matrix_unit = tow__gemm_amx_usable();
     tow_status status = tow__context_create(own.allocator.resize ? &own.allocator : NULL, refused ? 0 : own.threads,
                                             &products, sizeof products, context);
-    if (status == TOW_OK) (*context)->portable = products.portable;
+    if (status == TOW_OK) (*context)->portable = products.portable, (*context)->verifies = own.verify;
     if (status != TOW_OK || !refused) return status;
     return tow__fail(*context, TOW_INVALID_ARGUMENT, "%s", why);
 }

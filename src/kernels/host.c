@@ -1,15 +1,11 @@
 /* Calls of host functions, and debug_print. The plan gives a call the site it was recorded at; what fails says so in
  * the status of the run, which ends it. */
-#include <inttypes.h>
-#include <locale.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "src/base/base.h"
-#include "src/base/dtypes.h"
 #include "src/base/host.h"
 #include "src/base/params.h"
+#include "src/kernels/element_text.h"
 #include "src/kernels/strided.h"
 #include "src/kernels/tables.h"
 
@@ -88,44 +84,9 @@ static void run_host(const tow__kernel_call *call)
 /* ---- debug_print ------------------------------------------------------------------------------------------------- */
 
 enum {
-    NUMBER_BYTES = 32, /* of a number, with the blank behind it */
-    MOST = 1000,       /* elements of an array that is shown whole */
-    EDGE = 3           /* elements, or rows, that are shown at each end of an axis of a larger one */
+    MOST = 1000, /* elements of an array that is shown whole */
+    EDGE = 3     /* elements, or rows, that are shown at each end of an axis of a larger one */
 };
-
-/* Shortest text that reads as the same number; whole numbers without an exponent. */
-static int write_float(char *text, tow_dtype dtype, double x)
-{
-    int n = 0;
-    if (x != x) return snprintf(text, NUMBER_BYTES, "nan");
-    if (x == trunc(x) && fabs(x) < 1e15) return snprintf(text, NUMBER_BYTES, "%.0f", x);
-    for (int digits = 1; digits <= tow__float_digits(dtype); digits++) {
-        char bytes[8], same[8];
-        n = snprintf(text, NUMBER_BYTES, "%.*g", digits, x);
-        tow__store_element(dtype, bytes, 0, x);
-        tow__store_element(dtype, same, 0, strtod(text, NULL));
-        if (memcmp(bytes, same, tow__element_bytes(dtype)) == 0) break;
-    }
-    char *point = strchr(text, *localeconv()->decimal_point);
-    if (point) *point = '.';
-    return n;
-}
-
-static int write_element(char *text, const tow__buffer *x, int64_t i)
-{
-    const tow__element e = tow__load_element(x->dtype, x->data, i);
-    switch (e.kind) {
-    case TOW__A_FLOAT:
-        return write_float(text, x->dtype, e.f);
-    case TOW__A_SIGNED:
-        return snprintf(text, NUMBER_BYTES, "%" PRId64, e.i);
-    case TOW__AN_UNSIGNED:
-        return snprintf(text, NUMBER_BYTES, "%" PRIu64, e.u);
-    case TOW__A_BOOL:
-        return snprintf(text, NUMBER_BYTES, "%s", e.u ? "true" : "false");
-    }
-    return 0;
-}
 
 /* Rows along an axis that are shown. */
 static int64_t shown(const tow__buffer *x, int axis, bool whole)
@@ -137,17 +98,17 @@ static int64_t shown(const tow__buffer *x, int axis, bool whole)
 static size_t text_bytes(const tow__buffer *x)
 {
     const bool whole = tow__buffer_count(x) <= MOST;
-    size_t count = 1, bytes = NUMBER_BYTES;
+    size_t count = 1, bytes = TOW__NUMBER_BYTES;
     for (int d = 0; d < x->rank; d++) {
         count *= (size_t)shown(x, d, whole);
         bytes += count * 8 + 8; /* brackets, blanks and dots of the rows along this axis */
     }
-    return bytes + count * NUMBER_BYTES;
+    return bytes + count * TOW__NUMBER_BYTES;
 }
 
 static char *write_axis(char *text, const tow__buffer *x, int axis, int64_t at, bool whole)
 {
-    if (axis == x->rank) return text + write_element(text, x, at);
+    if (axis == x->rank) return text + tow__write_element(text, x->dtype, x->data, at);
     const int64_t n = x->dims[axis], some = shown(x, axis, whole);
     *text++ = '[';
     for (int64_t i = 0; i < some; i++) {

@@ -25,6 +25,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_random,
     &tow__kernels_reduce,
     &tow__kernels_reduce_part,
+    &tow__kernels_same_bits,
     &tow__kernels_softmax,
     &tow__kernels_sort,
     &tow__kernels_steps,

@@ -133,6 +133,7 @@
     X(rms_norm_vjp) \
     X(round) \
     X(rsqrt) \
+    X(same_bits) \
     X(scan) \
     X(scatter_add) \
     X(scatter_general) \

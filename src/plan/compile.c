@@ -31,6 +31,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->plan_only = options->plan_only;
         p->memory_limit = options->memory_limit;
         p->flush_subnormals = options->flush_subnormals;
+        p->verifies = options->verify;
         p->shared_arena = options->shared_arena;
     }
     p->calls_host = calls_host(p->graph);
@@ -133,6 +134,66 @@ static tow_status check_compile(tow_context *ctx, const tow_compile_options *opt
     return TOW_OK;
 }
 
+/* ---- comparisons of what is made again --------------------------------------------------------------------------- */
+
+/* The first equation of the backward pass that makes a value again. *compares: is there a comparison? */
+static const tow__equation *find_repeated(const tow_graph *g, bool *compares)
+{
+    const tow__equation *found = NULL;
+    for (uint32_t k = 0; k < g->n_equations; k++) {
+        const tow__equation *e = &g->equations[k];
+        *compares |= TOW__IS(e, same_bits);
+        if (!found && e->source.phase == TOW__RECOMPUTED && e->n_in > 0) found = e;
+        for (uint32_t i = 0; i < tow__nested_count(e->primitive, e->params); i++) {
+            const tow__equation *inner = find_repeated(tow__nested(e->primitive, e->params, i), compares);
+            if (!found) found = inner;
+        }
+    }
+    return found;
+}
+
+/* A graph that cannot be differentiated again compares already, or makes nothing again. */
+static tow_status check_compares(const tow_graph *g)
+{
+    bool compares = false;
+    const tow__equation *e = find_repeated(g, &compares);
+    if (!e || compares) return TOW_OK;
+    return tow__fail(
+        g->ctx, TOW_UNSUPPORTED,
+        "verify: expected a gradient (tow_grad, tow_value_and_grad), found a graph that makes values again "
+        "(%s%s%s) and does not say of what it is the gradient; make it in a context with .verify",
+        e->primitive->name, e->source.here ? " at " : "", e->source.here ? e->source.here : "");
+}
+
+/* The graph with comparisons in it. */
+static tow_status make_verified(const tow_graph *g, tow_graph **result)
+{
+    tow_status status = TOW_OK;
+    *result = NULL;
+    if (!g->origin) {
+        if ((status = check_compares(g)) == TOW_OK) *result = tow__graph_share(g);
+        return status;
+    }
+    const bool before = tow__verify_gradients(g->ctx, true);
+    status = g->origin->again(g, result);
+    tow__verify_gradients(g->ctx, before);
+    return status;
+}
+
+static tow_status compile_plain(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                int threads, tow_program **program)
+{
+    tow_graph *verified = NULL;
+    tow_status status = options && options->verify ? make_verified(graph, &verified) : TOW_OK;
+    if (status == TOW_OK)
+        status = tow__compile_with_choice(ctx, verified ? verified : graph, options, threads, (tow__remat_choice){0},
+                                          program);
+    tow_graph_release(verified);
+    return status;
+}
+
+/* ---- memory limits ----------------------------------------------------------------------------------------------- */
+
 static tow_status make_itself(void *user, uint32_t i, tow_graph **graph)
 {
     (void)i;
@@ -170,8 +231,8 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     tow__variants variants;
     tow_status status = check_compile(ctx, options, &threads);
     if (status != TOW_OK) return status;
-    if (!options || !options->memory_limit)
-        return tow__compile_with_choice(ctx, graph, options, threads, (tow__remat_choice){0}, program);
+    if (!options || !options->memory_limit) return compile_plain(ctx, graph, options, threads, program);
+    if (options->verify && !graph->origin && (status = check_compares(graph)) != TOW_OK) return status;
     status = begin_variants(graph, threads, &variants);
     if (status == TOW_OK) status = tow__compile_within(ctx, &variants, options, threads, program);
     end_variants(graph, &variants);

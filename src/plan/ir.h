@@ -222,6 +222,7 @@ struct tow_program {
     const tow__kernel *copy;
     uint32_t *donors;                 /* [outputs of the graph] the input in whose place it is written, or TOW__NONE */
     int64_t no_row;                   /* 0: where there are no rows */
+    bool verifies;                    /* of the options */
     bool calls_host;                  /* functions of the caller's that may end a run, somewhere in the graph */
     bool plan_only, flush_subnormals; /* of the options */
     tow_shared_arena *shared_arena;   /* of the options */

@@ -413,7 +413,8 @@ tow_status tool_plan(tool *t)
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
     tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .memory_limit = t->options.memory_limit, .without = without);
+        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .memory_limit = t->options.memory_limit, .without = without,
+                            .verify = t->options.verify);
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
     if (status == TOW_OK && t->options.curve) {
         status = show_curve(t, graph, &options);

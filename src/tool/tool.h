@@ -54,7 +54,7 @@ typedef struct tool_options {
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;
     const char *tokenizer; /* of tokenize */
-    bool value, run, grad, curve, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
+    bool value, run, grad, curve, verify, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     uint64_t given; /* bit i: option i of the table in tow.c was given */
 } tool_options;

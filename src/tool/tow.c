@@ -70,6 +70,7 @@ enum {
     KEY_DCE,
     KEY_CSE,
     KEY_JSON,
+    KEY_VERIFY,
     KEY_LIMIT,
     KEY_CURVE,
     KEY_MEMORY,
@@ -124,6 +125,8 @@ static const struct argp_option argp_options[] = {
      "vmap: for each input the axis that counts rows, or 'none': all rows share it; one stands for all (0)", 2},
     {"out-axes", KEY_OUT_AXES, "AXIS,...", 0,
      "vmap: for each result the axis along which rows are stacked, or 'none' (0)", 2},
+    {"verify", KEY_VERIFY, NULL, 0,
+     "grad, vmap, plan: compare what the gradient makes again with what it made first, bit by bit", 2},
     {"memory-limit", KEY_LIMIT, "BYTES", 0,
      "plan: the fastest plan that takes no more than so many bytes, inputs and outputs included (512K, 64M, 2G)", 2},
     {"curve", KEY_CURVE, NULL, 0, "plan: the plans among which a memory limit chooses: bytes, and seconds by the model",
@@ -183,6 +186,7 @@ static const struct {
     {KEY_SIZE, VMAP},
     {KEY_IN_AXES, VMAP},
     {KEY_OUT_AXES, VMAP},
+    {KEY_VERIFY, GRAD | VMAP | PLAN},
     {KEY_LIMIT, PLAN},
     {KEY_CURVE, PLAN},
     {KEY_MEMORY, PLAN},
@@ -347,6 +351,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_SPLIT:
         o->split = true;
+        break;
+    case KEY_VERIFY:
+        o->verify = true;
         break;
     case KEY_LIMIT:
         o->memory_limit = read_bytes(argument, "--memory-limit", state);
@@ -566,7 +573,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "tow: cannot write the output: %s\n", strerror(errno));
         return TOOL_FAILED;
     }
-    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = t.options.threads);
+    const bool compares = t.options.verify && strcmp(t.options.command, "plan") != 0; /* which compiles so itself */
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = t.options.threads, .verify = compares);
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
         fprintf(stderr, "tow: %s\n", tow_context_error(t.context));

@@ -80,7 +80,7 @@ static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
     const step_variants *v = user;
     tow_graph *loss = NULL, *gradient = NULL;
     *graph = NULL;
-    if (i == 0) {
+    if (i == 0 && !v->s->ctx->verifies) {
         *graph = tow__graph_share(v->step);
         return TOW_OK;
     }
@@ -156,7 +156,7 @@ static tow_status compile_step(tow_train_state *s, const tow_type *types, const 
     const tow_compile_options options =
         TOW_COMPILE_OPTIONS(.flush_subnormals = true, .memory_limit = s->options.memory_limit,
                             .shared_arena = s->shared_arena, .donations = donations, .n_donations = s->n_kept,
-                            .without = s->options.early_update ? splitting : NULL);
+                            .without = s->options.early_update ? splitting : NULL, .verify = s->options.verify);
     tow_status status = options.memory_limit ? compile_within(s, types, p, step, &options, program)
                                              : tow_compile(s->ctx, step, &options, program);
     tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
@@ -166,9 +166,13 @@ static tow_status compile_step(tow_train_state *s, const tow_type *types, const 
 static tow_status make_step(tow_train_state *s, const tow_type *types, tow__train_program *p)
 {
     tow_graph *step = NULL;
+    bool before;
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, false, &p->loss_graph));
-    TRY(gradient_of(s, p->loss_graph, &p->gradient_graph));
+    before = tow__verify_gradients(s->ctx, s->ctx->verifies || (s->options.verify && !s->options.memory_limit));
+    status = gradient_of(s, p->loss_graph, &p->gradient_graph);
+    tow__verify_gradients(s->ctx, before);
+    TRY(status);
     TRY(check_weight(s, p));
     TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
     TRY(compile_step(s, types, p, step, &p->program));

@@ -148,7 +148,7 @@ static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
     const step_variants *v = user;
     tow_graph *loss = NULL;
     *graph = NULL;
-    if (i == 0) {
+    if (i == 0 && !v->s->optimizer->ctx->verifies) {
         *graph = tow__graph_share(v->step);
         return TOW_OK;
     }
@@ -206,7 +206,8 @@ static tow_status compile(tow_step *s, const tow_graph *loss, const tow_graph *g
         donations[i] = (tow_donation){i, i < s->n_trained ? s->trained[i] : i - s->n_trained + s->n_params};
     const tow_compile_options of_step =
         TOW_COMPILE_OPTIONS(.flush_subnormals = true, .donations = donations, .n_donations = n,
-                            .memory_limit = options->memory_limit, .shared_arena = options->shared_arena);
+                            .memory_limit = options->memory_limit, .shared_arena = options->shared_arena,
+                            .verify = options->verify);
     tow_status status = options->memory_limit ? compile_within(s, loss, graph, &of_step)
                                               : tow_compile(ctx, graph, &of_step, &s->program);
     tow__free(ctx, donations, n + 1, sizeof *donations);
@@ -215,8 +216,11 @@ static tow_status compile(tow_step *s, const tow_graph *loss, const tow_graph *g
 
 static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_step_options *options)
 {
+    tow_context *ctx = s->optimizer->ctx;
     tow_graph *graph = NULL;
+    const bool before = tow__verify_gradients(ctx, ctx->verifies || (options->verify && !options->memory_limit));
     tow_status status = step_graph(s, loss, &graph);
+    tow__verify_gradients(ctx, before);
     if (status == TOW_OK) status = compile(s, loss, graph, options);
     tow_graph_release(graph);
     return status;

@@ -305,6 +305,9 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
     ADD(by_hand, function, none);
     const how differences = {.threads = 1, .differences = true};
     ADD(differences, differences, none);
+    ADD(base, ((how){.threads = 2, .verify = true}), {pick(model_policy_count), pick(model_policy_count), -1});
+    ADD(train, ((how){.threads = 1, .train = true, .verify = true}), {-1, pick(model_policy_count), -1});
+    ADD(base, ((how){.threads = 1, .verify = true, .limit = 1 + pick(500)}), none);
 #undef ADD
     return n;
 }

@@ -402,11 +402,11 @@ static void print_how(FILE *file, const how *h)
     const struct {
         bool set;
         const char *name;
-    } switches[] = {{h->no_regions, "no_regions"},          {h->no_fusion, "no_fusion"},
-                    {h->portable_bits, "portable_bits"},    {h->train, "train"},
-                    {h->early_update, "early_update"},      {h->resume, "resume"},
-                    {h->differences, "differences"},        {h->function, "function"},
-                    {h->parameters_only, "parameters_only"}};
+    } switches[] = {{h->no_regions, "no_regions"},           {h->no_fusion, "no_fusion"},
+                    {h->portable_bits, "portable_bits"},     {h->train, "train"},
+                    {h->early_update, "early_update"},       {h->resume, "resume"},
+                    {h->differences, "differences"},         {h->function, "function"},
+                    {h->parameters_only, "parameters_only"}, {h->verify, "verify"}};
     fprintf(file, "(how){.threads = %d", h->threads);
     if (h->limit) fprintf(file, ", .limit = %d", h->limit);
     if (h->machine) fprintf(file, ", .machine = \"%s\"", h->machine);

@@ -138,7 +138,7 @@ typedef enum pass {
 typedef struct how {
     int threads;
     int limit; /* of bytes: 1 .. 1000 from the least to the most of all plans; 0: none */
-    bool no_regions, no_fusion, portable_bits;
+    bool no_regions, no_fusion, portable_bits, verify;
     const char *without; /* a pass of the compiler that is left out; NULL: none */
     const char *machine; /* that it is planned for (TOW_MACHINE); NULL: the one at hand */
     pass pass;
@@ -181,7 +181,8 @@ static inline side *begin_side(how h)
     if (s == NULL) abort();
     s->how = h;
     setenv("TOW_MACHINE", h.machine ? h.machine : "", 1);
-    tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = h.threads, .portable_bits = h.portable_bits);
+    tow_context_options options =
+        TOW_CONTEXT_OPTIONS(.threads = h.threads, .portable_bits = h.portable_bits, .verify = h.verify);
     if (tow_context_create(&options, &s->ctx) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(s->ctx));
     return s;
 }

@@ -99,17 +99,21 @@ static how some_way(choices *c)
 static verdict compare_way(trial *t, const tow_graph *g, const how *h)
 {
     char what[200];
-    snprintf(what, sizeof what, "%s, %d threads%s%s, limit %d, without %s", g == t->graph ? "value" : "gradient",
-             h->threads, h->no_regions ? ", no regions" : "", h->no_fusion ? ", no fusion" : "", h->limit,
-             h->without ? h->without : "nothing");
+    snprintf(what, sizeof what, "%s, %d threads%s%s%s, limit %d, without %s", g == t->graph ? "value" : "gradient",
+             h->threads, h->no_regions ? ", no regions" : "", h->no_fusion ? ", no fusion" : "",
+             h->verify ? ", verified" : "", h->limit, h->without ? h->without : "nothing");
     return compare(t, what, g, &plainly, g, h);
 }
 
 verdict check_passes(trial *t)
 {
     choices c = choices_of(t, 1);
-    const how ways[] = {
-        {.threads = 1, .no_regions = true, .no_fusion = true}, some_way(&c), some_way(&c), some_way(&c)};
+    const how ways[] = {{.threads = 1, .no_regions = true, .no_fusion = true},
+                        some_way(&c),
+                        some_way(&c),
+                        some_way(&c),
+                        {.threads = 2, .verify = true},
+                        {.threads = 1, .verify = true, .limit = 1 + choose(&c, 500)}};
     tow_graph *gradient = gradient_of(t->graph);
     if (!gradient) return fail(t, "gradient: %s", tow_context_error(t->plain));
     verdict v = compare_way(t, t->graph, &ways[1]);

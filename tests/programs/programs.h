@@ -69,7 +69,7 @@ typedef struct arrays {
 
 typedef struct how {
     int threads;
-    bool no_regions, no_fusion;
+    bool no_regions, no_fusion, verify;
     int limit;           /* of bytes: 1 .. 1000 from the least to the most of all plans; 0: none */
     const char *without; /* a pass, or NULL */
     const char *machine; /* that it is planned for; NULL: the one at hand */

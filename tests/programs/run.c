@@ -165,8 +165,9 @@ bool run(const tow_graph *g, const how *h, const arrays *in, arrays *out)
 {
     tow_context *context = tow_graph_context(g);
     const char *const without[] = {h->without, NULL};
-    tow_compile_options options = TOW_COMPILE_OPTIONS(.threads = h->threads, .no_regions = h->no_regions,
-                                                      .no_fusion = h->no_fusion, .without = without);
+    tow_compile_options options =
+        TOW_COMPILE_OPTIONS(.threads = h->threads, .no_regions = h->no_regions, .no_fusion = h->no_fusion,
+                            .without = without, .verify = h->verify);
     tow_program *program = NULL;
     tow_memory_point points[256];
     size_t n = 0;

@@ -1,4 +1,6 @@
 /* Calls of functions on the host: a pure one whose derivative a rule around it gives, one that counts, and prints. */
+#include <math.h>
+
 #include "tests/property/property.h"
 #include "tow/autodiff.h"
 #include "tow/primitive.h"
@@ -79,6 +81,20 @@ static void squared(const property_case *c, double *const *in, double *const *ou
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i] * in[0][i];
 }
 
+/* y = sin x, made twice and compared */
+static void record_same_bits(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const tow__same_bits_params p = {.what = "sin"};
+    const tow_value twice[] = {tow_sin(in[0]), tow_sin(in[0])};
+    (void)c;
+    tow__bind(trace, tow__primitive_find("same_bits", 9), &p, 2, twice, 1, out);
+}
+
+static void sine(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = sin(in[0][i]);
+}
+
 static const property_case cases[] = {
     {.primitive = "call_host", .n_in = 1, .build = record_triple, .value = tripled, .in = {{TOW_F64, S1(4)}}},
     {.primitive = "call_host",
@@ -89,5 +105,6 @@ static const property_case cases[] = {
      .value = counted,
      .in = {{TOW_F64, S1(5)}}},
     {.primitive = "debug_print", .n_in = 1, .build = record_print, .value = squared, .in = {{TOW_F64, S2(2, 3)}}},
+    {.primitive = "same_bits", .n_in = 1, .build = record_same_bits, .value = sine, .in = {{TOW_F64, S2(2, 3)}}},
 };
 const property_table host_cases = TABLE(cases);

@@ -95,8 +95,10 @@ static tow_status find_needs(body_state *s, tow__kept_sets *sets)
     tow_status status = all ? TOW_OK : TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) status = tow__copy_by(s->g, record_marked, &(marking){s->g, all}, &marked);
     if (all) tow__free(s->g->ctx, all, s->g->n_equations + 1, 1);
+    const bool before = tow__verify_gradients(s->g->ctx, false);
     if (status == TOW_OK)
         status = tow__differentiate(marked, "memory limit", 0, NULL, (tow__manner){.runs_once = true}, &parts);
+    tow__verify_gradients(s->g->ctx, before);
     tow_graph_release(marked);
     if (status != TOW_OK) return status;
     const tow_graph *k = parts.split.known;

@@ -6,20 +6,29 @@ typedef struct gradient_variants {
     tow__loss_variants *losses;
 } gradient_variants;
 
+static tow_status differentiate(const tow__origin *o, const tow_graph *loss, tow_graph **gradient)
+{
+    return o->value ? tow_value_and_grad(loss, o->n_wrt, o->wrt, o->has_aux, gradient)
+                    : tow_grad(loss, o->n_wrt, o->wrt, o->has_aux, gradient);
+}
+
+static tow_status again(const tow_graph *gradient, tow_graph **result)
+{
+    return differentiate(gradient->origin, gradient->origin->loss, result);
+}
+
 static tow_status make(void *user, uint32_t i, tow_graph **graph)
 {
     const gradient_variants *v = user;
     const tow__origin *o = v->gradient->origin;
     tow_graph *loss = NULL;
     *graph = NULL;
-    if (i == 0) {
+    if (i == 0 && !v->gradient->ctx->verifies) {
         *graph = tow__graph_share(v->gradient);
         return TOW_OK;
     }
     tow_status status = tow__loss_variant(v->losses, i, &loss);
-    if (status == TOW_OK)
-        status = o->value ? tow_value_and_grad(loss, o->n_wrt, o->wrt, o->has_aux, graph)
-                          : tow_grad(loss, o->n_wrt, o->wrt, o->has_aux, graph);
+    if (status == TOW_OK) status = differentiate(o, loss, graph);
     tow_graph_release(loss);
     return status;
 }
@@ -60,7 +69,8 @@ tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_
                        .value = value,
                        .has_aux = has_aux,
                        .variants = begin,
-                       .free_variants = end};
+                       .free_variants = end,
+                       .again = again};
     gradient->origin = o;
     return TOW_OK;
 }

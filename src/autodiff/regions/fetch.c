@@ -5,11 +5,18 @@
 #include "tow/control.h"
 #include "tow/ops.h"
 
+/* The comparison of fetched states with those that the sweep has kept, where a gradient is verified. */
+typedef struct fetch_comparison {
+    tow__equation e; /* same_bits; no primitive: nothing is compared */
+    tow_value kept;  /* the stack of all states */
+} fetch_comparison;
+
 /* A scan that fetches. Its body is recorded by a C function that finds here what it reads. */
 typedef struct fetching_scan {
     tow__fetch f;
     const tow__bound_scan *scan;
     const uint32_t *state_of; /* [operands of the scan] the carry whose states operand i has, or TOW__INPUT */
+    const fetch_comparison *compared; /* [operands of the scan] what its states are compared with */
 } fetching_scan;
 
 static tow_type state_type(const tow__fetch *f, size_t c) { return tow_graph_input_type(f->advance, f->consts + c); }
@@ -143,6 +150,12 @@ static void fetching_body(tow_trace *t, const tow_value *in, tow_value *out, voi
             x[i] = in[i - consts];
         else
             x[i] = c == TOW__INPUT ? *rows++ : tow__in_shape(state[c], tow__stack_row(state_type(&s->f, c)));
+        if (c != TOW__INPUT && s->compared[i].e.primitive) {
+            const tow_value both[] = {x[i], *rows++};
+            tow__set_source(t, &s->compared[i].e.source);
+            tow__rebind(t, &s->compared[i].e, both, &x[i]);
+            tow__set_source(t, NULL);
+        }
     }
     tow__inline(t, p->body, x, y);
     memcpy(out, y, n_carry * sizeof *out);
@@ -175,7 +188,10 @@ static void bind_fetching(tow_trace *t, fetching_scan *fetching)
     memcpy(carry, s->operands + first, n_carry * sizeof *carry);
     start_keeping(t, f, carry + n_carry);
     for (size_t i = end; i < s->n_in; i++)
-        if (fetching->state_of[i] == TOW__INPUT) xs[n_xs++] = s->operands[i];
+        if (fetching->state_of[i] == TOW__INPUT)
+            xs[n_xs++] = s->operands[i];
+        else if (fetching->compared[i].e.primitive)
+            xs[n_xs++] = fetching->compared[i].kept;
     const tow_scan_options options =
         TOW_SCAN_OPTIONS(.length = s->params->length, .has_length = true, .reverse = s->params->reverse);
     tow_scan_function(t, fetching_body, fetching, &options, all, carry, n_xs, xs, n_ys, carry, s->results + n_carry);
@@ -183,7 +199,8 @@ static void bind_fetching(tow_trace *t, fetching_scan *fetching)
 }
 
 /* The replay whose states the scan reads in reverse order, or none (params NULL). */
-static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_t *state_of)
+static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_t *state_of,
+                                 fetch_comparison *compared)
 {
     tow__equation found = {0};
     for (size_t i = 0; i < s->n_in; i++) {
@@ -191,12 +208,19 @@ static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_
         uint32_t result;
         state_of[i] = TOW__INPUT;
         if (i < (size_t)(s->params->consts + s->params->carry)) continue;
-        if (!tow__made_by(t, s->operands[i], &e, &result) || e.primitive != &tow__replay_p) continue;
+        if (!tow__made_by(t, s->operands[i], &e, &result)) continue;
+        fetch_comparison comparison = {.e = {0}};
+        if (e.primitive == &tow__same_bits_p) {
+            comparison = (fetch_comparison){.e = e, .kept = tow__value_of(t, e.in[1])};
+            if (!tow__made_by(t, tow__value_of(t, e.in[0]), &e, &result)) continue;
+        }
+        if (e.primitive != &tow__replay_p) continue;
         const tow__replay_params *p = e.params;
         if (p->reverse == s->params->reverse || p->length != s->params->length) continue;
         if (found.params && found.out != e.out) continue;
         found = e;
         state_of[i] = result;
+        compared[i] = comparison;
     }
     return found;
 }
@@ -204,8 +228,9 @@ static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_
 void tow__bind_fetching(tow_trace *t, const tow__bound_scan *scan)
 {
     uint32_t *state_of = tow__trace_alloc(t, scan->n_in, sizeof *state_of);
-    if (!state_of) return;
-    const tow__equation replay = find_replay(t, scan, state_of);
+    fetch_comparison *compared = tow__trace_alloc(t, scan->n_in, sizeof *compared);
+    if (!state_of || !compared) return;
+    const tow__equation replay = find_replay(t, scan, state_of, compared);
     if (!replay.params) {
         tow__bind(t, &tow__scan_p, scan->params, scan->n_in, scan->operands, scan->n_out, scan->results);
         return;
@@ -220,7 +245,8 @@ void tow__bind_fetching(tow_trace *t, const tow__bound_scan *scan)
                                     .reverse = p->reverse,
                                     .operands = operands},
                               .scan = scan,
-                              .state_of = state_of};
+                              .state_of = state_of,
+                              .compared = compared};
     for (uint32_t i = 0; operands && i < replay.n_in; i++) operands[i] = tow__value_of(t, replay.in[i]);
     if (operands) bind_fetching(t, &fetching);
 }

@@ -327,7 +327,7 @@ static bool bind_loops(tow__loop_split *l, tow_value *stacks, tow_value *rows)
     if (tow__is_scheduled(l) && !tow__scan_sweep_begin(&w, l)) return false;
     if (!w.replays) {
         if (!bind_known(l, stacks)) return false;
-    } else if (!tow__scan_sweep_bind(&w, stacks) || !tow__scan_sweep_replay(&w, rows)) {
+    } else if (!tow__scan_sweep_bind(&w, stacks) || !tow__scan_sweep_replay(&w, stacks, rows)) {
         return false;
     }
     hand_over(l, stacks, rows);

@@ -54,7 +54,7 @@ bool tow__scan_sweep_begin(tow__scan_sweep *w, const tow__loop_split *l)
     for (uint32_t r = 0; r < w->n_residuals; r++) {
         w->state[r] = state_at(w, n + r);
         w->replays |= w->state[r] != TOW__INPUT;
-        if (w->state[r] == TOW__INPUT) w->stack_output[w->n_stacks++] = n + r;
+        if (w->state[r] == TOW__INPUT || l->s->verifies) w->stack_output[w->n_stacks++] = n + r;
     }
     return true;
 }
@@ -141,13 +141,13 @@ bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals)
         if (i >= l->carry) l->s->vars[l->e->out[i]].known = all[next++];
     }
     for (uint32_t r = 0; r < w->n_residuals; r++)
-        residuals[r] = w->state[r] == TOW__INPUT ? all[next++] : (tow_value){0};
+        residuals[r] = w->state[r] == TOW__INPUT || l->s->verifies ? all[next++] : (tow_value){0};
     return true;
 }
 
 /* ---- the replay -------------------------------------------------------------------------------------------------- */
 
-bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
+bool tow__scan_sweep_replay(const tow__scan_sweep *w, const tow_value *residuals, tow_value *rows)
 {
     const tow__loop_split *l = w->l;
     tow__split *s = l->s;
@@ -172,7 +172,12 @@ bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows)
     tow__set_source(s->u, &l->e->source);
     tow__bind(s->u, &tow__replay_p, &params, n, in, w->n_carry, states);
     tow_graph_release(params.body);
-    for (uint32_t r = 0; r < w->n_residuals; r++)
-        if (w->state[r] != TOW__INPUT) rows[r] = states[w->state[r]];
+    for (uint32_t r = 0; r < w->n_residuals && !tow__failed(s->u); r++) {
+        if (w->state[r] == TOW__INPUT) continue;
+        rows[r] = states[w->state[r]];
+        if (!s->verifies) continue;
+        const tow_value kept = tow__split_residual(s, residuals[r], TOW__INPUT, true);
+        rows[r] = tow__split_same_bits(s->u, l->e, w->state[r], rows[r], kept);
+    }
     return !tow__failed(s->u);
 }

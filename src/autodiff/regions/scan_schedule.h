@@ -21,9 +21,11 @@ typedef struct tow__scan_sweep {
 
 /* False: no memory. */
 bool tow__scan_sweep_begin(tow__scan_sweep *w, const tow__loop_split *l);
-/* Binds the sweep and sets the known results of the scan. residuals: [n_residuals] those that are no states. */
+/* Binds the sweep and sets the known results of the scan. residuals: [n_residuals] those that are no states; all of
+ * them if the split verifies. */
 bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals);
-/* Binds the replay in the unknown trace. rows: [n_residuals] stacks of those that are states. */
-bool tow__scan_sweep_replay(const tow__scan_sweep *w, tow_value *rows);
+/* Binds the replay in the unknown trace. rows: [n_residuals] stacks of those that are states; compared with those of
+ * `residuals`, which the sweep has kept, if the split verifies. */
+bool tow__scan_sweep_replay(const tow__scan_sweep *w, const tow_value *residuals, tow_value *rows);
 
 #endif

@@ -249,6 +249,7 @@ static void repeat_whole(tow__loop_split *l)
         if (v->unknown) continue;
         bool kept = v->named != TOW__INPUT && v->tags >= TOW_PREFER_SAVE;
         if (kept || !s->policy) v->staged = (tow_value){0};
+        v->staged = tow__split_compared(s, l->e, i, v->staged);
         v->available = !tow_is_null(v->staged);
     }
 }

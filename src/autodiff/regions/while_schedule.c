@@ -288,7 +288,10 @@ static bool linear_bind(const sweep *w, const tow_value *kept)
 void tow__while_split_keeping(tow__loop_split *l)
 {
     sweep w;
-    if (!tow__loop_split_body(l)) return;
+    /* first copies of all iterations would need memory that nobody can bound: nothing in the loop is compared */
+    const bool verifies = tow__verify_gradients(l->s->g->ctx, false), fine = tow__loop_split_body(l);
+    tow__verify_gradients(l->s->g->ctx, verifies);
+    if (!fine) return;
     if (sweep_begin(&w, l)) {
         tow_value *kept = tow__trace_alloc(l->s->k, KEPT + (size_t)w.n_carry, sizeof *kept);
         if (kept && sweep_bind(&w, kept) && linear_bind(&w, kept)) tow__loop_split_results(l);

@@ -209,7 +209,7 @@ static tow_status prepare_call(binder *b, tow__call *call)
 }
 
 /* A call of a host function knows where it was recorded and how it ends the run. */
-static tow_status bind_site(binder *b, const tow__instruction *inst, tow__kernel_call *arguments)
+static tow_status bind_site(binder *b, const tow__body *body, const tow__instruction *inst, tow__kernel_call *arguments)
 {
     tow_program *p = b->p;
     tow__host_site *site = tow__arena_alloc(&p->memory, 1, sizeof *site);
@@ -218,6 +218,9 @@ static tow_status bind_site(binder *b, const tow__instruction *inst, tow__kernel
     if (inst->source) site->here = inst->source->here, site->scope = inst->source->scope;
     if (TOW__COMPUTES(inst, call_host))
         site->host = tow__host_find(p->ctx, ((const tow__call_host_params *)inst->params)->name);
+    for (const tow__body *f = body; f->loop && site->n_rows < (int)(sizeof site->rows / sizeof *site->rows);
+         f = f->outer)
+        if (!f->loop->stops) site->rows[site->n_rows++] = &f->loop->row;
     arguments->user = site;
     return TOW_OK;
 }
@@ -240,7 +243,7 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
         TRY(bind_to_arena(b, &arguments->scratch, b->p->executable.arena + body->arena_offset + body->bytes));
     else if (inst->scratch != TOW__NONE)
         TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
-    if (inst->op->host) TRY(bind_site(b, inst, arguments));
+    if (inst->op->host) TRY(bind_site(b, body, inst, arguments));
     TRY(bind_next_rows(b, body, index, arguments));
     TRY(prepare_call(b, call));
 done:

@@ -93,6 +93,10 @@ static tow_status find_repetitions(tow__arena *scratch, const tow__body *f, repe
     for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
+        if (TOW__COMPUTES(inst, same_bits)) { /* the value that it compares */
+            t.number[inst->results[0]] = t.number[inst->operands[0]];
+            continue;
+        }
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
         for (uint32_t j = 0; j < inst->n_out; j++) t.number[inst->results[j]] = t.number[f->insts[first].results[j]];

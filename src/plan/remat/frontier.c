@@ -116,6 +116,7 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
                 .arena = arena};
     tow_graph *written = NULL;
     s.options.plan_only = true;
+    s.options.verify = false;
     s.options.shared_arena = NULL;
     s.options.after_pass = NULL;
     s.options.memory_limit = SIZE_MAX;
@@ -131,7 +132,9 @@ static tow_status make_point(const tow__variants *v, tow_context *ctx, const tow
                              const tow__plan_point *point, tow_program **program)
 {
     tow_graph *graph = NULL;
+    const bool before = tow__verify_gradients(ctx, options->verify || ctx->verifies);
     tow_status status = v->make(v->user, point->variant, &graph);
+    tow__verify_gradients(ctx, before);
     if (status == TOW_OK) status = tow__compile_with_choice(ctx, graph, options, threads, point->choice, program);
     tow_graph_release(graph);
     if (status == TOW_OK && v->note && *v->note) {
@@ -152,6 +155,7 @@ static tow_status refuse(const tow__variants *v, tow_context *ctx, const tow_com
     tow_compile_options plan = *options;
     tow_program *p = NULL;
     plan.plan_only = true;
+    plan.verify = false;
     plan.shared_arena = NULL;
     plan.after_pass = NULL;
     tow_status status = make_point(v, ctx, &plan, threads, least, &p);

@@ -285,6 +285,9 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                         p->choice.all ? ", and so is everything else" : "");
     if (p->choice.interleaved)
         tow__string_add(&out.s, "blocks of rows may go through the forward and the backward pass in turn\n");
+    if (p->verifies)
+        tow__string_add(&out.s, "%" PRIu64 " values that are made again are compared with the kept ones\n",
+                        tow_program_operation_count(p, "same_bits"));
     if (p->limit_note) tow__string_add(&out.s, "%s", p->limit_note);
     if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&out.s, text, size);

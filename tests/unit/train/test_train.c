@@ -216,6 +216,32 @@ static void memory_limits_change_no_step(void **state)
     }
 }
 
+/* A verified step does what a step does, with a memory limit, too. */
+static void verified_steps_are_the_same(void **state)
+{
+    fixture *f = *state;
+    tow_mlp layer = TOW_MLP(.features = {40}, .activation = tow_tanh, .activate_last = true);
+    tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
+    tow_scan layers = TOW_SCAN(&cheap, .length = 4);
+    for (int k = 0; k < 8; k++) {
+        tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}},
+                                                      .early_update = k & 1, .micro_batches = k & 2 ? 2 : 1);
+        training plain = start(f->ctx, TOW_MODULE(&layers), 40, 40, options);
+        options.verify = true;
+        options.memory_limit = k & 4 ? SIZE_MAX : 0;
+        training verified = start(f->ctx, TOW_MODULE(&layers), 40, 40, options);
+        const tow_program *p = tow_train_program(verified.state);
+        if (!options.memory_limit) assert_in_range(tow_program_operation_count(p, "same_bits"), 1, 1000);
+        step(&plain, 3);
+        step(&verified, 3);
+        save(f, &plain, f->a);
+        save(f, &verified, f->b);
+        assert_equal_files(f->a, f->b);
+        stop(&plain);
+        stop(&verified);
+    }
+}
+
 static void resumed_is_bit_equal(void **state)
 {
     fixture *f = *state;
@@ -358,6 +384,7 @@ int main(void)
         TEST(threads_do_not_matter),
         TEST(early_updates_are_the_same),
         TEST(memory_limits_change_no_step),
+        TEST(verified_steps_are_the_same),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
         TEST(scanned_and_unrolled_read_each_other),
