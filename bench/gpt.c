@@ -1,7 +1,10 @@
 /* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
  *
  *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing]
- *         [--memory-limit BYTES] [--no-scan] [--early-update] [--only-compile]
+ *         [--memory-limit BYTES] [--no-scan] [--early-update] [--only-compile] [--dtype mixed]
+ *
+ * Element types: f32; `mixed`, activations of bf16 with parameters of f32 (`mixed-f16`: of f16); bf16 or f16, the
+ * parameters too.
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */
@@ -75,12 +78,34 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
     bench_run_training(b, &t);
 }
 
+/* The model in the element types that an option names. */
+static const tow_module *with_dtypes(const gpt *model, const char *name, tow_precision *precision)
+{
+    static const struct {
+        const char *name;
+        tow_dtype dtype, param_dtype;
+    } modes[] = {{"f32", TOW_F32, TOW_F32},
+                 {"mixed", TOW_BF16, TOW_F32},
+                 {"mixed-f16", TOW_F16, TOW_F32},
+                 {"bf16", TOW_BF16, TOW_BF16},
+                 {"f16", TOW_F16, TOW_F16}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(name, modes[i].name) != 0) continue;
+        if (i == 0) return TOW_MODULE(model);
+        *precision =
+            TOW_PRECISION(model, .dtype = modes[i].dtype, .param_dtype = modes[i].param_dtype, .output_dtype = TOW_F32);
+        return TOW_MODULE(precision);
+    }
+    bench_fail("gpt: --dtype is f32, mixed, mixed-f16, bf16 or f16");
+}
+
 int main(int argc, char **argv)
 {
     static gpt model;
+    static tow_precision precision;
     bench b;
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
-    const char *policy_text = "none";
+    const char *policy_text = "none", *dtype = "f32";
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
     int64_t memory_limit = 0;
     tow_policy *policy = NULL;
@@ -91,6 +116,7 @@ int main(int argc, char **argv)
                                     {"batch", .number = &s.batch, .least = 1},
                                     {"vocabulary", .number = &s.vocabulary, .least = 1},
                                     {"policy", .text = &policy_text},
+                                    {"dtype", .text = &dtype},
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
                                     {"early-update", .flag = &early_update},
@@ -108,10 +134,11 @@ int main(int argc, char **argv)
                                   .policy = policy,
                                   .unrolled = unrolled});
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){s.batch, s.context});
+    const tow_module *module = with_dtypes(&model, dtype, &precision);
     if (only_compile)
-        time_compiling(&b, TOW_MODULE(&model), type);
+        time_compiling(&b, module, type);
     else
-        time_steps(&b, &s, TOW_MODULE(&model), type, early_update, memory_limit);
+        time_steps(&b, &s, module, type, early_update, memory_limit);
     tow_policy_free(policy);
     return bench_finish(&b, useful_flops(&s));
 }

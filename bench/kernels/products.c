@@ -2,6 +2,9 @@
  * fused multiply-adds measured in the same process.
  *
  *   products [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512] [--peer COMMAND]
+ *            [--dtype f32 | bf16 | f16]
+ *
+ * With --dtype, operands and results are stored in this type, and sums are f32: on the engines that take them so.
  *
  * With --set, the own kernel alone with this instruction set, against its peak. With --peer, a program that computes
  * the same products in turn with the engines, as bench/peers/products_torch.py does by PyTorch: it reads lines
@@ -278,6 +281,7 @@ typedef struct setting {
     double budget; /* seconds per product and engine */
     void *scratch;
     tow__gemm_set isa; /* of the own kernel; AUTO: all engines, at their best */
+    tow_dtype dtype;   /* of operands and results that are stored in 16 bits; 0: f32 */
     const char *only, *path;
     peer peer;
 } setting;
@@ -304,7 +308,7 @@ static figures measure(const setting *set, tow__gemm *g, const shape *s, int kin
         for (int e = 0; e < set->n_engines; e++) {
             tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit, .set = (int)set->isa};
             g->choice = &choice;
-            if (!set->engines[e]->applicable(g)) continue;
+            if (!set->engines[e]->applicable(g) || (set->dtype && !set->engines[e]->halves)) continue;
             (void)tow__gemm_prepare(g, set->engines[e]);
             if (set->engines[e]->needs_code && !g->code) continue; /* it would leave the product to the own kernel */
             g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
@@ -389,7 +393,8 @@ static void print_summary(const setting *set, const summary *all, double top)
                    all->counts[e]);
 }
 
-static float *random_matrix(size_t elements)
+/* halves: numbers of 16 bits, positive and of ordinary size as bf16 and as f16. */
+static float *random_matrix(size_t elements, bool halves)
 {
     enum {
         HUGE = 2 << 20
@@ -401,6 +406,7 @@ static float *random_matrix(size_t elements)
     for (size_t i = 0; x && i < bytes / sizeof(float); i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = (float)(state >> 8) * 0x1p-23f - 1;
+        if (halves) ((uint32_t *)(void *)x)[i] = 0x3C003C00 | (state >> 6 & 0x03FF03FF);
     }
     return x;
 }
@@ -415,13 +421,14 @@ static int run(const setting *set, FILE *json)
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         if (set->only && !strstr(s->name, set->only)) continue;
-        float *x = random_matrix((size_t)(s->m * tow__max(s->k, s->n)));
-        float *y = random_matrix((size_t)(tow__max(s->k, s->m) * s->n));
-        float *c = random_matrix((size_t)tow__max(s->m * tow__max(s->n, s->k), s->k * s->n));
+        float *x = random_matrix((size_t)(s->m * tow__max(s->k, s->n)), set->dtype != 0);
+        float *y = random_matrix((size_t)(tow__max(s->k, s->m) * s->n), set->dtype != 0);
+        float *c = random_matrix((size_t)tow__max(s->m * tow__max(s->n, s->k), s->k * s->n), set->dtype != 0);
         if (!x || !y || !c) return 1;
         for (int kind = 0; kind < KINDS; kind++) {
             tow__gemm g = product_of(s, kind, x, y);
             g.c = c;
+            g.a_dtype = g.b_dtype = g.c_dtype = set->dtype;
             figures f = measure(set, &g, s, kind);
             double now = peak(set->isa);
             if (now > top) top = now;
@@ -441,6 +448,10 @@ static bool read_option(setting *set, const char *name, const char *value)
     if (strcmp(name, "--only") == 0) return (set->only = value) != NULL;
     if (strcmp(name, "--json") == 0) return (set->path = value) != NULL;
     if (strcmp(name, "--peer") == 0) return start_peer(&set->peer, value);
+    if (strcmp(name, "--dtype") == 0) {
+        set->dtype = strcmp(value, "bf16") == 0 ? TOW_BF16 : strcmp(value, "f16") == 0 ? TOW_F16 : (tow_dtype)0;
+        return set->dtype || strcmp(value, "f32") == 0;
+    }
     if (strcmp(name, "--set") != 0) return false;
     for (int k = TOW__GEMM_PLAIN; k <= TOW__GEMM_AVX512; k++)
         if (strcmp(value, sets[k]) == 0) set->isa = (tow__gemm_set)k;
@@ -455,7 +466,7 @@ int main(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) known &= read_option(&set, argv[i], argv[i + 1]);
     if (!known) {
         fputs("products: expected [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512] [--peer "
-              "COMMAND]; "
+              "COMMAND] [--dtype f32 | bf16 | f16]; "
               "the processor must have the instruction set\n",
               stderr);
         return 2;

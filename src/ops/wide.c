@@ -41,14 +41,27 @@ static void *wide_params(tow_trace *t, const tow__equation *e)
     return params;
 }
 
+static tow_value convert_once(tow_value x, tow_dtype dtype, tow__conversions *c)
+{
+    enum {
+        N = sizeof c->last / sizeof *c->last
+    };
+    if (tow__dtype(x) == dtype || !c) return tow_convert(x, dtype);
+    for (uint32_t i = 0; i < N && i < c->n; i++)
+        if (c->last[i].from.id == x.id && tow__dtype(c->last[i].to) == dtype) return c->last[i].to;
+    const uint32_t at = c->n++ % N;
+    c->last[at].from = x;
+    return c->last[at].to = tow_convert(x, dtype);
+}
+
 /* The operands of the equation in the types in which it is computed. NULL: the trace has failed. */
-static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value *x)
+static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value *x, tow__conversions *conversions)
 {
     const tow_dtype preferred = tow__preferred(e->primitive, e->params);
     tow_value *wide = tow__trace_alloc(t, e->n_in, sizeof *wide);
     for (uint32_t i = 0; wide && i < e->n_in; i++) {
         const tow_dtype dtype = tow__dtype(x[i]);
-        wide[i] = tow_convert(x[i], tow__wide((int)preferred < TOW_DTYPE_END ? preferred : dtype));
+        wide[i] = convert_once(x[i], tow__wide((int)preferred < TOW_DTYPE_END ? preferred : dtype), conversions);
     }
     return tow__failed(t) ? NULL : wide; /* null values have no shapes */
 }
@@ -59,9 +72,10 @@ static void narrow(uint32_t n, const tow_type *types, tow_value *y)
         if (!tow_is_null(y[i])) y[i] = tow_convert(y[i], types[i].dtype);
 }
 
-void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, const tow_value *x, tow_value *y)
+void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, const tow_value *x, tow_value *y,
+                    tow__conversions *conversions)
 {
-    const tow_value *wide = widened(t, e, x);
+    const tow_value *wide = widened(t, e, x, conversions);
     const void *params = wide ? wide_params(t, e) : NULL;
     if (!params) return;
     tow__bind(t, e->primitive, params, e->n_in, wide, e->n_out, y);
@@ -79,7 +93,7 @@ void tow__decompose(tow_trace *t, const tow__equation *e, const tow_value *x, to
         p->decompose(t, e, x, y);
         return;
     }
-    const tow_value *wide = widened(t, e, x);
+    const tow_value *wide = widened(t, e, x, NULL);
     if (!wide || tow__infer(t, p, e->params, e->n_in, types, e->n_out, out) != TOW_OK) return;
     p->decompose(t, e, wide, y);
     narrow(e->n_out, out, y);

@@ -16,8 +16,18 @@ tow_dtype tow__preferred(const tow_primitive *primitive, const void *params);
 /* False for regions, calls with custom rules and primitives of users: they have rules and kernels for what they
  * take. */
 bool tow__may_be_widened(const tow__equation *e);
+/* The last conversions to wider types. Equations next to each other that read one value share its conversion (a
+ * function and its slope, which then have their exponential in common); what is further away converts again, so that
+ * no wide value lives long. */
+typedef struct tow__conversions {
+    struct {
+        tow_value from, to;
+    } last[4];
+    uint32_t n; /* in all */
+} tow__conversions;
 /* Records the equation in the types in which it is computed, and conversions around it. out: types of its results. */
-void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, const tow_value *x, tow_value *y);
+void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, const tow_value *x, tow_value *y,
+                    tow__conversions *conversions);
 /* Records the decomposition of the equation on x, in f32 where there are floats of 16 bits. */
 void tow__decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y);
 

@@ -12,6 +12,7 @@
  * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
  * barriers, which costs a factor of ten as soon as a core is shared. The engine is chosen once, for the whole product.
  * A C of one column is computed as one row, with exchanged operands: engines know rows, and their bits are the same.
+ * Operands of 16 bits, and a result of 16 bits, go to the engine as they are stored (gemm.h).
  * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 
@@ -185,11 +186,15 @@ static void choose_engine(dot_job *job, const tow__team *team)
     job->slices = large && team ? team->threads : 1;
 }
 
+/* What a product is told of the type of an operand or result. */
+static tow_dtype half_or_none(tow_dtype dtype) { return tow__is_half(dtype) ? dtype : (tow_dtype)0; }
+
 /* kc: 0, or that of the product of which this is a part */
 static dot_job job_of(const tow__kernel_call *call, int64_t kc)
 {
     const tow__dot_params *p = call->params;
-    dot_job job = {.dtype = call->out[0].dtype};
+    const tow_dtype in = call->in[0].dtype, out = call->out[0].dtype;
+    dot_job job = {.dtype = tow__wide(out)};
     job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
     /* One column becomes one row, unless it is a part of more columns: the matrix unit rounds an exchanged product in
@@ -204,6 +209,9 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
     int64_t columns = p->columns > 0 ? p->columns : job.exchanged ? job.m : job.n;
     job.product = (tow__gemm){.dtype = job.dtype,
+                              .a_dtype = half_or_none(in),
+                              .b_dtype = half_or_none(in),
+                              .c_dtype = half_or_none(out),
                               .threads = 1,
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
@@ -290,27 +298,26 @@ static void find_product(const dot_run *r, int64_t index, tow__gemm *g)
     g->packed = r->packed;
     if (job->jobs == 1) return;
     int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
-    int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
+    int64_t batch = index / job->y_outer / job->x_outer;
     int64_t x = offset_of(&job->x.batch, job->x.batch.n, batch) + offset_of(&job->x.free, job->x.free.n - 1, x_outer);
     int64_t y = offset_of(&job->y.batch, job->y.batch.n, batch) + offset_of(&job->y.free, job->y.free.n - 1, y_outer);
-    g->a = r->x + x * size;
-    g->b = r->y + y * size;
-    g->c = r->out + ((batch * job->m + x_outer * g->m) * job->n + y_outer * g->n) * size;
+    g->a = r->x + x * tow__gemm_a_bytes(g);
+    g->b = r->y + y * tow__gemm_b_bytes(g);
+    g->c = r->out + ((batch * job->m + x_outer * g->m) * job->n + y_outer * g->n) * tow__gemm_c_bytes(g);
 }
 
 /* Slice `index` of g: rows or columns first .. limit. */
 static void cut(tow__gemm *g, int64_t index, int64_t slices)
 {
-    int64_t size = (int64_t)tow__element_bytes(g->dtype);
     int64_t length = g->m >= g->n ? g->m : g->n;
     int64_t first = slice_begin(length, index, slices), limit = slice_begin(length, index + 1, slices);
     if (g->m >= g->n) {
-        g->a = (const char *)g->a + first * g->a_row * size;
-        g->c = (char *)g->c + first * g->ldc * size;
+        g->a = (const char *)g->a + first * g->a_row * tow__gemm_a_bytes(g);
+        g->c = (char *)g->c + first * g->ldc * tow__gemm_c_bytes(g);
         g->m = limit - first;
     } else {
-        g->b = (const char *)g->b + first * g->b_column * size;
-        g->c = (char *)g->c + first * size;
+        g->b = (const char *)g->b + first * g->b_column * tow__gemm_b_bytes(g);
+        g->c = (char *)g->c + first * tow__gemm_c_bytes(g);
         g->n = limit - first;
         g->packed_column = first;
     }
@@ -326,7 +333,7 @@ static void run_block(void *user, int64_t block, int thread)
     if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
     g.read_after = r->read_after;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
-    tow__epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
+    tow__epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / tow__gemm_c_bytes(&g), job->n};
     if (r->epilogue) {
         g.epilogue = tow__epilogue_on_rectangle;
         g.user = &p;
@@ -492,7 +499,8 @@ static void run_add(const tow__kernel_call *call)
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
 {
-    if (call->out[0].dtype != TOW_F32) return 0; /* who packs has no operand of f64 */
+    /* who packs has no operand of f64, and operands of 16 bits are widened panel by panel */
+    if (call->out[0].dtype != TOW_F32 || call->in[1].dtype != TOW_F32) return 0;
     dot_job job = job_of(call, 0);
     if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
@@ -568,7 +576,7 @@ static size_t part_reason(const tow__kernel_call *call, char *text, size_t size)
 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
-     .dtypes = TOW__WIDE_FLOATS,
+     .dtypes = TOW__FLOATS,
      .runs_epilogue = true,
      .prefetches = true,
      .run = run_dot_general,

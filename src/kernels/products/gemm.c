@@ -129,14 +129,20 @@ bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t 
            (row_stride > 0 && column_stride >= rows * row_stride);
 }
 
+static bool is_applicable(const tow__gemm_engine *engine, const tow__gemm *g)
+{
+    return (engine->halves || !tow__gemm_has_halves(g)) && engine->applicable(g);
+}
+
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 {
-    if (g->choice && g->choice->portable) return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
+    if (g->choice && g->choice->portable)
+        return is_applicable(&tow__gemm_own, g) ? &tow__gemm_own : &tow__gemm_reference;
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
-    if (forced && forced->applicable(g)) return forced;
+    if (forced && is_applicable(forced, g)) return forced;
     const unsigned without = g->choice != NULL ? g->choice->without : 0;
     int i = 0;
-    while ((without >> i & 1) || !engines[i]->cuts || engines[i]->needs_code || !engines[i]->applicable(g) ||
+    while ((without >> i & 1) || !engines[i]->cuts || engines[i]->needs_code || !is_applicable(engines[i], g) ||
            (engines[i]->gains != NULL && !engines[i]->gains(g)))
         i++; /* the last one can do everything */
     return engines[i];
@@ -207,8 +213,8 @@ void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine)
 
 static void clear(const tow__gemm *g)
 {
-    size_t bytes = tow__element_bytes(g->dtype);
-    for (int64_t i = 0; i < g->m; i++) memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
+    const int64_t bytes = tow__gemm_c_bytes(g);
+    for (int64_t i = 0; i < g->m; i++) memset((char *)g->c + i * g->ldc * bytes, 0, (size_t)(g->n * bytes));
 }
 
 /* C + 0: a zero becomes positive, as in any other sum with a product. */
@@ -226,7 +232,7 @@ static void add_zeros(const tow__gemm *g)
 void tow__gemm_epilogue_on_all(const tow__gemm *g)
 {
     int64_t width = tow__min(g->n, TOW__GEMM_EPILOGUE_COLUMNS);
-    int64_t height = TOW__GEMM_EPILOGUE_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
+    int64_t height = TOW__GEMM_EPILOGUE_BYTES / (width * tow__gemm_c_bytes(g));
     for (int64_t row = 0; row < g->m; row += height)
         for (int64_t column = 0; column < g->n; column += width)
             g->epilogue(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
@@ -262,13 +268,13 @@ static void run_in_parts(const tow__gemm *g, const tow__gemm_engine *engine)
     enum {
         WORK = 1 << 26 /* multiply-adds of a part */
     };
-    const int64_t of_row = tow__max(1, g->n * g->k), size = (int64_t)tow__element_bytes(g->dtype);
+    const int64_t of_row = tow__max(1, g->n * g->k);
     const int64_t rows = tow__ceil_div(tow__max(1, WORK / of_row), 64) * 64;
     tow__gemm part = *g;
     for (int64_t row = 0; row < g->m && !tow__cancelled(); row += rows) {
         part.m = tow__min(rows, g->m - row);
-        part.a = (const char *)g->a + row * g->a_row * size;
-        part.c = (char *)g->c + row * g->ldc * size;
+        part.a = (const char *)g->a + row * g->a_row * tow__gemm_a_bytes(g);
+        part.c = (char *)g->c + row * g->ldc * tow__gemm_c_bytes(g);
         engine->run(&part);
     }
 }

@@ -36,7 +36,9 @@
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix
  *     unit where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
- *   - f64 runs on the own kernel as well. */
+ *   - f64 runs on the own kernel as well.
+ *   - Operands and results of 16 bits run on the own kernel, which widens A and B while it packs them and rounds C
+ *     where a rectangle of it is complete: no operand exists in f32 as a whole. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
@@ -66,6 +68,10 @@ typedef struct tow__gemm_choice {
 
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
+    /* Of A, B and C that are stored as TOW_BF16 or TOW_F16, with sums of f32; 0: that of the sums. The bits are those
+     * of the product of the same numbers as f32, whose C is rounded once. A C of 16 bits is written whole: nothing is
+     * added to it (`accumulate`), and it is not made in parts (`kc`). */
+    tow_dtype a_dtype, b_dtype, c_dtype;
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
@@ -102,6 +108,21 @@ typedef struct tow__gemm {
     const tow__span *read_after;
 } tow__gemm;
 
+static inline bool tow__gemm_has_halves(const tow__gemm *g) { return g->a_dtype || g->b_dtype || g->c_dtype; }
+/* Bytes of an element. */
+static inline int64_t tow__gemm_a_bytes(const tow__gemm *g)
+{
+    return (int64_t)tow__element_bytes(g->a_dtype ? g->a_dtype : g->dtype);
+}
+static inline int64_t tow__gemm_b_bytes(const tow__gemm *g)
+{
+    return (int64_t)tow__element_bytes(g->b_dtype ? g->b_dtype : g->dtype);
+}
+static inline int64_t tow__gemm_c_bytes(const tow__gemm *g)
+{
+    return (int64_t)tow__element_bytes(g->c_dtype ? g->c_dtype : g->dtype);
+}
+
 /* The beginning of C of a product in the result that an epilogue runs on, in elements, and the length of rows there. */
 typedef struct tow__epilogue_place {
     const tow__epilogue *epilogue;
@@ -129,6 +150,7 @@ typedef struct tow__gemm_engine {
     bool runs_epilogue; /* calls the epilogue itself, else tow__gemm_run does so after the product */
     bool cuts;          /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
     bool in_parts;      /* products may be made in parts along k */
+    bool halves;        /* A, B and C may be stored in 16 bits */
     bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
                                               next engine. NULL: always */
     size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */

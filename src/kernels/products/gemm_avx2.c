@@ -1,12 +1,13 @@
-/* The own kernel of matrix products for AVX2 with FMA: tiles of 6 x 16. */
+/* The own kernel of matrix products for AVX2 with FMA: tiles of 6 x 16. Processors with AVX2 convert f16, too. */
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 #include <immintrin.h>
 
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 typedef f32 element;
@@ -54,6 +55,24 @@ TOW__INLINE void transpose(vector r[W])
         r[i] = _mm256_permute2f128_ps(low, high, 0x20);
         r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
     }
+}
+
+#define HALVES
+TOW__INLINE vector load_bf16(const uint16_t *x)
+{
+    const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)x);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+TOW__INLINE vector load_f16(const uint16_t *x)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
+/* NaNs lose their payload, as everywhere. */
+TOW__INLINE void store_f16(uint16_t *x, vector v)
+{
+    const vector quiet = _mm256_or_ps(_mm256_and_ps(v, _mm256_set1_ps(-0.0F)), _mm256_set1_ps(__builtin_nanf("")));
+    v = _mm256_blendv_ps(v, quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    _mm_storeu_si128((__m128i *)(void *)x, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
 #include "src/kernels/products/multiply_row.inc"

@@ -8,6 +8,7 @@
 #endif
 #include <immintrin.h>
 
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 typedef f32 element;
@@ -29,6 +30,24 @@ TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
 TOW__INLINE void store_lanes(f32 *x, lanes l, vector v) { _mm512_mask_storeu_ps(x, l, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
+
+#define HALVES
+TOW__INLINE vector load_bf16(const uint16_t *x)
+{
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+TOW__INLINE vector load_f16(const uint16_t *x)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
+}
+/* NaNs lose their payload, as everywhere. */
+TOW__INLINE void store_f16(uint16_t *x, vector v)
+{
+    const vector quiet = _mm512_or_ps(_mm512_and_ps(v, _mm512_set1_ps(-0.0F)), _mm512_set1_ps(__builtin_nanf("")));
+    v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
+    _mm256_storeu_si256((__m256i *)(void *)x, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 
 #include "src/kernels/products/multiply_row.inc"
 #include "src/kernels/products/transpose_avx512.inc"

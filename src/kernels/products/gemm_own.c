@@ -19,8 +19,8 @@ static const tow__gemm_version *version(tow_dtype dtype, const tow__gemm_choice 
 
 static bool applicable(const tow__gemm *g)
 {
-    return (g->dtype == TOW_F32 || g->dtype == TOW_F64) && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 &&
-           g->b_column >= 0;
+    if (g->dtype != TOW_F32 && (g->dtype != TOW_F64 || tow__gemm_has_halves(g))) return false;
+    return g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
 }
 
 static void run(const tow__gemm *g) { version(g->dtype, g->choice)->run(g); }
@@ -49,14 +49,6 @@ static size_t packed(const tow__gemm *g) { return version(g->dtype, g->choice)->
 
 static void pack(const tow__gemm *g) { version(g->dtype, g->choice)->pack(g); }
 
-const tow__gemm_engine tow__gemm_own = {"own",
-                                        "own kernel",
-                                        applicable,
-                                        run,
-                                        describe,
-                                        true,
-                                        true,
-                                        .in_parts = true,
-                                        .scratch = scratch,
-                                        .packed = packed,
-                                        .pack = pack};
+const tow__gemm_engine tow__gemm_own = {
+    "own",          "own kernel",       applicable,       run,         describe, true, true, .in_parts = true,
+    .halves = true, .scratch = scratch, .packed = packed, .pack = pack};

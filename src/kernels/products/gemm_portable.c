@@ -2,6 +2,7 @@
  * without fused multiply-adds get them from double precision. */
 #include <string.h>
 
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 typedef f32 element;
@@ -73,6 +74,8 @@ TOW__INLINE void transpose(vector r[W])
     }
 }
 
+#define HALVES
+#define HALVES_BY_LOOPS
 #define TILE_ROWS 4
 #define VERSION   tow__gemm_plain_version
 #define TEXT      "own kernel, plain C"

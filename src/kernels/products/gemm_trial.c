@@ -325,6 +325,7 @@ static void try_large(const tow__gemm *g, tow__gemm_trial *t, tow__gemm_contest 
 const char *tow__gemm_untried(const tow__gemm *g)
 {
     if (g->dtype != TOW_F32) return "not f32";
+    if (tow__gemm_has_halves(g)) return "has operands or a result of 16 bits";
     if (g->m <= 0 || g->n <= 0 || g->k <= 0) return "empty";
     if (suits_small(g) || suits_large(g)) return NULL;
     if (is_large(g) && for_large == NULL) return "this build has no BLIS";
@@ -389,6 +390,7 @@ const tow__gemm_engine *tow__gemm_without_vectors(const tow__gemm *g)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     tow__gemm_code code;
     if (for_large == NULL || tow__machine_here()->vector_bytes > 0 || g->dtype != TOW_F32) return NULL;
+    if (tow__gemm_has_halves(g)) return NULL;
     if ((double)g->m * (double)g->n * (double)g->k < WORTH_A_CALL || !tow__gemm_may_stand_in(g->choice, for_large))
         return NULL;
     if (!for_large->applicable(g) || !for_large->make(g, 0, &code)) return NULL;

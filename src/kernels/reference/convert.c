@@ -3,6 +3,8 @@
  * lose their payload and keep their sign, subnormal numbers stay what they are. */
 #include "src/kernels/reference/convert.h"
 
+#include "src/kernels/halves.h"
+
 #define CONVERT(FROM, TO, expression)                                                                                  \
     TOW__CLONES static void FROM##_to_##TO(int64_t n, void *const *out, const void *const *in, const void *params)     \
     {                                                                                                                  \
@@ -40,7 +42,7 @@
 FROM_FLOAT(f32, x)
 CONVERT(f32, f32, x)
 CONVERT(f32, f64, x)
-CONVERT(f32, bf16, tow__bits_to_bf16(tow__bits_of_f32(x)))
+CONVERT(f32, bf16, tow__rounded_to_bf16(tow__bits_of_f32(x)) >> 16)
 CONVERT(f32, f16, tow__bits_to_f16(tow__bits_of_f32(x)))
 
 FROM_FLOAT(f64, x)

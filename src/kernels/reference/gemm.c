@@ -29,6 +29,38 @@ enum {
 GEMM(f32)
 GEMM(f64)
 
+static f32 element_of(tow_dtype dtype, const void *data, int64_t at)
+{
+    return dtype == TOW_BF16  ? tow__from_bf16(((const bf16 *)data)[at])
+           : dtype == TOW_F16 ? tow__from_f16(((const f16 *)data)[at])
+                              : ((const f32 *)data)[at];
+}
+
+static void store_element(tow_dtype dtype, void *data, int64_t at, f32 x)
+{
+    if (dtype == TOW_BF16)
+        ((bf16 *)data)[at] = tow__bits_to_bf16(tow__bits_of_f32(x));
+    else if (dtype == TOW_F16)
+        ((f16 *)data)[at] = tow__bits_to_f16(tow__bits_of_f32(x));
+    else
+        ((f32 *)data)[at] = x;
+}
+
+/* The same sums of operands that are stored in 16 bits, or whose result is. */
+static void gemm_halves(const tow__gemm *g)
+{
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j++) {
+            const int64_t at = i * g->ldc + j;
+            f32 sum = 0;
+            for (int64_t p = 0; p < g->k; p++)
+                sum += element_of(g->a_dtype, g->a, i * g->a_row + p * g->a_column) *
+                       element_of(g->b_dtype, g->b, p * g->b_row + j * g->b_column);
+            store_element(g->c_dtype, g->c, at, g->accumulate ? element_of(g->c_dtype, g->c, at) + sum : sum);
+        }
+    }
+}
+
 static bool applicable(const tow__gemm *g)
 {
     (void)g;
@@ -37,7 +69,9 @@ static bool applicable(const tow__gemm *g)
 
 static void run(const tow__gemm *g)
 {
-    if (g->dtype == TOW_F32)
+    if (tow__gemm_has_halves(g))
+        gemm_halves(g);
+    else if (g->dtype == TOW_F32)
         gemm_f32(g);
     else
         gemm_f64(g);
@@ -45,4 +79,5 @@ static void run(const tow__gemm *g)
 
 static const char *describe(void) { return "reference"; }
 
-const tow__gemm_engine tow__gemm_reference = {"reference", "reference", applicable, run, describe, false, true};
+const tow__gemm_engine tow__gemm_reference = {"reference", "reference", applicable, run,
+                                              describe,    false,       true,       .halves = true};

@@ -35,9 +35,22 @@ static bool is_region(const tow__equation *e)
     return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
 }
 
+/* True for a product whose kernel takes operands of 16 bits, sums in f32 and rounds the result itself if that has 16
+ * bits. A product over one element or none stays between conversions, as the elementwise one that it becomes. */
+static bool sums_halves(const tow_graph *g, const tow__equation *e)
+{
+    if (!TOW__IS(e, dot_general)) return false;
+    const tow__dot_params *p = e->params;
+    const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
+    int64_t k = 1;
+    for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
+    return k > 1 && tow__is_half(x.dtype) && (y.dtype == x.dtype || y.dtype == TOW_F32);
+}
+
 /* Constants, views and names touch no bits. */
 static bool is_widened(const tow_graph *g, const tow__equation *e)
 {
+    if (sums_halves(g, e)) return false;
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
@@ -79,16 +92,18 @@ static tow_status record_region(tow_trace *t, const tow__equation *e, const tow_
 }
 
 static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e, const tow_value *operands,
-                        tow_value *results)
+                        tow_value *results, tow__conversions *conversions)
 {
     tow_type *types = tow__trace_alloc(t, (size_t)e->n_out + 1, sizeof *types);
     for (uint32_t i = 0; types && i < e->n_out; i++) types[i] = g->vars[e->out[i]].type;
-    if (types && !tow__failed(t)) tow__bind_wide(t, e, types, operands, results); /* null values have no shapes */
+    if (types && !tow__failed(t))
+        tow__bind_wide(t, e, types, operands, results, conversions); /* null values have no shapes */
 }
 
 static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *values)
 {
     tow_status status = TOW_OK;
+    tow__conversions conversions = {.n = 0};
     for (uint32_t i = 0; i < g->n_inputs; i++)
         values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t k = 0; k < g->n_equations && status == TOW_OK; k++) {
@@ -98,8 +113,9 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *valu
         tow_value *results = operands + e->n_in;
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
+        if (k > 0 && e->source.phase != g->equations[k - 1].source.phase) conversions.n = 0;
         if (is_widened(g, e))
-            record_wide(t, g, e, operands, results);
+            record_wide(t, g, e, operands, results, &conversions);
         else if (is_region(e))
             status = record_region(t, e, operands, results);
         else
