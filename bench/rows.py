@@ -169,4 +169,10 @@ ROWS = [
     *norm_rows(31),
     Row(32, "a step of Flax's MNIST example, B 128", "mnist", "mnist", both("mnist", "")),
     Row(32, "the same, strides in place of pooling", "mnist", "mnist --no-pooling", both("mnist", " --no-pooling")),
+    *[Row(number, f"row 1 with {what}{beside}", "gpt", gpt(GPT, f" --dtype {dtype}"), peers, value)
+      for dtype, what in (("mixed", "activations of bf16, parameters of f32"), ("bf16", "bf16 throughout"))
+      for number, beside, value, peers in (
+          (33, "", "seconds", {"PyTorch": [f"gpt_torch{GPT} --mode eager --dtype {dtype}"]}),
+          (34, ", over Tow's own of f32", "seconds", {"Tow": [gpt(GPT)]}),
+          (34, ", temporary bytes over Tow's own of f32", "temporary", {"Tow": [gpt(GPT)]}))],
 ]

@@ -1,7 +1,9 @@
 """A GPT training step in PyTorch: scaled_dot_product_attention, fused AdamW.
 
-    gpt_torch.py --mode eager | checkpoint | compile | compile_checkpoint [--only-compile] [sizes as for bench/gpt]
+    gpt_torch.py --mode eager | checkpoint | compile | compile_checkpoint [--only-compile] [--dtype f32 | mixed | bf16]
+                 [sizes as for bench/gpt]
 
+--dtype mixed: autocast to bf16 with parameters of f32; bf16: parameters, too.
 --only-compile: nothing is taken from the compiler's caches; of two steps the first one's excess is the time to compile.
 """
 
@@ -10,7 +12,7 @@ import time
 
 from common import arguments, measure, report, resident, start_torch
 
-args = arguments(layers=6, width=384, heads=6, context=256, batch=8, vocabulary=65, mode="eager", only_compile=False)
+args = arguments(layers=6, width=384, heads=6, context=256, batch=8, vocabulary=65, mode="eager", dtype="f32", only_compile=False)
 if args.only_compile:
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 torch = start_torch(args)
@@ -21,6 +23,8 @@ from torch.utils.checkpoint import checkpoint
 modes = ("eager", "checkpoint", "compile", "compile_checkpoint")
 if args.mode not in modes:
     raise SystemExit(f"gpt_torch: unknown --mode '{args.mode}': expected one of {', '.join(modes)}")
+if args.dtype not in ("f32", "mixed", "bf16"):
+    raise SystemExit(f"gpt_torch: unknown --dtype '{args.dtype}': expected f32, mixed or bf16")
 
 
 class Block(nn.Module):
@@ -52,10 +56,10 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if "checkpoint" in args.mode else block(x)
         logits = self.norm(x) @ self.tokens.weight.T
-        return F.cross_entropy(logits.view(-1, args.vocabulary), labels.view(-1))
+        return F.cross_entropy(logits.float().view(-1, args.vocabulary), labels.view(-1))
 
 
-model = GPT()
+model = GPT().to(torch.bfloat16) if args.dtype == "bf16" else GPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=True)
 tokens, labels = (torch.randint(0, args.vocabulary, (args.batch, args.context)) for _ in range(2))
 run = torch.compile(model) if args.mode.startswith("compile") else model
@@ -63,7 +67,8 @@ run = torch.compile(model) if args.mode.startswith("compile") else model
 
 def step():
     global value
-    value = run(tokens, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.dtype == "mixed"):
+        value = run(tokens, labels)
     value.backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
