@@ -186,7 +186,7 @@ static void choose_engine(dot_job *job, const tow__team *team)
     job->slices = large && team ? team->threads : 1;
 }
 
-/* What a product is told of the type of an operand or result. */
+/* A tow__gemm names the type of an operand or result if that has 16 bits. */
 static tow_dtype half_or_none(tow_dtype dtype) { return tow__is_half(dtype) ? dtype : (tow_dtype)0; }
 
 /* kc: 0, or that of the product of which this is a part */

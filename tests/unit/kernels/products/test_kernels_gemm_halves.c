@@ -55,7 +55,7 @@ static void negate(void *user, int64_t row, int64_t rows, int64_t column, int64_
     }
 }
 
-/* Which of A, B and C are stored in 16 bits. */
+/* A bit says that this matrix is stored in 16 bits. */
 enum {
     HALF_A = 1,
     HALF_B = 2,
