@@ -88,6 +88,7 @@ static int make_state(run *r)
                                         .weight_decay = 0.1,
                                         .clip_norm = o->early_update ? 0 : 1},
                           .early_update = o->early_update, .memory_limit = o->memory_limit, .verify = o->verify,
+                          .micro_batches = (size_t)o->micro_batches, .row_groups = (size_t)o->row_groups,
                           .seed = o->seed, .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description);
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);

@@ -46,7 +46,9 @@ enum {
     NO_SAMPLE,
     EARLY_UPDATE,
     MEMORY_LIMIT,
-    VERIFY
+    VERIFY,
+    MICRO_BATCHES,
+    ROW_GROUPS
 };
 
 static const struct argp_option table[] = {
@@ -60,6 +62,11 @@ static const struct argp_option table[] = {
     {"seed", SEED, "N", 0, "Of parameters, batches and sampled text (0)", 1},
     {0, 0, 0, 0, "How to train:", 2},
     {"batch", BATCH, "N", 0, "Sequences per step (8)", 2},
+    {"micro-batches", MICRO_BATCHES, "N", 0, "Parts of a batch that go through the model one after the other (1)", 2},
+    {"row-groups", ROW_GROUPS, "N", 0,
+     "Blocks of sequences, a power of two, over which sums over the batch are binary trees (1): the same losses to the "
+     "last bit for all --micro-batches that divide it",
+     2},
     {"steps", STEPS, "N", 0,
      "Updates in all, those before --resume included (500); 0: plan and report, and train nothing", 2},
     {"learning-rate", LEARNING_RATE, "X", 0, "Peak of the schedule (0.002)", 2},
@@ -118,6 +125,8 @@ static const number numbers[] = {
     NUMBER(HEADS, "--heads", heads, 1, 1 << 16),
     NUMBER(CONTEXT, "--context", context, 1, 1 << 20),
     NUMBER(BATCH, "--batch", batch, 1, 1 << 20),
+    NUMBER(MICRO_BATCHES, "--micro-batches", micro_batches, 1, 1 << 20),
+    NUMBER(ROW_GROUPS, "--row-groups", row_groups, 1, 1 << 20),
     NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
     NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),
     NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
@@ -254,6 +263,8 @@ void read_options(int argc, char **argv, options *o)
                    .heads = 4,
                    .context = 128,
                    .batch = 8,
+                   .micro_batches = 1,
+                   .row_groups = 1,
                    .steps = 500,
                    .learning_rate = 2e-3,
                    .warmup = -1,

@@ -78,7 +78,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -86,6 +86,16 @@ done
 # ---- the same losses, whatever is kept, and less memory the less is kept ---------------------------------------------
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 peak() { sed -n 's/.*"peak": \([0-9]*\).*/\1/p' "$1"; }
+
+# ---- row groups: the same losses, however the batch is cut --------------------------------------------------------------
+"$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --log log >out || fail "--row-groups 4: $(cat out)"
+for settings in '--micro-batches 4' '--micro-batches 2 --no-scan' '--policy nothing'; do
+    # shellcheck disable=SC2086
+    "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 $settings --log other >out || fail "$settings: $(cat out)"
+    [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 $settings: other losses"
+done
+"$program" "${small[@]}" --batch 4 --steps 1 --row-groups 3 >out 2>err && fail "expected an error for 3 row groups"
+grep -q 'expected a power of two, found 3' err || fail "3 row groups: $(cat err)"
 
 # ---- a memory limit: the same losses, and an error that says the least -------------------------------------------------
 "$program" "${small[@]}" --steps 4 --log log >out || fail "a run without a limit failed"

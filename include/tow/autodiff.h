@@ -263,6 +263,30 @@ TOW_API tow_status tow_hessian(const tow_graph *graph, size_t n_wrt, const size_
  * tow_grad. in_axes: which inputs are examples, and along which axis; TOW_NOT_MAPPED for parameters that all share. */
 TOW_API tow_status tow_per_example_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                         int64_t size, const int *in_axes, tow_graph **result);
+/* The options of tow_row_groups. */
+typedef struct tow_row_groups_options {
+    size_t size TOW__SIZE(tow_row_groups_options); /* set by TOW_ROW_GROUPS_OPTIONS */
+    int64_t groups;                                /* blocks of rows, a power of two; 0: 1 */
+    int64_t micro_batches; /* parts of the batch that run one after the other, a power of two up to groups; 0: 1 */
+    const int *in_axes; /* [inputs] the axis with the rows, negative: from the end; TOW_NOT_MAPPED: not of the batch, a
+                           parameter for instance; NULL: 0 for all */
+} tow_row_groups_options;
+#define TOW_ROW_GROUPS_OPTIONS(...) TOW__OPTIONS(tow_row_groups_options, __VA_ARGS__)
+/* The graph with sums over the rows of a batch made as binary trees over blocks of rows of one size: products that
+ * contract the batch axis, reductions over it, gradients of biases, norms, embeddings and convolution kernels. Each
+ * block is summed by itself, and two neighbors are added as soon as both are there, so besides the sum itself at most
+ * log2(groups) sums of blocks are alive. Other operations stay as they are. Whoever sums the blocks of a subtree alone
+ * gets the bits of that subtree: the number of groups, and nothing else, says what the bits of a sum are. In loops
+ * whose iterations add to one value (weights that time steps share), each block has a sum of its own over all
+ * iterations, and the tree is over these.
+ * micro_batches: the batch is cut into so many parts, which go through the graph one after the other and own subtrees:
+ * the same bits. A run takes the memory of one part, and log2(micro_batches) + 1 of each sum. Random numbers of
+ * the whole batch (dropout) are drawn as without parts. Outputs are those of the whole batch.
+ * Errors: TOW_INVALID_ARGUMENT for numbers that are no powers of two, for an axis that an input does not have or that
+ * `groups` does not divide; TOW_UNSUPPORTED, with operation, layer and source line, for what mixes rows in another way
+ * (a slice or a reversal of the batch, a comparison of each row with each, a loop over rows), and with micro-batches
+ * for rows that need a sum over all rows before they go on (batch statistics). */
+TOW_API tow_status tow_row_groups(const tow_graph *graph, const tow_row_groups_options *options, tow_graph **result);
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
 

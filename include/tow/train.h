@@ -146,6 +146,10 @@ typedef struct tow_train_options {
      * one part and of one set of sums of gradients. The loss is the mean of the parts' losses. See docs/training.md for
      * when that is, bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. */
     size_t micro_batches;
+    /* Sums over the batch (gradients of weights, biases, norms, embeddings and kernels, losses, batch statistics) are
+     * binary trees over so many blocks of rows of one size, a power of two (tow_row_groups). With more than one, losses
+     * and parameters are functions of this number alone: the same bits for all micro_batches that divide it. 0: 1. */
+    size_t row_groups;
     const bool *whole_inputs; /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
     /* The loss is a mean over something of which parts and batches have unequal numbers, tokens that are not padding
      * for instance. The loss function writes that number to aux value 0, a scalar of any type but bool, which is the

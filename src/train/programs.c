@@ -55,6 +55,35 @@ static tow_status trace_loss(tow_train_state *s, const tow__train_program *p, bo
     return status;
 }
 
+/* ---- row groups -------------------------------------------------------------------------------------------------- */
+
+static bool has_rows(const tow_train_state *s, const tow_graph *g, size_t input)
+{
+    const size_t first = tow__train_first_input(s);
+    if (input < first || input >= first + s->n_inputs || tow_graph_input_type(g, input).rank == 0) return false;
+    return !s->options.whole_inputs || !s->options.whole_inputs[input - first];
+}
+
+/* The graph of the batch, a loss or its gradient, with sums over rows as trees, and micro-batches in it. */
+static tow_status group_rows(const tow_train_state *s, tow_graph **graph)
+{
+    const size_t n = tow_graph_input_count(*graph);
+    tow_graph *grouped = NULL;
+    if (s->row_groups == 1) return TOW_OK;
+    tow_row_groups_options options =
+        TOW_ROW_GROUPS_OPTIONS(.groups = (int64_t)s->row_groups, .micro_batches = (int64_t)s->row_parts);
+    int *axes = tow__alloc(s->ctx, n + 1, sizeof *axes);
+    tow_status status = axes ? TOW_OK : TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; axes && i < n; i++) axes[i] = has_rows(s, *graph, i) ? 0 : TOW_NOT_MAPPED;
+    options.in_axes = axes;
+    if (axes) status = tow_row_groups(*graph, &options, &grouped);
+    if (axes) tow__free(s->ctx, axes, n + 1, sizeof *axes);
+    if (status != TOW_OK) return status;
+    tow_graph_release(*graph);
+    *graph = grouped;
+    return TOW_OK;
+}
+
 /* ---- steps within a memory limit: of variants of the loss -------------------------------------------------------- */
 
 typedef struct step_variants {
@@ -72,7 +101,7 @@ static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, t
     for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
     tow_status status = tow_value_and_grad(loss, s->n_params, wrt, s->n_variables + s->n_aux > 0, gradient);
     tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
-    return status;
+    return status == TOW_OK ? group_rows(s, gradient) : status;
 }
 
 static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
@@ -186,6 +215,7 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, true, &p->loss_graph));
     TRY(check_weight(s, p));
+    TRY(group_rows(s, &p->loss_graph));
     TRY(tow_compile(s->ctx, p->loss_graph,
                     &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .shared_arena = s->shared_arena), &p->program));
 done:

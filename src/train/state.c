@@ -159,6 +159,12 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
     s->n_inputs = options->n_inputs + options->n_extra;
     s->n_aux = options->n_aux;
     s->micro_batches = options->micro_batches > 0 ? options->micro_batches : 1;
+    s->row_groups = options->row_groups > 0 ? options->row_groups : 1;
+    s->row_parts = 1;
+    if (s->row_groups > 1) {
+        s->row_parts = s->micro_batches;
+        s->micro_batches = 1;
+    }
     s->n_streams = count_streams(options->model);
     return TOW_OK;
 }

@@ -47,6 +47,8 @@ struct tow_train_state {
     /* Of graphs of one micro-batch: params..., variables..., inputs..., keys... -> loss, aux... */
     tow_array **micro_inputs, **micro_outputs;
     size_t n_kept, n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
+    /* The graph of the batch has its micro-batches in it if there are row groups: row_parts, and micro_batches is 1. */
+    size_t row_groups, row_parts;
     size_t step_inputs, step_outputs; /* lengths of the lists */
 };
 

@@ -403,6 +403,8 @@ CALL(tow_params_from_tensors_with, tow_load_options,
      return tow_params_from_tensors_with(w.params, "", w.tensors, options))
 CALL(tow_params_load, tow_load_options, return tow_params_load(w.params, "", "/dev/null/none", options))
 MAKES(tow_compile, tow_compile_options, tow_program, tow_program_free, tow_compile(w.ctx, w.graph, options, &place))
+MAKES(tow_row_groups, tow_row_groups_options, tow_graph, tow_graph_release,
+      tow_row_groups(w.graph, options, &place))
 CALL(tow_memory_curve, tow_compile_options, tow_memory_point points[2]; size_t n;
      return tow_memory_curve(w.ctx, w.graph, options, 2, points, &n))
 MAKES(tow_tokenizer_encode, tow_encode_options, tow_encoding, tow_encoding_free,
@@ -541,6 +543,7 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_params_from_tensors_with, NULL),
                                CALLS(tow_params_load, NULL),
                                CALLS(tow_compile, NULL),
+                               CALLS(tow_row_groups, NULL),
                                CALLS(tow_memory_curve, NULL),
                                {"tow_group_create", NULL, call_group_functions, &group_values, "tow_group_functions"},
                                {"tow_group_create", NULL, call_group_options, NULL, "tow_group_options"},

@@ -1,0 +1,148 @@
+/* A graph over all rows of a batch of which parts run one after the other: see part.h. The tree over the sums of n
+ * parts is log2 n scans of two iterations, one in the other:
+ *
+ *     sums of 2 m parts = scan (s = -0...) over two halves: s += sums of the m parts of a half
+ *
+ * -0 is what every number is added to without a change, 0 included. */
+#include "src/autodiff/rows/part.h"
+#include "src/autodiff/rows/rows.h"
+#include "tow/autodiff.h"
+#include "tow/numpy.h"
+
+typedef struct level {
+    const tow__row_part *p;
+    const tow_value *shared; /* [inputs] those without rows, values of the outermost graph */
+    int64_t parts;           /* of this level */
+} level;
+
+static uint32_t n_inputs(const level *l) { return (uint32_t)tow_graph_input_count(l->p->part) - 1; }
+
+/* ---- rows in front and back ------------------------------------------------------------------------------------- */
+
+/* x [..., n m, ...] with 2 halves along an axis as [2, ..., n m / 2, ...]; inside a half the axis stays. */
+static tow_value halves(tow_value x, int axis)
+{
+    const tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK + 1];
+    int permutation[TOW_MAX_RANK + 1] = {0};
+    for (int a = 0, n = 0; a < type.rank; a++) {
+        if (a == axis) dims[n++] = 2;
+        dims[n++] = a == axis ? type.dims[a] / 2 : type.dims[a];
+    }
+    x = tow_reshape(x, type.rank + 1, dims);
+    permutation[0] = axis;
+    for (int a = 0, n = 1; a <= type.rank; a++)
+        if (a != axis) permutation[n++] = a;
+    return axis == 0 ? x : tow_transpose(x, type.rank + 1, permutation);
+}
+
+/* The other way round. */
+static tow_value joined(tow_value x, int axis)
+{
+    const tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK + 1];
+    int permutation[TOW_MAX_RANK + 1] = {0};
+    for (int a = 0; a < type.rank; a++) permutation[a] = a < axis ? a + 1 : a == axis ? 0 : a;
+    if (axis > 0) x = tow_transpose(x, type.rank, permutation);
+    for (int a = 0; a + 1 < type.rank; a++) dims[a] = a == axis ? 2 * type.dims[1 + a] : type.dims[1 + a];
+    return tow_reshape(x, type.rank - 1, dims);
+}
+
+/* ---- levels ------------------------------------------------------------------------------------------------------ */
+
+static void record_level(tow_trace *t, const level *l, const tow_value *rows, tow_value first, tow_value *out);
+
+/* The axis of row output k of the part. */
+static int axis_of(const tow__row_part *p, uint32_t k)
+{
+    const int *axis = p->axes;
+    while (*axis == TOW__WHOLE || k-- > 0) axis++;
+    return *axis;
+}
+
+/* carry: sums; xs: number of the first group, rows of a half; ys: outputs with rows. */
+static void record_half(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const level *l = user;
+    const tow__row_part *p = l->p;
+    const level half = {.p = p, .shared = l->shared, .parts = l->parts / 2};
+    const tow_value *xs = in + p->n_sums + 1;
+    tow_value *rows = tow__trace_alloc(t, (size_t)n_inputs(l) + 1, sizeof *rows);
+    tow_value *inner = tow__trace_alloc(t, (size_t)p->n_rows + p->n_sums + 1, sizeof *inner);
+    if (!rows || !inner) return;
+    for (uint32_t i = 0; i < n_inputs(l); i++)
+        if (p->in_axes[i] != TOW__WHOLE) rows[i] = *xs++;
+    record_level(t, &half, rows, in[p->n_sums], inner);
+    for (uint32_t k = 0; k < p->n_sums; k++) out[k] = tow_add(in[k], inner[p->n_rows + k]);
+    memcpy(out + p->n_sums, inner, p->n_rows * sizeof *inner);
+}
+
+/* first: i32 [parts], or i32[] for one; out: outputs with rows, sums. */
+static void record_level(tow_trace *t, const level *l, const tow_value *rows, tow_value first, tow_value *out)
+{
+    const tow__row_part *p = l->p;
+    const uint32_t n = n_inputs(l);
+    tow_value *in = tow__trace_alloc(t, (size_t)n + 1, sizeof *in);
+    tow_value *carry = tow__trace_alloc(t, (size_t)p->n_sums + 1, sizeof *carry);
+    tow_value *made = tow__trace_alloc(t, (size_t)p->n_sums + p->n_rows + 1, sizeof *made);
+    uint32_t m = 0;
+    if (!in || !carry || !made) return;
+    if (l->parts == 1) {
+        for (uint32_t i = 0; i < n; i++) in[i] = p->in_axes[i] == TOW__WHOLE ? l->shared[i] : rows[i];
+        in[n] = first;
+        tow_inline(t, p->part, in, out);
+        return;
+    }
+    in[m++] = l->parts == 2 ? first : halves(first, 0);
+    for (uint32_t i = 0; i < n; i++)
+        if (p->in_axes[i] != TOW__WHOLE) in[m++] = halves(rows[i], p->in_axes[i]);
+    for (uint32_t k = 0; k < p->n_sums; k++)
+        carry[k] = tow_full(t, tow_graph_output_type(p->part, p->n_rows + k), -0.0);
+    tow_scan_function(t, record_half, (void *)(uintptr_t)l, &TOW_SCAN_OPTIONS(.length = 2), p->n_sums, carry, m, in,
+                      p->n_rows, made, made + p->n_sums);
+    memcpy(out + p->n_rows, made, p->n_sums * sizeof *out);
+    for (uint32_t k = 0; k < p->n_rows; k++) out[k] = joined(made[p->n_sums + k], axis_of(p, k));
+}
+
+/* ---- the graph --------------------------------------------------------------------------------------------------- */
+
+static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p, int64_t groups, int64_t parts,
+                       const tow_value *in, tow_value *out)
+{
+    const level top = {.p = p, .shared = in, .parts = parts};
+    tow_value *made = tow__trace_alloc(t, (size_t)p->n_rows + p->n_sums + 1, sizeof *made), *rows = made;
+    tow_value *rest = tow__trace_alloc(t, (size_t)g->n_inputs + p->n_sums + 1, sizeof *rest);
+    tow_value *others = tow__trace_alloc(t, (size_t)g->n_outputs + 1, sizeof *others);
+    size_t n = 0;
+    if (!made || !rest || !others) return;
+    const tow_value first = tow_mul_scalar(tow_iota(t, tow_make_type(TOW_I32, 1, &parts), 0), (double)(groups / parts));
+    record_level(t, &top, in, first, made);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (p->in_axes[i] == TOW__WHOLE) rest[n++] = in[i];
+    memcpy(rest + n, made + p->n_rows, p->n_sums * sizeof *made);
+    tow_inline(t, p->rest, rest, others);
+    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = p->axes[i] == TOW__WHOLE ? *others++ : *rows++;
+}
+
+tow_status tow__row_groups_in_parts(const tow_graph *g, int64_t groups, int64_t n, const int *in_axes,
+                                    tow_graph **result)
+{
+    tow__row_part p = {0};
+    tow_value *in, *out;
+    if (n < 1 || (n & (n - 1)) != 0 || groups % n != 0)
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                         "row groups: expected a number of micro-batches that is a power of two and divides the %lld "
+                         "groups, found %lld; each micro-batch owns a subtree of groups",
+                         (long long)groups, (long long)n);
+    tow_status status = tow__row_part_create(g, groups, groups / n, in_axes, &p);
+    tow_trace *t = status == TOW_OK ? tow__trace_begin_over(g, &in, &out) : NULL;
+    if (t) {
+        for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+        if (!tow__failed(t)) record_all(t, g, &p, groups, n, in, out);
+        status = tow__trace_end(t, g->n_outputs, out, true, result);
+    } else if (status == TOW_OK) {
+        status = TOW_OUT_OF_MEMORY;
+    }
+    tow__row_part_free(&p);
+    return status;
+}

@@ -1,0 +1,407 @@
+/* Bodies of regions: see rows.h. A body gets the axes of its operands; a part has one operand more, the number of its
+ * first block.
+ *
+ *   loops    a carry has rows along an axis if it starts so or the body makes it so, a fixpoint over the body. A carry
+ *            to which each iteration adds a sum over rows, the gradient of a weight that all iterations share, becomes
+ *            one for each block: the tree is over blocks of (sums over iterations) */
+#include "src/autodiff/loops.h"
+#include "src/autodiff/rows/rows.h"
+#include "src/base/dtypes.h"
+#include "src/ops/rules.h"
+#include "tow/numpy.h"
+#include "tow/ops.h"
+
+enum {
+    AS_IT_FALLS = TOW__WHOLE - 1
+};
+
+typedef struct body {
+    const tow__row_walk *outer;
+    const tow_graph *g;
+    int *axes, *out_axes;    /* of inputs; of outputs, AS_IT_FALLS at first where nothing is asked for */
+    const bool *accumulator; /* [n_inputs] has a value for each block */
+    const bool *late;        /* [n_vars] sums that accumulators add */
+    bool *sums;              /* [n_outputs] of a part: over its rows alone */
+    bool *broken;            /* [n_outputs] of an accumulator: something else is added */
+} body;
+
+static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
+{
+    const size_t in = (size_t)g->n_inputs + 1, out = (size_t)g->n_outputs + 1;
+    *b = (body){.outer = w,
+                .g = g,
+                .axes = tow__trace_alloc(w->t, in, sizeof *b->axes),
+                .out_axes = tow__trace_alloc(w->t, out, sizeof *b->out_axes),
+                .sums = tow__trace_alloc(w->t, out, sizeof *b->sums),
+                .broken = tow__trace_alloc(w->t, out, sizeof *b->broken)};
+    if (!b->axes || !b->out_axes || !b->sums || !b->broken) return false;
+    for (uint32_t i = 0; i < g->n_inputs; i++) b->axes[i] = TOW__WHOLE;
+    for (uint32_t i = 0; i < g->n_outputs; i++) b->out_axes[i] = AS_IT_FALLS;
+    return true;
+}
+
+/* ---- recording a body -------------------------------------------------------------------------------------------- */
+
+static void add_inputs(const body *b, tow__row_walk *w)
+{
+    for (uint32_t i = 0; i < b->g->n_inputs; i++) {
+        const tow_type type = b->g->vars[b->g->inputs[i]].type;
+        tow__row_value *x = &w->values[b->g->inputs[i]];
+        *x = (tow__row_value){.axis = b->axes[i]};
+        if (!b->accumulator || !b->accumulator[i]) {
+            x->value = tow__input(w->t, tow__rows_type(w->blocks, type, x->axis), b->g->input_names[i]);
+            continue;
+        }
+        x->blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x->blocks);
+        for (int64_t k = 0; x->blocks && k < w->blocks->count; k++) x->blocks[k] = tow__input(w->t, type, NULL);
+    }
+}
+
+/* Appends output i to out; returns how many values it is. */
+static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value *out)
+{
+    const uint32_t var = b->g->outputs[i];
+    const tow__row_value *y = &w->values[var];
+    if (y->blocks) {
+        memcpy(out, y->blocks, (size_t)w->blocks->count * sizeof *out);
+        b->out_axes[i] = TOW__WHOLE;
+        b->broken[i] = y->unknown;
+        return (size_t)w->blocks->count;
+    }
+    *out = y->value;
+    if (b->out_axes[i] == AS_IT_FALLS)
+        b->out_axes[i] = y->axis;
+    else if (y->axis == TOW__WHOLE && b->out_axes[i] != TOW__WHOLE)
+        *out = tow__rows_cut(w, var, b->out_axes[i]);
+    else if (y->axis != b->out_axes[i])
+        b->out_axes[i] = y->axis;
+    b->sums[i] = y->sum;
+    return 1;
+}
+
+static tow_status record_body(const body *b, tow_graph **result)
+{
+    const int64_t count = b->outer->blocks->count;
+    tow__row_blocks blocks = *b->outer->blocks;
+    tow_trace *t = tow__trace_begin(b->g->ctx);
+    *result = NULL;
+    if (!t) return TOW_OUT_OF_MEMORY;
+    if (tow__is_part(&blocks)) blocks.first = tow__input(t, tow_make_type(TOW_I32, 0, NULL), NULL);
+    tow__row_walk *w = tow__rows_begin(t, b->g, &blocks);
+    tow_value *out = tow__trace_alloc(t, (size_t)(b->g->n_outputs + 1) * (size_t)count, sizeof *out);
+    size_t n = 0;
+    if (w && out) {
+        w->nested = true;
+        w->late = b->late;
+        add_inputs(b, w);
+        tow__rows_walk(w);
+        for (uint32_t i = 0; i < b->g->n_outputs && !tow__failed(t); i++) n += add_output(b, w, i, out + n);
+    }
+    return tow__trace_end(t, n, out, false, result);
+}
+
+/* The axes of the operands from `first` on, of which the inputs of a body have the rows. */
+static void take_axes(const body *b, const tow__row_equation *r, uint32_t first)
+{
+    for (uint32_t i = first; i < r->e->n_in; i++) b->axes[i - first] = r->x[i].axis;
+}
+
+/* The operands: lead, number of the first block, the others. Returns how many. */
+static uint32_t list_operands(const tow__row_walk *w, const tow__row_equation *r, uint32_t lead, tow_value *in)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < lead; i++) in[n++] = r->x[i].value;
+    if (tow__is_part(w->blocks)) in[n++] = w->blocks->first;
+    return n;
+}
+
+static void set_results(const body *b, const tow_value *out, uint32_t n, tow__row_value *y)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (tow__row_value){.value = out[i], .axis = b->out_axes[i], .sum = b->sums[i]};
+}
+
+/* ---- bodies that run once ---------------------------------------------------------------------------------------- */
+
+/* All branches, whose results have rows along the same axes. */
+static bool record_branches(body *b, const tow__row_equation *r, uint32_t first, uint32_t n, tow_graph **graphs)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (uint32_t k = 0; k < n; k++) {
+            b->g = tow__nested(r->e->primitive, r->e->params, first + k);
+            tow_graph_release(graphs[k]);
+            graphs[k] = NULL;
+            int *asked = tow__trace_alloc(b->outer->t, (size_t)b->g->n_outputs + 1, sizeof *asked);
+            if (!asked) return false;
+            memcpy(asked, b->out_axes, b->g->n_outputs * sizeof *asked);
+            if (record_body(b, &graphs[k]) != TOW_OK) {
+                tow__adopt_error(b->outer->t);
+                return false;
+            }
+            for (uint32_t i = 0; i < b->g->n_outputs; i++) {
+                if (asked[i] == AS_IT_FALLS || asked[i] == b->out_axes[i]) continue;
+                if (asked[i] != TOW__WHOLE) {
+                    tow__rows_fail(b->outer->t, r->e, "has branches whose results have the rows along different axes");
+                    return false;
+                }
+                again = true; /* an earlier branch has to give rows, too */
+            }
+        }
+    }
+    return true;
+}
+
+static void run_once(const tow__row_walk *w, const tow__row_equation *r, const tow__region_form *form,
+                     tow__row_value *y)
+{
+    const tow__equation *e = r->e;
+    body b;
+    void *params;
+    tow_value *in = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *in);
+    tow_graph **graphs = tow__trace_alloc(w->t, form->branches, sizeof *graphs);
+    if (!in || !graphs || !alloc_body(w, form->body, &b)) return;
+    if (!tow__params_own(w->t, e->primitive, e->params, &params)) return;
+    for (uint32_t i = 0; i < form->lead; i++)
+        if (tow__has_rows(&r->x[i])) tow__rows_fail(w->t, e, "chooses by a row of the batch");
+    take_axes(&b, r, form->lead);
+    if (!tow__failed(w->t) && record_branches(&b, r, form->conditions, form->branches, graphs)) {
+        uint32_t n = list_operands(w, r, form->lead, in);
+        for (uint32_t i = form->lead; i < e->n_in; i++) in[n++] = r->x[i].value;
+        for (uint32_t k = 0; k < form->branches; k++)
+            tow__set_nested(e->primitive, params, form->conditions + k, graphs[k]);
+        tow__bind(w->t, e->primitive, params, n, in, e->n_out, r->out);
+        set_results(&b, r->out, e->n_out, y);
+    }
+    for (uint32_t k = 0; k < form->branches; k++) tow_graph_release(graphs[k]);
+}
+
+/* ---- accumulators of loops --------------------------------------------------------------------------------------- */
+
+typedef struct loop {
+    const tow__row_walk *w;
+    const tow__row_equation *r;
+    tow__region_form form;
+    body b;
+    bool *accumulator, *late;
+    uint32_t *uses; /* [n_vars] readers, outputs counted */
+} loop;
+
+static void count_uses(const tow_graph *g, uint32_t *uses)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t k = 0; k < g->equations[i].n_in; k++) uses[g->equations[i].in[k]]++;
+    for (uint32_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
+}
+
+static const tow__equation *maker_of(const tow_graph *g, uint32_t var)
+{
+    return g->vars[var].equation == TOW__INPUT ? NULL : &g->equations[g->vars[var].equation];
+}
+
+/* Is var the carry plus terms, and nothing else reads the sums between? */
+static bool leads_to(const loop *l, uint32_t var, uint32_t carry)
+{
+    const tow__equation *e = maker_of(l->b.g, var);
+    if (l->uses[var] != 1) return false;
+    if (var == carry) return true;
+    if (!e) return false;
+    if (e->primitive == &tow__add_p) return leads_to(l, e->in[0], carry) || leads_to(l, e->in[1], carry);
+    return e->primitive == &tow__index_add_p && leads_to(l, e->in[0], carry);
+}
+
+/* The terms are sums that are recorded where they are added. */
+static void mark_terms(const loop *l, uint32_t var, uint32_t carry)
+{
+    while (var != carry) {
+        const tow__equation *e = maker_of(l->b.g, var);
+        const uint32_t side = e->primitive == &tow__add_p && !leads_to(l, e->in[0], carry) ? 1 : 0;
+        uint32_t term = e->in[1 - side];
+        while (e->primitive == &tow__add_p && l->uses[term] == 1) {
+            const tow__equation *maker = maker_of(l->b.g, term);
+            l->late[term] = true;
+            if (!maker || (maker->primitive != &tow__reshape_p && maker->primitive != &tow__transpose_p)) break;
+            term = maker->in[0];
+        }
+        var = e->in[side];
+    }
+}
+
+static uint32_t carry_input(const loop *l, uint32_t j) { return l->b.g->inputs[l->form.consts + j]; }
+
+static bool begin_loop(const tow__row_walk *w, const tow__row_equation *r, loop *l)
+{
+    *l = (loop){.w = w, .r = r};
+    tow__region_of(r->e, &l->form);
+    if (!alloc_body(w, l->form.body, &l->b)) return false;
+    const tow_graph *g = l->b.g;
+    l->accumulator = tow__trace_alloc(w->t, (size_t)g->n_inputs + 1, sizeof *l->accumulator);
+    l->late = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->late);
+    l->uses = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->uses);
+    if (!l->accumulator || !l->late || !l->uses) return false;
+    l->b.accumulator = l->accumulator;
+    l->b.late = l->late;
+    count_uses(g, l->uses);
+    for (uint32_t j = 0; j < l->form.carry; j++)
+        l->accumulator[l->form.consts + j] = r->x[l->form.lead + l->form.consts + j].axis == TOW__WHOLE &&
+                                             g->outputs[j] != carry_input(l, j) &&
+                                             leads_to(l, g->outputs[j], carry_input(l, j));
+    return true;
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
+
+/* The axes of the inputs of the body; false: an error. */
+static bool enter(const loop *l)
+{
+    const uint32_t rows = l->form.lead + l->form.consts + l->form.carry;
+    take_axes(&l->b, l->r, l->form.lead);
+    for (uint32_t i = rows; i < l->r->e->n_in; i++) {
+        if (l->r->x[i].axis == 0) tow__rows_fail(l->w->t, l->r->e, "loops over the rows of the batch");
+        if (l->r->x[i].axis > 0) l->b.axes[i - l->form.lead]--;
+    }
+    for (uint32_t i = 0; i < l->form.lead; i++)
+        if (tow__has_rows(&l->r->x[i])) tow__rows_fail(l->w->t, l->r->e, "repeats as a row of the batch says");
+    return !tow__failed(l->w->t);
+}
+
+static void mark_late(const loop *l)
+{
+    memset(l->late, 0, l->b.g->n_vars * sizeof *l->late);
+    for (uint32_t j = 0; j < l->form.carry; j++)
+        if (l->accumulator[l->form.consts + j]) mark_terms(l, l->b.g->outputs[j], carry_input(l, j));
+}
+
+/* Once the body is known: do carries leave as they enter? */
+static bool carries_stay(const loop *l)
+{
+    bool stay = true;
+    for (uint32_t j = 0; j < l->form.carry && !tow__failed(l->w->t); j++) {
+        int *in = &l->b.axes[l->form.consts + j];
+        const int out = l->b.out_axes[j];
+        if (l->accumulator[l->form.consts + j] && l->b.broken[j]) {
+            l->accumulator[l->form.consts + j] = false;
+            stay = false;
+        } else if (out != *in) {
+            if (*in != TOW__WHOLE) tow__rows_fail(l->w->t, l->r->e, "has a carry whose rows change their axis");
+            *in = out;
+            stay = false;
+        }
+    }
+    return stay;
+}
+
+static tow_graph *find_body(const loop *l)
+{
+    tow_graph *g = NULL;
+    for (bool stay = false; !stay && !tow__failed(l->w->t);) {
+        tow_graph_release(g);
+        g = NULL;
+        mark_late(l);
+        for (uint32_t j = 0; j < l->b.g->n_outputs; j++) l->b.out_axes[j] = AS_IT_FALLS;
+        for (uint32_t j = 0; j < l->form.carry; j++)
+            if (l->b.axes[l->form.consts + j] != TOW__WHOLE) l->b.out_axes[j] = l->b.axes[l->form.consts + j];
+        if (record_body(&l->b, &g) != TOW_OK)
+            tow__adopt_error(l->w->t);
+        else
+            stay = carries_stay(l);
+    }
+    if (!tow__failed(l->w->t)) return g;
+    tow_graph_release(g);
+    return NULL;
+}
+
+/* Is the value zeros? */
+static bool is_zeros(tow_trace *t, tow_value x)
+{
+    tow__equation e;
+    uint32_t result;
+    if (!tow__made_by(t, x, &e, &result)) return false;
+    if (e.primitive == &tow__broadcast_in_dim_p) return is_zeros(t, tow__value_of(t, e.in[0]));
+    if (e.primitive != &tow__const_p) return false;
+    const tow_array *array = ((const tow__const_params *)e.params)->value;
+    const tow_type type = tow_array_type(array);
+    return type.rank == 0 && tow_dtype_is_float(type.dtype) &&
+           tow__load_element(type.dtype, tow_array_data(array), 0).f == 0;
+}
+
+/* The operands of the new loop, and where the inputs of the body have gone. */
+static uint32_t list_inputs(const loop *l, tow_value *in, uint32_t *place)
+{
+    const int64_t count = l->w->blocks->count;
+    const uint32_t lead = l->form.lead, carry = lead + l->form.consts, rows = carry + l->form.carry;
+    uint32_t n = list_operands(l->w, l->r, lead, in);
+    for (uint32_t i = lead; i < l->r->e->n_in; i++) {
+        const tow__row_value *x = &l->r->x[i];
+        place[i - lead] = n - lead;
+        if (l->accumulator[i - lead]) {
+            place[i - lead] = TOW__INPUT;
+            for (int64_t k = 0; k < count; k++) in[n++] = tow_full(l->w->t, l->r->o.in[i].type, -0.0);
+        } else if (i >= carry && i < rows && l->b.axes[i - lead] != x->axis) {
+            in[n++] = tow__rows_cut(l->w, l->r->e->in[i], l->b.axes[i - lead]);
+        } else {
+            in[n++] = x->value;
+        }
+    }
+    if (l->form.counts) place[l->r->e->n_in - lead] = n - lead;
+    return n;
+}
+
+/* The final value of a carry that has an accumulator for each block. */
+static tow__row_value total_of(const loop *l, uint32_t j, const tow_value *blocks)
+{
+    const tow__row_value *init = &l->r->x[l->form.lead + l->form.consts + j];
+    tow__row_value y = {.value = tow__rows_tree(l->w->blocks->count, blocks), .axis = TOW__WHOLE, .sum = true};
+    if (is_zeros(l->w->t, init->value)) return y;
+    if (!tow__is_part(l->w->blocks)) {
+        y.value = tow_add(init->value, y.value);
+        y.sum = false;
+    } else if (l->w->nested) {
+        tow__rows_fail(l->w->t, l->r->e, "adds sums over rows to a value, inside a region");
+    } else {
+        y = (tow__row_value){.axis = TOW__WHOLE, .unknown = true};
+    }
+    return y;
+}
+
+static void bind_loop(const loop *l, tow_graph *g, tow__row_value *y)
+{
+    const uint32_t count = (uint32_t)l->w->blocks->count;
+    uint32_t accumulators = 0;
+    for (uint32_t j = 0; j < l->form.carry; j++) accumulators += l->accumulator[l->form.consts + j];
+    const size_t most = (size_t)l->r->e->n_in + 2 + (size_t)accumulators * count;
+    tow_value *in = tow__trace_alloc(l->w->t, most, sizeof *in);
+    tow_value *out = tow__trace_alloc(l->w->t, (size_t)g->n_outputs + 1, sizeof *out), *next = out;
+    uint32_t *place = tow__trace_alloc(l->w->t, (size_t)l->b.g->n_inputs + 1, sizeof *place);
+    if (!in || !out || !place) return;
+    const uint32_t n = list_inputs(l, in, place), carry = l->form.carry + accumulators * (count - 1);
+    const uint32_t consts = l->form.consts + tow__is_part(l->w->blocks);
+    if (tow__failed(l->w->t)) return;
+    tow__loop_bind(l->w->t, l->r->e, g, consts, carry, place, n, in, out);
+    for (uint32_t j = 0; j < l->r->e->n_out && !tow__failed(l->w->t); j++) {
+        int axis = l->b.out_axes[j];
+        if (j < l->form.carry && l->accumulator[l->form.consts + j]) {
+            y[j] = total_of(l, j, next);
+            next += count;
+            continue;
+        }
+        if (j >= l->form.carry && axis != TOW__WHOLE) axis++;
+        y[j] = (tow__row_value){.value = *next++, .axis = axis, .sum = l->b.sums[j]};
+    }
+}
+
+void tow__rows_region(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
+{
+    tow__region_form form;
+    tow__region_of(r->e, &form);
+    if (!form.repeats) {
+        run_once(w, r, &form, y);
+        return;
+    }
+    loop l;
+    if (!begin_loop(w, r, &l) || !enter(&l)) return;
+    tow_graph *g = find_body(&l);
+    if (g) bind_loop(&l, g, y);
+    tow_graph_release(g);
+}

@@ -1,0 +1,109 @@
+/* Equations that sum over rows: see rows.h. Operands are cut into blocks, which are views; the sums of two neighbors
+ * are added as soon as both are there. */
+#include "src/autodiff/rows/rows.h"
+#include "src/ops/rules.h"
+#include "tow/ops.h"
+
+struct tow__late_sum {
+    tow__row_equation r; /* with operands of its own */
+    tow__late_sum *of;   /* a move: of this sum; NULL: a sum */
+};
+
+/* The operation on the results of two blocks. Other reductions than sums join results as they join elements. */
+static const tow_primitive *joining(const tow_primitive *p)
+{
+    static const struct {
+        const tow_primitive *reduction, *join;
+    } others[] = {{&tow__reduce_max_p, &tow__max_p},  {&tow__reduce_min_p, &tow__min_p},
+                  {&tow__reduce_prod_p, &tow__mul_p}, {&tow__reduce_and_p, &tow__and_p},
+                  {&tow__reduce_or_p, &tow__or_p},    {&tow__reduce_xor_p, &tow__xor_p}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].reduction == p) return others[i].join;
+    return &tow__add_p;
+}
+
+tow_value tow__rows_slice(tow_value x, int axis, int64_t n, int64_t k)
+{
+    if (axis == TOW__WHOLE || tow_is_null(x)) return x;
+    const int64_t size = tow_value_type(x).dims[axis] / n;
+    return tow_slice_axis(x, axis, k * size, (k + 1) * size);
+}
+
+static void record_block(tow_trace *t, const tow__row_equation *r, int64_t n, int64_t k, tow_value *y)
+{
+    tow_value *in = tow__trace_alloc(t, (size_t)r->e->n_in + 1, sizeof *in);
+    if (!in) return;
+    for (uint32_t i = 0; i < r->e->n_in; i++) in[i] = tow__rows_slice(r->in[i], r->from[i], n, k);
+    if (!tow__failed(t)) tow__rebind(t, r->e, in, y);
+}
+
+/* Blocks [begin, begin + length), depth first. */
+static void record_blocks(tow_trace *t, const tow__row_equation *r, int64_t n, int64_t begin, int64_t length,
+                          tow_value *y)
+{
+    if (length == 1) {
+        record_block(t, r, n, begin, y);
+        return;
+    }
+    tow_value *other = tow__trace_alloc(t, (size_t)r->e->n_out + 1, sizeof *other);
+    if (!other) return;
+    record_blocks(t, r, n, begin, length / 2, y);
+    record_blocks(t, r, n, begin + length / 2, length / 2, other);
+    for (uint32_t i = 0; i < r->e->n_out && !tow__failed(t); i++)
+        y[i] = tow__op(joining(r->e->primitive), NULL, 2, (tow_value[]){y[i], other[i]});
+}
+
+void tow__rows_sum(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow_value *y)
+{
+    record_blocks(t, r, b->count, 0, b->count, y);
+}
+
+/* ---- later ------------------------------------------------------------------------------------------------------- */
+
+static tow__late_sum *new_late(tow_trace *t, const tow__equation *e)
+{
+    tow__late_sum *late = tow__trace_alloc(t, 1, sizeof *late);
+    if (late) late->r.e = e;
+    return late;
+}
+
+tow__late_sum *tow__rows_later(tow_trace *t, const tow__row_equation *r)
+{
+    tow__late_sum *late = new_late(t, r->e);
+    const size_t n = (size_t)r->e->n_in + 1;
+    if (!late) return NULL;
+    late->r.in = tow__trace_alloc(t, n, sizeof *late->r.in);
+    late->r.from = tow__trace_alloc(t, n, sizeof *late->r.from);
+    if (!late->r.in || !late->r.from) return NULL;
+    memcpy(late->r.in, r->in, r->e->n_in * sizeof *r->in);
+    memcpy(late->r.from, r->from, r->e->n_in * sizeof *r->from);
+    return late;
+}
+
+tow__late_sum *tow__rows_move_later(tow_trace *t, const tow__equation *e, tow__late_sum *sum)
+{
+    tow__late_sum *late = new_late(t, e);
+    if (late) late->of = sum;
+    return late;
+}
+
+tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k)
+{
+    tow_value y = {0};
+    const tow__source *source = &sum->r.e->source;
+    tow_value x = sum->of ? tow__rows_block(t, sum->of, b, k) : y;
+    tow__set_source(t, source);
+    if (tow__failed(t)) return y;
+    if (sum->of)
+        tow__rebind(t, sum->r.e, &x, &y);
+    else
+        record_block(t, &sum->r, b->count, k, &y);
+    return y;
+}
+
+tow_value tow__rows_tree(int64_t n, const tow_value *blocks)
+{
+    if (n == 1) return blocks[0];
+    tow_value left = tow__rows_tree(n / 2, blocks);
+    return tow_add(left, tow__rows_tree(n / 2, blocks + n / 2));
+}

@@ -1,0 +1,496 @@
+/* Row groups: sums over the rows of a batch as binary trees. Against sums that this file adds by hand, and one hash of
+ * losses and parameters for all micro-batches, threads, policies of remat, and ways to write layers. Tests rows/rows.c,
+ * rows/moves.c, rows/cut.c, rows/sums.c, rows/regions.c, rows/part.c, rows/micro_batches.c,
+ * transformations/row_groups.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/autodiff/rows/part.h"
+#include "tests/unit/support/plain_context.h"
+#include "tow/tow.h"
+
+#define F32(...)                                                                                                       \
+    tow_make_type(TOW_F32, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+
+enum {
+    B = 16, /* rows of a batch */
+    MOST = 64
+};
+
+static uint32_t drawn;
+static float draw(void)
+{
+    drawn = drawn * 1664525u + 1013904223u;
+    return (float)(drawn >> 8) / (float)(1 << 23) - 1;
+}
+
+static tow_array *random_array(tow_type type)
+{
+    tow_array *array;
+    OK(tow_array_create(ctx, type, &array));
+    const int64_t n = tow_type_element_count(type);
+    for (int64_t i = 0; i < n && type.dtype == TOW_F32; i++) ((float *)tow_array_data(array))[i] = draw();
+    for (int64_t i = 0; i < n && type.dtype == TOW_I32; i++) {
+        draw();
+        ((int32_t *)tow_array_data(array))[i] = (int32_t)(drawn >> 16) % 11;
+    }
+    return array;
+}
+
+static tow_graph *parse(const char *source)
+{
+    tow_graph *graph;
+    OK(tow_graph_parse(ctx, source, &graph));
+    return graph;
+}
+
+static tow_graph *grouped(const tow_graph *graph, int64_t groups, const int *axes)
+{
+    tow_graph *result;
+    OK(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = groups, .in_axes = axes), &result));
+    OK(tow_graph_check(result));
+    return result;
+}
+
+static void expect_equal(const char *what, const tow_array *found, const float *expected)
+{
+    const int64_t n = tow_type_element_count(tow_array_type(found));
+    const float *data = tow_array_data(found);
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&data[i], &expected[i], sizeof *data) != 0)
+            fail_msg("%s: element %lld: expected %.9g, found %.9g", what, (long long)i, (double)expected[i],
+                     (double)data[i]);
+}
+
+/* ---- sums by hand ------------------------------------------------------------------------------------------------ */
+
+/* The binary tree over n numbers, each `stride` behind the one before. */
+static float tree(const float *x, int64_t n, int64_t stride)
+{
+    return n == 1 ? x[0] : tree(x, n / 2, stride) + tree(x + n / 2 * stride, n / 2, stride);
+}
+
+static const char sums[] = "{ lambda ; x:f32[16,3] y:f32[16,5]. let\n"
+                           "    a:f32[3] = reduce_sum[axes=(0)] x\n"
+                           "    b:f32[3,5] = dot_general[lhs_contract=(0) rhs_contract=(0)] x y\n"
+                           "    c:f32[] = reduce_sum[axes=(0,1)] y\n"
+                           "    d:f32[3] = reduce_max[axes=(0)] x\n"
+                           "  in (a, b, c, d) }\n";
+
+/* With one row in each group, the arithmetic is here alone. */
+static void test_sums_of_single_rows(void **state)
+{
+    (void)state;
+    tow_graph *graph = parse(sums), *rows = grouped(graph, B, NULL);
+    tow_array *in[2] = {random_array(F32(B, 3)), random_array(F32(B, 5))}, *out[4];
+    const float *x = tow_array_data(in[0]), *y = tow_array_data(in[1]);
+    float a[3], b[15], products[B], whole[B], most[3];
+    OK(tow_evaluate(rows, in, out));
+    for (int i = 0; i < 3; i++) {
+        a[i] = tree(x + i, B, 3);
+        most[i] = x[i];
+        for (int r = 1; r < B; r++) most[i] = x[3 * r + i] > most[i] ? x[3 * r + i] : most[i];
+        for (int j = 0; j < 5; j++) {
+            for (int r = 0; r < B; r++) products[r] = x[3 * r + i] * y[5 * r + j];
+            b[5 * i + j] = tree(products, B, 1);
+        }
+    }
+    expect_equal("reduce_sum", out[0], a);
+    expect_equal("dot_general", out[1], b);
+    expect_equal("reduce_max", out[3], most);
+    tow_array *row[2], *sum[4];
+    OK(tow_array_create(ctx, F32(B, 3), &row[0]));
+    memset(tow_array_data(row[0]), 0, B * 3 * sizeof(float));
+    OK(tow_array_create(ctx, F32(B, 5), &row[1]));
+    for (int r = 0; r < B; r++) { /* the sum of one row, as an ungrouped program makes it */
+        memset(tow_array_data(row[1]), 0, B * 5 * sizeof(float));
+        memcpy(tow_array_data(row[1]), y + 5 * r, 5 * sizeof(float));
+        OK(tow_evaluate(graph, row, sum));
+        whole[r] = *(const float *)tow_array_data(sum[2]);
+        for (int k = 0; k < 4; k++) tow_array_release(sum[k]);
+    }
+    const float c = tree(whole, B, 1);
+    assert_true(memcmp(&c, tow_array_data(out[2]), sizeof c) == 0);
+    for (int k = 0; k < 2; k++) tow_array_release(in[k]), tow_array_release(row[k]);
+    for (int k = 0; k < 4; k++) tow_array_release(out[k]);
+    tow_graph_release(rows);
+    tow_graph_release(graph);
+}
+
+/* x W1 -> tanh -> W2 -> half the sum of squares over n, by rows. */
+static void loss_of(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    tow_value h = tow_tanh(tow_add(tow_matmul(in[3], in[0]), in[1]));
+    tow_value d = tow_sub(tow_matmul(h, in[2]), in[4]);
+    out[0] = tow_mul_scalar(tow_reduce_sum(tow_square(d), 0, NULL), 1.0 / *(const double *)user);
+}
+
+static tow_graph *gradient_for(int64_t rows)
+{
+    const tow_type types[5] = {F32(3, 20), F32(20), F32(20, 2), F32(rows, 3), F32(rows, 2)};
+    const double n = 2.0 * B;
+    tow_graph *loss, *gradient;
+    OK(tow_trace_function(ctx, loss_of, (void *)(uintptr_t)&n, 5, types, NULL, 1, &loss));
+    OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 2}, false, &gradient));
+    tow_graph_release(loss);
+    return gradient;
+}
+
+static const int mlp_axes[5] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0, 0};
+
+/* Gradients of each group by a program of its own, without groups, added here. */
+static void test_gradients_of_groups(void **state)
+{
+    (void)state;
+    static const int64_t sizes[4] = {1, 60, 20, 40};
+    tow_graph *whole = gradient_for(B);
+    tow_array *in[5] = {random_array(F32(3, 20)), random_array(F32(20)), random_array(F32(20, 2)),
+                        random_array(F32(B, 3)), random_array(F32(B, 2))};
+    for (int groups = 2; groups <= 8; groups *= 2) {
+        tow_graph *rows = grouped(whole, groups, mlp_axes), *part = gradient_for(B / groups);
+        float made[4][8][60];
+        tow_array *out[4];
+        for (int k = 0; k < groups; k++) {
+            tow_array *own[5] = {in[0], in[1], in[2]};
+            for (int i = 3; i < 5; i++) {
+                const int64_t columns = i == 3 ? 3 : 2, n = B / groups * columns;
+                OK(tow_array_create(ctx, F32(B / groups, columns), &own[i]));
+                memcpy(tow_array_data(own[i]), (const float *)tow_array_data(in[i]) + k * n, (size_t)n * sizeof(float));
+            }
+            OK(tow_evaluate(part, own, out));
+            for (int o = 0; o < 4; o++) {
+                memcpy(made[o][k], tow_array_data(out[o]), (size_t)sizes[o] * sizeof(float));
+                tow_array_release(out[o]);
+            }
+            for (int i = 3; i < 5; i++) tow_array_release(own[i]);
+        }
+        OK(tow_evaluate(rows, in, out));
+        for (int o = 0; o < 4; o++) {
+            float expected[60];
+            for (int64_t i = 0; i < sizes[o]; i++) expected[i] = tree(&made[o][0][i], groups, 60);
+            expect_equal("gradient", out[o], expected);
+            tow_array_release(out[o]);
+        }
+        tow_graph_release(part);
+        tow_graph_release(rows);
+    }
+    for (int i = 0; i < 5; i++) tow_array_release(in[i]);
+    tow_graph_release(whole);
+}
+
+/* ---- parts, one after the other ---------------------------------------------------------------------------------- */
+
+/* Row outputs and sums of the parts of a gradient, joined here, against the whole. */
+static void check_parts(const tow_graph *gradient, const int *axes, tow_array *const *in, int64_t groups)
+{
+    const size_t n_in = tow_graph_input_count(gradient), n_out = tow_graph_output_count(gradient);
+    tow_graph *whole = grouped(gradient, groups, axes);
+    tow_array *expected[MOST], *local[MOST], *out[4][MOST], *rest[MOST], *found[MOST];
+    OK(tow_evaluate(whole, in, expected));
+    for (int64_t n = 1; n <= 4; n *= 2) {
+        tow__row_part p;
+        OK(tow__row_part_create(gradient, groups, groups / n, axes, &p));
+        assert_int_equal(p.n_rows, 0);
+        for (int64_t k = 0; k < n; k++) {
+            for (size_t i = 0; i < n_in; i++) {
+                local[i] = tow_array_retain(in[i]);
+                if (axes[i] == TOW_NOT_MAPPED) continue;
+                tow_array_release(local[i]);
+                OK(tow_array_create(ctx, tow_graph_input_type(p.part, i), &local[i]));
+                const size_t bytes = tow_type_bytes(tow_array_type(local[i]));
+                memcpy(tow_array_data(local[i]), (const char *)tow_array_data(in[i]) + (size_t)k * bytes, bytes);
+            }
+            OK(tow_array_create(ctx, tow_make_type(TOW_I32, 0, NULL), &local[n_in]));
+            *(int32_t *)tow_array_data(local[n_in]) = (int32_t)(k * groups / n);
+            OK(tow_evaluate(p.part, local, out[k]));
+            for (size_t i = 0; i <= n_in; i++) tow_array_release(local[i]);
+        }
+        size_t m = 0;
+        for (size_t i = 0; i < n_in; i++)
+            if (axes[i] == TOW_NOT_MAPPED) rest[m++] = in[i];
+        for (uint32_t s = 0; s < p.n_sums; s++) {
+            float *sum = tow_array_data(out[0][s]);
+            const int64_t size = tow_type_element_count(tow_array_type(out[0][s]));
+            for (int64_t i = 0; i < size; i++) {
+                float each[4];
+                for (int64_t k = 0; k < n; k++) each[k] = ((const float *)tow_array_data(out[k][s]))[i];
+                sum[i] = tree(each, n, 1);
+            }
+            rest[m++] = out[0][s];
+        }
+        OK(tow_evaluate(p.rest, rest, found));
+        for (size_t o = 0; o < n_out; o++) {
+            expect_equal("output", found[o], tow_array_data(expected[o]));
+            tow_array_release(found[o]);
+        }
+        for (int64_t k = 0; k < n; k++)
+            for (uint32_t s = 0; s < p.n_sums; s++) tow_array_release(out[k][s]);
+        tow__row_part_free(&p);
+    }
+    for (size_t o = 0; o < n_out; o++) tow_array_release(expected[o]);
+    tow_graph_release(whole);
+}
+
+static void test_parts_of_mlp(void **state)
+{
+    (void)state;
+    tow_graph *gradient = gradient_for(B);
+    tow_array *in[5] = {random_array(F32(3, 20)), random_array(F32(20)), random_array(F32(20, 2)),
+                        random_array(F32(B, 3)), random_array(F32(B, 2))};
+    check_parts(gradient, mlp_axes, in, 4);
+    check_parts(gradient, mlp_axes, in, 8);
+    for (int i = 0; i < 5; i++) tow_array_release(in[i]);
+    tow_graph_release(gradient);
+}
+
+/* ---- training: one hash ------------------------------------------------------------------------------------------ */
+
+typedef struct model {
+    tow_module module;
+    int kind;
+    bool unrolled, cheap;
+    const tow_policy *policy;
+} model;
+
+enum {
+    MLP,
+    CONV,
+    NORMALIZED, /* by statistics of the batch */
+    LSTM,
+    GPT,
+    MODELS
+};
+
+static void call_mlp(tow_scope *s, const tow_value *in, tow_value *out)
+{
+    tow_dense hidden = TOW_DENSE(.features = 24), last = TOW_DENSE(.features = 3);
+    tow_dropout dropout = TOW_DROPOUT(.rate = 0.25);
+    tow_layer_norm norm = TOW_LAYER_NORM();
+    tow_value x = tow_relu(tow_apply(s, "hidden", &hidden, in[0]));
+    out[0] = tow_apply(s, "last", &last, tow_apply(s, "norm", &norm, tow_apply(s, "dropout", &dropout, x)));
+}
+
+static void call_conv(tow_scope *s, bool statistics, const tow_value *in, tow_value *out)
+{
+    tow_conv first = TOW_CONV(.features = 8, .kernel_size = {3, 3});
+    tow_batch_norm norm = TOW_BATCH_NORM();
+    tow_dense last = TOW_DENSE(.features = 3);
+    tow_value x = tow_apply(s, "first", &first, in[0]);
+    if (statistics) x = tow_apply(s, "norm", &norm, x);
+    x = tow_max_pool(tow_relu(x), &TOW_POOL_OPTIONS(.spatial = 2, .window = {2, 2}, .strides = {2, 2}));
+    const tow_type type = tow_value_type(x);
+    x = tow_reshape(x, 2, (int64_t[]){type.dims[0], tow_type_element_count(type) / type.dims[0]});
+    out[0] = tow_apply(s, "last", &last, x);
+}
+
+static void call_lstm(tow_scope *s, const tow_value *in, tow_value *out)
+{
+    tow_lstm_cell cell = TOW_LSTM_CELL(.features = 12);
+    tow_rnn rnn = TOW_RNN(&cell);
+    tow_dense last = TOW_DENSE(.features = 3);
+    tow_value x = tow_apply(s, "rnn", &rnn, in[0]); /* [B, T, 12] */
+    out[0] = tow_apply(s, "last", &last, tow_mean(x, 1, (int[]){1}));
+}
+
+static void call_gpt(tow_scope *s, const model *m, const tow_value *in, tow_value *out)
+{
+    tow_embed tokens = TOW_EMBED(.num_embeddings = 11, .features = 16);
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .causal = true, .dropout_rate = 0.1);
+    tow_remat cheap = TOW_REMAT(&block, .policy = m->policy ? *m->policy : tow_nothing_saveable());
+    tow_scan blocks = m->policy ? TOW_SCAN(&cheap, .length = 2, .unrolled = m->unrolled)
+                                : TOW_SCAN(&block, .length = 2, .unrolled = m->unrolled);
+    tow_value x = tow_apply(s, "blocks", &blocks, tow_apply(s, "tokens", &tokens, in[0]));
+    out[0] = tow_embed_attend(s, "tokens", &tokens, x);
+}
+
+static void call_model(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    const model *m = (const model *)(const void *)module;
+    (void)n_in, (void)n_out;
+    if (m->kind == MLP) call_mlp(s, in, out);
+    if (m->kind == CONV || m->kind == NORMALIZED) call_conv(s, m->kind == NORMALIZED, in, out);
+    if (m->kind == LSTM) call_lstm(s, in, out);
+    if (m->kind == GPT) call_gpt(s, m, in, out);
+}
+
+static void loss_function(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
+                          void *user)
+{
+    (void)t, (void)user;
+    tow_value losses = tow_softmax_cross_entropy(out[0], extra[0]);
+    *loss = tow_mean(losses, 0, NULL);
+    aux[0] = losses;
+}
+
+/* The settings of a run, which do not say what comes out. */
+typedef struct setting {
+    size_t micro_batches, memory_limit;
+    int threads;
+    bool unrolled;
+    const tow_policy *policy;
+} setting;
+
+static uint64_t hash(uint64_t h, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return h;
+}
+
+/* Two steps, and an evaluation; 0: the settings are refused, with a message. */
+static uint64_t train(int kind, size_t groups, const setting *s, char *message, size_t size)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const model m = {.module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy};
+    tow_context *own;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = s->threads), &own));
+    const tow_type types[MODELS] = {[MLP] = F32(B, 5),
+                                    [CONV] = F32(B, 8, 8, 2),
+                                    [NORMALIZED] = F32(B, 8, 8, 2),
+                                    [LSTM] = F32(B, 5, 4),
+                                    [GPT] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6})};
+    const tow_type labels = tow_make_type(TOW_I32, kind == GPT ? 2 : 1, (int64_t[]){B, 6});
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 0.5}, .seed = 3,
+                          .n_inputs = 1, .input_types = &types[kind], .n_extra = 1, .extra_types = &labels,
+                          .loss = loss_function, .n_aux = 1, .model = &options, .micro_batches = s->micro_batches,
+                          .row_groups = groups, .memory_limit = s->memory_limit, .evaluation = true);
+    tow_train_state *state;
+    uint64_t h = 14695981039346656037u, numbers = 0;
+    drawn = 77;
+    if (tow_train_create(own, &m.module, &train, &state) != TOW_OK) {
+        snprintf(message, size, "%s", tow_context_error(own));
+        tow_context_free(own);
+        return 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        tow_array *batch[2] = {random_array(types[kind]), random_array(labels)};
+        double loss;
+        for (int64_t k = 0; kind != GPT && k < B; k++) ((int32_t *)tow_array_data(batch[1]))[k] %= 3;
+        OK(i < 2 ? tow_train_step(state, batch, &loss) : tow_train_evaluate(state, batch, &loss));
+        h = hash(h, &loss, sizeof loss);
+        const tow_array *losses = tow_train_aux(state, 0);
+        h = hash(h, tow_array_data(losses), tow_type_bytes(tow_array_type(losses)));
+        for (int k = 0; k < 2; k++) tow_array_release(batch[k]);
+    }
+    for (size_t i = 0; i < tow_params_count(tow_train_params(state)); i++) {
+        const tow_array *array = tow_params_array(tow_train_params(state), i);
+        const uint32_t *words = tow_array_data(array);
+        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(array)); k++) /* stacked or not */
+            numbers += hash(14695981039346656037u, &words[k], sizeof words[k]);
+    }
+    h = hash(h, &numbers, sizeof numbers);
+    tow_train_free(state);
+    tow_context_free(own);
+    return h;
+}
+
+static void expect_one_hash(int kind, const setting *settings, size_t n)
+{
+    char message[600] = "";
+    const uint64_t first = train(kind, 8, &settings[0], message, sizeof message);
+    if (first == 0) fail_msg("model %d: %s", kind, message);
+    for (size_t i = 1; i < n; i++) {
+        const uint64_t h = train(kind, 8, &settings[i], message, sizeof message);
+        if (h == 0) fail_msg("model %d, setting %zu: %s", kind, i, message);
+        if (h != first)
+            fail_msg("model %d, setting %zu: expected hash %llx, found %llx", kind, i, (unsigned long long)first,
+                     (unsigned long long)h);
+    }
+}
+
+static void test_one_hash(void **state)
+{
+    (void)state;
+    static const setting settings[] = {{1, 0, 1, false, NULL},
+                                       {2, 0, 1, false, NULL},
+                                       {4, 0, 2, false, NULL},
+                                       {8, 0, 1, false, NULL},
+                                       {1, 0, 2, false, NULL}};
+    expect_one_hash(MLP, settings, 5);
+    expect_one_hash(CONV, settings, 5);
+    expect_one_hash(LSTM, settings, 5);
+}
+
+static void test_one_hash_of_gpt(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    const setting settings[] = {{1, 0, 1, false, NULL},     {1, 0, 1, true, NULL},      {8, 0, 1, false, NULL},
+                                {8, 0, 1, true, NULL},      {2, 0, 2, true, &nothing},  {4, 0, 1, false, &nothing},
+                                {1, 0, 1, false, &nothing}, {1, 600000, 1, false, NULL}};
+    expect_one_hash(GPT, settings, 8);
+}
+
+/* Statistics of a batch are sums over all rows. */
+static void test_statistics(void **state)
+{
+    (void)state;
+    static const setting settings[] = {{1, 0, 1, false, NULL}, {1, 0, 2, false, NULL}, {2, 0, 1, false, NULL}};
+    char message[600] = "";
+    expect_one_hash(NORMALIZED, settings, 2);
+    assert_int_equal(train(NORMALIZED, 8, &settings[2], message, sizeof message), 0);
+    assert_non_null(strstr(message, "reads a sum over all rows"));
+    assert_non_null(strstr(message, "norm"));
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+#define refuses(call, ...)                                                                                             \
+    do {                                                                                                               \
+        tow_context_clear_error(ctx);                                                                                  \
+        if ((call) == TOW_OK) fail_msg("%s is accepted", #call);                                                       \
+        for (const char *const *t = (const char *const[]){__VA_ARGS__, NULL}; *t; t++)                                 \
+            if (!strstr(tow_context_error(ctx), *t)) fail_msg("\"%s\" is not in: %s", *t, tow_context_error(ctx));     \
+    } while (0)
+
+static void expect_mixed(const char *source, const char *what)
+{
+    tow_graph *graph = parse(source), *result;
+    refuses(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = 2), &result), what, "row");
+    assert_null(result);
+    tow_graph_release(graph);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    tow_graph *graph = parse(sums), *result;
+    refuses(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = 3), &result), "power of two", "3");
+    refuses(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = 32), &result), "input 0", "f32[16,3]", "32 groups");
+    refuses(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = 2, .in_axes = (int[]){2, 0}), &result),
+            "no axis 2");
+    refuses(tow_row_groups(graph, &TOW_ROW_GROUPS_OPTIONS(.groups = 2, .micro_batches = 4), &result), "micro-batches");
+    tow_graph_release(graph);
+    expect_mixed("{ lambda ; x:f32[4,3]. let y:f32[1,3] = slice[start=(0,0) limit=(1,3) stride=(1,1)] x in (y) }\n",
+                 "slice");
+    expect_mixed("{ lambda ; x:f32[4,3]. let y:f32[4,3] = rev[axes=(0)] x in (y) }\n", "rev");
+    expect_mixed("{ lambda ; x:f32[4,3]. let y:f32[4,3] = cumsum[axis=0 reverse=false] x in (y) }\n", "cumsum");
+    expect_mixed("{ lambda ; x:f32[4,3]. let\n"
+                 "    y:f32[4,4] = dot_general[lhs_contract=(1) rhs_contract=(1)] x x\n"
+                 "  in (y) }\n",
+                 "dot_general");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums_of_single_rows),
+        cmocka_unit_test(test_gradients_of_groups),
+        cmocka_unit_test(test_parts_of_mlp),
+        cmocka_unit_test(test_one_hash),
+        cmocka_unit_test(test_one_hash_of_gpt),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
