@@ -5,6 +5,7 @@
 #include "src/kernels/machine_rates.h"
 #include "src/plan/analysis/phase.h"
 #include "src/plan/fuse/fuse.h"
+#include "src/plan/loop/loop.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
@@ -45,6 +46,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     TRY(tow__team_create(p->ctx, threads, &p->team));
     p->solo = (tow__team){.threads = 1, .products = p->team.products};
     TRY(tow__set_donors(p, options));
+    TRY(tow__split_donated_stacks(p));
 done:
     return status;
 }
@@ -286,6 +288,7 @@ void tow_program_free(tow_program *p)
         tow__free_aligned(ctx, p->executable.arena, p->executable.arena_size);
     tow__arena_free(&p->memory);
     tow_graph_release(p->graph);
+    tow_graph_release(p->split.whole);
     tow__free(ctx, p, 1, sizeof *p);
 }
 

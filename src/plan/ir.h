@@ -209,6 +209,14 @@ typedef struct tow__remat_choice {
     bool interleaved;  /* ordered tiles may go through the forward and the backward pass before the next tile begins */
 } tow__remat_choice;
 
+/* A graph whose donated stacks are two inputs and two outputs each, for the runs of a loop that is cut
+ * (loop/split_stacks.c). */
+typedef struct tow__split_stacks {
+    tow_graph *whole;            /* the caller's; NULL: it is the graph of the program */
+    uint32_t *donors;            /* of its outputs */
+    tow__port *inputs, *outputs; /* of the graph of the program */
+} tow__split_stacks;
+
 struct tow_program {
     tow_context *ctx;
     tow_graph *graph;
@@ -220,7 +228,8 @@ struct tow_program {
     tow__column *columns; /* while it is compiled (analysis/columns.c) */
     tow__body *top;
     const tow__kernel *copy;
-    uint32_t *donors;                 /* [outputs of the graph] the input in whose place it is written, or TOW__NONE */
+    uint32_t *donors; /* [outputs of the graph] the input in whose place it is written, or TOW__NONE */
+    tow__split_stacks split;
     int64_t no_row;                   /* 0: where there are no rows */
     bool verifies;                    /* of the options */
     bool calls_host;                  /* functions of the caller's that may end a run, somewhere in the graph */

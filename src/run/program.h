@@ -133,6 +133,12 @@ typedef struct tow__argument {
     bool absent;      /* an output that is written in place of an input */
 } tow__argument;
 
+/* The address of an input or output of the plan: so many bytes into an array of the caller's. */
+typedef struct tow__port {
+    uint32_t array;
+    size_t offset;
+} tow__port;
+
 typedef struct tow__executable {
     tow_context *ctx;
     tow__team *team; /* all threads */
@@ -141,12 +147,14 @@ typedef struct tow__executable {
     tow__relocation *relocations;
     tow__argument *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
+    tow__port *ports; /* [n_ports_in + n_ports_out] of the first bases */
+    uint32_t n_ports_in, n_ports_out;
     const tow__kernel *copy; /* of initial values of carries */
     char *arena; /* NULL: planned only; where calls point to, which a run moves if the shared arena has moved */
     size_t arena_size;
     tow_shared_arena *shared_arena; /* that the arena belongs to; NULL: to the program */
     uint32_t arena_base;            /* moves the arena of a shared arena */
-    bool tuned; /* it has run before */
+    bool tuned;                     /* it has run before */
     bool flush_subnormals;
     tow_status failure; /* of a host function, which ends the run */
     /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave:

@@ -259,6 +259,11 @@ static tow_status enter_arena(tow__executable *x)
     return TOW_OK;
 }
 
+static void *port_data(tow_array *const *arrays, const tow__port *port)
+{
+    return (char *)tow_array_data(arrays[port->array]) + port->offset;
+}
+
 tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array *const *outputs)
 {
     tow_status status = TOW_OK;
@@ -272,9 +277,9 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
     for (uint32_t i = 0; i < x->n_inputs; i++) TRY(check_array(x, "input", i, &x->inputs[i], inputs[i]));
     for (uint32_t i = 0; i < x->n_outputs; i++) TRY(check_array(x, "output", i, &x->outputs[i], outputs[i]));
     TRY(enter_arena(x));
-    for (uint32_t i = 0; i < x->n_inputs; i++) move_base(x, i, tow_array_data(inputs[i]));
-    for (uint32_t i = 0; i < x->n_outputs; i++)
-        if (!x->outputs[i].absent) move_base(x, x->n_inputs + i, tow_array_data(outputs[i]));
+    for (uint32_t i = 0; i < x->n_ports_in; i++) move_base(x, i, port_data(inputs, &x->ports[i]));
+    for (uint32_t i = x->n_ports_in; i < x->n_ports_in + x->n_ports_out; i++)
+        if (!x->outputs[x->ports[i].array].absent) move_base(x, i, port_data(outputs, &x->ports[i]));
 #ifndef NDEBUG
     memset(x->arena, 0xFF, x->arena_size);
 #endif

@@ -20,6 +20,9 @@ tow_status tow__distribute_loops(const tow_graph *g, const tow__machine *machine
 /* The same, with elementwise readers of stacked results in the bodies of scans. homes: [outputs] the input whose place
  * an output takes, or TOW__NONE. */
 tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_graph **result);
+/* Makes donated stacks, of which the runs of a loop that is cut read rows each, two arrays of the plan each, where all
+ * that reads them allows it: rows are updated in the run that makes their gradients, while others are still read. */
+tow_status tow__split_donated_stacks(tow_program *p);
 /* Makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before tile groups. */
 tow_status tow__parallelize_loop(tow__function_state *s);

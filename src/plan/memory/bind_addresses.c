@@ -426,10 +426,27 @@ static tow_status sort_relocations(binder *b)
     return TOW_OK;
 }
 
+/* The addresses of inputs and outputs of the plan in the caller's arrays. */
+static tow_status list_ports(tow_program *p)
+{
+    const tow_graph *g = p->graph;
+    tow__executable *x = &p->executable;
+    x->n_ports_in = g->n_inputs;
+    x->n_ports_out = g->n_outputs;
+    x->ports = tow__arena_alloc(&p->memory, (size_t)g->n_inputs + g->n_outputs + 1, sizeof *x->ports);
+    if (!x->ports) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        x->ports[i] = p->split.whole ? p->split.inputs[i] : (tow__port){.array = i};
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        x->ports[g->n_inputs + i] = p->split.whole ? p->split.outputs[i] : (tow__port){.array = i};
+    return TOW_OK;
+}
+
 /* The arrays that a run takes. */
 static tow_status list_arguments(tow_program *p)
 {
-    const tow_graph *g = p->graph;
+    const tow_graph *g = p->split.whole ? p->split.whole : p->graph;
+    const uint32_t *donors = p->split.whole ? p->split.donors : p->donors;
     tow__executable *x = &p->executable;
     x->n_inputs = g->n_inputs;
     x->n_outputs = g->n_outputs;
@@ -439,8 +456,8 @@ static tow_status list_arguments(tow_program *p)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         x->inputs[i] = (tow__argument){.type = g->vars[g->inputs[i]].type, .name = g->input_names[i]};
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type, .absent = p->donors[i] != TOW__NONE};
-    return TOW_OK;
+        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type, .absent = donors[i] != TOW__NONE};
+    return list_ports(p);
 }
 
 /* Of its own, or of the shared arena: every value is written before it is read. */

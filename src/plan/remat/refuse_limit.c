@@ -71,12 +71,13 @@ static void list_inputs(parts *x)
 {
     const tow_graph *g = x->p->graph;
     uint32_t kind = 0;
-    for (size_t i = 0, first = 0; i < g->n_inputs; i++) {
-        const size_t bytes = tow_type_bytes(g->vars[g->inputs[i]].type);
+    for (size_t at = 0, first = 0; at < g->n_inputs; at++) {
+        const size_t bytes = tow_type_bytes(g->vars[g->inputs[at]].type);
+        const size_t i = x->p->split.whole ? x->p->split.inputs[at].array : at; /* of the caller */
         const char *path = NULL;
         while (kind + 1 < x->v->n_kinds && i - first >= x->v->kinds[kind].n) first += x->v->kinds[kind++].n;
         if (!x->v->n_kinds)
-            path = path_by_name(g, (uint32_t)i);
+            path = path_by_name(g, (uint32_t)at);
         else if (x->v->kinds[kind].path)
             path = x->v->kinds[kind].path(x->v->user, i - first);
         add_part(x, kind, bytes, path, path ? strlen(path) : 0, true);
