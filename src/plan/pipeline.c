@@ -62,6 +62,7 @@
  *      required.
  * `tow plan --passes` prints the list, `tow plan --dump-after PASS` each function after a pass. */
 #include "src/base/arithmetic.h"
+#include "src/kernels/products/dot.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/loop/loop.h"
 #include "src/plan/lower/inline.h"
@@ -110,7 +111,8 @@ static tow_status widen(tow__function_state *s)
 {
     tow_program *p = s->p;
     if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
-    tow_status status = tow__widen_graph(s->graph, &p->decompositions[p->n_decompositions]);
+    const bool products = !tow__dot_takes_halves(&p->team);
+    tow_status status = tow__widen_graph(s->graph, products, &p->decompositions[p->n_decompositions]);
     if (status != TOW_OK) return status;
     s->graph = p->decompositions[p->n_decompositions++];
     return TOW_OK;

@@ -495,6 +495,17 @@ static void run_add(const tow__kernel_call *call)
     run_product(&product, 0, true);
 }
 
+bool tow__dot_takes_halves(const tow__team *team)
+{
+    enum {
+        N = 1024
+    };
+    tow__gemm large = {.dtype = TOW_F32, .m = N, .n = N, .k = N, .a_row = N, .b_row = N, .ldc = N};
+    large.a_column = large.b_column = 1;
+    large.choice = team != NULL ? team->products : NULL;
+    return tow__gemm_choose(&large) != &tow__gemm_amx;
+}
+
 /* ---- packed operands --------------------------------------------------------------------------------------------- */
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)

@@ -8,6 +8,7 @@
  * Instructions stand in the order of the graph, and lower/order.c decides in which order they run. Those that run late,
  * directly before their first reader, are marked here: sources, and what remat makes again for the backward pass. */
 #include "src/plan/lower/inline.h"
+#include "src/kernels/products/dot.h"
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
 
@@ -100,7 +101,7 @@ static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equat
     if (!tow__failed(t)) tow__decompose(t, e, x, y); /* null values have no shapes */
     tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
     if (status != TOW_OK) return status;
-    status = tow__widen_graph(parts, &kept[p->n_decompositions]);
+    status = tow__widen_graph(parts, !tow__dot_takes_halves(&p->team), &kept[p->n_decompositions]);
     tow_graph_release(parts);
     if (status != TOW_OK) return status;
     return inline_graph(in, kept[p->n_decompositions++], operands, results);

@@ -47,10 +47,10 @@ static bool sums_halves(const tow_graph *g, const tow__equation *e)
     return k > 1 && tow__is_half(x.dtype) && (y.dtype == x.dtype || y.dtype == TOW_F32);
 }
 
-/* Constants, views and names touch no bits. */
-static bool is_widened(const tow_graph *g, const tow__equation *e)
+/* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others. */
+static bool is_widened(const tow_graph *g, const tow__equation *e, bool products)
 {
-    if (sums_halves(g, e)) return false;
+    if (!products && sums_halves(g, e)) return false;
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
@@ -60,21 +60,22 @@ static bool is_widened(const tow_graph *g, const tow__equation *e)
 }
 
 /* Is there anything to widen, here or in a region? */
-static bool has_narrow(const tow_graph *g)
+static bool has_narrow(const tow_graph *g, bool products)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (is_widened(g, e)) return true;
+        if (is_widened(g, e, products)) return true;
         for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
             const tow_graph *nested = tow__nested(e->primitive, e->params, i);
-            if (nested && has_narrow(nested)) return true;
+            if (nested && has_narrow(nested, products)) return true;
         }
     }
     return false;
 }
 
 /* A region with nested graphs that are widened. */
-static tow_status record_region(tow_trace *t, const tow__equation *e, const tow_value *operands, tow_value *results)
+static tow_status record_region(tow_trace *t, const tow__equation *e, bool products, const tow_value *operands,
+                                tow_value *results)
 {
     const uint32_t n = tow__nested_count(e->primitive, e->params);
     tow_graph **wide = tow__trace_alloc(t, (size_t)n + 1, sizeof *wide);
@@ -83,7 +84,7 @@ static tow_status record_region(tow_trace *t, const tow__equation *e, const tow_
     for (uint32_t i = 0; i < n && status == TOW_OK; i++) {
         const tow_graph *nested = tow__nested(e->primitive, e->params, i);
         if (!nested) continue;
-        status = tow__widen_graph(nested, &wide[i]);
+        status = tow__widen_graph(nested, products, &wide[i]);
         if (status == TOW_OK) tow__set_nested(e->primitive, params, i, wide[i]);
     }
     if (status == TOW_OK) tow__bind(t, e->primitive, params, e->n_in, operands, e->n_out, results);
@@ -100,7 +101,7 @@ static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e
         tow__bind_wide(t, e, types, operands, results, conversions); /* null values have no shapes */
 }
 
-static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *values)
+static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, tow_value *values)
 {
     tow_status status = TOW_OK;
     tow__conversions conversions = {.n = 0};
@@ -114,10 +115,10 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *valu
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
         if (k > 0 && e->source.phase != g->equations[k - 1].source.phase) conversions.n = 0;
-        if (is_widened(g, e))
+        if (is_widened(g, e, products))
             record_wide(t, g, e, operands, results, &conversions);
         else if (is_region(e))
-            status = record_region(t, e, operands, results);
+            status = record_region(t, e, products, operands, results);
         else
             tow__rebind(t, e, operands, results);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
@@ -126,17 +127,17 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, tow_value *valu
     return status;
 }
 
-tow_status tow__widen_graph(const tow_graph *g, tow_graph **result)
+tow_status tow__widen_graph(const tow_graph *g, bool products, tow_graph **result)
 {
     *result = NULL;
-    if (!has_narrow(g)) {
+    if (!has_narrow(g, products)) {
         *result = tow__graph_share(g);
         return TOW_OK;
     }
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *values = tow__trace_alloc(t, (size_t)g->n_vars + g->n_outputs + 1, sizeof *values);
-    tow_status status = values ? record_graph(t, g, values) : TOW_OUT_OF_MEMORY;
+    tow_status status = values ? record_graph(t, g, products, values) : TOW_OUT_OF_MEMORY;
     if (status != TOW_OK) {
         tow__trace_abandon(t);
         return status;
