@@ -164,11 +164,18 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  *   .levels = l    l n^(1/l) states, or n^(1/l) residuals     l n, in nested blocks; 2: the square root
  *   .slots = s     s + 1 states, residuals of one iteration   n + t n - C(s + t, t - 1) + 1
  *
+ * With .file_slots = f beside .slots, s + f states are kept, f of them in a file, and iterations run as with s + f
+ * slots. In the file are states of the first slots, which are asked for last and least often. A thread writes and reads
+ * them beside the work, the next one ahead. The file is in tow_context_options.scratch_folder and has no name; 4 states
+ * of memory serve it. If it cannot be written or read, the run ends with TOW_IO_ERROR, and what a step would have
+ * replaced is as it was. Value and gradient must be one program (tow_value_and_grad); derivatives of the gradient, and
+ * tow_vmap of it, are TOW_UNSUPPORTED.
+ *
  * t is the least number with C(s + t, t) >= n. No schedule with s states runs fewer iterations (binomial, Revolve:
  * Griewank and Walther, ACM TOMS 26, 2000). The one more is the last iteration, which runs before the loss is known
  * and beside its derivative. With n or more slots every state is kept. */
 typedef struct tow_scan_schedule {
-    int64_t every, levels, slots;
+    int64_t every, levels, slots, file_slots;
 } tow_scan_schedule;
 
 typedef struct tow_scan_options {

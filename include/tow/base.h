@@ -121,6 +121,9 @@ typedef struct tow_context_options {
     /* Gradients made in the context, also those of layers and of functions of one's own (vmap of them, Jacobians, parts
      * of larger programs), compare what they make again with what they keep, as .verify of tow_compile_options says. */
     bool verify;
+    /* An existing folder in which programs keep states of loops that have .file_slots (tow/autodiff.h), in files that
+     * have no names and vanish with the program. NULL: the environment variable TMPDIR, else /var/tmp. */
+    const char *scratch_folder;
 } tow_context_options;
 #define TOW_CONTEXT_OPTIONS(...) TOW__OPTIONS(tow_context_options, __VA_ARGS__)
 

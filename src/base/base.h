@@ -10,6 +10,7 @@
 #include "tow/base.h"
 
 struct tow__file_calls;
+struct tow__spill_calls;
 typedef struct tow__arena_block tow__arena_block;
 typedef struct tow__arena {
     tow_context *ctx;
@@ -40,6 +41,8 @@ struct tow_context {
     uint64_t hash_seed;        /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
+    const struct tow__spill_calls *spill_calls; /* of src/base/spill.c, likewise */
+    const char *scratch_folder;                 /* the option, behind trace_memory; NULL: none */
     tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };

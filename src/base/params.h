@@ -47,6 +47,16 @@ typedef struct tow__same_bits_params {
     int64_t result;          /* and as which of its results */
 } tow__same_bits_params;     /* same_bits */
 
+/* arrays with rows in a file */
+typedef struct tow__spill_params {
+    tow_dtype dtype;
+    tow__ints shape;   /* of a row */
+    int64_t file_rows; /* rows that the file has */
+} tow__spill_params;   /* spill */
+typedef struct tow__spill_rows_params {
+    int64_t file_rows;    /* row i < file_rows is in the file */
+} tow__spill_rows_params; /* spill_write, spill_read */
+
 /* elementwise */
 typedef struct tow__integer_pow_params {
     int64_t exponent;
@@ -109,7 +119,7 @@ typedef struct tow__transpose_params {
 } tow__transpose_params; /* transpose: result axis i is operand axis permutation[i] */
 typedef struct tow__slice_params {
     tow__ints start, limit, stride;
-    int64_t shares; /* set where a stack is cut into runs: other slices give the rest of the operand's cotangent, which
+    int64_t shares;  /* set where a stack is cut into runs: other slices give the rest of the operand's cotangent, which
                        is padded with -0, so that their sum has the bits of each */
 } tow__slice_params; /* slice */
 typedef struct tow__sizes_params {

@@ -30,14 +30,16 @@ typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results c
     bool reverse;
     int64_t consts, carry; /* how many */
     int64_t slots;         /* 0, or the states that reverse mode keeps: the others are made again */
+    int64_t file_slots;    /* states that it keeps in a file besides */
     int64_t stops;         /* set by plans: carry 0 is a bool; no iteration begins once it is false */
 } tow__scan_params;
-typedef struct tow__replay_params { /* replay: operands consts, kept, xs; results states */
+typedef struct tow__replay_params { /* replay: operands consts, kept, [file], xs; results states */
     tow_graph *body;                /* (consts, carry, x) -> carry */
     int64_t length;
     bool reverse;
     int64_t consts, carry; /* how many */
-    int64_t slots;         /* rows of what is kept */
+    int64_t slots;         /* states that are kept, but for the last one */
+    int64_t file_slots;    /* so many of them, the first ones, are in a file */
 } tow__replay_params;
 typedef struct tow__cond_params { /* cond: operands index, then those of every branch */
     tow__graphs branches;         /* (operands) -> (results) */
@@ -48,14 +50,17 @@ typedef struct tow__while_params { /* while: operands consts, carry; results car
     int64_t consts;                /* how many */
     int64_t max_iterations;        /* 0: no bound */
     int64_t slots;                 /* 0, or the states that reverse mode keeps: the others are made again */
+    int64_t file_slots;            /* states that it keeps in a file besides */
 } tow__while_params;
-/* replay_while: operands count i32[], last i32[], positions i32[slots], kept, consts, carry; results carry. Of the kept
- * states, last + 1 are there: state k is that with which iteration positions[k] begins, and positions[0] is 0. */
+/* replay_while: operands count i32[], last i32[], positions i32[slots], kept, [file], consts, carry; results carry.
+ * file: token and staging (spill) of each state, if some are in a file. Of the kept states, last + 1 are there: state k
+ * is that with which iteration positions[k] begins, and positions[0] is 0. */
 typedef struct tow__replay_while_params {
     tow_graph *advance;     /* (the first consts, state) -> state */
     tow_graph *body;        /* (consts, state, carry) -> carry */
     int64_t consts, states; /* how many */
-    int64_t slots;          /* rows of what is kept */
+    int64_t slots;          /* states that are kept */
+    int64_t file_slots;     /* so many of them, the first ones, are in a file */
     int64_t max_iterations; /* count is at most this; 0: no bound */
 } tow__replay_while_params;
 typedef struct tow__fori_params { /* fori: operands count i32[], consts, carry; results carry */

@@ -31,6 +31,7 @@ typedef struct tow__region_form {
     int64_t length;         /* iterations, 1 if it does not repeat; TOW__DATA_DECIDE */
     int64_t most;           /* iterations at most where data decide; 0: no bound */
     int64_t slots;          /* of a loop with a schedule: states that reverse mode keeps; else 0 */
+    int64_t file_slots;     /* so many of them in a file */
 } tow__region_form;
 
 /* The form that plans give an equation. */

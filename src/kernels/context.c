@@ -98,6 +98,10 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     tow_status status = tow__context_create(own.allocator.resize ? &own.allocator : NULL, refused ? 0 : own.threads,
                                             &products, sizeof products, context);
     if (status == TOW_OK) (*context)->portable = products.portable, (*context)->verifies = own.verify;
+    if (status == TOW_OK && own.scratch_folder) {
+        (*context)->scratch_folder = tow__arena_string(&(*context)->trace_memory, own.scratch_folder);
+        if (!(*context)->scratch_folder) return TOW_OUT_OF_MEMORY;
+    }
     if (status != TOW_OK || !refused) return status;
     return tow__fail(*context, TOW_INVALID_ARGUMENT, "%s", why);
 }

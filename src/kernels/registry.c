@@ -28,6 +28,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_same_bits,
     &tow__kernels_softmax,
     &tow__kernels_sort,
+    &tow__kernels_spill,
     &tow__kernels_steps,
     &tow__kernels_windows,
     /* from here on plain twins */

@@ -159,6 +159,9 @@
     X(softmax_cross_entropy_jvp) \
     X(softmax_cross_entropy_vjp) \
     X(sort) \
+    X(spill) \
+    X(spill_read) \
+    X(spill_write) \
     X(sqrt) \
     X(stop_gradient) \
     X(sub) \

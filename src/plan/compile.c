@@ -282,6 +282,7 @@ void tow_program_free(tow_program *p)
     tow_context *ctx = p->ctx;
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
     tow__recording_free(p->executable.recording);
+    tow__spill_end(&p->executable.spill);
     if (p->executable.shared_arena)
         tow_shared_arena_release(p->executable.shared_arena);
     else

@@ -221,8 +221,10 @@ static tow_status run_all(tow__executable *x)
     const bool shielded = tow__cancellation_shielded(); /* within a run that goes to its end */
     x->failure = TOW_OK;
     tow__cancellation_begin(&x->cancellation, shielded ? NULL : x->ctx);
+    tow__spill_reset(&x->spill);
     tow__cancellation *before = shielded ? tow__cancellation_now() : tow__cancellation_enter(&x->cancellation);
     run_calls(x);
+    tow__spill_settle(&x->spill);
     tow__cancellation_enter(before);
     const int reason = atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed);
     if (x->failure != TOW_OK || reason == TOW__GOES_ON) return x->failure;

@@ -234,6 +234,7 @@ static tow_graph *with_slots(tow_context *context, const tow_graph *g, choices *
         to += end - from;
         const int slots = choose(c, 5);
         if (slots > 0) n++, to += sprintf(to, " slots=%d", slots);
+        if (slots > 0 && kind && choose(c, 3) == 0) to += sprintf(to, " file_slots=%d", 1 + choose(c, 4));
         from = end;
     }
     *to = '\0';

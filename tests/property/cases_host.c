@@ -1,5 +1,7 @@
-/* Calls of functions on the host: a pure one whose derivative a rule around it gives, one that counts, and prints. */
+/* Calls of functions on the host: a pure one whose derivative a rule around it gives, one that counts, and prints. Rows
+ * in a file. Tests ops/spill.c. */
 #include <math.h>
+#include <string.h>
 
 #include "tests/property/property.h"
 #include "tow/autodiff.h"
@@ -95,7 +97,39 @@ static void sine(const property_case *c, double *const *in, double *const *out)
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = sin(in[0][i]);
 }
 
+/* ---- rows in a file: 2 x + 3, where 2 has been in the file and 3 in memory --------------------------------------- */
+
+static tow_value bind_one(tow_trace *trace, const char *name, size_t n, const tow_value *in)
+{
+    const tow__spill_rows_params params = {.file_rows = 1};
+    return tow__bind1(trace, tow__primitive_find(name, strlen(name)), &params, n, in);
+}
+
+static void record_spill(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const tow_type row = tow_make_type(tow_value_type(in[0]).dtype, 1, c->in[0].dims);
+    const tow_type rows = tow_make_type(row.dtype, 2, (int64_t[]){1, row.dims[0]});
+    const tow__spill_params params = {.dtype = row.dtype, .shape = {.n = 1, .v = {row.dims[0]}}, .file_rows = 1};
+    const tow_value file = tow_scalar(trace, TOW_I32, 0), memory = tow_scalar(trace, TOW_I32, 1);
+    tow_value spilled[2], x = tow_full(trace, rows, 0);
+    tow__bind(trace, tow__primitive_find("spill", 5), &params, 0, NULL, 2, spilled);
+    const tow_value two = tow_full(trace, row, 2), three = tow_full(trace, row, 3);
+    x = bind_one(trace, "spill_write", 5, (tow_value[]){x, two, file, spilled[0], spilled[1]});
+    x = bind_one(trace, "spill_write", 5, (tow_value[]){x, three, memory, spilled[0], spilled[1]});
+    const tow_value again = bind_one(trace, "spill_read", 4, (tow_value[]){x, file, spilled[0], spilled[1]});
+    out[0] = tow_add(tow_mul(in[0], again),
+                     bind_one(trace, "spill_read", 4, (tow_value[]){x, memory, spilled[0], spilled[1]}));
+}
+
+static void two_and_three(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = 2 * in[0][i] + 3;
+}
+
 static const property_case cases[] = {
+    {.primitive = "spill", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(4)}}},
+    {.primitive = "spill_write", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(1)}}},
+    {.primitive = "spill_read", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(9)}}},
     {.primitive = "call_host", .n_in = 1, .build = record_triple, .value = tripled, .in = {{TOW_F64, S1(4)}}},
     {.primitive = "call_host",
      .label = "with an effect",

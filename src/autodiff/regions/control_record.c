@@ -256,14 +256,14 @@ static tow_status separate_constants(closure *c, size_t k, tow_graph **result)
 
 /* The bounds of a loop: on its iterations, and on the states that reverse mode keeps. */
 typedef struct bounds {
-    int64_t max_iterations, slots;
+    int64_t max_iterations, slots, file_slots;
 } bounds;
 
 static void bind_while(closure *c, bounds b, tow_value *results)
 {
     size_t n = 0, n_in = c->outer.n + c->n_explicit, n_out = 0;
     tow_value *in = tow__trace_alloc(c->t, n_in, sizeof *in), *out = tow__trace_alloc(c->t, n_in, sizeof *out);
-    tow__while_params params = {.max_iterations = b.max_iterations, .slots = b.slots};
+    tow__while_params params = {.max_iterations = b.max_iterations, .slots = b.slots, .file_slots = b.file_slots};
     if (!in || !out) return;
     for (int handed = 1; handed >= 0; handed--) {
         for (size_t i = 0; i < n_in; i++)
@@ -285,18 +285,21 @@ static void bind_while(closure *c, bounds b, tow_value *results)
 /* False: a bound or a schedule that such a loop cannot have, which is reported. */
 static bool read_bounds(tow_trace *t, const char *op, int64_t max_iterations, const tow_scan_schedule *s, bounds *b)
 {
-    *b = (bounds){.max_iterations = max_iterations, .slots = s->slots};
+    *b = (bounds){.max_iterations = max_iterations, .slots = s->slots, .file_slots = s->file_slots};
     const bool bounded = max_iterations >= 0 && max_iterations <= INT32_MAX;
-    const bool kept = s->slots >= 0 && s->slots <= INT32_MAX && s->every == 0 && s->levels == 0;
+    const bool in_range = s->slots >= 0 && s->file_slots >= 0 && s->slots <= INT32_MAX / 2 &&
+                          s->file_slots <= INT32_MAX / 2 && (s->slots > 0 || s->file_slots == 0);
+    const bool kept = in_range && s->every == 0 && s->levels == 0;
     if (!bounded)
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
                        "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1", op,
                        (long long)max_iterations);
     else if (!kept)
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "%s: the schedule has .every %lld, .levels %lld and .slots %lld: expected .slots alone, from 0 "
-                       "to 2^31 - 1, because the number of iterations is not known before the loop ends",
-                       op, (long long)s->every, (long long)s->levels, (long long)s->slots);
+                       "%s: the schedule has .every %lld, .levels %lld, .slots %lld and .file_slots %lld: expected "
+                       ".slots alone, or with .file_slots, from 0 to 2^30, because the number of iterations is not "
+                       "known before the loop ends",
+                       op, (long long)s->every, (long long)s->levels, (long long)s->slots, (long long)s->file_slots);
     return bounded && kept;
 }
 

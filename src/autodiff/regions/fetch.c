@@ -15,7 +15,7 @@ typedef struct fetch_comparison {
 typedef struct fetching_scan {
     tow__fetch f;
     const tow__bound_scan *scan;
-    const uint32_t *state_of; /* [operands of the scan] the carry whose states operand i has, or TOW__INPUT */
+    const uint32_t *state_of;         /* [operands of the scan] the carry whose states operand i has, or TOW__INPUT */
     const fetch_comparison *compared; /* [operands of the scan] what its states are compared with */
 } fetching_scan;
 
@@ -40,6 +40,15 @@ static void run_forward(tow_trace *t, const tow__fetch *f, tow_value from, tow_v
     tow_fori_function(t, 0, 0, run_iteration, (void *)f, &bounds, f->carry, state, state);
 }
 
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+enum {
+    MOST_REPETITIONS = 4096,
+    MOST_ROWS = 1024 /* of tables; with more slots there are 4 repetitions at most, which are reckoned as they come */
+};
+
+static int64_t most_of(const tow__fetch *f) { return f->most > 0 ? f->most : INT32_MAX; }
+
 /* ---- keeping states ---------------------------------------------------------------------------------------------- */
 
 enum {
@@ -49,13 +58,40 @@ enum {
     KEPT = TOW__FETCH_KEPT
 };
 
+/* Repetitions in tables; more would keep states less well: with 2 slots, from 8 million iterations on. */
+static int64_t table_width(const tow__fetch *f)
+{
+    const int64_t width = tow__binomial_repetitions(most_of(f), f->slots) + 1;
+    return width < MOST_REPETITIONS ? width : MOST_REPETITIONS;
+}
+
+/* C(s + r, r), at most the iterations, for r = 0, 1, ...: i32 [repetitions + 1], with s = row + more slots. Above `row`
+ * slots alone the last one is above every number of iterations. Products are exact, or too large for rounding to
+ * matter: a number of iterations times 5 at most, or above every one. */
+static tow_value reach_of(tow_trace *t, const tow__fetch *f, tow_value row, int more)
+{
+    if (f->slots <= MOST_ROWS) return tow_gather(more ? f->reach : f->reach_of_less, row);
+    const int64_t width = table_width(f);
+    tow_value *parts = tow__trace_alloc(t, (size_t)width, sizeof *parts);
+    const tow_value s = tow_add_scalar(tow_convert(row, TOW_F64), more), n = tow_scalar(t, TOW_F64, (double)most_of(f));
+    tow_value reach = tow_scalar(t, TOW_F64, 1);
+    for (int64_t r = 0; parts && r < width; r++) {
+        const tow_value last = tow_scalar(t, TOW_I32, INT32_MAX);
+        const bool above = more && r + 1 == width;
+        parts[r] = tow_expand_dims(above ? last : tow_convert(tow_min(reach, n), TOW_I32), 0);
+        reach = tow_div(tow_mul(tow_min(reach, n), tow_add_scalar(s, (double)(r + 1))),
+                        tow_scalar(t, TOW_F64, (double)(r + 1)));
+    }
+    return parts ? tow_concatenate((size_t)width, parts, 0) : (tow_value){0};
+}
+
 /* tow__binomial_split of the n = i + 1 - cur iterations that are left, with s = slots - last slots: for the least t
  * with reach(s, t) >= n, max(n - reach(s - 1, t), reach(s, t - 2)). */
 static tow_value next_advance(tow_trace *t, const tow__fetch *f, const tow_value *in)
 {
     const tow_value n = tow_add_scalar(tow_sub(f->i, in[NUMBER]), 1), zero = tow_scalar(t, TOW_I32, 0);
-    const tow_value row = tow_add_scalar(tow_neg(in[LAST]), (double)(f->slots - 1));
-    const tow_value reach = tow_gather(f->reach, row), less = tow_gather(f->reach_of_less, row);
+    const tow_value row = tow_add_scalar(tow_neg(in[LAST]), (double)(f->slots - 1)); /* s - 1 */
+    const tow_value reach = reach_of(t, f, row, 1), less = reach_of(t, f, row, 0);
     const tow_value repetitions = tow_reduce_sum(tow_convert(tow_lt(reach, n), TOW_I32), 1, (int[]){0});
     const tow_value least = tow_gather(reach, tow_max(tow_add_scalar(repetitions, -2), zero));
     return tow_max(tow_sub(n, tow_gather(less, repetitions)), least);
@@ -79,7 +115,8 @@ static void run_and_keep(tow_trace *t, const tow_value *in, tow_value *out, void
     out[NUMBER] = to;
     out[LAST] = tow_add_scalar(in[LAST], 1);
     out[POSITIONS] = tow__with_row(t, in[POSITIONS], to, out[LAST]);
-    for (size_t c = 0; c < n; c++) out[KEPT + c] = tow__with_row(t, in[KEPT + c], out[KEPT + n + c], out[LAST]);
+    for (size_t c = 0; c < n; c++)
+        out[KEPT + c] = tow__tier_write(t, &f->tier, c, in[KEPT + c], out[KEPT + n + c], out[LAST]);
 }
 
 void tow__fetch_state(tow_trace *t, tow__fetch *f, const tow_value *in, tow_value *out, tow_value *state)
@@ -90,7 +127,8 @@ void tow__fetch_state(tow_trace *t, tow__fetch *f, const tow_value *in, tow_valu
     f->i = in[NUMBER];
     memcpy(all, in, (KEPT + n) * sizeof *all);
     all[NUMBER] = tow_gather(in[POSITIONS], in[LAST]);
-    for (size_t c = 0; c < n; c++) all[KEPT + n + c] = tow__row_at(in[KEPT + c], in[LAST], state_type(f, c));
+    for (size_t c = 0; c < n; c++)
+        all[KEPT + n + c] = tow__tier_read(t, &f->tier, c, in[KEPT + c], in[LAST], state_type(f, c));
     if (f->slots > 1)
         tow_while_function(t, keeps_more, run_and_keep, f, &TOW_WHILE_OPTIONS(.max_iterations = f->slots), KEPT + 2 * n,
                            all, all);
@@ -103,17 +141,10 @@ void tow__fetch_state(tow_trace *t, tow__fetch *f, const tow_value *in, tow_valu
     memcpy(out + KEPT, all + KEPT, n * sizeof *out);
 }
 
-enum {
-    MOST_REPETITIONS =
-        4096 /* in tables; with more, states are kept less well: with 2 slots, from 8 million iterations on */
-};
-
 bool tow__fetch_tables(tow_trace *t, tow__fetch *f)
 {
-    const int64_t slots = f->slots, n = f->most > 0 ? f->most : INT32_MAX;
-    if (slots == 1) return true;
-    int64_t width = tow__binomial_repetitions(n, slots) + 1;
-    if (width > MOST_REPETITIONS) width = MOST_REPETITIONS;
+    const int64_t slots = f->slots, n = most_of(f), width = slots > 1 ? table_width(f) : 0;
+    if (slots == 1 || slots > MOST_ROWS) return true;
     const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){slots, width});
     int32_t *reach = tow__trace_alloc(t, (size_t)(slots * width), sizeof *reach),
             *less = tow__trace_alloc(t, (size_t)(slots * width), sizeof *less);
@@ -199,8 +230,7 @@ static void bind_fetching(tow_trace *t, fetching_scan *fetching)
 }
 
 /* The replay whose states the scan reads in reverse order, or none (params NULL). */
-static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_t *state_of,
-                                 fetch_comparison *compared)
+static tow__equation find_replay(tow_trace *t, const tow__bound_scan *s, uint32_t *state_of, fetch_comparison *compared)
 {
     tow__equation found = {0};
     for (size_t i = 0; i < s->n_in; i++) {
@@ -235,18 +265,25 @@ void tow__bind_fetching(tow_trace *t, const tow__bound_scan *scan)
         tow__bind(t, &tow__scan_p, scan->params, scan->n_in, scan->operands, scan->n_out, scan->results);
         return;
     }
-    tow_value *operands = tow__trace_alloc(t, replay.n_in, sizeof *operands);
     const tow__replay_params *p = replay.params;
+    const size_t first_row = (size_t)(p->consts + p->carry), n_files = p->file_slots > 0 ? 2 * (size_t)p->carry : 0;
+    tow_value *operands = tow__trace_alloc(t, replay.n_in, sizeof *operands), *files = operands + replay.n_in - n_files;
     fetching_scan fetching = {.f = {.advance = p->body,
                                     .consts = (size_t)p->consts,
                                     .carry = (size_t)p->carry,
                                     .slots = p->slots,
                                     .most = p->length,
                                     .reverse = p->reverse,
-                                    .operands = operands},
+                                    .operands = operands,
+                                    .tier = {p->file_slots, files}},
                               .scan = scan,
                               .state_of = state_of,
                               .compared = compared};
-    for (uint32_t i = 0; operands && i < replay.n_in; i++) operands[i] = tow__value_of(t, replay.in[i]);
-    if (operands) bind_fetching(t, &fetching);
+    if (!operands) return;
+    for (size_t i = 0; i < replay.n_in; i++) {
+        const bool row = i >= first_row + n_files, file = i >= first_row && !row;
+        tow_value *to = row ? &operands[i - n_files] : file ? &files[i - first_row] : &operands[i];
+        *to = tow__value_of(t, replay.in[i]);
+    }
+    bind_fetching(t, &fetching);
 }

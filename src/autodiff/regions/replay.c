@@ -1,7 +1,8 @@
 /* replay: the states with which the iterations of a loop begin, from some that were kept.
  *
- *   replay   (consts, kept [slots + 1, ...], xs [length, ...]) -> states [length, ...]
+ *   replay   (consts, kept [slots + 1, ...], [file], xs [length, ...]) -> states [length, ...]
  *                kept[0]: the first state; kept[slots]: the last one, with which the first sweep ends
+ *                file: token and staging of each carry whose first file_slots states are in a file (tier.c)
  *   batch, jvp: those of the decomposition, a scan from the first state that stacks its carries
  *
  * It stands in the linear part of a scheduled scan, whose transpose reads its rows from the last iteration to the
@@ -18,6 +19,7 @@
 #include "src/autodiff/regions/scan_flow.h"
 #include "src/autodiff/regions/schedule.h"
 #include "src/autodiff/regions/types.h"
+#include "src/base/spill.h"
 #include "tow/control.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -62,19 +64,30 @@ tow_value tow__row_number(tow_value number, int64_t length, bool reverse)
 
 /* ---- type and decomposition -------------------------------------------------------------------------------------- */
 
+/* Operands between kept states and rows. */
+static size_t n_files(const tow__replay_params *p) { return p->file_slots > 0 ? 2 * (size_t)p->carry : 0; }
+
 /* The type that operand i must have. */
 static tow_type operand_type(const tow__replay_params *p, size_t i)
 {
-    const tow_type type = tow_graph_input_type(p->body, i);
-    if (i < (size_t)p->consts) return type;
-    if (i < (size_t)(p->consts + p->carry)) return tow__stack_of(type, p->slots + 1);
-    return tow__stack_of(type, p->length);
+    const size_t consts = (size_t)p->consts, file = consts + (size_t)p->carry;
+    if (i < consts) return tow_graph_input_type(p->body, i);
+    if (i < file) return tow__stack_of(tow_graph_input_type(p->body, i), p->slots + 1 - p->file_slots);
+    if (i < file + n_files(p))
+        return (i - file) % 2 == 0
+                   ? tow_make_type(TOW_I32, 0, NULL)
+                   : tow__stack_of(tow_graph_input_type(p->body, consts + (i - file) / 2), TOW__SPILL_STAGING);
+    return tow__stack_of(tow_graph_input_type(p->body, i - n_files(p)), p->length);
 }
 
 static tow_status replay_type(const tow__typing *ty)
 {
     const tow__replay_params *p = ty->params;
-    tow_status status = tow__require_count(ty, p->body->n_inputs, p->body->n_outputs);
+    if (p->file_slots < 0 || p->file_slots >= p->slots || p->carry < 0 || p->carry > INT32_MAX)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "expected fewer file_slots than slots, which count both, found %lld and %lld",
+                              (long long)p->file_slots, (long long)p->slots);
+    tow_status status = tow__require_count(ty, p->body->n_inputs + n_files(p), p->body->n_outputs);
     if (status != TOW_OK) return status;
     if (p->consts < 0 || p->carry < 0 || (uint64_t)p->carry != ty->n_out || (uint64_t)p->consts > ty->n_in ||
         (uint64_t)p->carry > ty->n_in - (uint64_t)p->consts)
@@ -130,15 +143,20 @@ static void replay_decompose(tow_trace *t, const tow__equation *e, const tow_val
     tow_value *in = tow__trace_alloc(t, e->n_in, sizeof *in),
               *out = tow__trace_alloc(t, 2 * (size_t)e->n_out, sizeof *out);
     if (!in || !out) return;
-    for (uint32_t i = 0; i < e->n_in; i++) {
-        const bool kept = i >= p->consts && i < p->consts + p->carry;
-        in[i] = kept ? tow__in_shape(tow__scan_row(x[i], 0), tow_graph_input_type(p->body, i)) : x[i];
+    const size_t consts = (size_t)p->consts, file = consts + (size_t)p->carry;
+    const tow__tier tier = {p->file_slots, x + file};
+    for (size_t i = 0; i < p->body->n_inputs; i++) {
+        const bool kept = i >= consts && i < file;
+        in[i] = !kept            ? x[i < consts ? i : i + n_files(p)]
+                : n_files(p) > 0 ? tow__tier_read(t, &tier, i - consts, x[i], tow_scalar(t, TOW_I32, 0),
+                                                  tow_graph_input_type(p->body, i))
+                                 : tow__in_shape(tow__scan_row(x[i], 0), tow_graph_input_type(p->body, i));
     }
     if (stacking_body(p, &params.body) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }
-    tow__bind(t, &tow__scan_p, &params, e->n_in, in, 2 * (size_t)e->n_out, out);
+    tow__bind(t, &tow__scan_p, &params, p->body->n_inputs, in, 2 * (size_t)e->n_out, out);
     tow_graph_release(params.body);
     memcpy(y, out + e->n_out, e->n_out * sizeof *y);
 }
@@ -148,10 +166,13 @@ static void replay_form(const tow__equation *e, tow__region_form *form) { (void)
 
 static const tow__region replay_region = {.form = replay_form};
 
-TOW__PRIMITIVE(
-    replay, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .operands = "consts..., kept..., xs...", .inputs = -1,
-    .outputs = -1, .type = replay_type, .region = &replay_region, .decompose = replay_decompose,
-    TOW__PARAMS(tow__replay_params, TOW__PARAM(tow__replay_params, length, TOW__P_INT),
-                TOW__PARAM(tow__replay_params, reverse, TOW__P_BOOL),
-                TOW__PARAM(tow__replay_params, consts, TOW__P_INT), TOW__PARAM(tow__replay_params, carry, TOW__P_INT),
-                TOW__PARAM(tow__replay_params, slots, TOW__P_INT), TOW__PARAM(tow__replay_params, body, TOW__P_GRAPH)));
+TOW__PRIMITIVE(replay, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .operands = "consts..., kept..., xs...",
+               .inputs = -1, .outputs = -1, .type = replay_type, .region = &replay_region,
+               .decompose = replay_decompose,
+               TOW__PARAMS(tow__replay_params, TOW__PARAM(tow__replay_params, length, TOW__P_INT),
+                           TOW__PARAM(tow__replay_params, reverse, TOW__P_BOOL),
+                           TOW__PARAM(tow__replay_params, consts, TOW__P_INT),
+                           TOW__PARAM(tow__replay_params, carry, TOW__P_INT),
+                           TOW__PARAM(tow__replay_params, slots, TOW__P_INT),
+                           TOW__PARAM(tow__replay_params, file_slots, TOW__P_COUNT),
+                           TOW__PARAM(tow__replay_params, body, TOW__P_GRAPH)));

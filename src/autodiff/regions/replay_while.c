@@ -1,13 +1,15 @@
 /* replay_while: the linear loop of a while that keeps states. Its body reads the state with which each iteration of the
  * while began.
  *
- *   replay_while  (count, last, positions [slots], kept [slots, ...], consts, carry) -> carry
+ *   replay_while  (count, last, positions [slots], kept [slots, ...], [file], consts, carry) -> carry
  *   decompose     a fori that runs the states from the first one on beside the carries
  *   transpose     a loop from the last iteration to the first, which fetches each state (fetch.c)
  *
- * The kept states belong to the iterations `positions`, in order; there are last + 1 of them. */
+ * The kept states belong to the iterations `positions`, in order; there are last + 1 of them. file: token and staging
+ * of each carry whose first file_slots states are in a file (tier.c). */
 #include "src/autodiff/regions/schedule.h"
 #include "src/autodiff/regions/types.h"
+#include "src/base/spill.h"
 #include "tow/control.h"
 #include "tow/ops.h"
 
@@ -18,7 +20,9 @@ enum {
     KEPT /* the first kept state of the operands */
 };
 
-static size_t first_const(const tow__replay_while_params *p) { return KEPT + (size_t)p->states; }
+static size_t first_file(const tow__replay_while_params *p) { return KEPT + (size_t)p->states; }
+static size_t n_files(const tow__replay_while_params *p) { return p->file_slots > 0 ? 2 * (size_t)p->states : 0; }
+static size_t first_const(const tow__replay_while_params *p) { return first_file(p) + n_files(p); }
 static size_t first_carry(const tow__replay_while_params *p) { return first_const(p) + (size_t)p->consts; }
 
 /* ---- type -------------------------------------------------------------------------------------------------------- */
@@ -26,8 +30,12 @@ static size_t first_carry(const tow__replay_while_params *p) { return first_cons
 static tow_status counts_fit(const tow__typing *ty)
 {
     const tow__replay_while_params *p = ty->params;
-    const size_t n = ty->n_in - KEPT;
-    if (ty->n_in < KEPT || p->consts < 0 || p->states < 0 || (uint64_t)p->consts > n ||
+    if (p->file_slots < 0 || p->file_slots >= p->slots || p->states < 0 || p->states > INT32_MAX)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "expected fewer file_slots than slots, which count both, found %lld and %lld",
+                              (long long)p->file_slots, (long long)p->slots);
+    const size_t n = ty->n_in - KEPT - n_files(p);
+    if (ty->n_in < KEPT + n_files(p) || p->consts < 0 || p->states < 0 || (uint64_t)p->consts > n ||
         (uint64_t)p->states > n - (uint64_t)p->consts || n - (size_t)p->consts - (size_t)p->states != ty->n_out)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                               "%lld consts and %lld states do not fit %zu operands and %zu results",
@@ -48,8 +56,13 @@ static tow_type operand_type(const tow__replay_while_params *p, size_t i)
 {
     if (i == POSITIONS) return tow_make_type(TOW_I32, 1, &p->slots);
     if (i < KEPT) return tow_make_type(TOW_I32, 0, NULL);
-    if (i < first_const(p))
-        return tow__stack_of(tow_graph_input_type(p->body, (size_t)p->consts + (i - KEPT)), p->slots);
+    const size_t file = first_file(p);
+    if (i >= file && i < first_const(p) && (i - file) % 2 == 0) return tow_make_type(TOW_I32, 0, NULL);
+    if (i < first_const(p)) {
+        const size_t state = i < file ? i - KEPT : (i - file) / 2;
+        return tow__stack_of(tow_graph_input_type(p->body, (size_t)p->consts + state),
+                             i < file ? p->slots - p->file_slots : (int64_t)TOW__SPILL_STAGING);
+    }
     const size_t k = i - first_const(p);
     return tow_graph_input_type(p->body, k < (size_t)p->consts ? k : (size_t)p->states + k);
 }
@@ -115,11 +128,12 @@ static void replay_while_decompose(tow_trace *t, const tow__equation *e, const t
     tow__fori_params params = {.consts = p->consts, .max_iterations = p->max_iterations};
     tow_value *in = tow__trace_alloc(t, e->n_in, sizeof *in), *out = tow__trace_alloc(t, e->n_in, sizeof *out);
     if (!in || !out) return;
+    const tow__tier tier = {p->file_slots, x + first_file(p)};
     in[0] = x[COUNT];
     memcpy(in + 1, x + first_const(p), consts * sizeof *in);
     for (size_t k = 0; k < states; k++)
-        in[1 + consts + k] =
-            tow__row_at(x[KEPT + k], tow_scalar(t, TOW_I32, 0), tow_graph_input_type(p->body, consts + k));
+        in[1 + consts + k] = tow__tier_read(t, &tier, k, x[KEPT + k], tow_scalar(t, TOW_I32, 0),
+                                            tow_graph_input_type(p->body, consts + k));
     memcpy(in + 1 + consts + states, x + first_carry(p), e->n_out * sizeof *in);
     if (forward_body(p, &params.body) != TOW_OK) {
         tow__adopt_error(t);
@@ -221,7 +235,8 @@ static void replay_while_transpose(tow__transpose *r)
                               .carry = states,
                               .slots = p->slots,
                               .most = p->max_iterations,
-                              .operands = r->x + first_const(p)},
+                              .operands = r->x + first_const(p),
+                              .tier = {p->file_slots, r->x + first_file(p)}},
                     .linear = tow__trace_alloc(r->t, p->body->n_inputs, sizeof *l.linear)};
     if (!l.linear) return;
     for (size_t i = 0; i < p->body->n_inputs; i++)
@@ -253,6 +268,7 @@ TOW__PRIMITIVE(replay_while, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                TOW__PARAMS(tow__replay_while_params, TOW__PARAM(tow__replay_while_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__replay_while_params, states, TOW__P_INT),
                            TOW__PARAM(tow__replay_while_params, slots, TOW__P_INT),
+                           TOW__PARAM(tow__replay_while_params, file_slots, TOW__P_COUNT),
                            TOW__PARAM(tow__replay_while_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__replay_while_params, advance, TOW__P_GRAPH),
                            TOW__PARAM(tow__replay_while_params, body, TOW__P_GRAPH)));

@@ -30,9 +30,12 @@ static tow_status scan_counts(const tow__typing *ty, const tow__scan_params *p)
                               (long long)p->length);
     if (p->slots < 0)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "slots must not be negative, found %lld", (long long)p->slots);
-    if (p->slots > 0 && p->length > INT32_MAX)
+    if (p->file_slots < 0 || (p->file_slots > 0 && (p->slots == 0 || p->slots + p->file_slots >= p->length)))
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
-                              "a scan with slots has at most 2^31 - 1 iterations, found %lld",
+                              "file_slots stand beside slots, with less than length %lld in all, found %lld and %lld",
+                              (long long)p->length, (long long)p->file_slots, (long long)p->slots);
+    if (p->slots > 0 && p->length > INT32_MAX)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "a scan with slots has at most 2^31 - 1 iterations, found %lld",
                               (long long)p->length);
     return TOW_OK;
 }
@@ -179,7 +182,8 @@ static void scan_form(const tow__equation *e, tow__region_form *form)
     form->reverse = p->reverse;
     form->stops = p->stops;
     form->length = p->length;
-    form->slots = p->slots;
+    form->slots = p->slots + p->file_slots;
+    form->file_slots = p->file_slots;
 }
 
 static void scan_resize(void *params, int64_t consts, int64_t carry)
@@ -192,13 +196,12 @@ static void scan_resize(void *params, int64_t consts, int64_t carry)
 static const tow__region scan_region = {
     .planned = TOW__AS_LOOP, .form = scan_form, .resize = scan_resize, .split = tow__scan_split};
 
-TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry..., xs...",
-               .inputs = -1, .outputs = -1, .type = scan_type, .region = &scan_region, .jvp = scan_jvp,
-               .transpose = tow__scan_transpose, .continues = true, .batch = scan_batch,
-               TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
-                           TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
-                           TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
-                           TOW__PARAM(tow__scan_params, carry, TOW__P_INT),
-                           TOW__PARAM(tow__scan_params, slots, TOW__P_COUNT),
-                           TOW__PARAM(tow__scan_params, stops, TOW__P_PLAN),
-                           TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)));
+TOW__PRIMITIVE(
+    scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry..., xs...", .inputs = -1,
+    .outputs = -1, .type = scan_type, .region = &scan_region, .jvp = scan_jvp, .transpose = tow__scan_transpose,
+    .continues = true, .batch = scan_batch,
+    TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
+                TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL), TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
+                TOW__PARAM(tow__scan_params, carry, TOW__P_INT), TOW__PARAM(tow__scan_params, slots, TOW__P_COUNT),
+                TOW__PARAM(tow__scan_params, file_slots, TOW__P_COUNT),
+                TOW__PARAM(tow__scan_params, stops, TOW__P_PLAN), TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)));

@@ -64,8 +64,15 @@ static tow_status without_forwarded(const tow__traced_body *b, size_t n_carry, s
     return tow__trace_end(t, n_out, out, false, result);
 }
 
+/* States in the file: none where those in memory are all, else not more than there are besides the last one. */
+static int64_t file_slots_of(const tow_scan_schedule *s, int64_t length)
+{
+    const int64_t most = length - 1 - s->slots;
+    return most <= 0 ? 0 : s->file_slots < most ? s->file_slots : most;
+}
+
 /* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
-static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, int64_t slots,
+static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, bool reverse, tow_scan_schedule kept,
                       size_t n_carry, const tow_value *operands, size_t n_out, tow_value *out)
 {
     size_t n_in = b->graph->n_inputs, n_forwarded = 0;
@@ -84,7 +91,8 @@ static void bind_scan(tow_trace *t, const tow__traced_body *b, int64_t length, b
                                .reverse = reverse,
                                .consts = (int64_t)(b->n_captures + n_forwarded),
                                .carry = (int64_t)(n_carry - n_forwarded),
-                               .slots = slots};
+                               .slots = kept.slots,
+                               .file_slots = file_slots_of(&kept, length)};
     if (n_out > n_forwarded) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_forwarded, results);
     for (size_t i = 0, next = 0; i < n_out; i++)
         out[i] = i < n_carry && is_forwarded(b, i) ? operands[b->n_captures + i] : results[next++];
@@ -140,7 +148,7 @@ static void loop_of_iterations(tow_trace *t, const tow_value *in, tow_value *out
     if (inner.k > 1)
         bind_unrolled(t, inner, u->k, in, out);
     else
-        bind_scan(t, u->b, u->k, u->reverse, 0, u->n_carry, operands, u->n_carry + u->n_ys, out);
+        bind_scan(t, u->b, u->k, u->reverse, (tow_scan_schedule){0}, u->n_carry, operands, u->n_carry + u->n_ys, out);
 }
 
 static void several_iterations(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -240,8 +248,10 @@ static bool schedule_is_fine(tow_trace *t, const tow_scan_options *options, int6
     const tow_scan_schedule *s = &options->schedule;
     const int kinds = (s->every != 0) + (s->levels != 0) + (s->slots != 0);
     const char *why = NULL;
-    if (s->every < 0 || s->levels < 0 || s->slots < 0)
+    if (s->every < 0 || s->levels < 0 || s->slots < 0 || s->file_slots < 0)
         why = "expected numbers from 0 on";
+    else if (s->file_slots > 0 && s->slots == 0)
+        why = "expected .slots beside .file_slots";
     else if (kinds > 1)
         why = "expected one of them";
     else if (kinds && options->unroll > 1)
@@ -309,8 +319,8 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
         if (u.k > 1)
             bind_unrolled(trace, u, length, explicit_in, results);
         else
-            bind_scan(trace, &b, length, reverse, options ? options->schedule.slots : 0, n_carry, operands,
-                      n_carry + n_ys, results);
+            bind_scan(trace, &b, length, reverse, options ? options->schedule : (tow_scan_schedule){0}, n_carry,
+                      operands, n_carry + n_ys, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }

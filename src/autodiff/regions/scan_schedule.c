@@ -3,9 +3,13 @@
  *   sweep    scan over the kept states: (carries, stacks) -> (carries, stacks), ys: the state with which it begins
  *                iterations from that state to the next kept one: (carries, stacks) -> (carries, stacks)
  *
+ * With states in a file (tier.c), the kept ones are carries of the sweep, too, of which each state is written to its
+ * slot.
+ *
  * Stacks are ys of the loop, and residuals that are no states: arrays [length, ...] of which each iteration writes its
  * row, in place. The kept ones have a row for each slot. */
 #include "src/autodiff/regions/scan_schedule.h"
+#include "src/autodiff/regions/record.h"
 #include "src/autodiff/regions/schedule.h"
 #include "tow/control.h"
 #include "tow/ops.h"
@@ -76,35 +80,32 @@ static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, voi
         out[w->n_carry + k] = tow__with_row(t, in[1 + w->n_carry + k], y[w->stack_output[k]], row);
 }
 
-/* (carries, stacks), (first iteration, end) -> (carries, stacks), (carries as they were) */
+/* (carries, stacks, [kept, slot]), (first iteration, end) -> (carries, stacks, [kept, slot]), (carries as they were) */
 static void run_to_next(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     tow__scan_sweep *w = user;
-    const size_t n = (size_t)w->n_carry + w->n_stacks;
-    const tow_fori_options bounds =
-        TOW_FORI_OPTIONS(.lower = in[n], .upper = in[n + 1], .max_iterations = w->p->length);
+    const size_t n = (size_t)w->n_carry + w->n_stacks, n_kept = w->tier.file_rows > 0 ? w->n_carry : 0;
+    const tow_value slot = in[n + n_kept], *x = in + n + (n_kept ? n_kept + 1 : 0);
+    const tow_fori_options bounds = TOW_FORI_OPTIONS(.lower = x[0], .upper = x[1], .max_iterations = w->p->length);
+    for (size_t c = 0; c < n_kept; c++) out[n + c] = tow__tier_write(t, &w->tier, c, in[n + c], in[c], slot);
+    if (n_kept) out[n + n_kept] = tow_add_scalar(slot, 1);
     tow_fori_function(t, 0, 0, run_iteration, w, &bounds, n, in, out);
-    for (uint32_t c = 0; c < w->n_carry; c++) out[n + c] = tow__in_shape(in[c], tow__stack_row(tow_value_type(in[c])));
-}
-
-static tow_value empty_stack(tow_trace *t, tow_type type)
-{
-    tow__empty_params p = {.dtype = type.dtype, .shape = {.n = type.rank}};
-    memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    return tow__bind1(t, &tow__empty_p, &p, 0, NULL);
+    for (size_t c = n_kept; c < w->n_carry; c++)
+        out[n + c] = tow__in_shape(in[c], tow__stack_row(tow_value_type(in[c])));
 }
 
 /* The iterations with which kept states begin, and the ends of those that run from them. False: no memory. */
 static bool make_bounds(tow_trace *t, const tow__scan_sweep *w, tow_value bounds[2])
 {
-    const size_t rows = (size_t)w->p->slots + 1;
-    const tow_type type = tow_make_type(TOW_I32, 1, (int64_t[]){(int64_t)rows});
+    const size_t rows = (size_t)w->l->form.slots + 1;
+    const tow_type type = tow_make_type(TOW_I32, 1, (int64_t[]){(int64_t)rows + 1});
     int32_t *positions = tow__trace_alloc(t, rows + 1, sizeof *positions);
     if (!positions) return false;
-    tow__binomial_positions(w->p->length, w->p->slots, positions);
+    tow__binomial_positions(w->p->length, w->l->form.slots, positions);
     positions[rows] = (int32_t)w->p->length;
-    bounds[0] = tow_constant_data(t, type, positions);
-    bounds[1] = tow_constant_data(t, type, positions + 1);
+    const tow_value both = tow_constant_data(t, type, positions);
+    bounds[0] = tow_slice_axis(both, 0, 0, (int64_t)rows);
+    bounds[1] = tow_slice_axis(both, 0, 1, (int64_t)rows + 1);
     return true;
 }
 
@@ -123,16 +124,24 @@ bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals)
     const tow_graph *g = l->part.known;
     const size_t n = (size_t)w->n_carry + w->n_stacks;
     tow_value *operands = tow__trace_alloc(t, g->n_inputs, sizeof *operands);
-    tow_value *all = tow__trace_alloc(t, n, sizeof *all), bounds[2];
-    w->kept = tow__trace_alloc(t, w->n_carry, sizeof *w->kept);
-    if (!operands || !all || !w->kept || !make_bounds(t, w, bounds)) return false;
+    tow_value *all = tow__trace_alloc(t, n + w->n_carry + 1, sizeof *all), bounds[2];
+    if (!operands || !all) return false;
     list_operands(w, operands);
+    const tow_type *types = tow__types_of(t, w->n_carry, operands + w->n_consts);
+    const int64_t rows = l->form.slots + 1, file_rows = l->form.file_slots;
+    if (!types || !tow__tier_begin(t, &w->tier, file_rows, w->n_carry, types) || !make_bounds(t, w, bounds))
+        return false;
     w->operands = operands;
     memcpy(all, operands + w->n_consts, w->n_carry * sizeof *all);
     for (uint32_t k = 0; k < w->n_stacks; k++)
-        all[w->n_carry + k] = empty_stack(t, tow__stack_of(tow_graph_output_type(g, w->stack_output[k]), w->p->length));
-    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = w->p->slots + 1);
-    tow_scan_function(t, run_to_next, w, &options, n, all, 2, bounds, w->n_carry, all, w->kept);
+        all[w->n_carry + k] = tow__empty_stack(t, tow_graph_output_type(g, w->stack_output[k]), w->p->length);
+    const size_t n_kept = file_rows > 0 ? w->n_carry : 0;
+    for (size_t c = 0; c < n_kept; c++) all[n + c] = tow__empty_stack(t, types[c], rows - file_rows);
+    if (n_kept) all[n + n_kept] = tow_scalar(t, TOW_I32, 0);
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = rows);
+    w->kept = all + n;
+    tow_scan_function(t, run_to_next, w, &options, n_kept ? n + n_kept + 1 : n, all, 2, bounds, w->n_carry - n_kept,
+                      all, w->kept + n_kept);
     if (tow__failed(t)) return false;
     uint32_t next = w->n_carry;
     for (uint32_t i = 0, c = 0; i < l->n_out; i++) {
@@ -147,6 +156,14 @@ bool tow__scan_sweep_bind(tow__scan_sweep *w, tow_value *residuals)
 
 /* ---- the replay -------------------------------------------------------------------------------------------------- */
 
+/* Hands the files over; returns how many operands that is. */
+static size_t list_files(const tow__scan_sweep *w, tow_value *in)
+{
+    const size_t n = w->tier.file_rows > 0 ? 2 * (size_t)w->n_carry : 0;
+    for (size_t i = 0; i < n; i++) in[i] = tow__split_residual(w->l->s, w->tier.values[i], TOW__INPUT, false);
+    return n;
+}
+
 bool tow__scan_sweep_replay(const tow__scan_sweep *w, const tow_value *residuals, tow_value *rows)
 {
     const tow__loop_split *l = w->l;
@@ -155,20 +172,23 @@ bool tow__scan_sweep_replay(const tow__scan_sweep *w, const tow_value *residuals
                                  .reverse = w->p->reverse,
                                  .consts = w->n_consts,
                                  .carry = w->n_carry,
-                                 .slots = w->p->slots};
-    tow_value *in = tow__trace_alloc(s->u, l->part.known->n_inputs, sizeof *in);
+                                 .slots = l->form.slots,
+                                 .file_slots = l->form.file_slots};
+    tow_value *in = tow__trace_alloc(s->u, l->part.known->n_inputs + 2 * (size_t)w->n_carry, sizeof *in);
     tow_value *states = tow__trace_alloc(s->u, w->n_carry, sizeof *states);
     if (!in || !states) return false;
     params.body = tow__advance_graph(l, w->carry_output, w->n_carry);
     if (!params.body) return false;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < l->n_in; i++) {
+    size_t n = 0;
+    for (uint32_t i = 0, known = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;
-        const bool carry = n >= w->n_consts && n < w->n_consts + w->n_carry;
-        in[n] = carry ? tow__split_residual(s, w->kept[n - w->n_consts], TOW__INPUT, false)
-                      : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
-        n++;
+        if (known == w->n_consts + w->n_carry) n += list_files(w, in + n);
+        const bool carry = known >= w->n_consts && known < w->n_consts + w->n_carry;
+        in[n++] = carry ? tow__split_residual(s, w->kept[known - w->n_consts], TOW__INPUT, false)
+                        : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
+        known++;
     }
+    if (n == w->n_consts + w->n_carry) n += list_files(w, in + n);
     tow__set_source(s->u, &l->e->source);
     tow__bind(s->u, &tow__replay_p, &params, n, in, w->n_carry, states);
     tow_graph_release(params.body);

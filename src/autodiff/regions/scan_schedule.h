@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_SCAN_SCHEDULE_H
 #define TOW_SRC_SCAN_SCHEDULE_H
 
-#include "src/autodiff/regions/loop_split.h"
+#include "src/autodiff/regions/schedule.h"
 
 /* The known body is part.known: (consts, carries, xs) -> (known outputs, residuals). Residuals that are carries as they
  * are when an iteration begins are states. */
@@ -17,6 +17,7 @@ typedef struct tow__scan_sweep {
     bool replays;              /* some residual is a state */
     const tow_value *operands; /* of the known body, in the known trace */
     tow_value *kept;           /* [n_carry] kept states [slots + 1, ...], in the known trace */
+    tow__tier tier;            /* of which the first ones may be in a file */
 } tow__scan_sweep;
 
 /* False: no memory. */

@@ -42,6 +42,25 @@ tow_graph *tow__advance_graph(const tow__loop_split *l, const uint32_t *output, 
 /* Splits a while that keeps states. */
 void tow__while_split_keeping(tow__loop_split *l);
 
+/* ---- tier.c ------------------------------------------------------------------------------------------------------ */
+
+/* Kept states in two tiers: those of slot i < file_rows are in a file, those of slot i in row i - file_rows of a stack.
+ * file_rows 0: all are in stacks. */
+typedef struct tow__tier {
+    int64_t file_rows;
+    const tow_value *values; /* [2 n] token and staging (src/ops/spill.c) of the file of each of n carries; or NULL */
+} tow__tier;
+
+/* Begins files for states of these types. False: no memory, or an error. */
+bool tow__tier_begin(tow_trace *t, tow__tier *tier, int64_t file_rows, size_t n, const tow_type *states);
+/* The state of carry c in a slot, in this type. */
+tow_value tow__tier_read(tow_trace *t, const tow__tier *tier, size_t c, tow_value stack, tow_value slot, tow_type type);
+/* The stack with the state in a slot, in place where nothing else reads it. */
+tow_value tow__tier_write(tow_trace *t, const tow__tier *tier, size_t c, tow_value stack, tow_value state,
+                          tow_value slot);
+/* n rows for such states, which hold anything. */
+tow_value tow__empty_stack(tow_trace *t, tow_type row, int64_t n);
+
 /* ---- fetch.c ----------------------------------------------------------------------------------------------------- */
 
 /* The carries of a loop that fetches: the number of the iteration, the number of the last state kept, the iterations
@@ -62,6 +81,7 @@ typedef struct tow__fetch {
     int64_t most;                   /* iterations; where data decide, at most, or 0 */
     bool reverse;                   /* iteration 0 has the last row */
     const tow_value *operands;      /* consts, (not read), stacks of rows */
+    tow__tier tier;                 /* where kept states are */
     tow_value reach, reach_of_less; /* [slots, repetitions + 1] i32, of s + 1 slots and of s: tow__fetch_tables */
     tow_value i;                    /* the iteration whose state is fetched, while it is */
 } tow__fetch;

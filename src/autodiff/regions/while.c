@@ -18,6 +18,9 @@ static tow_status while_type(const tow__typing *ty)
     if (status != TOW_OK) return status;
     if (p->slots < 0)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "slots must not be negative, found %lld", (long long)p->slots);
+    if (p->file_slots < 0 || p->file_slots + p->slots > INT32_MAX || (p->file_slots > 0 && p->slots == 0))
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "file_slots stand beside slots, found %lld and %lld",
+                              (long long)p->file_slots, (long long)p->slots);
     tow_type found = tow_graph_output_type(p->condition, 0);
     if (p->condition->n_inputs != ty->n_in || p->condition->n_outputs != 1)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
@@ -96,7 +99,8 @@ static void while_form(const tow__equation *e, tow__region_form *form)
     form->carry = e->n_out;
     form->length = TOW__DATA_DECIDE;
     form->most = p->max_iterations;
-    form->slots = p->slots;
+    form->slots = p->slots + p->file_slots;
+    form->file_slots = p->file_slots;
 }
 
 static void while_resize(void *params, int64_t consts, int64_t carry)
@@ -113,5 +117,6 @@ TOW__PRIMITIVE(while, TOW__REGION, tow__no_tiling, tow__element_cost, .operands 
                TOW__PARAMS(tow__while_params, TOW__PARAM(tow__while_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__while_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__while_params, slots, TOW__P_COUNT),
+                           TOW__PARAM(tow__while_params, file_slots, TOW__P_COUNT),
                            TOW__PARAM(tow__while_params, condition, TOW__P_GRAPH),
                            TOW__PARAM(tow__while_params, body, TOW__P_GRAPH)));

@@ -17,6 +17,7 @@
  *
  *   outer loop     while the condition holds: keep the state, then the iterations before the next one that is kept
  *                  (carries, condition, number, last, positions, levels, kept) */
+#include "src/autodiff/regions/record.h"
 #include "src/autodiff/regions/schedule.h"
 #include "src/ops/rules.h"
 #include "tow/control.h"
@@ -35,6 +36,7 @@ enum {
 typedef struct sweep {
     const tow__loop_split *l;
     int64_t slots, most; /* most: iterations, 0: no bound */
+    tow__tier tier;
     uint32_t n_consts, n_carry;
     uint32_t *carry_output; /* [n_carry] outputs of the known body that are known carries */
     tow_graph *condition;   /* without what it does not need */
@@ -125,7 +127,8 @@ static void keep_and_run(tow_trace *t, const tow_value *in, tow_value *out, void
     next[LAST] = c.slot;
     next[POSITIONS] = tow__with_row(t, state[POSITIONS], state[NUMBER], c.slot);
     next[LEVELS] = tow__with_row(t, state[LEVELS], c.level, c.slot);
-    for (uint32_t k = 0; k < w->n_carry; k++) next[KEPT + k] = tow__with_row(t, state[KEPT + k], in[k], c.slot);
+    for (uint32_t k = 0; k < w->n_carry; k++)
+        next[KEPT + k] = tow__tier_write(t, &w->tier, k, state[KEPT + k], in[k], c.slot);
     const int64_t longest = w->slots == 1 ? w->most : w->slots; /* a bound for derivatives of the derivative */
     const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = w->most > 0 ? longest : 0);
     tow_while_function(t, before_end, run_iteration, w, &options, w->n_carry + 2, in, out);
@@ -135,13 +138,6 @@ static void goes_on(tow_trace *t, const tow_value *in, tow_value *out, void *use
 {
     const sweep *w = user;
     out[0] = tow_and(in[w->n_carry + HOLDS], tow_lt(in[w->n_carry + NUMBER], integer(t, most_of(w))));
-}
-
-static tow_value empty_stack(tow_trace *t, tow_type type)
-{
-    tow__empty_params p = {.dtype = type.dtype, .shape = {.n = type.rank}};
-    memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    return tow__bind1(t, &tow__empty_p, &p, 0, NULL);
 }
 
 /* ---- the known loop ---------------------------------------------------------------------------------------------- */
@@ -177,12 +173,14 @@ static bool sweep_bind(sweep *w, tow_value *kept)
     const size_t n = (size_t)w->n_carry + KEPT + w->n_carry;
     tow_value *all = tow__trace_alloc(t, n, sizeof *all), *state = all ? all + w->n_carry : NULL;
     if (!all) return false;
+    const tow_type *types = tow__types_of(t, w->n_carry, w->operands + w->n_consts);
+    if (!types || !tow__tier_begin(t, &w->tier, l->form.file_slots, w->n_carry, types)) return false;
     memcpy(all, w->operands + w->n_consts, w->n_carry * sizeof *all);
     state[HOLDS] = condition_at(t, w, all);
     state[NUMBER] = state[LAST] = integer(t, 0);
     state[POSITIONS] = state[LEVELS] = tow__zeros(t, tow__stack_of(scalar(TOW_I32), w->slots));
     for (uint32_t k = 0; k < w->n_carry; k++)
-        state[KEPT + k] = empty_stack(t, tow__stack_of(tow_value_type(all[k]), w->slots));
+        state[KEPT + k] = tow__empty_stack(t, types[k], w->slots - l->form.file_slots);
     const tow_while_options options = TOW_WHILE_OPTIONS(.max_iterations = w->most);
     tow_while_function(t, goes_on, keep_and_run, w, &options, n, all, all);
     if (tow__failed(t)) return false;
@@ -242,8 +240,8 @@ static tow_status linear_body(const sweep *w, const tow_graph *residuals, tow_gr
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }
 
-/* Lists the operands of the linear loop; returns how many there are. */
-static size_t linear_operands(const sweep *w, const tow_value *kept, tow_value *in)
+/* Lists the operands of the linear loop; returns how many there are. *consts: how many of them are consts. */
+static size_t linear_operands(const sweep *w, const tow_value *kept, tow_value *in, size_t *consts)
 {
     const tow__loop_split *l = w->l;
     tow__split *s = l->s;
@@ -251,10 +249,14 @@ static size_t linear_operands(const sweep *w, const tow_value *kept, tow_value *
     static const int handed[] = {NUMBER, LAST, POSITIONS};
     for (int i = 0; i < 3; i++) in[n++] = tow__split_residual(s, kept[handed[i]], TOW__INPUT, false);
     for (uint32_t k = 0; k < w->n_carry; k++) in[n++] = tow__split_residual(s, kept[KEPT + k], TOW__INPUT, false);
+    for (uint32_t k = 0; k < 2 * w->n_carry && w->tier.file_rows > 0; k++)
+        in[n++] = tow__split_residual(s, w->tier.values[k], TOW__INPUT, false);
+    const size_t first_const = n;
     for (uint32_t i = 0; i < l->consts; i++)
         if (!l->unknown[i]) in[n++] = tow__split_staged(s, l->e->in[i]);
     for (uint32_t i = 0; i < tow__first_rest(l); i++)
         if (enters(l, i)) in[n++] = tow__split_staged(s, l->e->in[i]);
+    *consts = n - first_const - l->part.unknown->n_outputs;
     return n;
 }
 
@@ -263,17 +265,19 @@ static bool linear_bind(const sweep *w, const tow_value *kept)
     const tow__loop_split *l = w->l;
     tow__split *s = l->s;
     const uint32_t n_out = l->part.unknown->n_outputs;
-    tow_value *in = tow__trace_alloc(s->u, 3 + w->n_carry + l->n_in, sizeof *in),
+    tow_value *in = tow__trace_alloc(s->u, 3 + 3 * (size_t)w->n_carry + l->n_in, sizeof *in),
               *out = tow__trace_alloc(s->u, n_out, sizeof *out);
-    tow__replay_while_params params = {.states = w->n_carry, .slots = w->slots, .max_iterations = w->most};
+    tow__replay_while_params params = {
+        .states = w->n_carry, .slots = w->slots, .file_slots = l->form.file_slots, .max_iterations = w->most};
+    size_t consts;
     if (!in || !out) return false;
     if (n_out == 0) return true;
     tow_graph *residuals = residual_graph(l);
     params.advance = residuals ? tow__advance_graph(l, w->carry_output, w->n_carry) : NULL;
     if (params.advance && linear_body(w, residuals, &params.body) != TOW_OK) tow__adopt_error(s->u);
     if (params.body) {
-        const size_t n = linear_operands(w, kept, in);
-        params.consts = (int64_t)n - 3 - (int64_t)w->n_carry - (int64_t)n_out;
+        const size_t n = linear_operands(w, kept, in, &consts);
+        params.consts = (int64_t)consts;
         tow__set_source(s->u, &l->e->source);
         tow__bind(s->u, &tow__replay_while_p, &params, n, in, n_out, out);
     }

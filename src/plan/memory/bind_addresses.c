@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "src/base/host.h"
+#include "src/base/spill.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/ir.h"
 #include "src/plan/memory/memory.h"
@@ -208,13 +209,24 @@ static tow_status prepare_call(binder *b, tow__call *call)
     return TOW_OK;
 }
 
+/* Each array with rows in the file has a part of it. */
+static tow_status bind_region(binder *b, const tow__instruction *inst, tow__host_site *site)
+{
+    const tow__spill_params *params = inst->params;
+    site->region = tow__arena_alloc(&b->p->memory, 1, sizeof *site->region);
+    if (!site->region) return TOW_OUT_OF_MEMORY;
+    const tow_type row = tow_make_type(params->dtype, params->shape.n, params->shape.v);
+    tow__spill_add(&b->p->executable.spill, site->region, params->file_rows, tow_type_bytes(row));
+    return TOW_OK;
+}
+
 /* A call of a host function knows where it was recorded and how it ends the run. */
 static tow_status bind_site(binder *b, const tow__body *body, const tow__instruction *inst, tow__kernel_call *arguments)
 {
     tow_program *p = b->p;
     tow__host_site *site = tow__arena_alloc(&p->memory, 1, sizeof *site);
     if (!site) return TOW_OUT_OF_MEMORY;
-    *site = (tow__host_site){.ctx = p->ctx, .failure = &p->executable.failure};
+    *site = (tow__host_site){.ctx = p->ctx, .failure = &p->executable.failure, .spill = &p->executable.spill};
     if (inst->source) site->here = inst->source->here, site->scope = inst->source->scope;
     if (TOW__COMPUTES(inst, call_host))
         site->host = tow__host_find(p->ctx, ((const tow__call_host_params *)inst->params)->name);
@@ -222,7 +234,7 @@ static tow_status bind_site(binder *b, const tow__body *body, const tow__instruc
          f = f->outer)
         if (!f->loop->stops) site->rows[site->n_rows++] = &f->loop->row;
     arguments->user = site;
-    return TOW_OK;
+    return TOW__COMPUTES(inst, spill) ? bind_region(b, inst, site) : TOW_OK;
 }
 
 static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, tow__call *call)
@@ -481,6 +493,7 @@ tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
                            .team = &p->team,
                            .copy = p->copy,
                            .flush_subnormals = p->flush_subnormals,
+                           .spill = {.ctx = p->ctx, .fd = -1},
                            .shared_arena = tow__shared_arena_retain(p->shared_arena)};
     offset_arenas(p, p->top);
     TRY(list_dead(&b, p->top));
