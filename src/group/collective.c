@@ -309,11 +309,11 @@ static void add_message(tow__collective *c, tow_message message, arrival what)
     }
 }
 
-static void add_now(tow__collective *c, void *sum, const void *left, const void *right, int64_t n)
+static void add_now(tow__collective *c, void *into, const void *other, bool other_is_left, int64_t n)
 {
     const unsigned long long modes = tow__arithmetic_modes();
     if (modes != c->modes) tow__set_arithmetic_modes(c->modes);
-    tow__add_elements(c->dtype, sum, left, right, n);
+    tow__add_elements(c->dtype, into, other, other_is_left, n);
     if (modes != c->modes) tow__set_arithmetic_modes(modes);
 }
 
@@ -327,9 +327,8 @@ static void sum_level(tow__collective *c, size_t begin, size_t end)
         const int from = s->leaves[t->from].rank, to = s->leaves[t->to].rank;
         const size_t offset = (size_t)t->offset * c->size, bytes = (size_t)t->count * c->size;
         if (from == to) {
-            char *into = c->arrays[t->to - s->own] + offset, *other = c->arrays[t->from - s->own] + offset;
-            const bool left = t->to < t->from;
-            add_now(c, into, left ? into : other, left ? other : into, t->count);
+            add_now(c, c->arrays[t->to - s->own] + offset, c->arrays[t->from - s->own] + offset, t->from < t->to,
+                    t->count);
         } else if (from == s->rank) {
             add_message(c, (tow_message){to, true, false, c->arrays[t->from - s->own] + offset, bytes}, (arrival){0});
         } else {
@@ -435,8 +434,7 @@ static void add_arrived(tow__collective *c)
     for (size_t i = 0; i < c->n_now; i++) {
         arrival *a = &c->arrivals[i];
         if (a->n == 0 || !c->messages[i].done) continue;
-        add_now(c, a->into, a->own_left ? a->into : c->messages[i].data, a->own_left ? c->messages[i].data : a->into,
-                a->n);
+        add_now(c, a->into, c->messages[i].data, !a->own_left, a->n);
         a->n = 0;
     }
 }

@@ -115,8 +115,8 @@ void tow__watch_idle(tow_group *group, tow__collective *c);
 /* Says which of the ranks a collective waits for, with what it is. */
 size_t tow__collective_text(const tow__collective *c, char *text, size_t size);
 
-/* left[i] + right[i] for i below n into `sum`, which may be either of them. */
-void tow__add_elements(tow_dtype dtype, void *sum, const void *left, const void *right, int64_t n);
+/* into[i] + other[i] for i below n into `into`; the other array lies apart and is the left operand, or the right one. */
+void tow__add_elements(tow_dtype dtype, void *into, const void *other, bool other_is_left, int64_t n);
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */
 
@@ -124,6 +124,9 @@ typedef struct tow__board tow__board;
 /* Memory that `count` processes share, from before they are forked on; NULL: there is none. */
 tow__board *tow__board_create(int count);
 void tow__board_free(tow__board *board);
+/* The rank's function has returned 0: it has not ended otherwise. */
+void tow__board_set_returned(tow__board *board, int rank);
+bool tow__board_has_returned(const tow__board *board, int rank);
 /* A rank's way to the others, in its own process. */
 tow_status tow__board_join(tow_context *ctx, tow__board *board, int rank, tow_group_functions *functions);
 

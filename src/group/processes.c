@@ -22,6 +22,7 @@ typedef struct started {
     int count;
     int failed; /* the first rank that failed; -1: none */
     int how;    /* its status, as waitpid tells it */
+    const tow__board *board;
 } started;
 
 /* ---- in a new process -------------------------------------------------------------------------------------------- */
@@ -52,6 +53,7 @@ static int run_rank(tow_context *ctx, tow__board *board, int rank, const tow_pro
     }
     const int result = body(ctx, group, user);
     tow_group_free(group);
+    if (result == 0) tow__board_set_returned(board, rank);
     return result;
 }
 
@@ -81,8 +83,7 @@ static bool look(started *s)
         any = true;
         if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
         s->pids[r] = 0;
-        if (ended < 0) how = 0; /* somebody else has waited for it: then it counts as well */
-        if (how != 0) {
+        if (how != 0 || !tow__board_has_returned(s->board, r)) {
             s->failed = r;
             s->how = how;
         }
@@ -96,6 +97,10 @@ static tow_status tell(tow_context *ctx, const started *s, pid_t pid)
         return tow__fail(ctx, TOW_INTERRUPTED,
                          "rank %d (process %lld) was killed by signal %d (%s); all others were ended", s->failed,
                          (long long)pid, WTERMSIG(s->how), strsignal(WTERMSIG(s->how)));
+    if (s->how == 0)
+        return tow__fail(ctx, TOW_INTERRUPTED,
+                         "rank %d (process %lld) ended before its function returned; all others were ended", s->failed,
+                         (long long)pid);
     return tow__fail(ctx, TOW_INTERRUPTED, "rank %d (process %lld) ended with status %d; all others were ended",
                      s->failed, (long long)pid, WEXITSTATUS(s->how));
 }
@@ -118,6 +123,7 @@ tow_status tow_processes_run(tow_context *context, const tow_processes_options *
     tow__board *board = tow__board_create(s.count);
     if (!board)
         return tow__fail(context, TOW_OUT_OF_MEMORY, "no memory that %d processes share: %s", s.count, strerror(errno));
+    s.board = board;
     pid_t pids[MOST];
     const pid_t parent = getpid();
     tow_status status = TOW_OK;

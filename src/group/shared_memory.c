@@ -35,6 +35,7 @@ enum {
 typedef struct bell {
     _Alignas(LINE) atomic_uint rung;
     atomic_uint sleeps;
+    atomic_uint returned; /* the function of the rank */
 } bell;
 
 typedef struct channel {
@@ -70,6 +71,9 @@ void tow__board_free(tow__board *b)
 {
     if (b) munmap(b, b->bytes);
 }
+
+void tow__board_set_returned(tow__board *board, int rank) { atomic_store(&board->bells[rank].returned, 1); }
+bool tow__board_has_returned(const tow__board *board, int rank) { return atomic_load(&board->bells[rank].returned); }
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 

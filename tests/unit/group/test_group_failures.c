@@ -75,6 +75,7 @@ static void expect_failure(tow_status status, const char *message)
 typedef enum way {
     RETURNS,
     EXITS,
+    EXITS_WITH_0,
     KILLED,
     ABORTS,
     FAULTS
@@ -89,6 +90,8 @@ static int fails(tow_context *context, tow_group *group, void *user)
             return 3;
         case EXITS:
             _exit(4);
+        case EXITS_WITH_0:
+            _exit(0);
         case KILLED:
             raise(SIGKILL);
             break;
@@ -107,6 +110,7 @@ static void a_rank_ends(void **state)
 {
     static const char *const says[] = {[RETURNS] = "ended with status 3",
                                        [EXITS] = "ended with status 4",
+                                       [EXITS_WITH_0] = "ended before its function returned",
                                        [KILLED] = "was killed by signal 9",
                                        [ABORTS] = "ended with status 7",
                                        [FAULTS] = NULL}; /* sanitizers end with a status of their own */

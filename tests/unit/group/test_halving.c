@@ -111,7 +111,7 @@ static void play_level(int level, bool gathers)
             if (gathers)
                 memcpy(own, other, (size_t)t->count * sizeof(float));
             else
-                tow__add_elements(TOW_F32, own, t->to < t->from ? own : other, t->to < t->from ? other : own, t->count);
+                tow__add_elements(TOW_F32, own, other, t->from < t->to, t->count);
         }
     }
 }
@@ -263,30 +263,32 @@ static void shares(void **state)
 static void additions(void **state)
 {
     (void)state;
-    const float a[3] = {1.5F, 1e8F, -0.0F}, b[3] = {2.25F, 1, -0.0F};
-    float sum[3];
-    tow__add_elements(TOW_F32, sum, a, b, 3);
+    float sum[3] = {1.5F, 1e8F, -0.0F};
+    const float other[3] = {2.25F, 1, -0.0F};
+    tow__add_elements(TOW_F32, sum, other, false, 3);
     assert_true(sum[0] == 3.75F && sum[1] == 1e8F);
     assert_true(tow__bits_of_f32(sum[2]) == 0x80000000U);
-    double d = 0.5, e = 0.25;
-    tow__add_elements(TOW_F64, &d, &d, &e, 1);
+    tow__add_elements(TOW_F32, sum, other, true, 1);
+    assert_true(sum[0] == 6);
+    double d = 0.5;
+    tow__add_elements(TOW_F64, &d, &(double){0.25}, true, 1);
     assert_true(d == 0.75);
-    uint16_t half = 0x3F80, small = 0x3B80; /* bf16: 1 and 2^-8, half a unit in the last place: to even */
-    tow__add_elements(TOW_BF16, &small, &half, &small, 1);
+    uint16_t small = 0x3B80; /* bf16: 1 and 2^-8, half a unit in the last place: to even */
+    tow__add_elements(TOW_BF16, &small, &(uint16_t){0x3F80}, false, 1);
     assert_int_equal(small, 0x3F80);
-    uint16_t one = 0x3C00, two = 0x4000; /* f16 */
-    tow__add_elements(TOW_F16, &one, &one, &two, 1);
+    uint16_t one = 0x3C00; /* f16 */
+    tow__add_elements(TOW_F16, &one, &(uint16_t){0x4000}, false, 1);
     assert_int_equal(one, 0x4200);
-    int8_t i = 127, j = 1;
-    tow__add_elements(TOW_I8, &i, &i, &j, 1);
+    int8_t i = 127;
+    tow__add_elements(TOW_I8, &i, &(int8_t){1}, false, 1);
     assert_int_equal(i, -128);
-    int32_t k = INT32_MAX, l = 2;
-    tow__add_elements(TOW_I32, &k, &k, &l, 1);
+    int32_t k = INT32_MAX;
+    tow__add_elements(TOW_I32, &k, &(int32_t){2}, true, 1);
     assert_int_equal(k, INT32_MIN + 1);
-    uint64_t u = UINT64_MAX, v = 3;
-    tow__add_elements(TOW_U64, &u, &u, &v, 1);
+    uint64_t u = UINT64_MAX;
+    tow__add_elements(TOW_U64, &u, &(uint64_t){3}, false, 1);
     assert_int_equal(u, 2);
-    tow__add_elements(TOW_F32, NULL, NULL, NULL, 0);
+    tow__add_elements(TOW_F32, NULL, NULL, false, 0);
 }
 
 int main(void)

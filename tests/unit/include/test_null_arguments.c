@@ -75,6 +75,25 @@ static void arrays(void **state)
     tow_array_release(array);
 }
 
+/* A group of NULL is the group of one; what it is to exchange is needed all the same. */
+static void groups(void **state)
+{
+    (void)state;
+    const tow_group_functions functions = TOW_GROUP_FUNCTIONS(.count = 1);
+    tow_group *group = NULL;
+    refuses_into(group, tow_group_create(NULL, &functions, NULL, &group), "");
+    refuses_into(group, tow_group_create(ctx, NULL, NULL, &group), "functions");
+    refuses(tow_group_create(ctx, &functions, NULL, NULL), "a place for the group");
+    refuses_into(group, tow_group_create(ctx, &functions, NULL, &group), ".exchange", "found NULL");
+    refuses(tow_processes_run(ctx, NULL, NULL, NULL), "tow_processes_run: expected a context and a function");
+    refuses(tow_processes_run(NULL, NULL, NULL, NULL), "");
+    refuses(tow_group_all_reduce(NULL, 1, NULL), "");
+    refuses(tow_group_rows(0, 1, 1, NULL, NULL), "");
+    refuses(tow_group_share(0, 1, 1, NULL, NULL), "");
+    refuses(tow_group_fail(NULL, TOW_OK, "nobody hears it"), "");
+    refuses(tow_group_fail(ctx, TOW_OK, "%s", ""), "");
+}
+
 static void files(void **state)
 {
     (void)state;
@@ -582,8 +601,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(arrays), TEST(files),  TEST(operations), TEST(graphs),   TEST(programs),
-        TEST(scopes), TEST(layers), TEST(models),     TEST(training),
+        TEST(groups),   TEST(arrays), TEST(files),  TEST(operations), TEST(graphs),
+        TEST(programs), TEST(scopes), TEST(layers), TEST(models),     TEST(training),
     };
     return cmocka_run_group_tests_name("null arguments", tests, NULL, NULL);
 }
