@@ -115,7 +115,7 @@ void tow__watch_idle(tow_group *group, tow__collective *c);
 /* Says which of the ranks a collective waits for, with what it is. */
 size_t tow__collective_text(const tow__collective *c, char *text, size_t size);
 
-/* into[i] + other[i] for i below n into `into`; the other array lies apart and is the left operand, or the right one. */
+/* into[i] += other[i] for i below n. The other array lies apart, and is the left operand of the sum or the right. */
 void tow__add_elements(tow_dtype dtype, void *into, const void *other, bool other_is_left, int64_t n);
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Collectives of a run that are in flight at once, over MPI: for mpirun, at least two processes. It is compiled with the
- * whole library, whose inside it calls. Tests mpi/tow_mpi.c. */
+/* Collectives that are in flight at once, over MPI: a program for mpirun, with at least two processes. It is compiled
+ * with the whole library, whose inside it calls. Tests mpi/tow_mpi.c. */
 #include "tests/unit/support/group_flight.h"
 #include "tow/mpi.h"
 
