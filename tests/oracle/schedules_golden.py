@@ -11,7 +11,7 @@ from checkpoint_schedules import Forward, Revolve
 
 CASES = ([(n, s) for n in (2, 3, 4, 5, 7, 10, 16, 24, 37) for s in (1, 2, 3, 4, 6, 9) if s < n]
          + [(64, s) for s in (2, 3, 5, 8, 20)] + [(100, s) for s in (5, 10)]
-         + [(365, 5), (512, 8)])
+         + [(365, 5)] + [(n, s) for n in (128, 256, 512) for s in (3, 5, 8, 13, 32)])
 
 
 def forward_steps(n, slots):

@@ -6,23 +6,28 @@
  *
  *   set 0      0 0 0 0 0 0  ->  1 0 0 0 0 0  -> ... ->  1 1 1 1 1 1  ->  2 1 1 1 1 1  -> ... set of each iteration
  *   grouped    behind the last of them, if carries take more than the values of one iteration
+ *   slots      behind it, of long scans: schedules that keep fewer states and run iterations more often
  *
  * With several sites, that one goes on which frees most bytes for a second. Of all choices so many are kept that their
  * bytes differ by about the same amounts. */
 #include "src/autodiff/limit/limit.h"
+#include "src/autodiff/regions/schedule.h"
 #include "src/graph/region.h"
 
 enum {
     MOST_SITES = 8,
     MOST_SETS = 8,        /* of the body of a scan */
     MOST_WHOLE_SETS = 20, /* of a loss without scans */
-    MOST_VARIANTS = 32
+    MOST_VARIANTS = 32,
+    LONG_SCAN = 64,      /* iterations from which on schedules are choices */
+    MOST_REPETITIONS = 5 /* of iterations, in schedules: from 2 on */
 };
 
-/* The first `count` iterations keep set `set`, the others set `rest`. group: of those first iterations. */
+/* The first `count` iterations keep set `set`, the others set `rest`. group: of those first iterations. slots: of a
+ * schedule in place of sets; 0: none. */
 typedef struct choice {
     uint32_t set, rest;
-    int64_t count, group;
+    int64_t count, group, slots;
     double bytes, seconds;
 } choice;
 
@@ -87,6 +92,27 @@ static int64_t best_group(int64_t n, double carry, double working)
     return best;
 }
 
+/* The least number of states with which n iterations are reversed in so many repetitions. */
+static int64_t least_slots(int64_t n, int64_t repetitions)
+{
+    int64_t slots = 1;
+    while (tow__binomial_reach(slots, repetitions, n) < n) slots++;
+    return slots;
+}
+
+/* Adds schedules of a long scan that keep less than the choice before. */
+static void add_schedules(site *s, int64_t length, double carry)
+{
+    const double again = s->sets.sets[s->sets.n - 1].seconds; /* to make one iteration again */
+    for (int64_t t = 2; t <= MOST_REPETITIONS && length >= LONG_SCAN; t++) {
+        const int64_t slots = least_slots(length, t);
+        const double bytes = (double)(slots + 1 - length) * carry;
+        if (bytes >= s->choices[s->n - 1].bytes) continue;
+        const double steps = (double)tow__binomial_steps(length, slots);
+        s->choices[s->n++] = (choice){.count = length, .slots = slots, .bytes = bytes, .seconds = steps * again};
+    }
+}
+
 static tow_status list_choices(tow__loss_variants *l, site *s)
 {
     const tow__kept_set *sets = s->sets.sets;
@@ -94,7 +120,8 @@ static tow_status list_choices(tow__loss_variants *l, site *s)
     const int64_t length = e ? ((const tow__scan_params *)e->params)->length : 1;
     const int64_t steps = s->cuts.why_not ? 1 : length < 16 ? length : 16;
     const double carry = e ? (double)carry_bytes(e) : 0;
-    s->choices = tow__arena_alloc(&l->arena, (size_t)(s->sets.n * (uint64_t)steps) + (size_t)steps + 2, sizeof(choice));
+    s->choices = tow__arena_alloc(
+        &l->arena, (size_t)(s->sets.n * (uint64_t)steps) + (size_t)steps + 2 + MOST_REPETITIONS, sizeof(choice));
     if (!s->choices) return TOW_OUT_OF_MEMORY;
     s->choices[s->n++] = (choice){.bytes = (double)length * (double)sets[0].bytes};
     for (uint32_t i = 1; i < s->sets.n; i++)
@@ -116,6 +143,7 @@ static tow_status list_choices(tow__loss_variants *l, site *s)
                                       .bytes = (double)(length / group) * carry - (double)length * carry,
                                       .seconds = (double)length * least->seconds};
     }
+    if (e) add_schedules(s, length, carry);
     return TOW_OK;
 }
 
@@ -218,8 +246,9 @@ static tow_status list_states(tow__loss_variants *l)
     double last = most;
     while ((at = next_site(l, now)) != MOST_SITES) {
         now[at]++;
-        const bool end = next_site(l, now) == MOST_SITES,
-                   is_last = l->sites[at].choices[now[at]].group > 1 || l->sites[at].at == TOW__INPUT;
+        const bool end = next_site(l, now) == MOST_SITES, is_last = l->sites[at].choices[now[at]].group > 1 ||
+                                                                    l->sites[at].choices[now[at]].slots > 0 ||
+                                                                    l->sites[at].at == TOW__INPUT;
         const double bytes = bytes_of(l, now);
         if (!end && !is_last && last - bytes < most / MOST_VARIANTS) continue;
         if (l->n < MOST_VARIANTS + 2 || end)
@@ -274,6 +303,12 @@ static void record_site(tow_trace *t, const site *s, const choice *c, const tow_
                         tow_value *y)
 {
     const tow__scan_params *p = e->params;
+    if (c->slots > 0) {
+        tow__scan_params scheduled = *p;
+        scheduled.slots = c->slots;
+        tow__bind(t, e->primitive, &scheduled, e->n_in, x, e->n_out, y);
+        return;
+    }
     tow_graph *few = NULL, *many = NULL;
     tow_status status = tow__keep_set(&s->sets, c->set, &few);
     if (status == TOW_OK) status = tow__keep_set(&s->sets, c->rest, &many);

@@ -1,7 +1,7 @@
 /* Schedules of scans: how many iterations run, by a primitive that counts its calls, against checkpoint_schedules
  * (tests/oracle/schedules_golden.py) and the closed form; gradients bit by bit against the loop that keeps everything;
  * bytes; and what cannot be asked for. Tests regions/binomial.c, regions/replay.c, regions/fetch.c,
- * regions/scan_schedule.c. */
+ * regions/scan_schedule.c, limit/loss_variants.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -374,6 +374,73 @@ static void test_bytes(void **state)
     free(found);
 }
 
+/* ---- within a memory limit --------------------------------------------------------------------------------------- */
+
+enum {
+    LONG = 400,
+    WIDE = 64
+};
+
+static void wide_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const loop *l = user;
+    (void)t;
+    out[0] = tow_sin(tow_add(tow_mul(l->w, tow_roll(in[0], 1, 0)), in[0]));
+}
+
+/* in: w, x [WIDE] */
+static void wide_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    loop *l = user;
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = LONG);
+    tow_value last;
+    l->w = in[0];
+    tow_scan_function(t, wide_step, l, &options, 1, &in[1], 0, NULL, 0, &last, NULL);
+    out[0] = tow_reduce_sum(tow_square(last), 0, NULL);
+}
+
+/* Loss and gradients within the limit (0: none); returns the bytes of the run. */
+static size_t limited(size_t limit, double found[1 + 2 * WIDE])
+{
+    loop l = {0};
+    const tow_type row = tow_make_type(TOW_F64, 1, (int64_t[]){WIDE}), types[] = {row, row};
+    tow_graph *g, *gradient;
+    tow_program *program;
+    tow_array *in[2], *out[3];
+    OK(tow_trace_function(ctx, wide_loss, &l, 2, types, NULL, 1, &g));
+    OK(tow_value_and_grad(g, 2, (size_t[]){0, 1}, false, &gradient));
+    OK(tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.memory_limit = limit), &program));
+    for (int i = 0; i < 2; i++) {
+        OK(tow_array_create(ctx, row, &in[i]));
+        for (int64_t j = 0; j < WIDE; j++) ((double *)tow_array_data(in[i]))[j] = sin((double)(5 * i + 3 * j)) / 2;
+    }
+    for (size_t i = 0; i < 3; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
+    OK(tow_program_run(program, in, out));
+    for (size_t i = 0; i < 3; i++) {
+        const size_t bytes = tow_type_bytes(tow_array_type(out[i]));
+        memcpy(found, tow_array_data(out[i]), bytes);
+        found += bytes / sizeof *found;
+        tow_array_release(out[i]);
+    }
+    const tow_program_bytes bytes = tow_program_get_bytes(program);
+    for (int i = 0; i < 2; i++) tow_array_release(in[i]);
+    tow_program_free(program);
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+    return bytes.inputs + bytes.outputs + bytes.arena + bytes.constants;
+}
+
+/* Groups of 20 iterations would keep 20 states of 512 bytes, and what 20 iterations keep, which is as much again. */
+static void test_limit(void **state)
+{
+    (void)state;
+    double expected[1 + 2 * WIDE], found[1 + 2 * WIDE];
+    const size_t limit = 16 << 10;
+    assert_true(limited(0, expected) > 400 * WIDE * sizeof(double));
+    assert_true(limited(limit, found) <= limit);
+    assert_memory_equal(expected, found, sizeof found);
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void test_errors(void **state)
@@ -400,6 +467,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_steps_of_the_oracle),
                                        cmocka_unit_test(test_bits),       cmocka_unit_test(test_transformations),
                                        cmocka_unit_test(test_linearized), cmocka_unit_test(test_bytes),
-                                       cmocka_unit_test(test_errors)};
+                                       cmocka_unit_test(test_limit),      cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests_name("schedule", tests, setup_counted, teardown);
 }
