@@ -116,7 +116,7 @@ static size_t level_end(const tow__halving *s, size_t i)
     return end;
 }
 
-/* Messages of the largest level, bytes, and with `adds` the scratch memory that it needs. */
+/* Bytes, messages of the largest level, and of sums, which are not mirrored, the scratch memory of that level. */
 static void measure(tow__collective *c, const tow__halving *s, bool mirrored)
 {
     for (size_t i = 0, end; i < s->n; i = end) {
