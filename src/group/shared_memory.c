@@ -29,7 +29,8 @@ enum {
     SMALL_RING = 1 << 13, /* with many ranks */
     FEW = 8,
     LINE = 64,
-    SPINS = 50
+    SPINS = 50,
+    REPORTS = 2 /* exchanges of the watchdog, beside collectives in flight */
 };
 
 typedef struct bell {
@@ -77,7 +78,7 @@ bool tow__board_has_returned(const tow__board *board, int rank) { return atomic_
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
-/* An exchange. Requests are kept for the next exchanges when they have ended. */
+/* An exchange. There are as many as collectives fly at once, so that no exchange has to allocate. */
 typedef struct request {
     struct request *next;
     bool used;
@@ -252,12 +253,11 @@ static void free_request(shared_memory *m, request *r)
     tow__free(m->ctx, r, 1, sizeof *r);
 }
 
-static request *unused_request(shared_memory *m)
+static request *new_request(shared_memory *m)
 {
     const size_t streams = 2 * (size_t)m->board->count;
-    request *r = m->requests;
-    while (r && r->used) r = r->next;
-    if (r || !(r = tow__alloc(m->ctx, 1, sizeof *r))) return r;
+    request *r = tow__alloc(m->ctx, 1, sizeof *r);
+    if (!r) return NULL;
     r->moved = tow__alloc(m->ctx, streams, sizeof *r->moved);
     r->at = tow__alloc(m->ctx, streams, sizeof *r->at);
     r->channel = tow__alloc(m->ctx, streams, sizeof *r->channel);
@@ -268,6 +268,13 @@ static request *unused_request(shared_memory *m)
     r->next = m->requests;
     m->requests = r;
     return r;
+}
+
+static request *unused_request(shared_memory *m)
+{
+    request *r = m->requests;
+    while (r && r->used) r = r->next;
+    return r ? r : new_request(m);
 }
 
 static tow_status exchange(tow_message *messages, size_t n, int tag, void **started, void *user)
@@ -328,6 +335,11 @@ tow_status tow__board_join(tow_context *ctx, tow__board *board, int rank, tow_gr
     shared_memory *m = tow__alloc(ctx, 1, sizeof *m);
     if (!m) return TOW_OUT_OF_MEMORY;
     *m = (shared_memory){.ctx = ctx, .board = board, .rank = rank};
+    for (int i = 0; i < TOW__MOST_IN_FLIGHT + REPORTS; i++)
+        if (!new_request(m)) {
+            leave(m);
+            return TOW_OUT_OF_MEMORY;
+        }
     *functions = (tow_group_functions){.size = sizeof *functions,
                                        .rank = rank,
                                        .count = board->count,
