@@ -491,13 +491,42 @@ static bool resume(side *s, const tow_module *model, const tow_train_options *op
     return status == TOW_OK;
 }
 
+/* A limit so many thousandths from the least that is possible, which an error says, to the bytes of a step without
+ * one. */
+static bool set_training_limit(side *s, const tow_module *model, tow_train_options *options)
+{
+    static const char least[] = "expected at least ";
+    if (!s->how.limit) return true;
+    if (s->how.limit >= 1000) {
+        options->memory_limit = SIZE_MAX;
+        return true;
+    }
+    tow_train_state *state;
+    TRY(tow_train_create(s->ctx, model, options, &state));
+    const tow_program_bytes b = tow_program_get_bytes(tow_train_program(state));
+    const size_t most = b.inputs + b.outputs + b.constants + b.arena;
+    tow_train_free(state);
+    options->memory_limit = 1;
+    if (tow_train_create(s->ctx, model, options, &state) == TOW_OK) {
+        tow_train_free(state);
+        return false;
+    }
+    const char *at = strstr(tow_context_error(s->ctx), least);
+    if (!at) return false;
+    const size_t from = strtoull(at + sizeof least - 1, NULL, 10), to = most > from ? most : from;
+    tow_context_clear_error(s->ctx);
+    options->memory_limit = from + (to - from) * (size_t)s->how.limit / 1000;
+    return true;
+}
+
 static bool training(side *s, const tow_module *model, const problem *p, results *r)
 {
     tow_model_options with_streams = TOW_MODEL_OPTIONS(.streams = streams);
     tow_train_options options =
         TOW_TRAIN_OPTIONS(.optimizer = p->optimizer, .seed = p->seed, .n_inputs = p->n_inputs, .input_types = p->inputs,
                           .n_extra = 2, .extra_types = p->extra, .loss = p->loss, .model = &with_streams,
-                          .early_update = s->how.early_update, .memory_limit = s->how.limit ? SIZE_MAX : 0);
+                          .early_update = s->how.early_update);
+    if (!set_training_limit(s, model, &options)) return false;
     TRY(tow_train_create(s->ctx, model, &options, &s->training));
     if (!stir(s, tow_train_params(s->training), p) || !make_inputs(s, p, 0)) return false;
     TRY(tow_array_create(s->ctx, tow_make_type(TOW_F64, 1, (int64_t[]){STEPS}), &s->out[0]));
