@@ -46,10 +46,11 @@ install_missing() {
 }
 
 # Further packages of a preset: its compiler, and what goes with it. With clang, BLIS needs the OpenMP of clang. Of "long": what
-# long tests of the release preset count instructions with. Of "mpi": what its tests of groups over MPI run with.
+# long tests of the release preset count instructions with, and the browser in which they open the page of a plan. Of "mpi": what
+# its tests of groups over MPI run with.
 packages_of() {
     case $1 in
-        long) echo "valgrind" ;;
+        long) echo "valgrind chromium" ;;
         clang) echo "clang libomp-dev" ;;
         fuzz | fuzz-fast) echo "clang libclang-rt-14-dev" ;;
         mpi) echo "openmpi-bin libopenmpi-dev" ;;

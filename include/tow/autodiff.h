@@ -306,6 +306,31 @@ typedef enum tow_residual_kind {
     TOW_RESIDUAL_OUTPUT    /* output of a primitive */
 } tow_residual_kind;
 
+/* An operation of the backward pass that reads a residual. */
+typedef struct tow_residual_reader {
+    const char *what;  /* the primitive */
+    const char *rule;  /* the primitive whose derivative rule recorded it; NULL: none did */
+    const char *here;  /* "file.c:12", or NULL */
+    const char *scope; /* "blocks/attn", or NULL */
+    uint32_t line;     /* of the text from which the graph was read; 0: it was not */
+    bool again;        /* it makes a value of the forward pass again, which is not kept */
+} tow_residual_reader;
+
+/* The place of a residual in the plan of its gradient; instructions are counted as tow_program_text prints them, in the
+ * function that has the array: the program, or one micro-batch of it. */
+typedef struct tow_residual_plan {
+    bool planned;     /* false: there is no plan (tow_saved_residuals), and all else is 0 */
+    bool stored;      /* in the arena, in an array of its own; false: `held` says where else */
+    const char *held; /* "in the caller's array", "in a constant", "in no array of its own", ...; NULL if stored */
+    uint32_t storage; /* number of the array: 7 of "#7" */
+    size_t offset, bytes;
+    uint32_t first, last; /* instructions that write it first and read it last */
+    bool tried;           /* a plan was made that does not keep it, and makes it again where it is read */
+    const char *instead;  /* what that plan keeps in its place, "tanh from line 3"; NULL: nothing */
+    int64_t bytes_more;   /* arena of that plan minus that of this one; negative: it would be smaller */
+    double seconds_more;  /* by the model; positive: it would be slower */
+} tow_residual_plan;
+
 typedef struct tow_residual {
     tow_type type;
     tow_residual_kind kind;
@@ -316,6 +341,16 @@ typedef struct tow_residual {
     const char *here;  /* "file.c:12" of the operation, or NULL */
     const char *scope; /* "blocks/attn", or NULL */
     size_t bytes;
+    uint32_t line;       /* of the text from which the graph was read; 0: it was not */
+    int64_t iterations;  /* of the loops that stack it, whose iterations add bytes / iterations each; 1: no loop does */
+    const char *rule;    /* the primitive whose derivative rule asked for it; NULL: none did by itself */
+    const char *policy;  /* the one that was asked, as text, or "the memory limit"; NULL: there was none */
+    tow_verdict verdict; /* its answer; without a policy everything that is read is kept */
+    size_t n_readers;
+    const tow_residual_reader *readers; /* in the order of the backward pass */
+    double
+        seconds; /* to make it again from the operands of its operation, by the model; 0: not known, or an argument */
+    tow_residual_plan plan;
 } tow_residual;
 
 typedef struct tow_residuals {
@@ -323,6 +358,9 @@ typedef struct tow_residuals {
     tow_residual *items;   /* arguments in order, then the rest in forward order */
     size_t bytes;          /* total */
     size_t argument_bytes; /* of these, arguments: alive anyway */
+    size_t again_count;
+    tow_residual *again; /* values of the forward pass that the backward pass makes again, in its order; of these
+                                `plan.tried` is a plan that keeps the value, `bytes` what it would take to keep it */
     void *memory;
     /* Sentences about policies of regions that have no effect, each with its reason: nothing in the region is of the
      * kind that it saves, or has its names (and which other region has them); what it saves is kept anyway, or the
@@ -338,6 +376,10 @@ TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, con
 /* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes, then notes and a total;
  * like snprintf. In names, quotes and backslashes stand behind a backslash, control characters are \xNN. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
+/* The same with all that is known about each: line of the text, rule that asked for it, policy and answer, readers,
+ * iterations; of tow_program_explain also its place in the plan, seconds, and what would change. Behind the total the
+ * values that the backward pass makes again. */
+TOW_API size_t tow_residuals_reasons(const tow_residuals *residuals, char *text, size_t size);
 TOW_API void tow_residuals_free(tow_residuals *residuals);
 /* Prints forward and backward graphs side by side with what crosses between them, so that recomputation can be seen.
  * Errors: as tow_vjp; TOW_IO_ERROR if the file cannot be written. */

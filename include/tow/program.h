@@ -146,6 +146,18 @@ TOW_API uint64_t tow_program_operation_count(const tow_program *program, const c
  * among its inputs; tow_train_bytes.total has no batch, but the evaluation program and the gaps of the arena). Scans of
  * few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
+struct tow_residuals; /* tow/autodiff.h */
+/* The residuals of the gradient that the program computes (tow_grad, tow_value_and_grad), each with `plan` filled in:
+ * where it is in this plan and from when to when; and plans that are made for the answer: of each residual one that
+ * makes it again, of each value that is made again one that keeps it. Takes as long as some 200 compilations at most.
+ * Free with tow_residuals_free. Errors: TOW_INVALID_ARGUMENT if the program is no gradient's, TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_program_explain(const tow_program *program, struct tow_residuals *residuals);
+/* Writes a page for a browser, one file that loads nothing: the blocks of the arena over instructions and addresses,
+ * the bytes in use with a mark where they are most, and for each block what it holds, where that was written, which
+ * derivative rule asked for it, what a policy said, who reads it, and from when to when it is there. against (may be
+ * NULL): a second plan beside it, with what differs. path becomes the whole new page or stays as it was.
+ * Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
+TOW_API tow_status tow_program_write_html(const tow_program *program, const tow_program *against, const char *path);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);
 

@@ -111,7 +111,10 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, 
             buffer[widest + j] = tangent[e->in[j]];
         }
         for (uint32_t j = 0; j < e->n_out; j++) out_used[j] = used[e->out[j]];
-        tow__set_source(t, &e->source);
+        tow__source source = e->source;
+        source.why.rule = e->primitive;
+        source.why.verdict = 0, source.why.policy = NULL; /* of an earlier differentiation */
+        tow__set_source(t, &source);
         tow__equation_jvp(&r);
         tow__set_source(t, NULL);
         for (uint32_t j = 0; j < e->n_out; j++) {

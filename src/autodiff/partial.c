@@ -62,13 +62,29 @@ tow_value tow__split_compared(tow__split *s, const tow__equation *e, uint32_t i,
     return again;
 }
 
+/* The policy as text, for reports. */
+static const char *policy_text(tow__split *s)
+{
+    if (!s->policy || s->policy_text) return s->policy_text;
+    if (tow__is_marked_policy(s->policy)) return s->policy_text = "the memory limit";
+    const size_t length = tow_policy_text(s->policy, NULL, 0);
+    char *text = tow__trace_alloc(s->k, length + 1, 1);
+    if (text) tow_policy_text(s->policy, text, length + 1);
+    return s->policy_text = text;
+}
+
 /* Repeats equation e in the unknown trace. */
 static void repeat(tow__split *s, const tow__equation *e)
 {
+    tow__source source = e->source;
+    if (s->policy && !source.why.verdict) { /* else a region around has decided */
+        source.why.verdict = s->vars[e->out[0]].verdict;
+        source.why.policy = policy_text(s);
+    }
     tow_value *in = tow__trace_alloc(s->u, e->n_in, sizeof *in), *out = tow__trace_alloc(s->u, e->n_out, sizeof *out);
     if (!in || !out) return;
     for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__split_staged(s, e->in[i]);
-    tow__set_source(s->u, &e->source);
+    tow__set_source(s->u, &source);
     tow__rebind(s->u, e, in, out);
     tow__set_source(s->u, NULL);
     for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].staged = tow__split_compared(s, e, i, out[i]);
@@ -114,7 +130,8 @@ static void find_roots(tow__split *s)
         uint32_t root = s->vars[e->in[0]].root;
         tow__pvar *v = &s->vars[root];
         s->vars[e->out[0]].root = root;
-        tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, g, e) : TOW_PREFER_SAVE;
+        const bool asked = s->policy || tow__is_overridden(e->source.mark);
+        tow_verdict verdict = asked ? tow__policy_ask(s->policy, g, e) : TOW_PREFER_SAVE;
         if (s->tally && is_save(verdict)) s->tally->saved++, s->tally->inputs += g->vars[root].equation == TOW__INPUT;
         v->tags = v->named == TOW__INPUT ? verdict : tow__verdict_meet(v->tags, verdict);
         if (v->named == TOW__INPUT) {
@@ -130,6 +147,7 @@ static void find_roots(tow__split *s)
 static tow_verdict verdict_on(const tow__split *s, const tow__equation *e)
 {
     if (e->primitive->varies || tow__has_effect(e)) return TOW_MUST_SAVE; /* computed again they might differ */
+    if (tow__is_overridden(e->source.mark)) return tow__policy_ask(s->policy, s->g, e);
     tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, s->g, e) : TOW_PREFER_SAVE;
     if (s->tally && e->primitive != &tow__name_p) s->tally->saved += is_save(verdict);
     for (uint32_t i = 0; i < e->n_out; i++) {
@@ -206,6 +224,30 @@ void tow__split_record_unknown(tow__split *s, const tow__equation *e)
     }
 }
 
+/* Records e in the known trace, with what is decided about its results. */
+static void split_known(tow__split *s, const tow__equation *e)
+{
+    const tow_primitive *p = e->primitive;
+    const tow__region *region = p->region && p->region->split ? p->region : NULL;
+    const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
+    const bool asked = tow__has_effect(e) || (!again && !region && e->n_in > 0);
+    const tow_verdict verdict = asked ? verdict_on(s, e) : s->policy || again ? TOW_PREFER_RECOMPUTE : TOW_PREFER_SAVE;
+    tow__source source = e->source;
+    if (asked && (s->policy || verdict == TOW_MUST_SAVE) && !source.why.verdict) {
+        source.why.verdict = (uint8_t)(verdict + 1);
+        source.why.policy = policy_text(s);
+    }
+    tow__set_source(s->k, &source);
+    record_known(s, e);
+    if (s->log) tow__log_policy(s->log, e, NULL, false);
+    if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        tow__pvar *v = &s->vars[e->out[i]];
+        v->available = !is_save(verdict), v->pinned = verdict == TOW_MUST_SAVE;
+        v->constant = constant, v->again = again, v->verdict = source.why.verdict;
+    }
+}
+
 static void split_equation(tow__split *s, const tow__equation *e)
 {
     const tow_primitive *p = e->primitive;
@@ -217,19 +259,7 @@ static void split_equation(tow__split *s, const tow__equation *e)
     } else if (unknown) {
         tow__split_record_unknown(s, e);
     } else {
-        record_known(s, e);
-        if (s->log) tow__log_policy(s->log, e, NULL, false);
-        if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
-        const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
-        const bool asked = tow__has_effect(e) || (!again && !region && e->n_in > 0);
-        const tow_verdict verdict = asked                ? verdict_on(s, e)
-                                    : s->policy || again ? TOW_PREFER_RECOMPUTE
-                                                         : TOW_PREFER_SAVE;
-        for (uint32_t i = 0; i < e->n_out; i++) {
-            tow__pvar *v = &s->vars[e->out[i]];
-            v->available = !is_save(verdict), v->pinned = verdict == TOW_MUST_SAVE;
-            v->constant = constant, v->again = again;
-        }
+        split_known(s, e);
     }
     tow__set_source(s->k, NULL);
     tow__set_source(s->u, NULL);

@@ -12,6 +12,7 @@ typedef struct tow__pvar {
     bool constant;      /* a scalar constant, a counter, or a move of one */
     bool pinned;        /* the policy insists that it is kept */
     bool again;         /* repeated whatever the policy says: a constant, or a view or conversion of what is at hand */
+    uint8_t verdict;    /* tow_verdict + 1 of the policy that was asked; 0: none was */
     tow_value known;    /* in the known trace; null for unknown values */
     tow_value staged;   /* in the unknown trace; null until it is needed there */
     uint32_t root;      /* the value behind checkpoint names; itself if it is no output of a name */
@@ -29,6 +30,7 @@ typedef struct tow__residual_slot {
 typedef struct tow__split {
     const tow_graph *g;
     const tow_policy *policy; /* NULL: not inside a remat, everything is saved */
+    const char *policy_text;  /* NULL until an equation needs it */
     bool runs_once;           /* the unknown graph, for each run of the known one */
     tow_trace *k, *u;         /* the traces of the known and of the unknown graph */
     tow__pvar *vars;

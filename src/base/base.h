@@ -27,6 +27,7 @@ struct tow_context {
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
     uint32_t traces;                         /* begun so far */
+    uint32_t equations;                      /* written so far */
     tow__arena trace_memory;         /* what values point to, also when their traces have ended; and what is defined */
     struct tow_trace *ended;         /* of it, what the next traces take */
     struct tow__definition *defined; /* primitives of users (src/ops/define.c), the last one first */

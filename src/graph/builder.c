@@ -151,7 +151,10 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
     if (!tow__params_copy(arena, primitive, params, &e.params)) return NULL;
     if (!copy_source_text(arena, source->here, &b->last.here)) return NULL;
     if (!copy_source_text(arena, source->scope, &b->last.scope)) return NULL;
+    if (!copy_source_text(arena, source->why.policy, &b->last.why.policy)) return NULL;
     e.source = b->last;
+    e.source.why = source->why;
+    e.source.why.policy = b->last.why.policy;
     e.source.rows = source->rows;
     e.source.phase = source->phase;
     e.source.mark = source->mark;

@@ -70,6 +70,7 @@ void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_
     tow__source own = e->source;
     if (source && source->phase > own.phase) own.phase = source->phase;
     if (source && source->mark) own.mark = source->mark;
+    if (source && source->why.number) own.why = source->why;
     if (t && !(source && (source->here || source->scope))) tow__set_source(t, &own);
     tow__bind(t, e->primitive, e->params, e->n_in, in, e->n_out, out);
     if (t) tow__set_source(t, source);

@@ -36,13 +36,24 @@ typedef enum tow__phase {
     TOW__RECOMPUTED /* makes again in the backward pass what remat does not keep */
 } tow__phase;
 
+/* The origin of an equation, for reports: the equation that somebody wrote and that it stands for, the derivative rule
+ * that recorded it, and the answer of a policy about keeping its results. */
+typedef struct tow__reason {
+    uint32_t number;           /* of the equation that was written, never used twice in a context; 0: none */
+    uint32_t line;             /* of the text that was read; 0: none was */
+    uint8_t verdict;           /* tow_verdict + 1, of the policy that was asked last; 0: none was */
+    const tow_primitive *rule; /* the one whose derivative rule recorded the equation; NULL: none */
+    const char *policy;        /* the policy that was asked, as text; NULL: there was none */
+} tow__reason;
+
 typedef struct tow__source {
     const char *here;  /* "file.c:12", or NULL */
     const char *scope; /* "blocks/attn", or NULL */
     tow__row_axes rows;
     tow__phase phase;
+    tow__reason why;
     uint32_t mark; /* what the search for a plan within a memory limit says about the results: number of the equation
-                      from 1 on, TOW__MARK_BITS of verdict + 1; 0: nothing (policy.h) */
+                      from 1 on (0: an override), TOW__MARK_BITS of verdict + 1; 0: nothing (policy.h) */
 } tow__source;
 
 typedef struct tow__var {

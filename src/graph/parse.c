@@ -170,7 +170,9 @@ TOW__OWN_FRAME static bool record(tow__reader *r, symbols *s, equation *e)
     uint32_t n = e->results.count;
     const declared *d = e->results.data;
     tow_value *out = tow__trace_alloc(r->t, n, sizeof *out);
+    tow__set_source(r->t, &(tow__source){.why.line = tow__reader_line(r, e->at)});
     if (out) tow__bind(r->t, e->primitive, e->params, e->operands.count, e->operands.data, n, out);
+    tow__set_source(r->t, NULL);
     if (!out || tow__failed(r->t)) return tow__reader_wrap(r, e->at);
     for (uint32_t i = 0; i < n; i++)
         if (!check_result(r, &d[i], i, out[i]) || !define(r, s, d[i].name, out[i])) return false;

@@ -47,6 +47,15 @@ tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *
     return TOW_PREFER_RECOMPUTE;
 }
 
+const char *tow__verdict_text(tow_verdict verdict)
+{
+    static const char *const texts[] = {[TOW_MUST_RECOMPUTE] = "must recompute",
+                                        [TOW_PREFER_RECOMPUTE] = "prefer recompute",
+                                        [TOW_PREFER_SAVE] = "prefer save",
+                                        [TOW_MUST_SAVE] = "must save"};
+    return verdict <= TOW_MUST_SAVE ? texts[verdict] : "";
+}
+
 tow_verdict tow__verdict_meet(tow_verdict a, tow_verdict b)
 {
     bool must_a = a == TOW_MUST_SAVE || a == TOW_MUST_RECOMPUTE, must_b = b == TOW_MUST_SAVE || b == TOW_MUST_RECOMPUTE;
@@ -76,7 +85,8 @@ bool tow__is_marked_policy(const tow_policy *policy)
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e)
 {
     const uint32_t verdict = e->source.mark & ((1u << TOW__MARK_BITS) - 1);
-    if (tow__is_marked_policy(policy) && verdict) return (tow_verdict)(verdict - 1);
+    if (verdict && (tow__is_marked_policy(policy) || tow__is_overridden(e->source.mark)))
+        return (tow_verdict)(verdict - 1);
     tow_type in[8], out[8]; /* enough for rules; equations with more operands show the first ones */
     tow_policy_query q = {
         .primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};

@@ -61,8 +61,14 @@ static inline uint32_t tow__mark(uint32_t number, tow_verdict verdict)
 {
     return (number + 1) << TOW__MARK_BITS | ((uint32_t)verdict + 1);
 }
+/* A mark without a number: the verdict on the results of an equation whatever policies say, also without any, for
+ * reports on what would change. */
+static inline uint32_t tow__override(tow_verdict verdict) { return (uint32_t)verdict + 1; }
+static inline bool tow__is_overridden(uint32_t mark) { return mark > 0 && mark < 1u << TOW__MARK_BITS; }
 /* The verdict of `policy` (NULL: nothing_saveable) on equation e of g. */
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e);
+/* "prefer save" */
+const char *tow__verdict_text(tow_verdict verdict);
 /* Two answers about one value: "must" beats "prefer", save beats recompute. */
 tow_verdict tow__verdict_meet(tow_verdict a, tow_verdict b);
 

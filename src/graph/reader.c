@@ -19,6 +19,13 @@ static void position(const tow__reader *r, size_t at, size_t *line, size_t *colu
     }
 }
 
+uint32_t tow__reader_line(tow__reader *r, size_t at)
+{
+    if (at < r->counted) r->counted = r->line = 0;
+    for (; r->counted < at && r->counted < r->length; r->counted++) r->line += r->text[r->counted] == '\n';
+    return r->line < UINT32_MAX ? (uint32_t)r->line + 1 : 0;
+}
+
 bool tow__reader_fail(tow__reader *r, size_t at, tow_status status, const char *format, ...)
 {
     if (r->status != TOW_OK) return false;

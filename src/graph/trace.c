@@ -498,6 +498,8 @@ static tow__source current_source(const tow_trace *t, size_t n_in, const tow_val
     for (size_t i = 0; i < n_in && !source.here && !has_source(t); i++) source.here = in[i].here;
     source.phase = t->now->source ? t->now->source->phase : TOW__FORWARD;
     source.mark = t->now->source ? t->now->source->mark : 0;
+    source.why = t->now->source ? t->now->source->why : (tow__reason){0};
+    if (!source.why.number) source.why.number = ++t->ctx->equations;
     if (t->now->phase > source.phase) source.phase = t->now->phase;
     return source;
 }

@@ -57,6 +57,10 @@ typedef struct tow__storage {
     uint32_t first, last;    /* of a representative: instructions of the first write and of the last access */
     size_t offset;
     const void *data;
+    /* for reports */
+    const tow_primitive *made; /* what makes the value, of stacked rows what makes one; NULL: nothing does */
+    const tow__source *source; /* of that equation, or NULL */
+    tow_type type;             /* of the value, as it was written; of other bytes if it is not known */
     uint32_t base; /* number of the address from which it is reached; TOW__NONE if its address never changes */
     uint32_t next; /* storage of the same function, or TOW__NONE */
 } tow__storage;

@@ -240,53 +240,6 @@ tow_status tool_grad(tool *t)
     return status;
 }
 
-static const char *const residual_kinds[] = {
-    [TOW_RESIDUAL_ARGUMENT] = "argument",
-    [TOW_RESIDUAL_CONSTANT] = "constant",
-    [TOW_RESIDUAL_NAMED] = "named",
-    [TOW_RESIDUAL_OUTPUT] = "output",
-};
-
-static json_t *json_residuals(const tow_residuals *residuals)
-{
-    json_t *list = json_array();
-    bool failed = !list;
-    for (size_t i = 0; i < residuals->count; i++) {
-        const tow_residual *r = &residuals->items[i];
-        json_t *item = json_pack("{s:o, s:s, s:o, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
-                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "of",
-                                 r->of != NULL ? tool_json_text(r->of) : json_null(), "here", r->here, "scope",
-                                 r->scope, "bytes", (json_int_t)r->bytes);
-        failed |= json_array_append_new(list, item) != 0;
-    }
-    json_t *notes = json_array();
-    for (size_t i = 0; i < residuals->n_notes; i++)
-        failed |= json_array_append_new(notes, tool_json_text(residuals->notes[i])) != 0;
-    json_t *result = failed
-                         ? NULL
-                         : json_pack("{s:O, s:I, s:I, s:O}", "residuals", list, "bytes", (json_int_t)residuals->bytes,
-                                     "argument_bytes", (json_int_t)residuals->argument_bytes, "notes", notes);
-    json_decref(list);
-    json_decref(notes);
-    return result;
-}
-
-tow_status tool_residuals(tool *t)
-{
-    tow_residuals residuals = {0};
-    tow_status status = tow_saved_residuals(t->graph, t->options.n_wrt, t->options.wrt, &residuals);
-    if (status == TOW_OK && t->options.json) {
-        status = tool_show_json(t, json_residuals(&residuals));
-    } else if (status == TOW_OK) {
-        char *text = tool_text_of(tool_residuals_text, &residuals);
-        if (!text) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-        if (text) fputs(text, stdout);
-        free(text);
-    }
-    tow_residuals_free(&residuals);
-    return status;
-}
-
 /* ---- count, plan ------------------------------------------------------------------------------------------------- */
 
 /* Counts of one primitive in the compiled forward and backward graphs, loops counted by their length. */
@@ -428,6 +381,7 @@ tow_status tool_plan(tool *t)
     if (status == TOW_OK && t->options.run) status = run_plan(t, program, graph);
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);
+    if (status == TOW_OK && t->options.html) status = tool_write_page(t, graph, &options, program);
     if (status == TOW_OK && t->options.json) {
         status = tool_show_json(t, json_plan(program));
     } else if (status == TOW_OK && !t->options.dump_after) {

@@ -10,6 +10,10 @@
 
 size_t tool_graph_text(const void *graph, char *text, size_t size) { return tow_graph_text(graph, text, size); }
 size_t tool_program_text(const void *program, char *text, size_t size) { return tow_program_text(program, text, size); }
+size_t tool_reasons_text(const void *residuals, char *text, size_t size)
+{
+    return tow_residuals_reasons(residuals, text, size);
+}
 size_t tool_residuals_text(const void *residuals, char *text, size_t size)
 {
     return tow_residuals_text(residuals, text, size);

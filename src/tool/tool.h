@@ -6,6 +6,7 @@
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  *   weights.c   the subcommands convert-weights and tokenize
+ *   page.c      the page of plan --html             reasons.c  the subcommand residuals
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -39,6 +40,7 @@ typedef struct tool_options {
     const char *policy;                      /* NULL: no remat region */
     size_t memory_limit;                     /* bytes, or 0 */
     const char *memory;                      /* SVG to draw, or NULL */
+    const char *html, *against;              /* a page to write, and what to show beside the plan; or NULL */
     const char *trace;                       /* trace events to write, or NULL */
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
     char *without;                           /* passes, separated by commas; or NULL */
@@ -54,7 +56,7 @@ typedef struct tool_options {
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;
     const char *tokenizer; /* of tokenize */
-    bool value, run, grad, curve, verify, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
+    bool value, run, grad, curve, why, verify, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     uint64_t given; /* bit i: option i of the table in tow.c was given */
 } tool_options;
@@ -79,6 +81,11 @@ tow_status tool_plot(tool *t); /* reads no graph, as those below */
 tow_status tool_convert_weights(tool *t);
 tow_status tool_tokenize(tool *t);
 
+/* tow.c: a positive number of bytes, which may end with K, M or G. False: it is none. */
+bool tool_read_bytes(const char *text, size_t *bytes);
+/* page.c: plan --html. program: of graph, made with these options. */
+tow_status tool_write_page(tool *t, const tow_graph *graph, const tow_compile_options *options,
+                           const tow_program *program);
 /* The bytes of options.file ("-": standard input), malloc'ed, with a zero byte behind them. zeros: it may have some. */
 tow_status tool_read_text(tool *t, bool zeros, char **text, size_t *size);
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */
@@ -129,6 +136,7 @@ void tool_show_array(tow_array *array);
 tow_status tool_show_json(tool *t, json_t *value); /* prints and releases value; NULL is reported as out of memory */
 size_t tool_graph_text(const void *graph, char *text, size_t size);
 size_t tool_program_text(const void *program, char *text, size_t size);
+size_t tool_reasons_text(const void *residuals, char *text, size_t size);
 size_t tool_residuals_text(const void *residuals, char *text, size_t size);
 
 #endif

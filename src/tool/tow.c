@@ -74,6 +74,9 @@ enum {
     KEY_LIMIT,
     KEY_CURVE,
     KEY_MEMORY,
+    KEY_HTML,
+    KEY_AGAINST,
+    KEY_WHY,
     KEY_PASSES,
     KEY_DUMP_AFTER,
     KEY_DUMP_DIR,
@@ -128,10 +131,20 @@ static const struct argp_option argp_options[] = {
     {"verify", KEY_VERIFY, NULL, 0,
      "grad, vmap, plan: compare what the gradient makes again with what it made first, bit by bit", 2},
     {"memory-limit", KEY_LIMIT, "BYTES", 0,
-     "plan: the fastest plan that takes no more than so many bytes, inputs and outputs included (512K, 64M, 2G)", 2},
+     "plan, residuals --why: the fastest plan that takes no more than so many bytes, inputs and outputs "
+     "included (512K, 64M, 2G)",
+     2},
     {"curve", KEY_CURVE, NULL, 0, "plan: the plans among which a memory limit chooses: bytes, and seconds by the model",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
+    {"html", KEY_HTML, "FILE", 0,
+     "plan: write a page for a browser in which one sees what is in memory when, and clicks it to read why", 2},
+    {"against", KEY_AGAINST, "BYTES|none|FILE", 0,
+     "plan --html: beside it the plan within another memory limit, without one, or of another graph", 2},
+    {"why", KEY_WHY, NULL, 0,
+     "residuals: of each why it is kept, who reads it, where it is in the plan of the gradient, what it takes to make "
+     "it again, and what would change if it were not kept",
+     2},
     {"passes", KEY_PASSES, NULL, 0, "plan: print the passes of the compiler and their reasons instead; needs no file",
      2},
     {"dump-after", KEY_DUMP_AFTER, "PASS", 0,
@@ -187,9 +200,12 @@ static const struct {
     {KEY_IN_AXES, VMAP},
     {KEY_OUT_AXES, VMAP},
     {KEY_VERIFY, GRAD | VMAP | PLAN},
-    {KEY_LIMIT, PLAN},
+    {KEY_LIMIT, PLAN | RESIDUALS},
     {KEY_CURVE, PLAN},
     {KEY_MEMORY, PLAN},
+    {KEY_HTML, PLAN},
+    {KEY_AGAINST, PLAN},
+    {KEY_WHY, RESIDUALS},
     {KEY_DUMP_AFTER, PLAN},
     {KEY_DUMP_DIR, PLAN},
     {KEY_WITHOUT, PLAN},
@@ -238,8 +254,7 @@ static unsigned long long read_number(const char *text, const char *what, struct
     return number;
 }
 
-/* A number of bytes, which may end with K, M or G. */
-static size_t read_bytes(const char *text, const char *what, struct argp_state *state)
+bool tool_read_bytes(const char *text, size_t *bytes)
 {
     static const char units[] = "KMG";
     char *end;
@@ -247,10 +262,20 @@ static size_t read_bytes(const char *text, const char *what, struct argp_state *
     const unsigned long long number = strtoull(text, &end, 10);
     const char *unit = *end ? strchr(units, *end) : NULL;
     const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    *bytes = 0;
     if (errno != 0 || end == text || (*end && (!unit || end[1])) || text[0] == '-' || number == 0 ||
         number > SIZE_MAX >> shift)
+        return false;
+    *bytes = (size_t)number << shift;
+    return true;
+}
+
+static size_t read_bytes(const char *text, const char *what, struct argp_state *state)
+{
+    size_t bytes;
+    if (!tool_read_bytes(text, &bytes))
         argp_error(state, "%s: expected a positive number of bytes, as 1000000, 64M or 2G, found '%s'", what, text);
-    return (size_t)number << shift;
+    return bytes;
 }
 
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
@@ -286,6 +311,9 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (command->bit == TOKENIZE && !o->tokenizer) argp_error(state, "'tokenize' needs a --tokenizer");
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
+    if (o->against && !o->html) argp_error(state, "--against needs --html");
+    if (o->memory_limit && command->bit == RESIDUALS && !o->why)
+        argp_error(state, "--memory-limit of 'residuals' needs --why");
     if (shown && arrays) argp_error(state, "inputs and outputs of '%s' need --run", command->name);
     if (shown && o->trace) argp_error(state, "--trace of '%s' needs --run", command->name);
 }
@@ -363,6 +391,15 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_MEMORY:
         o->memory = argument;
+        break;
+    case KEY_HTML:
+        o->html = argument;
+        break;
+    case KEY_AGAINST:
+        o->against = argument;
+        break;
+    case KEY_WHY:
+        o->why = true;
         break;
     case KEY_PASSES:
         tool_print_passes();

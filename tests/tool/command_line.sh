@@ -1,7 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c.
+# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c.
 set -u
 tow=$1 completion=$2
 scratch=$(mktemp -d) || exit 1
@@ -149,6 +149,26 @@ expect 0 'f32[2,2] [[2, 4], [6, 8]]' "$tow" run double.tow --input '[[1,2],[3,4]
 grep -q '"name":"add"' trace.json || { echo "no instruction in the trace: $(cat trace.json)"; failed=1; }
 expect 1 'absent/memory.svg: cannot write' "$tow" plan scalar.tow --memory absent/memory.svg
 expect 1 'absent/trace.json: cannot write' "$tow" run double.tow --input 1 --input 2 --trace absent/trace.json
+expect 0 'arena' "$tow" plan products.tow --grad --wrt w --html page.html
+grep -q '"made": "tanh"\|"made": "dot_general"' page.html || { echo "expected blocks in page.html"; failed=1; }
+expect 0 'arena' "$tow" plan products.tow --grad --wrt w --html both.html --against none
+expect 0 'arena' "$tow" plan products.tow --grad --wrt w --html both.html --against scalar.tow
+expect 0 'arena' "$tow" plan products.tow --html both.html --against 100M
+expect 1 'memory limit: expected at least' "$tow" plan products.tow --grad --wrt w --html new.html --against 1K
+expect 1 '--against absent.tow: cannot open' "$tow" plan products.tow --html new.html --against absent.tow
+expect 1 'absent/page.html' "$tow" plan products.tow --html absent/page.html
+test ! -e new.html || { echo "expected no page after an error"; failed=1; }
+expect 2 '--against needs --html' "$tow" plan products.tow --against none
+expect 2 "--html does not go with 'run'" "$tow" run double.tow --html page.html
+expect 0 'asked for    by the derivative rule of' "$tow" residuals products.tow --why
+expect 0 '"bytes_more"' "$tow" residuals products.tow --why --json
+expect 0 '"made_again": []' "$tow" residuals products.tow --why --json
+expect 0 'in the plan' "$tow" residuals products.tow --why --memory-limit 100000
+expect 1 'memory limit: expected at least' "$tow" residuals products.tow --why --memory-limit 1K
+expect 1 'expected a float scalar' "$tow" residuals double.tow --why --memory-limit 1M
+expect 0 '0 residuals' "$tow" residuals double.tow --why
+expect 2 "--memory-limit of 'residuals' needs --why" "$tow" residuals products.tow --memory-limit 1M
+expect 2 "--why does not go with 'plan'" "$tow" plan products.tow --why
 expect 2 "--memory does not go with 'run'" "$tow" run double.tow --memory memory.svg
 expect 2 '--trace' "$tow" grad scalar.tow --trace trace.json
 

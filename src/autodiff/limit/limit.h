@@ -78,6 +78,10 @@ uint32_t tow__loss_variants_count(const tow__loss_variants *list);
 /* *graph: number i, which the caller releases. */
 tow_status tow__loss_variant(const tow__loss_variants *list, uint32_t i, tow_graph **graph);
 
+/* g with another verdict on the values that equation `number` (tow__reason) makes or names, wherever it stands: what
+ * regions and policies say about them does not count. */
+tow_status tow__override_verdict(const tow_graph *g, uint32_t number, tow_verdict verdict, tow_graph **result);
+
 /* Says what gradient is the gradient of; the arrays are copied. */
 tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_wrt, const size_t *wrt, bool value,
                            bool has_aux);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "src/autodiff/policy_log.h"
-#include "src/autodiff/transformations/differentiate.h"
+#include "src/autodiff/transformations/residuals.h"
 #include "src/base/arithmetic.h"
 #include "src/graph/region.h"
 #include "src/ops/table.h"
@@ -13,6 +13,10 @@
 typedef struct entry {
     uint32_t var;
     tow_residual item;
+    tow__residual_key key;
+    const tow_graph *inside; /* the graph of the equation that explains it, of the innermost body */
+    const tow__equation *maker;
+    tow__readers readers;
 } entry;
 
 static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t index)
@@ -149,10 +153,18 @@ static const char *origin_of(tow__arena *arena, const tow_graph *whole, const to
     return text;
 }
 
+/* The equation that makes the value which e names; e itself if it is no name, or names an input. */
+static const tow__equation *behind_names(const tow_graph *g, const tow__equation *e)
+{
+    while (e->primitive == &tow__name_p && maker_of(g, e->in[0])) e = maker_of(g, e->in[0]);
+    return e;
+}
+
 /* The equation that explains a value: through regions, a residual is explained by the body's equation if that is a
  * name. Otherwise it is an output of the region, in the scope of that equation. */
-static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
+static void explain(const tow_graph *g, uint32_t var, entry *result)
 {
+    tow_residual *item = &result->item;
     const tow__equation *e = &g->equations[g->vars[var].equation];
     const tow_graph *inside = g;
     tow__region_form form;
@@ -160,10 +172,21 @@ static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
     item->what = e->primitive->name;
     item->here = e->source.here;
     item->scope = e->source.scope;
-    while (tow__is_region(e) && look_inside(e, inside->vars[var].index, &inside, &var, &form)) {
+    item->iterations = 1;
+    result->inside = g;
+    result->key.row = g->vars[var].type;
+    for (uint32_t output; tow__is_region(e);) {
+        output = inside->vars[var].index;
+        if (!look_inside(e, output, &inside, &var, &form)) break;
+        if (form.repeats && output >= form.carry && form.length > 0) item->iterations *= form.length;
         if (inside->vars[var].equation == TOW__INPUT) break;
         e = &inside->equations[inside->vars[var].equation];
+        result->inside = inside;
+        result->key.row = inside->vars[var].type;
     }
+    result->maker = behind_names(result->inside, e);
+    result->key.number = result->maker->source.why.number;
+    result->key.made = result->maker->primitive;
     if (e->primitive == &tow__name_p) {
         item->kind = TOW_RESIDUAL_NAMED;
         item->what = ((const tow__name_params *)e->params)->name;
@@ -174,15 +197,9 @@ static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
     } else if (e->source.scope) {
         item->scope = e->source.scope;
     }
-}
-
-static bool copy_texts(tow__arena *arena, tow_residual *item)
-{
-    const char *here = item->here, *scope = item->scope;
-    item->what = tow__arena_string(arena, item->what);
-    item->here = tow__arena_string(arena, here);
-    item->scope = tow__arena_string(arena, scope);
-    return item->what && (!here || item->here) && (!scope || item->scope);
+    item->line = e->source.why.line;
+    item->policy = e->source.why.policy;
+    item->verdict = e->source.why.verdict ? (tow_verdict)(e->source.why.verdict - 1) : TOW_PREFER_SAVE;
 }
 
 /* Constants first, then arguments in order, then the rest in the order of the forward graph. */
@@ -195,64 +212,185 @@ static int by_order(const void *pa, const void *pb)
     return (a->var > b->var) - (a->var < b->var);
 }
 
-static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residuals *out)
+/* Collecting: residuals by value of the known graph, with the inputs of the backward pass that they are. */
+typedef struct collector {
+    const tow__parts *parts;
+    const tow_graph *backward;
+    const tow__price *price;
+    tow__arena *arena;
+    entry *entries;
+    size_t n;
+    tow__operand_lists *operands;
+    uint32_t *entry_of; /* [known->n_vars] 1 + the entry of a value */
+} collector;
+
+/* The entry of a residual that an equation makes. False: out of memory. */
+static bool add_made(collector *c, uint32_t var)
 {
+    const tow_graph *k = c->parts->split.known;
+    const tow__equation *made = &k->equations[k->vars[var].equation];
+    entry *e = &c->entries[c->n++];
+    bool failed = false;
+    *e = (entry){.var = var, .item.type = k->vars[var].type, .readers = {.arena = c->arena, .operands = &c->operands}};
+    explain(k, var, e);
+    const bool moves = made->primitive->kind == TOW__MOVE && made->n_in > 0;
+    const bool stacks = tow__is_region(made) && e->item.kind == TOW_RESIDUAL_OUTPUT;
+    if (moves || stacks) e->item.of = origin_of(c->arena, c->parts->g, k, var, &failed);
+    if (c->price && !e->maker->primitive->region) /* of a carry, what leads to it is made again */
+        e->item.seconds = (double)e->item.iterations * c->price->seconds(c->price, e->inside, e->maker);
+    return !failed;
+}
+
+static void add_argument(collector *c, uint32_t index)
+{
+    const tow_graph *g = c->parts->g;
+    c->entries[c->n++] = (entry){.var = index,
+                                 .item = {.type = g->vars[g->inputs[index]].type,
+                                          .kind = TOW_RESIDUAL_ARGUMENT,
+                                          .iterations = 1,
+                                          .verdict = TOW_PREFER_SAVE,
+                                          .what = argument_name(c->arena, g, index)},
+                                 .readers = {.arena = c->arena, .operands = &c->operands}};
+}
+
+/* Value var of the known graph is input number `input` of the backward pass. */
+static bool add_residual(collector *c, uint32_t var, uint32_t input)
+{
+    const tow_graph *k = c->parts->split.known;
+    if (!c->entry_of[var]) {
+        if (k->vars[var].equation == TOW__INPUT)
+            add_argument(c, k->vars[var].index);
+        else if (!add_made(c, var))
+            return false;
+        c->entry_of[var] = (uint32_t)c->n;
+    }
+    entry *e = &c->entries[c->entry_of[var] - 1];
+    tow__find_readers(&e->readers, c->backward, input);
+    return !e->readers.failed;
+}
+
+static tow_status collect(collector *c)
+{
+    const tow__parts *parts = c->parts;
     const tow_graph *g = parts->g, *k = parts->split.known;
-    size_t n_res = parts->split.n_residuals, n = 0;
-    entry *entries = tow__arena_alloc(arena, parts->n_used + n_res, sizeof *entries);
-    if (!entries) return TOW_OUT_OF_MEMORY;
-    bool *seen = tow__arena_alloc(arena, k->n_vars, sizeof *seen);
-    if (!seen) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        if (!parts->split.input_used[i]) continue;
-        seen[k->inputs[i]] = true;
-        entries[n++] = (entry){.var = i,
-                               .item = {.type = g->vars[g->inputs[i]].type,
-                                        .kind = TOW_RESIDUAL_ARGUMENT,
-                                        .what = argument_name(arena, g, i)}};
+    const uint32_t n_res = parts->split.n_residuals;
+    uint32_t input = 0;
+    c->entries = tow__arena_alloc(c->arena, parts->n_used + n_res, sizeof *c->entries);
+    c->entry_of = tow__arena_alloc(c->arena, k->n_vars, sizeof *c->entry_of);
+    if (!c->entries || !c->entry_of) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (parts->split.input_used[i] && !add_residual(c, k->inputs[i], input++)) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n_res; i++)
+        if (!add_residual(c, k->outputs[k->n_outputs - n_res + i], input++)) return TOW_OUT_OF_MEMORY;
+    return TOW_OK;
+}
+
+/* The rule that asks for a value is that of a reader that is not made again, else of one that a rule added, as cos for
+ * sin; an operation that was written and is made again reads its operands for its own readers. */
+static const char *asking_rule(const tow__readers *readers)
+{
+    const char *added = NULL;
+    for (size_t i = 0; i < readers->n; i++) {
+        const tow_residual_reader *r = &readers->items[i];
+        if (!r->again && r->rule) return r->rule;
+        if (!added && r->rule && strcmp(r->rule, r->what) != 0) added = r->rule;
     }
-    for (size_t i = 0; i < n_res; i++) {
-        uint32_t var = k->outputs[k->n_outputs - n_res + i];
-        if (seen[var]) continue;
-        seen[var] = true;
-        entry *e = &entries[n++];
-        e->var = var;
-        e->item.type = k->vars[var].type;
-        if (k->vars[var].equation != TOW__INPUT) {
-            const tow__equation *made = &k->equations[k->vars[var].equation];
-            explain(k, var, &e->item);
-            const bool moves = made->primitive->kind == TOW__MOVE && made->n_in > 0;
-            const bool stacks = tow__is_region(made) && e->item.kind == TOW_RESIDUAL_OUTPUT;
-            bool failed = false;
-            if (moves || stacks) e->item.of = origin_of(arena, g, k, var, &failed);
-            if (failed) return TOW_OUT_OF_MEMORY;
-            continue;
-        }
-        e->var = k->vars[var].index;
-        e->item.kind = TOW_RESIDUAL_ARGUMENT;
-        e->item.what = argument_name(arena, g, e->var);
+    return added;
+}
+
+static bool copy_text(tow__arena *arena, const char **text)
+{
+    const char *from = *text;
+    *text = tow__arena_string(arena, from);
+    return !from || *text;
+}
+
+/* Texts of the graphs, which are freed, become those of the list. */
+static bool copy_texts(tow__arena *arena, tow_residual *item)
+{
+    bool fine = copy_text(arena, &item->what) && copy_text(arena, &item->here) && copy_text(arena, &item->scope) &&
+                copy_text(arena, &item->rule) && copy_text(arena, &item->policy) && item->what;
+    tow_residual_reader *readers = tow__arena_copy(arena, item->readers, item->n_readers, sizeof *readers);
+    fine = fine && readers;
+    for (size_t i = 0; fine && i < item->n_readers; i++) {
+        tow_residual_reader *r = &readers[i];
+        fine = copy_text(arena, &r->what) && copy_text(arena, &r->rule) && copy_text(arena, &r->here) &&
+               copy_text(arena, &r->scope);
     }
-    qsort(entries, n, sizeof *entries, by_order);
-    out->items = tow__arena_alloc(arena, n, sizeof *out->items);
-    if (!out->items) return TOW_OUT_OF_MEMORY;
-    out->count = n;
-    for (size_t i = 0; i < n; i++) {
-        tow_residual *item = &out->items[i];
-        *item = entries[i].item;
+    item->readers = readers;
+    return fine;
+}
+
+static tow_status write_list(collector *c, tow__residuals_memory *memory, tow_residuals *out)
+{
+    qsort(c->entries, c->n, sizeof *c->entries, by_order);
+    out->items = tow__arena_alloc(c->arena, c->n, sizeof *out->items);
+    memory->keys = tow__arena_alloc(c->arena, c->n, sizeof *memory->keys);
+    if (!out->items || !memory->keys) return TOW_OUT_OF_MEMORY;
+    out->count = c->n;
+    for (size_t i = 0; i < c->n; i++) {
+        tow_residual *item = &c->entries[i].item;
         item->bytes = tow_type_bytes(item->type);
+        item->rule = asking_rule(&c->entries[i].readers);
+        item->readers = c->entries[i].readers.items;
+        item->n_readers = c->entries[i].readers.n;
         out->bytes += item->bytes;
         if (item->kind == TOW_RESIDUAL_ARGUMENT) out->argument_bytes += item->bytes;
-        if (!copy_texts(arena, item)) return TOW_OUT_OF_MEMORY;
+        if (!copy_texts(c->arena, item)) return TOW_OUT_OF_MEMORY;
+        out->items[i] = *item;
+        memory->keys[i] = c->entries[i].key;
     }
     return TOW_OK;
 }
 
-/* A function without a backward pass keeps nothing for it: there is an answer where tow_vjp has one. */
-static tow_status check_backward(const tow__parts *parts)
+static tow_status write_again(collector *c, tow__residuals_memory *memory, tow_residuals *out)
 {
-    tow_graph *backward = NULL;
-    tow_status status = tow__backward_graph(parts, &backward);
+    tow__again_list list = {.arena = c->arena, .operands = &c->operands, .price = c->price};
+    if (!tow__find_made_again(&list, c->backward)) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < list.n; i++)
+        if (!copy_texts(c->arena, &list.items[i])) return TOW_OUT_OF_MEMORY;
+    out->again = list.items;
+    out->again_count = list.n;
+    memory->again_keys = list.keys;
+    return TOW_OK;
+}
+
+tow_status tow__list_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool first,
+                               const tow__price *price, tow_residuals *residuals)
+{
+    tow__parts parts = {0};
+    tow_graph *backward = NULL, *alone = NULL;
+    tow__residuals_memory *memory = NULL;
+    tow_status status = TOW_OK;
+    *residuals = (tow_residuals){0};
+    if (first && graph->n_outputs > 1) {
+        bool *used = tow__alloc(graph->ctx, graph->n_outputs, sizeof *used);
+        if (!used) return TOW_OUT_OF_MEMORY;
+        used[0] = true;
+        status = tow__dce(graph, used, false, NULL, &alone);
+        tow__free(graph->ctx, used, graph->n_outputs, sizeof *used);
+        if (status != TOW_OK) return status;
+        graph = alone;
+    }
+    memory = tow__alloc(graph->ctx, 1, sizeof *memory);
+    TRY(memory ? TOW_OK : TOW_OUT_OF_MEMORY);
+    tow__arena_init(&memory->arena, graph->ctx);
+    residuals->memory = memory;
+    tow__policy_log log = {.arena = &memory->arena};
+    TRY(tow__differentiate(graph, "saved_residuals", n_wrt, wrt, (tow__manner){.runs_once = true, .log = &log},
+                           &parts));
+    /* A function without a backward pass keeps nothing for it: there is an answer where tow_vjp has one. */
+    TRY(tow__backward_graph(&parts, &backward));
+    collector c = {.parts = &parts, .backward = backward, .price = price, .arena = &memory->arena};
+    TRY(collect(&c));
+    TRY(write_list(&c, memory, residuals));
+    TRY(write_again(&c, memory, residuals));
+    status = tow__policy_notes(&log, &residuals->n_notes, &residuals->notes);
+done:
+    tow__parts_free(&parts);
+    if (status != TOW_OK) tow_residuals_free(residuals);
     tow_graph_release(backward);
+    tow_graph_release(alone);
     return status;
 }
 
@@ -262,85 +400,17 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
     if (!graph || !residuals)
         return tow__missing(tow__context_of(graph), "saved_residuals", "a graph and a place for its residuals");
     TOW__ARITHMETIC(false);
-    tow__parts parts = {0};
-    tow_status status = TOW_OK;
-    tow__arena *arena = tow__alloc(graph->ctx, 1, sizeof *arena);
-    if (!arena) return TOW_OUT_OF_MEMORY;
-    tow__arena_init(arena, graph->ctx);
-    residuals->memory = arena;
-    tow__policy_log log = {.arena = arena};
-    TRY(tow__differentiate(graph, "saved_residuals", n_wrt, wrt, (tow__manner){.runs_once = true, .log = &log},
-                           &parts));
-    TRY(check_backward(&parts));
-    TRY(collect(&parts, arena, residuals));
-    status = tow__policy_notes(&log, &residuals->n_notes, &residuals->notes);
-done:
-    tow__parts_free(&parts);
-    if (status != TOW_OK) tow_residuals_free(residuals);
-    return status;
+    return tow__list_residuals(graph, n_wrt, wrt, false, NULL, residuals);
 }
 
 void tow_residuals_free(tow_residuals *residuals)
 {
     if (!residuals || !residuals->memory) return;
-    tow__arena_drop(residuals->memory);
+    tow__residuals_memory *memory = residuals->memory;
+    tow_context *ctx = memory->arena.ctx;
+    tow__arena_free(&memory->arena);
+    tow__free(ctx, memory, 1, sizeof *memory);
     *residuals = (tow_residuals){0};
-}
-
-/* ---- text -------------------------------------------------------------------------------------------------------- */
-
-typedef struct sink {
-    char *text;
-    size_t size, length;
-} sink;
-
-__attribute__((format(printf, 2, 3))) static void put(sink *s, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    size_t left = s->length < s->size ? s->size - s->length : 0;
-    int n = vsnprintf(left ? s->text + s->length : NULL, left, format, args);
-    va_end(args);
-    if (n > 0) s->length += (size_t)n;
-}
-
-/* Names may be any text; a residual is one line. */
-static void put_escaped(sink *s, const char *text)
-{
-    for (; *text; text++) put(s, "%s", tow__escape(*text).text);
-}
-
-static void put_residual(sink *s, const tow_residual *r)
-{
-    static const char *const origins[] = {[TOW_RESIDUAL_ARGUMENT] = "from the argument ",
-                                          [TOW_RESIDUAL_CONSTANT] = "from a constant",
-                                          [TOW_RESIDUAL_NAMED] = "named '",
-                                          [TOW_RESIDUAL_OUTPUT] = "output of "};
-    put(s, "%s %s", tow__type_name(r->type).text, origins[r->kind]);
-    if (r->kind != TOW_RESIDUAL_CONSTANT) put_escaped(s, r->what);
-    if (r->kind == TOW_RESIDUAL_NAMED) put(s, "'");
-    if (r->of) {
-        put(s, " of ");
-        put_escaped(s, r->of);
-    }
-    if (r->here) put(s, " from %s", r->here);
-    if (r->scope) {
-        put(s, " (");
-        put_escaped(s, r->scope);
-        put(s, ")");
-    }
-    put(s, "  %zu bytes\n", r->bytes);
-}
-
-size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size)
-{
-    sink s = {.text = text, .size = size};
-    if (size) text[0] = 0;
-    for (size_t i = 0; i < residuals->count; i++) put_residual(&s, &residuals->items[i]);
-    for (size_t i = 0; i < residuals->n_notes; i++) put(&s, "%s\n", residuals->notes[i]);
-    put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes,
-        residuals->argument_bytes);
-    return s.length;
 }
 
 /* ---- forward and backward side by side --------------------------------------------------------------------------- */

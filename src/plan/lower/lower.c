@@ -129,6 +129,7 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
     }
     *storage = tow__add_storage(l->p, l->body, kind, index, bytes);
     if (*storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    tow__copy_maker(l->p, x->storage, *storage);
     bool backward = l->body->n_insts && l->body->insts[l->body->n_insts - 1].backward;
     return tow__add_copy(l, x, *storage, backward);
 }
@@ -305,14 +306,33 @@ __attribute__((noinline)) static tow_status lower_inst(tow__lowering *l, const t
                                       : lower_kernel(l, inst);
 }
 
+/* For reports: the value of a new storage of this function is made by this instruction. */
+static void note_maker(const tow__lowering *l, uint32_t storage, const tow__instruction *inst)
+{
+    tow__storage *s = &l->p->storages[storage];
+    if (s->body != l->body) return;
+    for (uint32_t i = 0; i < inst->n_out; i++)
+        if (l->env[inst->results[i]].storage == storage) s->type = l->body->types[inst->results[i]];
+    if (s->made) return;
+    s->made = inst->op;
+    s->source = inst->source;
+}
+
+void tow__copy_maker(tow_program *p, uint32_t from, uint32_t to)
+{
+    p->storages[to].made = p->storages[from].made;
+    p->storages[to].source = p->storages[from].source;
+}
+
 tow_status tow__lower(tow__lowering *l)
 {
     if (find_parts(l) != TOW_OK) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < l->n_insts; i++) {
         const tow__instruction *inst = &l->insts[i];
-        uint32_t first = l->body->n_insts;
+        uint32_t first = l->body->n_insts, storage = l->p->n_storages;
         tow_status status = inst->body ? tow__lower_scan(l, inst) : lower_inst(l, inst);
         if (status != TOW_OK) return status;
+        for (; storage < l->p->n_storages; storage++) note_maker(l, storage, inst);
         for (uint32_t k = first; k < l->body->n_insts; k++) l->body->insts[k].source = inst->source;
     }
     return TOW_OK;

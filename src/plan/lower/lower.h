@@ -54,5 +54,7 @@ void *tow__add_constant(tow__lowering *l, size_t bytes, uint32_t *storage);
 void *tow__become_constant(tow__lowering *l, uint32_t storage, size_t bytes);
 /* A new storage for a whole value; TOW__NONE: out of memory. */
 uint32_t tow__add_storage(tow_program *p, tow__body *body, tow__storage_kind kind, uint32_t index, size_t bytes);
+/* For reports: what makes the value of storage `from` makes that of `to`, too. */
+void tow__copy_maker(tow_program *p, uint32_t from, uint32_t to);
 
 #endif

@@ -166,6 +166,7 @@ static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *l
         tow_type type = outer->body->types[s->inst->results[j]];
         c->result = tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        tow__copy_maker(outer->p, c->out, c->result);
         *result = tow__view_whole(c->result, type);
     }
 done:
@@ -192,6 +193,7 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
         const bool placed = !y->carry && part->storage != TOW__NONE;
         uint32_t storage = placed ? part->storage : tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        if (!placed) tow__copy_maker(outer->p, y->carry ? y->carry->in : y->row, storage);
         outer->env[value] = tow__view_whole(storage, type);
         if (placed) outer->env[value].offset = part->offset;
     }

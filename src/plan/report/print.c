@@ -121,6 +121,15 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
     for (uint32_t r = 0; p && r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
 }
 
+void tow__string_add_operation(tow__string *s, const tow__instruction *inst)
+{
+    tow__string_add(s, "%s", inst->op->name);
+    if (!tow__row_program_of(inst)) return;
+    tow__string_add(s, "(");
+    add_parts(s, inst);
+    tow__string_add(s, ")");
+}
+
 /* "  own kernel: few rows or columns" */
 static void add_reason(tow__string *s, const tow__body *body, const tow__instruction *inst)
 {
@@ -212,11 +221,9 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &inst->out[j], out->placed);
     }
-    tow__string_add(s, " = %s(", inst->op->name);
-    if (tow__row_program_of(inst)) {
-        add_parts(s, inst);
-        tow__string_add(s, ")(");
-    }
+    tow__string_add(s, " = ");
+    tow__string_add_operation(s, inst);
+    tow__string_add(s, "(");
     const uint32_t n_in = inst->n_in - (inst->extras.accumulation != NULL);
     for (uint32_t j = 0; j < n_in; j++) {
         if (j) tow__string_add(s, ", ");

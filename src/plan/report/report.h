@@ -13,4 +13,7 @@ enum {
 /* Why it is that engine, of any instruction. False: there is nothing to choose from. */
 bool tow__reason_of(const tow__body *body, const tow__instruction *inst, char text[TOW__REASON]);
 
+/* "dot_general", "fused(add, tanh)" */
+void tow__string_add_operation(tow__string *s, const tow__instruction *inst);
+
 #endif

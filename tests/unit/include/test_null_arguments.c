@@ -346,6 +346,7 @@ static void programs(void **state)
     tow_graph *graph = NULL;
     tow_program *program = NULL;
     tow_array *array = NULL, *none = NULL;
+    tow_residuals residuals;
     assert_int_equal(tow_array_create(ctx, type, &array), TOW_OK);
     assert_int_equal(tow_trace_function(ctx, identity, NULL, 1, &type, NULL, 1, &graph), TOW_OK);
     refuses_into(program, tow_compile(NULL, graph, NULL, &program), "");
@@ -364,6 +365,10 @@ static void programs(void **state)
     refuses(tow_program_record(NULL, true), "");
     refuses(tow_program_write_trace(NULL, stdout), "");
     refuses(tow_program_write_trace(program, NULL), "a file to write");
+    refuses(tow_program_write_html(NULL, NULL, "page.html"), "");
+    refuses(tow_program_write_html(program, NULL, NULL), "the path of a file");
+    refuses(tow_program_explain(NULL, &residuals), "");
+    refuses(tow_program_explain(program, NULL), "a place for the residuals");
     refuses(tow_program_draw_memory(NULL, stdout), "");
     refuses(tow_program_draw_memory(program, NULL), "a file to draw into");
     refuses(tow_evaluate(NULL, &array, &none), "");
