@@ -179,7 +179,8 @@ tow_status tow__policy_notes(tow__policy_log *log, size_t *n, const char *const 
 {
     size_t count = 0;
     *n = 0;
-    if (log->failed) return TOW_OUT_OF_MEMORY;
+    if (log->failed)
+        return tow__fail(log->arena->ctx, TOW_OUT_OF_MEMORY, "out of memory: notes about policies are not available");
     for (const tow__policy_entry *x = log->first; x; x = x->next) count += x->why != KEEPS;
     const char **texts = tow__arena_alloc(log->arena, count + 1, sizeof *texts);
     if (!texts) return TOW_OUT_OF_MEMORY;
