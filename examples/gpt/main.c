@@ -279,6 +279,8 @@ static int report(run *r)
     if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
+    if (o->html && tow_program_write_html(tow_train_program(r->state), NULL, o->html) != TOW_OK)
+        return report_error("gpt", r->context);
     fflush(stdout);
     return SUCCESS;
 }

@@ -40,6 +40,7 @@ enum {
     TENSORBOARD,
     PLAN,
     MEMORY,
+    HTML,
     TRACE,
     RESIDUALS,
     SAMPLE,
@@ -100,6 +101,8 @@ static const struct argp_option table[] = {
     {"plan", PLAN, "FILE", 0,
      "The planned bytes by kind as JSON; the peak is their sum, all that training holds while a step runs", 5},
     {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
+    {"html", HTML, "FILE", 0, "The same as a page for a browser, in which a click says why a block of memory is there",
+     5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
     {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
@@ -210,6 +213,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case MEMORY:
         o->memory = value;
+        break;
+    case HTML:
+        o->html = value;
         break;
     case TRACE:
         o->trace = value;

@@ -23,11 +23,11 @@ typedef struct options {
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */
     const char *checkpoint; /* directory, or NULL */
     bool resume;
-    int64_t save_every, eval_every; /* 0: never */
-    int64_t sample;                 /* characters of text to write at the end */
-    const char *log, *plan;         /* files, or NULL */
-    const char *tensorboard;        /* directory, or NULL */
-    const char *memory, *trace;     /* the same */
+    int64_t save_every, eval_every;    /* 0: never */
+    int64_t sample;                    /* characters of text to write at the end */
+    const char *log, *plan;            /* files, or NULL */
+    const char *tensorboard;           /* directory, or NULL */
+    const char *memory, *html, *trace; /* the same */
     bool residuals;
 } options;
 
