@@ -408,6 +408,9 @@ typedef struct tow_step_options {
     size_t memory_limit; /* bytes that a step may take (tow_compile_options); 0: no limit */
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
     bool verify;                    /* compares what a step makes again with what it made first (tow_compile_options) */
+    const tow_row_groups_options
+        *row_groups; /* sums over rows as trees, micro-batches (tow_row_groups); in_axes: of the
+                                                 inputs of the loss; NULL: none */
 } tow_step_options;
 #define TOW_STEP_OPTIONS(...) TOW__OPTIONS(tow_step_options, __VA_ARGS__)
 

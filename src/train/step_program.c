@@ -22,6 +22,7 @@ struct tow_step {
     size_t *trained; /* [n_trained] positions among the parameters */
     tow_program *program;
     tow_array **inputs, **outputs;
+    const tow_row_groups_options *row_groups; /* while the step is made; or NULL */
 };
 
 static size_t n_inputs(const tow_step *s) { return s->n_params + s->n_slots + s->n_state + s->n_rest + s->n_numbers; }
@@ -121,16 +122,18 @@ static tow_type input_type(const tow_step *s, const tow_graph *loss, size_t i)
 static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **graph)
 {
     tow_context *ctx = s->optimizer->ctx;
-    tow_graph *gradient = NULL;
+    tow_graph *gradient = NULL, *grouped = NULL;
     tow_type *types = tow__alloc(ctx, n_inputs(s) + 1, sizeof *types);
     tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
     for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
     TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1, &gradient));
-    recording r = {s, gradient};
+    if (s->row_groups) TRY(tow_row_groups(gradient, s->row_groups, &grouped));
+    recording r = {s, grouped ? grouped : gradient};
     TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), graph));
 done:
     tow_graph_release(gradient);
+    tow_graph_release(grouped);
     if (types) tow__free(ctx, types, n_inputs(s) + 1, sizeof *types);
     return status;
 }
@@ -266,8 +269,10 @@ tow_status tow_step_create(tow_optimizer_state *optimizer, const tow_params *par
                     .n_slots = optimizer->slot_names.count,
                     .n_state = options ? options->n_state : 0,
                     .n_numbers = optimizer->number_names.count,
-                    .n_reports = optimizer->report_names.count};
+                    .n_reports = optimizer->report_names.count,
+                    .row_groups = options ? options->row_groups : NULL};
     tow_status status = make(s, loss, options ? options : &none);
+    s->row_groups = NULL;
     if (status == TOW_OK)
         *step = s;
     else

@@ -174,7 +174,7 @@ tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t coun
     for (uint32_t i = 0; i < g->n_inputs; i++) p->in_axes[i] = w->values[g->inputs[i]].axis;
     if (out && sums) tow__rows_walk(w);
     if (out && sums && !tow__failed(t) && !list_outputs(p, w, out, &n, sums)) n = 0;
-    status = tow__trace_end(t, n, out, false, &p->part);
+    status = tow__trace_end(t, n, out, true, &p->part);
     if (status == TOW_OK && (!out || !sums)) status = TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) status = tow__verify(p->part, "row groups");
     if (status == TOW_OK) status = record_rest(g, sums, p);

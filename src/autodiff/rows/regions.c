@@ -97,7 +97,7 @@ static tow_status record_body(const body *b, tow_graph **result)
         tow__rows_walk(w);
         for (uint32_t i = 0; i < b->g->n_outputs && !tow__failed(t); i++) n += add_output(b, w, i, out + n);
     }
-    return tow__trace_end(t, n, out, false, result);
+    return tow__trace_end(t, n, out, true, result);
 }
 
 /* The axes of the operands from `first` on, of which the inputs of a body have the rows. */

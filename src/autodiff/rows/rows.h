@@ -38,8 +38,10 @@ typedef struct tow__row_value {
     bool sum;            /* over rows, which nothing but moves has changed since; of a part, over its rows alone */
     bool unknown;        /* depends on a sum over rows that a part does not have; value is null */
     tow__late_sum *late; /* a sum that is recorded block by block where an accumulator adds it; value is null */
-    tow_value addend;    /* of an unknown index_add in a graph that is no body: what the rows at hand add */
-    tow_value *blocks;   /* of an accumulator: [count] what is added up of each block; value is null */
+    tow_value cut;       /* of a value without rows: what is cut of it along cut_axis for the blocks at hand; or null */
+    int cut_axis;
+    tow_value addend;  /* of an unknown index_add in a graph that is no body: what the rows at hand add */
+    tow_value *blocks; /* of an accumulator: [count] what is added up of each block; value is null */
 } tow__row_value;
 
 /* An equation as rules see it. */

@@ -2,6 +2,7 @@
  * are added as soon as both are there. */
 #include "src/autodiff/rows/rows.h"
 #include "src/ops/rules.h"
+#include "tow/numpy.h"
 #include "tow/ops.h"
 
 struct tow__late_sum {
@@ -53,8 +54,40 @@ static void record_blocks(tow_trace *t, const tow__row_equation *r, int64_t n, i
         y[i] = tow__op(joining(r->e->primitive), NULL, 2, (tow_value[]){y[i], other[i]});
 }
 
+/* scatter_add into more rows than there are indices: the tree is over tables that have a row for each index alone.
+ *
+ *     sorted = sort(indices), slot = place in sorted of the first index that is equal
+ *     result = scatter_add(sorted, tree of scatter_add(slots of a block, its updates))
+ *
+ * All updates of one index meet in one row, and the rows of slots that no index has are zeros. */
+static bool record_scatter(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow_value *y)
+{
+    if (r->e->primitive != &tow__scatter_add_p || r->from[0] != 0) return false;
+    const int64_t rows = ((const tow__rows_params *)r->e->params)->rows;
+    const tow_type indices = tow_value_type(r->in[0]), updates = tow_value_type(r->in[1]);
+    const int64_t n = tow_type_element_count(indices);
+    int64_t dims[TOW_MAX_RANK] = {n};
+    if (rows <= n || n == 0 || n > INT32_MAX) return false;
+    for (int a = indices.rank; a < updates.rank; a++) dims[1 + a - indices.rank] = updates.dims[a];
+    const tow_value flat = tow_reshape(r->in[0], 1, &n), sorted = tow_sort(flat, 0, false);
+    tow__row_equation few = {.from = r->from, .in = tow__trace_alloc(t, 2, sizeof *few.in)};
+    tow__equation *e = tow__trace_alloc(t, 1, sizeof *e);
+    tow__rows_params *params = tow__trace_alloc(t, 1, sizeof *params);
+    if (!e || !params || !few.in) return true;
+    few.in[0] = tow_searchsorted(sorted, flat, false);
+    few.in[1] = tow_reshape(r->in[1], 1 + updates.rank - indices.rank, dims);
+    params->rows = n;
+    *e = *r->e;
+    e->params = params;
+    few.e = e;
+    if (!tow__failed(t)) record_blocks(t, &few, b->count, 0, b->count, y);
+    if (!tow__failed(t)) *y = tow_scatter_add(sorted, *y, rows);
+    return true;
+}
+
 void tow__rows_sum(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow_value *y)
 {
+    if (record_scatter(t, r, b, y)) return;
     record_blocks(t, r, b->count, 0, b->count, y);
 }
 

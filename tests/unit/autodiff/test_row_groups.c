@@ -123,6 +123,32 @@ static void test_sums_of_single_rows(void **state)
     tow_graph_release(graph);
 }
 
+/* Updates of one index meet in the order of rows, within a group; then the tree. */
+static void test_sums_by_index(void **state)
+{
+    (void)state;
+    tow_graph *graph =
+        parse("{ lambda ; i:i32[16] u:f32[16,2]. let y:f32[1000,2] = scatter_add[rows=1000] i u in (y) }\n");
+    tow_graph *rows = grouped(graph, 4, NULL);
+    tow_array *in[2] = {random_array(tow_make_type(TOW_I32, 1, (int64_t[]){B})), random_array(F32(B, 2))}, *out;
+    int32_t *indices = tow_array_data(in[0]);
+    const float *updates = tow_array_data(in[1]);
+    static float expected[1000][2], each[4][1000][2];
+    for (int r = 0; r < B; r++) {
+        indices[r] = indices[r] * 90 + (r == 5 ? 1000 : 0); /* one is outside */
+        if (indices[r] >= 1000) continue;
+        for (int c = 0; c < 2; c++) each[r / 4][indices[r]][c] += updates[2 * r + c];
+    }
+    for (int i = 0; i < 1000; i++)
+        for (int c = 0; c < 2; c++) expected[i][c] = tree(&each[0][i][c], 4, 2000);
+    OK(tow_evaluate(rows, in, &out));
+    expect_equal("scatter_add", out, &expected[0][0]);
+    tow_array_release(out);
+    for (int k = 0; k < 2; k++) tow_array_release(in[k]);
+    tow_graph_release(rows);
+    tow_graph_release(graph);
+}
+
 /* x W1 -> tanh -> W2 -> half the sum of squares over n, by rows. */
 static void loss_of(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -250,6 +276,47 @@ static void test_parts_of_mlp(void **state)
     tow_graph_release(gradient);
 }
 
+/* Random numbers and numbers of rows, of the whole batch, are made for the rows of a part alone. */
+static void test_draws_of_parts(void **state)
+{
+    (void)state;
+    tow_graph *graph = parse("{ lambda ; x:u32[16,3] key:u32[2]. let\n"
+                             "    bits:u32[16,3] = random_bits[shape=(16,3)] key\n"
+                             "    row:u32[16,3] = iota[dtype=u32 shape=(16,3) axis=0]\n"
+                             "    a:u32[16,3] = xor x bits\n"
+                             "    b:u32[16,3] = xor a row\n"
+                             "  in (b) }\n");
+    static const int axes[2] = {0, TOW_NOT_MAPPED};
+    static const int64_t key_dims[1] = {2}, dims[2] = {B, 3}, few[2] = {B / 4, 3};
+    tow_array *in[3], *whole, *found;
+    char text[4096];
+    tow__row_part p;
+    OK(tow_array_create(ctx, tow_make_type(TOW_U32, 2, dims), &in[0]));
+    OK(tow_array_create(ctx, tow_make_type(TOW_U32, 1, key_dims), &in[1]));
+    OK(tow_array_create(ctx, tow_make_type(TOW_I32, 0, NULL), &in[2]));
+    memset(tow_array_data(in[0]), 0, B * 3 * sizeof(uint32_t));
+    memcpy(tow_array_data(in[1]), (uint32_t[]){7, 11}, 2 * sizeof(uint32_t));
+    OK(tow_evaluate(graph, in, &whole));
+    tow_array_release(in[0]);
+    OK(tow_array_create(ctx, tow_make_type(TOW_U32, 2, few), &in[0]));
+    memset(tow_array_data(in[0]), 0, B / 4 * 3 * sizeof(uint32_t));
+    OK(tow__row_part_create(graph, 8, 2, axes, &p));
+    assert_in_range(tow_graph_text(p.part, text, sizeof text), 1, sizeof text - 1);
+    assert_null(strstr(text, "[16,3]"));
+    assert_null(strstr(text, "[48]"));
+    for (int k = 0; k < 4; k++) {
+        *(int32_t *)tow_array_data(in[2]) = 2 * k;
+        OK(tow_evaluate(p.part, in, &found));
+        assert_memory_equal(tow_array_data(found), (const uint32_t *)tow_array_data(whole) + k * B / 4 * 3,
+                            B / 4 * 3 * sizeof(uint32_t));
+        tow_array_release(found);
+    }
+    for (int i = 0; i < 3; i++) tow_array_release(in[i]);
+    tow_array_release(whole);
+    tow__row_part_free(&p);
+    tow_graph_release(graph);
+}
+
 /* ---- training: one hash ------------------------------------------------------------------------------------------ */
 
 typedef struct model {
@@ -265,6 +332,7 @@ enum {
     NORMALIZED, /* by statistics of the batch */
     LSTM,
     GPT,
+    EMBED, /* of a table with more rows than a batch has tokens */
     MODELS
 };
 
@@ -310,6 +378,13 @@ static void call_gpt(tow_scope *s, const model *m, const tow_value *in, tow_valu
     out[0] = tow_embed_attend(s, "tokens", &tokens, x);
 }
 
+static void call_embed(tow_scope *s, const tow_value *in, tow_value *out)
+{
+    tow_embed tokens = TOW_EMBED(.num_embeddings = 1000, .features = 8);
+    tow_dense last = TOW_DENSE(.features = 3);
+    out[0] = tow_apply(s, "last", &last, tow_tanh(tow_mean(tow_apply(s, "tokens", &tokens, in[0]), 1, (int[]){1})));
+}
+
 static void call_model(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                        tow_value *out)
 {
@@ -318,6 +393,7 @@ static void call_model(tow_scope *s, const tow_module *module, size_t n_in, cons
     if (m->kind == MLP) call_mlp(s, in, out);
     if (m->kind == CONV || m->kind == NORMALIZED) call_conv(s, m->kind == NORMALIZED, in, out);
     if (m->kind == LSTM) call_lstm(s, in, out);
+    if (m->kind == EMBED) call_embed(s, in, out);
     if (m->kind == GPT) call_gpt(s, m, in, out);
 }
 
@@ -355,7 +431,8 @@ static uint64_t train(int kind, size_t groups, const setting *s, char *message, 
                                     [CONV] = F32(B, 8, 8, 2),
                                     [NORMALIZED] = F32(B, 8, 8, 2),
                                     [LSTM] = F32(B, 5, 4),
-                                    [GPT] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6})};
+                                    [GPT] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
+                                    [EMBED] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 5})};
     const tow_type labels = tow_make_type(TOW_I32, kind == GPT ? 2 : 1, (int64_t[]){B, 6});
     const char *const streams[] = {"dropout", NULL};
     const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
@@ -419,6 +496,7 @@ static void test_one_hash(void **state)
     expect_one_hash(MLP, settings, 5);
     expect_one_hash(CONV, settings, 5);
     expect_one_hash(LSTM, settings, 5);
+    expect_one_hash(EMBED, settings, 5);
 }
 
 static void test_one_hash_of_gpt(void **state)
@@ -429,6 +507,44 @@ static void test_one_hash_of_gpt(void **state)
                                 {8, 0, 1, true, NULL},      {2, 0, 2, true, &nothing},  {4, 0, 1, false, &nothing},
                                 {1, 0, 1, false, &nothing}, {1, 600000, 1, false, NULL}};
     expect_one_hash(GPT, settings, 8);
+}
+
+/* Steps of a function of one's own. */
+static void test_step(void **state)
+{
+    (void)state;
+    const tow_mlp mlp = TOW_MLP(.features = {8, 3});
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.1));
+    tow_params *params[2];
+    tow_array *batch[2] = {random_array(types[0]), random_array(types[1])}, *out[2];
+    for (int i = 0; i < B; i++) ((int32_t *)tow_array_data(batch[1]))[i] %= 3;
+    OK(tow_array_create(ctx, tow_make_type(TOW_F32, 0, NULL), &out[0]));
+    OK(tow_array_create(ctx, F32(B), &out[1]));
+    for (int k = 0; k < 2; k++) {
+        const int axes[] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0, 0};
+        const tow_row_groups_options groups =
+            TOW_ROW_GROUPS_OPTIONS(.groups = 8, .micro_batches = k ? 4 : 1, .in_axes = axes);
+        tow_graph *loss;
+        tow_optimizer_state *optimizer;
+        tow_step *step;
+        OK(tow_model_init(ctx, TOW_MODULE(&mlp), 0, 1, types, &params[k]));
+        assert_int_equal(tow_params_count(params[k]), 4);
+        OK(tow_model_loss_graph(TOW_MODULE(&mlp), params[k], 1, types, 1, types + 1, loss_function, NULL, 1, NULL,
+                                &loss));
+        OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&rate), params[k], NULL, &optimizer));
+        OK(tow_step_create(optimizer, params[k], loss, &TOW_STEP_OPTIONS(.row_groups = &groups), &step));
+        for (int i = 0; i < 3; i++) OK(tow_step_run(step, batch, out));
+        tow_step_free(step);
+        tow_optimizer_free(optimizer);
+        tow_graph_release(loss);
+    }
+    assert_true(tow_params_equal(params[0], params[1]));
+    for (int k = 0; k < 2; k++) {
+        tow_params_free(params[k]);
+        tow_array_release(batch[k]);
+        tow_array_release(out[k]);
+    }
 }
 
 /* Statistics of a batch are sums over all rows. */
@@ -486,6 +602,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_of_single_rows),
         cmocka_unit_test(test_gradients_of_groups),
+        cmocka_unit_test(test_sums_by_index),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_draws_of_parts),
         cmocka_unit_test(test_parts_of_mlp),
         cmocka_unit_test(test_one_hash),
         cmocka_unit_test(test_one_hash_of_gpt),
