@@ -37,6 +37,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     }
     p->calls_host = calls_host(p->graph);
     if (options) TRY(tow__select_passes(p, options));
+    p->left_out[TOW__PASS_tile] |= p->choice.untiled;
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
     if (!p->top) return TOW_OUT_OF_MEMORY;
     p->top->block = TOW__NONE;

@@ -211,6 +211,7 @@ typedef struct tow__remat_choice {
     uint32_t products; /* number of recomputed products to keep, latest first */
     bool all;          /* keep all forward values, not only products */
     bool interleaved;  /* ordered tiles may go through the forward and the backward pass before the next tile begins */
+    bool untiled;      /* no tile groups, whose values wait for each other in blocks of rows */
 } tow__remat_choice;
 
 /* A graph whose donated stacks are two inputs and two outputs each, for the runs of a loop that is cut

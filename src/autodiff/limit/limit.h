@@ -1,9 +1,13 @@
 /* Other ways to compute the gradient of a loss, for plans within a memory limit: the same bits, with other values kept
  * between the forward and the backward pass.
  *
- *   sites          scans of the loss, or all of it where it has none             (loss_variants.c)
- *   of each site   sets of values to keep, from all that are read to none        (kept_sets.c)
- *   of a scan      the last iterations keep one set, the first ones a smaller one, or are grouped (scan_runs.c) */
+ *   a loss without scans   blocks of equations, each of which keeps a set of its values, and parts of the chain of
+ *                          blocks that run again before their backward pass                  (blocks.c, chain.c)
+ *   scans of a loss        the last iterations keep one set of the body's values, the first ones a smaller one, or are
+ *                          grouped                                                           (scan_runs.c)
+ *   a body, a block        sets of values to keep, from all that are read to none            (body.c, kept_sets.c)
+ *
+ * loss_variants.c lists what there is of a loss. */
 #ifndef TOW_SRC_AUTODIFF_LIMIT_H
 #define TOW_SRC_AUTODIFF_LIMIT_H
 
@@ -15,6 +19,7 @@
 /* The values of a body that are kept. Numbers are estimates by which sets are compared, of one run of the body. */
 typedef struct tow__kept_set {
     size_t bytes;     /* of what is kept */
+    size_t working;   /* at the most in the backward pass */
     double seconds;   /* to make the rest again */
     uint8_t *verdict; /* [equations of the body] tow_verdict */
 } tow__kept_set;
@@ -29,8 +34,7 @@ typedef struct tow__kept_sets {
 } tow__kept_sets;
 
 /* *sets: in the arena, but for the body, which the caller releases; n is 0 if the body has nothing to choose. most: at
- * most so many. hull: only those on the convex hull, which mixtures of others are no better than; else there are a few
- * more behind these, which keep what is alive at some places of the body and make the parts between them again. */
+ * most so many. hull: only those on the convex hull, which mixtures of others are no better than. */
 tow_status tow__find_kept_sets(tow__arena *arena, const tow_graph *body, const tow__price *price, bool hull,
                                uint32_t most, tow__kept_sets *sets);
 /* *region: body as one region with this policy (NULL: keeps nothing), which the caller releases. */
@@ -44,6 +48,18 @@ tow_status tow__keep_set(const tow__kept_sets *sets, uint32_t set, tow_graph **b
  * limited: its parameters then, without a limit; the caller releases limited->body, whose equations that are not kept
  * insist on it. Error: TOW_INVALID_ARGUMENT if what the policy insists on takes more than the limit. */
 tow_status tow__limit_region(const tow__equation *e, const bool *active, tow__remat_params *limited);
+
+/* Ways to run a loss without scans as a chain of blocks, from many bytes to few (blocks.c). */
+typedef struct tow__block_plans {
+    tow_graph *body; /* the loss with its regions stripped, which the caller releases */
+    struct tow__blocks *blocks;
+    uint32_t n;
+} tow__block_plans;
+/* *plans: in the arena, but for the body; n is 0 if there is nothing to choose. most: at most so many. */
+tow_status tow__find_block_plans(tow__arena *arena, const tow_graph *loss, const tow__price *price, uint32_t most,
+                                 tow__block_plans *plans);
+/* *graph: the loss in this way, which the caller releases. */
+tow_status tow__block_plan(const tow__block_plans *plans, uint32_t i, tow_graph **graph);
 
 /* The changes of a scan that change no bits (scan_cuts.c). */
 typedef struct tow__cuts {

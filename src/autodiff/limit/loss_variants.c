@@ -1,6 +1,7 @@
-/* The variants of a loss, in order: fewer bytes from one to the next, by estimates that only order them.
+/* The variants of a loss. Without scans they are its plans of blocks. Otherwise, in order, fewer bytes from one to the
+ * next, by estimates that only order them:
  *
- * A site is a scan of the loss that has no schedule of its own, or all of the loss if it has no scan. A scan's choices
+ * A site is a scan of the loss that has no schedule of its own. A scan's choices
  * mix the sets of its body: the last iterations keep the larger one, because their values are read first, and the first
  * ones the next smaller one.
  *
@@ -16,8 +17,8 @@
 
 enum {
     MOST_SITES = 8,
-    MOST_SETS = 8,        /* of the body of a scan */
-    MOST_WHOLE_SETS = 20, /* of a loss without scans */
+    MOST_SETS = 8,    /* of the body of a scan */
+    MOST_BLOCKS = 24, /* plans of blocks of a loss without scans */
     MOST_VARIANTS = 32,
     LONG_SCAN = 64,      /* iterations from which on schedules are choices */
     MOST_REPETITIONS = 5 /* of iterations, in schedules: from 2 on */
@@ -32,7 +33,7 @@ typedef struct choice {
 } choice;
 
 typedef struct site {
-    uint32_t at; /* equation; TOW__INPUT: the whole loss */
+    uint32_t at; /* equation */
     tow__cuts cuts;
     tow__kept_sets sets;
     choice *choices;
@@ -45,6 +46,7 @@ struct tow__loss_variants {
     tow_graph *loss;
     const tow__price *price; /* while the list is made */
     tow__string note;
+    tow__block_plans blocks; /* of a loss without scans */
     site sites[MOST_SITES];
     uint32_t n_sites;
     uint32_t (*state)[MOST_SITES]; /* [n] the choice of each site */
@@ -116,10 +118,10 @@ static void add_schedules(site *s, int64_t length, double carry)
 static tow_status list_choices(tow__loss_variants *l, site *s)
 {
     const tow__kept_set *sets = s->sets.sets;
-    const tow__equation *e = s->at == TOW__INPUT ? NULL : equation_of(l, s);
-    const int64_t length = e ? ((const tow__scan_params *)e->params)->length : 1;
+    const tow__equation *e = equation_of(l, s);
+    const int64_t length = ((const tow__scan_params *)e->params)->length;
     const int64_t steps = s->cuts.why_not ? 1 : length < 16 ? length : 16;
-    const double carry = e ? (double)carry_bytes(e) : 0;
+    const double carry = (double)carry_bytes(e);
     s->choices = tow__arena_alloc(
         &l->arena, (size_t)(s->sets.n * (uint64_t)steps) + (size_t)steps + 2 + MOST_REPETITIONS, sizeof(choice));
     if (!s->choices) return TOW_OUT_OF_MEMORY;
@@ -135,7 +137,7 @@ static tow_status list_choices(tow__loss_variants *l, site *s)
                 .seconds = (double)count * sets[i].seconds + (double)(length - count) * sets[i - 1].seconds};
         }
     const int64_t group =
-        e && s->cuts.groups && may_group(e) && length >= 4 ? best_group(length, carry, (double)s->sets.working) : 1;
+        s->cuts.groups && may_group(e) && length >= 4 ? best_group(length, carry, (double)s->sets.working) : 1;
     if (group > 1) {
         const tow__kept_set *least = &sets[s->sets.n - 1];
         s->choices[s->n++] = (choice){.count = length,
@@ -165,13 +167,12 @@ static void add_note(tow__loss_variants *l, const site *s)
 static tow_status add_site(tow__loss_variants *l, uint32_t at)
 {
     site *s = &l->sites[l->n_sites];
-    const tow_graph *body =
-        at == TOW__INPUT ? l->loss : ((const tow__scan_params *)l->loss->equations[at].params)->body;
+    const tow__equation *e = &l->loss->equations[at];
     *s = (site){.at = at};
-    tow_status status = at == TOW__INPUT ? TOW_OK : tow__scan_cuts(l->loss, &l->loss->equations[at], &s->cuts);
+    tow_status status = tow__scan_cuts(l->loss, e, &s->cuts);
     if (status == TOW_OK)
-        status = tow__find_kept_sets(&l->arena, body, l->price, at != TOW__INPUT,
-                                     at == TOW__INPUT ? MOST_WHOLE_SETS : MOST_SETS, &s->sets);
+        status = tow__find_kept_sets(&l->arena, ((const tow__scan_params *)e->params)->body, l->price, true, MOST_SETS,
+                                     &s->sets);
     if (status == TOW_OK && s->sets.n > 0) status = list_choices(l, s);
     if (status == TOW_OK && s->n > 1) {
         if (s->cuts.why_not) add_note(l, s);
@@ -195,6 +196,15 @@ static bool has_scan(const tow_graph *g)
     return false;
 }
 
+/* Lists the plans of a loss without scans. A loss that has no derivative stays as it is. */
+static tow_status find_blocks(tow__loss_variants *l)
+{
+    tow_status status = tow__find_block_plans(&l->arena, l->loss, l->price, MOST_BLOCKS, &l->blocks);
+    if (status == TOW_OK || status == TOW_OUT_OF_MEMORY || status == TOW_CANCELLED) return status;
+    l->blocks.n = 0;
+    return TOW_OK;
+}
+
 static tow_status find_sites(tow__loss_variants *l)
 {
     tow_status status = TOW_OK;
@@ -204,8 +214,7 @@ static tow_status find_sites(tow__loss_variants *l)
         const tow__scan_params *p = e->params;
         if (p->length > 1 && !p->slots && !p->stops && !p->body->has_effects) status = add_site(l, k);
     }
-    if (status == TOW_OK && l->n_sites == 0 && !has_scan(l->loss) && !l->loss->has_effects)
-        status = add_site(l, TOW__INPUT);
+    if (status == TOW_OK && l->n_sites == 0 && !has_scan(l->loss) && !l->loss->has_effects) status = find_blocks(l);
     return status;
 }
 
@@ -233,22 +242,21 @@ static double bytes_of(const tow__loss_variants *l, const uint32_t *state)
     return bytes;
 }
 
-/* Variant 0 is the loss as it is, variant 1 keeps all. */
+/* Variant 0 is the loss as it is, variant 1 keeps all, or they are that and the plans of blocks. */
 static tow_status list_states(tow__loss_variants *l)
 {
     uint32_t now[MOST_SITES] = {0}, at;
     l->state = tow__arena_alloc(&l->arena, MOST_VARIANTS + 4, sizeof *l->state);
     if (!l->state) return TOW_OUT_OF_MEMORY;
-    l->n = 1;
+    l->n = 1 + l->blocks.n;
     if (l->n_sites == 0) return TOW_OK;
     memset(l->state[l->n++], 0, sizeof now);
     const double most = bytes_of(l, now);
     double last = most;
     while ((at = next_site(l, now)) != MOST_SITES) {
         now[at]++;
-        const bool end = next_site(l, now) == MOST_SITES, is_last = l->sites[at].choices[now[at]].group > 1 ||
-                                                                    l->sites[at].choices[now[at]].slots > 0 ||
-                                                                    l->sites[at].at == TOW__INPUT;
+        const bool end = next_site(l, now) == MOST_SITES,
+                   is_last = l->sites[at].choices[now[at]].group > 1 || l->sites[at].choices[now[at]].slots > 0;
         const double bytes = bytes_of(l, now);
         if (!end && !is_last && last - bytes < most / MOST_VARIANTS) continue;
         if (l->n < MOST_VARIANTS + 2 || end)
@@ -282,6 +290,7 @@ void tow__loss_variants_free(tow__loss_variants *l)
 {
     if (!l) return;
     for (uint32_t i = 0; i < l->n_sites; i++) tow_graph_release(l->sites[i].sets.body);
+    tow_graph_release(l->blocks.body);
     tow_graph_release(l->loss);
     tow__string_free(&l->note);
     tow__arena_free(&l->arena);
@@ -328,7 +337,7 @@ static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow
     const recording *r = user;
     for (uint32_t i = 0; i < r->l->n_sites; i++) {
         const site *s = &r->l->sites[i];
-        if (s->at == TOW__INPUT || &g->equations[s->at] != e) continue;
+        if (&g->equations[s->at] != e) continue;
         record_site(t, s, &s->choices[r->state[i]], e, x, y);
         return;
     }
@@ -343,8 +352,7 @@ tow_status tow__loss_variant(const tow__loss_variants *l, uint32_t i, tow_graph 
         *graph = tow__graph_share(g);
         return TOW_OK;
     }
+    if (l->blocks.n > 0) return tow__block_plan(&l->blocks, i - 1, graph);
     const recording r = {l, l->state[i]};
-    if (l->sites[0].at == TOW__INPUT)
-        return tow__keep_set(&l->sites[0].sets, l->sites[0].choices[r.state[0]].set, graph);
     return tow__copy_by(g, record, &r, graph);
 }

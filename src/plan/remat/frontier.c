@@ -5,7 +5,7 @@
  * compared. The list of plans does not depend on the limit, so more bytes never give a slower plan:
  *
  *   variants      graphs that compute the same bits and keep other values (tow__variants), number 0 as it was written
- *   of each       forward, then backward | interleaved
+ *   of each       tile groups, forward, then backward | interleaved | none
  *   of number 0   recomputation as written | eliminated for products, latest first, in steps | eliminated altogether
  *
  * "Interleaved" lets a block of rows go through the forward and the backward pass before the next block begins
@@ -27,6 +27,8 @@ typedef struct search {
     tow__arena *arena;
     tow__plan_point *points;
     uint32_t n, capacity;
+    bool undecided;          /* all plans are made until it is known */
+    bool tiles, interleaves; /* whether there are tile groups, and whether interleaving changes them */
 } search;
 
 static size_t bytes_of(const tow_program *p)
@@ -41,8 +43,11 @@ static tow_status measure(search *s, const tow_graph *graph, uint32_t variant, t
     tow_program *p;
     tow_status status = tow__compile_with_choice(s->ctx, graph, &s->options, s->threads, choice, &p);
     if (status != TOW_OK) return status;
-    const tow__plan_point point = {
-        .variant = variant, .choice = choice, .bytes = bytes_of(p), .seconds = tow__modelled_seconds(p, &s->machine)};
+    const tow__plan_point point = {.variant = variant,
+                                   .choice = choice,
+                                   .bytes = bytes_of(p),
+                                   .seconds = tow__modelled_seconds(p, &s->machine),
+                                   .flops = tow__modelled_flops(p)};
     if (repeated) *repeated = p->n_repeated;
     tow_program_free(p);
     tow__plan_point *grown = tow__extend(s->arena, s->points, s->n, &s->capacity, sizeof *grown);
@@ -52,22 +57,47 @@ static tow_status measure(search *s, const tow_graph *graph, uint32_t variant, t
     return TOW_OK;
 }
 
+/* Does the last plan differ from point `from`? */
+static bool differ(const search *s, uint32_t from)
+{
+    const tow__plan_point *a = &s->points[from], *b = &s->points[s->n - 1];
+    return a->bytes != b->bytes || a->seconds < b->seconds || a->seconds > b->seconds;
+}
+
+/* The same as three plans: with tile groups, with interleaved ones and without. */
+static tow_status measure_ways(search *s, const tow_graph *graph, uint32_t variant, tow__remat_choice choice,
+                               uint32_t *repeated)
+{
+    tow_status status = measure(s, graph, variant, choice, repeated);
+    const uint32_t first = s->n - 1;
+    if (s->options.no_regions || status != TOW_OK) return status;
+    if (s->tiles || s->undecided) {
+        choice.untiled = true;
+        TRY(measure(s, graph, variant, choice, NULL));
+        s->tiles |= differ(s, first);
+    }
+    if (s->interleaves || s->undecided) {
+        choice.untiled = false;
+        choice.interleaved = true;
+        TRY(measure(s, graph, variant, choice, NULL));
+        s->interleaves |= differ(s, first);
+    }
+done:
+    return status;
+}
+
 /* The graph as it was written: what its regions make again may be kept. */
 static tow_status measure_written(search *s, const tow_graph *graph)
 {
-    tow_status status = TOW_OK;
-    uint32_t repeated = 0;
-    const int orders = s->options.no_regions ? 1 : 2;
-    for (int order = 0; order < orders; order++) {
-        const bool interleaved = order == 1;
-        TRY(measure(s, graph, 0, (tow__remat_choice){.interleaved = interleaved}, &repeated));
-        TRY(measure(s, graph, 0, (tow__remat_choice){.all = true, .interleaved = interleaved}, NULL));
-        for (uint32_t i = 1, before = 0; i <= STEPS; i++) {
-            const uint32_t products = (uint32_t)((uint64_t)repeated * i / STEPS);
-            if (products == before) continue;
-            before = products;
-            TRY(measure(s, graph, 0, (tow__remat_choice){.products = products, .interleaved = interleaved}, NULL));
-        }
+    uint32_t repeated = 0, before = 0;
+    tow_status status = measure_ways(s, graph, 0, (tow__remat_choice){0}, &repeated);
+    if (status != TOW_OK) return status;
+    TRY(measure_ways(s, graph, 0, (tow__remat_choice){.all = true}, NULL));
+    for (uint32_t i = 1; i <= STEPS; i++) {
+        const uint32_t products = (uint32_t)((uint64_t)repeated * i / STEPS);
+        if (products == before) continue;
+        before = products;
+        TRY(measure_ways(s, graph, 0, (tow__remat_choice){.products = products}, NULL));
     }
 done:
     return status;
@@ -77,11 +107,24 @@ static tow_status measure_variant(search *s, const tow__variants *v, uint32_t i)
 {
     tow_graph *graph = NULL;
     tow_status status = v->make(v->user, i, &graph);
-    if (status != TOW_OK) return status;
-    TRY(measure(s, graph, i, (tow__remat_choice){0}, NULL));
-    if (!s->options.no_regions) TRY(measure(s, graph, i, (tow__remat_choice){.interleaved = true}, NULL));
-done:
+    if (status == TOW_OK) status = measure_ways(s, graph, i, (tow__remat_choice){0}, NULL);
     tow_graph_release(graph);
+    return status;
+}
+
+/* Number 0, then the one in the middle, which say whether tile groups make a difference, then the others. */
+static tow_status measure_all(search *s, const tow__variants *v)
+{
+    const uint32_t middle = v->n / 2;
+    tow_graph *written = NULL;
+    s->undecided = true;
+    tow_status status = v->make(v->user, 0, &written);
+    if (status == TOW_OK) status = measure_written(s, written);
+    tow_graph_release(written);
+    if (status == TOW_OK && middle > 0) status = measure_variant(s, v, middle);
+    s->undecided = false;
+    for (uint32_t i = 1; i < v->n && status == TOW_OK; i++)
+        if (i != middle) status = measure_variant(s, v, i);
     return status;
 }
 
@@ -93,7 +136,8 @@ static int by_bytes(const void *a, const void *b)
     if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
     if (x->variant != y->variant) return x->variant < y->variant ? -1 : 1;
     if (x->choice.products != y->choice.products) return x->choice.products < y->choice.products ? -1 : 1;
-    return (x->choice.all + 2 * x->choice.interleaved) - (y->choice.all + 2 * y->choice.interleaved);
+    const tow__remat_choice *c = &x->choice, *d = &y->choice;
+    return (c->all + 2 * c->interleaved + 4 * c->untiled) - (d->all + 2 * d->interleaved + 4 * d->untiled);
 }
 
 /* Points that take more bytes than another one and are not faster go. */
@@ -114,17 +158,14 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
                 .threads = threads,
                 .machine = tow__price_machine(threads),
                 .arena = arena};
-    tow_graph *written = NULL;
     s.options.plan_only = true;
     s.options.verify = false;
     s.options.shared_arena = NULL;
     s.options.after_pass = NULL;
     s.options.memory_limit = SIZE_MAX;
-    tow_status status = variants->make(variants->user, 0, &written);
-    if (status == TOW_OK) status = measure_written(&s, written);
-    tow_graph_release(written);
-    for (uint32_t i = 1; i < variants->n && status == TOW_OK; i++) status = measure_variant(&s, variants, i);
-    *frontier = (tow__frontier){.points = s.points, .n = status == TOW_OK ? keep_best(s.points, s.n) : 0};
+    tow_status status = measure_all(&s, variants);
+    *frontier =
+        (tow__frontier){.points = s.points, .n = status == TOW_OK ? keep_best(s.points, s.n) : 0, .n_plans = s.n};
     return status;
 }
 
@@ -164,6 +205,14 @@ static tow_status refuse(const tow__variants *v, tow_context *ctx, const tow_com
     return status;
 }
 
+/* More bytes, fewer seconds: the last point within the limit is the fastest of them. */
+const tow__plan_point *tow__pick_point(const tow__frontier *frontier, size_t limit)
+{
+    uint32_t i = frontier->n;
+    while (i > 0 && frontier->points[i - 1].bytes > limit) i--;
+    return i > 0 ? &frontier->points[i - 1] : NULL;
+}
+
 tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                int threads, tow_program **program)
 {
@@ -171,10 +220,9 @@ tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, 
     tow__frontier f = {0};
     tow__arena_init(&arena, ctx);
     tow_status status = tow__find_frontier(&arena, variants, options, threads, &f);
-    uint32_t i = f.n; /* more bytes, fewer seconds: the last point within the limit is the fastest of them */
-    while (i > 0 && f.points[i - 1].bytes > options->memory_limit) i--;
+    const tow__plan_point *point = tow__pick_point(&f, options->memory_limit);
     if (status == TOW_OK)
-        status = i > 0 ? make_point(variants, ctx, options, threads, &f.points[i - 1], program)
+        status = point ? make_point(variants, ctx, options, threads, point, program)
                        : refuse(variants, ctx, options, threads, &f.points[0]);
     tow__arena_free(&arena);
     return status;

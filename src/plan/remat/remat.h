@@ -11,12 +11,14 @@ typedef struct tow__plan_point {
     tow__remat_choice choice;
     size_t bytes;   /* inputs, outputs, constants and arena */
     double seconds; /* modelled */
+    double flops;   /* of products */
 } tow__plan_point;
 
 /* Points in order: each takes more bytes and fewer seconds than the one before. At least one. */
 typedef struct tow__frontier {
     tow__plan_point *points;
     uint32_t n;
+    uint32_t n_plans; /* that were made for it */
 } tow__frontier;
 
 /* compile.c: one plan. */
@@ -25,6 +27,8 @@ tow_status tow__compile_with_choice(tow_context *ctx, const tow_graph *graph, co
 /* The frontier of the variants; it does not depend on options->memory_limit. Points are in the arena. */
 tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
                               int threads, tow__frontier *frontier);
+/* The fastest point that takes no more bytes; NULL: all take more. */
+const tow__plan_point *tow__pick_point(const tow__frontier *frontier, size_t limit);
 /* The fastest plan within options->memory_limit. Error: TOW_INVALID_ARGUMENT if there is none. */
 tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                int threads, tow_program **program);
@@ -37,6 +41,8 @@ tow_status tow__refuse_limit(const tow_program *p, const tow__variants *variants
 tow__machine tow__price_machine(int threads);
 /* A run of the plan on it, by the cost model. */
 double tow__modelled_seconds(const tow_program *p, const tow__machine *machine);
+/* Floating-point operations of the products of a run, exactly: two for each multiply-add. */
+double tow__modelled_flops(const tow_program *p);
 /* Prices of the equations of a graph and of parts of it. */
 typedef struct tow__pricing {
     tow__price price;

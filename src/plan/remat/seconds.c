@@ -1,5 +1,7 @@
 /* Seconds by which plans of one graph, and values of it, are compared within a memory limit: those of the cost model
  * (analysis/cost.h), for one machine that does not depend on the plan. */
+#include <math.h>
+
 #include "src/plan/analysis/cost.h"
 #include "src/plan/remat/remat.h"
 
@@ -16,6 +18,16 @@ tow__machine tow__price_machine(int threads)
 double tow__modelled_seconds(const tow_program *p, const tow__machine *machine)
 {
     return tow__body_seconds(machine, p->top);
+}
+
+/* A machine that does one floating-point operation of a product per second and all else in no time. */
+double tow__modelled_flops(const tow_program *p)
+{
+    tow__machine m = p->machine;
+    m.threads = 1;
+    m.rates = (tow__rates){.f32 = 1, .f64 = 1, .functions = INFINITY, .shared = INFINITY};
+    for (int i = 0; i < TOW__LEVELS; i++) m.rates.bytes[i] = INFINITY;
+    return tow__body_seconds(&m, p->top);
 }
 
 static double equation_seconds(const tow__price *price, const tow_graph *g, const tow__equation *e)

@@ -1,0 +1,158 @@
+/* The frontiers of thirty losses: 1,000 limits of each pick plans that are within them, and more bytes never take more
+ * seconds; how many plans a search makes does not depend on the depth of a model.
+ *
+ * Tests frontier.c, autodiff/limit/blocks.c. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/graph/graph.h"
+#include "src/plan/remat/remat.h"
+#include "tests/unit/support/limit_graphs.h"
+#include "tests/unit/support/threaded_context.h"
+#include "tow/tow.h"
+
+enum {
+    LIMITS = 1000,
+    ROWS = 48
+};
+
+/* A gradient with its frontier. */
+typedef struct curve {
+    tow_graph *gradient;
+    tow__variants variants;
+    tow__frontier frontier;
+    tow__arena arena;
+} curve;
+
+static tow_graph *gradient_of(tow_graph *loss, size_t n)
+{
+    tow_graph *gradient;
+    size_t wrt[LIMIT_INPUTS];
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
+    OK(tow_value_and_grad(loss, n, wrt, false, &gradient));
+    tow_graph_release(loss);
+    return gradient;
+}
+
+static void begin(curve *c, tow_graph *gradient)
+{
+    tow__pricing pricing;
+    *c = (curve){.gradient = gradient};
+    tow__arena_init(&c->arena, ctx);
+    OK(tow__pricing_begin(ctx, gradient->origin->loss, 1, &pricing));
+    OK(gradient->origin->variants(gradient, &pricing.price, &c->variants));
+    tow__pricing_end(&pricing);
+    OK(tow__find_frontier(&c->arena, &c->variants, &TOW_COMPILE_OPTIONS(.threads = 1), 1, &c->frontier));
+    assert_true(c->frontier.n > 0);
+}
+
+static void end(curve *c)
+{
+    c->gradient->origin->free_variants(&c->variants);
+    tow_graph_release(c->gradient);
+    tow__arena_free(&c->arena);
+}
+
+/* A plan of its own for each point takes the bytes of the point. */
+static void expect_bytes(const curve *c, const tow__plan_point *point)
+{
+    tow_graph *graph;
+    tow_program *p;
+    OK(c->variants.make(c->variants.user, point->variant, &graph));
+    OK(tow__compile_with_choice(ctx, graph,
+                                &TOW_COMPILE_OPTIONS(.threads = 1, .plan_only = true, .memory_limit = SIZE_MAX), 1,
+                                point->choice, &p));
+    OK(tow_program_check(p));
+    const tow_program_bytes b = tow_program_get_bytes(p);
+    assert_int_equal(b.inputs + b.outputs + b.constants + b.arena, point->bytes);
+    tow_program_free(p);
+    tow_graph_release(graph);
+}
+
+static void more_bytes_never_take_more_time(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < LIMIT_GRAPHS; kind++) {
+        tow_graph *loss;
+        size_t n;
+        curve c;
+        OK(limit_loss(ctx, kind, ROWS, &loss, &n));
+        begin(&c, gradient_of(loss, n));
+        for (uint32_t i = 0; i < c.frontier.n; i++) expect_bytes(&c, &c.frontier.points[i]);
+        const size_t least = c.frontier.points[0].bytes, most = c.frontier.points[c.frontier.n - 1].bytes;
+        double last = HUGE_VAL;
+        for (size_t k = 0; k < LIMITS; k++) {
+            const size_t limit = least - least / 10 + (most - least + least / 5) * k / LIMITS;
+            const tow__plan_point *point = tow__pick_point(&c.frontier, limit);
+            if (limit < least) assert_null(point);
+            if (limit >= least) assert_non_null(point);
+            if (!point) continue;
+            assert_true(point->bytes <= limit && point->seconds <= last);
+            last = point->seconds;
+        }
+        end(&c);
+    }
+}
+
+/* ---- depth ------------------------------------------------------------------------------------------------------- */
+
+static void layer(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_add(in[0], tow_dot(tow_gelu(tow_dot(in[0], in[1])), in[2]));
+}
+
+typedef struct deep {
+    int64_t layers;
+    bool scan;
+} deep;
+
+static void deep_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const deep *d = user;
+    tow_value x = in[0];
+    if (d->scan) tow_scan_function(t, layer, user, NULL, 1, in, 2, in + 1, 0, &x, NULL);
+    for (int64_t i = 0; i < d->layers && !d->scan; i++) layer(t, (tow_value[]){x, in[1], in[2]}, &x, user);
+    out[0] = tow_reduce_sum(tow_square(x), 0, NULL);
+}
+
+static uint32_t plans_of(int64_t layers, bool scan)
+{
+    deep d = {layers, scan};
+    const int64_t w1[] = {layers, 16, 64}, w2[] = {layers, 64, 16};
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){64, 16}),
+                              tow_make_type(TOW_F32, scan ? 3 : 2, scan ? w1 : w1 + 1),
+                              tow_make_type(TOW_F32, scan ? 3 : 2, scan ? w2 : w2 + 1)};
+    tow_graph *loss;
+    curve c;
+    OK(tow_trace_function(ctx, deep_loss, &d, 3, types, NULL, 1, &loss));
+    begin(&c, gradient_of(loss, 3));
+    const uint32_t n = c.frontier.n_plans;
+    end(&c);
+    return n;
+}
+
+static void searches_are_flat_in_depth(void **state)
+{
+    (void)state;
+    assert_in_range(plans_of(4, false), 2, 64);
+    assert_in_range(plans_of(48, false), 2, 64);
+    assert_in_range(plans_of(4, true), 2, 80);
+    assert_in_range(plans_of(48, true), 2, 80);
+    assert_in_range(plans_of(1000, true), 2, 80);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(more_bytes_never_take_more_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(searches_are_flat_in_depth, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("frontiers", tests, NULL, NULL);
+}
