@@ -140,6 +140,11 @@ TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, to
  * element as "mul", "copy" counts copies; views, and small functions of constants, which are computed when the program
  * is compiled, count nothing. */
 TOW_API uint64_t tow_program_operation_count(const tow_program *program, const char *name);
+/* Floating-point operations of primitive `name` in one run, by the plan; NULL: of all. Products, convolutions and
+ * attention count 2 for each pair that is multiplied and added (masks left out), functions of a row program and
+ * reductions one for each element, other primitives what their cost rule counts or, if that leaves it to their parts,
+ * estimates. */
+TOW_API double tow_program_flops(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
  * inputs + outputs + lower_bound of tow_program_get_bytes; a training step has the optimizer's slots and the batch
@@ -167,6 +172,15 @@ TOW_API tow_status tow_program_check(const tow_program *program);
  * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array, for a
  * program that was compiled with .plan_only, and while another program of its shared arena runs. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);
+
+/* From here on (or no longer) counts what runs do, from 0 on: which calls of kernels they make, in bodies of loops as
+ * often as these run. Programs that do not count pay nothing for it. */
+TOW_API tow_status tow_program_count(tow_program *program, bool on);
+/* Operations and floating-point operations that the runs since then have done, counted as
+ * tow_program_operation_count and tow_program_flops count those of a plan: so after n runs they are n times those,
+ * unless data decide how often a body runs, or which branch. Blocks of rows together are one operation. */
+TOW_API uint64_t tow_program_counted(const tow_program *program, const char *name);
+TOW_API double tow_program_counted_flops(const tow_program *program, const char *name);
 
 /* From here on (or no longer) notes when each instruction of a run begins and ends. Programs that do not record pay
  * nothing for it. Error: TOW_OUT_OF_MEMORY. */

@@ -92,6 +92,7 @@ typedef struct tow__call {
     tow__executable_loop *loop;
     tow__kernel_call arguments;
     const struct tow__instruction *origin; /* the instruction of the plan it was made from, which recordings tell */
+    uint64_t runs; /* since counting was switched on; each thread counts in the calls of its own code */
 } tow__call;
 
 /* Bytes of an arena. */
@@ -164,6 +165,7 @@ typedef struct tow__executable {
     uint32_t first_lasting;
     tow__cancellation cancellation;
     tow__recording *recording; /* of runs (record.h), or NULL */
+    bool counting;             /* runs of calls */
 } tow__executable;
 
 /* Checks the arrays, and runs. */

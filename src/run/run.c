@@ -81,6 +81,7 @@ static inline void run_call(tow__executable *x, const tow__code *code, uint32_t 
 {
     const tow__call *call = &code->calls[i];
     const double start = x->recording ? tow__record_now() : 0;
+    if (x->counting) code->calls[i].runs++;
     if (call->loop)
         run_loop(x, call->loop);
     else

@@ -151,6 +151,7 @@ static tow_status run_recorded(tool *t, tow_program *program, const tow_graph *g
         status = tow_array_create(t->context, tow_graph_output_type(graph, i), &outputs[i]);
     if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
     if (status == TOW_OK) status = tow_program_record(program, true);
+    if (status == TOW_OK) status = tow_program_count(program, true);
     if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
     return status;
 }

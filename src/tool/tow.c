@@ -116,7 +116,10 @@ static const struct argp_option argp_options[] = {
      "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
     {"value", KEY_VALUE, NULL, 0, "grad, vmap --grad: value and gradient", 2},
     {"run", KEY_RUN, NULL, 0,
-     "grad, vmap: run the graph instead of printing it; plan: run it, and print what each instruction took", 2},
+     "grad, vmap: run the graph instead of printing it; plan: run it, and print what each instruction took, and what "
+     "was "
+     "done",
+     2},
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
     {"jacfwd", KEY_JACFWD, NULL, 0, "grad: Jacobians of all results instead, by forward mode", 2},
     {"jacrev", KEY_JACREV, NULL, 0, "grad: Jacobians of all results instead, by reverse mode", 2},

@@ -110,6 +110,7 @@ unset TOW_ENGINE
 # What the cost model says of a run, and with --run what it took; a machine that is given, and one that is none.
 expect 0 ' us by the cost model' "$tow" plan products.tow
 expect 0 ' us by the cost model, took ' "$tow" plan products.tow --run --random-inputs 1
+expect 0 'counted in runs: ' "$tow" plan products.tow --run --random-inputs 1
 expect 2 "inputs and outputs of 'plan' need --run" "$tow" plan products.tow --random-inputs 1
 echo '{ lambda ; x:f32[2]. let
     y:f32[2] = tanh x

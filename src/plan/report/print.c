@@ -295,6 +295,12 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     if (p->verifies)
         tow__string_add(&out.s, "%" PRIu64 " values that are made again are compared with the kept ones\n",
                         tow_program_operation_count(p, "same_bits"));
+    if (p->executable.counting)
+        tow__string_add(&out.s,
+                        "planned for a run: %" PRIu64 " operations, %.0f flops; counted in runs: %" PRIu64
+                        " operations, %.0f flops\n",
+                        tow_program_operation_count(p, NULL), tow_program_flops(p, NULL), tow_program_counted(p, NULL),
+                        tow_program_counted_flops(p, NULL));
     if (p->limit_note) tow__string_add(&out.s, "%s", p->limit_note);
     if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&out.s, text, size);

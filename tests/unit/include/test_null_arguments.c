@@ -363,6 +363,7 @@ static void programs(void **state)
     refuses(tow_program_run(program, &array, &none), "output 0", "found NULL");
     refuses(tow_program_check(NULL), "");
     refuses(tow_program_record(NULL, true), "");
+    refuses(tow_program_count(NULL, true), "");
     refuses(tow_program_write_trace(NULL, stdout), "");
     refuses(tow_program_write_trace(program, NULL), "a file to write");
     refuses(tow_program_write_html(NULL, NULL, "page.html"), "");
