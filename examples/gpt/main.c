@@ -276,6 +276,7 @@ static int report(run *r)
     report_parameters(r->state);
     report_plan(r->state);
     putchar('\n');
+    if (o->instructions && !report_instructions(r->state)) return FAILURE;
     if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;

@@ -49,7 +49,8 @@ enum {
     MEMORY_LIMIT,
     VERIFY,
     MICRO_BATCHES,
-    ROW_GROUPS
+    ROW_GROUPS,
+    INSTRUCTIONS
 };
 
 static const struct argp_option table[] = {
@@ -99,12 +100,16 @@ static const struct argp_option table[] = {
     {"tensorboard", TENSORBOARD, "DIR", 0,
      "The same numbers as events for TensorBoard, in a new file of this directory", 5},
     {"plan", PLAN, "FILE", 0,
-     "The planned bytes by kind as JSON; the peak is their sum, all that training holds while a step runs", 5},
+     "The planned bytes by kind as JSON; the peak, all that training holds while a step runs, is the sum of all but "
+     "gradients, which are within residuals and workspace",
+     5},
     {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
     {"html", HTML, "FILE", 0, "The same as a page for a browser, in which a click says why a block of memory is there",
      5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
+    {"instructions", INSTRUCTIONS, 0, 0,
+     "List the instructions of a step with the memory that each uses, as tow plan does", 5},
     {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
     {"no-sample", NO_SAMPLE, 0, 0, "Write none", 5},
     {0},
@@ -228,6 +233,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case MEMORY_LIMIT:
         o->memory_limit = read_bytes(state, "--memory-limit", value);
+        break;
+    case INSTRUCTIONS:
+        o->instructions = true;
         break;
     case VERIFY:
         o->verify = true;

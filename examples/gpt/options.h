@@ -28,7 +28,7 @@ typedef struct options {
     const char *log, *plan;            /* files, or NULL */
     const char *tensorboard;           /* directory, or NULL */
     const char *memory, *html, *trace; /* the same */
-    bool residuals;
+    bool residuals, instructions;
 } options;
 
 /* Fills in defaults and reads the command line. Leaves the program with a message and status 2 for anything that does

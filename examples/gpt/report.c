@@ -28,6 +28,7 @@ static const kind kinds[] = {
     {"optimizer", "optimizer", offsetof(tow_train_bytes, optimizer)},
     {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
     {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},
+    {"gradients", "of these, gradients", offsetof(tow_train_bytes, gradients)},
     {"evaluation", "evaluation program", offsetof(tow_train_bytes, evaluation)},
     {"peak", "peak", offsetof(tow_train_bytes, total)},
 };
@@ -60,6 +61,7 @@ void report_plan(const tow_train_state *state)
         printf("  %-20s %14zu bytes  %9.2f MiB", kinds[i].what, bytes_of(&bytes, i),
                (double)bytes_of(&bytes, i) / (1 << 20));
         if (kinds[i].field == offsetof(tow_train_bytes, optimizer)) report_slots(tow_train_optimizer(state));
+        if (kinds[i].field == offsetof(tow_train_bytes, gradients)) printf(", at most at once");
         putchar('\n');
     }
 }
@@ -75,6 +77,22 @@ bool write_plan(const tow_train_state *state, const char *path)
     if (file && fclose(file) != 0) ok = false;
     if (!ok) fprintf(stderr, "gpt: %s: cannot write the plan: %s\n", path, strerror(errno));
     return ok;
+}
+
+bool report_instructions(const tow_train_state *state)
+{
+    const tow_program *step = tow_train_program(state);
+    const size_t size = tow_program_text(step, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (!text || size == 1) {
+        free(text);
+        fputs("gpt: out of memory\n", stderr);
+        return false;
+    }
+    tow_program_text(step, text, size);
+    printf("instructions of a step\n%s\n", text);
+    free(text);
+    return true;
 }
 
 bool write_memory(const tow_train_state *state, const char *path)

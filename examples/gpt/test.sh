@@ -80,7 +80,7 @@ END
 fi
 "$program" --help >help || fail "--help failed"
 for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
-    memory html trace residuals; do
+    memory html trace residuals instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
@@ -114,12 +114,12 @@ grep -c '"val_loss"' log | grep -qx 3 || fail "expected the validation loss at s
 number='-\?[0-9.e+-]\+'
 line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"seconds\": $number, \"tokens_per_second\": $number}\$"
 [ "$(grep -c "$line" log)" -eq 8 ] || fail "malformed log: $(cat log)"
-for kind in parameters optimizer residuals workspace peak; do
+for kind in parameters optimizer residuals workspace gradients peak; do
     grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
 done
 "$program" "${small[@]}" --steps 0 --html page >out || fail "no page: $(cat out)"
 grep -q '"rule": "softmax\|"rule": "attention\|"rule": "layer_norm' page || fail "the page names no derivative rule of a layer"
-sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v peak | awk '{ sum += $2 } END { print sum }')
+sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v -e peak -e gradients | awk '{ sum += $2 } END { print sum }')
 [ "$(peak plan)" -eq "$sum" ] || fail "peak $(peak plan) is not the sum of the kinds, $sum"
 diff <(sed -n '/^planned memory/,/^$/s/.* \([0-9]*\) bytes .*/\1/p' out) <(grep -o '[0-9]*' plan) ||
     fail "the table and the file of the plan differ"

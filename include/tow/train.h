@@ -257,6 +257,10 @@ typedef struct tow_train_bytes {
         evaluation; /* of evaluation programs: constants, losses, and what the same arena is larger because of them */
     size_t averages;
     size_t total;
+    /* Most bytes of whole gradients, which updates read last, that are alive at once in the largest program of a step.
+     * They are a part of the arena, in memory of the workspace and of residuals that have been read, so the total does
+     * not count them once more; with .early_update they are few. */
+    size_t gradients;
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 

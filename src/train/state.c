@@ -1,5 +1,6 @@
 /* The train state: made of options, and asked. All its arrays are made with it, so that a step allocates nothing. */
 #include "src/train/state.h"
+#include "src/plan/report/timeline.h"
 
 #include <math.h>
 
@@ -386,13 +387,16 @@ static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_progra
 }
 
 /* The program of the cache that needs most of the arena. */
-static tow_program_bytes largest_of(const tow_program_cache *cache)
+static tow_program_bytes largest_of(const tow_program_cache *cache, const tow_program **program)
 {
     tow_program_bytes largest = {0};
     tow_cached_program entry;
+    *program = NULL;
     for (size_t i = 0; (entry = tow_program_cache_at(cache, i)).program; i++) {
         const tow_program_bytes b = tow_program_get_bytes(entry.program);
-        if (i == 0 || b.arena > largest.arena) largest = b;
+        if (i > 0 && b.arena <= largest.arena) continue;
+        largest = b;
+        *program = entry.program;
     }
     return largest;
 }
@@ -411,12 +415,14 @@ static size_t bytes_beside_arenas(const tow_train_state *s, const tow_program_ca
  * Memory that programs needed before they were freed counts as workspace. */
 static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
 {
-    const tow_program_bytes step = largest_of(s->steps), evaluation = largest_of(s->evaluations);
+    const tow_program *program, *other;
+    const tow_program_bytes evaluation = largest_of(s->evaluations, &other), step = largest_of(s->steps, &program);
     const size_t beyond = evaluation.arena > step.arena ? evaluation.arena - step.arena : 0;
     bytes->residuals = step.residuals;
     bytes->evaluation = beyond + bytes_beside_arenas(s, s->evaluations);
     bytes->workspace =
         tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
+    if (program) tow__gradient_bytes(program, &bytes->gradients); /* 0: no memory to find out */
 }
 
 /* The bytes that a step reads and writes besides the batch, kept arrays, loss and aux: reports, keys, numbers,

@@ -251,3 +251,20 @@ done:
 }
 
 void tow__timeline_free(tow__timeline *t) { tow__arena_free(&t->memory); }
+
+tow_status tow__gradient_bytes(const tow_program *p, size_t *bytes)
+{
+    tow__timeline t;
+    int64_t most = 0;
+    *bytes = 0;
+    tow_status status = tow__timeline_make(p, TOW__LIVE_SHOWN, &t);
+    for (uint32_t i = 0; i < t.n && status == TOW_OK; i++) {
+        int64_t alive = 0;
+        for (uint32_t g = 0; g < t.n_groups; g++)
+            if (t.groups[g].kind == TOW__LIVE_GRADIENT) alive += t.groups[g].bytes[i];
+        if (alive > most) most = alive;
+    }
+    tow__timeline_free(&t);
+    *bytes = (size_t)most;
+    return status;
+}

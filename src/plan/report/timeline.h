@@ -54,5 +54,7 @@ typedef struct tow__timeline {
 /* most: groups in the end, at most. Free the timeline in any case. */
 tow_status tow__timeline_make(const tow_program *p, uint32_t most, tow__timeline *t);
 void tow__timeline_free(tow__timeline *t);
+/* Most bytes of gradients that are alive at once. Error: TOW_OUT_OF_MEMORY. */
+tow_status tow__gradient_bytes(const tow_program *p, size_t *bytes);
 
 #endif
