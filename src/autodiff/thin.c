@@ -37,8 +37,9 @@ typedef struct thinning {
     const tow_graph *k;
     bool arithmetic;
     bool *at_hand, *pinned, *given_up; /* [n_vars] of k */
-    uint32_t *uses;                    /* [n_vars] of k: by equations that still run, and by outputs */
-    uint32_t *kept;                    /* [n_vars] of k: how many residuals it is */
+    bool *compared; /* [n_vars] of k: it stays a residual, with which what is made again is compared */
+    uint32_t *uses; /* [n_vars] of k: by equations that still run, and by outputs */
+    uint32_t *kept; /* [n_vars] of k: how many residuals it is */
     uint32_t n_given_up;
 } thinning;
 
@@ -126,6 +127,7 @@ static bool is_worth_it(const thinning *t, making *m, uint32_t r)
 static void give_up(thinning *t, const making *m, uint32_t r)
 {
     t->given_up[r] = true;
+    t->compared[r] = t->k->ctx->verifies && !m->moves[0]; /* the equation that makes it runs twice */
     t->uses[r] -= t->kept[r];
     t->n_given_up++;
     for (uint32_t i = 0; i < m->n; i++) {
@@ -141,9 +143,10 @@ static bool begin(thinning *t, tow__arena *arena)
     t->at_hand = tow__arena_alloc(arena, k->n_vars, sizeof *t->at_hand);
     t->pinned = tow__arena_alloc(arena, k->n_vars, sizeof *t->pinned);
     t->given_up = tow__arena_alloc(arena, k->n_vars, sizeof *t->given_up);
+    t->compared = tow__arena_alloc(arena, k->n_vars, sizeof *t->compared);
     t->uses = tow__arena_alloc(arena, k->n_vars, sizeof *t->uses);
     t->kept = tow__arena_alloc(arena, k->n_vars, sizeof *t->kept);
-    if (!t->at_hand || !t->pinned || !t->given_up || !t->uses || !t->kept) return false;
+    if (!t->at_hand || !t->pinned || !t->given_up || !t->compared || !t->uses || !t->kept) return false;
     for (uint32_t i = 0; i < k->n_equations; i++)
         for (uint32_t j = 0; j < k->equations[i].n_in; j++) t->uses[k->equations[i].in[j]]++;
     for (uint32_t i = 0; i < k->n_outputs; i++) t->uses[k->outputs[i]]++;
@@ -194,6 +197,16 @@ static uint32_t residual_of_input(const tow__partial *p, uint32_t i)
     return i < first ? p->n_residuals : i - first;
 }
 
+/* The value that has been made for v, once it is compared with the residual, which `kept` is, if that stays. */
+static tow_value compare(const thinning *t, tow_trace *u, uint32_t v, tow_value made, tow_value kept)
+{
+    const uint32_t producer = t->k->vars[v].equation;
+    if (!t->compared[v] || producer == TOW__INPUT) return made;
+    made = tow__split_same_bits(u, &t->k->equations[producer], t->k->vars[v].index, made, kept);
+    tow__set_source(u, NULL);
+    return made;
+}
+
 /* The unknown graph with what is given up made directly before its first reader. inputs: [n_inputs] the value of k
  * behind the input, or TOW__INPUT. */
 static tow_status without_inputs(const thinning *t, const uint32_t *inputs, tow_graph **result)
@@ -202,9 +215,10 @@ static tow_status without_inputs(const thinning *t, const uint32_t *inputs, tow_
     tow_trace *u = tow__trace_begin(g->ctx);
     tow_value *values = u ? tow__trace_alloc(u, g->n_vars, sizeof *values) : NULL;
     tow_value *known = u ? tow__trace_alloc(u, t->k->n_vars, sizeof *known) : NULL;
+    tow_value *kept = u ? tow__trace_alloc(u, g->n_vars, sizeof *kept) : NULL;
     tow_value *outputs = u ? tow__trace_alloc(u, g->n_outputs, sizeof *outputs) : NULL;
     uint32_t *made_of = u ? tow__trace_alloc(u, g->n_vars, sizeof *made_of) : NULL; /* 1 + the value of k */
-    if (!values || !known || !outputs || !made_of) {
+    if (!values || !known || !kept || !outputs || !made_of) {
         tow__trace_abandon(u);
         return TOW_OUT_OF_MEMORY;
     }
@@ -212,6 +226,7 @@ static tow_status without_inputs(const thinning *t, const uint32_t *inputs, tow_
         const uint32_t v = inputs[i];
         if (v != TOW__INPUT && residual_of_input(t->p, i) < t->p->n_residuals && t->given_up[v]) {
             made_of[g->inputs[i]] = v + 1;
+            if (t->compared[v]) kept[g->inputs[i]] = tow__input(u, g->vars[g->inputs[i]].type, NULL);
             continue;
         }
         values[g->inputs[i]] = tow__input(u, g->vars[g->inputs[i]].type, g->input_names[i]);
@@ -224,7 +239,7 @@ static tow_status without_inputs(const thinning *t, const uint32_t *inputs, tow_
         for (uint32_t j = 0; j < n; j++) {
             if (made_of[in[j]] == 0 || !tow_is_null(values[in[j]])) continue;
             make(t->k, u, known, made_of[in[j]] - 1);
-            values[in[j]] = known[made_of[in[j]] - 1];
+            values[in[j]] = compare(t, u, made_of[in[j]] - 1, known[made_of[in[j]] - 1], kept[in[j]]);
         }
         if (!end && !tow__rebind_among(u, &g->equations[i], values)) break;
     }
@@ -242,7 +257,8 @@ static tow_status give_up_all(thinning *t, const uint32_t *inputs, tow__arena *a
     bool *stays = tow__arena_alloc(arena, k->n_outputs, sizeof *stays);
     uint32_t n = 0;
     tow_status status = stays ? without_inputs(t, inputs, &unknown) : TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; stays && i < k->n_outputs; i++) stays[i] = i < n_known || !t->given_up[k->outputs[i]];
+    for (uint32_t i = 0; stays && i < k->n_outputs; i++)
+        stays[i] = i < n_known || !t->given_up[k->outputs[i]] || t->compared[k->outputs[i]];
     if (status == TOW_OK) status = tow__dce(k, stays, false, NULL, &known);
     if (status != TOW_OK) {
         tow_graph_release(unknown);

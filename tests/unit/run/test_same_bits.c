@@ -134,6 +134,12 @@ static void scheduled(tow_trace *t, const tow_value *in, tow_value *out, void *u
     tow_scan_function(t, once, user, &options, 1, in, 0, NULL, 0, out, NULL);
 }
 
+static void in_a_file(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_scan_options options = TOW_SCAN_OPTIONS(.length = LENGTH, .schedule = {.slots = 2, .file_slots = 1});
+    tow_scan_function(t, once, user, &options, 1, in, 0, NULL, 0, out, NULL);
+}
+
 static void every_second(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const tow_scan_options options = TOW_SCAN_OPTIONS(.length = LENGTH, .schedule = {.every = 2});
@@ -200,6 +206,7 @@ static const setting settings[] = {
     {"a region of a scan", region_of_scan, false, 2 * LENGTH},
     {"a scan within a limit", scan, true, 2},
     {"a scheduled scan", scheduled, false, 2 * LENGTH},
+    {"a scan with states in a file", in_a_file, false, 2 * LENGTH},
     {"a scan that keeps every second state", every_second, false, LENGTH},
     {"a region of a while", region_of_loop, false, 8},
     {"a region of a choice", region_of_choice, false, 2},
@@ -329,6 +336,30 @@ static void test_nan(void **state)
     tow_program_free(p);
 }
 
+/* x y + x / y: the backward pass divides once more, in place of keeping the quotient. */
+static void quotient(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_add(tow_mul(in[0], tow_exp(in[0])), tow_div(in[0], tow_exp(in[0])));
+}
+
+/* Values that are made again although there is no region are compared, too. */
+static void test_thin(void **state)
+{
+    (void)state;
+    float out[1 + COUNT], expected[1 + COUNT];
+    const setting s = {.function = quotient};
+    tow_program *plain = compile(&s, false, 1), *verified = compile(&s, true, 1);
+    OK(run(plain, -1, input, expected));
+    OK(run(verified, -1, input, out));
+    assert_memory_equal(out, expected, sizeof out);
+    assert_int_equal(tow_program_operation_count(plain, "same_bits"), 0);
+    assert_int_equal(tow_program_operation_count(verified, "div"), tow_program_operation_count(plain, "div"));
+    assert_in_range(tow_program_operation_count(verified, "same_bits"), 1, 3);
+    tow_program_free(plain);
+    tow_program_free(verified);
+}
+
 /* A graph that does not say of what it is the gradient is verified only if it compares already. */
 static void test_other_graphs(void **state)
 {
@@ -435,8 +466,9 @@ static void test_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lies),         cmocka_unit_test(test_message), cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_other_graphs), cmocka_unit_test(test_context), cmocka_unit_test(test_step),
+        cmocka_unit_test(test_lies), cmocka_unit_test(test_message),      cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_thin), cmocka_unit_test(test_other_graphs), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_step),
     };
     return cmocka_run_group_tests_name("same_bits", tests, setup, teardown);
 }
