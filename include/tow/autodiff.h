@@ -169,7 +169,8 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * them beside the work, the next one ahead. The file is in tow_context_options.scratch_folder and has no name; 4 states
  * of memory serve it. If it cannot be written or read, the run ends with TOW_IO_ERROR, and what a step would have
  * replaced is as it was. Value and gradient must be one program (tow_value_and_grad); derivatives of the gradient, and
- * tow_vmap of it, are TOW_UNSUPPORTED.
+ * tow_vmap of it, are TOW_UNSUPPORTED, and so is such a loop within a loop unless a remat region is around the inner
+ * one: the file holds the states of one iteration of the outer loop.
  *
  * t is the least number with C(s + t, t) >= n. No schedule with s states runs fewer iterations (binomial, Revolve:
  * Griewank and Walther, ACM TOMS 26, 2000). The one more is the last iteration, which runs before the loss is known

@@ -224,13 +224,14 @@ tow_status tow__spill_begin(tow__spill *s, tow__spill_region *region, char *stag
     return TOW_OK;
 }
 
-tow__spill_region *tow__spill_find(tow__spill *s, int32_t token)
+tow__spill_region *tow__spill_find(tow__spill *s, int32_t token, const char *staging)
 {
     for (tow__spill_region *r = s->regions; r; r = r->next)
-        if (r->token == token && token != 0) return r;
+        if (r->token == token && token != 0 && r->jobs[0].data == staging) return r;
     tow__fail(s->ctx, TOW_UNSUPPORTED,
-              "states that a loop keeps in a file are gone: another program, or another run, wrote them; take value "
-              "and gradient in one program (tow_value_and_grad), or keep states in memory alone (.file_slots = 0)");
+              "states that a loop keeps in a file are gone: another program, another run, or another iteration of a "
+              "loop around it wrote them; take value and gradient in one program (tow_value_and_grad), put a remat "
+              "region around a loop within a loop, or keep states in memory alone (.file_slots = 0)");
     return NULL;
 }
 

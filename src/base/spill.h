@@ -71,8 +71,8 @@ void tow__spill_end(tow__spill *s);
 
 /* The region holds nothing yet from here on, but a new token. staging: TOW__SPILL_STAGING rows. */
 tow_status tow__spill_begin(tow__spill *s, tow__spill_region *region, char *staging);
-/* The region with this token; NULL, with an error: there is none in this program. */
-tow__spill_region *tow__spill_find(tow__spill *s, int32_t token);
+/* The region with this token and these staging rows; NULL, with an error: there is none in this program. */
+tow__spill_region *tow__spill_find(tow__spill *s, int32_t token, const char *staging);
 /* Room for a row that tow__spill_write writes. */
 char *tow__spill_room(tow__spill *s, tow__spill_region *region);
 tow_status tow__spill_write(tow__spill *s, tow__spill_region *region, int64_t row);

@@ -174,6 +174,10 @@ static tow_status try_verdict(const trial *t, uint32_t number, tow_verdict verdi
                           : tow_grad(loss, o->n_wrt, o->wrt, o->has_aux, &gradient);
     if (status == TOW_OK)
         status = tow__compile_with_choice(t->p->ctx, gradient, &t->options, t->p->team.threads, t->p->choice, &other);
+    if (status == TOW_INVALID_ARGUMENT) { /* the region has a limit of its own, which this verdict does not keep */
+        status = TOW_OK;
+        goto done;
+    }
     if (status == TOW_OK) {
         plan->tried = true;
         plan->bytes_more = (int64_t)other->bytes.arena - (int64_t)t->p->bytes.arena;
@@ -182,6 +186,7 @@ static tow_status try_verdict(const trial *t, uint32_t number, tow_verdict verdi
     if (status == TOW_OK && verdict == TOW_MUST_RECOMPUTE)
         status = tow__list_residuals(loss, o->n_wrt, o->wrt, true, NULL, &now);
     if (status == TOW_OK && now.memory) status = name_new(list, &now, &plan->instead);
+done:
     tow_residuals_free(&now);
     tow_program_free(other);
     tow_graph_release(gradient);

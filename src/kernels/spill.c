@@ -64,7 +64,7 @@ static void run_spill_write(const tow__kernel_call *call)
         if (i - file_rows < out->dims[0]) tow__strided_store(call->team, &to, &from);
         return;
     }
-    tow__spill_region *region = tow__spill_find(site->spill, scalar_of(&call->in[3]));
+    tow__spill_region *region = tow__spill_find(site->spill, scalar_of(&call->in[3]), call->in[4].data);
     if (!region) {
         end_run(site, TOW_UNSUPPORTED);
         return;
@@ -83,7 +83,7 @@ static void run_spill_read(const tow__kernel_call *call)
     const tow__buffer *x = &call->in[0], *out = &call->out[0];
     const int64_t file_rows = ((const tow__spill_rows_params *)call->params)->file_rows, i = scalar_of(&call->in[1]);
     const tow__strided to = tow__strided_buffer(out);
-    tow__spill_region *region = tow__spill_find(site->spill, scalar_of(&call->in[2]));
+    tow__spill_region *region = tow__spill_find(site->spill, scalar_of(&call->in[2]), call->in[3].data);
     if (!region) {
         end_run(site, TOW_UNSUPPORTED);
         return;

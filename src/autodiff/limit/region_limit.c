@@ -63,7 +63,7 @@ static uint32_t widest(const tow_graph *g)
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of the residuals of the body, in a region with this policy, that are no inputs of it. wrt: [n_wrt] its inputs
- * with tangents. */
+ * with tangents. Copies that are kept to verify what is made again do not count. */
 static tow_status residual_bytes(const tow_graph *body, const tow_policy *policy, size_t n_wrt, const size_t *wrt,
                                  size_t *bytes)
 {
@@ -71,7 +71,9 @@ static tow_status residual_bytes(const tow_graph *body, const tow_policy *policy
     tow__parts parts;
     *bytes = 0;
     tow_status status = tow__as_region(body, policy, &region);
+    const bool verifies = tow__verify_gradients(body->ctx, false);
     if (status == TOW_OK) status = tow__differentiate(region, "memory limit", n_wrt, wrt, (tow__manner){0}, &parts);
+    tow__verify_gradients(body->ctx, verifies);
     tow_graph_release(region);
     if (status != TOW_OK) return status;
     const tow_graph *k = parts.split.known;

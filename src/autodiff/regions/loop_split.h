@@ -39,6 +39,8 @@ static inline bool tow__is_scheduled(const tow__loop_split *l)
 bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equation *e);
 /* Splits the body. */
 bool tow__loop_split_body(tow__loop_split *l);
+/* False, with an error: the body has a loop that keeps states in a file, of which it holds those of one iteration. */
+bool tow__loop_split_stacks(const tow__loop_split *l);
 void tow__loop_split_end(tow__loop_split *l);
 /* Sets the results once both loops are there, which have set the staged values. */
 void tow__loop_split_results(const tow__loop_split *l);

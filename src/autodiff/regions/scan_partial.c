@@ -320,10 +320,27 @@ static void hand_over(tow__loop_split *l, const tow_value *stacks, tow_value *ro
         if (tow_is_null(rows[r])) rows[r] = tow__split_residual(l->s, stacks[r], TOW__INPUT, l->part.pinned[r]);
 }
 
+bool tow__loop_split_stacks(const tow__loop_split *l)
+{
+    const tow_graph *g = l->part.known;
+    for (uint32_t r = 0; r < l->part.n_residuals; r++) {
+        const uint32_t made = g->vars[g->outputs[g->n_outputs - l->part.n_residuals + r]].equation;
+        if (made == TOW__INPUT || g->equations[made].primitive != &tow__spill_p) continue;
+        const char *scope = g->equations[made].source.scope;
+        tow_trace_fail(l->s->k, TOW_UNSUPPORTED,
+                       "%s%sa loop within a %s keeps states in a file, which holds those of one iteration of the %s; "
+                       "put a remat region around the inner loop, or keep its states in memory: .file_slots = 0",
+                       scope ? scope : "", scope ? ": " : "", l->e->primitive->name, l->e->primitive->name);
+        return false;
+    }
+    return true;
+}
+
 /* Binds both loops. */
 static bool bind_loops(tow__loop_split *l, tow_value *stacks, tow_value *rows)
 {
     tow__scan_sweep w = {0};
+    if (!tow__loop_split_stacks(l)) return false;
     if (tow__is_scheduled(l) && !tow__scan_sweep_begin(&w, l)) return false;
     if (!w.replays) {
         if (!bind_known(l, stacks)) return false;

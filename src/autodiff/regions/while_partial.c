@@ -298,7 +298,7 @@ static void split_bounded(tow__loop_split *l)
 {
     known_loop k;
     tow_value count = {0};
-    if (!tow__loop_split_body(l)) return;
+    if (!tow__loop_split_body(l) || !tow__loop_split_stacks(l)) return;
     tow_value *rows = tow__trace_alloc(l->s->k, l->part.n_residuals, sizeof *rows);
     bool whole = l->s->policy && keeps_nothing(l) && !tow__has_effect(l->e);
     if (!rows || !plan_known(&k, l, l->part.known, l->part.n_residuals)) return;

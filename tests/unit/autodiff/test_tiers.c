@@ -444,6 +444,60 @@ static void test_errors(void **state)
     tow_graph_release(g);
 }
 
+/* A loop with states in a file, in `around`, of two iterations or one; a region around the inner loop, or none. */
+static tow_status differentiate_nested(const char *around, bool in_region, double result[2])
+{
+    static const char loop_text[] = "scan[length=7 consts=0 carry=1 slots=3 file_slots=2 body={ lambda ; x:f64[]. let\n"
+                                    "    y:f64[] = sin x\n  in (y) }] x\n";
+    char inner[400], text[1200];
+    snprintf(inner, sizeof inner,
+             in_region ? "remat[policy=\"nothing\" body={ lambda ; x:f64[]. let\n  z:f64[] = %s  in (z) }] x\n" : "%s",
+             loop_text);
+    snprintf(text, sizeof text, around, inner);
+    tow_graph *g, *gradient = NULL;
+    tow_program *program = NULL;
+    tow_array *in, *out[2];
+    OK(tow_graph_parse(ctx, text, &g));
+    OK(tow_array_from_data(ctx, tow_graph_input_type(g, 0), &(double){0.5}, &in));
+    for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, tow_graph_input_type(g, 0), &out[i]));
+    tow_status status = tow_value_and_grad(g, 0, NULL, false, &gradient);
+    if (status == TOW_OK) status = tow_compile(ctx, gradient, NULL, &program);
+    if (status == TOW_OK) status = tow_program_run(program, &in, out);
+    for (int i = 0; i < 2; i++) result[i] = *(double *)tow_array_data(out[i]);
+    for (int i = 0; i < 2; i++) tow_array_release(out[i]);
+    tow_array_release(in);
+    tow_program_free(program);
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+    return status;
+}
+
+/* The file holds the states of one iteration of a loop around, so that is an error; in a region they are made again. */
+static void test_loops_in_loops(void **state)
+{
+    (void)state;
+    static const char scan[] = "{ lambda ; x:f64[]\"x\". let\n"
+                               "  l:f64[] = scan[length=2 consts=0 carry=1 body={ lambda ; x:f64[]. let\n"
+                               "      y:f64[] = %s    in (y) }] x\n  in (l) }\n";
+    static const char once[] =
+        "{ lambda ; x:f64[]\"x\". let\n"
+        "  i:i32[] = const[value=0]\n"
+        "  n:i32[] l:f64[] = while[max_iterations=4 consts=0 condition={ lambda ; i:i32[] x:f64[]. let\n"
+        "      k:i32[] = const[value=1]\n      c:bool[] = lt i k\n    in (c) }\n"
+        "    body={ lambda ; i:i32[] x:f64[]. let\n"
+        "      k:i32[] = const[value=1]\n      j:i32[] = add i k\n"
+        "      y:f64[] = %s    in (j, y) }] i x\n  in (l) }\n";
+    const char *const texts[] = {scan, once};
+    for (int i = 0; i < 2; i++) {
+        double x = 0.5, slope = 1, found[2];
+        for (int j = 0; j < (i == 0 ? 14 : 7); j++) slope *= cos(x), x = sin(x);
+        assert_int_equal(differentiate_nested(texts[i], false, found), TOW_UNSUPPORTED);
+        assert_non_null(strstr(tow_context_error(ctx), i == 0 ? "within a scan" : "within a while"));
+        OK(differentiate_nested(texts[i], true, found));
+        assert_true(fabs(found[0] - x) < 1e-14 && fabs(found[1] - slope) < 1e-14);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
@@ -451,6 +505,8 @@ int main(void)
                                        cmocka_unit_test(test_bytes),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_limit_of_file_sizes),
-                                       cmocka_unit_test(test_training), cmocka_unit_test(test_errors)};
+                                       cmocka_unit_test(test_training),
+                                       cmocka_unit_test(test_loops_in_loops),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests_name("tiers", tests, setup_calls, teardown);
 }

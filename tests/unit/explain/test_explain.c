@@ -179,6 +179,31 @@ static void limits_answer(void **state)
     tow_graph_release(loss);
 }
 
+/* It is not known what a verdict would change where the region's own limit forbids it. */
+static void limits_of_regions_answer(void **state)
+{
+    (void)state;
+    char text[2048];
+    snprintf(text, sizeof text, two_layers, "nothing");
+    char *at = strstr(text, " body="), limited[2200];
+    snprintf(limited, sizeof limited, "%.*s limit=40000%s", (int)(at - text), text, at);
+    tow_graph *loss, *gradient;
+    tow_program *p;
+    tow_residuals list;
+    OK(tow_graph_parse(ctx, limited, &loss));
+    OK(tow_value_and_grad(loss, 0, NULL, false, &gradient));
+    for (int verify = 0; verify < 2; verify++) {
+        OK(tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.plan_only = true, .verify = verify), &p));
+        OK(tow_program_explain(p, &list));
+        const tow_residual *made = find(list.again, list.again_count, "tanh");
+        assert_true(made->bytes > 40000 && !made->plan.tried);
+        tow_residuals_free(&list);
+        tow_program_free(p);
+    }
+    tow_graph_release(gradient);
+    tow_graph_release(loss);
+}
+
 static void no_gradient_is_an_error(void **state)
 {
     (void)state;
@@ -227,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_are_those_of_the_plan), cmocka_unit_test(changes_are_those_of_other_policies),
         cmocka_unit_test(operands_take_the_place),      cmocka_unit_test(limits_answer),
-        cmocka_unit_test(no_gradient_is_an_error),      cmocka_unit_test(every_allocation_may_fail)};
+        cmocka_unit_test(limits_of_regions_answer),     cmocka_unit_test(no_gradient_is_an_error),
+        cmocka_unit_test(every_allocation_may_fail)};
     return cmocka_run_group_tests_name("explain", tests, setup, teardown);
 }
