@@ -21,7 +21,7 @@ static void position(const tow__reader *r, size_t at, size_t *line, size_t *colu
 
 uint32_t tow__reader_line(tow__reader *r, size_t at)
 {
-    if (at < r->counted) r->counted = r->line = 0;
+    while (r->counted > at) r->line -= r->text[--r->counted] == '\n';
     for (; r->counted < at && r->counted < r->length; r->counted++) r->line += r->text[r->counted] == '\n';
     return r->line < UINT32_MAX ? (uint32_t)r->line + 1 : 0;
 }

@@ -24,7 +24,7 @@ typedef struct tow__word {
 /* Reports at position `at`. Always false. */
 __attribute__((format(printf, 4, 5))) bool tow__reader_fail(tow__reader *r, size_t at, tow_status status,
                                                             const char *format, ...);
-/* The line of position `at`, from 1 on; positions of one reader increase mostly. */
+/* The line of position `at`, from 1 on, counted from the position asked for before. */
 uint32_t tow__reader_line(tow__reader *r, size_t at);
 /* Puts line and column before the context's error (of a type rule, a policy). Always false. */
 bool tow__reader_wrap(tow__reader *r, size_t at);
