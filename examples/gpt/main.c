@@ -280,6 +280,7 @@ static int report(run *r)
     if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
+    if (o->graph && !write_graph(r->state, o->graph)) return FAILURE;
     if (o->html && tow_program_write_html(tow_train_program(r->state), NULL, o->html) != TOW_OK)
         return report_error("gpt", r->context);
     fflush(stdout);
@@ -289,7 +290,7 @@ static int report(run *r)
 static int finish(run *r)
 {
     const options *o = &r->options;
-    if (o->sample == 0) return SUCCESS;
+    if (o->sample == 0 || o->steps == 0) return SUCCESS;
     printf("\ntext from the model:\n\n");
     tow_status status =
         sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);

@@ -41,6 +41,7 @@ enum {
     PLAN,
     MEMORY,
     HTML,
+    GRAPH,
     TRACE,
     RESIDUALS,
     SAMPLE,
@@ -106,6 +107,7 @@ static const struct argp_option table[] = {
     {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
     {"html", HTML, "FILE", 0, "The same as a page for a browser, in which a click says why a block of memory is there",
      5},
+    {"graph", GRAPH, "FILE", 0, "The graph of the loss as text, for the command tow: what is kept, and why", 5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
     {"instructions", INSTRUCTIONS, 0, 0,
@@ -221,6 +223,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case HTML:
         o->html = value;
+        break;
+    case GRAPH:
+        o->graph = value;
         break;
     case TRACE:
         o->trace = value;

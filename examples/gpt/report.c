@@ -104,6 +104,15 @@ bool write_memory(const tow_train_state *state, const char *path)
     return ok;
 }
 
+bool write_graph(const tow_train_state *state, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL && tow_graph_print(tow_train_loss_graph(state), file) == TOW_OK;
+    if (file && fclose(file) != 0) ok = false;
+    if (!ok) fprintf(stderr, "gpt: %s: cannot write the graph: %s\n", path, strerror(errno));
+    return ok;
+}
+
 tow_status report_residuals(const tow_train_state *state)
 {
     tow_residuals residuals;

@@ -13,6 +13,8 @@ void report_plan(const tow_train_state *state);
 bool write_plan(const tow_train_state *state, const char *path);
 /* Draws the memory of a step, as SVG. Prints a message and returns false if that fails. */
 bool write_memory(const tow_train_state *state, const char *path);
+/* Writes the graph of the loss as text. Prints a message and returns false if that fails. */
+bool write_graph(const tow_train_state *state, const char *path);
 /* Prints the instructions of the training step, in order. False: no memory, reported. */
 bool report_instructions(const tow_train_state *state);
 /* Prints the residuals of the training step. */

@@ -46,6 +46,8 @@ status=0
 grep -q 'cannot write the output' err || fail "a full disk under the output: $(cat err)"
 expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory absent/svg
 expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory /dev/full
+expect_status 1 "cannot write the graph" "${small[@]}" --steps 2 --graph absent/graph
+expect_status 1 "cannot write the graph" "${small[@]}" --steps 2 --graph /dev/full
 expect_status 1 "absent/page" "${small[@]}" --steps 2 --html absent/page
 expect_status 1 "cannot write the log" "${small[@]}" --steps 2 --log /dev/full
 expect_status 1 "cannot read" "${small[@]}" --text .
@@ -80,7 +82,7 @@ END
 fi
 "$program" --help >help || fail "--help failed"
 for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
-    memory html trace residuals instructions; do
+    memory html graph trace residuals instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
@@ -117,6 +119,8 @@ line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"sec
 for kind in parameters optimizer residuals workspace gradients peak; do
     grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
 done
+"$program" "${small[@]}" --steps 0 --graph graph >out || fail "no graph: $(cat out)"
+grep -q '^{ lambda ; .*"params/tokens/embedding"' graph || fail "the graph does not begin with the parameters: $(head -c 200 graph)"
 "$program" "${small[@]}" --steps 0 --html page >out || fail "no page: $(cat out)"
 grep -q '"rule": "softmax\|"rule": "attention\|"rule": "layer_norm' page || fail "the page names no derivative rule of a layer"
 sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v -e peak -e gradients | awk '{ sum += $2 } END { print sum }')
