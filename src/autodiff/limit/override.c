@@ -30,19 +30,15 @@ static void choose(const tow_graph *g, uint32_t number, uint32_t *root, bool *wa
 tow_status tow__override_verdict(const tow_graph *g, uint32_t number, tow_verdict verdict, tow_graph **result)
 {
     tow__arena arena;
-    tow_value *in, *out;
     tow_status status = TOW_OUT_OF_MEMORY;
     *result = NULL;
     tow__arena_init(&arena, g->ctx);
     uint32_t *root = tow__arena_alloc(&arena, (size_t)g->n_vars + 1, sizeof *root);
     bool *wanted = tow__arena_alloc(&arena, (size_t)g->n_vars + 1, sizeof *wanted);
     bool *chosen = tow__arena_alloc(&arena, (size_t)g->n_equations + 1, sizeof *chosen);
-    tow_trace *t = root && wanted && chosen ? tow__trace_begin_over(g, &in, &out) : NULL;
-    if (t) {
+    if (root && wanted && chosen) {
         choose(g, number, root, wanted, chosen);
-        for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-        tow__inline_by(t, g, record, &(overriding){number, verdict, chosen}, in, out);
-        status = tow__trace_end(t, g->n_outputs, out, false, result);
+        status = tow__copy_by(g, record, &(overriding){number, verdict, chosen}, result);
     }
     tow__arena_free(&arena);
     return status;
