@@ -34,6 +34,12 @@ static bool extend(tow__again_list *list)
     return true;
 }
 
+int64_t tow__iterations_in(int64_t around, int64_t length)
+{
+    int64_t product;
+    return __builtin_mul_overflow(around, length, &product) ? INT64_MAX : product;
+}
+
 static bool add(tow__again_list *list, const tow_graph *g, const tow__equation *e, int64_t iterations)
 {
     const tow__reason *why = &e->source.why;
@@ -54,7 +60,7 @@ static bool add(tow__again_list *list, const tow_graph *g, const tow__equation *
                            .readers = readers.items,
                            .n_readers = readers.n};
     for (uint32_t i = 0; i < e->n_out; i++) item->bytes += tow_type_bytes(g->vars[e->out[i]].type);
-    item->bytes *= (size_t)iterations;
+    if (__builtin_mul_overflow(item->bytes, (size_t)iterations, &item->bytes)) item->bytes = SIZE_MAX;
     if (list->price) item->seconds = (double)iterations * list->price->seconds(list->price, g, e);
     list->keys[list->n++] = (tow__residual_key){.number = why->number, .made = e->primitive, .row = item->type};
     return !readers.failed;
@@ -70,7 +76,8 @@ static bool walk(tow__again_list *list, const tow_graph *g, int64_t iterations, 
         if (!tow__region_of(e, &form)) continue;
         const int64_t times = form.repeats && form.length > 0 ? form.length : 1;
         for (uint32_t i = form.conditions; i < form.conditions + form.branches && fine; i++)
-            fine = walk(list, tow__nested(e->primitive, e->params, i), iterations * times, depth + 1);
+            fine =
+                walk(list, tow__nested(e->primitive, e->params, i), tow__iterations_in(iterations, times), depth + 1);
     }
     return fine;
 }

@@ -178,7 +178,8 @@ static void explain(const tow_graph *g, uint32_t var, entry *result)
     for (uint32_t output; tow__is_region(e);) {
         output = inside->vars[var].index;
         if (!look_inside(e, output, &inside, &var, &form)) break;
-        if (form.repeats && output >= form.carry && form.length > 0) item->iterations *= form.length;
+        if (form.repeats && output >= form.carry && form.length > 0)
+            item->iterations = tow__iterations_in(item->iterations, form.length);
         if (inside->vars[var].equation == TOW__INPUT) break;
         e = &inside->equations[inside->vars[var].equation];
         result->inside = inside;

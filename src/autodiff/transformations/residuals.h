@@ -61,6 +61,10 @@ typedef struct tow__again_list {
     size_t n, capacity;
 } tow__again_list;
 
+/* Iterations of a loop of `length` in one that has `around`. Loops in one another may have more of them than a number
+ * holds: INT64_MAX stands for those. */
+int64_t tow__iterations_in(int64_t around, int64_t length);
+
 /* False: out of memory. */
 bool tow__find_made_again(tow__again_list *list, const tow_graph *backward);
 
