@@ -15,7 +15,8 @@
  *     }
  *
  * Batch number p of a loader is a pure function of its options and of p. So its position is all that a checkpoint
- * needs, and neither threads nor the number of batches that are made ahead change a bit.
+ * needs, and neither threads nor the number of batches that are made ahead change a bit. Processes that train together
+ * (tow/group.h) read one batch in parts, each its own rows of it: .rank, .ranks and .row_groups.
  *
  * Sources and loaders belong to their context; a loader keeps its sources. Files are mapped: nobody may change or
  * truncate one in place as long as its source lives (tow/io.h says more). */
@@ -168,6 +169,10 @@ typedef struct tow_batch {
     void *user;
     char *error; /* text of the failure that a transform reports */
     size_t error_size;
+    /* The fields begin with row first_row of a batch of whole_rows rows: 0 and their number without .ranks. A transform
+     * that draws for row i of the fields with fold_in(key, first_row + i) draws the same for any number of
+     * processes. */
+    int64_t first_row, whole_rows;
 } tow_batch;
 /* Any status but TOW_OK is that of tow_loader_next. Calls on arrays that need a context must use one of the transform's
  * own. */
@@ -188,12 +193,20 @@ typedef struct tow_loader_options {
     /* Rank `shard` of `shards`: takes every shards-th row of the order, beginning with row `shard`; what is left over
      * when all have equally many is left out. Together the ranks see the rows that one loader with .batch = shards
      * batch sees. */
-    int64_t shard, shards;       /* shards 0: 1 */
+    int64_t shard, shards; /* shards 0: 1 */
+    /* Process `rank` of `ranks`, which train on one batch together: reads only the rows of its row groups in each batch
+     * (tow_group_rows), in their order, so that what all ranks read, one after the other, is the batch of one process.
+     * .batch, .keep_last, positions and descriptions are those of whole batches, the same in all processes: a
+     * checkpoint goes on with any number of them, and no row is lost or read twice. row_groups is a power of two that
+     * divides .batch. In a last batch of n rows, group g has those from n g / row_groups (rounded down) on, which may
+     * be none. With a group: .rank = tow_group_rank(group), .ranks = tow_group_count(group). */
+    int rank, ranks;             /* ranks 0: 1 */
+    int row_groups;              /* 0 with one rank: 1 */
     int64_t epochs;              /* 0: without end */
     bool keep_last;              /* a last batch of fewer rows, instead of none */
     tow_batch_function on_batch; /* changes a batch, or makes another one of it; NULL: nobody does */
     void *user;
-    size_t n_outputs; /* of the transform, if it makes other types: those of a whole batch */
+    size_t n_outputs; /* of the transform, if it makes other types: those of a whole batch, or of the rank's part */
     const tow_type *output_types;
     int prefetch;   /* batches that a thread makes ahead; 0: 2 */
     bool no_thread; /* made by the caller's thread, when they are asked for */
@@ -221,8 +234,10 @@ TOW_API tow_status tow_loader_seek(tow_loader *loader, uint64_t position);
 TOW_API int64_t tow_loader_batch_count(const tow_loader *loader);
 TOW_API int64_t tow_loader_row_count(const tow_loader *loader);
 TOW_API size_t tow_loader_array_count(const tow_loader *loader);
-/* The type of array `index` of a whole batch. */
+/* The type of array `index` of a whole batch, or of this rank's part of one. */
 TOW_API tow_type tow_loader_type(const tow_loader *loader, size_t index);
+/* Rows [*first, *first + *rows) of a whole batch are those that this rank reads: 0 and .batch without .ranks. */
+TOW_API void tow_loader_part(const tow_loader *loader, int64_t *first, int64_t *rows);
 /* Describes all that decides which batches come, as a line of text, for tow_train_options.description: a checkpoint
  * then refuses to go on with other data. Like snprintf. */
 TOW_API size_t tow_loader_describe(const tow_loader *loader, char *text, size_t size);

@@ -36,6 +36,25 @@ int64_t tow_loader_row(const tow_loader *loader, uint64_t epoch, int64_t index)
     return index >= 0 && index < loader->rows ? row_at(loader, &order, index) : -1;
 }
 
+/* Rows of a batch of n rows before group g: n g / row_groups, without overflow. */
+static int64_t rows_before(const tow_loader *l, int64_t n, int g)
+{
+    return n / l->row_groups * g + n % l->row_groups * g / l->row_groups;
+}
+
+void tow__loader_part(const tow_loader *l, int64_t rows, int64_t *first, int64_t *end)
+{
+    *first = rows_before(l, rows, l->first_group);
+    *end = rows_before(l, rows, l->end_group);
+}
+
+void tow_loader_part(const tow_loader *loader, int64_t *first, int64_t *rows)
+{
+    int64_t end;
+    tow__loader_part(loader, loader->batch, first, &end);
+    *rows = end - *first;
+}
+
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 static tow__key batch_key(const tow_loader *l, uint64_t epoch, uint64_t index)
@@ -44,7 +63,9 @@ static tow__key batch_key(const tow_loader *l, uint64_t epoch, uint64_t index)
     return tow__key_fold_in(tow__key_fold_in(shard, (uint32_t)epoch), (uint32_t)index);
 }
 
-static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slot)
+/* first_row, whole_rows: as in tow_batch. */
+static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slot, int64_t first_row,
+                          int64_t whole_rows)
 {
     char text[512] = "";
     tow_batch batch = {.inputs = slot->is_last ? slot->last : slot->fields,
@@ -52,7 +73,9 @@ static void run_transform(tow_loader *l, uint64_t position, tow__batch_slot *slo
                        .position = position,
                        .user = l->user,
                        .error = text,
-                       .error_size = sizeof text};
+                       .error_size = sizeof text,
+                       .first_row = first_row,
+                       .whole_rows = whole_rows};
     const tow__key key = batch_key(l, position / (uint64_t)l->batches, position % (uint64_t)l->batches);
     memcpy(batch.key, key.k, sizeof batch.key);
     const tow_status status = l->transform(&batch);
@@ -72,12 +95,14 @@ void tow__loader_fill(tow_loader *l, uint64_t position, tow__batch_slot *slot)
     const tow__order order = order_of_epoch(l, epoch);
     slot->is_last = index == l->batches - 1 && l->last_rows < l->batch;
     const int64_t n = slot->is_last ? l->last_rows : l->batch;
-    for (int64_t i = 0; i < n && slot->error.status == TOW_OK; i++) {
-        const int64_t row = row_at(l, &order, index * l->batch + i);
+    int64_t first, end;
+    tow__loader_part(l, n, &first, &end);
+    for (int64_t i = 0; i < end - first && slot->error.status == TOW_OK; i++) {
+        const int64_t row = row_at(l, &order, index * l->batch + first + i);
         for (size_t f = 0; f < l->n_fields && slot->error.status == TOW_OK; f++)
             tow__field_read(&l->fields[f], f, row, i, tow_array_data(slot->fields[f]), l->scratch, &slot->error);
     }
-    if (slot->error.status == TOW_OK && l->transform) run_transform(l, position, slot);
+    if (slot->error.status == TOW_OK && l->transform) run_transform(l, position, slot, first, n);
 }
 
 tow_status tow_loader_next(tow_loader *loader, tow_array *const **batch)

@@ -32,6 +32,7 @@ struct tow_loader {
     uint64_t seed, split_seed;
     double split_low, split_high;
     int64_t source_rows, batch, batches, last_rows; /* batches of an epoch; rows of the last one */
+    int row_groups, first_group, end_group;         /* this rank reads groups [first_group, end_group) of a batch */
     int64_t shard, shards, epochs;
     tow_batch_function transform;
     void *user;
@@ -52,6 +53,8 @@ struct tow_loader {
     uint64_t held; /* batches before this one may be overwritten */
 };
 
+/* Rows [*first, *end) of a batch of so many rows are this rank's. */
+void tow__loader_part(const tow_loader *loader, int64_t rows, int64_t *first, int64_t *end);
 /* Makes batch `position` in `slot`, on any thread, one at a time. */
 void tow__loader_fill(tow_loader *loader, uint64_t position, tow__batch_slot *slot);
 

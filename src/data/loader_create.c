@@ -4,6 +4,7 @@
 #include "src/base/counts.h"
 #include "src/base/options.h"
 #include "src/data/loader.h"
+#include "tow/group.h"
 
 enum {
     DEFAULT_PREFETCH = 2,
@@ -11,6 +12,24 @@ enum {
 };
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
+
+/* The part of each batch that a rank reads. */
+static tow_status check_part(tow_context *ctx, const tow_loader_options *o)
+{
+    const int ranks = o->ranks == 0 ? 1 : o->ranks, groups = o->row_groups == 0 && ranks == 1 ? 1 : o->row_groups;
+    int begin, end;
+    if (o->ranks < 0 || o->rank < 0 || o->rank >= ranks)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected .rank from 0 to below .ranks, found %d of %d", o->rank,
+                         o->ranks);
+    if (tow_group_rows(o->rank, ranks, groups, &begin, &end) != TOW_OK)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "expected .row_groups to be a power of two from .ranks to 65536, found %d for %d ranks",
+                         o->row_groups, ranks);
+    if (o->batch % groups == 0) return TOW_OK;
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                     "expected .row_groups that divide the rows of .batch evenly, found %d of %lld rows", groups,
+                     (long long)o->batch);
+}
 
 static tow_status check_numbers(tow_context *ctx, const tow_loader_options *o)
 {
@@ -26,6 +45,8 @@ static tow_status check_numbers(tow_context *ctx, const tow_loader_options *o)
     if (shards < 1 || o->shard < 0 || o->shard >= shards)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected .shard from 0 to below .shards, found %lld of %lld",
                          (long long)o->shard, (long long)shards);
+    const tow_status status_of_part = check_part(ctx, o);
+    if (status_of_part) return status_of_part;
     if (o->epochs < 0 || o->prefetch < 0 || o->prefetch > MOST_PREFETCH)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "expected .epochs of at least 0 and .prefetch from 0 to %d, found %lld and %d", MOST_PREFETCH,
@@ -86,17 +107,20 @@ static tow_status count_rows(tow_loader *l, const tow_loader_options *o)
 static tow_status make_slot(tow_loader *l, tow__batch_slot *slot)
 {
     tow_status status = TOW_OK;
+    int64_t first, rows, last_first, last_end;
     slot->fields = tow__arena_alloc(&l->memory, l->n_fields, sizeof *slot->fields);
     slot->outputs = tow__arena_alloc(&l->memory, l->n_outputs, sizeof *slot->outputs);
     slot->last = tow__arena_alloc(&l->memory, l->n_fields, sizeof *slot->last);
     if (!slot->fields || !slot->outputs || !slot->last) return TOW_OUT_OF_MEMORY;
+    tow_loader_part(l, &first, &rows);
+    tow__loader_part(l, l->last_rows, &last_first, &last_end);
     for (size_t i = 0; i < l->n_fields; i++) {
         tow_type type = l->fields[i].row;
         memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof *type.dims);
         type.rank++;
-        type.dims[0] = l->batch;
+        type.dims[0] = rows;
         TRY(tow_array_create(l->ctx, type, &slot->fields[i]));
-        type.dims[0] = l->last_rows;
+        type.dims[0] = last_end - last_first;
         if (l->last_rows < l->batch) TRY(tow__array_view(l->ctx, slot->fields[i], 0, type, &slot->last[i]));
     }
     for (size_t i = 0; i < l->n_outputs; i++) TRY(tow_array_create(l->ctx, l->output_types[i], &slot->outputs[i]));
@@ -157,9 +181,11 @@ tow_status tow_loader_create(tow_context *context, const tow_loader_options *opt
                       .shard = o->shard,
                       .shards = o->shards == 0 ? 1 : o->shards,
                       .epochs = o->epochs,
+                      .row_groups = o->row_groups == 0 ? 1 : o->row_groups,
                       .transform = o->on_batch,
                       .user = o->user};
     tow__arena_init(&l->memory, context);
+    TRY(tow_group_rows(o->rank, o->ranks == 0 ? 1 : o->ranks, l->row_groups, &l->first_group, &l->end_group));
     TRY(make_fields(l, o));
     TRY(count_rows(l, o));
     TRY(make_memory(l, o));
