@@ -13,7 +13,7 @@
 #include "src/graph/policy.h"
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
-#include "tests/unit/support/thirds.h"
+#include "tests/unit/support/tried.h"
 #include "tow/tow.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__

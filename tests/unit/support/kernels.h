@@ -18,7 +18,7 @@
 #include "src/kernels/kernel.h"
 #include "src/kernels/tables.h"
 #include "tests/unit/support/elements.h"
-#include "tests/unit/support/thirds.h"
+#include "tests/unit/support/tried.h"
 
 /* The ways in which an operand lies in memory. */
 typedef enum layout {
