@@ -64,17 +64,18 @@ static int make_checkpoint_path(run *r)
     return SUCCESS;
 }
 
-/* The step is compiled from the options, so what fails here is reported as an option that does not fit. */
-static int make_state(run *r)
+/* The state of the options with this policy and this limit. The model must stay where it is. */
+static tow_status create_state(const run *r, const tow_policy *policy, size_t limit, gpt *model,
+                               tow_train_state **state)
 {
     const options *o = &r->options;
-    gpt_make(&r->model, &(gpt_shape){.vocabulary = r->text.vocabulary,
-                                     .layers = o->layers,
-                                     .width = o->width,
-                                     .heads = o->heads,
-                                     .context = o->context,
-                                     .policy = r->policy,
-                                     .unrolled = o->unrolled});
+    gpt_make(model, &(gpt_shape){.vocabulary = r->text.vocabulary,
+                                 .layers = o->layers,
+                                 .width = o->width,
+                                 .heads = o->heads,
+                                 .context = o->context,
+                                 .policy = policy,
+                                 .unrolled = o->unrolled});
     char description[96]; /* batches are drawn from the seed, so another one would not go on with the same run */
     snprintf(description, sizeof description, "characters %d, hash %016llx, seed %llu", r->text.vocabulary,
              (unsigned long long)text_vocabulary_hash(&r->text), (unsigned long long)o->seed);
@@ -87,11 +88,20 @@ static int make_state(run *r)
                                         .b2 = 0.99,
                                         .weight_decay = 0.1,
                                         .clip_norm = o->early_update ? 0 : 1},
-                          .early_update = o->early_update, .memory_limit = o->memory_limit, .verify = o->verify,
-                          .micro_batches = (size_t)o->micro_batches, .row_groups = (size_t)o->row_groups,
-                          .seed = o->seed, .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
+                          .early_update = o->early_update, .memory_limit = limit,
+                          .verify = o->verify && state == &r->state, .micro_batches = (size_t)o->micro_batches,
+                          .row_groups = (size_t)o->row_groups, .seed = o->seed, .n_inputs = 2,
+                          .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description);
-    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    return tow_train_create(r->context, TOW_MODULE(model), &train, state);
+}
+
+/* The step is compiled from the options, so what fails here is reported as an option that does not fit. */
+static int make_state(run *r)
+{
+    const options *o = &r->options;
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
+    tow_status status = create_state(r, r->policy, o->memory_limit, &r->model, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
     if (status == TOW_OK) return SUCCESS;
@@ -267,6 +277,45 @@ static int train(run *r)
     return INTERRUPTED;
 }
 
+/* ---- the curve --------------------------------------------------------------------------------------------------- */
+
+/* The plan of a step with the policy for each block, without a limit. */
+static tow_status mark_policy(run *r, const char *name, tow_memory_mark *mark)
+{
+    tow_policy *policy = NULL;
+    tow_train_state *state = NULL;
+    gpt model;
+    tow_status status = tow_policy_parse(r->context, name, &policy);
+    if (status == TOW_OK) status = create_state(r, policy, 0, &model, &state);
+    if (status == TOW_OK) *mark = (tow_memory_mark){name, tow_program_memory_point(tow_train_program(state))};
+    tow_train_free(state);
+    tow_policy_free(policy);
+    return status;
+}
+
+static int report_curve(run *r)
+{
+    static const char *const policies[] = {"everything", "nothing", "dots", "dots_with_no_batch_dims",
+                                           "names:attn_out,mlp_pre"};
+    enum {
+        MARKS = sizeof policies / sizeof *policies
+    };
+    tow_memory_mark marks[MARKS];
+    tow_memory_point *points = NULL;
+    size_t n = 0;
+    tow_status status = tow_train_memory_curve(r->state, 0, NULL, &n);
+    if (status == TOW_OK && !(points = malloc(n * sizeof *points))) {
+        fprintf(stderr, "gpt: out of memory\n");
+        return FAILURE;
+    }
+    if (status == TOW_OK) status = tow_train_memory_curve(r->state, n, points, &n);
+    for (size_t i = 0; i < MARKS && status == TOW_OK; i++) status = mark_policy(r, policies[i], &marks[i]);
+    if (status == TOW_OK) status = tow_memory_curve_draw(r->context, r->options.curve, n, points, MARKS, marks);
+    if (status == TOW_OK) report_plans(n, points, MARKS, marks);
+    free(points);
+    return status == TOW_OK ? SUCCESS : report_error("gpt", r->context);
+}
+
 static int report(run *r)
 {
     const options *o = &r->options;
@@ -278,6 +327,7 @@ static int report(run *r)
     putchar('\n');
     if (o->instructions && !report_instructions(r->state)) return FAILURE;
     if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
+    if (o->curve && report_curve(r) != SUCCESS) return FAILURE;
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
     if (o->graph && !write_graph(r->state, o->graph)) return FAILURE;

@@ -42,6 +42,7 @@ enum {
     MEMORY,
     HTML,
     GRAPH,
+    CURVE,
     TRACE,
     RESIDUALS,
     SAMPLE,
@@ -108,6 +109,10 @@ static const struct argp_option table[] = {
     {"html", HTML, "FILE", 0, "The same as a page for a browser, in which a click says why a block of memory is there",
      5},
     {"graph", GRAPH, "FILE", 0, "The graph of the loss as text, for the command tow: what is kept, and why", 5},
+    {"curve", CURVE, "FILE", 0,
+     "The steps among which --memory-limit chooses, bytes against modelled time, and those of JAX's policies for each "
+     "block: a table, and a picture as SVG",
+     5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
     {"instructions", INSTRUCTIONS, 0, 0,
@@ -226,6 +231,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case GRAPH:
         o->graph = value;
+        break;
+    case CURVE:
+        o->curve = value;
         break;
     case TRACE:
         o->trace = value;

@@ -27,7 +27,7 @@ typedef struct options {
     int64_t sample;                    /* characters of text to write at the end */
     const char *log, *plan;            /* files, or NULL */
     const char *tensorboard;           /* directory, or NULL */
-    const char *memory, *html, *graph, *trace; /* the same */
+    const char *memory, *html, *graph, *curve, *trace; /* the same */
     bool residuals, instructions;
 } options;
 

@@ -140,3 +140,13 @@ tow_status report_residuals(const tow_train_state *state)
     tow_residuals_free(&residuals);
     return TOW_OK;
 }
+
+void report_plans(size_t n, const tow_memory_point *points, size_t n_marks, const tow_memory_mark *marks)
+{
+    const size_t size = tow_memory_curve_text(n, points, n_marks, marks, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (!text) return;
+    tow_memory_curve_text(n, points, n_marks, marks, text, size);
+    printf("plans of a step\n%s\n", text);
+    free(text);
+}

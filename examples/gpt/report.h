@@ -20,4 +20,7 @@ bool report_instructions(const tow_train_state *state);
 /* Prints the residuals of the training step. */
 tow_status report_residuals(const tow_train_state *state);
 
+/* The plans among which a memory limit chooses, and others beside them. */
+void report_plans(size_t n, const tow_memory_point *points, size_t n_marks, const tow_memory_mark *marks);
+
 #endif

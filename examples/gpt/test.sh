@@ -82,7 +82,7 @@ END
 fi
 "$program" --help >help || fail "--help failed"
 for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
-    memory html graph trace residuals instructions; do
+    memory html graph curve trace residuals instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
@@ -121,6 +121,20 @@ for kind in parameters optimizer residuals workspace gradients peak; do
 done
 "$program" "${small[@]}" --steps 0 --graph graph >out || fail "no graph: $(cat out)"
 grep -q '^{ lambda ; .*"params/tokens/embedding"' graph || fail "the graph does not begin with the parameters: $(head -c 200 graph)"
+"$program" "${small[@]}" --steps 0 --curve curve.svg >out || fail "no curve: $(cat out)"
+sed -n '/^plans of a step/,/^$/p' out | awk 'NR > 2 && NF { print $1, $3, $4 }' >rows
+[ "$(wc -l <rows)" -ge 2 ] || fail "expected some plans of a step, found: $(cat out)"
+awk 'NR > 1 && ($1 <= bytes || $2 > time) { exit 1 } { bytes = $1; time = $2 }' rows || fail "plans are not in order: $(cat rows)"
+"$program" "${small[@]}" --steps 0 --memory-limit 1K 2>err >refused && fail "expected an error for a limit of 1K"
+grep -q "expected at least $(head -n 1 rows | cut -d ' ' -f 1) bytes" err || fail "the first plan is not the least limit: $(cat err)"
+[ "$(grep -c '<g class="mark">' curve.svg)" -eq 5 ] || fail "expected a mark for each of five policies: $(cat curve.svg)"
+for policy in everything nothing dots dots_with_no_batch_dims names:attn_out,mlp_pre; do
+    grep -q ">$policy</text>" curve.svg || fail "$policy is not in the picture"
+    grep -q "  $policy\$" out || fail "$policy is not in the table: $(cat out)"
+done
+mkdir -p locked && : >locked/in_the_way
+expect_status 1 "in_the_way" "${small[@]}" --steps 0 --curve locked/in_the_way/curve.svg
+[ "$(ls -A locked)" = in_the_way ] || fail "a curve that fails leaves files: $(ls -A locked)"
 "$program" "${small[@]}" --steps 0 --html page >out || fail "no page: $(cat out)"
 grep -q '"rule": "softmax\|"rule": "attention\|"rule": "layer_norm' page || fail "the page names no derivative rule of a layer"
 sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v -e peak -e gradients | awk '{ sum += $2 } END { print sum }')

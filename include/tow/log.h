@@ -213,6 +213,12 @@ typedef struct tow_series {
     const double *x, *y;
 } tow_series;
 
+/* A point with a name that stands beside it. */
+typedef struct tow_chart_mark {
+    const char *name;
+    double x, y;
+} tow_chart_mark;
+
 /* Zero means the default. */
 typedef struct tow_chart {
     size_t size TOW__SIZE(tow_chart);      /* set by TOW_CHART */
@@ -225,10 +231,13 @@ typedef struct tow_chart {
     double smoothing;
     double y_low, y_high; /* both 0: as far as the points reach */
     int width, height;    /* in pixels; 0: 720 and 420 */
+    bool steps;           /* y stays what it is up to the next x, and points are dots */
+    size_t n_marks;
+    const tow_chart_mark *marks;
 } tow_chart;
 #define TOW_CHART(...) TOW__OPTIONS(tow_chart, __VA_ARGS__)
-/* Draws a chart as SVG, with ticks, grid and legend. Errors: TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY, TOW_IO_ERROR with
- * the path. */
+/* Draws a chart as SVG, with ticks, grid and legend; the ground is dark where the system is. Errors:
+ * TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY, TOW_IO_ERROR with the path. */
 TOW_API tow_status tow_chart_write(tow_context *context, const char *path, const tow_chart *chart);
 
 #ifdef __cplusplus

@@ -105,17 +105,35 @@ typedef struct tow_program_bytes {
  * already, TOW_TYPE_MISMATCH for those whose input has another type. */
 TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                tow_program **program);
-/* A plan that a memory limit may choose: bytes of a run (inputs, outputs, constants and arena) and its seconds by the
- * model. Seconds of plans of one graph may be compared with each other and with nothing else. */
+/* A plan that a memory limit may choose: bytes of a run (inputs, outputs, constants and arena), its seconds by the
+ * model, and the floating-point operations of its products and convolutions, two for each multiply-add. Seconds of
+ * plans of one function may be compared with each other and with nothing else. */
 typedef struct tow_memory_point {
     size_t bytes;
     double seconds;
+    double flops;
 } tow_memory_point;
 /* The plans among which .memory_limit chooses, each with more bytes and fewer seconds than the one before: writes the
  * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. options
  * may be NULL. Errors: those of tow_compile. */
 TOW_API tow_status tow_memory_curve(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                     size_t size, tow_memory_point *points, size_t *n);
+/* The point of a program, to be shown beside such a curve: that of the same function with other regions, say. */
+TOW_API tow_memory_point tow_program_memory_point(const tow_program *program);
+/* A plan beside a curve, and what it is called: "nothing", "dots". */
+typedef struct tow_memory_mark {
+    const char *name;
+    tow_memory_point point;
+} tow_memory_mark;
+/* A table of a curve of n points, and behind it of the marks: bytes and seconds as ratios to those of the last point,
+ * and operations. Like snprintf. */
+TOW_API size_t tow_memory_curve_text(size_t n, const tow_memory_point *points, size_t n_marks,
+                                     const tow_memory_mark *marks, char *text, size_t size);
+/* Draws the same as SVG: time, relative to that of the last point, over bytes. Between two points the plan is the one
+ * of fewer bytes, so the curve goes in steps. The file is the old one or the whole new one. Errors:
+ * TOW_INVALID_ARGUMENT without points, TOW_OUT_OF_MEMORY, TOW_IO_ERROR with the path. */
+TOW_API tow_status tow_memory_curve_draw(tow_context *context, const char *path, size_t n,
+                                         const tow_memory_point *points, size_t n_marks, const tow_memory_mark *marks);
 /* NULL is accepted. */
 TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);

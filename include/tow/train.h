@@ -242,6 +242,10 @@ TOW_API tow_params *tow_train_variables(const tow_train_state *state);
  * Both belong to the state. */
 TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
+/* The plans among which .memory_limit would choose the program of a step, for batches as the options have them, as
+ * tow_memory_curve lists those of a graph: the bytes of a point are all bytes of a step, parameters, slots, averages,
+ * variables and batch included. The state and its program stay as they are. Errors: those of tow_compile. */
+TOW_API tow_status tow_train_memory_curve(tow_train_state *state, size_t size, tow_memory_point *points, size_t *n);
 
 /* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end.
  * (gpt calls it the peak. tow_program_draw_memory shows what is alive in the step's program, parameters, slots and the

@@ -18,6 +18,8 @@ const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy, 
 bool tow__policy_equal(const tow_policy *a, const tow_policy *b);
 /* Of the policy (NULL: nothing_saveable), on from h. */
 uint64_t tow__policy_hash(uint64_t h, const tow_policy *policy);
+/* Adds the checkpoint names in the graph and in the bodies in it, in order. False: out of memory. */
+bool tow__collect_names(tow__names *names, const tow_graph *graph);
 /* A policy that refers to checkpoint names, and the names that values in its regions have. One policy may stand around
  * regions of different kinds, each of which has some of the names, so it takes the whole program to know which of them
  * none has. */

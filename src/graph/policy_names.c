@@ -10,15 +10,14 @@ static bool add_name(tow__names *names, const char *name)
     return tow__names_find(names, name) != TOW__NO_NAME || tow__names_add(names, name) != TOW__NO_NAME;
 }
 
-/* The names in the graph and in the bodies in it, in order. False: out of memory. */
-static bool collect_names(tow__names *names, const tow_graph *g)
+bool tow__collect_names(tow__names *names, const tow_graph *g)
 {
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         if (e->primitive->kind == TOW__NAME && !add_name(names, ((const tow__name_params *)e->params)->name))
             return false;
         for (uint32_t j = 0, n = tow__nested_count(e->primitive, e->params); j < n; j++)
-            if (!collect_names(names, tow__nested(e->primitive, e->params, j))) return false;
+            if (!tow__collect_names(names, tow__nested(e->primitive, e->params, j))) return false;
     }
     return true;
 }
@@ -188,7 +187,7 @@ tow_status tow__policy_check(tow_trace *t, const tow_policy *policy, const tow_g
     tow_status status = check_fields(ctx, policy);
     if (status != TOW_OK || !refers_to_names(policy)) return status;
     tow__named_policy *entry = known_policy(t, policy, at);
-    if (!entry || !collect_names(&entry->there, body)) return TOW_OUT_OF_MEMORY;
+    if (!entry || !tow__collect_names(&entry->there, body)) return TOW_OUT_OF_MEMORY;
     entry->n_regions++;
     return TOW_OK;
 }
@@ -244,7 +243,7 @@ const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy, 
     const tow_policy *copy = NULL;
     tow__names there;
     tow__names_init(&there, arena->ctx);
-    if (!by_region || collect_names(&there, region)) copy = copy_policy(arena, policy, by_region ? &there : NULL);
+    if (!by_region || tow__collect_names(&there, region)) copy = copy_policy(arena, policy, by_region ? &there : NULL);
     tow__names_free(&there);
     return copy;
 }

@@ -72,6 +72,11 @@ static void find_ranges(picture *p)
             include(&p->x, scaled(&p->x, x));
             include(&p->y, scaled(&p->y, y));
         }
+    for (size_t i = 0; i < c->n_marks; i++) {
+        if (!is_drawn(&p->x, c->marks[i].x) || !is_drawn(&p->y, c->marks[i].y)) continue;
+        include(&p->x, scaled(&p->x, c->marks[i].x));
+        include(&p->y, scaled(&p->y, c->marks[i].y));
+    }
 }
 
 /* An axis without points, or on which all are one, gets a range around them. `part` of it is added on both sides. */
@@ -112,6 +117,25 @@ static void add_line(picture *p, double x1, double y1, double x2, double y2, con
 {
     tow__string_add(&p->s, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, y1, x2, y2,
                     stroke);
+}
+
+/* The end of a name, where names of files differ, from a whole character of UTF-8 on. */
+static const char *end_of_name(const char *name)
+{
+    const size_t length = strlen(name);
+    const char *at = length > LONGEST_NAME ? name + length - LONGEST_NAME : name;
+    while (((unsigned char)*at & 0xc0) == 0x80) at++;
+    return at;
+}
+
+/* The beginning of the name of a mark up to a whole character of UTF-8; dots say that more follows. */
+static void begin_of_name(const char *name, char begin[LONGEST_NAME + sizeof "…"])
+{
+    size_t length = strlen(name);
+    const bool cut = length > LONGEST_NAME;
+    for (length = cut ? LONGEST_NAME : length; cut && ((unsigned char)name[length] & 0xc0) == 0x80;) length--;
+    memcpy(begin, name, length);
+    strcpy(begin + length, cut ? "…" : "");
 }
 
 /* ---- ticks ------------------------------------------------------------------------------------------------------- */
@@ -225,10 +249,20 @@ static void end_run(picture *p, column *c)
     tow__string_add(&p->s, "\"/>\n");
 }
 
+/* Dots at the points of steps, whose corners are not all points. */
+static void add_dots(picture *p, const tow_series *series, size_t index)
+{
+    for (size_t j = 0; j < series->n; j++)
+        if (is_drawn(&p->x, series->x[j]) && is_drawn(&p->y, series->y[j]))
+            tow__string_add(&p->s, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n",
+                            pixel(&p->x, scaled(&p->x, series->x[j])), pixel(&p->y, scaled(&p->y, series->y[j])),
+                            colors[index % N_COLORS]);
+}
+
 /* One line for each run of points that are drawn. */
 static void add_series(picture *p, const tow_series *series, size_t index, double smoothing, const char *style)
 {
-    double sum = 0, weight = 0;
+    double sum = 0, weight = 0, before = 0;
     column c = {0};
     bool open = false;
     for (size_t j = 0; j < series->n; j++) {
@@ -242,8 +276,11 @@ static void add_series(picture *p, const tow_series *series, size_t index, doubl
         if (!open)
             tow__string_add(&p->s, "<polyline fill=\"none\" stroke=\"%s\"%s%s points=\"", colors[index % N_COLORS],
                             dashes[index / N_COLORS % N_DASHES], style);
+        const double at = pixel(&p->x, scaled(&p->x, x)), height = pixel(&p->y, scaled(&p->y, y));
+        if (open && p->chart->steps) add_point(p, &c, at, before);
         open = true;
-        add_point(p, &c, pixel(&p->x, scaled(&p->x, x)), pixel(&p->y, scaled(&p->y, y)));
+        before = height;
+        add_point(p, &c, at, height);
     }
     if (open) end_run(p, &c);
 }
@@ -259,21 +296,74 @@ static void add_all_series(picture *p)
         for (size_t i = 0; i < c->n_series; i++)
             add_series(p, &c->series[i], i, 0, " stroke-width=\"1\" stroke-opacity=\"0.25\"");
     for (size_t i = 0; i < c->n_series; i++) add_series(p, &c->series[i], i, c->smoothing, " stroke-width=\"1.8\"");
+    for (size_t i = 0; i < c->n_series && c->steps; i++) add_dots(p, &c->series[i], i);
     tow__string_add(&p->s, "</g>\n");
+}
+
+/* ---- marks ------------------------------------------------------------------------------------------------------- */
+
+typedef struct box {
+    double x, y, width; /* of a line of text: its left end, its base line */
+} box;
+
+static bool overlap(const box *a, const box *b)
+{
+    return fabs(a->y - b->y) < LINE_HEIGHT - 3 && a->x < b->x + b->width && b->x < a->x + a->width;
+}
+
+/* The place of the name of a mark at (x, y): beside it, or as many lines above or below as the names before it and the
+ * frame demand. */
+static box place_name(const picture *p, const box *taken, size_t n, double x, double y, const char *name)
+{
+    enum {
+        LINES = 60
+    };
+    const double width = LETTER * (double)strlen(name);
+    box found = {.x = x + 10 + width < p->x.to ? x + 10 : x - 10 - width, .y = y + 4, .width = width};
+    for (int i = 0; i < LINES; i++) {
+        const int line = i % 2 ? -(i + 1) / 2 : i / 2; /* 0, -1, 1, -2, 2, ... */
+        const box b = {found.x, y + 4 + LINE_HEIGHT * line, width};
+        bool free = b.y > p->y.to + 12 && b.y < p->y.from - 4;
+        for (size_t j = 0; j < n && free; j++) free = !overlap(&b, &taken[j]);
+        if (free) return b;
+    }
+    return found;
+}
+
+static void add_mark(picture *p, const tow_chart_mark *m, box *taken, size_t *n)
+{
+    if (!is_drawn(&p->x, m->x) || !is_drawn(&p->y, m->y)) return;
+    const double x = pixel(&p->x, scaled(&p->x, m->x)), y = pixel(&p->y, scaled(&p->y, m->y));
+    char name[LONGEST_NAME + sizeof "…"];
+    begin_of_name(m->name ? m->name : "", name);
+    const box b = place_name(p, taken, *n, x, y, name);
+    taken[(*n)++] = b;
+    tow__string_add(&p->s, "<g class=\"mark\">");
+    if (fabs(b.y - y - 4) > 1)
+        tow__string_add(&p->s, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#808080\"/>", x, y,
+                        b.x > x ? b.x - 2 : b.x + b.width + 2, b.y - 4);
+    tow__string_add(&p->s,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"9\" fill=\"%s\" "
+                    "transform=\"rotate(45 %.1f %.1f)\"/>",
+                    x - 4.5, y - 4.5, colors[1], x, y);
+    add_text(p, b.x, b.y, "", name);
+    tow__string_add(&p->s, "</g>\n");
+}
+
+static tow_status add_marks(picture *p)
+{
+    const tow_chart *c = p->chart;
+    size_t n = 0;
+    box *taken = c->n_marks ? tow__alloc(p->s.ctx, c->n_marks, sizeof *taken) : NULL;
+    if (c->n_marks && !taken) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < c->n_marks; i++) add_mark(p, &c->marks[i], taken, &n);
+    if (taken) tow__free(p->s.ctx, taken, c->n_marks, sizeof *taken);
+    return TOW_OK;
 }
 
 /* ---- legend, frame ----------------------------------------------------------------------------------------------- */
 
 static bool is_named(const tow_series *s) { return s->name != NULL && s->name[0] != '\0'; }
-
-/* The end of a name, where names of files differ, from a whole character of UTF-8 on. */
-static const char *end_of_name(const char *name)
-{
-    const size_t length = strlen(name);
-    const char *at = length > LONGEST_NAME ? name + length - LONGEST_NAME : name;
-    while (((unsigned char)*at & 0xc0) == 0x80) at++;
-    return at;
-}
 
 static void measure_legend(picture *p)
 {
@@ -300,13 +390,22 @@ static void add_legend(picture *p)
     }
 }
 
+/* The colors of ground, text, grid and two series where a system is dark. */
+static const char dark[] = "<style>@media (prefers-color-scheme: dark) { "
+                           ".tow-chart rect[fill=\"white\"] { fill: #16181d; } "
+                           ".tow-chart text { fill: #e2e4e8; } "
+                           ".tow-chart [stroke=\"#e4e4e4\"] { stroke: #363a42; } "
+                           ".tow-chart [stroke=\"#000000\"] { stroke: #ffffff; } "
+                           ".tow-chart [stroke=\"#0072b2\"] { stroke: #4da6e0; } "
+                           ".tow-chart [fill=\"#0072b2\"] { fill: #4da6e0; } }</style>\n";
+
 static void add_head(picture *p)
 {
-    tow__string_add(
-        &p->s,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-        p->width, p->height, p->width, p->height);
+    tow__string_add(&p->s,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                    "class=\"tow-chart\" font-family=\"sans-serif\" font-size=\"12\">\n%s"
+                    "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+                    p->width, p->height, p->width, p->height, dark);
 }
 
 static void add_labels(picture *p)
@@ -323,7 +422,7 @@ static void add_labels(picture *p)
                     p->x.from, p->y.to, p->x.to - p->x.from, p->y.from - p->y.to);
 }
 
-static void draw(picture *p)
+static tow_status draw(picture *p)
 {
     const tow_chart *c = p->chart;
     find_ranges(p);
@@ -333,7 +432,7 @@ static void draw(picture *p)
     } else {
         widen(&p->y, 0.04);
     }
-    widen(&p->x, 0);
+    widen(&p->x, c->n_marks > 0 ? 0.03 : 0);
     p->x.from = LEFT;
     p->x.to = p->width - RIGHT - p->legend;
     p->y.from = p->height - BOTTOM;
@@ -342,9 +441,11 @@ static void draw(picture *p)
     add_ticks(p, &p->x);
     add_ticks(p, &p->y);
     add_all_series(p);
+    tow_status status = add_marks(p);
     add_labels(p);
     add_legend(p);
     tow__string_add(&p->s, "</svg>\n");
+    return status == TOW_OK && p->s.failed ? TOW_OUT_OF_MEMORY : status;
 }
 
 /* ---- the public function ----------------------------------------------------------------------------------------- */
@@ -365,6 +466,8 @@ static tow_status check(tow_context *ctx, const tow_chart *c, int width, int hei
         if (c->series[i].n > 0 && (!c->series[i].x || !c->series[i].y))
             return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected x and y of %zu points in series %zu, found NULL",
                              c->series[i].n, i);
+    if (c->n_marks > 0 && !c->marks)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected %zu marks, found NULL", c->n_marks);
     return TOW_OK;
 }
 
@@ -383,9 +486,8 @@ tow_status tow_chart_write(tow_context *context, const char *path, const tow_cha
     measure_legend(&p);
     p.width = width + p.legend;
     const tow__locale locale = tow__locale_enter();
-    draw(&p);
+    status = draw(&p);
     tow__locale_leave(locale);
-    if (p.s.failed) status = TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) status = tow__output_open(context, path, &file);
     if (status == TOW_OK) status = tow__output_write(&file, p.s.text, p.s.length);
     if (status == TOW_OK) status = tow__output_commit(&file);

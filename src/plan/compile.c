@@ -261,19 +261,12 @@ tow_status tow_memory_curve(tow_context *ctx, const tow_graph *graph, const tow_
     TOW__ARITHMETIC(false);
     const tow_compile_options none = TOW_COMPILE_OPTIONS();
     int threads;
-    tow__arena arena;
     tow__variants variants = {0};
-    tow__frontier f = {0};
     tow_status status = check_compile(ctx, options, &threads);
     if (status != TOW_OK) return status;
-    tow__arena_init(&arena, ctx);
     status = begin_variants(graph, threads, &variants);
-    if (status == TOW_OK) status = tow__find_frontier(&arena, &variants, options ? options : &none, threads, &f);
-    for (uint32_t i = 0; i < f.n && i < size; i++)
-        points[i] = (tow_memory_point){f.points[i].bytes, f.points[i].seconds};
-    *n = f.n;
+    if (status == TOW_OK) status = tow__list_plans(ctx, &variants, options ? options : &none, threads, size, points, n);
     end_variants(graph, &variants);
-    tow__arena_free(&arena);
     return status;
 }
 

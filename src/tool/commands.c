@@ -68,6 +68,7 @@ static tow_status apply_policy(tool *t)
 {
     tow_policy *policy = NULL;
     tow_graph *result = NULL;
+    t->written = tow_graph_retain(t->graph);
     tow_status status = tow_policy_parse(t->context, t->options.policy, &policy);
     if (status != TOW_OK)
         return tool_fail(t, status, "--policy %s: %s", t->options.policy, tow_context_error(t->context));
@@ -314,30 +315,6 @@ static json_t *json_plan(const tow_program *program)
     return result;
 }
 
-/* One line for each plan: bytes, seconds by the model, and their ratio to those of the fastest plan. */
-static tow_status show_curve(tool *t, const tow_graph *graph, const tow_compile_options *options)
-{
-    size_t n = 0;
-    tow_status status = tow_memory_curve(t->context, graph, options, 0, NULL, &n);
-    tow_memory_point *points = status == TOW_OK ? calloc(n, sizeof *points) : NULL;
-    if (status == TOW_OK && !points) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-    if (status == TOW_OK) status = tow_memory_curve(t->context, graph, options, n, points, &n);
-    if (status == TOW_OK && t->options.json) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < n; i++)
-            json_array_append_new(
-                list, json_pack("{s:I, s:f}", "bytes", (json_int_t)points[i].bytes, "seconds", points[i].seconds));
-        status = tool_show_json(t, list);
-    } else if (status == TOW_OK) {
-        puts("      bytes  of most  of least time");
-        for (size_t i = 0; i < n; i++)
-            printf("%11zu    %5.3f          %5.3f\n", points[i].bytes,
-                   (double)points[i].bytes / (double)points[n - 1].bytes, points[i].seconds / points[n - 1].seconds);
-    }
-    free(points);
-    return status;
-}
-
 /* plan --run: what instructions took is printed beside what the cost model says. */
 static tow_status run_plan(tool *t, tow_program *program, const tow_graph *graph)
 {
@@ -371,7 +348,7 @@ tow_status tool_plan(tool *t)
                             .verify = t->options.verify);
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
     if (status == TOW_OK && t->options.curve) {
-        status = show_curve(t, graph, &options);
+        status = tool_show_curve(t, graph, &options);
         tow_graph_release(graph);
         return status;
     }

@@ -7,7 +7,7 @@
 static tow_status load_other(tool *t, const char *path, tow_graph **graph)
 {
     tool other = *t;
-    other.graph = NULL;
+    other.graph = other.written = NULL;
     other.options.file = path;
     other.message[0] = '\0';
     tow_status status = tool_load(&other);
@@ -16,6 +16,7 @@ static tow_status load_other(tool *t, const char *path, tow_graph **graph)
     else if (status == TOW_OK)
         *graph = tow_graph_retain(other.graph);
     tow_graph_release(other.graph);
+    tow_graph_release(other.written);
     if (status == TOW_OK) return status;
     return tool_fail(t, status, "--against %s: %s", path,
                      *other.message ? other.message : tow_context_error(t->context));

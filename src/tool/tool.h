@@ -7,6 +7,7 @@
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  *   weights.c   the subcommands convert-weights and tokenize
  *   page.c      the page of plan --html             reasons.c  the subcommand residuals
+ *   curve.c     plan --curve
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -40,6 +41,7 @@ typedef struct tool_options {
     const char *policy;                      /* NULL: no remat region */
     size_t memory_limit;                     /* bytes, or 0 */
     const char *memory;                      /* SVG to draw, or NULL */
+    const char *curve_file;                  /* SVG to draw, or NULL */
     const char *html, *against;              /* a page to write, and what to show beside the plan; or NULL */
     const char *trace;                       /* trace events to write, or NULL */
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
@@ -65,6 +67,7 @@ typedef struct tool {
     tool_options options;
     tow_context *context;
     tow_graph *graph;   /* read from options.file, under --policy inside one remat region */
+    tow_graph *written; /* without --policy; NULL: there is none */
     char message[1024]; /* the tool's own error; "": the error is the context's */
 } tool;
 
@@ -86,6 +89,8 @@ bool tool_read_bytes(const char *text, size_t *bytes);
 /* page.c: plan --html. program: of graph, made with these options. */
 tow_status tool_write_page(tool *t, const tow_graph *graph, const tow_compile_options *options,
                            const tow_program *program);
+/* curve.c: plan --curve, of graph and of the same with policies around it. */
+tow_status tool_show_curve(tool *t, const tow_graph *graph, const tow_compile_options *options);
 /* The bytes of options.file ("-": standard input), malloc'ed, with a zero byte behind them. zeros: it may have some. */
 tow_status tool_read_text(tool *t, bool zeros, char **text, size_t *size);
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */

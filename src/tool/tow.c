@@ -137,7 +137,9 @@ static const struct argp_option argp_options[] = {
      "plan, residuals --why: the fastest plan that takes no more than so many bytes, inputs and outputs "
      "included (512K, 64M, 2G)",
      2},
-    {"curve", KEY_CURVE, NULL, 0, "plan: the plans among which a memory limit chooses: bytes, and seconds by the model",
+    {"curve", KEY_CURVE, "FILE", OPTION_ARG_OPTIONAL,
+     "plan: the plans among which a memory limit chooses, and with --grad those of JAX's policies: bytes, seconds by "
+     "the model, operations; with a FILE, a picture of them as SVG, too",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
     {"html", KEY_HTML, "FILE", 0,
@@ -391,6 +393,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_CURVE:
         o->curve = true;
+        o->curve_file = argument;
         break;
     case KEY_MEMORY:
         o->memory = argument;
@@ -630,6 +633,7 @@ int main(int argc, char **argv)
         status = TOW_IO_ERROR;
     }
     tow_graph_release(t.graph);
+    tow_graph_release(t.written);
     tow_context_free(t.context);
     return status == TOW_OK ? TOOL_OK : TOOL_FAILED;
 }

@@ -1,6 +1,7 @@
 /* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimizer's
  * slots belong to the state, so all programs work on the same ones. */
 #include "src/autodiff/limit/limit.h"
+#include "src/base/arithmetic.h"
 #include "src/params/params.h"
 #include "src/plan/remat/remat.h"
 #include "src/train/average.h"
@@ -147,8 +148,16 @@ static const char *average_path(const void *user, size_t i)
     return i < averages->names.count ? averages->names.names[i] : NULL;
 }
 
+/* The wish of a caller: the plan within the limit, or the list of all plans. */
+typedef struct plan_wish {
+    tow_program **program; /* NULL: the list */
+    size_t size;
+    tow_memory_point *points; /* [size] */
+    size_t *n;
+} plan_wish;
+
 static tow_status compile_within(tow_train_state *s, const tow_type *types, const tow__train_program *p,
-                                 const tow_graph *step, const tow_compile_options *options, tow_program **program)
+                                 const tow_graph *step, const tow_compile_options *options, const plan_wish *wish)
 {
     step_variants v = {.s = s, .p = p, .types = types, .step = step};
     const size_t slots = s->optimizer->slot_names.count, reports = s->optimizer->report_names.count;
@@ -169,14 +178,16 @@ static tow_status compile_within(tow_train_state *s, const tow_type *types, cons
     if (status == TOW_OK) {
         variants.n = tow__loss_variants_count(v.losses);
         variants.note = tow__loss_variants_note(v.losses);
-        status = tow__compile_variants(s->ctx, &variants, options, program);
+        status = wish->program
+                     ? tow__compile_variants(s->ctx, &variants, options, wish->program)
+                     : tow__list_plans(s->ctx, &variants, options, s->ctx->threads, wish->size, wish->points, wish->n);
     }
     tow__loss_variants_free(v.losses);
     return status;
 }
 
 static tow_status compile_step(tow_train_state *s, const tow_type *types, const tow__train_program *p,
-                               const tow_graph *step, tow_program **program)
+                               const tow_graph *step, const plan_wish *wish)
 {
     tow_donation *donations = tow__alloc(s->ctx, s->n_kept, sizeof *donations);
     if (!donations) return TOW_OUT_OF_MEMORY;
@@ -186,8 +197,9 @@ static tow_status compile_step(tow_train_state *s, const tow_type *types, const 
         TOW_COMPILE_OPTIONS(.flush_subnormals = true, .memory_limit = s->options.memory_limit,
                             .shared_arena = s->shared_arena, .donations = donations, .n_donations = s->n_kept,
                             .without = s->options.early_update ? splitting : NULL, .verify = s->options.verify);
-    tow_status status = options.memory_limit ? compile_within(s, types, p, step, &options, program)
-                                             : tow_compile(s->ctx, step, &options, program);
+    const bool chooses = options.memory_limit || !wish->program;
+    tow_status status = chooses ? compile_within(s, types, p, step, &options, wish)
+                                : tow_compile(s->ctx, step, &options, wish->program);
     tow__free(s->ctx, donations, s->n_kept, sizeof *donations);
     return status;
 }
@@ -204,8 +216,20 @@ static tow_status make_step(tow_train_state *s, const tow_type *types, tow__trai
     TRY(status);
     TRY(check_weight(s, p));
     TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
-    TRY(compile_step(s, types, p, step, &p->program));
+    TRY(compile_step(s, types, p, step, &(plan_wish){.program = &p->program}));
 done:
+    tow_graph_release(step);
+    return status;
+}
+
+/* The plans of a step without comparisons: .verify is no part of what a limit counts. */
+static tow_status list_plans(tow_train_state *s, const tow__train_program *p, const plan_wish *wish)
+{
+    tow_graph *gradient = NULL, *step = NULL;
+    tow_status status = gradient_of(s, p->loss_graph, &gradient);
+    if (status == TOW_OK) status = tow__step_graph(s, gradient, s->types, p->micro_types, &step);
+    if (status == TOW_OK) status = compile_step(s, s->types, p, step, wish);
+    tow_graph_release(gradient);
     tow_graph_release(step);
     return status;
 }
@@ -370,4 +394,15 @@ tow_status tow__train_program_for(tow_train_state *s, const tow_type *types, boo
     if (status == TOW_OK) status = tow_program_cache_get(evaluation ? s->evaluations : s->steps, types, &entry);
     if (status == TOW_OK) *program = entry.data;
     return status;
+}
+
+tow_status tow_train_memory_curve(tow_train_state *s, size_t size, tow_memory_point *points, size_t *n)
+{
+    const tow__train_program *p;
+    if (n) *n = 0;
+    if (!s || !n || (size && !points))
+        return tow__missing(s ? s->ctx : NULL, __func__, "a state, and places for points and their number");
+    TOW__ARITHMETIC(false);
+    tow_status status = tow__train_program_for(s, s->types, false, &p);
+    return status == TOW_OK ? list_plans(s, p, &(plan_wish){.size = size, .points = points, .n = n}) : status;
 }

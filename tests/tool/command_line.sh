@@ -1,7 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c.
+# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c, tool/curve.c.
 set -u
 tow=$1 completion=$2
 scratch=$(mktemp -d) || exit 1
@@ -95,6 +95,40 @@ cat >products.tow <<'END'
 END
 expect 0 'of least time' "$tow" plan products.tow --grad --wrt w --policy nothing --curve
 expect 0 '"seconds"' "$tow" plan products.tow --grad --wrt w --curve --json
+"$tow" plan products.tow --grad --wrt w --curve=curve.svg >table || { echo "no curve is drawn"; failed=1; }
+test "$(grep -c '<g class="mark">' curve.svg)" = 4 || { echo "expected four policies in the picture"; failed=1; }
+test "$(awk '/policy$/ { on = 1; next } on { print $5 }' table | tr '\n' ' ')" = "everything nothing dots dots_with_no_batch_dims " ||
+    { echo "expected four policies in the table"; cat table; failed=1; }
+awk '/^$/ { exit } NR > 1 && NR > 2 && ($1 <= bytes || $3 > time) { exit 1 } { bytes = $1; time = $3 }' table ||
+    { echo "plans are not in order"; cat table; failed=1; }
+# Two products each, and three where the forward one is made again.
+test "$(awk '/nothing$/ { print $4 }' table)" = $((3 * 2 * 64 * 32 * 32)) || { echo "expected operations of three products"; cat table; failed=1; }
+test "$(awk '/everything$/ { print $4 }' table)" = $((2 * 2 * 64 * 32 * 32)) || { echo "expected operations of two products"; cat table; failed=1; }
+test "$("$tow" plan products.tow --curve | grep -c policy)" = 0 || { echo "policies without a gradient"; failed=1; }
+# In a loop a policy stands around each iteration: three products of four iterations, one of which is made again.
+cat >loop.tow <<'END'
+{ lambda ; w:f32[4,8,8]"w" x:f32[2,8]"x". let
+    y:f32[2,8] = scan[length=4 reverse=false consts=0 carry=1
+      body={ lambda ; x:f32[2,8] w:f32[8,8]. let
+          a:f32[2,8] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w
+          b:f32[2,8] = sin a
+        in (b) }] x w
+    l:f32[] = reduce_sum[axes=(0,1)] y
+  in (l) }
+END
+"$tow" plan loop.tow --grad --wrt w,x --curve >table || { echo "no curve of a loop"; cat table; failed=1; }
+for policy in everything nothing; do
+    products=$(awk -v policy=$policy '$5 == policy { print $4 / (2 * 2 * 8 * 8) }' table)
+    test "$products" = $([ $policy = nothing ] && echo 16 || echo 12) || { echo "$policy: $products products"; cat table; failed=1; }
+done
+mkdir -p empty
+expect 1 'curve.svg' "$tow" plan products.tow --grad --wrt w --curve=empty/absent/curve.svg
+test -z "$(ls -A empty)" || { echo "a curve that cannot be written leaves files"; failed=1; }
+# A disk that is full leaves the old file, and nothing beside it.
+echo old >empty/old.svg
+(trap '' XFSZ; ulimit -f 1; exec "$tow" plan products.tow --grad --wrt w --curve=empty/old.svg >/dev/null 2>&1) && { echo "a full disk is no error"; failed=1; }
+test "$(ls -A empty)$(cat empty/old.svg)" = old.svgold || { echo "a full disk leaves half a file: $(ls -A empty)"; failed=1; }
+expect 0 '"policies"' "$tow" plan products.tow --grad --wrt w --curve --json
 expect 1 'memory limit: expected at least' "$tow" plan products.tow --grad --wrt w --memory-limit 10K
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }

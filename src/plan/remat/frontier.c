@@ -31,11 +31,6 @@ typedef struct search {
     bool tiles, interleaves; /* whether there are tile groups, and whether interleaving changes them */
 } search;
 
-static size_t bytes_of(const tow_program *p)
-{
-    return p->bytes.inputs + p->bytes.outputs + p->bytes.constants + p->bytes.arena;
-}
-
 /* Plans one point. repeated (may be NULL): products that remat repeats in the graph as it is. */
 static tow_status measure(search *s, const tow_graph *graph, uint32_t variant, tow__remat_choice choice,
                           uint32_t *repeated)
@@ -45,7 +40,7 @@ static tow_status measure(search *s, const tow_graph *graph, uint32_t variant, t
     if (status != TOW_OK) return status;
     const tow__plan_point point = {.variant = variant,
                                    .choice = choice,
-                                   .bytes = bytes_of(p),
+                                   .bytes = tow__run_bytes(p),
                                    .seconds = tow__modelled_seconds(p, &s->machine),
                                    .flops = tow__modelled_flops(p)};
     if (repeated) *repeated = p->n_repeated;
@@ -166,6 +161,20 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
     tow_status status = measure_all(&s, variants);
     *frontier =
         (tow__frontier){.points = s.points, .n = status == TOW_OK ? keep_best(s.points, s.n) : 0, .n_plans = s.n};
+    return status;
+}
+
+tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
+                           int threads, size_t size, tow_memory_point *points, size_t *n)
+{
+    tow__arena arena;
+    tow__frontier f = {0};
+    tow__arena_init(&arena, ctx);
+    tow_status status = tow__find_frontier(&arena, variants, options, threads, &f);
+    for (uint32_t i = 0; i < f.n && i < size; i++)
+        points[i] = (tow_memory_point){f.points[i].bytes, f.points[i].seconds, f.points[i].flops};
+    *n = f.n;
+    tow__arena_free(&arena);
     return status;
 }
 

@@ -27,6 +27,9 @@ tow_status tow__compile_with_choice(tow_context *ctx, const tow_graph *graph, co
 /* The frontier of the variants; it does not depend on options->memory_limit. Points are in the arena. */
 tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
                               int threads, tow__frontier *frontier);
+/* The same as tow_memory_curve lists it. */
+tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
+                           int threads, size_t size, tow_memory_point *points, size_t *n);
 /* The fastest point that takes no more bytes; NULL: all take more. */
 const tow__plan_point *tow__pick_point(const tow__frontier *frontier, size_t limit);
 /* The fastest plan within options->memory_limit. Error: TOW_INVALID_ARGUMENT if there is none. */
@@ -43,6 +46,8 @@ tow__machine tow__price_machine(int threads);
 double tow__modelled_seconds(const tow_program *p, const tow__machine *machine);
 /* Floating-point operations of the products of a run, exactly: two for each multiply-add. */
 double tow__modelled_flops(const tow_program *p);
+/* Bytes of a run, as a limit counts them: inputs, outputs, constants and arena. */
+size_t tow__run_bytes(const tow_program *p);
 /* Prices of the equations of a graph and of parts of it. */
 typedef struct tow__pricing {
     tow__price price;

@@ -2,6 +2,7 @@
  * (analysis/cost.h), for one machine that does not depend on the plan. */
 #include <math.h>
 
+#include "src/base/arithmetic.h"
 #include "src/plan/analysis/cost.h"
 #include "src/plan/remat/remat.h"
 
@@ -28,6 +29,18 @@ double tow__modelled_flops(const tow_program *p)
     m.rates = (tow__rates){.f32 = 1, .f64 = 1, .functions = INFINITY, .shared = INFINITY};
     for (int i = 0; i < TOW__LEVELS; i++) m.rates.bytes[i] = INFINITY;
     return tow__body_seconds(&m, p->top);
+}
+
+size_t tow__run_bytes(const tow_program *p)
+{
+    return p->bytes.inputs + p->bytes.outputs + p->bytes.constants + p->bytes.arena;
+}
+
+tow_memory_point tow_program_memory_point(const tow_program *p)
+{
+    TOW__ARITHMETIC(false);
+    const tow__machine machine = tow__price_machine(p->team.threads);
+    return (tow_memory_point){tow__run_bytes(p), tow__modelled_seconds(p, &machine), tow__modelled_flops(p)};
 }
 
 static double equation_seconds(const tow__price *price, const tow_graph *g, const tow__equation *e)

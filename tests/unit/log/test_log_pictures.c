@@ -191,6 +191,45 @@ static void charts(void **state)
         assert_int_equal(tow_chart_write(f->ctx, f->path, &bad[i]), TOW_INVALID_ARGUMENT);
 }
 
+/* Steps go along, then up or down; each mark has a name, and names do not lie on each other. */
+static void charts_with_steps_and_marks(void **state)
+{
+    const fixture *f = *state;
+    static const double x[] = {0, 1, 2}, y[] = {2, 1, 0};
+    const tow_series one = {.n = 3, .x = x, .y = y};
+    const tow_chart_mark marks[] = {{"a&b", 1, 2}, {"second", 1, 2}, {"beyond", NAN, 1}};
+    tow_chart chart = TOW_CHART(.n_series = 1, .series = &one, .steps = true, .n_marks = 3, .marks = marks);
+    const char *text = chart_text(f, &chart);
+    size_t n_marks = 0, corners = 0;
+    for (const char *at = text; (at = strstr(at, "<g class=\"mark\">")); at++) n_marks++;
+    assert_int_equal(n_marks, 2);
+    assert_has(text, ">a&amp;b</text>");
+    assert_has(text, ">second</text>");
+    const char *at = strstr(text, "points=\"") + strlen("points=\"");
+    double px, py, before_x = 0, before_y = 0;
+    for (; sscanf(at, "%lf,%lf", &px, &py) == 2; at = strchr(at, ' ') + 1, corners++) {
+        if (corners > 0) assert_true((px <= before_x && px >= before_x) || (py <= before_y && py >= before_y));
+        before_x = px;
+        before_y = py;
+        if (!strchr(at, ' ') || strchr(at, '"') < strchr(at, ' ')) break;
+    }
+    assert_int_equal(corners, 5);
+    double first = 0, second = 0;
+    const char *name = strstr(text, ">a&amp;b");
+    while (*name != 'y' || name[1] != '=') name--;
+    assert_int_equal(sscanf(name, "y=\"%lf", &first), 1);
+    name = strstr(text, ">second");
+    while (*name != 'y' || name[1] != '=') name--;
+    assert_int_equal(sscanf(name, "y=\"%lf", &second), 1);
+    assert_true(fabs(first - second) >= 12);
+    const tow_chart_mark of_names = {"names:ln1,query,key,value,attention,atnöut,ln2", 1, 2};
+    chart.n_marks = 1;
+    chart.marks = &of_names;
+    assert_has(chart_text(f, &chart), ">names:ln1,query,key,value,attention,atn…</text>");
+    chart.marks = NULL;
+    assert_int_equal(tow_chart_write(f->ctx, f->path, &chart), TOW_INVALID_ARGUMENT);
+}
+
 /* A million points make no larger picture than some thousand, and the lowest and the highest are drawn. */
 static void charts_of_many_points(void **state)
 {
@@ -254,8 +293,12 @@ static void failing_allocations(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(png_files),          TEST(grids), TEST(charts), TEST(charts_of_many_points), TEST(numbers_in_any_locale),
-        TEST(failing_allocations)};
+    const struct CMUnitTest tests[] = {TEST(png_files),
+                                       TEST(grids),
+                                       TEST(charts),
+                                       TEST(charts_with_steps_and_marks),
+                                       TEST(charts_of_many_points),
+                                       TEST(numbers_in_any_locale),
+                                       TEST(failing_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

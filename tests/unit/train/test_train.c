@@ -193,6 +193,39 @@ static void early_updates_are_the_same(void **state)
     }
 }
 
+/* The curve of a step: each limit takes the plan of its point, in all its numbers. */
+static void curves_are_those_of_steps(void **state)
+{
+    enum {
+        MOST_POINTS = 64
+    };
+    fixture *f = *state;
+    tow_dense layer = TOW_DENSE(.features = 40);
+    tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
+    tow_scan stacked = TOW_SCAN(&cheap, .length = 4);
+    for (int kind = 0; kind < 8; kind++) {
+        tow_train_options options =
+            TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = kind & 1,
+                              .micro_batches = kind & 2 ? 2 : 1, .verify = kind & 4);
+        tow_memory_point points[MOST_POINTS] = {{0}};
+        size_t n;
+        training t = start(f->ctx, TOW_MODULE(&stacked), 40, 40, options);
+        assert_int_equal(tow_train_memory_curve(t.state, MOST_POINTS, points, &n), TOW_OK);
+        assert_in_range(n, 1, MOST_POINTS);
+        stop(&t);
+        options.verify = false;
+        for (size_t i = 0; i < n; i++) {
+            if (i > 0) assert_true(points[i].bytes > points[i - 1].bytes && points[i].seconds < points[i - 1].seconds);
+            options.memory_limit = points[i].bytes + (i + 1 < n ? points[i + 1].bytes - points[i].bytes - 1 : 0);
+            t = start(f->ctx, TOW_MODULE(&stacked), 40, 40, options);
+            const tow_memory_point found = tow_program_memory_point(tow_train_program(t.state));
+            assert_int_equal(found.bytes, points[i].bytes);
+            assert_memory_equal(&found, &points[i], sizeof found);
+            stop(&t);
+        }
+    }
+}
+
 /* Layers one by one in remat: with a memory limit something else is kept, and nothing else changes. */
 static void memory_limits_change_no_step(void **state)
 {
@@ -384,6 +417,7 @@ int main(void)
         TEST(threads_do_not_matter),
         TEST(early_updates_are_the_same),
         TEST(memory_limits_change_no_step),
+        TEST(curves_are_those_of_steps),
         TEST(verified_steps_are_the_same),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
