@@ -45,6 +45,15 @@ typedef struct tow_optimizer_options {
     /* The arena in which updates compute: that of the programs which make the gradients, as training states share it
      * (tow/program.h). NULL: one of its own. */
     tow_shared_arena *shared_arena;
+    /* Parameters of bf16 and f16 are updated in f32: transforms see parameters, gradients and so slots of f32. With
+     * .master the parameter in f32 is kept in the slot "master/weights/" and rounded to the nearest one that the
+     * parameter holds; where that is not the parameter, because it was loaded or set since, the parameter counts. With
+     * .stochastic_rounding nothing is kept: parameter plus update is rounded up or down at random, so that it is right
+     * on average. Random bits are those of the key fold_in(fold_in(PRNGKey(seed), FNV-1a of the layer's path), number
+     * of the update), so they depend neither on threads nor on how layers are stacked. Other parameters stay as they
+     * are. One of the two; not with .line_search. */
+    bool master, stochastic_rounding;
+    uint64_t seed; /* of the roundings */
 } tow_optimizer_options;
 #define TOW_OPTIMIZER_OPTIONS(...) TOW__OPTIONS(tow_optimizer_options, __VA_ARGS__)
 

@@ -180,6 +180,9 @@ typedef struct tow_train_options {
     /* Compares what a step makes again with what it made first (tow_compile_options). A step that finds a difference
      * fails with TOW_CHECK_FAILED and changes nothing. */
     bool verify;
+    /* Parameters of bf16 and f16 are updated in f32 (tow_optimizer_options); the seed of roundings is that of the
+     * state. */
+    bool master, stochastic_rounding;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 

@@ -142,6 +142,14 @@ static tow_status check_options(tow_context *ctx, const tow_optimizer_options *o
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: expected .every = 0 and .skip_not_finite = 0 with .examples and .line_search; "
                          "aggregate, or search, by a state of its own");
+    if (options->master && options->stochastic_rounding)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: found .master and .stochastic_rounding; masters are rounded to nearest, so leave "
+                         "one of them out");
+    if (options->line_search && (options->master || options->stochastic_rounding))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected neither .master nor .stochastic_rounding with .line_search, which takes "
+                         "parameters of f32 and f64");
     if (options->examples && options->line_search)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: found .examples and .line_search; a search takes the gradients of one loss");
@@ -163,6 +171,9 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     if (!o->first_slot) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) o->first_slot[i] = TOW__NO_NAME;
     o->examples = options->examples;
+    o->master = options->master;
+    o->stochastic_rounding = options->stochastic_rounding;
+    o->seed = options->seed;
     for (uint32_t i = 0; i < n && o->examples; i++)
         if (o->params->types[i].rank == TOW_MAX_RANK || !tow__type_valid(tow__gradient_type(o, i)))
             return tow__fail(

@@ -5,6 +5,7 @@
 #include "src/scope/layer.h"
 #include "src/train/recording.h"
 #include "src/train/transforms.h"
+#include "src/train/wide.h"
 #include "tow/numpy.h"
 #include "tow/random.h"
 
@@ -51,7 +52,7 @@ static void aggregate_all(tow_update *u, const tow_gradient_transform *self)
     tow__factor factor = tow__factor_clip(norms, tow_full_like(norms.value, o->l2_norm_clip), 0);
     if (o->noise_multiplier > 0) keys = split_keys(u, o->seed);
     for (size_t i = 0; i < n && !tow__failed(u->trace); i++) {
-        const tow_type type = u->o->params->types[u->which[i]];
+        const tow_type type = tow__update_type(u->o, u->which[i]);
         tow_value sum = clipped_sum(&factor, given[i], type);
         if (!tow_is_null(keys)) {
             const int64_t row = (int64_t)i + 1, two = 2;

@@ -42,9 +42,11 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
         state->optimizer_name = tow__optimizer_name(&resolved);
         transform = TOW_GRADIENT_TRANSFORM(&state->transforms.chain);
     }
-    TRY(tow__optimizer_create(ctx, transform, state->params,
-                              &TOW_OPTIMIZER_OPTIONS(.skip_not_finite = options->skip_not_finite), false,
-                              &state->optimizer));
+    TRY(tow__optimizer_create(
+        ctx, transform, state->params,
+        &TOW_OPTIMIZER_OPTIONS(.skip_not_finite = options->skip_not_finite, .master = options->master,
+                               .stochastic_rounding = options->stochastic_rounding, .seed = options->seed),
+        false, &state->optimizer));
 done:
     return status;
 }

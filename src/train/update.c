@@ -6,6 +6,7 @@
 
 #include "src/train/recording.h"
 #include "src/train/transforms.h"
+#include "src/train/wide.h"
 #include "tow/ops.h"
 
 const char *tow__joined(tow_trace *t, const char *a, const char *b, const char *c)
@@ -26,7 +27,7 @@ static const char *path_of(const tow_update *u, uint32_t parameter)
 tow_type tow__layer_type(const tow_optimizer_state *o, uint32_t parameter)
 {
     const char *path = o->params->names.names[parameter];
-    const tow_type type = tow__type_in_front(path, o->params->types[parameter]);
+    const tow_type type = tow__type_in_front(path, tow__update_type(o, parameter));
     const int levels = tow__path_levels(path);
     return tow_make_type(type.dtype, type.rank - levels, type.dims + levels);
 }

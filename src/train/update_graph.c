@@ -3,6 +3,7 @@
 
 #include "src/train/recording.h"
 #include "src/train/transforms.h"
+#include "src/train/wide.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
 
@@ -404,20 +405,23 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     tow__injection *injections = NULL;
     tow_update u;
     if (!begin(r, t, &u)) return;
-    for (uint32_t i = 0; i < u.n; i++) u.parameters[i] = move_layers(&u, i, *in++, true);
+    const tow_value *stored = in;
+    in += u.n;
     bool per_example = o->examples > 0;
     u.per_example = &per_example;
-    for (uint32_t i = 0; i < u.n; i++, in++) u.gradients[i] = per_example ? *in : move_layers(&u, i, *in, true);
+    for (uint32_t i = 0; i < u.n; i++, in++)
+        u.gradients[i] = tow__update_widen_gradient(&u, i, per_example ? *in : move_layers(&u, i, *in, true));
     for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) u.slots[i] = *in++;
     for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)
         u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = *in++, TOW_F32));
+    for (uint32_t i = 0; i < u.n; i++) u.parameters[i] = tow__update_widen(&u, i, move_layers(&u, i, stored[i], true));
     u.all_injections = &injections;
     run_on(&u, o->transform, u.n, u.which);
     check_aggregated(&u, NULL);
     if (tow__failed(t)) return;
     for (uint32_t i = 0; i < u.n; i++) {
         tow__update_settle(&u, i);
-        *out++ = move_layers(&u, i, new_value(&u, i), false);
+        *out++ = move_layers(&u, i, tow__update_narrow(&u, i, new_value(&u, i)), false);
     }
     if (r->discovering) check_injections(t, injections);
     for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) *out++ = u.slots[i];

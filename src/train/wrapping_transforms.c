@@ -122,7 +122,7 @@ static tow_status mix(const char *path, size_t n, tow_array *const *arrays, tow_
     (void)path, (void)n;
     for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         const double y = tow__load_element(type.dtype, tow_array_data(arrays[0]), i).f;
-        const double z = tow__load_element(type.dtype, tow_array_data(arrays[1]), i).f;
+        const double z = tow__load_element(tow_array_type(arrays[1]).dtype, tow_array_data(arrays[1]), i).f;
         tow__store_element(type.dtype, tow_array_data(result), i, m->begun ? (y - (1 - m->b1) * z) / m->b1 : y);
     }
     return TOW_OK;

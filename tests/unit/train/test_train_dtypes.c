@@ -96,26 +96,33 @@ static void losses_are_those_of_optax(void **state)
     fclose(file);
 }
 
-/* A state of bf16 goes on from its file with the bits of one that was not stopped. */
+/* A state of bf16 goes on from its file with the bits of one that was not stopped; with masters, and with roundings at
+ * random, too. */
 static void training_resumes(void **state)
 {
     const fixture *f = *state;
-    model m;
-    make_model(&m, TOW_BF16, TOW_BF16);
-    training whole = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options_for("adamw"));
-    training part = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options_for("adamw"));
-    step(&whole, 4);
-    step(&part, 2);
-    save(f, &part, f->a);
-    stop(&part);
-    part = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options_for("adamw"));
-    assert_int_equal(tow_train_load(part.state, f->a), TOW_OK);
-    step(&part, 2);
-    save(f, &part, f->a);
-    save(f, &whole, f->b);
-    assert_equal_files(f->a, f->b);
-    stop(&whole);
-    stop(&part);
+    for (int how = 0; how < 3; how++) {
+        tow_train_options options = options_for("adamw");
+        options.master = how == 1, options.stochastic_rounding = how == 2;
+        model m;
+        make_model(&m, TOW_BF16, TOW_BF16);
+        training whole = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options);
+        training part = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options);
+        step(&whole, 4);
+        step(&part, 2);
+        save(f, &part, f->a);
+        stop(&part);
+        part = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options);
+        assert_int_equal(tow_train_load(part.state, f->a), TOW_OK);
+        step(&part, 2);
+        save(f, &part, f->a);
+        save(f, &whole, f->b);
+        assert_equal_files(f->a, f->b);
+        if (how > 0) assert_string_equal(saved_type(f, &whole, "adam/mu/in/kernel"), "f32");
+        if (how == 1) assert_string_equal(saved_type(f, &whole, "master/weights/in/kernel"), "f32");
+        stop(&whole);
+        stop(&part);
+    }
 }
 
 /* Parameters of f32 that were saved load into a model of bf16 where that is asked for, each rounded once. */
