@@ -21,6 +21,7 @@
 #define TOW_IO_H
 
 #include "tow/base.h"
+#include "tow/group.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -110,6 +111,32 @@ TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *te
  * of both sets, if these have equally many files; they say what they belong to, and readers refuse the mixture
  * (TOW_BAD_FORMAT). */
 TOW_API tow_status tow_safetensors_write_sharded(const char *path, const tow_tensors *tensors, uint64_t max_file_bytes);
+
+/* ---- one file, many processes -------------------------------------------------------------------------------------
+ *
+ * Functions whose names end with _all are collective: all processes of a group (tow/group.h) call them together, with
+ * the same path and sets of the same names, types and metadata, and all get the same status; the message has the rank
+ * that failed. A group of NULL is the group of one. The processes need a file system that they share. */
+
+/* Writes the file that tow_safetensors_write writes, byte for byte, for any number of processes. Each writes its share
+ * of every tensor (tow_group_share) at its place, and syncs it; then rank 0 renames the file. A tensor is an array that
+ * all processes have, or a share (tow_tensors_add_share). If anything fails in one of the processes, or one is killed,
+ * the old file stays as it is. Errors: those of tow_safetensors_write; TOW_INVALID_ARGUMENT, with what differs, if the
+ * processes write different things; TOW_UNSUPPORTED for a device or a pipe. */
+TOW_API tow_status tow_safetensors_write_all(tow_group *group, const char *path, const tow_tensors *tensors);
+/* Adds a tensor of which `array`, of one axis, has the elements of this process's share in the group. Other functions
+ * than tow_safetensors_write_all and tow_tensors_get_share refuse it (TOW_UNSUPPORTED), unless the group has one
+ * process. Errors: those of tow_tensors_add; TOW_TYPE_MISMATCH for an array of another type than the share's. */
+TOW_API tow_status tow_tensors_add_share(tow_tensors *tensors, const char *name, tow_type type, const tow_group *group,
+                                         tow_array *array);
+/* The elements of this process's share of a tensor, on one axis, as a new reference. Of a set that
+ * tow_safetensors_mmap gave, no others are read, and no checksum is compared: a checksum is that of the whole tensor
+ * (tow_safetensors_check_all). Errors: those of tow_tensors_get. */
+TOW_API tow_status tow_tensors_get_share(const tow_tensors *tensors, const char *name, const tow_group *group,
+                                         tow_array **array);
+/* Compares the checksums of a set that tow_safetensors_mmap gave in every process: each reads its share of the tensors
+ * once. Errors: TOW_BAD_FORMAT with the tensor, in all processes; TOW_IO_ERROR. */
+TOW_API tow_status tow_safetensors_check_all(tow_group *group, const tow_tensors *tensors);
 
 /* Reads an archive of .npy files, as numpy.savez and numpy.savez_compressed write them: member "NAME.npy" becomes the
  * tensor NAME, in the order of the archive. Members of other names are left out. Each member's CRC is compared, and its

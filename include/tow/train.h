@@ -398,6 +398,11 @@ TOW_API tow_status tow_train_run(tow_train_state *state, const tow_train_loop *l
  * whatever happens. After an error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also
  * where another process is writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
+/* The same file, byte for byte, by all processes of a group together, each of which writes its share of every tensor
+ * (tow_safetensors_write_all). The processes have the same state, each its own copy of it. tow_train_load reads the
+ * file with any number of processes. Errors: those of tow_train_save, the same in all processes, and
+ * TOW_INVALID_ARGUMENT, with what differs, for states that differ in step, seed, data position or description. */
+TOW_API tow_status tow_train_save_all(const tow_train_state *state, tow_group *group, const char *path);
 /* Reads it back. Everything is checked before anything changes: names and types first, then the checksums, for which
  * the data are read once; then they are read again into the arrays of the state. Only if that second reading fails
  * (TOW_IO_ERROR, or TOW_BAD_FORMAT because somebody just wrote to the file) is the state a mixture; then it is neither

@@ -194,6 +194,29 @@ tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file
     return status;
 }
 
+tow_status tow__output_join(tow_context *ctx, const char *path, const char *temporary, uint64_t size,
+                            tow__output_file *file)
+{
+    const tow__file_calls *calls = tow__calls(ctx);
+    *file = (tow__output_file){.ctx = ctx, .path = path, .target = path, .fd = -1, .joined = true};
+    tow__arena_init(&file->memory, ctx);
+    struct stat info;
+    file->temporary = tow__arena_string(&file->memory, temporary);
+    if (!file->temporary) return TOW_OUT_OF_MEMORY;
+    TOW__RETRY(file->fd, calls->open(temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0));
+    if (file->fd < 0 || calls->fstat(file->fd, &info) != 0)
+        return tow__fail(ctx, TOW_IO_ERROR,
+                         "%s: cannot open %s, which another process of the group writes, too: %s; all processes need a "
+                         "file system that they share",
+                         path, temporary, strerror(errno));
+    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size == size) return TOW_OK;
+    return tow__fail(ctx, TOW_IO_ERROR,
+                     "%s: expected %s to be a file of %" PRIu64
+                     " bytes, as another process of the group made it, found "
+                     "%lld; all processes need a file system that they share",
+                     path, temporary, size, (long long)info.st_size);
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static tow_status cannot_write(const tow__output_file *file)
@@ -213,6 +236,28 @@ tow_status tow__output_write(tow__output_file *file, const void *data, size_t co
         count -= (size_t)n;
     }
     return TOW_OK;
+}
+
+tow_status tow__output_write_at(tow__output_file *file, uint64_t offset, const void *data, size_t count)
+{
+    const unsigned char *bytes = data;
+    while (count > 0) {
+        ssize_t n;
+        TOW__RETRY(n, tow__calls(file->ctx)->pwrite(file->fd, bytes, count, (off_t)offset));
+        if (n == 0) errno = EIO; /* neither progress nor an error */
+        if (n <= 0) return cannot_write(file);
+        bytes += n;
+        offset += (uint64_t)n;
+        count -= (size_t)n;
+    }
+    return TOW_OK;
+}
+
+tow_status tow__output_resize(tow__output_file *file, uint64_t size)
+{
+    int result;
+    TOW__RETRY(result, tow__calls(file->ctx)->ftruncate(file->fd, (off_t)size));
+    return result == 0 ? TOW_OK : cannot_write(file);
 }
 
 /* The new version gets owner, group and permissions of the old one. If its group cannot be kept, nobody else gets
@@ -293,7 +338,7 @@ void tow__output_close(tow__output_file *file)
     int result;
     /* removed before the lock goes, while nobody takes it for a left-over; closing reports nothing that fsync did
      * not */
-    if (file->temporary) TOW__RETRY(result, calls->unlink(file->temporary));
+    if (file->temporary && !file->joined) TOW__RETRY(result, calls->unlink(file->temporary));
     if (file->fd >= 0) calls->close(file->fd);
     tow__arena_free(&file->memory);
     *file = (tow__output_file){.fd = -1};

@@ -18,6 +18,8 @@ typedef struct tow__file_calls {
     int (*flock)(int fd, int operation);
     ssize_t (*pread)(int fd, void *data, size_t count, off_t offset);
     ssize_t (*write)(int fd, const void *data, size_t count);
+    ssize_t (*pwrite)(int fd, const void *data, size_t count, off_t offset);
+    int (*ftruncate)(int fd, off_t size);
     void *(*map)(int fd, size_t bytes); /* private, writable; NULL on an error */
     int (*fchown)(int fd, uid_t owner, gid_t group);
     int (*fchmod)(int fd, mode_t mode);

@@ -53,6 +53,7 @@ typedef struct tow__output_file {
     const char *directory; /* of the target */
     const char *temporary; /* beside the target; NULL for devices and pipes, which are written directly */
     int fd;                /* -1: not open */
+    bool joined;           /* the temporary file is another process's */
     bool replaces;         /* there is an old version, */
     struct stat old;       /* and these are its owner and permissions */
     tow__arena memory;     /* of the paths */
@@ -62,8 +63,17 @@ typedef struct tow__output_file {
  * is at work is an error. */
 tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file *file);
 tow_status tow__output_write(tow__output_file *file, const void *data, size_t count);
+/* The same at a place of the file, whatever was written before. */
+tow_status tow__output_write_at(tow__output_file *file, uint64_t offset, const void *data, size_t count);
+/* The temporary file gets so many bytes, zeros where nothing is written. */
+tow_status tow__output_resize(tow__output_file *file, uint64_t size);
+/* Opens the temporary file that another process, which has opened `path`, holds and has given this size: to write parts
+ * of it at their places, and to sync them. It is closed, and neither committed nor removed. `path` lives longer. */
+tow_status tow__output_join(tow_context *ctx, const char *path, const char *temporary, uint64_t size,
+                            tow__output_file *file);
 /* Gives the temporary file the permissions of the old version and syncs it. Committing does so, too; a writer of
- * several files calls this for all of them first, so that their renames follow one another at once. */
+ * several files calls this for all of them first, so that their renames follow one another at once. A file that was
+ * joined is only synced. */
 tow_status tow__output_sync(tow__output_file *file);
 /* Gives the temporary file the permissions of the old version, syncs it, renames it to `path` and syncs the directory.
  * After an error of the last step the new version is in place, but a power cut may undo it. */

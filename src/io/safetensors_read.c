@@ -27,7 +27,7 @@ __attribute__((format(printf, 4, 5))) static tow_status refuse(const tow_tensors
                      has_file ? ": " : "", tensor->name, why);
 }
 
-static tow_status check_sum(const tow_tensors *t, size_t index, uint64_t found)
+tow_status tow__tensors_check_sum(const tow_tensors *t, size_t index, uint64_t found)
 {
     const tow__tensor *tensor = &t->items[index];
     if (!tensor->has_checksum || found == tensor->checksum) return TOW_OK;
@@ -40,6 +40,10 @@ static tow_status check_sum(const tow_tensors *t, size_t index, uint64_t found)
 tow_status tow__tensors_known(const tow_tensors *t, size_t index)
 {
     const char *foreign = t->items[index].foreign;
+    if (t->items[index].is_share)
+        return refuse(t, index, TOW_UNSUPPORTED,
+                      "expected all of its elements, found those of one process; write it with "
+                      "tow_safetensors_write_all");
     if (!foreign) return TOW_OK;
     if (t->items[index].file == UINT32_MAX) return tow__fail(t->ctx, TOW_UNSUPPORTED, "%s", foreign);
     return refuse(t, index, TOW_UNSUPPORTED,
@@ -56,8 +60,7 @@ static tow_status check_bools(const tow_tensors *t, size_t index, const void *da
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a tensor that has no array, from byte `at` of its data on. */
-static tow_status read_bytes(const tow_tensors *t, size_t index, uint64_t at, void *data, size_t count)
+tow_status tow__tensors_read_bytes(const tow_tensors *t, size_t index, uint64_t at, void *data, size_t count)
 {
     const tow__tensor *tensor = &t->items[index];
     const tow__tensor_file *file = &t->files[tensor->file];
@@ -77,21 +80,36 @@ static tow_status copy_plain(const tow_tensors *t, size_t index, void *data)
         if (bytes > 0) memmove(data, tow_array_data(tensor->array), bytes); /* it may be the caller's own array */
         return TOW_OK;
     }
-    TRY(read_bytes(t, index, 0, data, bytes));
-    if (tensor->has_checksum) TRY(check_sum(t, index, XXH3_64bits(data, bytes)));
+    TRY(tow__tensors_read_bytes(t, index, 0, data, bytes));
+    if (tensor->has_checksum) TRY(tow__tensors_check_sum(t, index, XXH3_64bits(data, bytes)));
     TRY(check_bools(t, index, data, bytes));
 done:
     return status;
 }
 
 /* Elements `first` to `first` + n of a tensor as its type has them, which its file may store in fewer bytes. */
-static tow_status read_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece)
+static tow_status fetch_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece)
 {
     const tow__tensor *tensor = &t->items[index];
     const size_t size = tow_dtype_size(tensor->type.dtype) / (tensor->stored == TOW__STORED_PLAIN ? 1 : 2);
-    const tow_status status = read_bytes(t, index, (size_t)first * size, piece, (size_t)n * size);
+    const tow_status status = tow__tensors_read_bytes(t, index, (size_t)first * size, piece, (size_t)n * size);
     if (status == TOW_OK && tensor->stored != TOW__STORED_PLAIN)
         tow__widen_16_bits(piece, (size_t)n, tensor->stored == TOW__STORED_I16);
+    return status;
+}
+
+tow_status tow__tensors_read_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *data)
+{
+    const tow__tensor *tensor = &t->items[index];
+    const size_t size = tow_dtype_size(tensor->type.dtype), bytes = (size_t)n * size;
+    tow_status status = tow__tensors_known(t, index);
+    if (status || n == 0) return status;
+    if (tensor->array)
+        memcpy(data, (const char *)tow_array_data(tensor->array) + (size_t)first * size, bytes);
+    else
+        TRY(fetch_elements(t, index, first, n, data));
+    TRY(check_bools(t, index, data, bytes));
+done:
     return status;
 }
 
@@ -106,7 +124,7 @@ static tow_status convert_piece(const tow_tensors *t, size_t index, int64_t firs
     if (tensor->array)
         memcpy(piece, (const char *)tow_array_data(tensor->array) + at, bytes);
     else
-        TRY(read_elements(t, index, first, n, piece));
+        TRY(fetch_elements(t, index, first, n, piece));
     TRY(check_bools(t, index, piece, bytes));
     const int64_t misfit = tow__file_convert(dtype, converted, from, piece, n);
     if (misfit < 0) return TOW_OK;
@@ -136,7 +154,7 @@ static tow_status copy_converted(const tow_tensors *t, size_t index, tow_dtype d
         if (sums) XXH3_64bits_update(&state, piece, (size_t)n * size);
         if (data) memcpy(data + (size_t)first * to_size, converted, (size_t)n * to_size);
     }
-    if (sums) TRY(check_sum(t, index, XXH3_64bits_digest(&state)));
+    if (sums) TRY(tow__tensors_check_sum(t, index, XXH3_64bits_digest(&state)));
 done:
     return status;
 }
@@ -176,12 +194,12 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
     tow__tensor *tensor = &t->items[index];
     tow_array *array = NULL;
     tow_status status = TOW_OK;
-    if (tensor->array) return TOW_OK;
+    if (tensor->array && !tensor->is_share) return TOW_OK;
     TRY(tow__tensors_known(t, index));
     if (has_view(t, index)) {
         TRY(tow__array_view(t->ctx, t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
         if (tensor->has_checksum)
-            TRY(check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
+            TRY(tow__tensors_check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
     } else {
         TRY(tow_array_create(t->ctx, tensor->type, &array));
         TRY(tow__tensors_copy(t, index, tensor->type.dtype, tow_array_data(array)));

@@ -12,8 +12,7 @@ enum {
     N_ELEMENT_SIZES = sizeof element_sizes / sizeof element_sizes[0]
 };
 
-/* The order of the data: starts with *index w->first and *size 0. False behind the last tensor. */
-static bool next_tensor(const tow__tensor_writer *w, size_t *size, size_t *index)
+bool tow__tensor_writer_next(const tow__tensor_writer *w, size_t *size, size_t *index)
 {
     for (; *size < N_ELEMENT_SIZES; ++*size, *index = w->first)
         for (; *index < w->end; ++*index)
@@ -84,12 +83,12 @@ static void add_tensor(tow__string *text, const tow__tensor *tensor, uint64_t be
                     begin + (uint64_t)tow_type_bytes(tensor->type));
 }
 
-static tow_status make_header(const char *path, const tow__tensor_writer *w, tow__string *text)
+tow_status tow__tensor_writer_header(const tow__tensor_writer *w, const char *path, tow__string *text)
 {
     uint64_t begin = 0;
     tow__string_add(text, "{");
     add_metadata(text, w);
-    for (size_t size = 0, i = w->first; next_tensor(w, &size, &i); i++) {
+    for (size_t size = 0, i = w->first; tow__tensor_writer_next(w, &size, &i); i++) {
         add_tensor(text, &w->tensors->items[i], begin);
         begin += tow_type_bytes(w->tensors->items[i].type);
     }
@@ -131,12 +130,12 @@ tow_status tow__tensor_writer_write(const tow__tensor_writer *w, const char *pat
     tow_status status = TOW_OK;
     tow__string header;
     tow__string_init(&header, w->tensors->ctx);
-    TRY(make_header(path, w, &header));
+    TRY(tow__tensor_writer_header(w, path, &header));
     const uint64_t length = header.length;
     TRY(tow__output_open(w->tensors->ctx, path, file));
     TRY(tow__output_write(file, &length, sizeof length));
     TRY(tow__output_write(file, header.text, header.length));
-    for (size_t size = 0, i = w->first; next_tensor(w, &size, &i); i++) {
+    for (size_t size = 0, i = w->first; tow__tensor_writer_next(w, &size, &i); i++) {
         const void *data;
         TRY(w->data.get(w->data.user, i, &data));
         TRY(tow__output_write(file, data, tow_type_bytes(w->tensors->items[i].type)));

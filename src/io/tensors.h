@@ -22,6 +22,8 @@ typedef struct tow__tensor {
      * whole message for those who ask for it. NULL: Tow reads it. */
     const char *foreign;
     int stored; /* one of the above */
+    /* The array has only a process's share of the elements (tow_group_share), on one axis. */
+    bool is_share;
     union {
         uint64_t checksum;
         uint64_t foreign_bytes; /* of its data; a foreign tensor has no checksum */
@@ -99,6 +101,13 @@ tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors
 tow_status tow__safetensors_read_header(tow_tensors *tensors);
 /* Opens the files that the index, which is file 0 of the set, names, and adds what their headers say. */
 tow_status tow__safetensors_read_index(tow_tensors *tensors);
+/* Bytes of a tensor in its file, from byte `at` of its data on, as the file stores them. */
+tow_status tow__tensors_read_bytes(const tow_tensors *tensors, size_t index, uint64_t at, void *data, size_t count);
+/* TOW_BAD_FORMAT if the tensor has a checksum, and this is another one. */
+tow_status tow__tensors_check_sum(const tow_tensors *tensors, size_t index, uint64_t found);
+/* Elements `first` to `first` + n as the type has them, to `data`, without a look at the checksum. Allocates nothing.
+ * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT for booleans that are none. */
+tow_status tow__tensors_read_elements(const tow_tensors *tensors, size_t index, int64_t first, int64_t n, void *data);
 /* Copies one tensor to `data` as `dtype`, to which its own converts, from its array or from the file, and compares it
  * with its checksum. Allocates nothing. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_TYPE_MISMATCH for integers that do
  * not fit, with path and name. */
@@ -127,6 +136,11 @@ typedef struct tow__tensor_writer {
 /* Makes the checksums: asks for all data once. */
 tow_status tow__tensor_writer_sum(tow__tensor_writer *writer);
 void tow__tensor_writer_free(tow__tensor_writer *writer);
+/* The order of the data: starts with *index first and *size 0, and goes on with *index + 1. False behind the last
+ * tensor. */
+bool tow__tensor_writer_next(const tow__tensor_writer *writer, size_t *size, size_t *index);
+/* The text of the header, to which its length does not belong. The length does not depend on the checksums. */
+tow_status tow__tensor_writer_header(const tow__tensor_writer *writer, const char *path, tow__string *text);
 /* Writes the file without committing it; it is to be closed, also after an error. */
 tow_status tow__tensor_writer_write(const tow__tensor_writer *writer, const char *path, tow__output_file *file);
 /* Error: TOW_INVALID_ARGUMENT for names and metadata that are not UTF-8. */

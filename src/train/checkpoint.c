@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/base/locale.h"
+#include "src/group/agreement.h"
 #include "src/io/tensors.h"
 #include "src/params/params.h"
 #include "src/train/average.h"
@@ -84,14 +85,27 @@ done:
     return status;
 }
 
-static tow_status save(const tow_train_state *state, const char *path, const char *name, double metric)
+/* The tensors and metadata of a state, if it can be saved. */
+static tow_status collect(const tow_train_state *state, const char *function, const char *name, double metric,
+                          tow_tensors **tensors)
+{
+    tow_status status = TOW_OK;
+    if (state->torn) return tow__train_torn(state, function);
+    TRY(tow_tensors_create(state->ctx, tensors));
+    TRY(fill(state, *tensors));
+    TRY(set_best(*tensors, name, metric));
+done:
+    return status;
+}
+
+/* All processes of the group together; NULL: this one alone. */
+static tow_status save(const tow_train_state *state, tow_group *group, const char *function, const char *path,
+                       const char *name, double metric)
 {
     tow_tensors *tensors = NULL;
-    tow_status status = tow_tensors_create(state->ctx, &tensors);
-    if (status != TOW_OK) return status;
-    TRY(fill(state, tensors));
-    TRY(set_best(tensors, name, metric));
-    TRY(tow_safetensors_write(path, tensors));
+    tow_status status = TOW_OK;
+    TRY(tow__group_agree(state->ctx, group, collect(state, function, name, metric, &tensors)));
+    TRY(tow_safetensors_write_all(group, path, tensors));
 done:
     tow_tensors_free(tensors);
     return status;
@@ -100,13 +114,18 @@ done:
 tow_status tow_train_save(const tow_train_state *state, const char *path)
 {
     if (!state) return tow__missing(NULL, __func__, "a train state");
-    if (state->torn) return tow__train_torn(state, __func__);
-    return save(state, path, NULL, 0);
+    return save(state, NULL, __func__, path, NULL, 0);
+}
+
+tow_status tow_train_save_all(const tow_train_state *state, tow_group *group, const char *path)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    return save(state, group, __func__, path, NULL, 0);
 }
 
 tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric)
 {
-    return save(state, path, name, metric);
+    return save(state, NULL, "tow_train_run", path, name, metric);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */

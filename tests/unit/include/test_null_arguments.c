@@ -117,6 +117,14 @@ static void files(void **state)
     refuses(tow_safetensors_write("/nowhere", NULL), "");
     refuses(tow_safetensors_write_sharded(NULL, tensors, 1), "the path of a file to write");
     refuses(tow_safetensors_write_sharded("/nowhere", NULL, 1), "");
+    refuses(tow_safetensors_write_all(NULL, NULL, tensors), "the path of a file to write");
+    refuses(tow_safetensors_write_all(NULL, "/nowhere", NULL), "");
+    refuses(tow_safetensors_check_all(NULL, NULL), "");
+    refuses(tow_tensors_add_share(tensors, NULL, vector(3), NULL, array), "a name and an array");
+    refuses(tow_tensors_add_share(tensors, "x", vector(3), NULL, NULL), "a name and an array");
+    refuses(tow_tensors_add_share(NULL, "x", vector(3), NULL, array), "");
+    refuses_into(found, tow_tensors_get_share(tensors, NULL, NULL, &found), "a name and a place");
+    refuses(tow_tensors_get_share(tensors, "x", NULL, NULL), "a name and a place");
     refuses(tow_npz_write(NULL, tensors, false), "the path of a file to write");
     refuses(tow_npz_write("/nowhere", NULL, true), "");
     refuses_into(found, tow_tensors_get(NULL, "a", &found), "");

@@ -84,6 +84,12 @@ static ssize_t faulty_write(int fd, const void *data, size_t count)
     if (strikes("write")) return -1;
     return real->write(fd, data, faults.error == HALF ? (count + 1) / 2 : count);
 }
+static ssize_t faulty_pwrite(int fd, const void *data, size_t count, off_t offset)
+{
+    if (strikes("pwrite")) return -1;
+    return real->pwrite(fd, data, faults.error == HALF ? (count + 1) / 2 : count, offset);
+}
+static int faulty_ftruncate(int fd, off_t size) { return strikes("ftruncate") ? -1 : real->ftruncate(fd, size); }
 static void *faulty_map(int fd, size_t bytes) { return strikes("map") ? NULL : real->map(fd, bytes); }
 static int faulty_fchown(int fd, uid_t owner, gid_t group)
 {
@@ -112,6 +118,8 @@ static const tow__file_calls faulty = {
     .flock = faulty_flock,
     .pread = faulty_pread,
     .write = faulty_write,
+    .pwrite = faulty_pwrite,
+    .ftruncate = faulty_ftruncate,
     .map = faulty_map,
     .fchown = faulty_fchown,
     .fchmod = faulty_fchmod,
