@@ -55,7 +55,8 @@ typedef struct tow_compile_options {
      * what its last iterations make and makes the rest again, and blocks of rows may go through the forward and the
      * backward pass one after the other. Regions need not be written; what a policy insists on (TOW_MUST_SAVE,
      * TOW_MUST_RECOMPUTE) holds. More bytes never give a plan that is slower by the model. The same bits under every
-     * limit. Compiles the graph many times. Error: TOW_INVALID_ARGUMENT if no plan is within it; the message says the
+     * limit. Compiles a graph many times the first time; what was found is kept with a gradient, for other limits and
+     * tow_memory_curve with the same options. Error: TOW_INVALID_ARGUMENT if no plan is within it; the message says the
      * least that is possible, and what that consists of. */
     size_t memory_limit;
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
@@ -114,8 +115,9 @@ typedef struct tow_memory_point {
     double flops;
 } tow_memory_point;
 /* The plans among which .memory_limit chooses, each with more bytes and fewer seconds than the one before: writes the
- * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. options
- * may be NULL. Errors: those of tow_compile. */
+ * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. A gradient
+ * keeps them: tow_compile with these options and a .memory_limit does not search again. options may be NULL. Errors:
+ * those of tow_compile. */
 TOW_API tow_status tow_memory_curve(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                     size_t size, tow_memory_point *points, size_t *n);
 /* The point of a program, to be shown beside such a curve: that of the same function with other regions, say. */

@@ -171,7 +171,8 @@ typedef struct tow_train_options {
      * live as long as the state. 0: none, other sizes are errors. */
     size_t other_shapes;
     /* Bytes that a step may take: parameters, slots, averages, variables, batch, constants and arena. The fastest plan
-     * within it is looked for (tow_compile_options); the same bits. 0: no limit. Error: TOW_INVALID_ARGUMENT with the
+     * within it is looked for (tow_compile_options), once for each size of batches, also if its program has gone and is
+     * compiled again; it does not depend on the order in which sizes come. The same bits. 0: no limit. Error: TOW_INVALID_ARGUMENT with the
      * least that is possible and its parts. */
     size_t memory_limit;
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */

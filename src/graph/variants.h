@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_VARIANTS_H
 #define TOW_SRC_VARIANTS_H
 
+#include "src/graph/frontiers.h"
 #include "src/graph/graph.h"
 
 /* So many inputs of a graph in a row hold this: "parameters", "slots". */
@@ -27,6 +28,9 @@ typedef struct tow__variants {
     const tow__input_kind *kinds; /* for messages: what the inputs hold, in their order; NULL: nothing is known */
     size_t n_kinds;
     const char *note; /* a line for each scan that is in no variant cut, with the reason; NULL or "": none */
+    /* Frontiers that were found before, and are kept there; NULL: nobody keeps them. */
+    tow__frontiers *frontiers;
+    const char *of; /* which of the variants that have their frontiers there these are; NULL: all are these */
 } tow__variants;
 
 /* The function of which a graph is the gradient, so that the graph can be made again with other regions in it. */
@@ -35,6 +39,7 @@ typedef struct tow__origin {
     size_t n_wrt;
     const size_t *wrt;
     bool value, has_aux;
+    tow__frontiers *frontiers; /* of the variants below */
     /* Variants of the gradient; free_variants in the end, also after an error. price: while this is called. */
     tow_status (*variants)(const tow_graph *gradient, const tow__price *price, tow__variants *variants);
     void (*free_variants)(tow__variants *variants);

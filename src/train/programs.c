@@ -159,6 +159,7 @@ typedef struct plan_wish {
 static tow_status compile_within(tow_train_state *s, const tow_type *types, const tow__train_program *p,
                                  const tow_graph *step, const tow_compile_options *options, const plan_wish *wish)
 {
+    tow__string sizes;
     step_variants v = {.s = s, .p = p, .types = types, .step = step};
     const size_t slots = s->optimizer->slot_names.count, reports = s->optimizer->report_names.count;
     const tow__input_kind kinds[] = {
@@ -172,10 +173,15 @@ static tow_status compile_within(tow_train_state *s, const tow_type *types, cons
     tow__variants variants = {
         .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
     tow__pricing pricing;
+    tow__string_init(&sizes, s->ctx);
+    for (size_t i = 0; i < s->n_inputs; i++) tow__string_add_type(&sizes, types[i]);
     tow_status status = tow__pricing_begin(s->ctx, p->loss_graph, s->ctx->threads, &pricing);
     if (status == TOW_OK) status = tow__loss_variants_create(p->loss_graph, &pricing.price, &v.losses);
     tow__pricing_end(&pricing);
+    if (status == TOW_OK && sizes.failed) status = TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) {
+        variants.frontiers = &s->frontiers;
+        variants.of = sizes.text;
         variants.n = tow__loss_variants_count(v.losses);
         variants.note = tow__loss_variants_note(v.losses);
         status = wish->program
@@ -183,6 +189,7 @@ static tow_status compile_within(tow_train_state *s, const tow_type *types, cons
                      : tow__list_plans(s->ctx, &variants, options, s->ctx->threads, wish->size, wish->points, wish->n);
     }
     tow__loss_variants_free(v.losses);
+    tow__string_free(&sizes);
     return status;
 }
 

@@ -298,6 +298,7 @@ void tow_train_free(tow_train_state *s)
     free_lists(s);
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);
+    tow__frontiers_free(ctx, &s->frontiers);
     tow_shared_arena_release(s->shared_arena);
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);

@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_TRAIN_STATE_H
 #define TOW_SRC_TRAIN_STATE_H
 
+#include "src/graph/frontiers.h"
 #include "src/train/optimizer.h"
 #include "src/train/update.h"
 #include "tow/model.h"
@@ -39,6 +40,7 @@ struct tow_train_state {
     tow_train_options options; /* .model points to model_options, if it is given */
     tow_model_options model_options;
     tow_program_cache *steps, *evaluations;
+    tow__frontiers frontiers;       /* of steps within a memory limit */
     tow_shared_arena *shared_arena; /* of the programs in both */
     tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
     const tow__train_program *last; /* whose aux values are asked for */

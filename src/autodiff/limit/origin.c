@@ -40,6 +40,7 @@ static tow_status begin(const tow_graph *gradient, const tow__price *price, tow_
     v->gradient = gradient;
     variants->user = v;
     variants->make = make;
+    variants->frontiers = gradient->origin->frontiers;
     tow_status status = tow__loss_variants_create(gradient->origin->loss, price, &v->losses);
     if (status != TOW_OK) return status;
     variants->n = tow__loss_variants_count(v->losses);
@@ -61,13 +62,15 @@ tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_
 {
     tow__origin *o = tow__arena_alloc(&gradient->arena, 1, sizeof *o);
     size_t *chosen = tow__arena_alloc(&gradient->arena, n_wrt, sizeof *chosen);
-    if (!o || !chosen) return TOW_OUT_OF_MEMORY;
+    tow__frontiers *frontiers = tow__arena_alloc(&gradient->arena, 1, sizeof *frontiers);
+    if (!o || !chosen || !frontiers) return TOW_OUT_OF_MEMORY;
     if (n_wrt) memcpy(chosen, wrt, n_wrt * sizeof *wrt);
     *o = (tow__origin){.loss = tow__graph_share(loss),
                        .n_wrt = n_wrt,
                        .wrt = n_wrt ? chosen : NULL,
                        .value = value,
                        .has_aux = has_aux,
+                       .frontiers = frontiers,
                        .variants = begin,
                        .free_variants = end,
                        .again = again};

@@ -145,8 +145,8 @@ static uint32_t keep_best(tow__plan_point *points, uint32_t n)
     return kept;
 }
 
-tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
-                              int threads, tow__frontier *frontier)
+static tow_status search_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                  int threads, tow__frontier *frontier)
 {
     search s = {.ctx = arena->ctx,
                 .options = *options,
@@ -164,6 +164,57 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
     return status;
 }
 
+/* ---- what was found before --------------------------------------------------------------------------------------- */
+
+/* All that a frontier depends on besides the graph and its context: `of`, options, the machine. */
+static void write_key(const tow__variants *v, const tow_compile_options *o, int threads, tow__string *key)
+{
+    const tow__machine m = tow__price_machine(threads);
+    const tow__cache *const caches[] = {&m.l1, &m.l2, &m.l3};
+    tow__string_add(key, "%s; threads %d %d, vectors %d, options %d %d %d %d", v->of ? v->of : "", threads, m.threads,
+                    m.vector_bytes, key->ctx->verifies, o->no_regions, o->no_fusion, o->flush_subnormals);
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++)
+        tow__string_add(key, ", cache %lld %lld", (long long)caches[i]->bytes, (long long)caches[i]->ways);
+    tow__string_add(key, ", rates %a %a %a %a %a %a", m.rates.f32, m.rates.f64, m.rates.functions, m.rates.shared,
+                    m.rates.meeting, m.rates.call);
+    for (int i = 0; i < TOW__LEVELS; i++) tow__string_add(key, " %a", m.rates.bytes[i]);
+    for (size_t i = 0; i < o->n_donations; i++)
+        tow__string_add(key, ", %zu is %zu", o->donations[i].output, o->donations[i].input);
+    for (const char *const *pass = o->without; pass && *pass; pass++) tow__string_add(key, ", without %s", *pass);
+}
+
+/* The frontier that is known under the key, else that which a search finds, which is known from then on. */
+static tow_status find_by_key(tow__arena *arena, const tow__variants *v, const tow_compile_options *options,
+                              int threads, const char *key, tow__frontier *frontier)
+{
+    size_t size;
+    const tow__plan_point *known = tow__frontiers_find(v->frontiers, key, &size);
+    if (!known) {
+        tow_status status = search_frontier(arena, v, options, threads, frontier);
+        if (status != TOW_OK) return status;
+        return tow__frontiers_add(arena->ctx, v->frontiers, key, frontier->points, frontier->n * sizeof *known,
+                                  frontier->n_plans);
+    }
+    tow__plan_point *points = tow__arena_copy(arena, known, size / sizeof *known, sizeof *known);
+    if (!points) return TOW_OUT_OF_MEMORY;
+    *frontier = (tow__frontier){.points = points, .n = (uint32_t)(size / sizeof *known)};
+    return TOW_OK;
+}
+
+tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                              int threads, tow__frontier *frontier)
+{
+    tow__string key;
+    if (!variants->frontiers) return search_frontier(arena, variants, options, threads, frontier);
+    *frontier = (tow__frontier){0};
+    tow__string_init(&key, arena->ctx);
+    write_key(variants, options, threads, &key);
+    tow_status status =
+        key.failed ? TOW_OUT_OF_MEMORY : find_by_key(arena, variants, options, threads, key.text, frontier);
+    tow__string_free(&key);
+    return status;
+}
+
 tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                            int threads, size_t size, tow_memory_point *points, size_t *n)
 {
@@ -177,6 +228,8 @@ tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, cons
     tow__arena_free(&arena);
     return status;
 }
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 static tow_status make_point(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
                              const tow__plan_point *point, tow_program **program)

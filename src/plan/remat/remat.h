@@ -18,13 +18,14 @@ typedef struct tow__plan_point {
 typedef struct tow__frontier {
     tow__plan_point *points;
     uint32_t n;
-    uint32_t n_plans; /* that were made for it */
+    uint32_t n_plans; /* that were made for it; 0: it was known */
 } tow__frontier;
 
 /* compile.c: one plan. */
 tow_status tow__compile_with_choice(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
                                     int threads, tow__remat_choice choice, tow_program **program);
-/* The frontier of the variants; it does not depend on options->memory_limit. Points are in the arena. */
+/* The frontier of the variants; it does not depend on options->memory_limit. Points are in the arena. No plan is made
+ * if variants->frontiers has it; otherwise it is added there. */
 tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
                               int threads, tow__frontier *frontier);
 /* The same as tow_memory_curve lists it. */

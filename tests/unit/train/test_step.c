@@ -1,6 +1,7 @@
 /* Tests what options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values,
  * the learning rate.
  * Tests step.c, programs.c, checkpoint.c, state.c, step*.c. */
+#include "src/train/state.h"
 #include "tests/unit/support/training.h"
 
 enum {
@@ -389,6 +390,47 @@ static void other_sizes_share_parameters(void **fixture_)
     drop(&p);
 }
 
+/* A step within a memory limit, and the number of plans that the state has made so far. */
+static uint64_t step_within(problem *p, tow_context *ctx, int64_t rows)
+{
+    tow_array *batch[] = {whole_numbers(ctx, rows, FEATURES, 1), whole_numbers(ctx, rows, 2, 3)};
+    double loss;
+    assert_int_equal(tow_train_step(p->state, batch, &loss), TOW_OK);
+    tow_array_release(batch[0]);
+    tow_array_release(batch[1]);
+    return p->state->frontiers.plans;
+}
+
+/* A size whose program has gone is compiled again without another search, into the same plan, in whatever order sizes
+ * come: after equal steps the parameters have the same bits as without a limit. */
+static void sizes_are_searched_once(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = usual, .other_shapes = 1);
+    problem plain = make(f->ctx, TOW_MODULE(&model), 8, options);
+    options.memory_limit = SIZE_MAX;
+    problem p = make(f->ctx, TOW_MODULE(&model), 8, options);
+    uint64_t plans = p.state->frontiers.plans;
+    assert_true(plans > 0);
+    for (int64_t rows = 8; rows >= 5; rows--) { /* programs of two sizes are kept */
+        const uint64_t now = step_within(&p, f->ctx, rows);
+        assert_int_equal(now > plans, rows < 8);
+        plans = now;
+        step_within(&plain, f->ctx, rows);
+    }
+    for (int64_t rows = 5; rows <= 8; rows++) {
+        assert_int_equal(step_within(&p, f->ctx, rows), plans);
+        step_within(&plain, f->ctx, rows);
+    }
+    assert_int_equal(step_within(&plain, f->ctx, 8), 0);
+    step_within(&p, f->ctx, 8);
+    assert_equal_params(tow_train_params(p.state), tow_train_params(plain.state));
+    assert_int_equal(tow_program_cache_made_count(p.state->steps), 1 + 3 + 2 + 0 + 0);
+    drop(&p);
+    drop(&plain);
+}
+
 /* ---- aux values, the learning rate ------------------------------------------------------------------------------- */
 
 static void aux_values(void **fixture_)
@@ -507,6 +549,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(skipped_and_then_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(old_files_load, setup, teardown),
         cmocka_unit_test_setup_teardown(other_sizes_share_parameters, setup, teardown),
+        cmocka_unit_test_setup_teardown(sizes_are_searched_once, setup, teardown),
         cmocka_unit_test_setup_teardown(aux_values, setup, teardown),
         cmocka_unit_test_setup_teardown(learning_rate_is_set, setup, teardown),
         cmocka_unit_test_setup_teardown(early_updates_go_with_everything, setup, teardown),

@@ -1,7 +1,7 @@
 /* The frontiers of thirty losses: 1,000 limits of each pick plans that are within them, and more bytes never take more
  * seconds; how many plans a search makes does not depend on the depth of a model.
  *
- * Tests frontier.c, autodiff/limit/blocks.c. */
+ * Tests frontier.c, src/graph/frontiers.c, autodiff/limit/blocks.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,6 +100,116 @@ static void more_bytes_never_take_more_time(void **state)
     }
 }
 
+/* ---- a second time ----------------------------------------------------------------------------------------------- */
+
+static tow_graph *some_gradient(void)
+{
+    tow_graph *loss;
+    size_t n;
+    OK(limit_loss(ctx, 0, ROWS, &loss, &n));
+    return gradient_of(loss, n);
+}
+
+/* The plan within a limit, as text and bytes; the number of plans that have been made for its graph. */
+static uint64_t plan_within(const tow_graph *gradient, tow_compile_options options, char *text, size_t size)
+{
+    tow_program *p;
+    options.plan_only = true;
+    OK(tow_compile(ctx, gradient, &options, &p));
+    assert_in_range(tow_program_text(p, text, size), 1, size - 1);
+    tow_program_free(p);
+    return gradient->origin->frontiers->plans;
+}
+
+/* A graph is searched once: its curve, then plans for every limit of it, which are those of a graph that was not
+ * searched before. */
+static void a_graph_is_searched_once(void **state)
+{
+    (void)state;
+    enum {
+        SIZE = 1 << 17
+    };
+    char *again = malloc(SIZE), *alone = malloc(SIZE);
+    assert_true(again && alone);
+    tow_graph *gradient = some_gradient();
+    tow_memory_point points[64], same[64];
+    size_t n, m;
+    OK(tow_memory_curve(ctx, gradient, &TOW_COMPILE_OPTIONS(.threads = 1), 64, points, &n));
+    const uint64_t plans = gradient->origin->frontiers->plans;
+    assert_in_range(plans, 2, 64);
+    OK(tow_memory_curve(ctx, gradient, &TOW_COMPILE_OPTIONS(.threads = 1), 64, same, &m));
+    assert_int_equal(n, m);
+    assert_memory_equal(points, same, n * sizeof *points);
+    for (size_t i = 0; i < n && i < 64; i++) {
+        const tow_compile_options options = TOW_COMPILE_OPTIONS(.threads = 1, .memory_limit = points[i].bytes);
+        tow_graph *fresh = some_gradient();
+        assert_int_equal(plan_within(gradient, options, again, SIZE), plans);
+        assert_int_equal(plan_within(fresh, options, alone, SIZE), plans);
+        assert_string_equal(again, alone);
+        tow_graph_release(fresh);
+    }
+    tow_program *p;
+    assert_int_equal(
+        tow_compile(ctx, gradient, &TOW_COMPILE_OPTIONS(.threads = 1, .memory_limit = points[0].bytes - 1), &p),
+        TOW_INVALID_ARGUMENT);
+    assert_int_equal(gradient->origin->frontiers->plans, plans);
+    tow_graph_release(gradient);
+    free(again);
+    free(alone);
+}
+
+/* What a frontier depends on besides the graph has a frontier of its own. */
+static void other_options_are_searched(void **state)
+{
+    (void)state;
+    static const char *const without[] = {"tile", NULL};
+    const tow_donation donation = {1, 0};
+    const tow_compile_options options[] = {
+        TOW_COMPILE_OPTIONS(.threads = 1),
+        TOW_COMPILE_OPTIONS(.threads = 2),
+        TOW_COMPILE_OPTIONS(.threads = 1, .no_regions = true),
+        TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true),
+        TOW_COMPILE_OPTIONS(.threads = 1, .flush_subnormals = true),
+        TOW_COMPILE_OPTIONS(.threads = 1, .without = without),
+        TOW_COMPILE_OPTIONS(.threads = 1, .donations = &donation, .n_donations = 1),
+    };
+    tow_graph *gradient = some_gradient();
+    tow_memory_point points[64];
+    size_t n;
+    for (int round = 0; round < 2; round++)
+        for (uint32_t i = 0; i < sizeof options / sizeof *options; i++) {
+            const uint64_t before = gradient->origin->frontiers->plans;
+            OK(tow_memory_curve(ctx, gradient, &options[i], 64, points, &n));
+            assert_int_equal(gradient->origin->frontiers->plans > before, round == 0);
+        }
+    assert_int_equal(gradient->origin->frontiers->n, sizeof options / sizeof *options);
+    tow_graph_release(gradient);
+}
+
+/* Of many the first ones go. */
+static void few_frontiers_are_kept(void **state)
+{
+    (void)state;
+    tow__frontiers f = {0};
+    char key[16];
+    size_t size;
+    for (int i = 0; i < 300; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        OK(tow__frontiers_add(ctx, &f, key, &i, sizeof i, 2));
+    }
+    assert_int_equal(f.n, 100);
+    assert_int_equal(f.plans, 600);
+    assert_null(tow__frontiers_find(&f, "199", &size));
+    for (int i = 200; i < 300; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        const int *found = tow__frontiers_find(&f, key, &size);
+        assert_true(found && *found == i && size == sizeof i);
+    }
+    tow__frontiers_free(ctx, &f);
+    assert_int_equal(f.n, 0);
+    assert_null(f.first);
+}
+
 /* ---- depth ------------------------------------------------------------------------------------------------------- */
 
 static void layer(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -153,6 +263,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(more_bytes_never_take_more_time, setup, teardown),
         cmocka_unit_test_setup_teardown(searches_are_flat_in_depth, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_graph_is_searched_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(other_options_are_searched, setup, teardown),
+        cmocka_unit_test_setup_teardown(few_frontiers_are_kept, setup, teardown),
     };
     return cmocka_run_group_tests_name("frontiers", tests, NULL, NULL);
 }
