@@ -115,9 +115,9 @@ typedef struct tow_memory_point {
     double flops;
 } tow_memory_point;
 /* The plans among which .memory_limit chooses, each with more bytes and fewer seconds than the one before: writes the
- * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. A gradient
- * keeps them: tow_compile with these options and a .memory_limit does not search again. options may be NULL. Errors:
- * those of tow_compile. */
+ * first `size` of them to `points` and their number to *n. The first one is the least limit that can be kept. A
+ * gradient keeps them: tow_compile with these options and a .memory_limit does not search again. options may be NULL.
+ * Errors: those of tow_compile. */
 TOW_API tow_status tow_memory_curve(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                     size_t size, tow_memory_point *points, size_t *n);
 /* The point of a program, to be shown beside such a curve: that of the same function with other regions, say. */

@@ -172,8 +172,8 @@ typedef struct tow_train_options {
     size_t other_shapes;
     /* Bytes that a step may take: parameters, slots, averages, variables, batch, constants and arena. The fastest plan
      * within it is looked for (tow_compile_options), once for each size of batches, also if its program has gone and is
-     * compiled again; it does not depend on the order in which sizes come. The same bits. 0: no limit. Error: TOW_INVALID_ARGUMENT with the
-     * least that is possible and its parts. */
+     * compiled again; it does not depend on the order in which sizes come. The same bits. 0: no limit. Error:
+     * TOW_INVALID_ARGUMENT with the least that is possible and its parts. */
     size_t memory_limit;
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
@@ -422,7 +422,8 @@ typedef struct tow_step_options {
     size_t size TOW__SIZE(tow_step_options); /* set by TOW_STEP_OPTIONS */
     size_t n_state;      /* so many inputs behind the parameters, variables of a model for instance, which the last
                          * n_state outputs replace in place */
-    size_t memory_limit; /* bytes that a step may take (tow_compile_options); 0: no limit */
+    size_t memory_limit; /* bytes that a step may take (tow_compile_options); 0: no limit. The optimizer keeps what was
+                          * found, so that one search is enough for all limits of this loss. */
     tow_shared_arena *shared_arena; /* NULL: an arena of its own */
     bool verify;                    /* compares what a step makes again with what it made first (tow_compile_options) */
     const tow_row_groups_options

@@ -15,7 +15,7 @@ void tow_graph_release(tow_graph *graph)
     if (!graph || atomic_fetch_sub_explicit(&graph->references, 1, memory_order_acq_rel) > 1) return;
     tow_context *ctx = graph->ctx;
     if (graph->origin) {
-        tow__frontiers_free(ctx, graph->origin->frontiers);
+        tow__frontiers_free(graph->origin->frontiers);
         tow_graph_release(graph->origin->loss);
     }
     for (uint32_t i = 0; i < graph->n_equations; i++)

@@ -30,7 +30,10 @@ typedef struct tow__variants {
     const char *note; /* a line for each scan that is in no variant cut, with the reason; NULL or "": none */
     /* Frontiers that were found before, and are kept there; NULL: nobody keeps them. */
     tow__frontiers *frontiers;
-    const char *of; /* which of the variants that have their frontiers there these are; NULL: all are these */
+    /* The loss of these variants, and a text that tells them from others of it that have their frontiers there; NULL:
+     * there are no others. */
+    const tow_graph *loss;
+    const char *of;
 } tow__variants;
 
 /* The function of which a graph is the gradient, so that the graph can be made again with other regions in it. */

@@ -219,6 +219,7 @@ tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transf
         return TOW_OUT_OF_MEMORY;
     }
     o->ctx = context;
+    o->frontiers.ctx = context;
     o->transform = transform;
     o->weight = 1;
     o->params = trainable;
@@ -261,6 +262,7 @@ void tow_optimizer_free(tow_optimizer_state *o)
     tow__search_free(o->search);
     tow__gathering_free(o->gathering);
     tow__norm_free(o->norm);
+    tow__frontiers_free(&o->frontiers);
     tow_program_free(o->program);
     tow_graph_release(o->graph);
     free_scalars(ctx, o->number_names.count, o->number_arrays);

@@ -259,6 +259,7 @@ TOW__OWN_FRAME tow_status tow_train_create(tow_context *context, const tow_modul
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);
     if (!made) return TOW_OUT_OF_MEMORY;
     made->ctx = context;
+    made->frontiers.ctx = context;
     TOW__ARITHMETIC(false);
     status = make_state(made, model, options);
     if (status == TOW_OK)
@@ -298,7 +299,7 @@ void tow_train_free(tow_train_state *s)
     free_lists(s);
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);
-    tow__frontiers_free(ctx, &s->frontiers);
+    tow__frontiers_free(&s->frontiers);
     tow_shared_arena_release(s->shared_arena);
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);

@@ -174,9 +174,21 @@ static const char *slot_path(const void *user, size_t i)
     return parameter == TOW__NO_PARAMETER ? NULL : o->params->names.names[parameter];
 }
 
+/* All that tells two steps of one optimizer and one loss apart. */
+static void describe(const tow_step *s, const tow_graph *loss, tow__string *text)
+{
+    const tow_row_groups_options *r = s->row_groups;
+    tow__string_add(text, "state %zu", s->n_state);
+    for (size_t i = 0; i < s->n_trained; i++) tow__string_add(text, " %zu", s->trained[i]);
+    if (!r) return;
+    tow__string_add(text, ", groups %lld %lld", (long long)r->groups, (long long)r->micro_batches);
+    for (size_t i = 0; r->in_axes && i < tow_graph_input_count(loss); i++) tow__string_add(text, " %d", r->in_axes[i]);
+}
+
 static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_graph *step,
                                  const tow_compile_options *options)
 {
+    tow__string text;
     tow_context *ctx = s->optimizer->ctx;
     step_variants v = {.s = s, .step = step};
     const tow__input_kind kinds[] = {{"parameters", s->n_params, parameter_path},
@@ -187,15 +199,22 @@ static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_g
     tow__variants variants = {
         .user = &v, .make = make_variant, .kinds = kinds, .n_kinds = sizeof kinds / sizeof *kinds};
     tow__pricing pricing;
+    tow__string_init(&text, ctx);
+    describe(s, loss, &text);
     tow_status status = tow__pricing_begin(ctx, loss, ctx->threads, &pricing);
     if (status == TOW_OK) status = tow__loss_variants_create(loss, &pricing.price, &v.losses);
     tow__pricing_end(&pricing);
+    if (status == TOW_OK && text.failed) status = TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) {
+        variants.frontiers = &s->optimizer->frontiers;
+        variants.loss = loss;
+        variants.of = text.text;
         variants.n = tow__loss_variants_count(v.losses);
         variants.note = tow__loss_variants_note(v.losses);
         status = tow__compile_variants(ctx, &variants, options, &s->program);
     }
     tow__loss_variants_free(v.losses);
+    tow__string_free(&text);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #define TOW_SRC_TRAIN_UPDATE_H
 
 #include "src/base/names.h"
+#include "src/graph/frontiers.h"
 #include "src/params/params.h"
 #include "src/train/gather.h"
 #include "tow/optimizer.h"
@@ -90,6 +91,7 @@ struct tow_optimizer_state {
     const char *loss_taker;           /* the class of a transform that takes the loss; NULL: none does */
     double loss, loss_sum;            /* of this update; of the calls since the last one */
     double loss_weight;
+    tow__frontiers frontiers; /* of steps of one's own within a memory limit */
 };
 
 /* The type of a gradient that is given. */

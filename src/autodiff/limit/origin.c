@@ -64,6 +64,7 @@ tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_
     size_t *chosen = tow__arena_alloc(&gradient->arena, n_wrt, sizeof *chosen);
     tow__frontiers *frontiers = tow__arena_alloc(&gradient->arena, 1, sizeof *frontiers);
     if (!o || !chosen || !frontiers) return TOW_OUT_OF_MEMORY;
+    frontiers->ctx = gradient->ctx;
     if (n_wrt) memcpy(chosen, wrt, n_wrt * sizeof *wrt);
     *o = (tow__origin){.loss = tow__graph_share(loss),
                        .n_wrt = n_wrt,

@@ -188,11 +188,11 @@ static tow_status find_by_key(tow__arena *arena, const tow__variants *v, const t
                               int threads, const char *key, tow__frontier *frontier)
 {
     size_t size;
-    const tow__plan_point *known = tow__frontiers_find(v->frontiers, key, &size);
+    const tow__plan_point *known = tow__frontiers_find(v->frontiers, v->loss, key, &size);
     if (!known) {
         tow_status status = search_frontier(arena, v, options, threads, frontier);
         if (status != TOW_OK) return status;
-        return tow__frontiers_add(arena->ctx, v->frontiers, key, frontier->points, frontier->n * sizeof *known,
+        return tow__frontiers_add(v->frontiers, v->loss, key, frontier->points, frontier->n * sizeof *known,
                                   frontier->n_plans);
     }
     tow__plan_point *points = tow__arena_copy(arena, known, size / sizeof *known, sizeof *known);
@@ -205,7 +205,8 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
                               int threads, tow__frontier *frontier)
 {
     tow__string key;
-    if (!variants->frontiers) return search_frontier(arena, variants, options, threads, frontier);
+    if (!variants->frontiers || variants->frontiers->ctx != arena->ctx)
+        return search_frontier(arena, variants, options, threads, frontier);
     *frontier = (tow__frontier){0};
     tow__string_init(&key, arena->ctx);
     write_key(variants, options, threads, &key);

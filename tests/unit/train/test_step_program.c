@@ -317,7 +317,10 @@ static void steps_within_a_limit(void **fixture_)
     separate s = {0};
     start_separate(f, TOW_MODULE(&model), &p, &s);
     const size_t least = least_of(f, &s, 1), most = steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, 0);
+    const uint64_t plans = s.optimizer->frontiers.plans;
+    assert_true(plans > 0);
     assert_int_equal(least_of(f, &s, least - 1), least);
+    assert_int_equal(s.optimizer->frontiers.plans, plans); /* nothing was searched for again */
     assert_true(least < most / 10 * 8);
     assert_int_equal(steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, least), least);
     const size_t half = steps_within(f, TOW_MODULE(&model), ROWS_OF_SCAN, (least + most) / 2);

@@ -158,7 +158,7 @@ static void a_graph_is_searched_once(void **state)
     free(alone);
 }
 
-/* What a frontier depends on besides the graph has a frontier of its own. */
+/* Each of the options on which a frontier depends has one of its own. */
 static void other_options_are_searched(void **state)
 {
     (void)state;
@@ -190,22 +190,25 @@ static void other_options_are_searched(void **state)
 static void few_frontiers_are_kept(void **state)
 {
     (void)state;
-    tow__frontiers f = {0};
+    tow__frontiers f = {.ctx = ctx};
+    tow_graph *graph = some_gradient();
     char key[16];
     size_t size;
     for (int i = 0; i < 300; i++) {
         snprintf(key, sizeof key, "%d", i);
-        OK(tow__frontiers_add(ctx, &f, key, &i, sizeof i, 2));
+        OK(tow__frontiers_add(&f, i == 250 ? graph : NULL, key, &i, sizeof i, 2));
     }
     assert_int_equal(f.n, 100);
     assert_int_equal(f.plans, 600);
-    assert_null(tow__frontiers_find(&f, "199", &size));
+    tow_graph_release(graph); /* shared, so alive */
+    assert_null(tow__frontiers_find(&f, NULL, "199", &size));
+    assert_null(tow__frontiers_find(&f, NULL, "250", &size));
     for (int i = 200; i < 300; i++) {
         snprintf(key, sizeof key, "%d", i);
-        const int *found = tow__frontiers_find(&f, key, &size);
+        const int *found = tow__frontiers_find(&f, i == 250 ? graph : NULL, key, &size);
         assert_true(found && *found == i && size == sizeof i);
     }
-    tow__frontiers_free(ctx, &f);
+    tow__frontiers_free(&f);
     assert_int_equal(f.n, 0);
     assert_null(f.first);
 }

@@ -289,7 +289,7 @@ static void expect_some_failures_survive(const tow_graph *g)
         if (status == TOW_OK) break;
         assert_int_equal(status, TOW_OUT_OF_MEMORY);
         assert_null(program);
-        tow__frontiers_free(ctx, g->origin->frontiers); /* found before the failure, or searched for again below */
+        tow__frontiers_free(g->origin->frontiers); /* found before the failure, or searched for again below */
         assert_int_equal(memory.blocks, blocks);
     }
     tow_program_free(program);
