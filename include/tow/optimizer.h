@@ -54,6 +54,13 @@ typedef struct tow_optimizer_options {
      * are. One of the two; not with .line_search. */
     bool master, stochastic_rounding;
     uint64_t seed; /* of the roundings */
+    /* Dynamic loss scaling, for gradients of f16: those that are given are of the loss times the scale, which is the
+     * number "loss_scale/scale" (tow_optimizer_number); the update divides by it. Updates with gradients that are not
+     * finite are left out, as with .skip_not_finite without an end, and halve the scale, down to 1; after
+     * loss_scale_period finite ones in a row it is doubled. A power of two, 65536 for instance; 0: gradients are those
+     * of the loss. */
+    double loss_scale;
+    size_t loss_scale_period; /* 0: 2000 */
 } tow_optimizer_options;
 #define TOW_OPTIMIZER_OPTIONS(...) TOW__OPTIONS(tow_optimizer_options, __VA_ARGS__)
 

@@ -184,6 +184,11 @@ typedef struct tow_train_options {
     /* Parameters of bf16 and f16 are updated in f32 (tow_optimizer_options); the seed of roundings is that of the
      * state. */
     bool master, stochastic_rounding;
+    /* Dynamic loss scaling (tow_optimizer_options): a step differentiates the loss times the scale, which checkpoints
+     * keep; losses are those without it. tow_optimizer_skipped_count says how many updates were left out. Not with
+     * .check_finite. */
+    double loss_scale;
+    size_t loss_scale_period;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 

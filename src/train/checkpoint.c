@@ -23,6 +23,7 @@ static const char format[] = "tow-train-state-1";
 static const char params_prefix[] = "params/";
 static const char variables_prefix[] = "state/"; /* then the collection */
 static const char average_prefix[] = "average/";
+static const char loss_scale_key[] = "loss_scale", loss_scale_updates_key[] = "loss_scale_updates";
 static const char best_name_key[] = "metric", best_value_key[] = "metric_value"; /* of the best so far */
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
@@ -47,6 +48,25 @@ done:
     return status;
 }
 
+static tow_status set_real(tow_tensors *tensors, const char *key, double value)
+{
+    char text[32];
+    const tow__locale locale = tow__locale_enter();
+    snprintf(text, sizeof text, "%.17g", value);
+    tow__locale_leave(locale);
+    return tow_tensors_set_metadata(tensors, key, text);
+}
+
+static tow_status save_loss_scale(const tow_optimizer_state *optimizer, tow_tensors *tensors)
+{
+    tow_status status = TOW_OK;
+    if (optimizer->loss_scale == 0) return TOW_OK;
+    TRY(set_real(tensors, loss_scale_key, optimizer->loss_scale));
+    TRY(set_number(tensors, loss_scale_updates_key, optimizer->loss_scale_updates));
+done:
+    return status;
+}
+
 /* Everything but what only a best checkpoint has. */
 static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
 {
@@ -67,20 +87,17 @@ static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
         TRY(tow__params_share(tow__average_state(state->average), average_prefix, tensors));
     }
     TRY(save_skipped(state, tensors));
+    TRY(save_loss_scale(state->optimizer, tensors));
 done:
     return status;
 }
 
 static tow_status set_best(tow_tensors *tensors, const char *name, double metric)
 {
-    char text[32];
     tow_status status = TOW_OK;
     if (!name) return TOW_OK;
-    const tow__locale locale = tow__locale_enter();
-    snprintf(text, sizeof text, "%.17g", metric);
-    tow__locale_leave(locale);
     TRY(tow_tensors_set_metadata(tensors, best_name_key, name));
-    TRY(tow_tensors_set_metadata(tensors, best_value_key, text));
+    TRY(set_real(tensors, best_value_key, metric));
 done:
     return status;
 }
@@ -136,6 +153,8 @@ typedef struct contents {
     tow__loading loading;
     uint64_t step, seed, data_position;
     uint64_t skipped, skipped_in_a_row;
+    double loss_scale; /* 0: the file has none */
+    uint64_t loss_scale_updates;
     bool has_average;
     uint64_t average_updates;
 } contents;
@@ -167,6 +186,27 @@ static tow_status get_optional(const tow_train_state *state, const char *path, c
 {
     *value = 0;
     return tow_tensors_metadata(tensors, key) ? get_number(state, path, tensors, key, value) : TOW_OK;
+}
+
+/* A scale that the file has counts if the state scales losses. */
+static tow_status get_loss_scale(const tow_train_state *state, const char *path, contents *file)
+{
+    tow_status status = TOW_OK;
+    const char *text = tow_tensors_metadata(file->tensors, loss_scale_key);
+    char *end = NULL;
+    int exponent;
+    if (!text || state->optimizer->loss_scale == 0) return TOW_OK;
+    const tow__locale locale = tow__locale_enter();
+    file->loss_scale = strtod(text, &end);
+    tow__locale_leave(locale);
+    if (end == text || *end != '\0' || !(file->loss_scale >= 1 && file->loss_scale <= 0x1p126) ||
+        frexp(file->loss_scale, &exponent) != 0.5)
+        return tow__fail(state->ctx, TOW_BAD_FORMAT,
+                         "%s: expected a power of two from 1 to 2^126 as metadata '%s', found '%.60s'", path,
+                         loss_scale_key, text);
+    TRY(get_number(state, path, file->tensors, loss_scale_updates_key, &file->loss_scale_updates));
+done:
+    return status;
 }
 
 /* Averages that the file has are read if the state wants some. */
@@ -214,6 +254,7 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     TRY(get_number(state, path, tensors, "data_position", &file->data_position));
     TRY(get_optional(state, path, tensors, "skipped", &file->skipped));
     TRY(get_optional(state, path, tensors, "skipped_in_a_row", &file->skipped_in_a_row));
+    TRY(get_loss_scale(state, path, file));
     if (file->step >= INT64_MAX) /* the next step counts one more */
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
                       file->step));
@@ -276,6 +317,11 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     state->data_position = file.data_position;
     tow__optimizer_forget_reports(state->optimizer);
     tow_optimizer_forget_gradients(state->optimizer);
+    state->optimizer->seed = file.seed;
+    if (file.loss_scale > 0) {
+        state->optimizer->loss_scale = file.loss_scale;
+        state->optimizer->loss_scale_updates = file.loss_scale_updates;
+    }
     state->optimizer->skipped = (int64_t)(file.skipped & INT64_MAX);
     state->optimizer->skipped_in_a_row = (int64_t)(file.skipped_in_a_row & INT64_MAX);
     state->gradient_norm = 0;

@@ -9,6 +9,7 @@
 #include "src/base/options.h"
 #include "src/graph/graph.h"
 #include "src/scope/tree.h"
+#include "src/train/loss_scale.h"
 #include "src/train/transforms.h"
 #include "src/train/update.h"
 #include "tow/ops.h"
@@ -174,6 +175,8 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     o->master = options->master;
     o->stochastic_rounding = options->stochastic_rounding;
     o->seed = options->seed;
+    o->skip_not_finite = options->skip_not_finite;
+    TRY(tow__loss_scale_begin(o, options));
     for (uint32_t i = 0; i < n && o->examples; i++)
         if (o->params->types[i].rank == TOW_MAX_RANK || !tow__type_valid(tow__gradient_type(o, i)))
             return tow__fail(
@@ -187,7 +190,6 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     for (uint32_t i = 0; i < o->slot_names.count; i++) TRY(add_to_group(o, i));
     TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
     TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
-    o->skip_not_finite = options->skip_not_finite;
     if (!with_program) return TOW_OK;
     TRY(make_program(o));
     if (options->every > 1)
@@ -367,7 +369,8 @@ static tow_status update(tow_optimizer_state *o, tow_array *const *gradients, co
     if (o->loss_weight != 0) o->loss = o->loss_sum / o->loss_weight;
     forget_losses(o);
     TRY(skips(o, gradients, &skip));
-    if (!skip) status = run_program(o, gradients);
+    if (!skip) TRY(run_program(o, gradients));
+    tow__loss_scale_after(o, o->skipped_in_a_row == 0);
 done:
     return status;
 }

@@ -5,6 +5,7 @@
 #include "src/params/params.h"
 #include "src/plan/remat/remat.h"
 #include "src/train/average.h"
+#include "src/train/loss_scale.h"
 #include "src/train/step_graph.h"
 #include "tow/program.h"
 
@@ -100,7 +101,11 @@ static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, t
     size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
     if (!wrt) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
-    tow_status status = tow_value_and_grad(loss, s->n_params, wrt, s->n_variables + s->n_aux > 0, gradient);
+    tow_graph *scaled = NULL;
+    tow_status status = tow__scale_loss(s, loss, &scaled);
+    if (status == TOW_OK)
+        status = tow_value_and_grad(scaled, s->n_params, wrt, s->n_variables + s->n_aux > 0, gradient);
+    tow_graph_release(scaled);
     tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
     return status == TOW_OK ? group_rows(s, gradient) : status;
 }

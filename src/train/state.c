@@ -45,8 +45,10 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
     TRY(tow__optimizer_create(
         ctx, transform, state->params,
         &TOW_OPTIMIZER_OPTIONS(.skip_not_finite = options->skip_not_finite, .master = options->master,
-                               .stochastic_rounding = options->stochastic_rounding, .seed = options->seed),
+                               .stochastic_rounding = options->stochastic_rounding, .seed = options->seed,
+                               .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period),
         false, &state->optimizer));
+    state->options.skip_not_finite = state->optimizer->skip_not_finite;
 done:
     return status;
 }
@@ -136,6 +138,10 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: expected .n_aux of 1 or more with .weighted, found 0; the loss function writes "
             "the weight to aux value 0");
+    if (options->loss_scale != 0 && options->check_finite)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected .loss_scale or .check_finite, found both; steps whose gradients "
+                         "overflow are a part of finding the scale, so leave .check_finite out");
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(

@@ -9,6 +9,7 @@
 #include "src/base/dtypes.h"
 #include "src/base/keys.h"
 #include "src/train/average.h"
+#include "src/train/loss_scale.h"
 #include "src/train/not_finite.h"
 #include "src/train/step_graph.h"
 #include "tow/log.h"
@@ -145,6 +146,7 @@ static void count(tow_train_state *s)
         const bool finite = flag_in(s->outputs[l.all_finite], 0), left_out = !finite && skips(s, &l);
         o->skipped_in_a_row = finite ? 0 : o->skipped_in_a_row + 1;
         o->skipped += left_out;
+        tow__loss_scale_after(o, finite);
         if (left_out) return;
     }
     s->step++;

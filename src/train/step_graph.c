@@ -11,6 +11,7 @@
 
 #include "src/graph/graph.h"
 #include "src/train/average.h"
+#include "src/train/loss_scale.h"
 #include "tow/autodiff.h"
 #include "tow/control.h"
 #include "tow/numpy.h"
@@ -89,6 +90,7 @@ static bool record_passes(const recording *r, tow_trace *t, const tow_value *var
     for (size_t i = 0; i < s->n_variables; i++) *x++ = variables[i];
     for (size_t i = 0; i < s->n_inputs; i++) *x++ = batch[i];
     for (size_t i = 0; i < s->n_streams; i++) *x++ = keys[i];
+    if (s->optimizer->loss_scale > 0) *x++ = tow__step_scale(s, r->in + r->layout.numbers);
     tow_inline(t, r->gradient, in, out);
     p->loss = *out++;
     for (size_t i = 0; i < s->n_aux; i++) p->aux[i] = *out++;

@@ -93,8 +93,8 @@ static tow_status check(const tow_step *s, const tow_graph *loss)
     if (!o->program || o->gathering || o->skip_not_finite || o->examples || o->search)
         return tow__fail(
             ctx, TOW_UNSUPPORTED,
-            "tow_step_create: expected an optimizer of one's own without .every, .skip_not_finite, .examples "
-            "and .line_search, which decide outside of a program");
+            "tow_step_create: expected an optimizer of one's own without .every, .skip_not_finite, .loss_scale, "
+            ".examples and .line_search, which decide outside of a program");
     if (n_in < s->n_params + s->n_state || n_out < 1 + s->n_state)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_step_create: expected a loss of %zu parameters and %zu arrays of state, which gives the "

@@ -84,12 +84,14 @@ struct tow_optimizer_state {
     size_t skip_not_finite;         /* updates in a row; 0: none is skipped */
     tow__norm *norm;                /* then */
     int64_t skipped_in_a_row, skipped;
-    int64_t examples;                 /* gradients are of so many; 0: of the parameters' types */
-    bool master, stochastic_rounding; /* of parameters of 16 bits (wide.h) */
-    uint64_t seed;                    /* of the roundings */
-    struct tow__search *search;       /* the program makes directions; NULL: new parameters */
-    const char *loss_taker;           /* the class of a transform that takes the loss; NULL: none does */
-    double loss, loss_sum;            /* of this update; of the calls since the last one */
+    int64_t examples;                               /* gradients are of so many; 0: of the parameters' types */
+    bool master, stochastic_rounding;               /* of parameters of 16 bits (wide.h) */
+    uint64_t seed;                                  /* of the roundings */
+    double loss_scale;                              /* that gradients have; 0: they have none */
+    uint64_t loss_scale_period, loss_scale_updates; /* finite ones in a row */
+    struct tow__search *search;                     /* the program makes directions; NULL: new parameters */
+    const char *loss_taker;                         /* the class of a transform that takes the loss; NULL: none does */
+    double loss, loss_sum;                          /* of this update; of the calls since the last one */
     double loss_weight;
     tow__frontiers frontiers; /* of steps of one's own within a memory limit */
 };

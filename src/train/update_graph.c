@@ -409,12 +409,14 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     in += u.n;
     bool per_example = o->examples > 0;
     u.per_example = &per_example;
-    for (uint32_t i = 0; i < u.n; i++, in++)
-        u.gradients[i] = tow__update_widen_gradient(&u, i, per_example ? *in : move_layers(&u, i, *in, true));
+    for (uint32_t i = 0; i < u.n; i++, in++) u.gradients[i] = per_example ? *in : move_layers(&u, i, *in, true);
     for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) u.slots[i] = *in++;
     for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)
         u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = *in++, TOW_F32));
-    for (uint32_t i = 0; i < u.n; i++) u.parameters[i] = tow__update_widen(&u, i, move_layers(&u, i, stored[i], true));
+    for (uint32_t i = 0; i < u.n; i++) {
+        u.parameters[i] = tow__update_widen(&u, i, move_layers(&u, i, stored[i], true));
+        u.gradients[i] = tow__update_widen_gradient(&u, i, u.gradients[i]);
+    }
     u.all_injections = &injections;
     run_on(&u, o->transform, u.n, u.which);
     check_aggregated(&u, NULL);

@@ -6,6 +6,7 @@
 
 #include "src/params/names.h"
 #include "src/scope/layer.h"
+#include "src/train/loss_scale.h"
 #include "src/train/transforms.h"
 #include "tow/autodiff.h"
 #include "tow/numpy.h"
@@ -48,9 +49,9 @@ tow_value tow__update_widen(tow_update *u, uint32_t parameter, tow_value stored)
     return tow_where(tow_eq(tow_convert(master, tow_value_type(stored).dtype), stored), master, wide);
 }
 
-tow_value tow__update_widen_gradient(const tow_update *u, uint32_t parameter, tow_value gradient)
+tow_value tow__update_widen_gradient(tow_update *u, uint32_t parameter, tow_value gradient)
 {
-    return tow__update_widens(u->o, parameter) ? tow_convert(gradient, TOW_F32) : gradient;
+    return tow__unscale(u, tow__update_widens(u->o, parameter) ? tow_convert(gradient, TOW_F32) : gradient);
 }
 
 /* ---- stochastic rounding ----------------------------------------------------------------------------------------- */
@@ -118,30 +119,36 @@ static uint32_t hash_layer(const char *path, const int64_t *index)
     return hash;
 }
 
-/* u32[layers, 2]: a key for each layer of the parameter. */
-static tow_value keys_of(tow_update *u, uint32_t parameter, int levels, int64_t layers)
+static double seed_of(int64_t step, const void *state)
+{
+    (void)step;
+    return (double)(uint32_t)((const tow_optimizer_state *)state)->seed;
+}
+
+/* u32[layers]: the hash of each layer's path. */
+static tow_value hashes_of(tow_update *u, uint32_t parameter, int levels, int64_t layers)
 {
     const char *path = u->o->params->names.names[parameter];
     const tow_type front = tow__type_in_front(path, u->o->params->types[parameter]);
-    uint32_t *keys = tow__trace_alloc(u->trace, 2 * (size_t)layers + 1, sizeof *keys), seed[2];
-    if (!keys) return (tow_value){0};
-    tow_random_host_key(u->o->seed, seed);
+    uint32_t *hashes = tow__trace_alloc(u->trace, (size_t)layers + 1, sizeof *hashes);
+    if (!hashes) return (tow_value){0};
     for (int64_t layer = 0; layer < layers; layer++) {
         int64_t index[TOW_MAX_RANK], rest = layer;
         for (int i = levels - 1; i >= 0; i--) index[i] = rest % front.dims[i], rest /= front.dims[i];
-        tow_random_host_fold_in(seed, hash_layer(path, index), keys + 2 * layer);
+        hashes[layer] = hash_layer(path, index);
     }
-    return tow_constant_data(u->trace, tow_make_type(TOW_U32, 2, (int64_t[]){layers, 2}), keys);
+    return tow_constant_data(u->trace, tow_make_type(TOW_U32, 1, &layers), hashes);
 }
 
-/* in: key, number of the step, x. */
+/* in: hash of the path, seed, number of the step, x. */
 static void round_layer(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const tow_dtype *dtype = user;
-    const tow_type type = tow_value_type(in[2]);
-    (void)trace;
-    tow_value random = tow_random_bits_with(tow_random_fold_in(in[0], in[1]), 16, type.rank, type.dims);
-    out[0] = round_randomly(in[2], random, *dtype);
+    const tow_type type = tow_value_type(in[3]);
+    const int64_t one = 1;
+    tow_value words[2] = {tow_full(trace, tow_make_type(TOW_U32, 1, &one), 0), tow_reshape(in[1], 1, &one)};
+    tow_value key = tow_random_fold_in(tow_random_fold_in(tow_concatenate(2, words, 0), in[0]), in[2]);
+    out[0] = round_randomly(in[3], tow_random_bits_with(key, 16, type.rank, type.dims), *dtype);
 }
 
 /* x [levels..., layer...] in 16 bits. */
@@ -154,15 +161,19 @@ static tow_value round_layers(tow_update *u, uint32_t parameter, tow_value x, to
     for (int i = levels; i < type.rank; i++) dims[i - levels + 1] = type.dims[i];
     tow_update own = *u;
     own.owner = "rounding";
-    tow_value step = tow_convert(tow__step_count(&own), TOW_U32), keys = keys_of(u, parameter, levels, dims[0]);
-    if (tow_is_null(keys)) return x;
+    tow_value step = tow_convert(tow__step_count(&own), TOW_U32),
+              seed = tow_convert(tow_update_function(&own, "seed", seed_of, u->o, TOW_F64), TOW_U32),
+              hashes = hashes_of(u, parameter, levels, dims[0]);
+    if (tow_is_null(hashes)) return x;
     if (levels == 0) {
-        tow_value in[3] = {tow_reshape(keys, 1, (int64_t[]){2}), step, x}, out = {0};
+        tow_value in[4] = {tow_reshape(hashes, 0, NULL), seed, step, x}, out = {0};
         round_layer(u->trace, in, &out, &dtype);
         return out;
     }
-    tow_value in[3] = {keys, tow_broadcast_to(step, 1, dims), tow_reshape(x, type.rank - levels + 1, dims)}, out = {0};
-    tow_vmap_function(u->trace, round_layer, &dtype, NULL, 3, in, 1, &out);
+    tow_value in[4] = {hashes, tow_broadcast_to(seed, 1, dims), tow_broadcast_to(step, 1, dims),
+                       tow_reshape(x, type.rank - levels + 1, dims)},
+              out = {0};
+    tow_vmap_function(u->trace, round_layer, &dtype, NULL, 4, in, 1, &out);
     return tow_reshape(out, type.rank, type.dims);
 }
 

@@ -14,7 +14,7 @@ bool tow__update_widens(const tow_optimizer_state *state, uint32_t parameter);
 tow_type tow__update_type(const tow_optimizer_state *state, uint32_t parameter);
 /* The parameter `stored`, layers in front, as transforms see it; and a gradient of it. */
 tow_value tow__update_widen(tow_update *update, uint32_t parameter, tow_value stored);
-tow_value tow__update_widen_gradient(const tow_update *update, uint32_t parameter, tow_value gradient);
+tow_value tow__update_widen_gradient(tow_update *update, uint32_t parameter, tow_value gradient);
 /* Rounds a new value, layers in front, to what is stored; the master becomes the value itself. */
 tow_value tow__update_narrow(tow_update *update, uint32_t parameter, tow_value value);
 
