@@ -8,11 +8,8 @@ TOW__PRIMITIVE(fused, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost
                .aliasing = TOW__ALIAS_EACH);
 TOW__PRIMITIVE(copy, TOW__MOVE, tow__tile_elementwise, tow__element_cost, .inputs = 1, .outputs = 1);
 
-#define UNTILED(op, cost, alias)                                                                                       \
-    TOW__PRIMITIVE(op, TOW__COMPOSITE, tow__no_tiling, cost, .inputs = -1, .outputs = -1, .aliasing = alias)
-
-UNTILED(pack_operand, tow__element_cost, TOW__ALIAS_NONE);
-UNTILED(tile_group, tow__element_cost, TOW__ALIAS_NONE);
+TOW__PRIMITIVE(pack_operand, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1);
+TOW__PRIMITIVE(tile_group, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1);
 
 /* Results: loss, log-sum-exp, gradients. */
 static tow__op_cost loss_and_vjp_cost(const tow__operation *o)
@@ -21,7 +18,8 @@ static tow__op_cost loss_and_vjp_cost(const tow__operation *o)
     vjp.n_out -= 2;
     return tow__linear_cross_entropy_vjp_p.cost(&vjp);
 }
-UNTILED(linear_cross_entropy_and_vjp, loss_and_vjp_cost, TOW__ALIAS_NONE);
+TOW__PRIMITIVE(linear_cross_entropy_and_vjp, TOW__COMPOSITE, tow__no_tiling, loss_and_vjp_cost, .inputs = -1,
+               .outputs = -1, .product = TOW__PLAIN_PRODUCT);
 
 const tow_primitive *tow__operation_find(const char *name)
 {
