@@ -3,31 +3,29 @@
  *
  *     memory --model gpt | gpt2 | resnet50 | unet | chain [--no-scan]
  *
- * "curve": the plans among which a limit chooses. "policies": what JAX's policies around each block take. */
-#include <stdlib.h>
-#include <string.h>
+ * "curve": the plans among which a limit chooses. "unlimited": the plan without a limit. */
 #include <time.h>
 
 #include "memory_models.h"
 #include "src/graph/graph.h"
 #include "src/plan/remat/remat.h"
 
-static tow_graph *gradient_of(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled)
-{
-    size_t n = 0;
-    tow_graph *loss = m->loss(b, policy, unrolled, &n), *gradient = NULL;
-    size_t *wrt = malloc((n + 1) * sizeof *wrt);
-    if (!wrt) bench_fail("memory: out of memory");
-    for (size_t i = 0; i < n; i++) wrt[i] = i;
-    bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
-    tow_graph_release(loss);
-    free(wrt);
-    return gradient;
-}
-
 static json_t *json_point(const tow__plan_point *p)
 {
     return json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)p->bytes, "flops", p->flops, "seconds", p->seconds);
+}
+
+static void set_unlimited(bench *b, const tow_graph *gradient)
+{
+    tow_program *p = NULL;
+    const tow__machine machine = tow__price_machine((int)b->threads);
+    bench_check(b, tow_compile(b->context, gradient, &TOW_COMPILE_OPTIONS(.plan_only = true), &p));
+    const tow_program_bytes bytes = tow_program_get_bytes(p);
+    const tow__plan_point point = {.bytes = bytes.inputs + bytes.outputs + bytes.constants + bytes.arena,
+                                   .seconds = tow__modelled_seconds(p, &machine),
+                                   .flops = tow__modelled_flops(p)};
+    bench_set(b, "unlimited", json_point(&point));
+    tow_program_free(p);
 }
 
 static void set_curve(bench *b, const tow_graph *gradient)
@@ -48,6 +46,7 @@ static void set_curve(bench *b, const tow_graph *gradient)
     json_t *list = json_array();
     for (uint32_t i = 0; i < f.n; i++) json_array_append_new(list, json_point(&f.points[i]));
     bench_set(b, "curve", list);
+    set_unlimited(b, gradient);
     origin->free_variants(&variants);
     tow__arena_free(&arena);
 }
@@ -59,11 +58,7 @@ int main(int argc, char **argv)
     bool unrolled = false;
     const bench_option options[] = {{"model", .text = &name}, {"no-scan", .flag = &unrolled}, {0}};
     bench_start(&b, "memory", argc, argv, options);
-    const memory_model *m = NULL;
-    for (size_t i = 0; i < memory_models_count; i++)
-        if (strcmp(memory_models[i].name, name) == 0) m = &memory_models[i];
-    if (!m) bench_fail("memory: --model: expected gpt, gpt2, resnet50, unet or chain, found '%s'", name);
-    tow_graph *gradient = gradient_of(&b, m, NULL, unrolled);
+    tow_graph *gradient = memory_gradient(&b, memory_model_named(name), NULL, unrolled);
     set_curve(&b, gradient);
     tow_graph_release(gradient);
     return bench_finish(&b, 0);

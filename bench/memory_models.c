@@ -2,48 +2,32 @@
 #include "memory_models.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "examples/gpt/model.h"
+#include "models.h"
 
 /* ---- GPT --------------------------------------------------------------------------------------------------------- */
 
-static tow_graph *gpt_graph(bench *b, gpt_shape shape, int64_t batch, size_t *n_params)
+static tow_graph *gpt_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled, size_t *n_params)
 {
     static gpt model;
     tow_params *params = NULL;
     tow_graph *loss = NULL;
-    gpt_make(&model, &shape);
-    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){batch, shape.context});
+    gpt_make(&model, &(gpt_shape){.vocabulary = m->classes,
+                                  .layers = m->layers,
+                                  .width = m->width,
+                                  .heads = m->width / 64,
+                                  .context = m->size,
+                                  .policy = policy,
+                                  .unrolled = unrolled});
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){m->batch, m->size});
     bench_check(b, tow_model_init(b->context, TOW_MODULE(&model), 0, 1, &type, &params));
     bench_check(b, tow_model_loss_graph(TOW_MODULE(&model), params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss,
                                         NULL, 0, NULL, &loss));
     *n_params = tow_params_count(params);
     tow_params_free(params);
     return loss;
-}
-
-static tow_graph *gpt_loss_graph(bench *b, const tow_policy *policy, bool unrolled, size_t *n_params)
-{
-    const gpt_shape shape = {.vocabulary = 65,
-                             .layers = 6,
-                             .width = 384,
-                             .heads = 6,
-                             .context = 256,
-                             .policy = policy,
-                             .unrolled = unrolled};
-    return gpt_graph(b, shape, 8, n_params);
-}
-
-static tow_graph *gpt2_loss_graph(bench *b, const tow_policy *policy, bool unrolled, size_t *n_params)
-{
-    const gpt_shape shape = {.vocabulary = 50257,
-                             .layers = 12,
-                             .width = 768,
-                             .heads = 12,
-                             .context = 256,
-                             .policy = policy,
-                             .unrolled = unrolled};
-    return gpt_graph(b, shape, 4, n_params);
 }
 
 /* ---- networks of convolutions ------------------------------------------------------------------------------------ */
@@ -59,7 +43,7 @@ typedef struct net {
     size_t n;
     bool only_lists; /* no values: the first walk */
     const tow_policy *policy;
-    int64_t batch, size;
+    const memory_model *model;
     void (*walk)(struct net *m, tow_value images, tow_value labels, tow_value *loss);
 } net;
 
@@ -149,12 +133,12 @@ static images stem(net *m, images x, int64_t features, int64_t stride)
 static void resnet50(net *m, tow_value in, tow_value labels, tow_value *loss)
 {
     static const int blocks[] = {3, 4, 6, 3};
-    const int64_t classes = 1000;
-    images x = in_region(m, (images){in, m->size, 3}, 64, 2, stem);
+    const int64_t width = m->model->width;
+    images x = in_region(m, (images){in, m->model->size, 3}, width, 2, stem);
     for (int stage = 0; stage < 4; stage++)
         for (int i = 0; i < blocks[stage]; i++)
-            x = in_region(m, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, bottleneck);
-    tow_value kernel = parameter(m, tow_make_type(TOW_F32, 2, (int64_t[]){x.features, classes}));
+            x = in_region(m, x, width << stage, stage > 0 && i == 0 ? 2 : 1, bottleneck);
+    tow_value kernel = parameter(m, tow_make_type(TOW_F32, 2, (int64_t[]){x.features, m->model->classes}));
     if (m->only_lists) return;
     *loss =
         tow_mean(tow_softmax_cross_entropy(tow_dot(tow_mean(x.x, 2, (int[]){1, 2}), kernel), labels), 1, (int[]){0});
@@ -170,7 +154,7 @@ static images double_convolution(net *m, images x, int64_t features, int64_t str
 static images upwards(net *m, images x, images skip)
 {
     if (!m->only_lists) {
-        const int64_t n = m->batch, s = x.side, f = x.features;
+        const int64_t n = m->model->batch, s = x.side, f = x.features;
         tow_value y = tow_reshape(x.x, 6, (int64_t[]){n, s, 1, s, 1, f});
         y = tow_broadcast_in_dim(y, 6, (int64_t[]){n, s, 2, s, 2, f}, (int[]){0, 1, 2, 3, 4, 5});
         x.x = tow_reshape(y, 4, (int64_t[]){n, 2 * s, 2 * s, f});
@@ -187,16 +171,17 @@ static void unet(net *m, tow_value in, tow_value labels, tow_value *loss)
     enum {
         LEVELS = 4
     };
-    images x = {in, m->size, 3}, skips[LEVELS];
+    const int64_t width = m->model->width;
+    images x = {in, m->model->size, 3}, skips[LEVELS];
     (void)labels;
     for (int i = 0; i < LEVELS; i++) {
-        skips[i] = x = in_region(m, x, 64 << i, 1, double_convolution);
+        skips[i] = x = in_region(m, x, width << i, 1, double_convolution);
         if (!m->only_lists)
             x.x = tow_max_pool(x.x, &TOW_POOL_OPTIONS(.spatial = 2, .window = {2, 2}, .strides = {2, 2}));
         x.side /= 2;
     }
-    x = in_region(m, x, 64 << LEVELS, 1, double_convolution);
-    for (int i = LEVELS; i-- > 0;) x = in_region(m, upwards(m, x, skips[i]), 64 << i, 1, double_convolution);
+    x = in_region(m, x, width << LEVELS, 1, double_convolution);
+    for (int i = LEVELS; i-- > 0;) x = in_region(m, upwards(m, x, skips[i]), width << i, 1, double_convolution);
     x = convolve(m, x, 2, 1, 1);
     if (!m->only_lists) *loss = tow_mean(tow_square(x.x), 4, (int[]){0, 1, 2, 3});
 }
@@ -212,31 +197,32 @@ static void trace_net(tow_trace *t, const tow_value *in, tow_value *out, void *u
     m->walk(m, in[n_params], in[n_params + 1], out);
 }
 
-static tow_graph *net_graph(bench *b, net m, size_t *n_params)
+static tow_graph *net_graph(bench *b, const memory_model *m, const tow_policy *policy,
+                            void (*walk)(net *m, tow_value images, tow_value labels, tow_value *loss), size_t *n_params)
 {
     static net walked;
     tow_graph *loss = NULL;
-    walked = m;
-    walked.only_lists = true;
-    walked.walk(&walked, (tow_value){0}, (tow_value){0}, NULL);
+    walked = (net){.only_lists = true, .policy = policy, .model = m, .walk = walk};
+    walk(&walked, (tow_value){0}, (tow_value){0}, NULL);
     *n_params = walked.n;
     walked.only_lists = false;
-    walked.types[walked.n] = tow_make_type(TOW_F32, 4, (int64_t[]){m.batch, m.size, m.size, 3});
-    walked.types[walked.n + 1] = tow_make_type(TOW_I32, 1, &m.batch);
+    walked.types[walked.n] = tow_make_type(TOW_F32, 4, (int64_t[]){m->batch, m->size, m->size, 3});
+    walked.types[walked.n + 1] = tow_make_type(TOW_I32, 1, &m->batch);
     bench_check(b, tow_trace_function(b->context, trace_net, &walked, walked.n + 2, walked.types, NULL, 1, &loss));
     return loss;
 }
 
-static tow_graph *resnet_loss_graph(bench *b, const tow_policy *policy, bool unrolled, size_t *n_params)
+static tow_graph *resnet_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled,
+                               size_t *n_params)
 {
     (void)unrolled;
-    return net_graph(b, (net){.policy = policy, .batch = 184, .size = 224, .walk = resnet50}, n_params);
+    return net_graph(b, m, policy, resnet50, n_params);
 }
 
-static tow_graph *unet_loss_graph(bench *b, const tow_policy *policy, bool unrolled, size_t *n_params)
+static tow_graph *unet_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled, size_t *n_params)
 {
     (void)unrolled;
-    return net_graph(b, (net){.policy = policy, .batch = 11, .size = 512, .walk = unet}, n_params);
+    return net_graph(b, m, policy, unet, n_params);
 }
 
 /* ---- a chain ----------------------------------------------------------------------------------------------------- */
@@ -281,33 +267,73 @@ static void unrolled_chain_loss(tow_trace *t, const tow_value *in, tow_value *ou
     out[0] = tow_reduce_sum(tow_square(x[0]), 0, NULL);
 }
 
-static tow_graph *chain_loss_graph(bench *b, const tow_policy *policy, bool unrolled, size_t *n_params)
+static tow_graph *chain_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled,
+                              size_t *n_params)
 {
-    enum {
-        LAYERS = 48
-    };
-    chain c = {LAYERS, policy};
+    chain c = {m->layers, policy};
     tow_graph *loss = NULL;
-    const int64_t width = 128;
-    tow_type types[2 * LAYERS + 1];
+    tow_type types[MOST + 1];
     size_t n = 0;
-    for (int i = 0; i < (unrolled ? LAYERS : 1); i++) {
-        const int64_t dims[] = {LAYERS, width, width}, rows[] = {LAYERS, width};
+    for (int64_t i = 0; i < (unrolled ? m->layers : 1); i++) {
+        const int64_t dims[] = {m->layers, m->width, m->width}, rows[] = {m->layers, m->width};
         types[n++] = unrolled ? tow_make_type(TOW_F32, 2, dims + 1) : tow_make_type(TOW_F32, 3, dims);
         types[n++] = unrolled ? tow_make_type(TOW_F32, 1, rows + 1) : tow_make_type(TOW_F32, 2, rows);
     }
     *n_params = n;
-    types[n++] = tow_make_type(TOW_F32, 2, (int64_t[]){128, width});
+    types[n++] = tow_make_type(TOW_F32, 2, (int64_t[]){m->batch, m->width});
     bench_check(
         b, tow_trace_function(b->context, unrolled ? unrolled_chain_loss : chain_loss, &c, n, types, NULL, 1, &loss));
     return loss;
 }
 
-const memory_model memory_models[] = {
-    {"gpt", "GPT 6 x 384, T 256, B 8, V 65", gpt_loss_graph, true},
-    {"gpt2", "GPT-2 124M, B 4, T 256", gpt2_loss_graph, true},
-    {"resnet50", "ResNet-50, [184,224,224,3]", resnet_loss_graph, false},
-    {"unet", "U-Net from 64 features, [11,512,512,3]", unet_loss_graph, false},
-    {"chain", "tanh chain, 48 layers, C 128, B 128", chain_loss_graph, true},
+/* ---- LSTM -------------------------------------------------------------------------------------------------------- */
+
+static tow_graph *lstm_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled, size_t *n_params)
+{
+    tow_graph *loss = NULL;
+    (void)policy, (void)unrolled;
+    *n_params = 3;
+    bench_check(b, tow_trace_function(b->context, bench_lstm_loss, NULL, 4,
+                                      (tow_type[]){tow_make_type(TOW_F32, 2, (int64_t[]){m->width, 4 * m->width}),
+                                                   tow_make_type(TOW_F32, 2, (int64_t[]){m->width, 4 * m->width}),
+                                                   tow_make_type(TOW_F32, 1, (int64_t[]){4 * m->width}),
+                                                   tow_make_type(TOW_F32, 3, (int64_t[]){m->size, m->batch, m->width})},
+                                      NULL, 1, &loss));
+    return loss;
+}
+
+static const memory_model memory_models[] = {
+    {"gpt", "GPT 6 x 384, T 256, B 8, V 65", gpt_graph, true, 8, 256, 384, 6, 65},
+    {"gpt2", "GPT-2 124M, B 4, T 256", gpt_graph, true, 4, 256, 768, 12, 50257},
+    {"resnet50", "ResNet-50, [184,224,224,3]", resnet_graph, false, 184, 224, 64, 0, 1000},
+    {"unet", "U-Net from 64 features, [11,512,512,3]", unet_graph, false, 11, 512, 64, 0, 0},
+    {"chain", "tanh chain, 48 layers, C 128, B 128", chain_graph, true, 128, 0, 128, 48, 0},
+    /* smaller ones, of which a step takes 20 to 100 ms */
+    {"gpt-small", "GPT 8 x 128, T 64, B 8, V 65", gpt_graph, true, 8, 64, 128, 8, 65},
+    {"resnet50-small", "ResNet-50 from 8 features, [8,64,64,3]", resnet_graph, false, 8, 64, 8, 0, 10},
+    {"unet-small", "U-Net from 8 features, [2,64,64,3]", unet_graph, false, 2, 64, 8, 0, 0},
+    {"lstm-small", "LSTM 128, T 64, B 32", lstm_graph, true, 32, 64, 128, 0, 0},
+    {"chain-small", "tanh chain, 24 layers, C 256, B 128", chain_graph, true, 128, 0, 256, 24, 0},
 };
-const size_t memory_models_count = sizeof memory_models / sizeof *memory_models;
+
+const memory_model *memory_model_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof memory_models / sizeof *memory_models; i++)
+        if (strcmp(memory_models[i].name, name) == 0) return &memory_models[i];
+    bench_fail("memory: --model: expected gpt, gpt2, resnet50, unet, chain, or one of gpt, resnet50, unet, lstm and "
+               "chain with -small, found '%s'",
+               name);
+}
+
+tow_graph *memory_gradient(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled)
+{
+    size_t n = 0;
+    tow_graph *loss = m->loss(b, m, policy, unrolled, &n), *gradient = NULL;
+    size_t *wrt = malloc((n + 1) * sizeof *wrt);
+    if (!wrt) bench_fail("memory: out of memory");
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
+    bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
+    tow_graph_release(loss);
+    free(wrt);
+    return gradient;
+}

@@ -110,3 +110,34 @@ void bench_run_model(bench *b, const tow_module *model, tow_type x, int64_t call
     tow_graph_release(gradient);
     tow_params_free(params);
 }
+
+/* ---- LSTM -------------------------------------------------------------------------------------------------------- */
+
+static tow_value gate(tow_value gates, int64_t width, int i)
+{
+    return tow_slice_axis(gates, 1, i * width, (i + 1) * width);
+}
+
+/* in: h, c [batch, width], x [batch, width]; out: h, c, h. user: kernels and bias */
+static void lstm_step(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    const tow_value *m = user;
+    const int64_t width = tow_value_type(in[0]).dims[1];
+    tow_value gates = tow_add(tow_add(tow_dot(in[2], m[0]), tow_dot(in[0], m[1])), m[2]);
+    tow_value kept = tow_mul(tow_logistic(gate(gates, width, 0)), in[1]);
+    tow_value c = tow_add(kept, tow_mul(tow_logistic(gate(gates, width, 1)), tow_tanh(gate(gates, width, 2))));
+    tow_value h = tow_mul(tow_logistic(gate(gates, width, 3)), tow_tanh(c));
+    out[0] = out[2] = h;
+    out[1] = c;
+}
+
+void bench_lstm_loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    tow_value m[3] = {in[0], in[1], in[2]}, last[2], all;
+    const tow_type type = tow_value_type(in[3]);
+    const tow_value zero = tow_full(trace, tow_make_type(TOW_F32, 2, type.dims + 1), 0), carry[2] = {zero, zero};
+    (void)user;
+    tow_scan_function(trace, lstm_step, m, NULL, 2, carry, 1, &in[3], 1, last, &all);
+    out[0] = tow_reduce_sum(tow_square(all), 0, NULL);
+}

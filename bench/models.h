@@ -22,4 +22,8 @@ void bench_run_training(bench *b, bench_training *t);
  * gradients of all its parameters; adds compile_seconds, bytes and the loss. */
 void bench_run_model(bench *b, const tow_module *model, tow_type x, int64_t calls);
 
+/* The sum of the squares of all hidden states of an LSTM (tow_function). in: kernels of inputs and of hidden states
+ * [width, 4 width], bias [4 width], xs [length, batch, width]. */
+void bench_lstm_loss(tow_trace *trace, const tow_value *in, tow_value *out, void *user);
+
 #endif
