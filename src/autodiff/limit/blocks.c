@@ -1,6 +1,6 @@
 /* A loss without scans as a chain of blocks, in the order of its equations.
  *
- *   x ─[ block 0 ]─ y ─[ block 1 ]─ z ─ ... ─ loss          cut where few bytes are alive
+ *   x ─[ block 0 ]─ y ─[ block 1 ]─ z ─ ... ─ loss          cut where few bytes cross
  *
  * Each block keeps a set of its values (kept_sets.c) and the results that later blocks read; what it does not keep is
  * made again from its operands, in a region around it. Parts of the chain may be regions that keep nothing: they run
@@ -13,10 +13,12 @@
 #include "src/autodiff/limit/chain.h"
 #include "src/autodiff/regions/record.h"
 
+#define NEAR 1.15 /* times the bytes of the best solution: as good, perhaps */
+
 enum {
-    MOST_BLOCKS = 64,
-    MOST_OPTIONS = 10, /* of a block */
-    MOST_SETS = 20,    /* of all of a loss */
+    EVERYWHERE = 0,    /* blocks: as many as there can be */
+    MOST_OPTIONS = 20, /* of a block */
+    MOST_SETS = 40,    /* of all of a loss */
     SLOTS = 256,       /* limits that are told apart */
     SMALL = 40         /* equations of a loss that is also cut at every place */
 };
@@ -49,111 +51,63 @@ struct tow__blocks {
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Places first to last, before equations, with as few bytes alive, more than that on both sides, and the most that is
- * alive up to the next one. */
-typedef struct valley {
-    uint32_t first, last;
-    size_t alive, peak;
-} valley;
-
-static uint32_t find_valleys(uint32_t n_equations, const size_t *alive, valley *valleys)
+/* May a block begin with equation p, behind the first? A view stays with what makes its operand. */
+static bool may_begin(const tow__body_values *v, uint32_t p)
 {
-    uint32_t n = 0;
-    bool falls = true;
-    for (uint32_t p = 1; p < n_equations; p++) {
-        if (p > 1 && alive[p] > alive[p - 1]) falls = false;
-        if (p == 1 || (alive[p] < alive[p - 1] && !falls)) {
-            valleys[n++] = (valley){p, p, alive[p], alive[p]};
-            falls = true;
-            continue;
-        }
-        valley *v = &valleys[n - 1];
-        if (falls && alive[p] < v->alive && v->last > v->first + 2) { /* a long one is one, whatever comes behind */
-            v->peak = SIZE_MAX;
-            v = &valleys[n++];
-            *v = (valley){p, p, alive[p], alive[p]};
-        }
-        if (falls && alive[p] < v->alive) *v = (valley){p, p, alive[p], alive[p]};
-        if (falls && alive[p] == v->alive) v->last = p;
-        if (alive[p] > v->peak) v->peak = alive[p];
+    const tow_graph *g = v->g;
+    return !g->equations[p].primitive->view && g->equations[p - 1].n_in > 0 && tow__may_cut(v, p);
+}
+
+/* The cheapest blocks that end before equation p. */
+typedef struct cut {
+    bool allowed;
+    uint32_t begin;    /* of the last block */
+    uint64_t crossing; /* bytes of values that one block makes and others read */
+} cut;
+
+/* The last block before p: it has at most so many bytes of residuals, or has no place to be cut. */
+static void find_block(const tow__body_values *v, cut *cuts, uint32_t p, uint64_t most)
+{
+    uint64_t crossing = 0, bytes = 0;
+    bool found = false;
+    for (uint32_t q = p; q-- > 0;) {
+        if (v->last[q] >= p && v->g->equations[q].n_in > 0) crossing += v->result[q];
+        bytes += tow__residual_bytes_of(v, q);
+        if (bytes > most && found) return;
+        if (!cuts[q].allowed || (found && cuts[q].crossing + crossing > cuts[p].crossing)) continue;
+        cuts[p].crossing = cuts[q].crossing + crossing;
+        cuts[p].begin = q;
+        found = true;
     }
-    return n;
 }
 
-/* The depth of a valley: so many times as much is alive on its lower side. */
-static double depth_of(const valley *valleys, uint32_t n, uint32_t i)
-{
-    const size_t before = i > 0 ? valleys[i - 1].peak : SIZE_MAX, behind = i + 1 < n ? valleys[i].peak : SIZE_MAX;
-    return (double)(before < behind ? before : behind) / (double)(valleys[i].alive ? valleys[i].alive : 1);
-}
-
-static uint32_t span_of(const valley *valleys, uint32_t n, uint32_t i)
-{
-    return (i + 1 < n ? valleys[i + 1].first : valleys[n - 1].last) - (i > 0 ? valleys[i - 1].last : 0);
-}
-
-/* Of two that are as deep that one goes between which and its neighbors there are fewer equations. */
-static bool is_flatter(const valley *valleys, uint32_t n, uint32_t i, uint32_t j)
-{
-    const double x = depth_of(valleys, n, i), y = depth_of(valleys, n, j);
-    if (x < 0.99 * y || y < 0.99 * x) return x < y;
-    return span_of(valleys, n, i) < span_of(valleys, n, j);
-}
-
-/* Leaves valleys that are at least so deep, at most `most`. */
-static uint32_t keep_deep(valley *valleys, uint32_t n, double depth, uint32_t most)
-{
-    while (n > 1) {
-        uint32_t flat = 0;
-        for (uint32_t i = 1; i < n; i++)
-            if (is_flatter(valleys, n, i, flat)) flat = i;
-        if (depth_of(valleys, n, flat) >= depth && n <= most) break;
-        if (flat > 0 && valleys[flat].peak > valleys[flat - 1].peak) valleys[flat - 1].peak = valleys[flat].peak;
-        memmove(&valleys[flat], &valleys[flat + 1], (n - flat - 1) * sizeof *valleys);
-        n--;
-    }
-    return n;
-}
-
-/* Of the places of a valley those behind equations that take longer than the ones around them, whose results had better
- * be kept: every n-th of them. */
-static void add_cuts(const tow__body_values *v, const valley *places, uint32_t every, chain_of_blocks *c)
-{
-    uint32_t best = places->first, n = 0;
-    for (uint32_t p = places->first; p <= places->last; p++) {
-        const double before = p > 1 ? v->seconds[p - 2] : 0, here = v->seconds[p - 1], next = v->seconds[p];
-        if (here > v->seconds[best - 1]) best = p;
-        if (here > before && here > next && p > places->first && n++ % every == 0) c->at[++c->n] = p;
-    }
-    if (n == 0) c->at[++c->n] = best;
-}
-
-/* Cuts the loss where few bytes are alive, `depth` times less than on both sides. 0: between any two equations;
- * INFINITY: nowhere. At most `most` blocks, or all. */
-static tow_status cut_loss(tow__arena *arena, const tow__body_values *v, double depth, uint32_t most,
-                           chain_of_blocks *c)
+/* Cuts the loss so that none of its blocks has more than an n-th of all bytes of residuals, at the places that fewest
+ * bytes cross: ends of layers, where a loss has layers, and of so many of them that blocks are alike. Two neighbors
+ * together have more than that, so there are at most 2 n + 1 blocks. */
+static tow_status cut_evenly(tow__arena *arena, const tow__body_values *v, uint32_t n_blocks, chain_of_blocks *c)
 {
     const uint32_t n = v->g->n_equations;
-    size_t *alive = tow__arena_alloc(arena, (size_t)n + 1, sizeof *alive);
-    valley *valleys = tow__arena_alloc(arena, (size_t)n + 1, sizeof *valleys);
-    c->at = tow__arena_alloc(arena, (size_t)n + 2, sizeof *c->at);
-    if (!alive || !valleys || !c->at) return TOW_OUT_OF_MEMORY;
-    for (uint32_t p = 1; p < n; p++) alive[p] = tow__crossing_bytes(v, 0, p);
-    if (depth > 0 && !isinf(depth)) {
-        const uint32_t n_valleys = keep_deep(valleys, find_valleys(n, alive, valleys), depth, most - 1);
-        uint32_t every = 0;
-        do {
-            c->n = 0;
-            every++;
-            for (uint32_t i = 0; i < n_valleys; i++) add_cuts(v, &valleys[i], every, c);
-        } while (c->n >= most);
-    }
-    for (uint32_t p = 1; p < n && depth <= 0; p++)
-        if (!v->g->equations[p].primitive->view && v->g->equations[p - 1].n_in > 0) c->at[++c->n] = p;
-    uint32_t n_cuts = 0;
-    for (uint32_t i = 1; i <= c->n; i++)
-        if (tow__may_cut(v, c->at[i])) c->at[++n_cuts] = c->at[i];
-    c->n = n_cuts;
+    uint64_t all = 0;
+    cut *cuts = tow__arena_alloc(arena, (size_t)n + 1, sizeof *cuts);
+    if (!cuts) return TOW_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < n; k++) all += tow__residual_bytes_of(v, k);
+    for (uint32_t p = 0; p <= n; p++) cuts[p].allowed = p == 0 || p == n || may_begin(v, p);
+    for (uint32_t p = 1; p <= n; p++)
+        if (cuts[p].allowed) find_block(v, cuts, p, all / n_blocks);
+    for (uint32_t p = n; p > 0; p = cuts[p].begin) c->n++;
+    c->at = tow__arena_alloc(arena, (size_t)c->n + 1, sizeof *c->at);
+    if (!c->at) return TOW_OUT_OF_MEMORY;
+    for (uint32_t p = n, i = c->n; p > 0; p = cuts[p].begin) c->at[i--] = p;
+    return TOW_OK;
+}
+
+static tow_status cut_everywhere(tow__arena *arena, const tow__body_values *v, chain_of_blocks *c)
+{
+    const uint32_t n = v->g->n_equations;
+    c->at = tow__arena_alloc(arena, (size_t)n + 1, sizeof *c->at);
+    if (!c->at) return TOW_OUT_OF_MEMORY;
+    for (uint32_t p = 1; p < n; p++)
+        if (may_begin(v, p)) c->at[++c->n] = p;
     c->at[++c->n] = n;
     return TOW_OK;
 }
@@ -260,15 +214,10 @@ static double loss_without(const solution *s, uint32_t i)
     return (s[i - 1].seconds - s[i].seconds) * (double)(s[i + 1].bytes - s[i].bytes);
 }
 
-/* Leaves those that take fewer seconds than any with fewer bytes; of these, while there are more than `most`, that one
- * goes without which least is lost. The first and the last stay. */
-static void choose(struct tow__blocks *b, uint32_t most)
+/* Of n solutions, of which each takes fewer seconds than the one before, that one goes without which least is lost,
+ * while there are more than `most`. The first and the last stay. */
+static uint32_t thin_out(solution *s, uint32_t n, uint32_t most)
 {
-    solution *s = b->solutions;
-    uint32_t n = 0;
-    if (b->n > 0) qsort(s, b->n, sizeof *s, by_bytes);
-    for (uint32_t i = 0; i < b->n; i++)
-        if (n == 0 || s[i].seconds < s[n - 1].seconds) s[n++] = s[i];
     while (n > most && n > 2) {
         uint32_t least = 1;
         for (uint32_t i = 2; i + 1 < n; i++)
@@ -276,7 +225,56 @@ static void choose(struct tow__blocks *b, uint32_t most)
         memmove(&s[least], &s[least + 1], (n - least - 1) * sizeof *s);
         n--;
     }
-    b->n = n;
+    return n;
+}
+
+/* Bytes beyond the solution before it that cuts the loss in the same way; those of the first one are all that it takes.
+ */
+static uint64_t gap_of(const solution *s, uint32_t i)
+{
+    for (uint32_t j = i; j-- > 0;)
+        if (s[j].chain == s[i].chain) return s[i].bytes - s[j].bytes;
+    return s[i].bytes;
+}
+
+/* Estimates are off by some percent, for each way to cut the loss by others: leaves solutions that are no worse than
+ * that, at most `most`, of each way some. s, best: fewest bytes first. */
+static uint32_t keep_near(solution *s, uint32_t n_s, const solution *best, uint32_t n_best, uint32_t most)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_s; i++) {
+        uint32_t at = 0;
+        while (at + 1 < n_best && best[at].seconds > s[i].seconds) at++;
+        if ((double)s[i].bytes < NEAR * (double)best[at].bytes) s[n++] = s[i];
+    }
+    while (n > most) {
+        uint32_t least = 0;
+        for (uint32_t i = 1; i < n; i++)
+            if (gap_of(s, i) < gap_of(s, least)) least = i;
+        memmove(&s[least], &s[least + 1], (n - least - 1) * sizeof *s);
+        n--;
+    }
+    return n;
+}
+
+/* Leaves those that take fewer seconds than any with fewer bytes, and some that are nearly as good. */
+static tow_status choose(tow__arena *arena, struct tow__blocks *b, uint32_t most)
+{
+    solution *s = b->solutions, *others = tow__arena_alloc(arena, (size_t)b->n + 1, sizeof *others);
+    uint32_t n = 0, n_others = 0;
+    if (!others) return TOW_OUT_OF_MEMORY;
+    if (b->n > 0) qsort(s, b->n, sizeof *s, by_bytes);
+    for (uint32_t i = 0; i < b->n; i++)
+        if (n == 0 || s[i].seconds < s[n - 1].seconds)
+            s[n++] = s[i];
+        else
+            others[n_others++] = s[i];
+    n_others = keep_near(others, n_others, s, n, most / 3);
+    n = thin_out(s, n, most - n_others);
+    memcpy(s + n, others, n_others * sizeof *s);
+    b->n = n + n_others;
+    if (b->n > 0) qsort(s, b->n, sizeof *s, by_bytes);
+    return TOW_OK;
 }
 
 static tow_status find_last_readers(tow__arena *arena, struct tow__blocks *b)
@@ -299,21 +297,19 @@ tow_status tow__find_block_plans(tow__arena *arena, const tow_graph *loss, const
     tow_status status = tow__body_values_find(arena, loss, price, &plans->body, &b->values);
     if (status == TOW_OK) status = find_last_readers(arena, b);
     if (status != TOW_OK || b->values.g->n_equations == 0) return status;
-    static const struct {
-        double depth;
-        uint32_t most;
-    } cuts[] = {{INFINITY, 1}, {1.05, MOST_BLOCKS}, {1.05, 24}, {1.05, 10}, {1.05, 4}, {0, SMALL}};
-    for (uint32_t i = 0, last = UINT32_MAX; i < sizeof cuts / sizeof *cuts && status == TOW_OK; i++) {
-        if (cuts[i].depth <= 0 && b->values.g->n_equations > SMALL) break;
+    static const uint32_t n_blocks[] = {1, 2, 4, 6, 8, 12, 16, 24, EVERYWHERE};
+    for (uint32_t i = 0, last = 0; i < sizeof n_blocks / sizeof *n_blocks && status == TOW_OK; i++) {
+        if (n_blocks[i] == EVERYWHERE && b->values.g->n_equations > SMALL) break;
         chain_of_blocks *c = tow__arena_alloc(arena, 1, sizeof *c);
         if (!c) return TOW_OUT_OF_MEMORY;
-        status = cut_loss(arena, &b->values, cuts[i].depth, cuts[i].most, c);
+        status = n_blocks[i] == EVERYWHERE ? cut_everywhere(arena, &b->values, c)
+                                           : cut_evenly(arena, &b->values, n_blocks[i], c);
         if (c->n == last) continue;
         last = c->n;
         if (status == TOW_OK) status = describe_chain(arena, &b->values, c);
         if (status == TOW_OK) status = c->n > 1 ? solve(arena, b, c) : add_sets(arena, b, c);
     }
-    choose(b, most);
+    if (status == TOW_OK) status = choose(arena, b, most);
     plans->n = b->n;
     return status;
 }

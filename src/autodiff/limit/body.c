@@ -83,22 +83,23 @@ static uint32_t maker_of(const tow_graph *g, uint32_t var)
 static void find_readers(tow__body_values *v)
 {
     const tow_graph *g = v->g;
+    for (uint32_t var = 0; var < g->n_vars; var++) v->maker[var] = maker_of(g, var);
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
         if (e->primitive == &tow__linear_cross_entropy_p) {
-            const uint32_t made = maker_of(g, e->in[0]);
+            const uint32_t made = v->maker[e->in[0]];
             v->pinned[k] = true;
             if (made != TOW__INPUT) v->pinned[made] = true;
         }
         v->last[k] = k;
         for (uint32_t i = 0; i < e->n_out; i++) v->result[k] += tow_type_bytes(g->vars[e->out[i]].type);
         for (uint32_t i = 0; i < e->n_in; i++) {
-            const uint32_t made = maker_of(g, e->in[i]);
+            const uint32_t made = v->maker[e->in[i]];
             if (made != TOW__INPUT) v->last[made] = k;
         }
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) {
-        const uint32_t made = maker_of(g, g->outputs[i]);
+        const uint32_t made = v->maker[g->outputs[i]];
         if (made != TOW__INPUT) v->last[made] = g->n_equations;
     }
 }
@@ -112,7 +113,7 @@ static void add_need(tow__body_values *v, const tow_graph *known, uint32_t var, 
         v->own[k] += tow_type_bytes(known->vars[var].type);
         return;
     }
-    const uint32_t maker = e->n_out ? maker_of(v->g, e->out[0]) : TOW__INPUT;
+    const uint32_t maker = e->n_out ? v->maker[e->out[0]] : TOW__INPUT;
     if (maker != TOW__INPUT) v->needed[maker] = true;
 }
 
@@ -147,6 +148,7 @@ static tow_status find_needs(tow__body_values *v)
 static bool alloc_values(tow__arena *arena, tow__body_values *v)
 {
     const size_t n = (size_t)v->g->n_equations + 1;
+    v->maker = tow__arena_alloc(arena, (size_t)v->g->n_vars + 1, sizeof *v->maker);
     v->needed = tow__arena_alloc(arena, n, sizeof *v->needed);
     v->pinned = tow__arena_alloc(arena, n, sizeof *v->pinned);
     v->own = tow__arena_alloc(arena, n, sizeof *v->own);
@@ -160,7 +162,7 @@ static bool alloc_values(tow__arena *arena, tow__body_values *v)
     v->from = tow__arena_alloc(arena, n, sizeof *v->from);
     v->to = tow__arena_alloc(arena, n, sizeof *v->to);
     v->change = tow__arena_alloc(arena, n + 1, sizeof *v->change);
-    if (!v->from || !v->to || !v->change) return false;
+    if (!v->maker || !v->from || !v->to || !v->change) return false;
     return v->needed && v->pinned && v->own && v->result && v->seconds && v->last && v->forced && v->kept && v->seen &&
            v->stack;
 }
@@ -218,7 +220,7 @@ tow__keep_cost tow__keep_cost_of(tow__body_values *v)
         const uint32_t k = v->stack[--n];
         c.seconds += v->seconds[k];
         for (uint32_t i = 0; i < g->equations[k].n_in; i++) {
-            const uint32_t made = maker_of(g, g->equations[k].in[i]);
+            const uint32_t made = v->maker[g->equations[k].in[i]];
             if (made != TOW__INPUT) demand(v, made, true, &c, &n);
         }
     }
@@ -268,7 +270,7 @@ size_t tow__backward_bytes(tow__body_values *v)
         if (v->own[k]) add_alive(v, k, k, v->own[k]);
         if (!v->seen[k] && !v->own[k]) continue;
         for (uint32_t i = 0; i < e->n_in; i++) {
-            const uint32_t made = maker_of(g, e->in[i]);
+            const uint32_t made = v->maker[e->in[i]];
             if (made != TOW__INPUT) read_at(v, made, v->seen[k] ? v->to[k] : k);
             if (made != TOW__INPUT && v->own[k]) read_at(v, made, k);
         }
@@ -292,7 +294,7 @@ bool tow__write_verdicts(tow__arena *arena, const tow__body_values *v, uint8_t *
 {
     *verdict = tow__arena_alloc(arena, (size_t)(v->end - v->begin) + 1, 1);
     for (uint32_t k = v->begin; *verdict && k < v->end; k++) {
-        const uint32_t made = v->g->equations[k].n_out ? maker_of(v->g, v->g->equations[k].out[0]) : k;
+        const uint32_t made = v->g->equations[k].n_out ? v->maker[v->g->equations[k].out[0]] : k;
         const bool kept = v->kept[k] || (made != TOW__INPUT && made >= v->begin && made < v->end && v->kept[made]);
         (*verdict)[k - v->begin] = v->forced[k] ? (uint8_t)(v->forced[k] - 1)
                                    : kept       ? TOW_PREFER_SAVE
@@ -306,7 +308,7 @@ bool tow__may_cut(const tow__body_values *v, uint32_t at)
     for (uint32_t k = 0; k < v->g->n_equations; k++) {
         const tow__equation *e = &v->g->equations[k];
         if (v->forced[k] != TOW_MUST_RECOMPUTE + 1) continue;
-        const uint32_t made = tow__is_alias(e) ? maker_of(v->g, e->out[0]) : k;
+        const uint32_t made = tow__is_alias(e) ? v->maker[e->out[0]] : k;
         if (made != TOW__INPUT && made < at && v->last[made] >= at) return false;
     }
     return true;

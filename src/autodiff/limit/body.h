@@ -6,6 +6,7 @@
 
 typedef struct tow__body_values {
     const tow_graph *g;
+    uint32_t *maker; /* [vars] the equation behind aliases that makes it; TOW__INPUT: none */
     size_t *result;  /* [equations] bytes of its results */
     bool *needed;    /* they are residuals */
     size_t *own;     /* bytes of other residuals that its derivative rule makes of its operands */

@@ -18,7 +18,7 @@
 enum {
     MOST_SITES = 8,
     MOST_SETS = 8,    /* of the body of a scan */
-    MOST_BLOCKS = 24, /* plans of blocks of a loss without scans */
+    MOST_BLOCKS = 32, /* plans of blocks of a loss without scans */
     MOST_VARIANTS = 32,
     LONG_SCAN = 64,      /* iterations from which on schedules are choices */
     MOST_REPETITIONS = 5 /* of iterations, in schedules: from 2 on */
