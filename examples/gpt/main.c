@@ -30,6 +30,7 @@ typedef struct run {
     tow_policy *policy;
     gpt model;
     tow_train_state *state;
+    size_t limit;        /* bytes, or 0 */
     tow_array *batch[2]; /* tokens and labels, i32 [batch, context] */
     char *checkpoint;    /* path of the file, or NULL */
     FILE *trace;         /* until the second step has written it, if it was asked for */
@@ -96,12 +97,37 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
     return tow_train_create(r->context, TOW_MODULE(model), &train, state);
 }
 
+/* The bytes of a step with this policy without a limit. */
+static tow_status plan_without_limit(run *r, const tow_policy *policy, tow_memory_point *point)
+{
+    tow_train_state *state = NULL;
+    gpt model;
+    const tow_status status = create_state(r, policy, 0, &model, &state);
+    if (status == TOW_OK) *point = tow_program_memory_point(tow_train_program(state));
+    tow_train_free(state);
+    return status;
+}
+
+/* Percents become bytes. */
+static tow_status find_limit(run *r)
+{
+    tow_memory_point point;
+    r->limit = r->options.memory_limit;
+    if (!(r->options.limit_percent > 0)) return TOW_OK;
+    const tow_status status = plan_without_limit(r, r->policy, &point);
+    if (status != TOW_OK) return status;
+    const double bytes = r->options.limit_percent / 100 * (double)point.bytes;
+    r->limit = bytes < 1 ? 1 : bytes < 9e18 ? (size_t)bytes : SIZE_MAX;
+    return TOW_OK;
+}
+
 /* The step is compiled from the options, so what fails here is reported as an option that does not fit. */
 static int make_state(run *r)
 {
     const options *o = &r->options;
     const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
-    tow_status status = create_state(r, r->policy, o->memory_limit, &r->model, &r->state);
+    tow_status status = find_limit(r);
+    if (status == TOW_OK) status = create_state(r, r->policy, r->limit, &r->model, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
     if (status == TOW_OK) return SUCCESS;
@@ -266,6 +292,11 @@ static int train(run *r)
     catch_interrupts();
     while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    const long long steps = (long long)(tow_train_step_count(r->state) - shown.first);
+    if (o->verify && status == SUCCESS)
+        printf("verified: %llu values that were made again in each of %lld steps, all equal to the first ones bit by "
+               "bit\n",
+               count_compared(r->state), steps);
     if (status != SUCCESS || !interrupted()) return status;
     if (r->checkpoint && (status = save(r, true)) != SUCCESS) return status;
     if (r->checkpoint)
@@ -283,12 +314,9 @@ static int train(run *r)
 static tow_status mark_policy(run *r, const char *name, tow_memory_mark *mark)
 {
     tow_policy *policy = NULL;
-    tow_train_state *state = NULL;
-    gpt model;
     tow_status status = tow_policy_parse(r->context, name, &policy);
-    if (status == TOW_OK) status = create_state(r, policy, 0, &model, &state);
-    if (status == TOW_OK) *mark = (tow_memory_mark){name, tow_program_memory_point(tow_train_program(state))};
-    tow_train_free(state);
+    if (status == TOW_OK) status = plan_without_limit(r, policy, &mark->point);
+    mark->name = name;
     tow_policy_free(policy);
     return status;
 }
@@ -298,9 +326,10 @@ static int report_curve(run *r)
     static const char *const policies[] = {"everything", "nothing", "dots", "dots_with_no_batch_dims",
                                            "names:attn_out,mlp_pre"};
     enum {
-        MARKS = sizeof policies / sizeof *policies
+        POLICIES = sizeof policies / sizeof *policies,
+        MARKS = 1 + POLICIES
     };
-    tow_memory_mark marks[MARKS];
+    tow_memory_mark marks[MARKS] = {{"no limit", {0}}};
     tow_memory_point *points = NULL;
     size_t n = 0;
     tow_status status = tow_train_memory_curve(r->state, 0, NULL, &n);
@@ -309,7 +338,8 @@ static int report_curve(run *r)
         return FAILURE;
     }
     if (status == TOW_OK) status = tow_train_memory_curve(r->state, n, points, &n);
-    for (size_t i = 0; i < MARKS && status == TOW_OK; i++) status = mark_policy(r, policies[i], &marks[i]);
+    if (status == TOW_OK) status = plan_without_limit(r, r->policy, &marks[0].point);
+    for (size_t i = 0; i < POLICIES && status == TOW_OK; i++) status = mark_policy(r, policies[i], &marks[1 + i]);
     if (status == TOW_OK) status = tow_memory_curve_draw(r->context, r->options.curve, n, points, MARKS, marks);
     if (status == TOW_OK) report_plans(n, points, MARKS, marks);
     free(points);
@@ -324,9 +354,12 @@ static int report(run *r)
     printf("%s\n%s: %zu characters, %d different ones\n\n", machine, o->text, r->text.size, r->text.vocabulary);
     report_parameters(r->state);
     report_plan(r->state);
+    if (r->limit) report_limit(r->state, r->limit);
+    if (o->verify) printf("  verify: a step compares %llu values that it makes again\n", count_compared(r->state));
     putchar('\n');
     if (o->instructions && !report_instructions(r->state)) return FAILURE;
-    if (o->residuals && report_residuals(r->state) != TOW_OK) return report_error("gpt", r->context);
+    if ((o->residuals || o->why) && report_residuals(r->state, r->limit > 0, o->why) != TOW_OK)
+        return report_error("gpt", r->context);
     if (o->curve && report_curve(r) != SUCCESS) return FAILURE;
     if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ enum {
     CURVE,
     TRACE,
     RESIDUALS,
+    WHY,
     SAMPLE,
     NO_SAMPLE,
     EARLY_UPDATE,
@@ -86,7 +88,9 @@ static const struct argp_option table[] = {
     {"early-update", EARLY_UPDATE, 0, 0,
      "Update parameters inside the backward pass, so that whole gradients never exist; without clipping", 3},
     {"memory-limit", MEMORY_LIMIT, "BYTES", 0,
-     "The fastest step that takes no more than so many bytes, parameters and optimizer included: 512M, 2G, ...", 3},
+     "The fastest step that takes no more than so many bytes, parameters, optimizer and batch included: 512M, 1.5G, or "
+     "50% of the bytes without a limit",
+     3},
     {"verify", VERIFY, 0, 0,
      "Compare what a step makes again with what it made first, bit by bit; takes the memory of both", 3},
     {0, 0, 0, 0, "Checkpoints:", 4},
@@ -115,6 +119,10 @@ static const struct argp_option table[] = {
      5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
+    {"why", WHY, 0, 0,
+     "The same with reasons, and the values that are made again: where they are made and read, who decided, what they "
+     "cost, and what would change if it were otherwise",
+     5},
     {"instructions", INSTRUCTIONS, 0, 0,
      "List the instructions of a step with the memory that each uses, as tow plan does", 5},
     {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
@@ -152,19 +160,23 @@ enum {
     N_NUMBERS = sizeof numbers / sizeof numbers[0]
 };
 
-/* A number of bytes, which may end with K, M or G. */
-static size_t read_bytes(struct argp_state *state, const char *name, const char *text)
+/* A positive number of bytes, which may end with K, M or G, or of percent. False: it is neither. */
+static bool parse_limit(const char *text, options *o)
 {
-    static const char units[] = "KMG";
+    static const char units[] = "KMG%";
     char *end;
     errno = 0;
-    const unsigned long long count = strtoull(text, &end, 10);
+    const double count = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : 0;
+    if (errno != 0 || !(count > 0) || strpbrk(text, "eExX")) return false;
     const char *unit = *end ? strchr(units, *end) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    if (errno != 0 || end == text || (*end && (!unit || end[1])) || text[0] == '-' || count == 0 ||
-        count > SIZE_MAX >> shift)
-        argp_error(state, "%s: expected a positive number of bytes, as 1000000, 512M or 2G, found '%s'", name, text);
-    return (size_t)count << shift;
+    if (*end && (!unit || end[1])) return false;
+    o->memory_limit = 0;
+    o->limit_percent = unit && *unit == '%' ? count : 0;
+    if (o->limit_percent > 0) return true;
+    const double bytes = ldexp(count, unit ? 10 * (int)(unit - units + 1) : 0);
+    if (bytes < 1 || bytes >= 9e18) return false;
+    o->memory_limit = (size_t)bytes;
+    return true;
 }
 
 static void check_together(struct argp_state *state, const options *o)
@@ -245,7 +257,15 @@ static error_t parse(int key, char *value, struct argp_state *state)
         o->early_update = true;
         break;
     case MEMORY_LIMIT:
-        o->memory_limit = read_bytes(state, "--memory-limit", value);
+        if (!parse_limit(value, o))
+            argp_error(
+                state,
+                "--memory-limit: expected a positive number of bytes, as 1000000, 512M or 1.5G, or a part of the "
+                "bytes without a limit, as 50%%, found '%s'",
+                value);
+        break;
+    case WHY:
+        o->why = true;
         break;
     case INSTRUCTIONS:
         o->instructions = true;

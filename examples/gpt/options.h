@@ -15,20 +15,21 @@ typedef struct options {
     const char *policy; /* textual form of a tow_policy; NULL: no remat */
     bool unrolled;      /* --no-scan */
     uint64_t seed;
-    bool early_update;   /* of parameters inside the backward pass, without clipping */
-    size_t memory_limit; /* bytes of a step; 0: none */
-    bool verify;         /* compare what a step makes again */
-    int threads;         /* 0: as many as the affinity mask allows */
+    bool early_update;    /* of parameters inside the backward pass, without clipping */
+    size_t memory_limit;  /* bytes of a step; 0: none */
+    double limit_percent; /* of the bytes without a limit, in its place, or 0 */
+    bool verify;          /* compare what a step makes again */
+    int threads;          /* 0: as many as the affinity mask allows */
     double learning_rate;
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */
     const char *checkpoint; /* directory, or NULL */
     bool resume;
-    int64_t save_every, eval_every;    /* 0: never */
-    int64_t sample;                    /* characters of text to write at the end */
-    const char *log, *plan;            /* files, or NULL */
-    const char *tensorboard;           /* directory, or NULL */
+    int64_t save_every, eval_every;                    /* 0: never */
+    int64_t sample;                                    /* characters of text to write at the end */
+    const char *log, *plan;                            /* files, or NULL */
+    const char *tensorboard;                           /* directory, or NULL */
     const char *memory, *html, *graph, *curve, *trace; /* the same */
-    bool residuals, instructions;
+    bool residuals, why, instructions;
 } options;
 
 /* Fills in defaults and reads the command line. Leaves the program with a message and status 2 for anything that does

@@ -26,6 +26,7 @@ typedef struct kind {
 static const kind kinds[] = {
     {"parameters", "parameters", offsetof(tow_train_bytes, parameters)},
     {"optimizer", "optimizer", offsetof(tow_train_bytes, optimizer)},
+    {"batch", "batch", offsetof(tow_train_bytes, batch)},
     {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
     {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},
     {"gradients", "of these, gradients", offsetof(tow_train_bytes, gradients)},
@@ -64,6 +65,21 @@ void report_plan(const tow_train_state *state)
         if (kinds[i].field == offsetof(tow_train_bytes, gradients)) printf(", at most at once");
         putchar('\n');
     }
+}
+
+void report_limit(const tow_train_state *state, size_t limit)
+{
+    const tow_train_bytes bytes = tow_train_get_bytes(state);
+    const tow_memory_point now = tow_program_memory_point(tow_train_program(state)),
+                           free_of_it = tow_program_unlimited_point(tow_train_program(state));
+    printf("  memory limit         %14zu bytes: %zu are taken, evaluation is not counted; without a limit %zu, ", limit,
+           bytes.total - bytes.evaluation, free_of_it.bytes);
+    printf("modelled time %.3f of that\n", now.seconds / free_of_it.seconds);
+}
+
+unsigned long long count_compared(const tow_train_state *state)
+{
+    return (unsigned long long)tow_program_operation_count(tow_train_program(state), "same_bits");
 }
 
 bool write_plan(const tow_train_state *state, const char *path)
@@ -113,34 +129,64 @@ bool write_graph(const tow_train_state *state, const char *path)
     return ok;
 }
 
-tow_status report_residuals(const tow_train_state *state)
+/* The residuals that differentiation keeps; within a limit, or with reasons, those of the plan. */
+static tow_status list_residuals(const tow_train_state *state, bool of_plan, tow_residuals *residuals)
 {
-    tow_residuals residuals;
-    size_t n = tow_params_count(tow_train_params(state));
+    if (of_plan) return tow_program_explain(tow_train_program(state), residuals);
+    const size_t n = tow_params_count(tow_train_params(state));
     size_t *wrt = malloc((n + 1) * sizeof *wrt);
     if (!wrt) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++) wrt[i] = i;
-    tow_status status = tow_saved_residuals(tow_train_loss_graph(state), n, wrt, &residuals);
+    const tow_status status = tow_saved_residuals(tow_train_loss_graph(state), n, wrt, residuals);
     free(wrt);
+    return status;
+}
+
+/* Parameters and inputs, and rows of stacked ones, are there anyway. */
+static bool is_argument(const tow_residual *r)
+{
+    const bool part = r->kind == TOW_RESIDUAL_OUTPUT && r->of && strncmp(r->of, "the argument ", 13) == 0;
+    return r->kind == TOW_RESIDUAL_ARGUMENT || (part && r->plan.planned && !r->plan.stored);
+}
+
+static size_t bytes_again(const tow_residuals *residuals)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < residuals->again_count; i++) bytes += residuals->again[i].bytes;
+    return bytes;
+}
+
+tow_status report_residuals(const tow_train_state *state, bool within, bool why)
+{
+    tow_residuals residuals;
+    const tow_status status = list_residuals(state, within || why, &residuals);
     if (status != TOW_OK) return status;
-    /* parameters and inputs are there anyway: one line for all of them */
+    /* one line for all arguments */
     tow_residuals made = residuals;
-    made.count = made.argument_bytes = 0;
-    made.bytes -= residuals.argument_bytes;
-    for (size_t i = 0; i < residuals.count; i++)
-        if (residuals.items[i].kind != TOW_RESIDUAL_ARGUMENT) made.items[made.count++] = residuals.items[i];
-    size_t size = tow_residuals_text(&made, NULL, 0) + 1;
+    made.count = made.bytes = made.argument_bytes = 0;
+    for (size_t i = 0; i < residuals.count; i++) {
+        if (is_argument(&residuals.items[i])) continue;
+        made.bytes += residuals.items[i].bytes;
+        made.items[made.count++] = residuals.items[i];
+    }
+    size_t (*const write)(const tow_residuals *, char *, size_t) = why ? tow_residuals_reasons : tow_residuals_text;
+    const size_t size = write(&made, NULL, 0) + 1;
     char *text = malloc(size);
     if (text) {
-        tow_residuals_text(&made, text, size);
-        printf("residuals of a step\n%sand %zu arguments, %zu bytes: parameters and inputs, which are kept anyway\n\n",
-               text, residuals.count - made.count, residuals.argument_bytes);
+        write(&made, text, size);
+        printf("residuals of a step%s\n%s", within ? " within the memory limit" : "", text);
+        if (within && !why)
+            printf("made again: %zu values, %zu bytes (--why lists them)\n", residuals.again_count,
+                   bytes_again(&residuals));
+        printf("and %zu arguments, %zu bytes: parameters and inputs, which are kept anyway\n\n",
+               residuals.count - made.count, residuals.bytes - made.bytes);
         free(text);
     }
     tow_residuals_free(&residuals);
     return TOW_OK;
 }
 
+/* marks[0]: the plan without a limit. */
 void report_plans(size_t n, const tow_memory_point *points, size_t n_marks, const tow_memory_mark *marks)
 {
     const size_t size = tow_memory_curve_text(n, points, n_marks, marks, NULL, 0) + 1;
@@ -149,4 +195,6 @@ void report_plans(size_t n, const tow_memory_point *points, size_t n_marks, cons
     tow_memory_curve_text(n, points, n_marks, marks, text, size);
     printf("plans of a step\n%s\n", text);
     free(text);
+    if (marks[0].point.seconds > 1.0005 * points[n - 1].seconds)
+        puts("no limit: the step as it is written, without a search; a limit of as many bytes finds a faster one\n");
 }

@@ -17,8 +17,12 @@ bool write_memory(const tow_train_state *state, const char *path);
 bool write_graph(const tow_train_state *state, const char *path);
 /* Prints the instructions of the training step, in order. False: no memory, reported. */
 bool report_instructions(const tow_train_state *state);
-/* Prints the residuals of the training step. */
-tow_status report_residuals(const tow_train_state *state);
+/* Prints what the memory limit counts, and the time of the step beside that without a limit. */
+void report_limit(const tow_train_state *state, size_t limit);
+/* Prints the residuals of the training step. within: of its plan within a limit; why: with reasons. */
+tow_status report_residuals(const tow_train_state *state, bool within, bool why);
+/* The number of values that a step makes again and compares with the first ones. */
+unsigned long long count_compared(const tow_train_state *state);
 
 /* The plans among which a memory limit chooses, and others beside them. */
 void report_plans(size_t n, const tow_memory_point *points, size_t n_marks, const tow_memory_mark *marks);

@@ -82,7 +82,7 @@ END
 fi
 "$program" --help >help || fail "--help failed"
 for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
-    memory html graph curve trace residuals instructions; do
+    memory html graph curve trace residuals why instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
@@ -127,11 +127,34 @@ sed -n '/^plans of a step/,/^$/p' out | awk 'NR > 2 && NF { print $1, $3, $4 }' 
 awk 'NR > 1 && ($1 <= bytes || $2 > time) { exit 1 } { bytes = $1; time = $2 }' rows || fail "plans are not in order: $(cat rows)"
 "$program" "${small[@]}" --steps 0 --memory-limit 1K 2>err >refused && fail "expected an error for a limit of 1K"
 grep -q "expected at least $(head -n 1 rows | cut -d ' ' -f 1) bytes" err || fail "the first plan is not the least limit: $(cat err)"
-[ "$(grep -c '<g class="mark">' curve.svg)" -eq 5 ] || fail "expected a mark for each of five policies: $(cat curve.svg)"
+[ "$(grep -c '<g class="mark">' curve.svg)" -eq 6 ] || fail "expected a mark for no limit and each of five policies: $(cat curve.svg)"
 for policy in everything nothing dots dots_with_no_batch_dims names:attn_out,mlp_pre; do
     grep -q ">$policy</text>" curve.svg || fail "$policy is not in the picture"
     grep -q "  $policy\$" out || fail "$policy is not in the table: $(cat out)"
 done
+# A limit may be a part of the bytes without one, or have decimals. All bytes of a step are within it, and the peak adds those of evaluation.
+least=$(head -n 1 rows | cut -d ' ' -f 1)
+all=$(awk '/  no limit$/ { print $1 }' out)
+"$program" "${small[@]}" --steps 0 --memory-limit "$least" --plan least_plan --residuals >within
+[ "$(peak least_plan)" -eq $((least + $(grep -o '"evaluation": [0-9]*' least_plan | cut -d ' ' -f 2))) ] || fail "the peak is not what the limit counts: $(cat least_plan), $least"
+grep -q "memory limit  *$least bytes: $least are taken, evaluation is not counted; without a limit $all, modelled time 1\.[0-9]* of that" within ||
+    fail "expected the time beside that without a limit: $(grep 'memory limit' within)"
+grep -q '^residuals of a step within the memory limit' within || fail "residuals are not those of the plan: $(cat within)"
+grep -q '^made again: [1-9][0-9]* values' within || fail "nothing is made again: $(cat within)"
+"$program" "${small[@]}" --steps 0 --residuals >without
+[ "$(grep -c 'named' within)" -lt "$(grep -c 'named' without)" ] || fail "a limit keeps as many values as none: $(cat within)"
+"$program" "${small[@]}" --steps 0 --memory-limit 100% >half
+grep -q "memory limit  *$all bytes: " half || fail "100% are not $all bytes: $(grep 'memory limit' half)"
+"$program" "${small[@]}" --steps 0 --memory-limit 0.5M >half
+grep -q "memory limit  *524288 bytes: " half || fail "0.5M: $(grep 'memory limit' half)"
+for limit in 50%% 1.5X -1 0 0% 1e3K 0x10 nan %; do expect_status 2 "expected a positive number of bytes" "${small[@]}" --memory-limit "$limit"; done
+"$program" "${small[@]}" --steps 0 --memory-limit "$least" --why --html page >out
+grep -q '^made again by the backward pass:' out || fail "--why says nothing of what is made again: $(cat out)"
+grep -q '    made again   the memory limit: prefer recompute' out || fail "--why does not say who decided: $(cat out)"
+grep -q '    if kept      arena ' out || fail "--why names no price: $(cat out)"
+grep -q '"again": \[{' page || fail "the page lists nothing that is made again"
+"$program" "${small[@]}" --steps 3 --memory-limit "$least" --verify >out
+grep -q '^verified: [1-9][0-9]* values that were made again in each of 3 steps, all equal' out || fail "no word about what was compared: $(cat out)"
 mkdir -p locked && : >locked/in_the_way
 expect_status 1 "in_the_way" "${small[@]}" --steps 0 --curve locked/in_the_way/curve.svg
 [ "$(ls -A locked)" = in_the_way ] || fail "a curve that fails leaves files: $(ls -A locked)"

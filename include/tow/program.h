@@ -97,6 +97,7 @@ typedef struct tow_program_bytes {
     size_t residuals;   /* of the arena: values made in the forward pass of a gradient and read in the backward pass;
                                inputs and what waits in an output array are not part of it */
     size_t constants;   /* of array constants in the graph, and of what is made of them when it is compiled */
+    size_t file;        /* of the file for states of loops with .file_slots; no memory, and no part of a limit */
 } tow_program_bytes;
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
@@ -122,6 +123,9 @@ TOW_API tow_status tow_memory_curve(tow_context *context, const tow_graph *graph
                                     size_t size, tow_memory_point *points, size_t *n);
 /* The point of a program, to be shown beside such a curve: that of the same function with other regions, say. */
 TOW_API tow_memory_point tow_program_memory_point(const tow_program *program);
+/* Of a program that was compiled within a limit: the point of the plan without one, from which the search began. Of
+ * others: their own. */
+TOW_API tow_memory_point tow_program_unlimited_point(const tow_program *program);
 /* A plan beside a curve, and what it is called: "nothing", "dots". */
 typedef struct tow_memory_mark {
     const char *name;
@@ -168,14 +172,14 @@ TOW_API double tow_program_flops(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
  * inputs + outputs + lower_bound of tow_program_get_bytes; a training step has the optimizer's slots and the batch
- * among its inputs; tow_train_bytes.total has no batch, but the evaluation program and the gaps of the arena). Scans of
+ * among its inputs; tow_train_bytes.total has the evaluation program and the gaps of the arena, too). Scans of
  * few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 struct tow_residuals; /* tow/autodiff.h */
-/* The residuals of the gradient that the program computes (tow_grad, tow_value_and_grad), each with `plan` filled in:
- * where it is in this plan and from when to when; and plans that are made for the answer: of each residual one that
+/* The residuals of the program of a gradient (tow_grad, tow_value_and_grad) or of a training step, with `plan` filled
+ * in: where each is in this plan, from when to when; and plans that are made for the answer: of each residual one that
  * makes it again, of each value that is made again one that keeps it. Takes as long as some 200 compilations at most.
- * Free with tow_residuals_free. Errors: TOW_INVALID_ARGUMENT if the program is no gradient's, TOW_OUT_OF_MEMORY. */
+ * Free with tow_residuals_free. Errors: TOW_INVALID_ARGUMENT if the program is neither, TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_program_explain(const tow_program *program, struct tow_residuals *residuals);
 /* Writes a page for a browser, one file that loads nothing: the blocks of the arena over instructions and addresses,
  * the bytes in use with a mark where they are most, and for each block what it holds, where that was written, which

@@ -256,9 +256,10 @@ TOW_API const tow_program *tow_train_program(const tow_train_state *state);
  * variables and batch included. The state and its program stay as they are. Errors: those of tow_compile. */
 TOW_API tow_status tow_train_memory_curve(tow_train_state *state, size_t size, tow_memory_point *points, size_t *n);
 
-/* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end.
- * (gpt calls it the peak. tow_program_draw_memory shows what is alive in the step's program, parameters, slots and the
- * batch among it, without the evaluation program and the gaps of the arena.) */
+/* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end,
+ * and the caller's batch. A memory limit counts the same, without evaluation: total - evaluation is the number that it
+ * bounds, for programs of one shape. (gpt calls the total the peak. tow_program_draw_memory shows what is alive in the
+ * step's program, parameters, slots and the batch among it, without the gaps of the arena.) */
 typedef struct tow_train_bytes {
     size_t parameters, optimizer;
     size_t variables; /* of other collections */
@@ -274,6 +275,7 @@ typedef struct tow_train_bytes {
      * They are a part of the arena, in memory of the workspace and of residuals that have been read, so the total does
      * not count them once more; with .early_update they are few. */
     size_t gradients;
+    size_t batch; /* of the caller: inputs and extra arrays of a step, as the options have them */
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 

@@ -165,11 +165,18 @@ static bool has_failed(tow__spill *s)
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
+bool tow__spill_count(int64_t rows, size_t row_bytes, int64_t *bytes)
+{
+    const int64_t most = INT64_MAX - *bytes - ALIGNMENT;
+    if (rows < 0 || most < 0 || (rows > 0 && row_bytes > (uint64_t)most / (uint64_t)rows)) return false;
+    *bytes += (rows * (int64_t)row_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return true;
+}
+
 void tow__spill_add(tow__spill *s, tow__spill_region *region, int64_t rows, size_t row_bytes)
 {
     *region = (tow__spill_region){.next = s->regions, .offset = s->bytes, .rows = rows, .row_bytes = row_bytes};
-    const int64_t bytes = rows * (int64_t)row_bytes;
-    s->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    (void)tow__spill_count(rows, row_bytes, &s->bytes);
     s->regions = region;
 }
 

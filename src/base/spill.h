@@ -61,7 +61,9 @@ typedef struct tow__spill {
     bool failed_write;            /* it was a write */
 } tow__spill;
 
-/* Adds a region of so many rows. */
+/* Adds the bytes of so many rows of a region to those of all. False: a file cannot have so many. */
+bool tow__spill_count(int64_t rows, size_t row_bytes, int64_t *bytes);
+/* Adds a region of so many rows, which tow__spill_count has found to fit. */
 void tow__spill_add(tow__spill *s, tow__spill_region *region, int64_t rows, size_t row_bytes);
 /* Before a run: nothing is held. */
 void tow__spill_reset(tow__spill *s);

@@ -77,6 +77,13 @@ static uint32_t find_carried(const tow_program *p, const tow__plan_value *values
     return TOW__NONE;
 }
 
+/* Rows of an argument, which a plan reads where they are: those of stacked parameters in one of several loops. */
+static bool is_part(const tow_residual *r)
+{
+    static const char begin[] = "the argument ";
+    return r->kind == TOW_RESIDUAL_OUTPUT && r->of && strncmp(r->of, begin, sizeof begin - 1) == 0;
+}
+
 static void find_places(const tow_program *p, const tow__plan_value *values, tow_residuals *list,
                         tow__page_residuals *places, uint32_t *storage, bool *taken)
 {
@@ -98,6 +105,7 @@ static void find_places(const tow_program *p, const tow__plan_value *values, tow
         }
         const bool carried = best == TOW__NONE && r->iterations > 1;
         if (carried) best = find_carried(p, values, &memory->keys[i]);
+        if (best == TOW__NONE && is_part(r)) r->plan.held = "in the caller's array, as a part of it";
         if (best == TOW__NONE) continue;
         place(p, values, best, &r->plan);
         if (carried) continue; /* it shares the array with the carry, which is another residual */
@@ -125,6 +133,9 @@ static void begin_trial(trial *t, const tow_program *p)
     for (size_t i = 0; i < TOW__PASSES; i++)
         if (p->left_out[i] && !tow_pass_required(i)) t->without[n++] = tow_pass_name(i);
     t->options.memory_limit = p->memory_limit;
+    t->options.flush_subnormals = p->flush_subnormals;
+    t->options.donations = p->donations;
+    t->options.n_donations = p->n_donations;
     t->machine = tow__price_machine(p->team.threads);
     t->seconds = tow__modelled_seconds(p, &t->machine);
 }
@@ -165,13 +176,13 @@ static tow_status try_verdict(const trial *t, uint32_t number, tow_verdict verdi
                               tow_residual_plan *plan)
 {
     tow_residuals now = {0};
-    const tow__origin *o = t->p->graph->origin;
+    const tow__origin *o = tow__origin_of(t->p);
     tow_graph *loss = NULL, *gradient = NULL;
     tow_program *other = NULL;
     tow_status status = tow__override_verdict(o->loss, number, verdict, &loss);
-    if (status == TOW_OK)
-        status = o->value ? tow_value_and_grad(loss, o->n_wrt, o->wrt, o->has_aux, &gradient)
-                          : tow_grad(loss, o->n_wrt, o->wrt, o->has_aux, &gradient);
+    const bool before = tow__verify_gradients(t->p->ctx, t->p->verifies || t->p->ctx->verifies);
+    if (status == TOW_OK) status = o->make(o, loss, &gradient);
+    tow__verify_gradients(t->p->ctx, before);
     if (status == TOW_OK)
         status = tow__compile_with_choice(t->p->ctx, gradient, &t->options, t->p->team.threads, t->p->choice, &other);
     if (status == TOW_INVALID_ARGUMENT) { /* the region has a limit of its own, which this verdict does not keep */
@@ -215,6 +226,8 @@ static tow_status try_all(const tow_program *p, tow_residuals *list)
         const bool choice = made && made->kind != TOW__SOURCE && !made->region; /* carries of loops are none */
         if (choice && rank_of(list->items, list->count, i) < MOST_TRIED)
             status = try_verdict(&t, memory->keys[i].number, TOW_MUST_RECOMPUTE, list, &r->plan);
+        if (r->plan.tried && p->memory_limit && !r->policy && !is_part(r) && r->verdict == TOW_PREFER_SAVE)
+            r->policy = "the memory limit";
     }
     for (size_t i = 0; i < list->again_count && status == TOW_OK; i++)
         if (rank_of(list->again, list->again_count, i) < MOST_TRIED)
@@ -226,7 +239,7 @@ static tow_status try_all(const tow_program *p, tow_residuals *list)
 
 tow_status tow__explain(const tow_program *p, tow__arena *scratch, tow_residuals *list, tow__page_residuals *places)
 {
-    const tow__origin *o = p->graph->origin;
+    const tow__origin *o = tow__origin_of(p);
     pricing price = {.threads = p->team.threads};
     tow_status status = TOW_OUT_OF_MEMORY;
     price.price = (tow__price){seconds_of, &price};
@@ -247,11 +260,11 @@ tow_status tow_program_explain(const tow_program *p, tow_residuals *residuals)
 {
     if (residuals) *residuals = (tow_residuals){0};
     if (!p || !residuals) return tow__missing(p ? p->ctx : NULL, __func__, "a program and a place for the residuals");
-    if (!p->graph->origin)
+    if (!tow__origin_of(p))
         return tow__fail(
             p->ctx, TOW_INVALID_ARGUMENT,
-            "tow_program_explain: expected the program of a gradient, found another; compile what tow_grad or "
-            "tow_value_and_grad makes, or ask tow_saved_residuals");
+            "tow_program_explain: expected the program of a gradient or of a training step, found another; compile "
+            "what tow_grad or tow_value_and_grad makes, or ask tow_saved_residuals");
     TOW__ARITHMETIC(false);
     tow__arena scratch;
     tow__page_residuals places;

@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_EXPLAIN_H
 #define TOW_SRC_EXPLAIN_H
 
+#include "src/graph/variants.h"
 #include "src/plan/report/values.h"
 #include "tow/autodiff.h"
 
@@ -12,6 +13,13 @@ typedef struct tow__page_residuals {
     const uint32_t *storage;
     size_t n;
 } tow__page_residuals;
+
+/* The origin of a program is that of its graph, or of the graph before its stacks were cut; NULL: nothing is known of
+ * what it is the gradient of, or a step with the gradient of. */
+static inline const tow__origin *tow__origin_of(const tow_program *p)
+{
+    return p->split.whole ? p->split.whole->origin : p->graph->origin;
+}
 
 /* explain.c: the residuals of a program whose graph has an origin, explained; places point into scratch. */
 tow_status tow__explain(const tow_program *p, tow__arena *scratch, tow_residuals *list, tow__page_residuals *places);

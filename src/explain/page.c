@@ -28,8 +28,8 @@ static tow_status add_plan(tow__string *data, const tow_program *p)
     tow__page_residuals places;
     tow_status status = TOW_OK;
     tow__arena_init(&scratch, p->ctx);
-    if (p->graph->origin) status = tow__explain(p, &scratch, &list, &places);
-    if (status == TOW_OK) status = tow__add_page_plan(data, p, p->graph->origin ? &places : NULL);
+    if (tow__origin_of(p)) status = tow__explain(p, &scratch, &list, &places);
+    if (status == TOW_OK) status = tow__add_page_plan(data, p, tow__origin_of(p) ? &places : NULL);
     tow_residuals_free(&list);
     tow__arena_free(&scratch);
     return status;

@@ -31,7 +31,7 @@ static void add_text(tow__string *s, const char *name, const char *text)
 {
     if (!text) return;
     tow__string_add(s, ", \"%s\": ", name);
-    tow__json_add_string(s, text);
+    tow__json_add_text(s, text);
 }
 
 int64_t tow__picoseconds(double seconds)
@@ -75,7 +75,7 @@ static void add_operation(writer *w, const tow__instruction *inst)
     tow__string_init(&text, w->p->ctx);
     tow__string_add_operation(&text, inst);
     w->s->failed |= text.failed;
-    tow__json_add_string(w->s, text.text ? text.text : "");
+    tow__json_add_text(w->s, text.text ? text.text : "");
     tow__string_free(&text);
 }
 
@@ -151,7 +151,7 @@ static void add_value(writer *w, const tow__body *body, uint32_t storage, bool f
     const tow__plan_value *v = &w->values[storage];
     const tow__storage *x = &w->p->storages[storage];
     tow__string_add(w->s, "%s{\"made\": ", first ? "" : ",\n   ");
-    tow__json_add_string(w->s, x->made ? x->made->name : "");
+    tow__json_add_text(w->s, x->made ? x->made->name : "");
     tow__string_add(w->s, ", \"type\": \"");
     tow__string_add_type(w->s, tow_type_bytes(x->type) == x->bytes ? x->type : v->type);
     tow__string_add(w->s, "\", \"from\": %u, \"to\": %u", v->from, v->to);
@@ -196,7 +196,7 @@ static void add_block(writer *w, const tow__body *body, uint32_t s, bool first)
     const tow__loop *loop = loop_of(body, s, &scratch);
     tow__string_add(w->s, "%s{\"id\": %u, \"offset\": %zu, \"bytes\": %zu, \"first\": %u, \"last\": %u, \"kind\": ",
                     first ? "" : ",\n  ", s, body->arena_offset + x->offset, x->bytes, x->first, x->last);
-    tow__json_add_string(w->s, loop ? "loop" : kind_of(w, body, s, scratch));
+    tow__json_add_text(w->s, loop ? "loop" : kind_of(w, body, s, scratch));
     for (uint32_t i = 0; loop && i < w->n_functions; i++)
         if (w->functions[i] == loop->body) tow__string_add(w->s, ", \"function\": %u", i);
     tow__string_add(w->s, ", \"values\": [");
@@ -245,7 +245,8 @@ static void add_place(tow__string *s, const char *here, const char *scope, uint3
     if (line) tow__string_add(s, ", \"line\": %u", line);
 }
 
-static void add_residual(tow__string *s, const tow_residual *r, bool first)
+/* again: it is made again, and not kept. */
+static void add_residual(tow__string *s, const tow_residual *r, bool again, bool first)
 {
     static const char *const kinds[] = {[TOW_RESIDUAL_ARGUMENT] = "argument",
                                         [TOW_RESIDUAL_CONSTANT] = "constant",
@@ -261,6 +262,7 @@ static void add_residual(tow__string *s, const tow_residual *r, bool first)
     if (r->policy || r->verdict == TOW_MUST_SAVE) add_text(s, "verdict", tow__verdict_text(r->verdict));
     add_text(s, "policy", r->policy);
     add_flag(s, "stored", r->plan.stored);
+    add_flag(s, "outside", !again && r->policy && r->verdict < TOW_PREFER_SAVE);
     add_text(s, "held", r->plan.held);
     if (r->plan.tried)
         tow__string_add(s, ", \"tried\": true, \"bytes_more\": %" PRId64 ", \"ps_more\": %" PRId64, r->plan.bytes_more,
@@ -270,7 +272,7 @@ static void add_residual(tow__string *s, const tow_residual *r, bool first)
     for (size_t i = 0; i < r->n_readers; i++) {
         const tow_residual_reader *reader = &r->readers[i];
         tow__string_add(s, "%s{\"text\": ", i ? ", " : "");
-        tow__json_add_string(s, reader->what);
+        tow__json_add_text(s, reader->what);
         add_place(s, reader->here, reader->scope, reader->line, reader->rule);
         add_flag(s, "again", reader->again);
         tow__string_add(s, "}");
@@ -278,10 +280,10 @@ static void add_residual(tow__string *s, const tow_residual *r, bool first)
     tow__string_add(s, "]}");
 }
 
-static void add_residuals(tow__string *s, const char *name, const tow_residual *items, size_t n)
+static void add_residuals(tow__string *s, const char *name, const tow_residual *items, size_t n, bool again)
 {
     tow__string_add(s, ",\n\"%s\": [", name);
-    for (size_t i = 0; i < n; i++) add_residual(s, &items[i], i == 0);
+    for (size_t i = 0; i < n; i++) add_residual(s, &items[i], again, i == 0);
     tow__string_add(s, "]");
 }
 
@@ -295,14 +297,14 @@ tow_status tow__add_page_plan(tow__string *s, const tow_program *p, const tow__p
     const tow_program_bytes *b = &p->bytes;
     tow__string_add(s,
                     "{\"limit\": %zu, \"inputs\": %zu, \"outputs\": %zu, \"constants\": %zu, \"arena\": %zu, "
-                    "\"least\": %zu, \"kept\": %zu, \"ps\": %" PRId64 ",\n\"functions\": [",
+                    "\"least\": %zu, \"kept\": %zu, \"file\": %zu, \"ps\": %" PRId64 ",\n\"functions\": [",
                     p->memory_limit == SIZE_MAX ? 0 : p->memory_limit, b->inputs, b->outputs, b->constants, b->arena,
-                    b->lower_bound, b->residuals, tow__picoseconds(tow__body_seconds(&p->machine, p->top)));
+                    b->lower_bound, b->residuals, b->file, tow__picoseconds(tow__body_seconds(&p->machine, p->top)));
     if (w.values) function_of(&w, p->top);
     for (uint32_t i = 0; i < w.n_functions && !s->failed; i++) add_function(&w, i);
     tow__string_add(s, "]");
-    if (residuals) add_residuals(s, "residuals", residuals->list->items, residuals->list->count);
-    if (residuals) add_residuals(s, "again", residuals->list->again, residuals->list->again_count);
+    if (residuals) add_residuals(s, "residuals", residuals->list->items, residuals->list->count, false);
+    if (residuals) add_residuals(s, "again", residuals->list->again, residuals->list->again_count, true);
     tow__string_add(s, "}");
     tow__arena_free(&scratch);
     return s->failed ? TOW_OUT_OF_MEMORY : TOW_OK;

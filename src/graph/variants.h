@@ -36,12 +36,17 @@ typedef struct tow__variants {
     const char *of;
 } tow__variants;
 
-/* The function of which a graph is the gradient, so that the graph can be made again with other regions in it. */
+/* The function of which a graph is the gradient, or a step with that gradient, so that the graph can be made again with
+ * other regions in it. */
 typedef struct tow__origin {
     tow_graph *loss;
     size_t n_wrt;
     const size_t *wrt;
     bool value, has_aux;
+    /* *graph: the same of another function with the inputs and outputs of the loss. user: the maker's. */
+    tow_status (*make)(const struct tow__origin *origin, const tow_graph *loss, tow_graph **graph);
+    void *user;
+    /* The following are NULL for steps, whose makers know their variants. */
     tow__frontiers *frontiers; /* of the variants below */
     /* Variants of the gradient; free_variants in the end, also after an error. price: while this is called. */
     tow_status (*variants)(const tow_graph *gradient, const tow__price *price, tow__variants *variants);

@@ -221,6 +221,33 @@ tow_status tow__json_end(tow__json *json)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+/* Bytes of the character of UTF-8 at c; 0: there is none. Overlong forms, surrogates and what is beyond U+10FFFF are no
+ * characters. */
+static size_t character_bytes(const unsigned char *c)
+{
+    if (c[0] < 0x80) return 1;
+    const size_t n = c[0] >= 0xf0 ? 4 : c[0] >= 0xe0 ? 3 : 2;
+    if (c[0] < 0xc2 || c[0] > 0xf4) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((c[i] & 0xc0) != 0x80) return 0;
+    const bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    const bool beyond = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90);
+    return overlong || beyond ? 0 : n;
+}
+
+void tow__json_add_text(tow__string *text, const char *string)
+{
+    tow__string whole = {.ctx = text->ctx};
+    for (const char *c = string; *c;) {
+        const size_t n = character_bytes((const unsigned char *)c);
+        tow__string_add(&whole, "%.*s", n ? (int)n : 3, n ? c : "\xef\xbf\xbd");
+        c += n ? n : 1;
+    }
+    text->failed |= whole.failed;
+    tow__json_add_string(text, whole.text ? whole.text : "");
+    tow__string_free(&whole);
+}
+
 void tow__json_add_string(tow__string *text, const char *string)
 {
     tow__string_add(text, "\"");

@@ -35,6 +35,8 @@ tow_status tow__json_end(tow__json *json);
 
 /* Adds "string" with escapes. */
 void tow__json_add_string(tow__string *text, const char *string);
+/* The same of any bytes: what is no UTF-8 becomes U+FFFD, so that the JSON is valid. */
+void tow__json_add_text(tow__string *text, const char *string);
 
 /* True if a text is UTF-8 as RFC 3629 has it: neither overlong forms nor surrogates, at most U+10FFFF. */
 bool tow__is_utf8(const char *text);

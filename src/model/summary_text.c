@@ -185,7 +185,7 @@ static void add_json_owned(tow__string *t, const tow_model_summary *s, uint32_t 
         const tow__owned *o = &s->owned[i];
         if (o->layer != layer || o->variable != variables) continue;
         tow__string_add(t, "%s{\"path\": ", first ? "" : ", ");
-        tow__json_add_string(t, o->path);
+        tow__json_add_text(t, o->path);
         if (!variables) tow__string_add(t, ", \"kind\": \"%s\"", tow_param_kind_name(o->kind));
         tow__string_add(t, ", \"type\": \"%s\", \"count\": %" PRId64 ", \"bytes\": %zu}", tow__type_name(o->type).text,
                         tow_type_element_count(o->type), tow_type_bytes(o->type));
@@ -203,9 +203,9 @@ static void add_json_kept(tow__string *t, const tow_model_summary *s, uint32_t l
         if (k->layer != layer) continue;
         tow__string_add(t, "%s{\"type\": \"%s\", \"bytes\": %zu, \"what\": ", first ? "" : ", ",
                         tow__type_name(k->type).text, k->bytes);
-        tow__json_add_string(t, k->what);
+        tow__json_add_text(t, k->what);
         if (k->here) tow__string_add(t, ", \"here\": ");
-        if (k->here) tow__json_add_string(t, k->here);
+        if (k->here) tow__json_add_text(t, k->here);
         tow__string_add(t, "}");
         first = false;
     }
@@ -232,9 +232,9 @@ size_t tow_model_summary_json(const tow_model_summary *s, char *text, size_t siz
     for (uint32_t i = 0; i < s->count; i++) {
         const tow_layer_summary *l = &s->layers[i];
         tow__string_add(&t, "  {\"path\": ");
-        tow__json_add_string(&t, l->path);
+        tow__json_add_text(&t, l->path);
         tow__string_add(&t, ", \"layer\": ");
-        tow__json_add_string(&t, l->name);
+        tow__json_add_text(&t, l->name);
         tow__string_add(&t, ", \"calls\": %zu", l->calls);
         add_json_types(&t, "inputs", l->n_inputs, l->inputs);
         add_json_types(&t, "outputs", l->n_outputs, l->outputs);
@@ -249,7 +249,7 @@ size_t tow_model_summary_json(const tow_model_summary *s, char *text, size_t siz
     add_json_sums(&t, s, &s->layers[0]);
     tow__string_add(&t, "}");
     if (s->no_gradient) tow__string_add(&t, ", \"no_gradient\": ");
-    if (s->no_gradient) tow__json_add_string(&t, s->no_gradient);
+    if (s->no_gradient) tow__json_add_text(&t, s->no_gradient);
     tow__string_add(&t, "}\n");
     return tow__string_hand_out(&t, text, size);
 }

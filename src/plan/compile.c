@@ -1,4 +1,6 @@
 /* tow_compile: graph in, program out. */
+#include <inttypes.h>
+
 #include "src/base/arithmetic.h"
 #include "src/base/options.h"
 #include "src/kernels/elementwise/fused.h"
@@ -34,6 +36,11 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->flush_subnormals = options->flush_subnormals;
         p->verifies = options->verify;
         p->shared_arena = options->shared_arena;
+        p->n_donations = options->n_donations;
+        if (p->n_donations) {
+            p->donations = tow__arena_copy(&p->memory, options->donations, p->n_donations, sizeof *p->donations);
+            if (!p->donations) return TOW_OUT_OF_MEMORY;
+        }
     }
     p->calls_host = calls_host(p->graph);
     if (options) TRY(tow__select_passes(p, options));
@@ -79,6 +86,27 @@ static void correct_machine(tow_program *p)
     p->machine.rates = tow__correct_rates(&p->machine, &measured);
 }
 
+/* Adds up the rows that loops keep in the file. */
+static tow_status find_file_bytes(tow_program *p, const tow__body *body)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < body->n_insts && status == TOW_OK; i++) {
+        const tow__instruction *inst = &body->insts[i];
+        if (inst->loop) status = find_file_bytes(p, inst->loop->body);
+        if (status != TOW_OK || !TOW__COMPUTES(inst, spill)) continue;
+        const tow__spill_params *params = inst->params;
+        const size_t row = tow_type_bytes(tow_make_type(params->dtype, params->shape.n, params->shape.v));
+        int64_t all = (int64_t)p->bytes.file;
+        if (!tow__spill_count(params->file_rows, row, &all))
+            return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                             "expected states of loops that take less than 2^63 bytes of a file, found %" PRId64
+                             " rows of %zu bytes; use fewer .file_slots",
+                             params->file_rows, row);
+        p->bytes.file = (size_t)all;
+    }
+    return status;
+}
+
 static tow_status make_plan(tow_program *p, tow__arena *scratch)
 {
     tow_status status = TOW_OK;
@@ -92,6 +120,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
     p->bytes.residuals = tow__residual_bytes(p);
+    TRY(find_file_bytes(p, p->top));
     TRY(tow__run_passes(&s, TOW__ON_PROGRAM, 0));
 #ifndef NDEBUG
     TRY(tow_program_check(p));
@@ -173,7 +202,7 @@ static tow_status make_verified(const tow_graph *g, tow_graph **result)
 {
     tow_status status = TOW_OK;
     *result = NULL;
-    if (!g->origin) {
+    if (!g->origin || !g->origin->again) {
         if ((status = check_compares(g)) == TOW_OK) *result = tow__graph_share(g);
         return status;
     }
@@ -209,7 +238,7 @@ static tow_status begin_variants(const tow_graph *graph, int threads, tow__varia
 {
     *v = (tow__variants){.n = 1, .user = (void *)(uintptr_t)graph, .make = make_itself};
     tow__pricing pricing;
-    if (!graph->origin) return TOW_OK;
+    if (!graph->origin || !graph->origin->variants) return TOW_OK;
     tow_status status = tow__pricing_begin(graph->ctx, graph->origin->loss, threads, &pricing);
     if (status == TOW_OK) status = graph->origin->variants(graph, &pricing.price, v);
     tow__pricing_end(&pricing);
@@ -218,7 +247,7 @@ static tow_status begin_variants(const tow_graph *graph, int threads, tow__varia
 
 static void end_variants(const tow_graph *graph, tow__variants *v)
 {
-    if (graph->origin) graph->origin->free_variants(v);
+    if (graph->origin && graph->origin->free_variants) graph->origin->free_variants(v);
 }
 
 tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
@@ -235,7 +264,8 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     tow_status status = check_compile(ctx, options, &threads);
     if (status != TOW_OK) return status;
     if (!options || !options->memory_limit) return compile_plain(ctx, graph, options, threads, program);
-    if (options->verify && !graph->origin && (status = check_compares(graph)) != TOW_OK) return status;
+    const bool again = graph->origin && graph->origin->again;
+    if (options->verify && !again && (status = check_compares(graph)) != TOW_OK) return status;
     status = begin_variants(graph, threads, &variants);
     if (status == TOW_OK) status = tow__compile_within(ctx, &variants, options, threads, program);
     end_variants(graph, &variants);

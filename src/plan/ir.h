@@ -244,11 +244,14 @@ struct tow_program {
     void (*after_pass)(const char *pass, const char *function, const char *text, void *user);
     void *after_pass_user;
     size_t memory_limit;
-    tow__remat_choice choice; /* that was made for it */
-    const char *limit_note;   /* lines about what no choice could change; NULL: none */
-    uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
-    tow__machine machine; /* that the plan is for; .threads: of the team, unless a machine is given that has others */
-    tow__team team, solo; /* all threads; the caller alone */
+    tow__remat_choice choice;      /* that was made for it */
+    tow_memory_point unlimited;    /* within a limit: of the plan without one; else zeros */
+    const tow_donation *donations; /* [n_donations], of the options */
+    size_t n_donations;
+    const char *limit_note; /* lines about what no choice could change; NULL: none */
+    uint32_t n_repeated;    /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
+    tow__machine machine;   /* that the plan is for; .threads: of the team, unless a machine is given that has others */
+    tow__team team, solo;   /* all threads; the caller alone */
     tow__executable executable;
     tow_program_bytes bytes;
 };

@@ -303,14 +303,14 @@ static json_t *json_plan(const tow_program *program)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
-    json_t *result = !text
-                         ? NULL
-                         : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o, s:o}", "bytes", "inputs",
-                                     (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
-                                     (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
-                                     (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants,
-                                     "instructions", (json_int_t)tow_program_operation_count(program, NULL), "engines",
-                                     json_engines(program), "text", tool_json_text(text));
+    json_t *result = !text ? NULL
+                           : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o, s:o}", "bytes", "inputs",
+                                       (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
+                                       (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound,
+                                       "residuals", (json_int_t)bytes.residuals, "constants",
+                                       (json_int_t)bytes.constants, "file", (json_int_t)bytes.file, "instructions",
+                                       (json_int_t)tow_program_operation_count(program, NULL), "engines",
+                                       json_engines(program), "text", tool_json_text(text));
     free(text);
     return result;
 }
@@ -344,9 +344,9 @@ tow_status tool_plan(tool *t)
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
     tow_compile_options options =
-        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .memory_limit = t->options.memory_limit, .without = without,
-                            .verify = t->options.verify);
+        TOW_COMPILE_OPTIONS(.plan_only = !t->options.run, .without = without, .verify = t->options.verify);
     if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
+    if (status == TOW_OK) status = tool_limit_of(t, graph, &options, t->options.memory_limit, &options.memory_limit);
     if (status == TOW_OK && t->options.curve) {
         status = tool_show_curve(t, graph, &options);
         tow_graph_release(graph);

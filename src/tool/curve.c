@@ -8,8 +8,10 @@
 #include "src/tool/tool.h"
 
 enum {
-    MOST_MARKS = 5
+    MOST_MARKS = 6
 };
+
+#define NOT_SLOWER 1.0005 /* as a ratio, to the digits of the table */
 
 typedef struct curve {
     tow_memory_point *points;
@@ -18,6 +20,36 @@ typedef struct curve {
     size_t n_marks;
     char *names; /* "names:a,b" with all names of the graph; NULL: it has none */
 } curve;
+
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+/* *point: of the plan without a limit. */
+static tow_status plan_without_limit(tool *t, const tow_graph *graph, const tow_compile_options *options,
+                                     tow_memory_point *point)
+{
+    tow_compile_options own = *options;
+    tow_program *program = NULL;
+    own.plan_only = true;
+    own.verify = false;
+    own.memory_limit = 0;
+    own.after_pass = NULL;
+    tow_status status = tow_compile(t->context, graph, &own, &program);
+    if (status == TOW_OK) *point = tow_program_memory_point(program);
+    tow_program_free(program);
+    return status;
+}
+
+tow_status tool_limit_of(tool *t, const tow_graph *graph, const tow_compile_options *options, tool_limit limit,
+                         size_t *bytes)
+{
+    tow_memory_point point;
+    *bytes = limit.bytes;
+    if (!(limit.percent > 0)) return TOW_OK;
+    tow_status status = plan_without_limit(t, graph, options, &point);
+    const double part = limit.percent / 100 * (double)point.bytes;
+    if (status == TOW_OK) *bytes = part < 1 ? 1 : part < 9e18 ? (size_t)part : SIZE_MAX;
+    return status;
+}
 
 /* ---- policies ---------------------------------------------------------------------------------------------------- */
 
@@ -67,22 +99,17 @@ static tow_status add_regions(const tow_graph *graph, const tow_policy *policy, 
 static tow_status mark_policy(tool *t, const tow_graph *plain, const char *text, const tow_compile_options *options,
                               curve *c)
 {
-    tow_compile_options own = *options;
     tow_policy *policy = NULL;
     tow_graph *gradient = NULL;
-    tow_program *program = NULL;
+    tow_memory_point point;
     tool wrapped = *t;
     wrapped.graph = NULL;
     wrapped.message[0] = '\0';
-    own.plan_only = true;
-    own.verify = false;
-    own.memory_limit = 0;
     tow_status status = tow_policy_parse(t->context, text, &policy);
     if (status == TOW_OK) status = add_regions(plain, policy, &wrapped.graph);
     if (status == TOW_OK) status = tool_differentiate(&wrapped, true, &gradient);
-    if (status == TOW_OK) status = tow_compile(t->context, gradient, &own, &program);
-    if (status == TOW_OK) c->marks[c->n_marks++] = (tow_memory_mark){text, tow_program_memory_point(program)};
-    tow_program_free(program);
+    if (status == TOW_OK) status = plan_without_limit(t, gradient, options, &point);
+    if (status == TOW_OK) c->marks[c->n_marks++] = (tow_memory_mark){text, point};
     tow_graph_release(gradient);
     tow_graph_release(wrapped.graph);
     tow_policy_free(policy);
@@ -115,11 +142,15 @@ static tow_status find_names(tool *t, const tow_graph *graph, char **text)
     return status;
 }
 
-static tow_status mark_policies(tool *t, const tow_compile_options *options, curve *c)
+/* The plan without a limit, and those of the policies. gradient: of the graph under --policy. */
+static tow_status mark_policies(tool *t, const tow_graph *gradient, const tow_compile_options *options, curve *c)
 {
     static const char *const policies[] = {"everything", "nothing", "dots", "dots_with_no_batch_dims"};
     const tow_graph *plain = t->written ? t->written : t->graph;
+    tow_memory_point point;
     tow_status status = find_names(t, plain, &c->names);
+    if (status == TOW_OK) status = plan_without_limit(t, gradient, options, &point);
+    if (status == TOW_OK) c->marks[c->n_marks++] = (tow_memory_mark){"no limit", point};
     for (size_t i = 0; i < sizeof policies / sizeof *policies && status == TOW_OK; i++)
         status = mark_policy(t, plain, policies[i], options, c);
     if (status == TOW_OK && c->names) status = mark_policy(t, plain, c->names, options, c);
@@ -161,6 +192,9 @@ static tow_status print_table(tool *t, const curve *c)
     tow_memory_curve_text(c->n, c->points, c->n_marks, c->marks, text, size);
     fputs(text, stdout);
     free(text);
+    if (c->n_marks > 0 && c->marks[0].point.seconds > NOT_SLOWER * c->points[c->n - 1].seconds)
+        puts("\nno limit: the plan of the graph as it is written, without a search; a limit of as many bytes finds a "
+             "faster one");
     return TOW_OK;
 }
 
@@ -171,7 +205,7 @@ tow_status tool_show_curve(tool *t, const tow_graph *graph, const tow_compile_op
     if (status == TOW_OK && !(c.points = calloc(c.n, sizeof *c.points)))
         status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     if (status == TOW_OK) status = tow_memory_curve(t->context, graph, options, c.n, c.points, &c.n);
-    if (status == TOW_OK && t->options.grad) status = mark_policies(t, options, &c);
+    if (status == TOW_OK && t->options.grad) status = mark_policies(t, graph, options, &c);
     if (status == TOW_OK && t->options.curve_file)
         status = tow_memory_curve_draw(t->context, t->options.curve_file, c.n, c.points, c.n_marks, c.marks);
     if (status == TOW_OK) status = t->options.json ? tool_show_json(t, json_curve(&c)) : print_table(t, &c);

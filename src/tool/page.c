@@ -31,12 +31,11 @@ static tow_status plan_other(tool *t, const tow_graph *graph, const tow_compile_
     tow_status status = TOW_OK;
     other.plan_only = true;
     other.after_pass = NULL;
-    if (strcmp(against, "none") == 0)
-        other.memory_limit = 0;
-    else if (!tool_read_bytes(against, &other.memory_limit)) {
-        other.memory_limit = options->memory_limit;
+    tool_limit limit = {0};
+    if (strcmp(against, "none") == 0 || tool_read_limit(against, &limit))
+        status = tool_limit_of(t, graph, options, limit, &other.memory_limit);
+    else
         status = load_other(t, against, &read);
-    }
     if (status == TOW_OK) status = tow_compile(t->context, read ? read : graph, &other, program);
     tow_graph_release(read);
     return status;

@@ -26,9 +26,9 @@ static json_t *number_or_null(bool known, int64_t number)
 
 static json_t *json_residual(const tow_residual *r)
 {
-    return json_pack("{s:o, s:s, s:o, s:o, s:s?, s:o, s:I}", "type", tool_json_type(r->type), "kind",
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:I}", "type", tool_json_type(r->type), "kind",
                      residual_kinds[r->kind], "what", tool_json_text(r->what), "of", text_or_null(r->of), "here",
-                     r->here, "scope", text_or_null(r->scope), "bytes", (json_int_t)r->bytes);
+                     text_or_null(r->here), "scope", text_or_null(r->scope), "bytes", (json_int_t)r->bytes);
 }
 
 static json_t *json_readers(const tow_residual *r)
@@ -38,8 +38,9 @@ static json_t *json_readers(const tow_residual *r)
     for (size_t i = 0; i < r->n_readers; i++) {
         const tow_residual_reader *reader = &r->readers[i];
         failed |= json_array_append_new(
-                      list, json_pack("{s:s, s:s?, s:s?, s:o, s:o, s:b}", "what", reader->what, "rule", reader->rule,
-                                      "here", reader->here, "scope", text_or_null(reader->scope), "line",
+                      list, json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "what", tool_json_text(reader->what), "rule",
+                                      text_or_null(reader->rule), "here", text_or_null(reader->here), "scope",
+                                      text_or_null(reader->scope), "line",
                                       number_or_null(reader->line > 0, reader->line), "again", reader->again)) != 0;
     }
     if (!failed) return list;
@@ -66,11 +67,11 @@ static json_t *json_place(const tow_residual_plan *p)
 static json_t *json_reasons(const tow_residual *r)
 {
     json_t *item = json_residual(r);
-    json_t *more =
-        json_pack("{s:o, s:I, s:s?, s:o, s:s?, s:o, s:f, s:o}", "line", number_or_null(r->line > 0, r->line),
-                  "iterations", (json_int_t)r->iterations, "rule", r->rule, "policy", text_or_null(r->policy), "answer",
-                  r->policy || r->verdict == TOW_MUST_SAVE ? verdicts[r->verdict] : NULL, "readers", json_readers(r),
-                  "seconds", r->seconds, "plan", json_place(&r->plan));
+    json_t *more = json_pack("{s:o, s:I, s:o, s:o, s:s?, s:o, s:f, s:o}", "line", number_or_null(r->line > 0, r->line),
+                             "iterations", (json_int_t)r->iterations, "rule", text_or_null(r->rule), "policy",
+                             text_or_null(r->policy), "answer",
+                             r->policy || r->verdict == TOW_MUST_SAVE ? verdicts[r->verdict] : NULL, "readers",
+                             json_readers(r), "seconds", r->seconds, "plan", json_place(&r->plan));
     if (item && more && json_object_update(item, more) == 0) {
         json_decref(more);
         return item;
@@ -104,9 +105,9 @@ static json_t *json_notes(const tow_residuals *r)
 
 static json_t *json_residuals(const tow_residuals *r, bool why)
 {
-    json_t *result = json_pack("{s:o, s:I, s:I, s:o}", "residuals", json_list(r->items, r->count, why), "bytes",
-                               (json_int_t)r->bytes, "argument_bytes", (json_int_t)r->argument_bytes, "notes",
-                               json_notes(r));
+    json_t *result =
+        json_pack("{s:o, s:I, s:I, s:o}", "residuals", json_list(r->items, r->count, why), "bytes",
+                  (json_int_t)r->bytes, "argument_bytes", (json_int_t)r->argument_bytes, "notes", json_notes(r));
     if (result && why) json_object_set_new(result, "made_again", json_list(r->again, r->again_count, true));
     return result;
 }
@@ -132,11 +133,12 @@ static bool has_loss(const tow_graph *graph)
 /* With the plan of the gradient, as --memory-limit has it. */
 static tow_status explain(tool *t, tow_residuals *residuals)
 {
-    const tow_compile_options options = TOW_COMPILE_OPTIONS(.plan_only = true, .memory_limit = t->options.memory_limit);
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.plan_only = true);
     tow_graph *gradient = NULL;
     tow_program *program = NULL;
     tow_status status =
         tow_value_and_grad(t->graph, t->options.n_wrt, t->options.wrt, tow_graph_output_count(t->graph) > 1, &gradient);
+    if (status == TOW_OK) status = tool_limit_of(t, gradient, &options, t->options.memory_limit, &options.memory_limit);
     if (status == TOW_OK) status = tow_compile(t->context, gradient, &options, &program);
     if (status == TOW_OK) status = tow_program_explain(program, residuals);
     tow_program_free(program);
@@ -148,7 +150,8 @@ tow_status tool_residuals(tool *t)
 {
     tow_residuals residuals = {0};
     tow_status status;
-    if (t->options.memory_limit && !has_loss(t->graph))
+    const bool limited = t->options.memory_limit.bytes > 0 || t->options.memory_limit.percent > 0;
+    if (limited && !has_loss(t->graph))
         return tool_fail(t, TOW_INVALID_ARGUMENT,
                          "--memory-limit: expected a float scalar as first result, whose gradient is planned");
     if (t->options.why && has_loss(t->graph))

@@ -27,6 +27,12 @@ enum {
     TOOL_USAGE = 2
 };
 
+/* A memory limit: bytes, or percent of the bytes of a run without a limit. */
+typedef struct tool_limit {
+    size_t bytes;
+    double percent;
+} tool_limit;
+
 typedef struct tool_options {
     const char *command, *file;
     const char *input[TOOL_MAX_ARRAYS]; /* --input: FILE.npy, a JSON value, or NAME=either */
@@ -39,7 +45,7 @@ typedef struct tool_options {
     size_t wrt[TOOL_MAX_ARRAYS];
     size_t n_wrt;
     const char *policy;                      /* NULL: no remat region */
-    size_t memory_limit;                     /* bytes, or 0 */
+    tool_limit memory_limit;                 /* zeros: none */
     const char *memory;                      /* SVG to draw, or NULL */
     const char *curve_file;                  /* SVG to draw, or NULL */
     const char *html, *against;              /* a page to write, and what to show beside the plan; or NULL */
@@ -85,7 +91,10 @@ tow_status tool_convert_weights(tool *t);
 tow_status tool_tokenize(tool *t);
 
 /* tow.c: a positive number of bytes, which may end with K, M or G. False: it is none. */
-bool tool_read_bytes(const char *text, size_t *bytes);
+bool tool_read_limit(const char *text, tool_limit *limit);
+/* curve.c: *bytes: the limit for plans of the graph with these options, 0: none. */
+tow_status tool_limit_of(tool *t, const tow_graph *graph, const tow_compile_options *options, tool_limit limit,
+                         size_t *bytes);
 /* page.c: plan --html. program: of graph, made with these options. */
 tow_status tool_write_page(tool *t, const tow_graph *graph, const tow_compile_options *options,
                            const tow_program *program);

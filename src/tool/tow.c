@@ -135,7 +135,7 @@ static const struct argp_option argp_options[] = {
      "grad, vmap, plan: compare what the gradient makes again with what it made first, bit by bit", 2},
     {"memory-limit", KEY_LIMIT, "BYTES", 0,
      "plan, residuals --why: the fastest plan that takes no more than so many bytes, inputs and outputs "
-     "included (512K, 64M, 2G)",
+     "included (512K, 64M, 1.5G, or 50% of the bytes without a limit)",
      2},
     {"curve", KEY_CURVE, "FILE", OPTION_ARG_OPTIONAL,
      "plan: the plans among which a memory limit chooses, and with --grad those of JAX's policies: bytes, seconds by "
@@ -259,28 +259,46 @@ static unsigned long long read_number(const char *text, const char *what, struct
     return number;
 }
 
-bool tool_read_bytes(const char *text, size_t *bytes)
+/* Digits behind a point, whatever the locale is; 0 if there are none. */
+static double read_fraction(const char **at)
 {
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    const unsigned long long number = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    *bytes = 0;
-    if (errno != 0 || end == text || (*end && (!unit || end[1])) || text[0] == '-' || number == 0 ||
-        number > SIZE_MAX >> shift)
-        return false;
-    *bytes = (size_t)number << shift;
-    return true;
+    double fraction = 0, digit = 1;
+    if (**at != '.') return 0;
+    for (++*at; **at >= '0' && **at <= '9'; ++*at) fraction += (digit /= 10) * (**at - '0');
+    return fraction;
 }
 
-static size_t read_bytes(const char *text, const char *what, struct argp_state *state)
+bool tool_read_limit(const char *text, tool_limit *limit)
 {
-    size_t bytes;
-    if (!tool_read_bytes(text, &bytes))
-        argp_error(state, "%s: expected a positive number of bytes, as 1000000, 64M or 2G, found '%s'", what, text);
-    return bytes;
+    static const char units[] = "KMG%";
+    char *end;
+    errno = 0;
+    *limit = (tool_limit){0};
+    if (text[0] < '0' || text[0] > '9') return false;
+    const unsigned long long number = strtoull(text, &end, 10);
+    const char *rest = end;
+    const double fraction = read_fraction(&rest);
+    const char *unit = *rest ? strchr(units, *rest) : NULL;
+    if (errno != 0 || (*rest && (!unit || rest[1]))) return false;
+    if (unit && *unit == '%') {
+        limit->percent = (double)number + fraction;
+        return limit->percent > 0 && limit->percent < 1e6;
+    }
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (number > SIZE_MAX >> shift >> 1) return false;
+    limit->bytes = ((size_t)number << shift) + (size_t)(fraction * (double)(UINT64_C(1) << shift));
+    return limit->bytes > 0;
+}
+
+static tool_limit read_limit(const char *text, const char *what, struct argp_state *state)
+{
+    tool_limit limit;
+    if (!tool_read_limit(text, &limit))
+        argp_error(state,
+                   "%s: expected a positive number of bytes, as 1000000, 64M or 1.5G, or a part of the bytes without a "
+                   "limit, as 50%%, found '%s'",
+                   what, text);
+    return limit;
 }
 
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
@@ -317,7 +335,7 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
     if (o->against && !o->html) argp_error(state, "--against needs --html");
-    if (o->memory_limit && command->bit == RESIDUALS && !o->why)
+    if ((o->memory_limit.bytes || o->memory_limit.percent > 0) && command->bit == RESIDUALS && !o->why)
         argp_error(state, "--memory-limit of 'residuals' needs --why");
     if (shown && arrays) argp_error(state, "inputs and outputs of '%s' need --run", command->name);
     if (shown && o->trace) argp_error(state, "--trace of '%s' needs --run", command->name);
@@ -389,7 +407,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         o->verify = true;
         break;
     case KEY_LIMIT:
-        o->memory_limit = read_bytes(argument, "--memory-limit", state);
+        o->memory_limit = read_limit(argument, "--memory-limit", state);
         break;
     case KEY_CURVE:
         o->curve = true;

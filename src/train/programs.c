@@ -96,11 +96,18 @@ typedef struct step_variants {
     tow__loss_variants *losses;
 } step_variants;
 
-static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+/* The numbers of the parameters among the inputs of the loss; the caller frees them. NULL: out of memory. */
+static size_t *list_params(const tow_train_state *s)
 {
     size_t *wrt = tow__alloc(s->ctx, s->n_params + 1, sizeof *wrt);
+    for (size_t i = 0; wrt && i < s->n_params; i++) wrt[i] = i;
+    return wrt;
+}
+
+static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+{
+    size_t *wrt = list_params(s);
     if (!wrt) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < s->n_params; i++) wrt[i] = i;
     tow_graph *scaled = NULL;
     tow_status status = tow__scale_loss(s, loss, &scaled);
     if (status == TOW_OK)
@@ -108,6 +115,55 @@ static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, t
     tow_graph_release(scaled);
     tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
     return status == TOW_OK ? group_rows(s, gradient) : status;
+}
+
+/* Whatever makes the step of another loss. It belongs to the graph of the step, whose program the state owns. */
+typedef struct step_maker {
+    tow_train_state *s;
+    tow_type *types, *micro_types; /* [n_inputs] */
+} step_maker;
+
+static tow_status make_graph(tow_train_state *s, const tow_graph *loss, const tow_graph *gradient,
+                             const tow_type *types, const tow_type *micro_types, tow_graph **step);
+
+static tow_status make_again(const tow__origin *origin, const tow_graph *loss, tow_graph **step)
+{
+    const step_maker *m = origin->user;
+    tow_graph *gradient = NULL;
+    tow_status status = gradient_of(m->s, loss, &gradient);
+    if (status == TOW_OK) status = make_graph(m->s, loss, gradient, m->types, m->micro_types, step);
+    tow_graph_release(gradient);
+    return status;
+}
+
+static tow_status set_origin(tow_train_state *s, const tow_graph *loss, const tow_type *types,
+                             const tow_type *micro_types, tow_graph *step)
+{
+    size_t *wrt = list_params(s);
+    step_maker *m = tow__arena_alloc(&step->arena, 1, sizeof *m);
+    tow_status status = TOW_OUT_OF_MEMORY;
+    if (!wrt || !m) goto done;
+    *m = (step_maker){.s = s,
+                      .types = tow__arena_alloc(&step->arena, s->n_inputs, sizeof *m->types),
+                      .micro_types = tow__arena_alloc(&step->arena, s->n_inputs, sizeof *m->micro_types)};
+    if (!m->types || !m->micro_types) goto done;
+    for (size_t i = 0; i < s->n_inputs; i++) m->types[i] = types[i], m->micro_types[i] = micro_types[i];
+    status = tow__set_step_origin(step, loss, s->n_params, wrt, s->n_variables + s->n_aux > 0, make_again, m);
+done:
+    if (wrt) tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
+    return status;
+}
+
+/* The step with this gradient of the loss, which says what it is a step of. */
+static tow_status make_graph(tow_train_state *s, const tow_graph *loss, const tow_graph *gradient,
+                             const tow_type *types, const tow_type *micro_types, tow_graph **step)
+{
+    tow_status status = tow__step_graph(s, gradient, types, micro_types, step);
+    if (status == TOW_OK) status = set_origin(s, loss, types, micro_types, *step);
+    if (status == TOW_OK) return TOW_OK;
+    tow_graph_release(*step);
+    *step = NULL;
+    return status;
 }
 
 static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
@@ -121,7 +177,7 @@ static tow_status make_variant(void *user, uint32_t i, tow_graph **graph)
     }
     tow_status status = tow__loss_variant(v->losses, i, &loss);
     if (status == TOW_OK) status = gradient_of(v->s, loss, &gradient);
-    if (status == TOW_OK) status = tow__step_graph(v->s, gradient, v->types, v->p->micro_types, graph);
+    if (status == TOW_OK) status = make_graph(v->s, loss, gradient, v->types, v->p->micro_types, graph);
     tow_graph_release(loss);
     tow_graph_release(gradient);
     return status;
@@ -227,7 +283,7 @@ static tow_status make_step(tow_train_state *s, const tow_type *types, tow__trai
     tow__verify_gradients(s->ctx, before);
     TRY(status);
     TRY(check_weight(s, p));
-    TRY(tow__step_graph(s, p->gradient_graph, types, p->micro_types, &step));
+    TRY(make_graph(s, p->loss_graph, p->gradient_graph, types, p->micro_types, &step));
     TRY(compile_step(s, types, p, step, &(plan_wish){.program = &p->program}));
 done:
     tow_graph_release(step);
@@ -239,7 +295,7 @@ static tow_status list_plans(tow_train_state *s, const tow__train_program *p, co
 {
     tow_graph *gradient = NULL, *step = NULL;
     tow_status status = gradient_of(s, p->loss_graph, &gradient);
-    if (status == TOW_OK) status = tow__step_graph(s, gradient, s->types, p->micro_types, &step);
+    if (status == TOW_OK) status = make_graph(s, p->loss_graph, gradient, s->types, p->micro_types, &step);
     if (status == TOW_OK) status = compile_step(s, s->types, p, step, wish);
     tow_graph_release(gradient);
     tow_graph_release(step);

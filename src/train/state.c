@@ -453,9 +453,10 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *s)
     for (size_t i = 0; i < s->n_variables; i++) bytes.variables += tow_type_bytes(s->variables->types[i]);
     bytes.optimizer = tow_optimizer_bytes(s->optimizer);
     bytes.averages = s->average ? tow__average_bytes(s->average) : 0;
+    for (size_t i = 0; i < s->n_inputs; i++) bytes.batch += tow_type_bytes(s->types[i]);
     add_programs(s, &bytes);
     bytes.workspace += bytes_of_numbers(s);
     bytes.total = bytes.parameters + bytes.variables + bytes.optimizer + bytes.residuals + bytes.workspace +
-                  bytes.evaluation + bytes.averages;
+                  bytes.evaluation + bytes.averages + bytes.batch;
     return bytes;
 }

@@ -118,7 +118,14 @@ static tow_type input_type(const tow_step *s, const tow_graph *loss, size_t i)
     return tow_make_type(TOW_F64, 0, NULL);
 }
 
-/* The whole step with the gradient of this loss. */
+static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **graph);
+
+static tow_status make_again(const tow__origin *origin, const tow_graph *loss, tow_graph **graph)
+{
+    return step_graph(origin->user, loss, graph);
+}
+
+/* The whole step with the gradient of this loss, which says what it is a step of. */
 static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **graph)
 {
     tow_context *ctx = s->optimizer->ctx;
@@ -131,6 +138,13 @@ static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **gra
     if (s->row_groups) TRY(tow_row_groups(gradient, s->row_groups, &grouped));
     recording r = {s, grouped ? grouped : gradient};
     TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), graph));
+    if (!s->row_groups) /* those options are the caller's, and not there later */
+        status = tow__set_step_origin(*graph, loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1,
+                                      make_again, s);
+    if (status != TOW_OK) {
+        tow_graph_release(*graph);
+        *graph = NULL;
+    }
 done:
     tow_graph_release(gradient);
     tow_graph_release(grouped);

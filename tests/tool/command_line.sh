@@ -96,8 +96,8 @@ END
 expect 0 'of least time' "$tow" plan products.tow --grad --wrt w --policy nothing --curve
 expect 0 '"seconds"' "$tow" plan products.tow --grad --wrt w --curve --json
 "$tow" plan products.tow --grad --wrt w --curve=curve.svg >table || { echo "no curve is drawn"; failed=1; }
-test "$(grep -c '<g class="mark">' curve.svg)" = 4 || { echo "expected four policies in the picture"; failed=1; }
-test "$(awk '/policy$/ { on = 1; next } on { print $5 }' table | tr '\n' ' ')" = "everything nothing dots dots_with_no_batch_dims " ||
+test "$(grep -c '<g class="mark">' curve.svg)" = 5 || { echo "expected four policies and no limit in the picture"; failed=1; }
+test "$(awk '/policy$/ { on = 1; next } on && NF { print $5 }' table | tr '\n' ' ')" = "no everything nothing dots dots_with_no_batch_dims " ||
     { echo "expected four policies in the table"; cat table; failed=1; }
 awk '/^$/ { exit } NR > 1 && NR > 2 && ($1 <= bytes || $3 > time) { exit 1 } { bytes = $1; time = $3 }' table ||
     { echo "plans are not in order"; cat table; failed=1; }
@@ -130,6 +130,19 @@ echo old >empty/old.svg
 test "$(ls -A empty)$(cat empty/old.svg)" = old.svgold || { echo "a full disk leaves half a file: $(ls -A empty)"; failed=1; }
 expect 0 '"policies"' "$tow" plan products.tow --grad --wrt w --curve --json
 expect 1 'memory limit: expected at least' "$tow" plan products.tow --grad --wrt w --memory-limit 10K
+# Parts of the bytes without a limit, and decimals.
+bytes() { awk '/^inputs/ { print $2 + $4 + $6 + $8 }'; }
+all=$("$tow" plan products.tow --grad --wrt w --policy nothing | bytes)
+for percent in 100 97.5 90; do
+    found=$("$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit $percent% | bytes)
+    test "$((found * 1000))" -le "$(awk "BEGIN { print $all * $percent * 10 }")" || { echo "$percent% of $all: $found bytes"; failed=1; }
+done
+expect 1 "found $((all / 100))" "$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit 1%
+expect 1 'found 1536' "$tow" plan products.tow --grad --wrt w --memory-limit 1.5K
+expect 1 'found 1536' "$tow" residuals products.tow --why --wrt w --memory-limit 1.5K
+for limit in 5%% 1.5X 1..5K . % 0% -1 1e3; do
+    expect 2 'expected a positive number of bytes' "$tow" plan products.tow --grad --wrt w --memory-limit "$limit"
+done
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
 # The reason behind the engine of each product.

@@ -101,5 +101,9 @@ tow_status tow__override_verdict(const tow_graph *g, uint32_t number, tow_verdic
 /* Says what gradient is the gradient of; the arrays are copied. */
 tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_wrt, const size_t *wrt, bool value,
                            bool has_aux);
+/* The same for a step with value and gradient in it, which make_step makes of another loss. */
+typedef tow_status (*tow__make_step)(const tow__origin *origin, const tow_graph *loss, tow_graph **graph);
+tow_status tow__set_step_origin(tow_graph *step, const tow_graph *loss, size_t n_wrt, const size_t *wrt, bool has_aux,
+                                tow__make_step make_step, void *user);
 
 #endif

@@ -57,6 +57,22 @@ static void end(tow__variants *variants)
     variants->user = NULL;
 }
 
+tow_status tow__set_step_origin(tow_graph *step, const tow_graph *loss, size_t n_wrt, const size_t *wrt, bool has_aux,
+                                tow__make_step make_step, void *user)
+{
+    tow_status status = tow__set_origin(step, loss, n_wrt, wrt, true, has_aux);
+    if (status != TOW_OK) return status;
+    tow__origin *o = tow__arena_copy(&step->arena, step->origin, 1, sizeof *o);
+    if (!o) return TOW_OUT_OF_MEMORY;
+    o->make = make_step;
+    o->user = user;
+    o->variants = NULL;
+    o->free_variants = NULL;
+    o->again = NULL;
+    step->origin = o;
+    return TOW_OK;
+}
+
 tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_wrt, const size_t *wrt, bool value,
                            bool has_aux)
 {
@@ -72,6 +88,7 @@ tow_status tow__set_origin(tow_graph *gradient, const tow_graph *loss, size_t n_
                        .value = value,
                        .has_aux = has_aux,
                        .frontiers = frontiers,
+                       .make = differentiate,
                        .variants = begin,
                        .free_variants = end,
                        .again = again};

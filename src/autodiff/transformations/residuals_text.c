@@ -1,8 +1,11 @@
 /* Lists of residuals as text: one line for each, or with all reasons. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "src/autodiff/transformations/residuals.h"
+
+#define LEAST_SECONDS 5e-13 /* that are not zero with the digits that are shown */
 
 typedef struct sink {
     char *text;
@@ -99,6 +102,10 @@ static void put_why(sink *s, const tow_residual *r, bool again)
     if (r->rule) put(s, "    asked for    by the derivative rule of %s\n", r->rule);
     if (r->kind == TOW_RESIDUAL_ARGUMENT) {
         put(s, "    kept         as an argument, by the caller\n");
+    } else if (!again && r->policy && r->verdict < TOW_PREFER_SAVE) {
+        put(s, "    kept         as a result of its region, which is read outside of it (");
+        put_escaped(s, r->policy);
+        put(s, ": %s)\n", answers[r->verdict]);
     } else if (r->policy) {
         put(s, "    %s ", again ? "made again  " : "kept        ");
         put_escaped(s, r->policy);
@@ -139,8 +146,12 @@ static void put_plan(sink *s, const tow_residual *r, bool again)
         put(s, " by the model, from the operands of its operation\n");
     }
     if (!p->tried) return;
+    if (p->bytes_more == 0 && fabs(p->seconds_more) < LEAST_SECONDS) {
+        put(s, "    %s the plan is the same\n", again ? "if kept     " : "if not kept ");
+        return;
+    }
     put(s, "    %s arena %s%" PRId64 " bytes, time %c", again ? "if kept     " : "if not kept ",
-        p->bytes_more < 0 ? "" : "+", p->bytes_more, p->seconds_more < 0 ? '-' : '+');
+        p->bytes_more < 0 ? "" : "+", p->bytes_more, p->seconds_more <= -LEAST_SECONDS ? '-' : '+');
     put_seconds(s, p->seconds_more);
     put(s, " by the model");
     if (p->instead) put(s, "; kept instead: ");

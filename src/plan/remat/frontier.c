@@ -159,8 +159,9 @@ static tow_status search_frontier(tow__arena *arena, const tow__variants *varian
     s.options.after_pass = NULL;
     s.options.memory_limit = SIZE_MAX;
     tow_status status = measure_all(&s, variants);
-    *frontier =
-        (tow__frontier){.points = s.points, .n = status == TOW_OK ? keep_best(s.points, s.n) : 0, .n_plans = s.n};
+    const tow__plan_point first = s.n > 0 ? s.points[0] : (tow__plan_point){0};
+    *frontier = (tow__frontier){
+        .points = s.points, .n = status == TOW_OK ? keep_best(s.points, s.n) : 0, .n_plans = s.n, .unlimited = first};
     return status;
 }
 
@@ -191,13 +192,18 @@ static tow_status find_by_key(tow__arena *arena, const tow__variants *v, const t
     const tow__plan_point *known = tow__frontiers_find(v->frontiers, v->loss, key, &size);
     if (!known) {
         tow_status status = search_frontier(arena, v, options, threads, frontier);
+        const size_t n = (size_t)frontier->n + 1; /* the last one is the plan without a limit */
+        tow__plan_point *all = status == TOW_OK ? tow__arena_alloc(arena, n, sizeof *all) : NULL;
         if (status != TOW_OK) return status;
-        return tow__frontiers_add(v->frontiers, v->loss, key, frontier->points, frontier->n * sizeof *known,
-                                  frontier->n_plans);
+        if (!all) return TOW_OUT_OF_MEMORY;
+        for (uint32_t i = 0; i < frontier->n; i++) all[i] = frontier->points[i];
+        all[frontier->n] = frontier->unlimited;
+        return tow__frontiers_add(v->frontiers, v->loss, key, all, n * sizeof *known, frontier->n_plans);
     }
-    tow__plan_point *points = tow__arena_copy(arena, known, size / sizeof *known, sizeof *known);
+    const uint32_t n = (uint32_t)(size / sizeof *known - 1);
+    tow__plan_point *points = tow__arena_copy(arena, known, (size_t)n + 1, sizeof *known);
     if (!points) return TOW_OUT_OF_MEMORY;
-    *frontier = (tow__frontier){.points = points, .n = (uint32_t)(size / sizeof *known)};
+    *frontier = (tow__frontier){.points = points, .n = n, .unlimited = points[n]};
     return TOW_OK;
 }
 
@@ -216,6 +222,11 @@ tow_status tow__find_frontier(tow__arena *arena, const tow__variants *variants, 
     return status;
 }
 
+static tow_memory_point public_point(const tow__plan_point *p)
+{
+    return (tow_memory_point){p->bytes, p->seconds, p->flops};
+}
+
 tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                            int threads, size_t size, tow_memory_point *points, size_t *n)
 {
@@ -223,8 +234,7 @@ tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, cons
     tow__frontier f = {0};
     tow__arena_init(&arena, ctx);
     tow_status status = tow__find_frontier(&arena, variants, options, threads, &f);
-    for (uint32_t i = 0; i < f.n && i < size; i++)
-        points[i] = (tow_memory_point){f.points[i].bytes, f.points[i].seconds, f.points[i].flops};
+    for (uint32_t i = 0; i < f.n && i < size; i++) points[i] = public_point(&f.points[i]);
     *n = f.n;
     tow__arena_free(&arena);
     return status;
@@ -287,6 +297,7 @@ tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, 
     if (status == TOW_OK)
         status = point ? make_point(variants, ctx, options, threads, point, program)
                        : refuse(variants, ctx, options, threads, &f.points[0]);
+    if (status == TOW_OK) (*program)->unlimited = public_point(&f.unlimited);
     tow__arena_free(&arena);
     return status;
 }

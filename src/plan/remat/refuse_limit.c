@@ -118,8 +118,10 @@ static void add_all_kinds(tow__string *text, const parts *x)
 {
     const tow_program_bytes *b = &x->p->bytes;
     const size_t inputs = add_kinds(text, x, TOW__NONE, 0, x->n_input_kinds);
-    tow__string_add(text, "%soutputs %zu, constants %zu, arena %zu (", inputs ? ", " : "", b->outputs, b->constants,
+    tow__string_add(text, "%soutputs %zu, constants %zu, arena %zu", inputs ? ", " : "", b->outputs, b->constants,
                     b->arena);
+    if (b->arena == 0) return;
+    tow__string_add(text, " (");
     const size_t alive = add_kinds(text, x, TOW__NONE, x->n_input_kinds, x->n_input_kinds + (uint32_t)TOW__LIVE_KINDS);
     if (alive < b->arena || !alive) tow__string_add(text, "%sunused %zu", alive ? ", " : "", b->arena - alive);
     tow__string_add(text, ")");

@@ -18,7 +18,8 @@ typedef struct tow__plan_point {
 typedef struct tow__frontier {
     tow__plan_point *points;
     uint32_t n;
-    uint32_t n_plans; /* that were made for it; 0: it was known */
+    uint32_t n_plans;          /* that were made for it; 0: it was known */
+    tow__plan_point unlimited; /* the plan without a limit: the graph as it was written */
 } tow__frontier;
 
 /* compile.c: one plan. */

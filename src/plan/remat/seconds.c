@@ -43,6 +43,11 @@ tow_memory_point tow_program_memory_point(const tow_program *p)
     return (tow_memory_point){tow__run_bytes(p), tow__modelled_seconds(p, &machine), tow__modelled_flops(p)};
 }
 
+tow_memory_point tow_program_unlimited_point(const tow_program *p)
+{
+    return p->unlimited.bytes > 0 ? p->unlimited : tow_program_memory_point(p);
+}
+
 static double equation_seconds(const tow__price *price, const tow_graph *g, const tow__equation *e)
 {
     const tow__pricing *p = price->user;

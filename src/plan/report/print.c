@@ -284,6 +284,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     stops ? " operations if each branch and body runs once" : " operations per run");
     add_seconds(&out.s, p);
     tow__string_add(&out.s, "\n");
+    if (p->bytes.file > 0) tow__string_add(&out.s, "states of loops in a file: %zu bytes\n", p->bytes.file);
     if (p->choice.products > 0 || p->choice.all)
         tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32

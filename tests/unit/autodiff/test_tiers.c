@@ -286,6 +286,9 @@ static void test_bytes(void **state)
     const size_t numbers_of_positions = 490 * sizeof(int32_t); /* i32 for each slot */
     const size_t more = tow_program_get_bytes(b).arena - tow_program_get_bytes(a).arena;
     assert_true(more <= 4 * numbers_of_positions);
+    /* The file is a line of its own: of each carry so many rows, in whole pages. */
+    assert_int_equal(tow_program_get_bytes(b).file % 4096, 0);
+    assert_true(tow_program_get_bytes(b).file > tow_program_get_bytes(a).file && tow_program_get_bytes(a).file > 0);
     tow_program_free(a);
     tow_program_free(b);
 }
@@ -498,6 +501,23 @@ static void test_loops_in_loops(void **state)
     }
 }
 
+/* Bytes that no file can have are refused before anything is multiplied. */
+static void test_rows_beyond_all_files(void **state)
+{
+    (void)state;
+    int64_t bytes = 0;
+    assert_true(tow__spill_count(3, 5000, &bytes));
+    assert_int_equal(bytes, 16384); /* whole pages */
+    assert_true(tow__spill_count(0, 8, &bytes));
+    assert_true(tow__spill_count(1, 0, &bytes));
+    assert_int_equal(bytes, 16384);
+    assert_false(tow__spill_count(INT64_MAX / 2, 8, &bytes));
+    assert_false(tow__spill_count(2, SIZE_MAX / 2, &bytes));
+    assert_false(tow__spill_count(1, (size_t)INT64_MAX, &bytes));
+    assert_false(tow__spill_count(-1, 8, &bytes));
+    assert_int_equal(bytes, 16384);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
@@ -507,6 +527,7 @@ int main(void)
                                        cmocka_unit_test(test_limit_of_file_sizes),
                                        cmocka_unit_test(test_training),
                                        cmocka_unit_test(test_loops_in_loops),
+                                       cmocka_unit_test(test_rows_beyond_all_files),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests_name("tiers", tests, setup_calls, teardown);
 }

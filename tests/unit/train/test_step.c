@@ -126,7 +126,7 @@ static void memory_is_that_of_a_micro_batch(void **fixture_)
     problem cut = make(f->ctx, TOW_MODULE(&model), 256, TOW_TRAIN_OPTIONS(.optimizer = half, .micro_batches = 4));
     const tow_train_bytes a = tow_train_get_bytes(small.state), b = tow_train_get_bytes(cut.state);
     assert_int_equal(a.residuals, b.residuals);
-    assert_true(b.total <= a.total + a.parameters + 4096);
+    assert_true(b.total - b.batch <= a.total - a.batch + a.parameters + 4096);
     drop(&small);
     drop(&cut);
 }
@@ -502,8 +502,7 @@ static void early_updates_go_with_everything(void **fixture_)
         TOW_TRAIN_OPTIONS(.check_finite = true),
         TOW_TRAIN_OPTIONS(.skip_not_finite = 1),
         TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.5}),
-        TOW_TRAIN_OPTIONS(.average = &average,
-                          .optimizer = {.learning_rate = {.peak_value = 0.01}}),
+        TOW_TRAIN_OPTIONS(.average = &average, .optimizer = {.learning_rate = {.peak_value = 0.01}}),
     };
     tow_mlp model = TOW_MLP(.features = {16, 2});
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -213,7 +213,10 @@ static void curves_are_those_of_steps(void **state)
         assert_int_equal(tow_train_memory_curve(t.state, MOST_POINTS, points, &n), TOW_OK);
         assert_in_range(n, 1, MOST_POINTS);
         stop(&t);
-        options.verify = false;
+        t = start(f->ctx, TOW_MODULE(&stacked), 40, 40, (options.verify = false, options));
+        const tow_memory_point unlimited = tow_program_memory_point(tow_train_program(t.state));
+        assert_int_equal(tow_program_unlimited_point(tow_train_program(t.state)).bytes, unlimited.bytes);
+        stop(&t);
         for (size_t i = 0; i < n; i++) {
             if (i > 0) assert_true(points[i].bytes > points[i - 1].bytes && points[i].seconds < points[i - 1].seconds);
             options.memory_limit = points[i].bytes + (i + 1 < n ? points[i + 1].bytes - points[i].bytes - 1 : 0);
@@ -221,8 +224,45 @@ static void curves_are_those_of_steps(void **state)
             const tow_memory_point found = tow_program_memory_point(tow_train_program(t.state));
             assert_int_equal(found.bytes, points[i].bytes);
             assert_memory_equal(&found, &points[i], sizeof found);
+            const tow_memory_point without = tow_program_unlimited_point(tow_train_program(t.state));
+            assert_memory_equal(&without, &unlimited, sizeof without);
+            const tow_train_bytes bytes = tow_train_get_bytes(t.state);
+            assert_int_equal(bytes.total - bytes.evaluation, points[i].bytes);
             stop(&t);
         }
+    }
+}
+
+/* The program of a step knows the reasons of what it keeps and makes again, as that of a gradient does; each what-if is
+ * a plan of the whole step. */
+static void steps_say_why(void **state)
+{
+    fixture *f = *state;
+    tow_mlp layer = TOW_MLP(.features = {40}, .activation = tow_tanh, .activate_last = true);
+    tow_scan stacked = TOW_SCAN(&layer, .length = 4);
+    for (int kind = 0; kind < 10; kind++) {
+        tow_train_options options =
+            TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = kind & 1,
+                              .micro_batches = kind & 2 ? 2 : 1, .verify = kind & 4, .row_groups = kind & 8 ? 2 : 0);
+        tow_memory_point least;
+        size_t n, tried = 0;
+        tow_residuals residuals;
+        training t = start(f->ctx, TOW_MODULE(&stacked), 40, 40, options);
+        assert_int_equal(tow_program_explain(tow_train_program(t.state), &residuals), TOW_OK);
+        assert_true(residuals.count > 0 && residuals.again_count == 0);
+        tow_residuals_free(&residuals);
+        assert_int_equal(tow_train_memory_curve(t.state, 1, &least, &n), TOW_OK);
+        stop(&t);
+        options.memory_limit = least.bytes;
+        t = start(f->ctx, TOW_MODULE(&stacked), 40, 40, options);
+        assert_int_equal(tow_program_explain(tow_train_program(t.state), &residuals), TOW_OK);
+        assert_true(residuals.again_count > 0);
+        for (size_t i = 0; i < residuals.again_count; i++) tried += residuals.again[i].plan.tried;
+        assert_true(tried > 0);
+        tow_residuals_free(&residuals);
+        assert_int_equal(tow_program_write_html(tow_train_program(t.state), NULL, f->a), TOW_OK);
+        step(&t, 1);
+        stop(&t);
     }
 }
 
@@ -399,8 +439,8 @@ static void bytes_by_kind(void **state)
     assert_int_equal(bytes.parameters, 32);
     assert_int_equal(bytes.optimizer, 64);
     assert_true(bytes.evaluation > 0);
-    assert_int_equal(bytes.total,
-                     bytes.parameters + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation);
+    assert_int_equal(bytes.total, bytes.parameters + bytes.optimizer + bytes.residuals + bytes.workspace +
+                                      bytes.evaluation + bytes.batch);
     tow_program_bytes program = tow_program_get_bytes(tow_train_program(t.state));
     assert_int_equal(bytes.residuals, program.residuals);
     assert_true(bytes.residuals + bytes.workspace >= program.arena);
@@ -418,6 +458,7 @@ int main(void)
         TEST(early_updates_are_the_same),
         TEST(memory_limits_change_no_step),
         TEST(curves_are_those_of_steps),
+        TEST(steps_say_why),
         TEST(verified_steps_are_the_same),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
