@@ -329,6 +329,13 @@ TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);
  * if they are more than 2^22 never all of them.
  * x: [..., C]; w: [C, V], or [V, C] if `rows` (an embedding table); labels: i32 [...] -> [...]. */
 TOW_API tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels);
+/* Rows x f32[..., n] in 8 bits: codes u8[..., n], and sizes f32[...], the largest magnitude of each row. Codes are the
+ * nearest numbers to x / size of a map with an exponent of ten and up to 6 bits of fraction, 7 if nonnegative, where x
+ * has no negative numbers; then nothing but 0 becomes 0. (Dettmers and others, 8-bit optimizers via block-wise
+ * quantization, 2021) A row with NaN or infinity is NaN when it is read. */
+TOW_API void tow_quantize_dynamic(tow_value x, bool nonnegative, tow_value *codes, tow_value *sizes);
+/* f32[..., n]: what the codes stand for, times the size of the row. */
+TOW_API tow_value tow_dequantize_dynamic(tow_value codes, tow_value sizes, bool nonnegative);
 /* x / (1-rate) where kept, else 0. rate in [0, 1]; axes in broadcast_axes share one draw. */
 TOW_API tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_broadcast_axes,
                                        const int *broadcast_axes);

@@ -150,6 +150,7 @@
 #define tow_attention(x, ...) tow_attention(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_softmax_cross_entropy(x, ...) tow_softmax_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_linear_cross_entropy(x, ...) tow_linear_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_dequantize_dynamic(x, ...) tow_dequantize_dynamic(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_dropout_with_key(x, ...) tow_dropout_with_key(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_sort(x, ...) tow_sort(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_argsort(x, ...) tow_argsort(tow_at((x), TOW_HERE), __VA_ARGS__)

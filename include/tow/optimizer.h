@@ -61,6 +61,12 @@ typedef struct tow_optimizer_options {
      * of the loss. */
     double loss_scale;
     size_t loss_scale_period; /* 0: 2000 */
+    /* 8: slots that are like a parameter of f32 (moments, not copies of parameters) are kept in 8 bits, in blocks of
+     * 256 elements with a size each (tow_quantize_dynamic): 1.016 bytes instead of 4. Slots are decoded and encoded
+     * where the update reads and writes them. "mu" is then the codes, u8[blocks, 256] behind the axes of layers, and
+     * "mu_sizes" f32[blocks]. 0: slots are as their transform asks for them. (Dettmers and others, 2021) */
+    int slot_bits;
+    int64_t slot_bits_least; /* layers of fewer elements keep their slots; 0: 4096 */
 } tow_optimizer_options;
 #define TOW_OPTIMIZER_OPTIONS(...) TOW__OPTIONS(tow_optimizer_options, __VA_ARGS__)
 

@@ -189,6 +189,9 @@ typedef struct tow_train_options {
      * .check_finite. */
     double loss_scale;
     size_t loss_scale_period;
+    /* Slots of the optimizer in 8 bits (tow_optimizer_options). */
+    int slot_bits;
+    int64_t slot_bits_least;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 

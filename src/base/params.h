@@ -96,6 +96,9 @@ typedef struct tow__window_params {
     tow__ints window, strides, low, high, base_dilation, window_dilation;
     bool minimum;
 } tow__window_params;
+typedef struct tow__dynamic_params {
+    bool nonnegative; /* the map has no negative numbers */
+} tow__dynamic_params; /* quantize_dynamic dequantize_dynamic */
 typedef struct tow__axes_params {
     tow__ints axes;
 } tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor; rev */

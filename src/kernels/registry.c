@@ -12,6 +12,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_attention,
     &tow__kernels_conv,
     &tow__kernels_dot,
+    &tow__kernels_dynamic,
     &tow__kernels_elementwise,
     &tow__kernels_fused,
     &tow__kernels_fused_product,

@@ -48,6 +48,7 @@
     X(custom_self) \
     X(custom_vjp) \
     X(debug_print) \
+    X(dequantize_dynamic) \
     X(digamma) \
     X(div) \
     X(dot_general) \
@@ -106,6 +107,7 @@
     X(polygamma) \
     X(population_count) \
     X(pow) \
+    X(quantize_dynamic) \
     X(ragged_dot) \
     X(ragged_dot_contract) \
     X(random_bits) \

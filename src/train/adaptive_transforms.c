@@ -16,7 +16,8 @@ static tow_value belief_each(tow_update *u, const tow_gradient_transform *self, 
     if (!tow__adam_options(u, &a, &o->b1, &o->b2, &o->eps, &usual_eps, root)) return (tow_value){0};
     tow__first_moment(u, &a, g, 0);
     tow_value error = tow_sub(g, a.m);
-    tow_value s = tow__plus_option(tow__average(tow_slot(u, "nu"), tow_mul(error, error), &a.b2), &a.eps_root);
+    tow_value s =
+        tow__plus_option(tow__average(tow__slot_of_squares(u, "nu"), tow_mul(error, error), &a.b2), &a.eps_root);
     tow_set_slot(u, "nu", s);
     tow_value first = tow__corrected_first(u, &a, g, o->nesterov);
     s = tow_div(s, tow__bias(u, "bias2", &a.b2, false, g));
@@ -53,7 +54,8 @@ static tow_value adamax_each(tow_update *u, const tow_gradient_transform *self, 
     (void)p;
     if (!tow__adam_options(u, &a, &o->b1, &o->b2, &o->eps, &tow__usual_eps, &tow__zero)) return (tow_value){0};
     tow__first_moment(u, &a, g, 0);
-    tow_value most = tow_max(tow__plus_option(tow_abs(g), &a.eps), tow__times_option(tow_slot(u, "nu"), &a.b2));
+    tow_value most =
+        tow_max(tow__plus_option(tow_abs(g), &a.eps), tow__times_option(tow__slot_of_squares(u, "nu"), &a.b2));
     tow_set_slot(u, "nu", most);
     return tow_div(tow__corrected_first(u, &a, g, false), most);
 }
@@ -68,7 +70,7 @@ static tow_value adadelta_each(tow_update *u, const tow_gradient_transform *self
                       eps = tow__option_of(u, "eps", &o->eps, &usual_eps);
     (void)p;
     if (!tow__is_share(&rho) || !tow__is_option(&eps, 0)) return (tow_value){0};
-    tow_value e = tow__average(tow_slot(u, "e_g"), tow_mul(g, g), &rho), x = tow_slot(u, "e_x");
+    tow_value e = tow__average(tow__slot_of_squares(u, "e_g"), tow_mul(g, g), &rho), x = tow__slot_of_squares(u, "e_x");
     tow_value ratio = tow_div(tow_sqrt(tow__plus_option(x, &eps)), tow_sqrt(tow__plus_option(e, &eps)));
     tow_value step = tow_mul(ratio, g);
     tow_set_slot(u, "e_g", e);

@@ -164,7 +164,7 @@ void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_dtype mu_dt
 
 void tow__second_moment(tow_update *u, tow__adam *a, tow_value g)
 {
-    a->v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), &a->b2);
+    a->v = tow__average(tow__slot_of_squares(u, "nu"), tow_mul(g, g), &a->b2);
     tow_set_slot(u, "nu", a->v);
 }
 

@@ -143,6 +143,12 @@ static tow_status check_options(tow_context *ctx, const tow_optimizer_options *o
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: expected .every = 0 and .skip_not_finite = 0 with .examples and .line_search; "
                          "aggregate, or search, by a state of its own");
+    if ((options->slot_bits != 0 && options->slot_bits != 8) || options->slot_bits_least < 0)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "optimizer: expected .slot_bits of 8, or 0 for slots as they are, and .slot_bits_least of 0 or "
+            "more, found %d and %lld",
+            options->slot_bits, (long long)options->slot_bits_least);
     if (options->master && options->stochastic_rounding)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "optimizer: found .master and .stochastic_rounding; masters are rounded to nearest, so leave "
@@ -175,6 +181,8 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     o->master = options->master;
     o->stochastic_rounding = options->stochastic_rounding;
     o->seed = options->seed;
+    o->slot_bits = options->slot_bits;
+    o->slot_bits_least = options->slot_bits_least;
     o->skip_not_finite = options->skip_not_finite;
     TRY(tow__loss_scale_begin(o, options));
     for (uint32_t i = 0; i < n && o->examples; i++)

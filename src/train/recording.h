@@ -51,6 +51,8 @@ struct tow_update {
     tow__injection **all_injections;
     tow__step_map steps; /* that numbers count */
     bool *per_example;   /* gradients are still those of single examples */
+    bool exact;          /* slots are kept as they are, whatever .slot_bits says */
+    bool nonnegative;    /* the slot that is asked for has no negative numbers */
 };
 
 struct tow__pending {
@@ -67,6 +69,8 @@ __attribute__((format(printf, 3, 4))) void tow__update_fail(tow_update *update, 
                                                             ...);
 /* Is there a parameter `index`? If not, that is the trace's error. */
 bool tow__update_has(tow_update *update, size_t index);
+/* The slot of this name, of the transform and the parameter; NULL: there is none yet. */
+const tow__slot *tow__find_slot(tow_update *update, const char *name);
 /* The type of one layer of a parameter. */
 tow_type tow__layer_type(const tow_optimizer_state *state, uint32_t parameter);
 /* Does what is still to be done to the gradient of a parameter. */

@@ -64,7 +64,7 @@ static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self,
     tow__first_moment(u, &a, g, o->mu_dtype);
     if (tow_is_null(a.m)) return a.m;
     tow__second_moment(u, &a, g);
-    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g)));
+    tow_value most = tow_max(tow__slot_of_squares(u, "nu_max"), tow_div(a.v, tow__bias(u, "bias2", &a.b2, false, g)));
     tow_set_slot(u, "nu_max", most);
     return tow__as(tow__over_root(&a, tow__corrected_first(u, &a, g, false), most), tow_value_type(g).dtype);
 }
@@ -214,7 +214,7 @@ static tow_value factored_each(tow_update *u, const tow_gradient_transform *self
     (void)p;
     if (!tow__is_number(u, "decay_rate", o->decay_rate, 0) || !tow__is_option(&eps, 0)) return (tow_value){0};
     if (o->whole || !find_factors(type, least, &d0, &d1)) {
-        tow_value v = mixed(tow_slot(u, "v"), square, decay);
+        tow_value v = mixed(tow__slot_of_squares(u, "v"), square, decay);
         tow_set_slot(u, "v", v);
         return tow_mul(g, tow_rsqrt(v));
     }

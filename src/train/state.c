@@ -46,7 +46,8 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
         ctx, transform, state->params,
         &TOW_OPTIMIZER_OPTIONS(.skip_not_finite = options->skip_not_finite, .master = options->master,
                                .stochastic_rounding = options->stochastic_rounding, .seed = options->seed,
-                               .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period),
+                               .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period,
+                               .slot_bits = options->slot_bits, .slot_bits_least = options->slot_bits_least),
         false, &state->optimizer));
     state->options.skip_not_finite = state->optimizer->skip_not_finite;
 done:

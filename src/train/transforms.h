@@ -27,6 +27,8 @@ tow_value tow__times_option(tow_value x, const tow__option *b);
 tow_value tow__times_rest(tow_value x, const tow__option *b);
 tow_value tow__plus_option(tow_value x, const tow__option *b);
 tow_value tow__average(tow_value m, tow_value x, const tow__option *b);
+/* tow_slot for what has no negative numbers: averages of squares, largest magnitudes. */
+tow_value tow__slot_of_squares(tow_update *update, const char *name);
 /* The number of steps that will be finished with this update, t = 1, 2, ..., f64[]. */
 tow_value tow__step_count(tow_update *update);
 /* tow_update_number with the other sign, which is made once for all parameters. */

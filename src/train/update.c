@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "src/train/recording.h"
+#include "src/train/slots_in_bytes.h"
 #include "src/train/transforms.h"
 #include "src/train/wide.h"
 #include "tow/ops.h"
@@ -131,6 +132,7 @@ static tow_value new_slot(tow_update *u, const char *key, size_t prefix_size, co
 tow_value tow_slot_with(tow_update *u, const char *name, tow_type type, double value)
 {
     size_t prefix_size;
+    if (tow__slot_in_bytes(u, type, value)) return tow__slot_from_bytes(u, name, type);
     const char *key = name ? slot_key(u, name, &prefix_size) : NULL;
     if (!key) return (tow_value){0};
     const uint32_t index = tow__names_find(&u->o->slot_names, key);
@@ -152,8 +154,23 @@ tow_value tow_slot(tow_update *u, const char *name)
     return tow_slot_with(u, name, type, 0);
 }
 
+tow_value tow__slot_of_squares(tow_update *u, const char *name)
+{
+    tow_update own = *u;
+    own.nonnegative = true;
+    return tow_slot(&own, name);
+}
+
+const tow__slot *tow__find_slot(tow_update *u, const char *name)
+{
+    const char *key = name ? slot_key(u, name, NULL) : NULL;
+    const uint32_t index = key ? tow__names_find(&u->o->slot_names, key) : TOW__NO_NAME;
+    return index == TOW__NO_NAME ? NULL : &u->o->slots[index];
+}
+
 void tow_set_slot(tow_update *u, const char *name, tow_value value)
 {
+    if (!tow_is_null(value) && tow__slot_to_bytes(u, name, value)) return;
     const char *key = name ? slot_key(u, name, NULL) : NULL;
     if (!key || tow_is_null(value)) return;
     const uint32_t index = tow__names_find(&u->o->slot_names, key);
@@ -176,6 +193,7 @@ static tow_update of_parameter(const tow_update *u, size_t index)
 {
     tow_update one = *u;
     one.parameter = u->which[index];
+    one.exact = true; /* copies of parameters */
     return one;
 }
 

@@ -86,6 +86,8 @@ struct tow_optimizer_state {
     int64_t skipped_in_a_row, skipped;
     int64_t examples;                               /* gradients are of so many; 0: of the parameters' types */
     bool master, stochastic_rounding;               /* of parameters of 16 bits (wide.h) */
+    int slot_bits;                                  /* of slots; 0: as they are asked for */
+    int64_t slot_bits_least;                        /* elements of a layer */
     uint64_t seed;                                  /* of the roundings */
     double loss_scale;                              /* that gradients have; 0: they have none */
     uint64_t loss_scale_period, loss_scale_updates; /* finite ones in a row */

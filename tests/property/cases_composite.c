@@ -1,6 +1,6 @@
 /* Composites: softmax and its relatives, norms, attention, cross-entropy. References are the textbook formulas.
  * Tests ops/attention/attention.c, ops/losses/cross_entropy.c, ops/random/dropout.c, ops/losses/linear_cross_entropy.c,
- * ops/norms/norm.c, ops/norms/softmax.c. */
+ * ops/norms/norm.c, ops/norms/softmax.c. Tests ops/quantized/dynamic.c. */
 #include <float.h>
 #include <math.h>
 
@@ -142,6 +142,61 @@ void property_cross_entropy(const property_case *c, double *const *in, double *c
         out[0][i] = label < 0 || label >= a.size ? (double)NAN : out[1][i] - in[0][i * a.size + label];
     }
 }
+
+/* ---- 8 bits with a map ------------------------------------------------------------------------------------------ */
+
+/* The numbers of a map in ascending order, with an exponent of ten and the middles of equal parts of [0.1, 1]. */
+static void dynamic_map(bool nonnegative, double *map)
+{
+    int n = 0;
+    map[n++] = 0;
+    map[n++] = 1;
+    for (int i = 0; i < 7; i++)
+        for (int parts = 1 << (i + nonnegative), k = 0; k < parts; k++) {
+            const double x = pow(10, i - 6) * (0.1 + 0.9 * (2 * k + 1) / (2.0 * parts));
+            map[n++] = (double)(float)x;
+            if (!nonnegative) map[n++] = -(double)(float)x;
+        }
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && map[k] < map[k - 1]; k--) {
+            const double x = map[k];
+            map[k] = map[k - 1];
+            map[k - 1] = x;
+        }
+}
+
+/* x [..., n] -> codes [..., n], sizes [...] */
+static void quantize_dynamic(const property_case *c, double *const *in, double *const *out)
+{
+    const property_axis a = property_axis_of(&c->in[0], c->in[0].rank - 1);
+    double map[256];
+    dynamic_map(((const tow__dynamic_params *)c->params)->nonnegative, map);
+    for (int64_t r = 0; r < a.before; r++) {
+        const double *x = in[0] + r * a.size;
+        double size = 0;
+        for (int64_t i = 0; i < a.size; i++) size = fmax(size, fabs(x[i]));
+        for (int64_t i = 0; i < a.size; i++) {
+            int nearest = 0;
+            const double share = size == 0 ? 0 : x[i] / size;
+            for (int k = 1; k < 256; k++)
+                if (fabs(map[k] - share) < fabs(map[nearest] - share)) nearest = k;
+            out[0][r * a.size + i] = map[nearest] == 0 && map[0] == 0 && share > 0 ? nearest + 1 : nearest;
+        }
+        out[1][r] = size;
+    }
+}
+
+/* codes [..., n], sizes [...] -> x [..., n] */
+static void dequantize_dynamic(const property_case *c, double *const *in, double *const *out)
+{
+    const property_axis a = property_axis_of(&c->in[0], c->in[0].rank - 1);
+    double map[256];
+    dynamic_map(((const tow__dynamic_params *)c->params)->nonnegative, map);
+    for (int64_t i = 0; i < a.before * a.size; i++)
+        out[0][i] = (double)((float)map[(int)in[0][i]] * (float)in[1][i / a.size]);
+}
+
+static const tow__dynamic_params any_sign = {false}, no_negatives = {true};
 
 /* x [n, C], w [C, V] or [V, C], labels [n] */
 void property_linear_cross_entropy(const property_case *c, double *const *in, double *const *out)
@@ -296,6 +351,46 @@ static const property_case cases[] = {
      .in = {{F, S2(3, 4)}, {F, S2(4, 2)}, {.dtype = TOW_I32, S1(3), .low = -3, .high = 5}},
      .no_derivative = true,
      .loose = 8},
+    {.primitive = "quantize_dynamic",
+     .params = &any_sign,
+     .n_in = 1,
+     .n_out = 2,
+     .value = quantize_dynamic,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_F32, S3(2, 3, 40), .low = -3, .high = 3}}},
+    {.primitive = "quantize_dynamic",
+     .label = "no negative numbers",
+     .params = &no_negatives,
+     .n_in = 1,
+     .n_out = 2,
+     .value = quantize_dynamic,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_F32, S2(3, 256), .low = 0, .high = 2}}},
+    {.primitive = "quantize_dynamic",
+     .label = "zeros",
+     .params = &any_sign,
+     .n_in = 1,
+     .n_out = 2,
+     .value = quantize_dynamic,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_F32, S2(2, 5), .low = 0, .high = 0}}},
+    {.primitive = "dequantize_dynamic",
+     .params = &any_sign,
+     .n_in = 2,
+     .n_out = 1,
+     .value = dequantize_dynamic,
+     .loose = 4,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_U8, S3(2, 3, 40), .low = 0, .high = 255}, {.dtype = TOW_F32, S2(2, 3), .low = 0, .high = 3}}},
+    {.primitive = "dequantize_dynamic",
+     .label = "no negative numbers",
+     .params = &no_negatives,
+     .n_in = 2,
+     .n_out = 1,
+     .value = dequantize_dynamic,
+     .loose = 4,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_U8, S2(3, 256), .low = 0, .high = 255}, {.dtype = TOW_F32, S1(3), .low = 0, .high = 3}}},
     {.primitive = "softmax_cross_entropy",
      .label = "both results",
      .n_in = 2,
