@@ -163,7 +163,7 @@ static json_t *json_point(const tow_memory_point *p, const char *name)
 {
     json_t *item =
         json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)p->bytes, "seconds", p->seconds, "operations", p->flops);
-    if (item && name && json_object_set_new(item, "policy", json_string(name)) != 0) {
+    if (item && name && json_object_set_new(item, "policy", tool_json_text(name)) != 0) {
         json_decref(item);
         return NULL;
     }

@@ -130,6 +130,13 @@ echo old >empty/old.svg
 test "$(ls -A empty)$(cat empty/old.svg)" = old.svgold || { echo "a full disk leaves half a file: $(ls -A empty)"; failed=1; }
 expect 0 '"policies"' "$tow" plan products.tow --grad --wrt w --curve --json
 expect 1 'memory limit: expected at least' "$tow" plan products.tow --grad --wrt w --memory-limit 10K
+# Names that are no UTF-8 leave JSON and pages valid.
+printf '{ lambda ; x:f32[4]"x\377" w:f32[4]"w". let\n  a:f32[4] = mul x w\n  n:f32[4] = name[name="h\\xff"] a\n' >bytes.tow
+printf '  s:f32[4] = sin n\n  l:f32[] = reduce_sum[axes=(0)] s\n  in (l) }\n' >>bytes.tow
+expect 0 '"names:h' "$tow" plan bytes.tow --grad --wrt w --curve --json
+expect 0 '"what": "x?"' "$tow" residuals bytes.tow --why --json
+expect 0 '' "$tow" plan bytes.tow --grad --wrt w --html bytes.html
+! command -v iconv >/dev/null || iconv -f UTF-8 -t UTF-16 bytes.html >/dev/null || { echo "the page is no UTF-8"; failed=1; }
 # Parts of the bytes without a limit, and decimals.
 bytes() { awk '/^inputs/ { print $2 + $4 + $6 + $8 }'; }
 all=$("$tow" plan products.tow --grad --wrt w --policy nothing | bytes)
