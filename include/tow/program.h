@@ -143,6 +143,17 @@ TOW_API tow_status tow_memory_curve_draw(tow_context *context, const char *path,
 /* NULL is accepted. */
 TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
+/* Seconds of a run by the cost model with which plans are compared. It counts no overlap, and is made for comparisons:
+ * a run takes between half and twice as long on most machines (tow plan --run). 0 for NULL. */
+TOW_API double tow_program_seconds(const tow_program *program);
+/* When an output is there, in seconds of the model after the run has begun. An output that a loop writes row by row is
+ * there in `pieces`: the first one at `first`, the last one at `last`, the others in between in equal distances. An
+ * output of which nothing is written, an input for instance, has 0 pieces. */
+typedef struct tow_output_time {
+    double first, last;
+    int64_t pieces;
+} tow_output_time;
+TOW_API tow_output_time tow_program_output_time(const tow_program *program, size_t index);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
 /* An instruction that runs on one of several engines: a matrix product, a convolution, attention, a cross-entropy of

@@ -340,7 +340,8 @@ tow_status tool_plan(tool *t)
     if (t->options.grad) {
         tow_graph_release(graph);
         graph = NULL;
-        status = tool_differentiate(t, true, &graph);
+        if (t->options.processes) status = tool_choose_floats(t);
+        if (status == TOW_OK) status = tool_differentiate(t, true, &graph);
     }
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;
@@ -361,7 +362,9 @@ tow_status tool_plan(tool *t)
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);
     if (status == TOW_OK && t->options.html) status = tool_write_page(t, graph, &options, program);
-    if (status == TOW_OK && t->options.json) {
+    if (status == TOW_OK && t->options.processes) {
+        status = tool_scale(t, graph, program);
+    } else if (status == TOW_OK && t->options.json) {
         status = tool_show_json(t, json_plan(program));
     } else if (status == TOW_OK && !t->options.dump_after) {
         char *text = tool_text_of(tool_program_text, program);

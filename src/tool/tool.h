@@ -6,6 +6,7 @@
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  *   weights.c   the subcommands convert-weights and tokenize
+ *   scale.c     plan --processes
  *   page.c      the page of plan --html             reasons.c  the subcommand residuals
  *   curve.c     plan --curve
  */
@@ -63,7 +64,9 @@ typedef struct tool_options {
     size_t n_axis;
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;
-    const char *tokenizer; /* of tokenize */
+    const char *tokenizer;              /* of tokenize */
+    int processes, stage, slots;        /* of plan; processes 0, the others -1: not given */
+    double bandwidth, latency, compute; /* bits in a second, seconds, seconds; 0: not given */
     bool value, run, grad, curve, why, verify, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     uint64_t given; /* bit i: option i of the table in tow.c was given */
@@ -100,6 +103,10 @@ tow_status tool_write_page(tool *t, const tow_graph *graph, const tow_compile_op
                            const tow_program *program);
 /* curve.c: plan --curve, of graph and of the same with policies around it. */
 tow_status tool_show_curve(tool *t, const tow_graph *graph, const tow_compile_options *options);
+/* scale.c: for plan --processes, without --wrt all float inputs are parameters. */
+tow_status tool_choose_floats(tool *t);
+/* scale.c: plan --processes. gradient: of t->graph, with all of its results in front; program: made of it. */
+tow_status tool_scale(tool *t, const tow_graph *gradient, const tow_program *program);
 /* The bytes of options.file ("-": standard input), malloc'ed, with a zero byte behind them. zeros: it may have some. */
 tow_status tool_read_text(tool *t, bool zeros, char **text, size_t *size);
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */

@@ -81,6 +81,12 @@ enum {
     KEY_DUMP_AFTER,
     KEY_DUMP_DIR,
     KEY_WITHOUT,
+    KEY_PROCESSES,
+    KEY_BANDWIDTH,
+    KEY_LATENCY,
+    KEY_SHARD,
+    KEY_SLOTS,
+    KEY_COMPUTE,
     KEY_TRACE,
     KEY_X,
     KEY_Y,
@@ -157,6 +163,20 @@ static const struct argp_option argp_options[] = {
     {"dump-dir", KEY_DUMP_DIR, "DIR", 0,
      "plan: write them after each pass, to files NN-PASS-K.txt: number of the pass, K-th function that it ran on", 2},
     {"without", KEY_WITHOUT, "PASS,...", 0, "plan: leave out passes", 2},
+    {"processes", KEY_PROCESSES, "N", 0,
+     "plan --grad: what a step takes if so many processes share it, each with a batch as large as that of the graph: "
+     "bytes, and seconds by a model",
+     2},
+    {"shard", KEY_SHARD, "STAGE", 0,
+     "plan --processes: what is split among them: 0 nothing (0), 1 the state of the optimizer, 2 gradients, too, 3 "
+     "parameters, too",
+     2},
+    {"bandwidth", KEY_BANDWIDTH, "BITS", 0,
+     "plan --processes: bits that a process sends in a second while it receives as many (10G)", 2},
+    {"latency", KEY_LATENCY, "TIME", 0, "plan --processes: of a message: 20us (20us), 1ms", 2},
+    {"slots", KEY_SLOTS, "N", 0, "plan --processes: arrays that the optimizer keeps for each parameter (2)", 2},
+    {"compute", KEY_COMPUTE, "TIME", 0,
+     "plan --processes: measured time of the forward and backward pass, instead of the model's: 1.5s, 300ms", 2},
     {"trace", KEY_TRACE, "FILE", 0, "run, and with --run: write when each instruction ran, for Perfetto", 2},
     {"y", KEY_Y, "NAME,...", 0, "plot: the numbers to draw (those whose name has 'loss')", 2},
     {"x", KEY_X, "step|seconds", 0, "plot: what they are drawn over (step)", 2},
@@ -214,6 +234,12 @@ static const struct {
     {KEY_DUMP_AFTER, PLAN},
     {KEY_DUMP_DIR, PLAN},
     {KEY_WITHOUT, PLAN},
+    {KEY_PROCESSES, PLAN},
+    {KEY_BANDWIDTH, PLAN},
+    {KEY_LATENCY, PLAN},
+    {KEY_SHARD, PLAN},
+    {KEY_SLOTS, PLAN},
+    {KEY_COMPUTE, PLAN},
     {KEY_TRACE, RUN | GRAD | VMAP},
     {KEY_X, PLOT},
     {KEY_Y, PLOT},
@@ -301,6 +327,43 @@ static tool_limit read_limit(const char *text, const char *what, struct argp_sta
     return limit;
 }
 
+/* A positive number with a unit of a table that ends with NULL; the first unit is that of a number without one. */
+static double read_amount(const char *text, const char *what, const char *const *units, const double *factors,
+                          struct argp_state *state)
+{
+    char *end;
+    const double number = strtod(text, &end);
+    size_t k = 0;
+    while (units[k] && strcmp(units[k], end) != 0) k++;
+    if (end == text || !units[k] || !(number > 0) || !(number * factors[k] < 1e18))
+        argp_error(state, "%s: expected a positive number%s, found '%s'", what,
+                   units[1][0] == 'K' ? ", as 25G or 100M" : " with a unit, as 20us, 1.5ms or 2s", text);
+    return number * factors[k];
+}
+
+static double read_bits(const char *text, const char *what, struct argp_state *state)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T", NULL};
+    static const double factors[] = {1, 1e3, 1e6, 1e9, 1e12};
+    return read_amount(text, what, units, factors, state);
+}
+
+static double read_time(const char *text, const char *what, struct argp_state *state)
+{
+    static const char *const units[] = {"s", "ms", "us", "ns", NULL};
+    static const double factors[] = {1, 1e-3, 1e-6, 1e-9};
+    return read_amount(text, what, units, factors, state);
+}
+
+/* A whole number from least to most. */
+static int read_count(const char *text, const char *what, int least, int most, struct argp_state *state)
+{
+    const unsigned long long number = read_number(text, what, state);
+    if (number < (unsigned)least || number > (unsigned)most)
+        argp_error(state, "%s: expected %d to %d, found %llu", what, least, most, number);
+    return (int)number;
+}
+
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
 {
     if (*n == TOOL_MAX_ARRAYS) argp_error(state, "more than %d times %s", TOOL_MAX_ARRAYS, what);
@@ -334,6 +397,10 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (command->bit == TOKENIZE && !o->tokenizer) argp_error(state, "'tokenize' needs a --tokenizer");
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
+    if (o->processes && !o->grad) argp_error(state, "--processes needs --grad");
+    if (!o->processes && (o->stage >= 0 || o->slots >= 0 || o->bandwidth > 0 || o->latency > 0 || o->compute > 0))
+        argp_error(state, "--shard, --bandwidth, --latency, --slots and --compute need --processes");
+    if (o->processes && (o->curve || o->run)) argp_error(state, "--processes does not go with --curve and --run");
     if (o->against && !o->html) argp_error(state, "--against needs --html");
     if ((o->memory_limit.bytes || o->memory_limit.percent > 0) && command->bit == RESIDUALS && !o->why)
         argp_error(state, "--memory-limit of 'residuals' needs --why");
@@ -436,6 +503,24 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_WITHOUT:
         o->without = argument;
+        break;
+    case KEY_PROCESSES:
+        o->processes = read_count(argument, "--processes", 1, 65536, state);
+        break;
+    case KEY_BANDWIDTH:
+        o->bandwidth = read_bits(argument, "--bandwidth", state);
+        break;
+    case KEY_LATENCY:
+        o->latency = read_time(argument, "--latency", state);
+        break;
+    case KEY_SHARD:
+        o->stage = read_count(argument, "--shard", 0, 3, state);
+        break;
+    case KEY_SLOTS:
+        o->slots = read_count(argument, "--slots", 0, 16, state);
+        break;
+    case KEY_COMPUTE:
+        o->compute = read_time(argument, "--compute", state);
         break;
     case KEY_TRACE:
         o->trace = argument;
@@ -617,7 +702,7 @@ static int print_help(const struct command *command)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, list_commands, NULL};
-    tool t = {0};
+    tool t = {.options = {.stage = -1, .slots = -1}};
     command_line line = {.t = &t};
     argp_program_version = "tow " TOW_VERSION;
     argp_err_exit_status = TOOL_USAGE;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c, tool/curve.c.
+# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
 set -u
 tow=$1 completion=$2
 scratch=$(mktemp -d) || exit 1
@@ -150,6 +150,32 @@ expect 1 'found 1536' "$tow" residuals products.tow --why --wrt w --memory-limit
 for limit in 5%% 1.5X 1..5K . % 0% -1 1e3; do
     expect 2 'expected a positive number of bytes' "$tow" plan products.tow --grad --wrt w --memory-limit "$limit"
 done
+# Processes: w has 4096 bytes, of which 2 processes send each other half, at 2048 bytes in a second, in one round of half a second.
+scale() { "$tow" plan products.tow --grad --wrt w --processes 2 --bandwidth 16384 --latency 500ms --compute 2s "$@" >table || failed=1; }
+in_table() { grep -qE "$1" table || { echo "expected '$1':"; cat table; failed=1; }; }
+scale
+in_table '^communication +3 s, of which [0-9.]+ [nu]?s \(0\.0 %\) are hidden'
+in_table '^a step +5 s'
+in_table '^sums of gradients +2.00 KiB +1$'
+in_table '^optimizer +8.00 KiB +8.00 KiB'
+in_table 'at any bandwidth: 1 s of latency'
+scale --shard 1 --slots 4
+in_table '^optimizer +16.0 KiB +8.00 KiB'
+scale --shard 3
+in_table '^communication +4.5 s'
+in_table '^gathers of parameters +4.00 KiB +2$'
+in_table '^parameters +4.00 KiB +2.00 KiB'
+scale --json
+in_table '"enough_bits_per_second": 0.0'
+"$tow" plan products.tow --grad --wrt w --processes 1 >table || failed=1
+in_table '^efficiency +100.0%'
+expect 2 '--processes needs --grad' "$tow" plan products.tow --processes 2
+expect 2 '--compute need --processes' "$tow" plan products.tow --grad --latency 1ms
+expect 2 "found '20parsecs'" "$tow" plan products.tow --grad --processes 2 --latency 20parsecs
+expect 2 "as 25G or 100M, found '0'" "$tow" plan products.tow --grad --processes 2 --bandwidth 0
+expect 2 '--shard: expected 0 to 3, found 4' "$tow" plan products.tow --grad --processes 2 --shard 4
+expect 2 '--processes does not go with --curve and --run' "$tow" plan products.tow --grad --processes 2 --curve
+expect 2 "--processes does not go with 'grad'" "$tow" grad products.tow --processes 2
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --memory-limit 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
 # The reason behind the engine of each product.

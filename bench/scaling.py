@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The tables of docs/scaling.md: what a step of GPT-2 is predicted to take on many machines.
+
+    python3 bench/scaling.py --build build/release
+    python3 bench/scaling.py --build build/release --machine '' --batch 1 --latency 50us --stage 0
+
+Nothing is measured: bench_gpt2_graph writes graphs, which have shapes only, and `tow plan --processes` predicts. With an
+empty --machine plans are for the machine at hand.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+
+MODELS = [("124M", 12, 768, 12), ("1.5B", 48, 1600, 25), ("13B", 40, 5120, 40)]
+SERVER = "l1=32K,l2=1M,l3=256M,vector=64,threads=64,f32=100,shared_rate=200"
+
+
+def run(command, machine):
+    environment = dict(os.environ)
+    if machine:
+        environment["TOW_MACHINE"] = machine
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def bytes_text(n):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if n < 1024 or unit == "TiB":
+            return f"{n:.3g} {unit}" if n < 1000 else f"{n:.0f} {unit}"
+        n /= 1024
+
+
+def seconds_text(x):
+    return f"{x:.3g} s" if x >= 1 else f"{x * 1e3:.3g} ms"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default="build/release")
+    parser.add_argument("--machine", default=SERVER, help="TOW_MACHINE of each process; '': the machine at hand")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of 1024 tokens of each process")
+    parser.add_argument("--latency", default="20us")
+    parser.add_argument("--stage", type=int, default=3)
+    parser.add_argument("--processes", type=int, nargs="*", default=[8, 64, 512])
+    parser.add_argument("--bandwidth", nargs="*", default=["10G", "25G", "100G"])
+    o = parser.parse_args()
+    print(f"Machine: {o.machine or 'at hand'}; {o.batch} x 1024 tokens for each, stage {o.stage}, {o.latency}.\n")
+    print("| model | machines | bytes of each | computation | " + " | ".join(f"{b}bit/s" for b in o.bandwidth)
+          + " | waits at most 5 % from |")
+    print("|---|---|---|---|" + "---|" * len(o.bandwidth) + "---|")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, layers, width, heads in MODELS:
+            path = os.path.join(scratch, "graph.tow")
+            with open(path, "w") as file:
+                file.write(run([f"{o.build}/bench/bench_gpt2_graph", "--layers", str(layers), "--width", str(width),
+                                "--heads", str(heads), "--batch", str(o.batch)], ""))
+            for n in o.processes:
+                cells = []
+                for bandwidth in o.bandwidth:
+                    text = run([f"{o.build}/bin/tow", "plan", path, "--grad", "--json", "--processes", str(n), "--shard",
+                                str(o.stage), "--bandwidth", bandwidth, "--latency", o.latency], o.machine)
+                    p = json.loads(text)
+                    cells.append(f"{seconds_text(p['seconds']['step'])}, {100 * p['efficiency']:.0f} %")
+                enough = p["enough_bits_per_second"]
+                least = f"{enough / 1e9:.3g} Gbit/s" if enough > 0 else "never"
+                print(f"| {name} | {n} | {bytes_text(p['bytes']['all'])} | {seconds_text(p['seconds']['forward_backward'])} | "
+                      + " | ".join(cells) + f" | {least} |")
+
+
+if __name__ == "__main__":
+    main()
