@@ -42,11 +42,11 @@ def main():
     parser.add_argument("--machine", default=SERVER, help="TOW_MACHINE of each process; '': the machine at hand")
     parser.add_argument("--batch", type=int, default=8, help="sequences of 1024 tokens of each process")
     parser.add_argument("--latency", default="20us")
-    parser.add_argument("--stage", type=int, default=3)
+    parser.add_argument("--stage", default="3", help="none, 0, 1, 2 or 3")
     parser.add_argument("--processes", type=int, nargs="*", default=[8, 64, 512])
     parser.add_argument("--bandwidth", nargs="*", default=["10G", "25G", "100G"])
     o = parser.parse_args()
-    print(f"Machine: {o.machine or 'at hand'}; {o.batch} x 1024 tokens for each, stage {o.stage}, {o.latency}.\n")
+    print(f"Machine: {o.machine or 'at hand'}; {o.batch} x 1024 tokens for each, --shard {o.stage}, {o.latency}.\n")
     print("| model | machines | bytes of each | computation | " + " | ".join(f"{b}bit/s" for b in o.bandwidth)
           + " | waits at most 5 % from |")
     print("|---|---|---|---|" + "---|" * len(o.bandwidth) + "---|")
@@ -60,7 +60,7 @@ def main():
                 cells = []
                 for bandwidth in o.bandwidth:
                     text = run([f"{o.build}/bin/tow", "plan", path, "--grad", "--json", "--processes", str(n), "--shard",
-                                str(o.stage), "--bandwidth", bandwidth, "--latency", o.latency], o.machine)
+                                o.stage, "--bandwidth", bandwidth, "--latency", o.latency], o.machine)
                     p = json.loads(text)
                     cells.append(f"{seconds_text(p['seconds']['step'])}, {100 * p['efficiency']:.0f} %")
                 enough = p["enough_bits_per_second"]

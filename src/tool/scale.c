@@ -1,6 +1,8 @@
 /* plan --processes: what a step takes when several processes share it, by a model. The plan of one process's gradient
  * says when each gradient is there; a network that sends one thing after the other takes it from there.
  *
+ *   none             computation  | forward | backward ......... |            | update of all |
+ *                    network                    both both both ... both
  *   stages 0, 1, 2   computation  | forward | backward ......... |          | update |
  *                    network                    sum  sum  sum ...  sum       gather gather ...
  *   stage 3          computation  | forward ........... | backward ............... | update |
@@ -164,6 +166,14 @@ static double collective_seconds(const network *w, const piece *p)
     return p->n * ceil(log2(w->processes)) * w->latency + p->bytes * share_sent(w) / w->bandwidth;
 }
 
+/* Sums are gathered at once (all-reduce), and every process updates all. Seconds until all is done. */
+static double gather_sums(const step *s, const network *w, double update)
+{
+    double net = 0;
+    for (size_t i = 0; i < s->n; i++) net = fmax(net, s->pieces[i].ready) + 2 * collective_seconds(w, &s->pieces[i]);
+    return fmax(net, s->whole) + update;
+}
+
 /* Sums follow gradients, and gathers follow updates. Seconds until all is done. */
 static double gather_after_update(const step *s, const network *w, double update)
 {
@@ -218,7 +228,9 @@ static prediction predict(const step *s, const network *w, double update)
     p.summed = once;
     p.gathered = gathers_twice ? 2 * once : once;
     for (size_t i = 0; i < s->n; i++) p.communication += (gathers_twice ? 3 : 2) * collective_seconds(w, &s->pieces[i]);
-    p.seconds = gathers_twice ? gather_before_use(s, w, update) : gather_after_update(s, w, update);
+    p.seconds = w->stage == TOOL_NO_STAGE ? gather_sums(s, w, update)
+                : gathers_twice           ? gather_before_use(s, w, update)
+                                          : gather_after_update(s, w, update);
     p.exposed = fmax(0, p.seconds - (s->whole + update));
     return p;
 }
@@ -291,7 +303,9 @@ static void print(const tool_options *o, const step *s, const network *w, const 
 {
     char a[32], b[32], c[32];
     const held one = bytes_held(s, 1, 0, o->slots), here = bytes_held(s, w->processes, w->stage, o->slots);
-    printf("%d processes, stage %d, %.3g Gbit/s, %s; computation by %s, not measured\n\n", w->processes, w->stage,
+    char stage[24] = "nothing split";
+    if (w->stage != TOOL_NO_STAGE) snprintf(stage, sizeof stage, "stage %d", w->stage);
+    printf("%d processes, %s, %.3g Gbit/s, %s; computation by %s, not measured\n\n", w->processes, stage,
            w->bandwidth * 8e-9, seconds_text(w->latency, a), o->compute > 0 ? "--compute" : "the cost model");
     printf("%-32s %12s %12s\n", "bytes of a process", "one alone", "each of all");
     print_held("parameters", one.parameters, here.parameters);
@@ -304,7 +318,7 @@ static void print(const tool_options *o, const step *s, const network *w, const 
     printf("%-32s %12s %12zu\n", "sums of gradients", bytes_text(p->summed, a), p->sums);
     printf("%-32s %12s %12zu\n", "gathers of parameters", bytes_text(p->gathered, a), p->gathers);
     printf("\n%-32s %12s\n", "forward and backward pass", seconds_text(s->whole, a));
-    printf("%-32s %12s\n", "update of the share", seconds_text(p->update, a));
+    printf("%-32s %12s\n", w->stage == TOOL_NO_STAGE ? "update" : "update of the share", seconds_text(p->update, a));
     printf("%-32s %12s, of which %s (%.1f %%) are hidden\n", "communication", seconds_text(p->communication, a),
            seconds_text(fmax(0, p->communication - p->exposed), b),
            p->communication > 0 ? 100 * fmax(0, 1 - p->exposed / p->communication) : 100);
@@ -356,12 +370,12 @@ tow_status tool_scale(tool *t, const tow_graph *gradient, const tow_program *pro
     const network w = {.bandwidth = (o->bandwidth > 0 ? o->bandwidth : 10e9) / 8,
                        .latency = o->latency > 0 ? o->latency : 20e-6,
                        .processes = o->processes,
-                       .stage = o->stage > 0 ? o->stage : 0};
+                       .stage = o->stage};
     double update = 0, update_alone = 0;
     step s = {0};
     tow_status status = read_step(t, gradient, program, &s);
     if (!status) status = update_seconds(t, s.parameters, &update_alone);
-    if (!status) status = update_seconds(t, s.parameters / w.processes, &update);
+    if (!status) status = update_seconds(t, s.parameters / (w.stage == TOOL_NO_STAGE ? 1 : w.processes), &update);
     if (!status) {
         const prediction alone = predict(&s, &(network){.processes = 1}, update_alone), p = predict(&s, &w, update);
         const double enough = w.processes > 1 ? enough_bandwidth(&s, w, update) : 0;

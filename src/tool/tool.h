@@ -18,7 +18,8 @@
 #include "tow/tow.h"
 
 enum {
-    TOOL_MAX_ARRAYS = 256
+    TOOL_MAX_ARRAYS = 256,
+    TOOL_NO_STAGE = -1 /* nothing is split */
 };
 
 /* Exit status: fine; the graph, an input or a file is bad; the command line is bad. */
@@ -65,7 +66,7 @@ typedef struct tool_options {
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;
     const char *tokenizer;              /* of tokenize */
-    int processes, stage, slots;        /* of plan; processes 0, the others -1: not given */
+    int processes, stage, slots;        /* of plan; processes 0, slots -1: not given */
     double bandwidth, latency, compute; /* bits in a second, seconds, seconds; 0: not given */
     bool value, run, grad, curve, why, verify, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;

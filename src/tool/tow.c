@@ -168,8 +168,8 @@ static const struct argp_option argp_options[] = {
      "bytes, and seconds by a model",
      2},
     {"shard", KEY_SHARD, "STAGE", 0,
-     "plan --processes: what is split among them: 0 nothing (0), 1 the state of the optimizer, 2 gradients, too, 3 "
-     "parameters, too",
+     "plan --processes: what is split among them: none (none), 0 the work of the update, 1 the state of the optimizer, "
+     "too, 2 gradients, too, 3 parameters, too",
      2},
     {"bandwidth", KEY_BANDWIDTH, "BITS", 0,
      "plan --processes: bits that a process sends in a second while it receives as many (10G)", 2},
@@ -398,7 +398,8 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
     if (o->processes && !o->grad) argp_error(state, "--processes needs --grad");
-    if (!o->processes && (o->stage >= 0 || o->slots >= 0 || o->bandwidth > 0 || o->latency > 0 || o->compute > 0))
+    if (!o->processes &&
+        (o->stage != TOOL_NO_STAGE || o->slots >= 0 || o->bandwidth > 0 || o->latency > 0 || o->compute > 0))
         argp_error(state, "--shard, --bandwidth, --latency, --slots and --compute need --processes");
     if (o->processes && (o->curve || o->run)) argp_error(state, "--processes does not go with --curve and --run");
     if (o->against && !o->html) argp_error(state, "--against needs --html");
@@ -514,7 +515,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         o->latency = read_time(argument, "--latency", state);
         break;
     case KEY_SHARD:
-        o->stage = read_count(argument, "--shard", 0, 3, state);
+        o->stage = strcmp(argument, "none") == 0 ? TOOL_NO_STAGE : read_count(argument, "--shard", 0, 3, state);
         break;
     case KEY_SLOTS:
         o->slots = read_count(argument, "--slots", 0, 16, state);
@@ -702,7 +703,7 @@ static int print_help(const struct command *command)
 int main(int argc, char **argv)
 {
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, list_commands, NULL};
-    tool t = {.options = {.stage = -1, .slots = -1}};
+    tool t = {.options = {.stage = TOOL_NO_STAGE, .slots = -1}};
     command_line line = {.t = &t};
     argp_program_version = "tow " TOW_VERSION;
     argp_err_exit_status = TOOL_USAGE;

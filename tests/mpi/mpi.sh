@@ -49,6 +49,10 @@ case $what in
         says "^$count ranks: all sums are equal"
         cat "$scratch/$what.log"
         ;;
+    saves)
+        [ "$status" -eq 0 ] || fail "status $status"
+        says "^$count ranks: all files are whole"
+        ;;
     differs)
         [ "$status" -ne 0 ] || fail "status 0"
         for rank in 0 1; do

@@ -2,6 +2,7 @@
  * expected.
  *
  *   sums      sums, gathers, broadcasts have the bits of the tree over row groups
+ *   saves     a file that all write is whole, and errors of one rank are errors of all
  *   own       the same over a communicator of the program's own, with MPI begun by the program
  *   differs   rank 1 has another seed: status 3, and a message at each rank
  *   aborts, killed, stops    rank 1 does so, or rank 0 is stopped, and the others wait */
@@ -13,6 +14,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <tow/mpi.h>
+#include <unistd.h>
+
+#include "tests/unit/support/shared_sets.h"
 
 enum {
     GROUPS = 8
@@ -128,6 +132,32 @@ static int fails(const char *how)
     return 1;
 }
 
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static void saves(void)
+{
+    char path[64];
+    tow_array *number_of_rank_0 = NULL;
+    const int64_t process = getpid();
+    OK(tow_array_from_data(context, tow_make_type(TOW_I64, 0, NULL), &process, &number_of_rank_0));
+    OK(tow_group_broadcast(group, 0, number_of_rank_0));
+    snprintf(path, sizeof path, "/tmp/tow-test-mpi-%lld", (long long)*(int64_t *)tow_array_data(number_of_rank_0));
+    for (int version = 1; version <= 3; version++) {
+        OK(write_version(context, group, path, version));
+        EXPECT(version_of(context, path) == version);
+        OK(tow_group_barrier(group)); /* all have read it */
+    }
+    const int own_version = 4 + (tow_group_rank(group) == tow_group_count(group) - 1);
+    const tow_status expected = tow_group_count(group) > 1 ? TOW_INVALID_ARGUMENT : TOW_OK;
+    EXPECT(write_version(context, group, path, own_version) == expected);
+    EXPECT(write_version(context, group, "/nowhere/at/all", 5) == TOW_IO_ERROR);
+    EXPECT(strstr(tow_context_error(context), "/nowhere/at/all") != NULL);
+    OK(tow_group_barrier(group));
+    if (tow_group_rank(group) == 0) unlink(path);
+    if (tow_group_rank(group) == 0) printf("%d ranks: all files are whole\n", tow_group_count(group));
+    tow_array_release(number_of_rank_0);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "sums";
@@ -147,6 +177,8 @@ int main(int argc, char **argv)
     }
     if (own || strcmp(what, "sums") == 0)
         sums();
+    else if (strcmp(what, "saves") == 0)
+        saves();
     else
         result = strcmp(what, "differs") == 0 ? differs() : fails(what);
     tow_group_free(group);

@@ -159,6 +159,10 @@ in_table '^a step +5 s'
 in_table '^sums of gradients +2.00 KiB +1$'
 in_table '^optimizer +8.00 KiB +8.00 KiB'
 in_table 'at any bandwidth: 1 s of latency'
+in_table '^2 processes, nothing split'
+scale --shard 0
+in_table '^a step +5 s'
+in_table '^2 processes, stage 0'
 scale --shard 1 --slots 4
 in_table '^optimizer +16.0 KiB +8.00 KiB'
 scale --shard 3
