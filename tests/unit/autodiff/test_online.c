@@ -14,54 +14,15 @@
 #include <cmocka.h>
 
 #include "src/autodiff/regions/schedule.h"
+#include "tests/unit/support/counted.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
 enum {
-    D = 3,         /* numbers in a state */
-    LONGEST = 3000 /* iterations */
+    D = 3 /* numbers in a state */
 };
 
-static int64_t calls, runs[LONGEST];
-
-/* ---- a primitive that counts ------------------------------------------------------------------------------------- */
-
-static tow_status count_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
-{
-    (void)rule;
-    out[0] = in[0];
-    return TOW_OK;
-}
-
-/* x, number of the iteration in all places -> 0.9 x + 0.1, and one more call */
-static void count_run(const tow_kernel_call *call)
-{
-    const tow_buffer *x = &call->inputs[0], *number = &call->inputs[1];
-    for (int64_t i = 0; i < D; i++)
-        ((double *)call->outputs[0].data)[i] = 0.9 * ((const double *)x->data)[i * x->strides[0]] + 0.1;
-    calls++;
-    runs[(int64_t)((const double *)number->data)[0]]++;
-}
-
-/* The tangent reads the result, so that the iteration runs beside its derivative. */
-static void count_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
-                      tow_value *y, tow_value *dy)
-{
-    tow_primitive_call(t, tow_primitive_find(rule->context, "counted"), NULL, x, y);
-    dy[0] = tow_mul(dx[0], tow_cos(y[0]));
-}
-
-static int setup_counted(void **state)
-{
-    const tow_primitive_definition counted = {.name = "counted",
-                                              .n_inputs = 2,
-                                              .n_outputs = 1,
-                                              .type = count_type,
-                                              .kernel = {.run = count_run},
-                                              .jvp = count_jvp};
-    const tow_primitive *primitive;
-    return setup(state) || tow_primitive_define(ctx, &counted, &primitive);
-}
+static int setup_counted(void **state) { return setup(state) || counted_define(ctx, 2); }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -166,8 +127,7 @@ static void run(tow_program *program, int64_t n, double *found)
     tow_array *in[INPUTS], *out[4];
     make_inputs(in, n);
     for (int i = 0; i < 4; i++) OK(tow_array_create(ctx, tow_make_type(TOW_F64, i > 0, (int64_t[]){D}), &out[i]));
-    calls = 0;
-    memset(runs, 0, sizeof runs);
+    counted_reset();
     OK(tow_program_run(program, in, out));
     for (int i = 0; i < 4; i++) {
         const size_t count = i > 0 ? D : 1;
@@ -199,7 +159,7 @@ static int64_t kept_after(int64_t n, int64_t slots, int64_t *positions)
 static void test_iterations(void **state)
 {
     (void)state;
-    const int64_t lengths[] = {0, 1, 2, 3, 4, 5, 7, 11, 12, 29, 64, 200, 1000, LONGEST};
+    const int64_t lengths[] = {0, 1, 2, 3, 4, 5, 7, 11, 12, 29, 64, 200, 1000, COUNTED_ITERATIONS};
     for (int64_t slots = 1; slots <= 30; slots += slots < 5 ? 1 : 8) {
         tow_program *program = compiled((loop){.slots = slots, .counted = true});
         for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
@@ -213,14 +173,14 @@ static void test_iterations(void **state)
             for (int64_t p = 0; p < n_kept; p++)
                 expected += tow__binomial_steps((p + 1 < n_kept ? positions[p + 1] : n) - positions[p], slots - p);
             run(program, n, found);
-            if (calls != expected)
+            if (counted.calls != expected)
                 fail_msg("%lld iterations, %lld slots: expected %lld calls, found %lld", (long long)n, (long long)slots,
-                         (long long)expected, (long long)calls);
+                         (long long)expected, (long long)counted.calls);
             /* no iteration runs more often than if n had been known, but for the run before the loss is known */
-            for (int64_t i = 0; i < n; i++) most = runs[i] > most ? runs[i] : most;
+            for (int64_t i = 0; i < n; i++) most = counted.of_iteration[i] > most ? counted.of_iteration[i] : most;
             if (n > 0) assert_true(most <= 2 + tow__binomial_repetitions(n, slots));
             /* nor all together more than 1.5 times as often */
-            assert_true(2 * calls <= 3 * (tow__binomial_steps(n, slots) + 1));
+            assert_true(2 * counted.calls <= 3 * (tow__binomial_steps(n, slots) + 1));
         }
         tow_program_free(program);
     }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "src/autodiff/regions/schedule.h"
+#include "tests/unit/support/counted.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
@@ -21,45 +22,7 @@ enum {
     D = 3 /* numbers in a state */
 };
 
-static int64_t calls;
-
-/* ---- a primitive that counts ------------------------------------------------------------------------------------- */
-
-static tow_status count_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
-{
-    (void)rule;
-    out[0] = in[0];
-    return TOW_OK;
-}
-
-/* x -> 0.9 x + 0.1, and one more call */
-static void count_run(const tow_kernel_call *call)
-{
-    const tow_buffer *x = &call->inputs[0];
-    for (int64_t i = 0; i < D; i++)
-        ((double *)call->outputs[0].data)[i] = 0.9 * ((const double *)x->data)[i * x->strides[0]] + 0.1;
-    calls++;
-}
-
-/* The tangent reads the result, so that the iteration runs beside its derivative. */
-static void count_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
-                      tow_value *y, tow_value *dy)
-{
-    tow_primitive_call(t, tow_primitive_find(rule->context, "counted"), NULL, x, y);
-    dy[0] = tow_mul(dx[0], tow_cos(y[0]));
-}
-
-static int setup_counted(void **state)
-{
-    const tow_primitive_definition counted = {.name = "counted",
-                                              .n_inputs = 1,
-                                              .n_outputs = 1,
-                                              .type = count_type,
-                                              .kernel = {.run = count_run},
-                                              .jvp = count_jvp};
-    const tow_primitive *primitive;
-    return setup(state) || tow_primitive_define(ctx, &counted, &primitive);
-}
+static int setup_counted(void **state) { return setup(state) || counted_define(ctx, 1); }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +85,7 @@ static tow_program_bytes gradients(loop l, double *found)
             ((double *)tow_array_data(in[i]))[j] = sin((double)(5 * i + 3 * j)) / 2;
     }
     for (size_t i = 0; i < 5; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
-    calls = 0;
+    counted_reset();
     OK(tow_program_run(program, in, out));
     for (size_t i = 0; i < 5; i++) {
         const size_t bytes = tow_type_bytes(tow_graph_output_type(gradient, i));
@@ -149,9 +112,9 @@ static void expect_steps(int64_t n, int64_t slots, int64_t theory)
     double *found = calloc(numbers(&l), sizeof *found);
     assert_non_null(found);
     gradients(l, found);
-    if (calls != theory + 1)
+    if (counted.calls != theory + 1)
         fail_msg("%lld iterations, %lld slots: expected %lld calls, found %lld", (long long)n, (long long)slots,
-                 (long long)theory + 1, (long long)calls);
+                 (long long)theory + 1, (long long)counted.calls);
     free(found);
 }
 
