@@ -312,7 +312,7 @@ static const memory_model memory_models[] = {
     {"gpt-small", "GPT 8 x 128, T 64, B 8, V 65", gpt_graph, true, 8, 64, 128, 8, 65},
     {"resnet50-small", "ResNet-50 from 8 features, [8,64,64,3]", resnet_graph, false, 8, 64, 8, 0, 10},
     {"unet-small", "U-Net from 8 features, [2,64,64,3]", unet_graph, false, 2, 64, 8, 0, 0},
-    {"lstm-small", "LSTM 128, T 64, B 32", lstm_graph, true, 32, 64, 128, 0, 0},
+    {"lstm-small", "LSTM 128, T 64, B 32", lstm_graph, false, 32, 64, 128, 0, 0},
     {"chain-small", "tanh chain, 24 layers, C 256, B 128", chain_graph, true, 128, 0, 256, 24, 0},
 };
 
