@@ -4,13 +4,12 @@
  *
  * Limits lie evenly between the fewest bytes that are possible and those of the plan of least time. All plans are made
  * first. Then they run in turns, each once in every round, so that a machine that others use is as slow for all of
- * them, and the best round of each counts. "rise": the most that a plan takes beside one within a smaller limit.
+ * them, and the median of each counts. "rise": the most that a plan takes beside one within a smaller limit.
  *
  * --unrolled: beside each plan that of the model without a loop over its layers, within the same limit.
  * --policies: in place of limits, JAX's policies around each layer, and beside each the plan without regions within a
- * limit of the bytes that the policy takes. "beside": the most that a plan takes of the time of the one beside it, or
- * with policies the plan within the limit of the time of the policy. --from and --count: of the limits or policies those
- * alone. */
+ * limit of the bytes that the policy takes. "beside": the most that a plan takes of the time of the one beside it (with
+ * policies, the plan within the limit of the time of the policy). --from, --count: those limits or policies alone. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -37,7 +36,7 @@ typedef struct plan {
     double best, median;
 } plan;
 
-/* What stands in one line: a plan, and the one beside it. */
+/* A plan, and the one beside it. */
 typedef struct row {
     const char *name;
     size_t limit;
@@ -173,7 +172,7 @@ static void run_all(clocked *c)
 static json_t *json_plan(const plan *p)
 {
     return json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes", (json_int_t)p->point.bytes, "flops", p->point.flops,
-                     "modelled_seconds", p->point.seconds, "seconds", p->best, "median_seconds", p->median);
+                     "modelled_seconds", p->point.seconds, "best_seconds", p->best, "seconds", p->median);
 }
 
 static void report_rows(const clocked *c)
@@ -186,9 +185,9 @@ static void report_rows(const clocked *c)
             json_pack("{s:s*, s:I, s:o}", "policy", r->name, "limit", (json_int_t)r->limit, "plan", json_plan(r->plan));
         if (r->beside) json_object_set_new(line, "beside", json_plan(r->beside));
         json_array_append_new(list, line);
-        if (!r->name) rise = fmax(rise, r->plan->best / fastest);
-        fastest = fmin(fastest, r->plan->best);
-        if (r->beside) beside = fmax(beside, r->plan->best / r->beside->best);
+        if (!r->name) rise = fmax(rise, r->plan->median / fastest);
+        fastest = fmin(fastest, r->plan->median);
+        if (r->beside) beside = fmax(beside, r->plan->median / r->beside->median);
     }
     bench_set(c->b, "rows", list);
     if (rise > 0) bench_set(c->b, "rise", json_real(rise));
