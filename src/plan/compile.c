@@ -36,7 +36,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->flush_subnormals = options->flush_subnormals;
         p->verifies = options->verify;
         p->shared_arena = options->shared_arena;
-        p->n_donations = options->n_donations;
+        p->n_donations = options->donations ? options->n_donations : 0; /* tow__set_donors refuses a list of NULL */
         if (p->n_donations) {
             p->donations = tow__arena_copy(&p->memory, options->donations, p->n_donations, sizeof *p->donations);
             if (!p->donations) return TOW_OUT_OF_MEMORY;
