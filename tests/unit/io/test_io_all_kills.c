@@ -23,7 +23,8 @@ typedef struct job {
     const char *path;
     int *written; /* shared: the last version that rank 0 has written */
     int rank;     /* that is killed, */
-    long after;   /* so many microseconds after it began */
+    int versions; /* after it has written so many, */
+    long after;   /* and so many microseconds */
 } job;
 
 static void die(int number)
@@ -35,12 +36,12 @@ static void die(int number)
 static int write_on(tow_context *context, tow_group *group, void *user)
 {
     const job *j = user;
-    if (tow_group_rank(group) == j->rank) {
-        signal(SIGALRM, die);
-        const struct itimerval timer = {.it_value = {.tv_sec = j->after / 1000000, .tv_usec = j->after % 1000000}};
-        EXPECT(setitimer(ITIMER_REAL, &timer, NULL) == 0);
-    }
-    for (int version = *j->written + 1;; version++) {
+    const int first = *j->written + 1;
+    const struct itimerval timer = {.it_value = {.tv_usec = j->after}};
+    signal(SIGALRM, die);
+    for (int version = first;; version++) {
+        if (tow_group_rank(group) == j->rank && version == first + j->versions)
+            EXPECT(setitimer(ITIMER_REAL, &timer, NULL) == 0);
         OK(write_version(context, group, j->path, version));
         if (tow_group_rank(group) == 0) *j->written = version;
         OK(tow_group_barrier(group));
@@ -75,7 +76,8 @@ static void random_kills(void **state)
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
         const int count = counts[i % 4];
         j.rank = (int)(random % (unsigned)count);
-        j.after = 1000 + (long)(random / 64 % 50000);
+        j.versions = (int)(random / 64 % 3);
+        j.after = 1 + (long)(random / 1024 % 4000);
         assert_int_equal(tow_processes_run(f->ctx, &TOW_PROCESSES_OPTIONS(.count = count), write_on, &j),
                          TOW_INTERRUPTED);
         assert_message(f, "was killed by signal 9");
