@@ -15,6 +15,7 @@
 #include "common/text.h"
 #include "model.h"
 #include "options.h"
+#include "processes.h"
 #include "report.h"
 #include "sample.h"
 
@@ -27,11 +28,14 @@ typedef struct run {
     options options;
     text text;
     tow_context *context;
+    tow_group *group;          /* of processes that train together; NULL: this one alone */
+    int64_t first_row, n_rows; /* of a batch, of this process */
     tow_policy *policy;
     gpt model;
     tow_train_state *state;
     size_t limit;        /* bytes, or 0 */
-    tow_array *batch[2]; /* tokens and labels, i32 [batch, context] */
+    tow_array *batch[2]; /* tokens and labels, i32 [n_rows, context] */
+    tow_array *stops;    /* i32[]: whether a process was interrupted; with a group */
     char *checkpoint;    /* path of the file, or NULL */
     FILE *trace;         /* until the second step has written it, if it was asked for */
     bool untraced;       /* that failed */
@@ -93,7 +97,8 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
                           .verify = o->verify && state == &r->state, .micro_batches = (size_t)o->micro_batches,
                           .row_groups = (size_t)o->row_groups, .seed = o->seed, .n_inputs = 2,
                           .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
-                          .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description);
+                          .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description,
+                          .group = r->group);
     return tow_train_create(r->context, TOW_MODULE(model), &train, state);
 }
 
@@ -125,7 +130,7 @@ static tow_status find_limit(run *r)
 static int make_state(run *r)
 {
     const options *o = &r->options;
-    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){r->n_rows, o->context});
     tow_status status = find_limit(r);
     if (status == TOW_OK) status = create_state(r, r->policy, r->limit, &r->model, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
@@ -151,19 +156,78 @@ static int resume(run *r)
     return SUCCESS;
 }
 
+/* ---- several processes ------------------------------------------------------------------------------------------- */
+
+/* Finds the rows of this process, and that all have been told the same. */
+static int join_processes(run *r)
+{
+    const options *o = &r->options;
+    const int count = tow_group_count(r->group);
+    int begin = 0, end = 1;
+    char numbers[240], characters[80];
+    r->n_rows = o->batch;
+    if (!r->group) return SUCCESS;
+    if (o->row_groups > INT32_MAX || o->batch % o->row_groups != 0 ||
+        tow_group_rows(tow_group_rank(r->group), count, (int)o->row_groups, &begin, &end) != TOW_OK) {
+        fprintf(stderr,
+                "gpt: expected --row-groups of at least %d, the number of processes, a power of two that divides "
+                "--batch %lld, found %lld\n",
+                count, (long long)o->batch, (long long)o->row_groups);
+        return BAD_OPTION;
+    }
+    r->first_row = o->batch / o->row_groups * begin;
+    r->n_rows = o->batch / o->row_groups * (end - begin);
+    if (tow_group_rank(r->group) > 0) {
+        r->options.log = r->options.tensorboard = r->options.plan = r->options.memory = r->options.html = NULL;
+        r->options.graph = r->options.trace = NULL;
+        r->options.residuals = r->options.why = r->options.instructions = false;
+        if (r->options.curve) r->options.curve = "/dev/null";
+        if (!freopen("/dev/null", "w", stdout)) return FAILURE;
+    }
+    snprintf(numbers, sizeof numbers, "%lld, learning rate %g, warm-up %lld, save every %lld, evaluate every %lld%s%s",
+             (long long)o->steps, o->learning_rate, (long long)o->warmup, (long long)o->save_every,
+             (long long)o->eval_every, o->checkpoint ? ", with checkpoint" : "", o->resume ? ", resume" : "");
+    snprintf(characters, sizeof characters, "%zu characters, vocabulary hash %016llx", r->text.size,
+             (unsigned long long)text_vocabulary_hash(&r->text));
+    const tow_group_fact facts[] = {{"the number of steps", numbers}, {"the text", characters}};
+    if (tow_group_check_same(r->group, 2, facts) != TOW_OK) return report_error("gpt", r->context);
+    const tow_type flag = tow_make_type(TOW_I32, 0, NULL);
+    return tow_array_create(r->context, flag, &r->stops) == TOW_OK ? SUCCESS : report_error("gpt", r->context);
+}
+
+/* Was this process interrupted, or one of the others? They all stop after the same step. */
+static bool is_interrupted(run *r)
+{
+    if (!r->group) return interrupted();
+    int32_t *stops = tow_array_data(r->stops);
+    *stops = interrupted();
+    if (tow_group_all_reduce(r->group, (int)r->options.row_groups, r->stops) != TOW_OK)
+        tow_group_abort(r->group, FAILURE, "%s", tow_context_error(r->context));
+    return *stops != 0;
+}
+
+/* They have read the same checkpoint, or all none. */
+static int check_resumed(const run *r)
+{
+    char step[32];
+    snprintf(step, sizeof step, "%lld", (long long)tow_train_step_count(r->state));
+    const tow_group_fact fact = {"the step of the checkpoint", step};
+    return tow_group_check_same(r->group, 1, &fact) == TOW_OK ? SUCCESS : report_error("gpt", r->context);
+}
+
 static int prepare(run *r)
 {
     const options *o = &r->options;
-    const tow_context_options context = TOW_CONTEXT_OPTIONS(.threads = o->threads);
-    if (tow_context_create(&context, &r->context) != TOW_OK) return report_error("gpt", r->context);
     if (o->policy && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
         return BAD_OPTION;
     }
     if (!text_read(&r->text, "gpt", o->text, (size_t)o->context)) return FAILURE;
-    int status = make_checkpoint_path(r);
+    int status = join_processes(r);
+    if (status == SUCCESS) status = make_checkpoint_path(r);
     if (status == SUCCESS) status = make_state(r);
     if (status == SUCCESS) status = resume(r);
+    if (status == SUCCESS) status = check_resumed(r);
     return status;
 }
 
@@ -172,8 +236,8 @@ static int prepare(run *r)
 static void fill_batch(run *r, split part, uint64_t position)
 {
     const options *o = &r->options;
-    text_batch(&r->text, part, o->seed, position, (size_t)o->batch, (size_t)o->context, tow_array_data(r->batch[0]),
-               tow_array_data(r->batch[1]));
+    text_batch(&r->text, part, o->seed, position + (uint64_t)r->first_row, (size_t)r->n_rows, (size_t)o->context,
+               tow_array_data(r->batch[0]), tow_array_data(r->batch[1]));
 }
 
 /* Mean loss over the same few batches every time; NAN after an error. */
@@ -239,7 +303,7 @@ static int save(run *r, bool last)
                 (long long)tow_train_step_count(r->state), r->checkpoint);
         return FAILURE;
     }
-    if (tow_train_save(r->state, r->checkpoint) == TOW_OK) return SUCCESS;
+    if (tow_train_save_all(r->state, r->group, r->checkpoint) == TOW_OK) return SUCCESS;
     if (!last && isatty(STDOUT_FILENO)) puts(""); /* ends the line of the bar */
     report_error("gpt", r->context);
     if (last) return FAILURE;
@@ -290,14 +354,18 @@ static int train(run *r)
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted() && tow_train_step_count(r->state) < o->steps) status = step(r, &p);
+    bool stopped = is_interrupted(r);
+    while (status == SUCCESS && !stopped && tow_train_step_count(r->state) < o->steps) {
+        status = step(r, &p);
+        if (status == SUCCESS) stopped = is_interrupted(r);
+    }
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     const long long steps = (long long)(tow_train_step_count(r->state) - shown.first);
     if (o->verify && status == SUCCESS)
         printf("verified: %llu values that were made again in each of %lld steps, all equal to the first ones bit by "
                "bit\n",
                count_compared(r->state), steps);
-    if (status != SUCCESS || !interrupted()) return status;
+    if (status != SUCCESS || !stopped) return status;
     if (r->checkpoint && (status = save(r, true)) != SUCCESS) return status;
     if (r->checkpoint)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",
@@ -373,7 +441,7 @@ static int report(run *r)
 static int finish(run *r)
 {
     const options *o = &r->options;
-    if (o->sample == 0 || o->steps == 0) return SUCCESS;
+    if (o->sample == 0 || o->steps == 0 || tow_group_rank(r->group) > 0) return SUCCESS;
     printf("\ntext from the model:\n\n");
     tow_status status =
         sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
@@ -384,25 +452,42 @@ static void run_free(run *r)
 {
     tow_array_release(r->batch[0]);
     tow_array_release(r->batch[1]);
+    tow_array_release(r->stops);
     tow_train_free(r->state);
     if (r->context) tow_policy_free(r->policy);
-    tow_context_free(r->context);
     if (r->trace) fclose(r->trace);
     text_free(&r->text);
     free(r->checkpoint);
 }
 
+/* The whole run, in each of its processes. One that fails ends the others, which would wait for it. */
+static int work(tow_context *context, tow_group *group, void *user)
+{
+    run *r = user;
+    r->context = context;
+    r->group = group;
+    int status = prepare(r);
+    if (status == SUCCESS) status = report(r);
+    if (status == SUCCESS) status = open_trace(r);
+    if (status == SUCCESS) status = train(r);
+    if (status == SUCCESS) status = finish(r);
+    if (status == SUCCESS && r->untraced) status = FAILURE;
+    status = finish_output("gpt", status);
+    if (group && status != SUCCESS && status != INTERRUPTED)
+        tow_group_abort(group, status, "ends the run, for the reason above");
+    run_free(r);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
+    tow_context *context = NULL;
     read_options(argc, argv, &r.options);
-    int status = prepare(&r);
-    if (status == SUCCESS) status = report(&r);
-    if (status == SUCCESS) status = open_trace(&r);
-    if (status == SUCCESS) status = train(&r);
-    if (status == SUCCESS) status = finish(&r);
-    if (status == SUCCESS && r.untraced) status = FAILURE;
-    status = finish_output("gpt", status);
-    run_free(&r);
+    int status = SUCCESS;
+    if (tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = r.options.threads), &context) != TOW_OK)
+        status = report_error("gpt", context);
+    if (status == SUCCESS) status = run_in_processes(context, r.options.processes, work, &r);
+    tow_context_free(context);
     return status;
 }

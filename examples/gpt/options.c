@@ -11,7 +11,7 @@
 
 #include "common/common.h"
 #include "common/options.h"
-#include "tow/base.h"
+#include "processes.h"
 
 #ifndef GPT_INSTALLED_TEXT
 #define GPT_INSTALLED_TEXT "/usr/local/share/tow/tow.txt"
@@ -54,6 +54,7 @@ enum {
     VERIFY,
     MICRO_BATCHES,
     ROW_GROUPS,
+    PROCESSES,
     INSTRUCTIONS
 };
 
@@ -71,7 +72,11 @@ static const struct argp_option table[] = {
     {"micro-batches", MICRO_BATCHES, "N", 0, "Parts of a batch that go through the model one after the other (1)", 2},
     {"row-groups", ROW_GROUPS, "N", 0,
      "Blocks of sequences, a power of two, over which sums over the batch are binary trees (1): the same losses to the "
-     "last bit for all --micro-batches that divide it",
+     "last bit for all --micro-batches that divide it, and for any number of processes",
+     2},
+    {"processes", PROCESSES, "N", 0,
+     "Processes of this machine that share the rows of a batch (1), at most --row-groups; on several machines, mpirun "
+     "starts them",
      2},
     {"steps", STEPS, "N", 0,
      "Updates in all, those before --resume included (500); 0: plan and report, and train nothing", 2},
@@ -150,6 +155,7 @@ static const number numbers[] = {
     NUMBER(BATCH, "--batch", batch, 1, 1 << 20),
     NUMBER(MICRO_BATCHES, "--micro-batches", micro_batches, 1, 1 << 20),
     NUMBER(ROW_GROUPS, "--row-groups", row_groups, 1, 1 << 20),
+    NUMBER(PROCESSES, "--processes", processes, 1, 64),
     NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
     NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),
     NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
@@ -185,6 +191,13 @@ static void check_together(struct argp_state *state, const options *o)
         argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
     if (o->save_every >= 0 && !o->checkpoint) argp_error(state, "--save-every needs --checkpoint DIR to say where to");
     if (o->resume && !o->checkpoint) argp_error(state, "--resume needs --checkpoint DIR to say from where");
+    if (o->processes > o->row_groups)
+        argp_error(state,
+                   "--processes %lld needs --row-groups of at least as many, a power of two; each process has the "
+                   "sequences of some of them",
+                   (long long)o->processes);
+    if (o->processes > 1 && started_by_mpi())
+        argp_error(state, "--processes is for programs that mpirun has not started; leave it out");
     if (o->warmup > 0 && o->warmup >= o->steps)
         argp_error(state, "--warmup %lld leaves nothing of --steps %lld", (long long)o->warmup, (long long)o->steps);
 }
@@ -312,6 +325,7 @@ void read_options(int argc, char **argv, options *o)
                    .batch = 8,
                    .micro_batches = 1,
                    .row_groups = 1,
+                   .processes = 1,
                    .steps = 500,
                    .learning_rate = 2e-3,
                    .warmup = -1,
@@ -325,6 +339,10 @@ void read_options(int argc, char **argv, options *o)
     if (argp_parse(&argp, argc, argv, 0, NULL, o) != 0) { /* not a bad option: those end the program */
         fprintf(stderr, "gpt: out of memory\n");
         exit(1);
+    }
+    if (o->threads == 0 && o->processes > 1) {
+        const int each = usable_cpus() / (int)o->processes;
+        o->threads = each > 0 ? each : 1;
     }
     if (o->save_every < 0) o->save_every = 100;
     if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;

@@ -11,7 +11,7 @@ typedef struct options {
     char default_text[4096]; /* that without --text */
     int64_t layers, width, heads, context;
     int64_t batch, steps;
-    int64_t micro_batches, row_groups;
+    int64_t micro_batches, row_groups, processes;
     const char *policy; /* textual form of a tow_policy; NULL: no remat */
     bool unrolled;      /* --no-scan */
     uint64_t seed;

@@ -81,7 +81,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in micro-batches row-groups memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in micro-batches row-groups processes memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory html graph curve trace residuals why instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -97,6 +97,13 @@ for settings in '--micro-batches 4' '--micro-batches 2 --no-scan' '--policy noth
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 $settings --log other >out || fail "$settings: $(cat out)"
     [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 $settings: other losses"
 done
+# Any number of processes, and what they refuse.
+for n in 1 2 3 4; do
+    "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --log other >out || fail "--processes $n: $(cat out)"
+    [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 --processes $n: other losses"
+done
+"$program" "${small[@]}" --batch 4 --steps 1 --row-groups 2 --processes 4 >out 2>err && fail "expected an error for 4 processes of 2 row groups"
+grep -q "needs --row-groups of at least as many" err || fail "4 processes of 2 row groups: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 3 >out 2>err && fail "expected an error for 3 row groups"
 grep -q 'expected a power of two, found 3' err || fail "3 row groups: $(cat err)"
 

@@ -278,6 +278,7 @@ typedef struct tow_row_groups_options {
     int64_t micro_batches; /* parts of the batch that run one after the other, a power of two up to groups; 0: 1 */
     const int *in_axes; /* [inputs] the axis with the rows, negative: from the end; TOW_NOT_MAPPED: not of the batch, a
                            parameter for instance; NULL: 0 for all */
+    struct tow_group *group; /* processes that share the rows (tow/group.h); NULL: this one has all */
 } tow_row_groups_options;
 #define TOW_ROW_GROUPS_OPTIONS(...) TOW__OPTIONS(tow_row_groups_options, __VA_ARGS__)
 /* The graph with sums over the rows of a batch made as binary trees over blocks of rows of one size: products that
@@ -290,6 +291,12 @@ typedef struct tow_row_groups_options {
  * micro_batches: the batch is cut into so many parts, which go through the graph one after the other and own subtrees:
  * the same bits. A run takes the memory of one part, and log2(micro_batches) + 1 of each sum. Random numbers of
  * the whole batch (dropout) are drawn as without parts. Outputs are those of the whole batch.
+ * group: the graph of one of several processes. It is made of that of the whole batch, and takes and gives the rows of
+ * this process's groups alone (tow_group_rows): of f32[B, ...] f32[B / groups * those, ...]. Sums are those over
+ * the rows of all processes, the same in all of them, bit for bit: instructions of the program start to exchange them
+ * where they are made, and wait for them where they are read, so all processes run their programs together. Random
+ * numbers are those of the whole batch, batch statistics those of all rows. Micro-batches are still parts of the whole
+ * batch; a process with fewer groups than a part has runs them at once. Programs are to be freed before the group.
  * Errors: TOW_INVALID_ARGUMENT for numbers that are no powers of two, for an axis that an input does not have or that
  * `groups` does not divide; TOW_UNSUPPORTED, with operation, layer and source line, for what mixes rows in another way
  * (a slice or a reversal of the batch, a comparison of each row with each, a loop over rows), and with micro-batches

@@ -18,6 +18,7 @@
 
 #include "tow/autodiff.h"
 #include "tow/data.h"
+#include "tow/group.h"
 #include "tow/model.h"
 #include "tow/optimizer.h"
 
@@ -192,6 +193,14 @@ typedef struct tow_train_options {
     /* Slots of the optimizer in 8 bits (tow_optimizer_options). */
     int slot_bits;
     int64_t slot_bits_least;
+    /* Processes that train together (tow/group.h), each on the rows of its row groups (tow_group_rows), of which there
+     * are a power of two, at least as many as processes. The types are those of the whole batch; a step and an
+     * evaluation are given, and give in aux values with rows, this process's rows alone: of f32[B, ...]
+     * f32[B / row_groups * own groups, ...]. All processes make the state with the same options and call the same
+     * functions in the same order. Losses, parameters and all that is kept are the same in all processes, and have the
+     * bits that one process with all rows gets. A process that fails in a step calls tow_group_abort, or the others
+     * wait for it. Freed after the state. NULL: one process. */
+    tow_group *group;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 

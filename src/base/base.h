@@ -32,6 +32,7 @@ struct tow_context {
     struct tow_trace *ended;         /* of it, what the next traces take */
     struct tow__definition *defined; /* primitives of users (src/ops/define.c), the last one first */
     struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
+    struct tow_group *groups;        /* of processes, made in it and not freed (src/group/group.h) */
     void (*debug_write)(const char *text, size_t length, void *user); /* of debug_print; NULL: standard output */
     void *debug_user;
     atomic_int cancelled;         /* somebody asked (src/base/cancel.h) */

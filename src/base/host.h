@@ -20,8 +20,10 @@ typedef struct tow__host_site {
     tow_status *failure;      /* of the run: TOW_OK until a function fails */
     const int64_t *rows[8];   /* of same_bits: the iterations at hand of the loops around it, innermost first */
     int n_rows;
-    struct tow__spill *spill;         /* of the program */
-    struct tow__spill_region *region; /* of a spill: what it begins */
+    struct tow__spill *spill;             /* of the program */
+    struct tow__spill_region *region;     /* of a spill: what it begins */
+    struct tow__collectives *collectives; /* of the program */
+    uint32_t collective;                  /* of all_reduce_start: its number among them */
 } tow__host_site;
 
 #endif

@@ -43,9 +43,9 @@ typedef struct tow__debug_print_params {
     const char *format;    /* {} for a value */
 } tow__debug_print_params; /* debug_print */
 typedef struct tow__same_bits_params {
-    const char *what;        /* the primitive that made the operands, */
-    int64_t result;          /* and as which of its results */
-} tow__same_bits_params;     /* same_bits */
+    const char *what;    /* the primitive that made the operands, */
+    int64_t result;      /* and as which of its results */
+} tow__same_bits_params; /* same_bits */
 
 /* arrays with rows in a file */
 typedef struct tow__spill_params {
@@ -56,6 +56,12 @@ typedef struct tow__spill_params {
 typedef struct tow__spill_rows_params {
     int64_t file_rows;    /* row i < file_rows is in the file */
 } tow__spill_rows_params; /* spill_write, spill_read */
+
+/* sums over processes */
+typedef struct tow__group_params {
+    const char *group;  /* the name of one that the context knows; "": the group of one */
+    int64_t row_groups; /* of all processes, a power of two */
+} tow__group_params;    /* all_reduce_start */
 
 /* elementwise */
 typedef struct tow__integer_pow_params {

@@ -12,6 +12,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/dtypes.h"
+#include "src/base/hash.h"
 #include "src/group/group.h"
 
 /* The use of a message: elements that are added to others, or nothing more. */
@@ -35,6 +36,7 @@ struct tow__collective {
     tow_dtype dtype;
     int64_t n;
     size_t size; /* of an element */
+    int count;   /* ranks of the group, which may be freed before */
     int root, parts;
     char *what;
     tow__halving sum, gathering; /* the gathering's leaves are ranks */
@@ -249,6 +251,7 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
                            .dtype = o->dtype,
                            .n = o->n,
                            .size = tow_dtype_size(o->dtype),
+                           .count = group->carrier.count,
                            .root = o->root,
                            .parts = 1,
                            .phase = DONE};
@@ -272,7 +275,7 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
 void tow__collective_free(tow__collective *c)
 {
     if (!c) return;
-    const size_t count = (size_t)c->group->carrier.count;
+    const size_t count = (size_t)c->count;
     if (c->arrays) tow__free(c->ctx, c->arrays, (size_t)c->parts, sizeof *c->arrays);
     if (c->what) tow__free(c->ctx, c->what, strlen(c->what) + 1, 1);
     if (c->offsets) tow__free(c->ctx, c->offsets, count, sizeof *c->offsets);
@@ -376,7 +379,7 @@ static int tag_of(const tow__collective *c, int level)
     enum {
         PERIOD = 1000
     };
-    return (int)(c->number % PERIOD) * 2 * TOW__LEVELS + (c->phase == GATHER ? TOW__LEVELS : 0) + level;
+    return (int)(c->number % PERIOD) * 2 * TOW__TREE_LEVELS + (c->phase == GATHER ? TOW__TREE_LEVELS : 0) + level;
 }
 
 /* Begins the exchange of the next level that has messages; at the end of all, the phase is DONE. */
@@ -558,6 +561,64 @@ tow_status tow__collective_run(tow__collective *c, void *const *arrays, void *sc
 {
     const tow_status status = tow__collective_start(c, arrays, scratch);
     return status ? status : tow__collective_wait(c);
+}
+
+/* ---- those of a program ------------------------------------------------------------------------------------------ */
+
+static bool add_group(tow__collectives *all, tow_group *group)
+{
+    for (int i = 0; i < all->n_groups; i++)
+        if (all->groups[i] == group) return true;
+    if (all->n_groups == TOW__MOST_GROUPS) return false;
+    all->groups[all->n_groups++] = group;
+    return true;
+}
+
+tow_status tow__collectives_add(tow__collectives *all, tow__collective *c, uint32_t *number)
+{
+    if (all->n == all->capacity) {
+        const uint32_t capacity = 2 * all->capacity + 8;
+        tow__collective **list = tow__grow(all->ctx, all->list, all->capacity, capacity, sizeof(tow__collective *));
+        if (!list) {
+            tow__collective_free(c);
+            return TOW_OUT_OF_MEMORY;
+        }
+        all->list = list;
+        all->capacity = capacity;
+    }
+    *number = all->n;
+    all->list[all->n++] = c;
+    if (!c || add_group(all, c->group)) return TOW_OK;
+    return tow__fail(all->ctx, TOW_UNSUPPORTED, "a program with sums over more than %d groups of processes",
+                     TOW__MOST_GROUPS);
+}
+
+tow_status tow__collectives_progress(const tow__collectives *all)
+{
+    tow_status status = TOW_OK;
+    for (int i = 0; i < all->n_groups && !status; i++) status = tow__group_progress(all->groups[i]);
+    return status;
+}
+
+void tow__collectives_settle(const tow__collectives *all)
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        if (tow__collective_wait(all->list[i]) != TOW_OK) return;
+}
+
+uint64_t tow__collectives_hash(const tow__collectives *all)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < all->n; i++)
+        if (all->list[i]) hash = tow__hash(hash, all->list[i]->what, strlen(all->list[i]->what));
+    return hash;
+}
+
+void tow__collectives_free(tow__collectives *all)
+{
+    for (uint32_t i = 0; i < all->n; i++) tow__collective_free(all->list[i]);
+    if (all->list) tow__free(all->ctx, all->list, all->capacity, sizeof(tow__collective *));
+    *all = (tow__collectives){.ctx = all->ctx};
 }
 
 /* ---- where it stands --------------------------------------------------------------------------------------------- */

@@ -102,7 +102,7 @@ done:
 static tow_status create_group(tow_context *ctx, const tow_group_functions *functions, const tow_group_options *o,
                                tow_group **group)
 {
-    const char *name = o->name ? o->name : "data";
+    const char *name = o->name && *o->name ? o->name : "data";
     tow_status status = check_functions(ctx, functions);
     tow_group *g = status ? NULL : tow__alloc(ctx, 1, sizeof *g);
     if (!g) {
@@ -116,6 +116,8 @@ static tow_status create_group(tow_context *ctx, const tow_group_functions *func
     if (!(g->name = tow__alloc(ctx, strlen(name) + 1, 1))) goto done;
     memcpy(g->name, name, strlen(name) + 1);
     status = exchange_hosts(g);
+    g->next = ctx->groups;
+    ctx->groups = g;
 done:
     if (status)
         tow_group_free(g);
@@ -140,10 +142,20 @@ tow_status tow_group_create(tow_context *context, const tow_group_functions *fun
     return create_group(context, functions, &own, group);
 }
 
+tow_group *tow__group_find(const tow_context *ctx, const char *name)
+{
+    tow_group *group = ctx->groups;
+    while (group && strcmp(group->name, name) != 0) group = group->next;
+    return group;
+}
+
 void tow_group_free(tow_group *group)
 {
     if (!group) return;
     tow_context *ctx = group->ctx;
+    tow_group **at = &ctx->groups;
+    while (*at && *at != group) at = &(*at)->next;
+    if (*at) *at = group->next;
     if (group->carrier.free) group->carrier.free(group->carrier.user);
     tow__watch_free(group);
     if (group->name) tow__free(ctx, group->name, strlen(group->name) + 1, 1);

@@ -71,6 +71,30 @@ tow_status tow__collective_run(tow__collective *c, void *const *arrays, void *sc
 /* Moves what is in flight, and waits for nothing: for a run of a program, between its instructions. */
 tow_status tow__group_progress(tow_group *group);
 
+/* ---- those of a program ------------------------------------------------------------------------------------------ */
+
+enum {
+    TOW__MOST_GROUPS = 8 /* over which the collectives of one program are */
+};
+
+typedef struct tow__collectives {
+    tow_context *ctx;
+    tow__collective **list; /* NULL: over the group of one */
+    uint32_t n, capacity;
+    tow_group *groups[TOW__MOST_GROUPS];
+    int n_groups;
+} tow__collectives;
+
+/* Takes the collective, also where there is an error. */
+tow_status tow__collectives_add(tow__collectives *all, tow__collective *c, uint32_t *number);
+/* Moves those in flight, between instructions. */
+tow_status tow__collectives_progress(const tow__collectives *all);
+/* Waits for those in flight after a run that has failed: their memory is that of the program. */
+void tow__collectives_settle(const tow__collectives *all);
+void tow__collectives_free(tow__collectives *all);
+/* Of the list: what is summed, in which order. */
+uint64_t tow__collectives_hash(const tow__collectives *all);
+
 /* ---- a group ----------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -79,22 +103,23 @@ enum {
 };
 
 /* A rank's answer to the question where it stands. */
-typedef struct tow__report {
+typedef struct tow__watch_report {
     char text[TOW__REPORT_BYTES];
-} tow__report;
+} tow__watch_report;
 
 /* The state of the watchdog. Time is counted in steps of a fraction of the limit, so that a process that did not run
  * for a while does not take that for a standstill. */
 typedef struct tow__watch {
-    int64_t limit, idle, last; /* nanoseconds: allowed, without progress so far, the clock at the last look */
-    tow__report *reports;      /* of ranks 0, 1, ..., with the own one, which is sent */
-    tow_message *messages;     /* for each other rank a receive, then for each a send */
-    void *receives, *sends;    /* requests; NULL: not begun, or all have come */
-    bool begun;                /* the receives */
+    int64_t limit, idle, last;  /* nanoseconds: allowed, without progress so far, the clock at the last look */
+    tow__watch_report *reports; /* of ranks 0, 1, ..., with the own one, which is sent */
+    tow_message *messages;      /* for each other rank a receive, then for each a send */
+    void *receives, *sends;     /* requests; NULL: not begun, or all have come */
+    bool begun;                 /* the receives */
 } tow__watch;
 
 struct tow_group {
     tow_context *ctx;
+    tow_group *next; /* of the context */
     tow_group_functions carrier;
     char *name;
     char (*hosts)[TOW__HOST_BYTES]; /* of all ranks: "name, process 12" */
@@ -104,6 +129,9 @@ struct tow_group {
     void *where_user;
     tow__watch watch;
 };
+
+/* The group of that name which was made last in the context; NULL: there is none. */
+tow_group *tow__group_find(const tow_context *ctx, const char *name);
 
 /* seconds: as in tow_group_options. */
 tow_status tow__watch_init(tow_group *group, double seconds);

@@ -17,8 +17,8 @@
 #include "src/base/base.h"
 
 enum {
-    TOW__LEVELS = 16, /* of trees, at most */
-    TOW__MOST_ROW_GROUPS = 1 << TOW__LEVELS
+    TOW__TREE_LEVELS = 16, /* of trees, at most */
+    TOW__MOST_ROW_GROUPS = 1 << TOW__TREE_LEVELS
 };
 
 /* Elements [offset, offset + count). */

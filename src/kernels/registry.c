@@ -10,6 +10,7 @@
 static const tow__kernel_table *const tables[] = {
     &tow__kernels_argmax,
     &tow__kernels_attention,
+    &tow__kernels_collective,
     &tow__kernels_conv,
     &tow__kernels_dot,
     &tow__kernels_dynamic,

@@ -10,6 +10,8 @@
     X(acos) \
     X(acosh) \
     X(add) \
+    X(all_reduce_start) \
+    X(all_reduce_wait) \
     X(and) \
     X(argmax) \
     X(argmin) \

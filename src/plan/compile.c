@@ -19,7 +19,8 @@ static bool calls_host(const tow_graph *g)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (e->primitive->host) return true;
+        const bool collective = TOW__IS(e, all_reduce_start) || TOW__IS(e, all_reduce_wait); /* ends all processes */
+        if (e->primitive->host && !collective) return true;
         for (uint32_t i = 0; i < tow__nested_count(e->primitive, e->params); i++)
             if (calls_host(tow__nested(e->primitive, e->params, i))) return true;
     }
@@ -307,6 +308,7 @@ void tow_program_free(tow_program *p)
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
     tow__recording_free(p->executable.recording);
     tow__spill_end(&p->executable.spill);
+    tow__collectives_free(&p->executable.collectives);
     if (p->executable.shared_arena)
         tow_shared_arena_release(p->executable.shared_arena);
     else

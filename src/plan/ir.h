@@ -132,6 +132,7 @@ typedef struct tow__instruction {
     uint32_t *operands, *results; /* values of the function */
     bool effect;                  /* runs once, where it stands among others with effects */
     bool late;                    /* runs directly before its first reader */
+    bool awaits;                  /* likewise: waits for other processes, or is a view or a few numbers of what does */
     /* since lowering */
     tow__view *in, *out;
     tow__loop *loop;

@@ -18,6 +18,7 @@
 #include "src/base/base.h"
 #include "src/base/cancel.h"
 #include "src/base/spill.h"
+#include "src/group/group.h"
 #include "src/kernels/kernel.h"
 #include "src/run/shared_arena.h"
 #include "tow/program.h"
@@ -158,8 +159,9 @@ typedef struct tow__executable {
     uint32_t arena_base;            /* moves the arena of a shared arena */
     bool tuned;                     /* it has run before */
     bool flush_subnormals;
-    tow_status failure; /* of a host function, which ends the run */
-    tow__spill spill;   /* rows in a file */
+    tow_status failure;           /* of a host function, which ends the run */
+    tow__spill spill;             /* rows in a file */
+    tow__collectives collectives; /* sums over processes */
     /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave:
      * from there on the run goes to its end. */
     uint32_t first_lasting;

@@ -90,10 +90,21 @@ static inline void run_call(tow__executable *x, const tow__code *code, uint32_t 
     poison_freed(code, i);
 }
 
+/* Between instructions of the thread of the caller, sums over processes move on. */
+static void move_collectives(tow__executable *x)
+{
+    if (x->collectives.n_groups == 0) return;
+    const tow_status status = tow__collectives_progress(&x->collectives);
+    if (status != TOW_OK && x->failure == TOW_OK) x->failure = status;
+}
+
 /* A host function may end the run; it runs on the thread of the caller, and no other one is at work then. */
 static void run_code(tow__executable *x, const tow__code *code, int64_t block, int thread)
 {
-    for (uint32_t i = 0; i < code->n && x->failure == TOW_OK; i++) run_call(x, code, i, block, thread);
+    for (uint32_t i = 0; i < code->n && x->failure == TOW_OK; i++) {
+        run_call(x, code, i, block, thread);
+        if (block < 0) move_collectives(x);
+    }
 }
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
@@ -213,6 +224,7 @@ static void run_calls(tow__executable *x)
     for (uint32_t i = 0; i < x->code.n && x->failure == TOW_OK && !tow__cancelled(); i++) {
         if (i == x->first_lasting) tow__cancellation_shield();
         run_call(x, &x->code, i, -1, 0);
+        move_collectives(x);
     }
 }
 
@@ -226,6 +238,7 @@ static tow_status run_all(tow__executable *x)
     tow__cancellation *before = shielded ? tow__cancellation_now() : tow__cancellation_enter(&x->cancellation);
     run_calls(x);
     tow__spill_settle(&x->spill);
+    tow__collectives_settle(&x->collectives);
     tow__cancellation_enter(before);
     const int reason = atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed);
     if (x->failure != TOW_OK || reason == TOW__GOES_ON) return x->failure;

@@ -142,7 +142,7 @@ tow_status tow_train_save_all(const tow_train_state *state, tow_group *group, co
 
 tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric)
 {
-    return save(state, NULL, "tow_train_run", path, name, metric);
+    return save(state, state->options.group, "tow_train_run", path, name, metric);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */

@@ -150,7 +150,7 @@ static bool is_due(int64_t every, int64_t step, int64_t last) { return every > 0
 static tow_status save(run *r)
 {
     r->saved = r->state->step;
-    return tow_train_save(r->state, r->loop->path);
+    return tow_train_save_all(r->state, r->state->options.group, r->loop->path);
 }
 
 static tow_status go_on(run *r)

@@ -160,6 +160,27 @@ static void release(tow_context *ctx, tow_array **arrays, size_t n)
     if (arrays) tow__free(ctx, arrays, n, sizeof *arrays);
 }
 
+/* Searches in the rows of this process alone. Nothing is found where layers need sums over all rows in between. */
+static tow_status find_in_own_rows(tow_train_state *s, const tow__train_program *p, tow_not_finite *found)
+{
+    const size_t n = tow_graph_input_count(p->gradient_graph);
+    tow__row_part part;
+    tow_array **inputs = tow__alloc(s->ctx, n + 1, sizeof *inputs);
+    tow_status status = inputs ? tow__train_own_part(s, p->loss_graph, &part) : TOW_OUT_OF_MEMORY;
+    *found = (tow_not_finite){.input = -1};
+    if (!inputs) return status;
+    if (status == TOW_OK) status = tow_array_create(s->ctx, tow_make_type(TOW_I32, 0, NULL), &inputs[n]);
+    if (status == TOW_OK) {
+        memcpy(inputs, s->micro_inputs, n * sizeof *inputs);
+        *(int32_t *)tow_array_data(inputs[n]) = (int32_t)s->share.first;
+        status = tow_find_not_finite(part.part, inputs, found);
+    }
+    tow_array_release(inputs[n]);
+    tow__row_part_free(&part);
+    tow__free(s->ctx, inputs, n + 1, sizeof *inputs);
+    return status == TOW_UNSUPPORTED ? TOW_OK : status;
+}
+
 /* The sentences about a micro-batch of which s->micro_inputs has the parameters and the first variables. */
 static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro,
                                bool finite, tow_not_finite *found, tow_not_finite *gradient)
@@ -168,7 +189,9 @@ static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, 
     tow_array **outputs = tow__alloc(s->ctx, n_outputs, sizeof *outputs),
               **variables = tow__alloc(s->ctx, n_variables, sizeof *variables);
     tow_status status = outputs && variables ? repeat(s, p, batch, micro, outputs, variables) : TOW_OUT_OF_MEMORY;
-    if (status == TOW_OK) status = tow_find_not_finite(p->gradient_graph, s->micro_inputs, found);
+    if (status == TOW_OK)
+        status = tow__train_has_others(s) ? find_in_own_rows(s, p, found)
+                                          : tow_find_not_finite(p->gradient_graph, s->micro_inputs, found);
     if (status == TOW_OK && !finite) status = find_gradient(s->params, outputs + n_outputs - s->n_params, gradient);
     release(s->ctx, outputs, n_outputs);
     release(s->ctx, variables, n_variables);
@@ -185,6 +208,9 @@ tow_status tow__fail_not_finite(tow_train_state *s, const tow__train_program *p,
     tow_status status = find_in_step(s, p, batch, micro, finite, &found, &gradient);
     if (status != TOW_OK) return status;
     tow_not_finite_text(&found, text, sizeof text);
+    if (tow__train_has_others(s) && !found.found)
+        snprintf(text, sizeof text, "nothing in the rows of rank %d by themselves is to blame",
+                 tow_group_rank(s->options.group));
     if (gradient.found) tow_not_finite_text(&gradient, parameter, sizeof parameter);
     return tow__fail(s->ctx, TOW_CHECK_FAILED,
                      "step %" PRId64 ": the loss is %g, and gradients are %s: %s%s%s; nothing has changed", s->step + 1,

@@ -1,8 +1,11 @@
 /* The compiled programs of a train state: one for each shape of the batch. Parameters, variables and the optimizer's
  * slots belong to the state, so all programs work on the same ones. */
+#include <stdio.h>
+
 #include "src/autodiff/limit/limit.h"
 #include "src/base/arithmetic.h"
 #include "src/params/params.h"
+#include "src/plan/ir.h"
 #include "src/plan/remat/remat.h"
 #include "src/train/average.h"
 #include "src/train/loss_scale.h"
@@ -11,12 +14,41 @@
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
+static bool is_cut_by_rows(const tow_train_state *s, size_t i, tow_type type)
+{
+    return type.rank > 0 && !(s->options.whole_inputs && s->options.whole_inputs[i]);
+}
+
+/* dims[0] / of * to */
+static tow_status scale_rows(const tow_train_state *s, size_t i, int64_t of, int64_t to, tow_type *type)
+{
+    if (!tow__train_has_others(s) || !is_cut_by_rows(s, i, *type)) return TOW_OK;
+    if (type->dims[0] % of != 0)
+        return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
+                         "train: input %zu: expected an axis 0 that %lld row groups divide, found %s; use other sizes, "
+                         "or name the input in .whole_inputs",
+                         i, (long long)of, tow__type_name(*type).text);
+    type->dims[0] = type->dims[0] / of * to;
+    return TOW_OK;
+}
+
+tow_status tow__train_own_rows(const tow_train_state *s, size_t i, tow_type *type)
+{
+    return scale_rows(s, i, s->share.groups, s->share.count, type);
+}
+
+tow_status tow__train_all_rows(const tow_train_state *s, size_t i, tow_type *type)
+{
+    return scale_rows(s, i, s->share.count, s->share.groups, type);
+}
+
 /* The type of one of n parts of a batch along axis 0. */
 static tow_status micro_type(const tow_train_state *s, size_t i, tow_type type, tow_type *micro)
 {
     const size_t n = s->micro_batches;
     *micro = type;
-    if (n == 1 || type.rank == 0 || (s->options.whole_inputs && s->options.whole_inputs[i])) return TOW_OK;
+    if (n == 1) return tow__train_all_rows(s, i, micro);
+    if (!is_cut_by_rows(s, i, type)) return TOW_OK;
     if (type.dims[0] % (int64_t)n != 0)
         return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
                          "train: input %zu: expected an axis 0 that .micro_batches = %zu divides, found %s; use other "
@@ -66,6 +98,15 @@ static bool has_rows(const tow_train_state *s, const tow_graph *g, size_t input)
     return !s->options.whole_inputs || !s->options.whole_inputs[input - first];
 }
 
+/* [inputs + 1], to be freed; NULL: no memory. */
+static int *row_axes(const tow_train_state *s, const tow_graph *g)
+{
+    const size_t n = tow_graph_input_count(g);
+    int *axes = tow__alloc(s->ctx, n + 1, sizeof *axes);
+    for (size_t i = 0; axes && i < n; i++) axes[i] = has_rows(s, g, i) ? 0 : TOW_NOT_MAPPED;
+    return axes;
+}
+
 /* The graph of the batch, a loss or its gradient, with sums over rows as trees, and micro-batches in it. */
 static tow_status group_rows(const tow_train_state *s, tow_graph **graph)
 {
@@ -73,10 +114,10 @@ static tow_status group_rows(const tow_train_state *s, tow_graph **graph)
     tow_graph *grouped = NULL;
     if (s->row_groups == 1) return TOW_OK;
     tow_row_groups_options options =
-        TOW_ROW_GROUPS_OPTIONS(.groups = (int64_t)s->row_groups, .micro_batches = (int64_t)s->row_parts);
-    int *axes = tow__alloc(s->ctx, n + 1, sizeof *axes);
+        TOW_ROW_GROUPS_OPTIONS(.groups = (int64_t)s->row_groups, .micro_batches = (int64_t)s->row_parts,
+                               .group = s->options.group);
+    int *axes = row_axes(s, *graph);
     tow_status status = axes ? TOW_OK : TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; axes && i < n; i++) axes[i] = has_rows(s, *graph, i) ? 0 : TOW_NOT_MAPPED;
     options.in_axes = axes;
     if (axes) status = tow_row_groups(*graph, &options, &grouped);
     if (axes) tow__free(s->ctx, axes, n + 1, sizeof *axes);
@@ -104,7 +145,7 @@ static size_t *list_params(const tow_train_state *s)
     return wrt;
 }
 
-static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+static tow_status gradient_of_batch(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
 {
     size_t *wrt = list_params(s);
     if (!wrt) return TOW_OUT_OF_MEMORY;
@@ -114,7 +155,26 @@ static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, t
         status = tow_value_and_grad(scaled, s->n_params, wrt, s->n_variables + s->n_aux > 0, gradient);
     tow_graph_release(scaled);
     tow__free(s->ctx, wrt, s->n_params + 1, sizeof *wrt);
+    return status;
+}
+
+static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+{
+    tow_status status = gradient_of_batch(s, loss, gradient);
     return status == TOW_OK ? group_rows(s, gradient) : status;
+}
+
+tow_status tow__train_own_part(const tow_train_state *s, const tow_graph *loss, tow__row_part *part)
+{
+    tow_graph *gradient = NULL;
+    *part = (tow__row_part){.ctx = s->ctx};
+    tow_status status = gradient_of_batch(s, loss, &gradient);
+    int *axes = status == TOW_OK ? row_axes(s, gradient) : NULL;
+    if (status == TOW_OK && !axes) status = TOW_OUT_OF_MEMORY;
+    if (status == TOW_OK) status = tow__row_part_create(gradient, s->share.groups, s->share.count, axes, part);
+    if (axes) tow__free(s->ctx, axes, tow_graph_input_count(gradient) + 1, sizeof *axes);
+    tow_graph_release(gradient);
+    return status;
 }
 
 /* Whatever makes the step of another loss. It belongs to the graph of the step, whose program the state owns. */
@@ -327,7 +387,7 @@ static tow_type stacked(tow_type type, size_t n)
 /* The array of output `output` of the loss graph, of all micro-batches. */
 static tow_status make_output(tow_train_state *s, const tow__train_program *p, size_t output, tow_array **array)
 {
-    const tow_type type = tow_graph_output_type(p->loss_graph, output);
+    const tow_type type = tow_graph_output_type(p->gradient_graph ? p->gradient_graph : p->loss_graph, output);
     if (s->micro_batches == 1) return tow_array_create(s->ctx, type, array);
     if (type.rank == TOW_MAX_RANK)
         return tow__fail(s->ctx, TOW_INVALID_ARGUMENT,
@@ -403,6 +463,17 @@ static void free_program(void *data, void *user)
     tow__free(s->ctx, p, 1, sizeof *p);
 }
 
+/* All processes start the same sums in the same order, or they would wait for each other. */
+static tow_status check_same_sums(const tow_train_state *s, const tow_program *program)
+{
+    const tow__collectives *all = &program->executable.collectives;
+    char text[80];
+    if (!tow__train_has_others(s)) return TOW_OK;
+    snprintf(text, sizeof text, "%u, hash %016llx", (unsigned)all->n, (unsigned long long)tow__collectives_hash(all));
+    const tow_group_fact fact = {"the list of sums over processes", text};
+    return tow_group_check_same(s->options.group, 1, &fact);
+}
+
 static tow_status make_program(tow_train_state *s, const tow_type *types, bool evaluation, tow_program **program,
                                void **data)
 {
@@ -411,6 +482,7 @@ static tow_status make_program(tow_train_state *s, const tow_type *types, bool e
     tow_status status = make_lists(s, p, types);
     if (status == TOW_OK) status = evaluation ? make_evaluation(s, p) : make_step(s, types, p);
     if (status == TOW_OK) status = make_outputs(s, p, evaluation);
+    if (status == TOW_OK) status = check_same_sums(s, p->program);
     if (status == TOW_OK) {
         *program = p->program;
         *data = p;

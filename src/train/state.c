@@ -3,9 +3,11 @@
 #include "src/plan/report/timeline.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
+#include "src/base/hash.h"
 #include "src/base/options.h"
 #include "src/io/json.h"
 #include "src/params/params.h"
@@ -176,7 +178,7 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
         s->micro_batches = 1;
     }
     s->n_streams = count_streams(options->model);
-    return TOW_OK;
+    return tow__row_share_of(s->ctx, options->group, (int64_t)s->row_groups, &s->share);
 }
 
 /* The parameters are drawn for the whole batch: their number and types do not depend on it. */
@@ -213,6 +215,49 @@ done:
     return status;
 }
 
+/* The names and types of arrays. */
+static uint64_t hash_of_list(const tow_params *list)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < tow_params_count(list); i++) {
+        const tow_type type = list->types[i];
+        hash = tow__hash(hash, list->names.names[i], strlen(list->names.names[i]));
+        hash = tow__hash(hash, &type.dtype, sizeof type.dtype);
+        hash = tow__hash(hash, type.dims, (size_t)type.rank * sizeof *type.dims);
+    }
+    return hash;
+}
+
+/* Compares what all processes of a group must have in common. */
+static tow_status check_same(const tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64];
+    uint64_t types = 0;
+    if (!tow__train_has_others(s)) return TOW_OK;
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        tow_type type = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
+        types = tow__hash(types, &type.dtype, sizeof type.dtype);
+        types = tow__hash(types, type.dims, (size_t)type.rank * sizeof *type.dims);
+    }
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)s->seed);
+    snprintf(parameters, sizeof parameters, "%zu, hash %016llx", s->n_params,
+             (unsigned long long)hash_of_list(s->params));
+    snprintf(variables, sizeof variables, "%zu, hash %016llx", s->n_variables,
+             (unsigned long long)hash_of_list(s->variables));
+    snprintf(update, sizeof update, "%s with %u slots and %u numbers", s->optimizer_name,
+             (unsigned)s->optimizer->slot_names.count, (unsigned)s->optimizer->number_names.count);
+    snprintf(batch, sizeof batch, "%zu arrays%s%s, hash %016llx", s->n_inputs, s->n_inputs ? ", the first one " : "",
+             s->n_inputs ? tow__type_name(o->n_inputs ? o->input_types[0] : o->extra_types[0]).text : "",
+             (unsigned long long)types);
+    snprintf(parts, sizeof parts, "%zu in %zu micro-batches", s->row_groups, s->row_parts);
+    const tow_group_fact facts[] = {
+        {"the description", s->description},  {"the seed", seed},        {"the list of parameters", parameters},
+        {"the list of variables", variables}, {"the optimizer", update}, {"the batch", batch},
+        {"the number of row groups", parts}};
+    return tow_group_check_same(o->group, sizeof facts / sizeof *facts, facts);
+}
+
 /* The programs for batches of the types that the options name. */
 static tow_status make_programs(tow_train_state *s)
 {
@@ -221,8 +266,11 @@ static tow_status make_programs(tow_train_state *s)
     tow_status status = TOW_OK;
     s->types = tow__alloc(s->ctx, 2 * s->n_inputs + 1, sizeof *s->types);
     if (!s->types) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < s->n_inputs; i++)
+    for (size_t i = 0; i < s->n_inputs; i++) {
         s->types[i] = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
+        TRY(tow__train_own_rows(s, i, &s->types[i]));
+    }
+    TRY(check_same(s));
     TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
     TRY(tow__train_programs_create(s, false));
     TRY(tow__train_program_for(s, s->types, false, &p));
@@ -234,10 +282,28 @@ done:
     return status;
 }
 
+/* For the watchdog, unless the program tells more. */
+static void tell_step(char *text, size_t size, void *user)
+{
+    snprintf(text, size, "step %lld", (long long)((const tow_train_state *)user)->step + 1);
+}
+
+static void begin_telling(tow_train_state *s)
+{
+    if (tow__train_has_others(s) && !s->options.group->where) tow_group_set_where(s->options.group, tell_step, s);
+}
+
+static void end_telling(const tow_train_state *s)
+{
+    tow_group *group = s->options.group;
+    if (tow__train_has_others(s) && group->where_user == s) tow_group_set_where(group, NULL, NULL);
+}
+
 static tow_status make_state(tow_train_state *s, const tow_module *model, const tow_train_options *options)
 {
     tow_status status = TOW_OK;
     TRY(copy_options(s, model, options));
+    begin_telling(s);
     TRY(make_params(s));
     TRY(make_kept(s));
     TRY(make_programs(s));
@@ -303,6 +369,7 @@ void tow_train_free(tow_train_state *s)
 {
     if (!s) return;
     tow_context *ctx = s->ctx;
+    end_telling(s);
     free_lists(s);
     tow_program_cache_free(s->steps);
     tow_program_cache_free(s->evaluations);

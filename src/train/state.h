@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_TRAIN_STATE_H
 #define TOW_SRC_TRAIN_STATE_H
 
+#include "src/autodiff/rows/part.h"
 #include "src/graph/frontiers.h"
 #include "src/train/optimizer.h"
 #include "src/train/update.h"
@@ -11,7 +12,7 @@
 /* The programs for batches of one shape: a program for steps, or one for evaluation of one micro-batch. */
 typedef struct tow__train_program {
     tow_program *program;      /* belongs to the cache */
-    tow_type *micro_types;     /* [n_inputs] */
+    tow_type *micro_types;     /* [n_inputs] with the rows of all processes */
     tow_graph *loss_graph;     /* of one micro-batch: (loss, aux..., updates...) */
     tow_graph *gradient_graph; /* with gradients behind; NULL in evaluation */
     tow_array *loss;           /* of a step with micro-batches: of all of them */
@@ -42,7 +43,8 @@ struct tow_train_state {
     tow_program_cache *steps, *evaluations;
     tow__frontiers frontiers;       /* of steps within a memory limit */
     tow_shared_arena *shared_arena; /* of the programs in both */
-    tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
+    tow_type *types; /* [2 * n_inputs] of a batch, with the rows of this process: as the options say, and of the one at
+                        hand */
     const tow__train_program *last; /* whose aux values are asked for */
     /* Of the program of a step (step_graph.h). Its first n_kept inputs are what it changes in place. */
     tow_array **inputs, **outputs;
@@ -51,11 +53,23 @@ struct tow_train_state {
     size_t n_kept, n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
     /* The graph of the batch has its micro-batches in it if there are row groups: row_parts, and micro_batches is 1. */
     size_t row_groups, row_parts;
+    tow__row_share share;             /* of this process in the rows */
     size_t step_inputs, step_outputs; /* lengths of the lists */
 };
 
 /* The error of `function`, which cannot work on a state that is torn. */
 tow_status tow__train_torn(const tow_train_state *state, const char *function);
+
+/* Does the process compute with others? */
+static inline bool tow__train_has_others(const tow_train_state *s) { return s->share.group != NULL; }
+
+/* Input i of a batch of all rows, with the rows of this process alone, or the other way round. Error:
+ * TOW_INVALID_ARGUMENT. */
+tow_status tow__train_own_rows(const tow_train_state *state, size_t i, tow_type *type);
+tow_status tow__train_all_rows(const tow_train_state *state, size_t i, tow_type *type);
+
+/* The passes over the rows of this process alone, without sums over others. Free part also after an error. */
+tow_status tow__train_own_part(const tow_train_state *state, const tow_graph *loss, tow__row_part *part);
 
 /* Position of the first input of the model among the inputs of a graph of one micro-batch. */
 static inline size_t tow__train_first_input(const tow_train_state *s) { return s->n_params + s->n_variables; }
@@ -68,7 +82,8 @@ void tow__train_set_micro_inputs(tow_train_state *state, const tow__train_progra
 bool tow__early_stopping_improves(const tow_early_stopping *stopping, double metric);
 /* Goes on from a best value that an earlier run had, of which there is no copy. */
 void tow__early_stopping_resume(tow_early_stopping *stopping, double best, int64_t step);
-/* tow_train_save, with the name and the value of the metric for which this state is the best. */
+/* tow_train_save, by all processes of the state's group, with the name and the value of the metric for which this state
+ * is the best. */
 tow_status tow__train_save_best(const tow_train_state *state, const char *path, const char *name, double metric);
 /* That value, if the file is one of the metric `name` and not of a later step than the state's, else NAN; NAN also if
  * there is no file. Errors: those of reading a file. */

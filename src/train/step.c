@@ -59,6 +59,24 @@ static void set_step(tow_train_state *s, const tow__train_program *p, tow_array 
     for (size_t i = 0; i < s->n_aux; i++) s->outputs[l.aux + i] = p->aux[i];
 }
 
+/* Batches of any sizes: those of all processes are parts of one batch. */
+static tow_status check_same_sizes(const tow_train_state *s, const tow_type *types)
+{
+    tow__string text;
+    tow_status status = TOW_OK;
+    tow__string_init(&text, s->ctx);
+    for (size_t i = 0; i < s->n_inputs && status == TOW_OK; i++) {
+        tow_type whole = types[i];
+        status = tow__train_all_rows(s, i, &whole);
+        tow__string_add(&text, "%s%s", i > 0 ? ", " : "", tow__type_name(whole).text);
+    }
+    if (status == TOW_OK && text.failed) status = TOW_OUT_OF_MEMORY;
+    const tow_group_fact fact = {"the batch", text.text ? text.text : ""};
+    if (status == TOW_OK) status = tow_group_check_same(s->options.group, 1, &fact);
+    tow__string_free(&text);
+    return status;
+}
+
 static tow_status find_program(tow_train_state *s, tow_array *const *inputs, bool evaluation,
                                const tow__train_program **program)
 {
@@ -72,6 +90,10 @@ static tow_status find_program(tow_train_state *s, tow_array *const *inputs, boo
                              "train: input %zu: expected an array of type %s, found NULL; pass an array", i,
                              tow__type_name(s->types[i]).text);
         types[i] = tow_array_type(inputs[i]);
+    }
+    if (tow__train_has_others(s) && s->options.other_shapes > 0) {
+        const tow_status status = check_same_sizes(s, types);
+        if (status != TOW_OK) return status;
     }
     return tow__train_program_for(s, types, evaluation, program);
 }

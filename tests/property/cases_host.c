@@ -126,7 +126,30 @@ static void two_and_three(const property_case *c, double *const *in, double *con
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = 2 * in[0][i] + 3;
 }
 
+/* ---- sums over processes: 2 is that of the group of one ---------------------------------------------------------- */
+
+static void record_all_reduce(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const tow__group_params params = {.group = "", .row_groups = 8};
+    const tow_value two = tow_full(trace, tow_value_type(in[0]), 2);
+    tow_value started[2];
+    (void)c;
+    tow__bind(trace, tow__primitive_find("all_reduce_start", 16), &params, 1, &two, 2, started);
+    const tow_value sum = tow__bind1(trace, tow__primitive_find("all_reduce_wait", 15), NULL, 2, started);
+    out[0] = tow_add_scalar(tow_mul(in[0], sum), 3);
+}
+
 static const property_case cases[] = {
+    {.primitive = "all_reduce_start",
+     .n_in = 1,
+     .build = record_all_reduce,
+     .value = two_and_three,
+     .in = {{TOW_F64, S1(4)}}},
+    {.primitive = "all_reduce_wait",
+     .n_in = 1,
+     .build = record_all_reduce,
+     .value = two_and_three,
+     .in = {{TOW_F64, S1(1)}}},
     {.primitive = "spill", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(4)}}},
     {.primitive = "spill_write", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(1)}}},
     {.primitive = "spill_read", .n_in = 1, .build = record_spill, .value = two_and_three, .in = {{TOW_F64, S1(9)}}},

@@ -6,6 +6,7 @@
  * -0 is what every number is added to without a change, 0 included. */
 #include "src/autodiff/rows/part.h"
 #include "src/autodiff/rows/rows.h"
+#include "src/ops/rules.h"
 #include "tow/autodiff.h"
 #include "tow/numpy.h"
 
@@ -73,7 +74,8 @@ static void record_half(tow_trace *t, const tow_value *in, tow_value *out, void 
     for (uint32_t i = 0; i < n_inputs(l); i++)
         if (p->in_axes[i] != TOW__WHOLE) rows[i] = *xs++;
     record_level(t, &half, rows, in[p->n_sums], inner);
-    for (uint32_t k = 0; k < p->n_sums; k++) out[k] = tow_add(in[k], inner[p->n_rows + k]);
+    for (uint32_t k = 0; k < p->n_sums; k++)
+        out[k] = tow__op(p->joins[k], NULL, 2, (tow_value[]){in[k], inner[p->n_rows + k]});
     memcpy(out + p->n_sums, inner, p->n_rows * sizeof *inner);
 }
 
@@ -97,7 +99,7 @@ static void record_level(tow_trace *t, const level *l, const tow_value *rows, to
     for (uint32_t i = 0; i < n; i++)
         if (p->in_axes[i] != TOW__WHOLE) in[m++] = halves(rows[i], p->in_axes[i]);
     for (uint32_t k = 0; k < p->n_sums; k++)
-        carry[k] = tow_full(t, tow_graph_output_type(p->part, p->n_rows + k), -0.0);
+        carry[k] = tow__rows_identity(t, p->joins[k], tow_graph_output_type(p->part, p->n_rows + k));
     tow_scan_function(t, record_half, (void *)(uintptr_t)l, &TOW_SCAN_OPTIONS(.length = 2), p->n_sums, carry, m, in,
                       p->n_rows, made, made + p->n_sums);
     memcpy(out + p->n_rows, made, p->n_sums * sizeof *out);
@@ -106,8 +108,8 @@ static void record_level(tow_trace *t, const level *l, const tow_value *rows, to
 
 /* ---- the graph --------------------------------------------------------------------------------------------------- */
 
-static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p, int64_t groups, int64_t parts,
-                       const tow_value *in, tow_value *out)
+static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p, const tow__row_share *share,
+                       int64_t parts, const tow_value *in, tow_value *out)
 {
     const level top = {.p = p, .shared = in, .parts = parts};
     tow_value *made = tow__trace_alloc(t, (size_t)p->n_rows + p->n_sums + 1, sizeof *made), *rows = made;
@@ -115,8 +117,14 @@ static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p,
     tow_value *others = tow__trace_alloc(t, (size_t)g->n_outputs + 1, sizeof *others);
     size_t n = 0;
     if (!made || !rest || !others) return;
-    const tow_value first = tow_mul_scalar(tow_iota(t, tow_make_type(TOW_I32, 1, &parts), 0), (double)(groups / parts));
+    tow_value first = tow_scalar(t, TOW_I32, (double)share->first);
+    if (parts > 1) {
+        const tow_value numbers = tow_iota(t, tow_make_type(TOW_I32, 1, &parts), 0);
+        first = tow_add_scalar(tow_mul_scalar(numbers, (double)(share->count / parts)), (double)share->first);
+    }
     record_level(t, &top, in, first, made);
+    for (uint32_t k = 0; k < p->n_sums && share->group; k++)
+        made[p->n_rows + k] = tow__rows_of_all(t, share->group, share->groups, p->joins[k], made[p->n_rows + k]);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (p->in_axes[i] == TOW__WHOLE) rest[n++] = in[i];
     memcpy(rest + n, made + p->n_rows, p->n_sums * sizeof *made);
@@ -124,21 +132,25 @@ static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p,
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = p->axes[i] == TOW__WHOLE ? *others++ : *rows++;
 }
 
-tow_status tow__row_groups_in_parts(const tow_graph *g, int64_t groups, int64_t n, const int *in_axes,
+tow_status tow__row_groups_in_parts(const tow_graph *g, const tow__row_share *share, int64_t n, const int *in_axes,
                                     tow_graph **result)
 {
     tow__row_part p = {0};
     tow_value *in, *out;
-    if (n < 1 || (n & (n - 1)) != 0 || groups % n != 0)
+    if (n < 1 || (n & (n - 1)) != 0 || share->groups % n != 0)
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
                          "row groups: expected a number of micro-batches that is a power of two and divides the %lld "
                          "groups, found %lld; each micro-batch owns a subtree of groups",
-                         (long long)groups, (long long)n);
-    tow_status status = tow__row_part_create(g, groups, groups / n, in_axes, &p);
+                         (long long)share->groups, (long long)n);
+    const int64_t of_batch = share->groups / n, each = of_batch < share->count ? of_batch : share->count;
+    n = share->count / each;
+    tow_status status = tow__row_part_create(g, share->groups, each, in_axes, &p);
     tow_trace *t = status == TOW_OK ? tow__trace_begin_over(g, &in, &out) : NULL;
     if (t) {
-        for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-        if (!tow__failed(t)) record_all(t, g, &p, groups, n, in, out);
+        const tow__row_blocks own = {.groups = share->groups, .count = share->count};
+        for (uint32_t i = 0; i < g->n_inputs; i++)
+            in[i] = tow__input(t, tow__rows_type(&own, g->vars[g->inputs[i]].type, p.in_axes[i]), g->input_names[i]);
+        if (!tow__failed(t)) record_all(t, g, &p, share, n, in, out);
         status = tow__trace_end(t, g->n_outputs, out, true, result);
     } else if (status == TOW_OK) {
         status = TOW_OUT_OF_MEMORY;

@@ -67,14 +67,17 @@ static tow_status failure(tow_context *ctx)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-tow_status tow__row_groups_whole(const tow_graph *g, int64_t groups, const int *in_axes, tow_graph **result)
+tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share, const int *in_axes,
+                                 tow_graph **result)
 {
-    tow_status status = check_groups(g, groups, groups);
+    tow_status status = check_groups(g, share->groups, share->count);
     if (status != TOW_OK) return status;
-    tow__row_blocks blocks = {.groups = groups, .count = groups};
+    tow__row_blocks blocks = {
+        .groups = share->groups, .count = share->count, .part = share->group != NULL, .group = share->group};
     tow_trace *t;
     tow__row_walk *w = begin(g, &blocks, in_axes, &t);
     if (!w) return failure(g->ctx);
+    if (blocks.part) blocks.first = tow_scalar(t, TOW_I32, (double)share->first);
     tow_value *out = tow__trace_alloc(t, (size_t)g->n_outputs + 1, sizeof *out);
     if (out) tow__rows_walk(w);
     for (uint32_t i = 0; out && i < g->n_outputs; i++) out[i] = w->values[g->outputs[i]].value;
@@ -90,9 +93,9 @@ static void find_sums(const tow__row_walk *w, bool *needed)
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         if (e->n_out == 0 || !w->values[e->out[0]].unknown) continue;
-        for (uint32_t k = 0; k < e->n_in; k++) needed[e->in[k]] |= w->values[e->in[k]].sum;
+        for (uint32_t k = 0; k < e->n_in; k++) needed[e->in[k]] |= w->values[e->in[k]].sum != NULL;
     }
-    for (uint32_t i = 0; i < g->n_outputs; i++) needed[g->outputs[i]] |= w->values[g->outputs[i]].sum;
+    for (uint32_t i = 0; i < g->n_outputs; i++) needed[g->outputs[i]] |= w->values[g->outputs[i]].sum != NULL;
 }
 
 /* Outputs of the part: those with rows, then sums. */
@@ -111,6 +114,7 @@ static bool list_outputs(tow__row_part *p, const tow__row_walk *w, tow_value *ou
     for (uint32_t v = 0; v < g->n_vars; v++) {
         const bool adds = !tow_is_null(w->values[v].addend);
         if (!needed[v] && !adds) continue;
+        p->joins[p->n_sums] = adds ? &tow__add_p : w->values[v].sum;
         sums[p->n_sums++] = v;
         out[(*n)++] = adds ? w->values[v].addend : w->values[v].value;
         p->adds[v] = adds;
@@ -160,8 +164,9 @@ tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t coun
     tow__arena_init(&p->arena, g->ctx);
     p->axes = tow__arena_alloc(&p->arena, (size_t)g->n_outputs + 1, sizeof *p->axes);
     p->adds = tow__arena_alloc(&p->arena, (size_t)g->n_vars + 1, sizeof *p->adds);
+    p->joins = tow__arena_alloc(&p->arena, (size_t)g->n_vars + 1, sizeof(const tow_primitive *));
     p->in_axes = tow__arena_alloc(&p->arena, (size_t)g->n_inputs + 1, sizeof *p->in_axes);
-    if (!p->axes || !p->adds || !p->in_axes) return TOW_OUT_OF_MEMORY;
+    if (!p->axes || !p->adds || !p->joins || !p->in_axes) return TOW_OUT_OF_MEMORY;
     tow__row_blocks blocks = {.groups = groups, .count = count, .part = true};
     tow_trace *t;
     tow__row_walk *w = begin(g, &blocks, in_axes, &t);

@@ -10,13 +10,15 @@
 #define TOW_SRC_AUTODIFF_ROWS_PART_H
 
 #include "src/graph/graph.h"
+#include "src/group/group.h"
 
 typedef struct tow__row_part {
     tow_context *ctx;
     tow_graph *part, *rest;
-    uint32_t n_rows, n_sums; /* outputs of `part` */
-    int *in_axes, *axes;     /* of inputs and outputs of the graph: with the rows; TOW__WHOLE: they have none */
-    bool *adds;              /* [n_vars of the graph] the sum for this value is added to the operand of its index_add */
+    uint32_t n_rows, n_sums;     /* outputs of `part` */
+    int *in_axes, *axes;         /* of inputs and outputs of the graph: with the rows; TOW__WHOLE: they have none */
+    const tow_primitive **joins; /* [n_sums] what joins the sums of two parts: add, or max of maxima, ... */
+    bool *adds; /* [n_vars of the graph] the sum for this value is added to the operand of its index_add */
     tow__arena arena;
 } tow__row_part;
 
@@ -26,9 +28,20 @@ tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t coun
                                 tow__row_part *p);
 void tow__row_part_free(tow__row_part *p);
 
-/* The graph of all rows: in one piece, and of n parts that run one after the other (micro_batches.c). */
-tow_status tow__row_groups_whole(const tow_graph *g, int64_t groups, const int *in_axes, tow_graph **result);
-tow_status tow__row_groups_in_parts(const tow_graph *g, int64_t groups, int64_t n, const int *in_axes,
+/* The rows of this process: `count` of all groups, from `first` on. */
+typedef struct tow__row_share {
+    int64_t groups, first, count;
+    const tow_group *group; /* that has the others; NULL: there are no others */
+} tow__row_share;
+
+/* The share of this process in so many row groups. Error: TOW_INVALID_ARGUMENT. */
+tow_status tow__row_share_of(tow_context *ctx, const tow_group *group, int64_t groups, tow__row_share *share);
+
+/* The graph of all rows, or of those of a process, whose sums are over all rows, too: in one piece, and of n parts that
+ * run one after the other (micro_batches.c). */
+tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share, const int *in_axes,
+                                 tow_graph **result);
+tow_status tow__row_groups_in_parts(const tow_graph *g, const tow__row_share *share, int64_t n, const int *in_axes,
                                     tow_graph **result);
 
 #endif

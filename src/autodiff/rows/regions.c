@@ -18,11 +18,12 @@ enum {
 typedef struct body {
     const tow__row_walk *outer;
     const tow_graph *g;
-    int *axes, *out_axes;    /* of inputs; of outputs, AS_IT_FALLS at first where nothing is asked for */
-    const bool *accumulator; /* [n_inputs] has a value for each block */
-    const bool *late;        /* [n_vars] sums that accumulators add */
-    bool *sums;              /* [n_outputs] of a part: over its rows alone */
-    bool *broken;            /* [n_outputs] of an accumulator: something else is added */
+    int *axes, *out_axes;       /* of inputs; of outputs, AS_IT_FALLS at first where nothing is asked for */
+    const bool *accumulator;    /* [n_inputs] has a value for each block */
+    const bool *late;           /* [n_vars] sums that accumulators add */
+    const tow_primitive **sums; /* [n_outputs] of a part: over its rows alone, and what joins two of them */
+    uint32_t n_carry;           /* outputs that are carries */
+    bool *broken;               /* [n_outputs] of an accumulator: something else is added */
 } body;
 
 static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
@@ -38,6 +39,11 @@ static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
     for (uint32_t i = 0; i < g->n_inputs; i++) b->axes[i] = TOW__WHOLE;
     for (uint32_t i = 0; i < g->n_outputs; i++) b->out_axes[i] = AS_IT_FALLS;
     return true;
+}
+
+static const tow__equation *maker_of(const tow_graph *g, uint32_t var)
+{
+    return g->vars[var].equation == TOW__INPUT ? NULL : &g->equations[g->vars[var].equation];
 }
 
 /* ---- recording a body -------------------------------------------------------------------------------------------- */
@@ -75,6 +81,9 @@ static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value 
         *out = tow__rows_cut(w, var, b->out_axes[i]);
     else if (y->axis != b->out_axes[i])
         b->out_axes[i] = y->axis;
+    if (y->sum && tow__waits_for_others(w->blocks) && (i < b->n_carry || (b->sums[i] && b->sums[i] != y->sum)))
+        tow__rows_fail(w->t, maker_of(b->g, var),
+                       "makes a sum over all rows that the next iteration reads, of which a part has only some");
     b->sums[i] = y->sum;
     return 1;
 }
@@ -195,11 +204,6 @@ static void count_uses(const tow_graph *g, uint32_t *uses)
     for (uint32_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
 }
 
-static const tow__equation *maker_of(const tow_graph *g, uint32_t var)
-{
-    return g->vars[var].equation == TOW__INPUT ? NULL : &g->equations[g->vars[var].equation];
-}
-
 /* Is var the carry plus terms, and nothing else reads the sums between? */
 static bool leads_to(const loop *l, uint32_t var, uint32_t carry)
 {
@@ -240,6 +244,7 @@ static bool begin_loop(const tow__row_walk *w, const tow__row_equation *r, loop 
     l->late = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->late);
     l->uses = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->uses);
     if (!l->accumulator || !l->late || !l->uses) return false;
+    l->b.n_carry = l->form.carry;
     l->b.accumulator = l->accumulator;
     l->b.late = l->late;
     count_uses(g, l->uses);
@@ -352,11 +357,12 @@ static uint32_t list_inputs(const loop *l, tow_value *in, uint32_t *place)
 static tow__row_value total_of(const loop *l, uint32_t j, const tow_value *blocks)
 {
     const tow__row_value *init = &l->r->x[l->form.lead + l->form.consts + j];
-    tow__row_value y = {.value = tow__rows_tree(l->w->blocks->count, blocks), .axis = TOW__WHOLE, .sum = true};
+    tow__row_value y = {.value = tow__rows_tree(l->w->blocks->count, blocks), .axis = TOW__WHOLE, .sum = &tow__add_p};
+    tow__rows_complete(l->w, &y);
     if (is_zeros(l->w->t, init->value)) return y;
-    if (!tow__is_part(l->w->blocks)) {
+    if (!tow__waits_for_others(l->w->blocks)) {
         y.value = tow_add(init->value, y.value);
-        y.sum = false;
+        y.sum = NULL;
     } else if (l->w->nested) {
         tow__rows_fail(l->w->t, l->r->e, "adds sums over rows to a value, inside a region");
     } else {

@@ -41,6 +41,13 @@ static bool dropout_rows(const tow__operation *o, int axis, int *from)
     return true;
 }
 
+/* Values that are made again are compared row by row. */
+static bool same_rows(const tow__operation *o, int axis, int *from)
+{
+    for (uint32_t i = 0; i < o->n_in; i++) from[i] = axis;
+    return true;
+}
+
 /* Plans do not tile these, or not by these rules. whole: only where all blocks are at hand. */
 static const struct {
     const tow_primitive *primitive;
@@ -49,6 +56,7 @@ static const struct {
     bool whole;
 } others[] = {{&tow__linear_cross_entropy_p, loss_rows, NULL, false},
               {&tow__linear_cross_entropy_vjp_p, loss_vjp_rows, loss_vjp_sums, false},
+              {&tow__same_bits_p, same_rows, NULL, false},
               {&tow__dropout_p, dropout_rows, NULL, true}};
 
 static void find_rules(const tow_primitive *p, const tow__row_blocks *b, tow__tiling_rule *tile, tow__sum_rule *sums)
@@ -127,9 +135,16 @@ static void take_operands(const tow__row_walk *w, const tow__row_equation *r)
     }
 }
 
-static void set_results(const tow__row_equation *r, int axis, bool sum, tow__row_value *y)
+static void set_results(const tow__row_equation *r, int axis, const tow_primitive *sum, tow__row_value *y)
 {
     for (uint32_t k = 0; k < r->e->n_out; k++) y[k] = (tow__row_value){.value = r->out[k], .axis = axis, .sum = sum};
+}
+
+void tow__rows_complete(const tow__row_walk *w, tow__row_value *y)
+{
+    if (!w->blocks->group || !y->sum || y->late || tow__failed(w->t)) return;
+    y->value = tow__rows_of_all(w->t, w->blocks->group, w->blocks->groups, y->sum, y->value);
+    y->sum = NULL;
 }
 
 /* A product of fewer rows has the bits of the whole with the sizes of the whole. */
@@ -175,7 +190,7 @@ static bool record_move(const tow__row_walk *w, const tow__row_equation *r, tow_
         return true;
     }
     bind_local(w, r, params);
-    set_results(r, axis, false, y);
+    set_results(r, axis, NULL, y);
     return true;
 }
 
@@ -198,7 +213,7 @@ static bool record_rows(const tow__row_walk *w, const tow__row_equation *r, tow_
         if (!own_params(w, r, &params)) return true;
         keep_sizes(w, r, params);
         bind_local(w, r, params);
-        set_results(r, axis, false, y);
+        set_results(r, axis, NULL, y);
         return true;
     }
     return false;
@@ -213,11 +228,12 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
         if (!sums(&r->o, i, r->at[i], r->from) || !agrees(r)) return false;
         take_operands(w, r);
         if (w->late && r->e->n_out == 1 && w->late[r->e->out[0]]) {
-            y[0] = (tow__row_value){.axis = TOW__WHOLE, .sum = true, .late = tow__rows_later(w->t, r)};
+            y[0] = (tow__row_value){.axis = TOW__WHOLE, .sum = &tow__add_p, .late = tow__rows_later(w->t, r)};
             return true;
         }
         if (!tow__failed(w->t)) tow__rows_sum(w->t, r, w->blocks, r->out);
-        set_results(r, TOW__WHOLE, true, y);
+        set_results(r, TOW__WHOLE, tow__rows_joining(r->e->primitive), y);
+        for (uint32_t k = 0; k < r->e->n_out; k++) tow__rows_complete(w, &y[k]);
         return true;
     }
     return false;
@@ -277,14 +293,18 @@ static bool record_parts(const tow__row_walk *w, const tow__row_equation *r, tow
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-static bool is_shared_move(const tow_primitive *p) { return p == &tow__reshape_p || p == &tow__transpose_p; }
+/* Sums stay sums. */
+static bool is_shared_move(const tow_primitive *p)
+{
+    return p == &tow__reshape_p || p == &tow__transpose_p || p == &tow__same_bits_p;
+}
 
 /* All operands are the same for all rows. */
 static void record_shared(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
 {
     for (uint32_t i = 0; i < r->e->n_in; i++) r->in[i] = r->x[i].value;
     tow__rebind(w->t, r->e, r->in, r->out);
-    set_results(r, TOW__WHOLE, is_shared_move(r->e->primitive) && r->x[0].sum, y);
+    set_results(r, TOW__WHOLE, is_shared_move(r->e->primitive) ? r->x[0].sum : NULL, y);
 }
 
 /* Operands that only a whole batch has: sums over rows, and what depends on them. */
@@ -292,7 +312,7 @@ static bool reads_sums(const tow__row_walk *w, const tow__row_equation *r)
 {
     bool any = false;
     for (uint32_t i = 0; i < r->e->n_in; i++) any |= r->x[i].unknown || r->x[i].sum;
-    return any && tow__is_part(w->blocks);
+    return any && tow__waits_for_others(w->blocks);
 }
 
 static void leave_unknown(const tow__row_walk *w, const tow__row_equation *r, bool rows, tow__row_value *y)
@@ -317,7 +337,7 @@ static bool record_index_add(const tow__row_walk *w, const tow__row_equation *r,
     e->in++, e->n_in--;
     record_equation(w, e, &sum);
     if (tow__failed(w->t)) return true;
-    if (!tow__is_part(w->blocks)) {
+    if (!tow__waits_for_others(w->blocks)) {
         *y = (tow__row_value){.value = tow_add(r->x[0].value, sum.value), .axis = TOW__WHOLE};
     } else {
         leave_unknown(w, r, false, y);
@@ -379,7 +399,8 @@ static void record_equation(const tow__row_walk *w, const tow__equation *e, tow_
     if (blocks)
         accumulate(w, &r, y);
     else if (late)
-        y[0] = (tow__row_value){.axis = TOW__WHOLE, .sum = true, .late = tow__rows_move_later(w->t, e, r.x[0].late)};
+        y[0] = (tow__row_value){
+            .axis = TOW__WHOLE, .sum = &tow__add_p, .late = tow__rows_move_later(w->t, e, r.x[0].late)};
     else if (rows && record_index_add(w, &r, y))
         return;
     else if (reads_sums(w, &r) && !(is_shared_move(e->primitive) && r.x[0].sum))

@@ -12,6 +12,7 @@
  *   moves.c     where rows are in the results of reshape, transpose, ..., of which plans make views
  *   cut.c       the rows of a part, of a value that does not depend on rows (a mask that is drawn, for instance)
  *   sums.c      equations that sum over rows, for one block after the other, depth first: log2 G sums are alive at most
+ *   processes.c sums of parts that are in other processes, by collectives
  *   regions.c   bodies; in loops that add up sums over rows, one carry for each block
  *
  * Rules of tiling and of sums, of descriptors, say what an equation does to rows (src/graph/primitive.h). */
@@ -20,13 +21,16 @@
 
 #include "src/autodiff/autodiff.h"
 #include "src/graph/region.h"
+#include "src/group/group.h"
 
 /* The blocks that a graph is for. */
 typedef struct tow__row_blocks {
-    int64_t groups;  /* of the whole batch, a power of two */
-    int64_t count;   /* of this part, a power of two */
-    bool part;       /* others have the other rows, or may have: sums over rows are not complete */
-    tow_value first; /* of a part: i32[], a value of the graph that is recorded, the number of its first block */
+    int64_t groups;         /* of the whole batch, a power of two */
+    int64_t count;          /* of this part, a power of two */
+    bool part;              /* others have the other rows, or may have: sums over rows are not complete */
+    tow_value first;        /* of a part: i32[], a value of the graph that is recorded, the number of its first block */
+    const tow_group *group; /* whose processes have the other parts: sums become those of all rows where they are made;
+                               NULL: whoever makes the parts adds them up */
 } tow__row_blocks;
 
 typedef struct tow__late_sum tow__late_sum;
@@ -34,11 +38,12 @@ typedef struct tow__late_sum tow__late_sum;
 /* A value of the graph, in the new one. */
 typedef struct tow__row_value {
     tow_value value;
-    int axis;            /* that has the rows; TOW__WHOLE: the value does not depend on single rows */
-    bool sum;            /* over rows, which nothing but moves has changed since; of a part, over its rows alone */
-    bool unknown;        /* depends on a sum over rows that a part does not have; value is null */
-    tow__late_sum *late; /* a sum that is recorded block by block where an accumulator adds it; value is null */
-    tow_value cut;       /* of a value without rows: what is cut of it along cut_axis for the blocks at hand; or null */
+    int axis;                 /* that has the rows; TOW__WHOLE: the value does not depend on single rows */
+    const tow_primitive *sum; /* over rows, which nothing but moves has changed since; of a part, over its rows alone:
+                                 what joins two of them, add for sums; NULL: no sum */
+    bool unknown;             /* depends on a sum over rows that a part does not have; value is null */
+    tow__late_sum *late;      /* a sum that is recorded block by block where an accumulator adds it; value is null */
+    tow_value cut; /* of a value without rows: what is cut of it along cut_axis for the blocks at hand; or null */
     int cut_axis;
     tow_value addend;  /* of an unknown index_add in a graph that is no body: what the rows at hand add */
     tow_value *blocks; /* of an accumulator: [count] what is added up of each block; value is null */
@@ -65,6 +70,8 @@ typedef struct tow__row_walk {
 
 static inline bool tow__has_rows(const tow__row_value *x) { return x->axis != TOW__WHOLE; }
 static inline bool tow__is_part(const tow__row_blocks *b) { return b->part; }
+/* Sums over rows are not complete where they are made. */
+static inline bool tow__waits_for_others(const tow__row_blocks *b) { return b->part && !b->group; }
 static inline int64_t tow__rows_of_part(const tow__row_blocks *b, int64_t n) { return n / b->groups * b->count; }
 
 /* ---- rows.c ------------------------------------------------------------------------------------------------------ */
@@ -73,6 +80,8 @@ static inline int64_t tow__rows_of_part(const tow__row_blocks *b, int64_t n) { r
 void tow__rows_walk(tow__row_walk *walk);
 /* A walk through g; NULL: no memory. */
 tow__row_walk *tow__rows_begin(tow_trace *t, const tow_graph *g, const tow__row_blocks *blocks);
+/* Makes a sum over the rows of this process that over the rows of all, if there are others. */
+void tow__rows_complete(const tow__row_walk *walk, tow__row_value *y);
 /* The type of a value that has rows along `axis`, for the blocks at hand. */
 tow_type tow__rows_type(const tow__row_blocks *b, tow_type type, int axis);
 /* The error of an equation that does with rows what no group can do by itself. */
@@ -102,6 +111,16 @@ tow__late_sum *tow__rows_move_later(tow_trace *t, const tow__equation *e, tow__l
 tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k);
 /* The tree over what is given for each of n blocks. */
 tow_value tow__rows_tree(int64_t n, const tow_value *blocks);
+/* The operation on the results of two blocks of an equation: add for sums, max for maxima, ... */
+const tow_primitive *tow__rows_joining(const tow_primitive *reduction);
+/* x with join(x, y) = y for every y, of this type. */
+tow_value tow__rows_identity(tow_trace *t, const tow_primitive *join, tow_type type);
+
+/* ---- processes.c ------------------------------------------------------------------------------------------------- */
+
+/* The sum of the rows of all processes, of which x is that of this one's. join: what joins two of them. */
+tow_value tow__rows_of_all(tow_trace *t, const tow_group *group, int64_t groups, const tow_primitive *join,
+                           tow_value x);
 
 /* ---- regions.c --------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,10 @@
 /* Equations that sum over rows: see rows.h. Operands are cut into blocks, which are views; the sums of two neighbors
  * are added as soon as both are there. */
 #include "src/autodiff/rows/rows.h"
+
+#include <math.h>
+
+#include "src/base/dtypes.h"
 #include "src/ops/rules.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
@@ -11,7 +15,7 @@ struct tow__late_sum {
 };
 
 /* The operation on the results of two blocks. Other reductions than sums join results as they join elements. */
-static const tow_primitive *joining(const tow_primitive *p)
+const tow_primitive *tow__rows_joining(const tow_primitive *p)
 {
     static const struct {
         const tow_primitive *reduction, *join;
@@ -21,6 +25,19 @@ static const tow_primitive *joining(const tow_primitive *p)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i].reduction == p) return others[i].join;
     return &tow__add_p;
+}
+
+tow_value tow__rows_identity(tow_trace *t, const tow_primitive *join, tow_type type)
+{
+    const bool floats = tow_dtype_is_float(type.dtype);
+    const bool is_signed = type.dtype == TOW_I8 || type.dtype == TOW_I32 || type.dtype == TOW_I64;
+    const double lowest = is_signed ? -ldexp(1, 8 * (int)tow_dtype_size(type.dtype) - 1) : 0;
+    if (join == &tow__mul_p) return tow_full(t, type, 1);
+    if (join == &tow__max_p) return tow_full(t, type, floats ? -INFINITY : lowest);
+    if (join == &tow__min_p && floats) return tow_full(t, type, INFINITY);
+    if (join == &tow__min_p) return tow_not(tow_full(t, type, lowest)); /* the complement of the lowest number */
+    if (join == &tow__and_p) return tow_not(tow_full(t, type, 0));
+    return tow_full(t, type, join == &tow__add_p ? -0.0 : 0);
 }
 
 tow_value tow__rows_slice(tow_value x, int axis, int64_t n, int64_t k)
@@ -51,7 +68,7 @@ static void record_blocks(tow_trace *t, const tow__row_equation *r, int64_t n, i
     record_blocks(t, r, n, begin, length / 2, y);
     record_blocks(t, r, n, begin + length / 2, length / 2, other);
     for (uint32_t i = 0; i < r->e->n_out && !tow__failed(t); i++)
-        y[i] = tow__op(joining(r->e->primitive), NULL, 2, (tow_value[]){y[i], other[i]});
+        y[i] = tow__op(tow__rows_joining(r->e->primitive), NULL, 2, (tow_value[]){y[i], other[i]});
 }
 
 /* scatter_add into more rows than there are indices: the tree is over tables that have a row for each index alone.

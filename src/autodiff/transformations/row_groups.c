@@ -12,9 +12,12 @@ tow_status tow_row_groups(const tow_graph *graph, const tow_row_groups_options *
     const int64_t groups = options && options->groups != 0 ? options->groups : 1;
     const int64_t parts = options && options->micro_batches != 0 ? options->micro_batches : 1;
     const int *in_axes = options ? options->in_axes : NULL;
+    tow__row_share share;
     TOW__ARITHMETIC(false);
-    tow_status status = parts == 1 ? tow__row_groups_whole(graph, groups, in_axes, result)
-                                   : tow__row_groups_in_parts(graph, groups, parts, in_axes, result);
+    tow_status status = tow__row_share_of(graph->ctx, options ? options->group : NULL, groups, &share);
+    if (status == TOW_OK)
+        status = parts == 1 ? tow__row_groups_whole(graph, &share, in_axes, result)
+                            : tow__row_groups_in_parts(graph, &share, parts, in_axes, result);
     if (status == TOW_OK) status = tow__verify(*result, "row groups");
     if (status == TOW_OK) return TOW_OK;
     tow_graph_release(*result);

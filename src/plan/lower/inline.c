@@ -36,6 +36,26 @@ uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32
 
 /* ---- equations by kind ------------------------------------------------------------------------------------------- */
 
+enum {
+    FEW = 64 /* elements, which take next to no time and memory */
+};
+
+/* Waits stand where their results are read, so that other work is done before: views of a sum, and the few numbers that
+ * are made of few, the loss for instance, do not read it yet. */
+static bool awaits(const tow__body *f, const tow_graph *g, const tow__equation *e, const uint32_t *operands)
+{
+    bool any = false;
+    if (TOW__IS(e, all_reduce_wait)) return true;
+    if (tow__has_effect(e) || tow__is_region(e) || e->n_out != 1) return false;
+    if (!e->primitive->view && tow_type_element_count(g->vars[e->out[0]].type) > FEW) return false;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        const uint32_t maker = f->makers[operands[i]];
+        any |= maker != TOW__INPUT && f->insts[maker].awaits;
+        if (tow_type_element_count(f->types[operands[i]]) > FEW && !e->primitive->view) return false;
+    }
+    return any;
+}
+
 /* operands: their values; results: receives those of the results. */
 static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
                            const uint32_t *operands, uint32_t *results)
@@ -60,6 +80,7 @@ static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation 
         .results = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
         .effect = tow__has_effect(e),
         .late = !tow__has_effect(e) && (e->n_in == 0 || repeated),
+        .awaits = awaits(f, g, e, operands),
         .backward = in->backward,
         .scratch = TOW__NONE,
     };

@@ -1,5 +1,6 @@
-/* Orders the instructions of a function: in the order of the graph, except late ones, which run directly before their
- * first reader. Instructions that no output needs, and that have no effect, are left out. Effects keep their order. */
+/* Orders the instructions of a function: in the order of the graph, except late ones and those that wait for other
+ * processes, which run directly before their first reader. Instructions that no output needs, and that have no effect,
+ * are left out. Effects keep their order, but for those waits. */
 #include "src/plan/lower/inline.h"
 
 /* Puts the maker of the value on the stack of instructions whose operands are still to be looked at. */
@@ -99,7 +100,7 @@ tow_status tow__order(tow__body *f, tow__arena *scratch)
     o.at = tow__arena_alloc(scratch, f->n_insts, sizeof *o.at);
     if (!needed || !o.done || !o.order || !o.stack || !o.at) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_insts; i++)
-        if (needed[i] && !f->insts[i].late) emit(&o, i);
+        if (needed[i] && !f->insts[i].late && !f->insts[i].awaits) emit(&o, i);
     for (uint32_t i = 0; i < f->n_insts; i++) /* late ones that only outputs read */
         if (needed[i]) emit(&o, i);
     return reorder(f, o.order, o.n, scratch);

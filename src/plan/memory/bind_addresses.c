@@ -1,9 +1,11 @@
 /* Address binding: makes the executable program (src/run/program.h) of a plan whose buffers are assigned. Addresses
  * that never change are written once; what depends on a base gets a relocation. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "src/base/host.h"
 #include "src/base/spill.h"
+#include "src/ops/collective.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/ir.h"
 #include "src/plan/memory/memory.h"
@@ -220,13 +222,27 @@ static tow_status bind_region(binder *b, const tow__instruction *inst, tow__host
     return TOW_OK;
 }
 
+/* Each sum over processes is named after the place where it was recorded. */
+static tow_status bind_collective(binder *b, const tow__instruction *inst, tow__host_site *site)
+{
+    tow__collective *collective;
+    char what[200];
+    snprintf(what, sizeof what, "sum of %s%s%s%s%s", tow__type_name(inst->in[0].type).text, site->scope ? " in " : "",
+             site->scope ? site->scope : "", site->here ? ", " : "", site->here ? site->here : "");
+    const tow_status status = tow__all_reduce_create(b->p->ctx, inst->params, inst->in[0].type, what, &collective);
+    return status == TOW_OK ? tow__collectives_add(site->collectives, collective, &site->collective) : status;
+}
+
 /* A call of a host function knows where it was recorded and how it ends the run. */
 static tow_status bind_site(binder *b, const tow__body *body, const tow__instruction *inst, tow__kernel_call *arguments)
 {
     tow_program *p = b->p;
     tow__host_site *site = tow__arena_alloc(&p->memory, 1, sizeof *site);
     if (!site) return TOW_OUT_OF_MEMORY;
-    *site = (tow__host_site){.ctx = p->ctx, .failure = &p->executable.failure, .spill = &p->executable.spill};
+    *site = (tow__host_site){.ctx = p->ctx,
+                             .failure = &p->executable.failure,
+                             .spill = &p->executable.spill,
+                             .collectives = &p->executable.collectives};
     if (inst->source) site->here = inst->source->here, site->scope = inst->source->scope;
     if (TOW__COMPUTES(inst, call_host))
         site->host = tow__host_find(p->ctx, ((const tow__call_host_params *)inst->params)->name);
@@ -234,6 +250,7 @@ static tow_status bind_site(binder *b, const tow__body *body, const tow__instruc
          f = f->outer)
         if (!f->loop->stops) site->rows[site->n_rows++] = &f->loop->row;
     arguments->user = site;
+    if (TOW__COMPUTES(inst, all_reduce_start)) return bind_collective(b, inst, site);
     return TOW__COMPUTES(inst, spill) ? bind_region(b, inst, site) : TOW_OK;
 }
 
@@ -494,6 +511,7 @@ tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
                            .copy = p->copy,
                            .flush_subnormals = p->flush_subnormals,
                            .spill = {.ctx = p->ctx, .fd = -1},
+                           .collectives = {.ctx = p->ctx},
                            .shared_arena = tow__shared_arena_retain(p->shared_arena)};
     offset_arenas(p, p->top);
     TRY(list_dead(&b, p->top));
@@ -503,7 +521,7 @@ tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
     x->arena_base = b.n_bases++;
     TRY(list_arguments(p));
     TRY(bind_code(&b, p->top, &x->code));
-    x->first_lasting = tow__first_lasting(p);
+    x->first_lasting = x->collectives.n_groups > 0 ? 0 : tow__first_lasting(p); /* others wait for what it sends */
     TRY(sort_relocations(&b));
 done:
     return status;

@@ -13,35 +13,12 @@
 
 #include "src/autodiff/rows/part.h"
 #include "tests/unit/support/plain_context.h"
+#include "tests/unit/support/row_models.h"
 #include "tow/tow.h"
 
-#define F32(...)                                                                                                       \
-    tow_make_type(TOW_F32, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
-
 enum {
-    B = 16, /* rows of a batch */
     MOST = 64
 };
-
-static uint32_t drawn;
-static float draw(void)
-{
-    drawn = drawn * 1664525u + 1013904223u;
-    return (float)(drawn >> 8) / (float)(1 << 23) - 1;
-}
-
-static tow_array *random_array(tow_type type)
-{
-    tow_array *array;
-    OK(tow_array_create(ctx, type, &array));
-    const int64_t n = tow_type_element_count(type);
-    for (int64_t i = 0; i < n && type.dtype == TOW_F32; i++) ((float *)tow_array_data(array))[i] = draw();
-    for (int64_t i = 0; i < n && type.dtype == TOW_I32; i++) {
-        draw();
-        ((int32_t *)tow_array_data(array))[i] = (int32_t)(drawn >> 16) % 11;
-    }
-    return array;
-}
 
 static tow_graph *parse(const char *source)
 {
@@ -88,7 +65,7 @@ static void test_sums_of_single_rows(void **state)
 {
     (void)state;
     tow_graph *graph = parse(sums), *rows = grouped(graph, B, NULL);
-    tow_array *in[2] = {random_array(F32(B, 3)), random_array(F32(B, 5))}, *out[4];
+    tow_array *in[2] = {random_array(ctx, F32(B, 3)), random_array(ctx, F32(B, 5))}, *out[4];
     const float *x = tow_array_data(in[0]), *y = tow_array_data(in[1]);
     float a[3], b[15], products[B], whole[B], most[3];
     OK(tow_evaluate(rows, in, out));
@@ -130,7 +107,8 @@ static void test_sums_by_index(void **state)
     tow_graph *graph =
         parse("{ lambda ; i:i32[16] u:f32[16,2]. let y:f32[1000,2] = scatter_add[rows=1000] i u in (y) }\n");
     tow_graph *rows = grouped(graph, 4, NULL);
-    tow_array *in[2] = {random_array(tow_make_type(TOW_I32, 1, (int64_t[]){B})), random_array(F32(B, 2))}, *out;
+    tow_array *in[2] = {random_array(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){B})), random_array(ctx, F32(B, 2))},
+              *out;
     int32_t *indices = tow_array_data(in[0]);
     const float *updates = tow_array_data(in[1]);
     static float expected[1000][2], each[4][1000][2];
@@ -177,8 +155,8 @@ static void test_gradients_of_groups(void **state)
     (void)state;
     static const int64_t sizes[4] = {1, 60, 20, 40};
     tow_graph *whole = gradient_for(B);
-    tow_array *in[5] = {random_array(F32(3, 20)), random_array(F32(20)), random_array(F32(20, 2)),
-                        random_array(F32(B, 3)), random_array(F32(B, 2))};
+    tow_array *in[5] = {random_array(ctx, F32(3, 20)), random_array(ctx, F32(20)), random_array(ctx, F32(20, 2)),
+                        random_array(ctx, F32(B, 3)), random_array(ctx, F32(B, 2))};
     for (int groups = 2; groups <= 8; groups *= 2) {
         tow_graph *rows = grouped(whole, groups, mlp_axes), *part = gradient_for(B / groups);
         float made[4][8][60];
@@ -268,8 +246,8 @@ static void test_parts_of_mlp(void **state)
 {
     (void)state;
     tow_graph *gradient = gradient_for(B);
-    tow_array *in[5] = {random_array(F32(3, 20)), random_array(F32(20)), random_array(F32(20, 2)),
-                        random_array(F32(B, 3)), random_array(F32(B, 2))};
+    tow_array *in[5] = {random_array(ctx, F32(3, 20)), random_array(ctx, F32(20)), random_array(ctx, F32(20, 2)),
+                        random_array(ctx, F32(B, 3)), random_array(ctx, F32(B, 2))};
     check_parts(gradient, mlp_axes, in, 4);
     check_parts(gradient, mlp_axes, in, 8);
     for (int i = 0; i < 5; i++) tow_array_release(in[i]);
@@ -319,165 +297,25 @@ static void test_draws_of_parts(void **state)
 
 /* ---- training: one hash ------------------------------------------------------------------------------------------ */
 
-typedef struct model {
-    tow_module module;
-    int kind;
-    bool unrolled, cheap;
-    const tow_policy *policy;
-} model;
-
-enum {
-    MLP,
-    CONV,
-    NORMALIZED, /* by statistics of the batch */
-    LSTM,
-    GPT,
-    EMBED, /* of a table with more rows than a batch has tokens */
-    MODELS
-};
-
-static void call_mlp(tow_scope *s, const tow_value *in, tow_value *out)
+/* One number for all that came out; 0: the settings are refused, with a message. */
+static uint64_t train_alone(int kind, const setting *s, char *message, size_t size)
 {
-    tow_dense hidden = TOW_DENSE(.features = 24), last = TOW_DENSE(.features = 3);
-    tow_dropout dropout = TOW_DROPOUT(.rate = 0.25);
-    tow_layer_norm norm = TOW_LAYER_NORM();
-    tow_value x = tow_relu(tow_apply(s, "hidden", &hidden, in[0]));
-    out[0] = tow_apply(s, "last", &last, tow_apply(s, "norm", &norm, tow_apply(s, "dropout", &dropout, x)));
-}
-
-static void call_conv(tow_scope *s, bool statistics, const tow_value *in, tow_value *out)
-{
-    tow_conv first = TOW_CONV(.features = 8, .kernel_size = {3, 3});
-    tow_batch_norm norm = TOW_BATCH_NORM();
-    tow_dense last = TOW_DENSE(.features = 3);
-    tow_value x = tow_apply(s, "first", &first, in[0]);
-    if (statistics) x = tow_apply(s, "norm", &norm, x);
-    x = tow_max_pool(tow_relu(x), &TOW_POOL_OPTIONS(.spatial = 2, .window = {2, 2}, .strides = {2, 2}));
-    const tow_type type = tow_value_type(x);
-    x = tow_reshape(x, 2, (int64_t[]){type.dims[0], tow_type_element_count(type) / type.dims[0]});
-    out[0] = tow_apply(s, "last", &last, x);
-}
-
-static void call_lstm(tow_scope *s, const tow_value *in, tow_value *out)
-{
-    tow_lstm_cell cell = TOW_LSTM_CELL(.features = 12);
-    tow_rnn rnn = TOW_RNN(&cell);
-    tow_dense last = TOW_DENSE(.features = 3);
-    tow_value x = tow_apply(s, "rnn", &rnn, in[0]); /* [B, T, 12] */
-    out[0] = tow_apply(s, "last", &last, tow_mean(x, 1, (int[]){1}));
-}
-
-static void call_gpt(tow_scope *s, const model *m, const tow_value *in, tow_value *out)
-{
-    tow_embed tokens = TOW_EMBED(.num_embeddings = 11, .features = 16);
-    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .causal = true, .dropout_rate = 0.1);
-    tow_remat cheap = TOW_REMAT(&block, .policy = m->policy ? *m->policy : tow_nothing_saveable());
-    tow_scan blocks = m->policy ? TOW_SCAN(&cheap, .length = 2, .unrolled = m->unrolled)
-                                : TOW_SCAN(&block, .length = 2, .unrolled = m->unrolled);
-    tow_value x = tow_apply(s, "blocks", &blocks, tow_apply(s, "tokens", &tokens, in[0]));
-    out[0] = tow_embed_attend(s, "tokens", &tokens, x);
-}
-
-static void call_embed(tow_scope *s, const tow_value *in, tow_value *out)
-{
-    tow_embed tokens = TOW_EMBED(.num_embeddings = 1000, .features = 8);
-    tow_dense last = TOW_DENSE(.features = 3);
-    out[0] = tow_apply(s, "last", &last, tow_tanh(tow_mean(tow_apply(s, "tokens", &tokens, in[0]), 1, (int[]){1})));
-}
-
-static void call_model(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                       tow_value *out)
-{
-    const model *m = (const model *)(const void *)module;
-    (void)n_in, (void)n_out;
-    if (m->kind == MLP) call_mlp(s, in, out);
-    if (m->kind == CONV || m->kind == NORMALIZED) call_conv(s, m->kind == NORMALIZED, in, out);
-    if (m->kind == LSTM) call_lstm(s, in, out);
-    if (m->kind == EMBED) call_embed(s, in, out);
-    if (m->kind == GPT) call_gpt(s, m, in, out);
-}
-
-static void loss_function(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
-                          void *user)
-{
-    (void)t, (void)user;
-    tow_value losses = tow_softmax_cross_entropy(out[0], extra[0]);
-    *loss = tow_mean(losses, 0, NULL);
-    aux[0] = losses;
-}
-
-/* The settings of a run, which do not say what comes out. */
-typedef struct setting {
-    size_t micro_batches, memory_limit;
-    int threads;
-    bool unrolled;
-    const tow_policy *policy;
-} setting;
-
-static uint64_t hash(uint64_t h, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-    return h;
-}
-
-/* Two steps, and an evaluation; 0: the settings are refused, with a message. */
-static uint64_t train(int kind, size_t groups, const setting *s, char *message, size_t size)
-{
-    static const tow_module_class class = {.name = "Model", .call = call_model};
-    const model m = {.module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy};
     tow_context *own;
+    trained result;
     OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = s->threads), &own));
-    const tow_type types[MODELS] = {[MLP] = F32(B, 5),
-                                    [CONV] = F32(B, 8, 8, 2),
-                                    [NORMALIZED] = F32(B, 8, 8, 2),
-                                    [LSTM] = F32(B, 5, 4),
-                                    [GPT] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
-                                    [EMBED] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 5})};
-    const tow_type labels = tow_make_type(TOW_I32, kind == GPT ? 2 : 1, (int64_t[]){B, 6});
-    const char *const streams[] = {"dropout", NULL};
-    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
-    const tow_train_options train =
-        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 0.5}, .seed = 3,
-                          .n_inputs = 1, .input_types = &types[kind], .n_extra = 1, .extra_types = &labels,
-                          .loss = loss_function, .n_aux = 1, .model = &options, .micro_batches = s->micro_batches,
-                          .row_groups = groups, .memory_limit = s->memory_limit, .evaluation = true);
-    tow_train_state *state;
-    uint64_t h = 14695981039346656037u, numbers = 0;
-    drawn = 77;
-    if (tow_train_create(own, &m.module, &train, &state) != TOW_OK) {
-        snprintf(message, size, "%s", tow_context_error(own));
-        tow_context_free(own);
-        return 0;
-    }
-    for (int i = 0; i < 3; i++) {
-        tow_array *batch[2] = {random_array(types[kind]), random_array(labels)};
-        double loss;
-        for (int64_t k = 0; kind != GPT && k < B; k++) ((int32_t *)tow_array_data(batch[1]))[k] %= 3;
-        OK(i < 2 ? tow_train_step(state, batch, &loss) : tow_train_evaluate(state, batch, &loss));
-        h = hash(h, &loss, sizeof loss);
-        const tow_array *losses = tow_train_aux(state, 0);
-        h = hash(h, tow_array_data(losses), tow_type_bytes(tow_array_type(losses)));
-        for (int k = 0; k < 2; k++) tow_array_release(batch[k]);
-    }
-    for (size_t i = 0; i < tow_params_count(tow_train_params(state)); i++) {
-        const tow_array *array = tow_params_array(tow_train_params(state), i);
-        const uint32_t *words = tow_array_data(array);
-        for (int64_t k = 0; k < tow_type_element_count(tow_array_type(array)); k++) /* stacked or not */
-            numbers += hash(14695981039346656037u, &words[k], sizeof words[k]);
-    }
-    h = hash(h, &numbers, sizeof numbers);
-    tow_train_free(state);
+    const tow_status status = train(own, NULL, kind, ROW_GROUPS, s, &result);
+    if (status) snprintf(message, size, "%s", tow_context_error(own));
     tow_context_free(own);
-    return h;
+    return status ? 0 : hash(14695981039346656037u, &result, sizeof result);
 }
 
 static void expect_one_hash(int kind, const setting *settings, size_t n)
 {
     char message[600] = "";
-    const uint64_t first = train(kind, 8, &settings[0], message, sizeof message);
+    const uint64_t first = train_alone(kind, &settings[0], message, sizeof message);
     if (first == 0) fail_msg("model %d: %s", kind, message);
     for (size_t i = 1; i < n; i++) {
-        const uint64_t h = train(kind, 8, &settings[i], message, sizeof message);
+        const uint64_t h = train_alone(kind, &settings[i], message, sizeof message);
         if (h == 0) fail_msg("model %d, setting %zu: %s", kind, i, message);
         if (h != first)
             fail_msg("model %d, setting %zu: expected hash %llx, found %llx", kind, i, (unsigned long long)first,
@@ -517,10 +355,11 @@ static void test_step(void **state)
     const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
     const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.1));
     tow_params *params[2];
-    tow_array *batch[2] = {random_array(types[0]), random_array(types[1])}, *out[2];
+    tow_array *batch[2] = {random_array(ctx, types[0]), random_array(ctx, types[1])}, *out[3];
     for (int i = 0; i < B; i++) ((int32_t *)tow_array_data(batch[1]))[i] %= 3;
     OK(tow_array_create(ctx, tow_make_type(TOW_F32, 0, NULL), &out[0]));
     OK(tow_array_create(ctx, F32(B), &out[1]));
+    OK(tow_array_create(ctx, tow_make_type(TOW_F32, 0, NULL), &out[2]));
     for (int k = 0; k < 2; k++) {
         const int axes[] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0, 0};
         const tow_row_groups_options groups =
@@ -530,7 +369,7 @@ static void test_step(void **state)
         tow_step *step;
         OK(tow_model_init(ctx, TOW_MODULE(&mlp), 0, 1, types, &params[k]));
         assert_int_equal(tow_params_count(params[k]), 4);
-        OK(tow_model_loss_graph(TOW_MODULE(&mlp), params[k], 1, types, 1, types + 1, loss_function, NULL, 1, NULL,
+        OK(tow_model_loss_graph(TOW_MODULE(&mlp), params[k], 1, types, 1, types + 1, loss_function, NULL, 2, NULL,
                                 &loss));
         OK(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&rate), params[k], NULL, &optimizer));
         OK(tow_step_create(optimizer, params[k], loss, &TOW_STEP_OPTIONS(.row_groups = &groups), &step));
@@ -543,8 +382,8 @@ static void test_step(void **state)
     for (int k = 0; k < 2; k++) {
         tow_params_free(params[k]);
         tow_array_release(batch[k]);
-        tow_array_release(out[k]);
     }
+    for (int k = 0; k < 3; k++) tow_array_release(out[k]);
 }
 
 /* Statistics of a batch are sums over all rows. */
@@ -554,7 +393,7 @@ static void test_statistics(void **state)
     static const setting settings[] = {{1, 0, 1, false, NULL}, {1, 0, 2, false, NULL}, {2, 0, 1, false, NULL}};
     char message[600] = "";
     expect_one_hash(NORMALIZED, settings, 2);
-    assert_int_equal(train(NORMALIZED, 8, &settings[2], message, sizeof message), 0);
+    assert_int_equal(train_alone(NORMALIZED, &settings[2], message, sizeof message), 0);
     assert_non_null(strstr(message, "reads a sum over all rows"));
     assert_non_null(strstr(message, "norm"));
 }

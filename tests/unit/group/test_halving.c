@@ -125,7 +125,7 @@ static void play(void)
     const tow__halving *s = &p.halvings[0];
     for (int leaf = 0; leaf < s->n_leaves; leaf++)
         for (int64_t i = 0; i < p.n; i++) p.leaves[leaf][i] = tree(s->leaves[leaf].begin, s->leaves[leaf].end, i);
-    for (int level = TOW__LEVELS - 1; level >= 0; level--) {
+    for (int level = TOW__TREE_LEVELS - 1; level >= 0; level--) {
         check_pairs(level);
         play_level(level, false);
     }
@@ -133,7 +133,7 @@ static void play(void)
         for (int64_t i = p.shares[r].offset; i < p.shares[r].offset + p.shares[r].count; i++)
             if (p.leaves[p.halvings[r].own][i] != tree(0, p.row_groups, i))
                 fail_msg("%d ranks, %d groups: element %d of rank %d", p.count, p.row_groups, (int)i, r);
-    for (int level = 0; level < TOW__LEVELS; level++) play_level(level, true);
+    for (int level = 0; level < TOW__TREE_LEVELS; level++) play_level(level, true);
     for (int leaf = 0; leaf < s->n_leaves; leaf++)
         for (int64_t i = 0; i < p.n; i++) assert_true(p.leaves[leaf][i] == tree(0, p.row_groups, i));
 }

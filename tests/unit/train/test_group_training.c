@@ -1,0 +1,363 @@
+/* Training by several processes: losses and parameters have the bits that one process gets with all rows, for every
+ * number of processes, micro-batches, threads, policies of remat and ways to write layers. Tests
+ * autodiff/rows/processes.c, ops/collective.c, kernels/collective.c. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/plain_context.h"
+#include "tests/unit/support/row_models.h"
+
+/* ---- one process and many ---------------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    int kind;
+    setting s;
+    trained expected;
+} comparison;
+
+static int differs(const tow_group *group, const char *what)
+{
+    fprintf(stderr, "rank %d of %d: %s differs from that of one process\n", tow_group_rank(group),
+            tow_group_count(group), what);
+    return 1;
+}
+
+static int train_and_compare(tow_context *context, tow_group *group, void *user)
+{
+    const comparison *c = user;
+    const trained *e = &c->expected;
+    trained found;
+    int begin, end;
+    if (train(context, group, c->kind, ROW_GROUPS, &c->s, &found) != TOW_OK)
+        tow_group_abort(group, 1, "%s", tow_context_error(context));
+    tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
+    const int64_t n = c->kind == GPT ? 6 : 1, first = begin * n * B / ROW_GROUPS,
+                  count = (end - begin) * n * B / ROW_GROUPS;
+    if (memcmp(found.losses, e->losses, sizeof found.losses) != 0) return differs(group, "the loss");
+    if (memcmp(found.greatest, e->greatest, sizeof found.greatest) != 0) return differs(group, "the greatest loss");
+    for (int i = 0; i < RUNS; i++)
+        if (memcmp(&found.each[i][first], &e->each[i][first], (size_t)count * sizeof(float)) != 0)
+            return differs(group, "the loss of a row");
+    return found.numbers == e->numbers ? 0 : differs(group, "a parameter");
+}
+
+static void compare(int kind, size_t n, const setting *settings, size_t n_counts, const int *counts)
+{
+    comparison c = {.kind = kind, .s = {.micro_batches = 1, .threads = 1, .variant = settings[0].variant}};
+    OK(train(ctx, NULL, kind, ROW_GROUPS, &c.s, &c.expected));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_counts; k++) {
+            tow_context *own;
+            c.s = settings[i];
+            OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = settings[i].threads), &own));
+            if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = counts[k]), train_and_compare, &c) != TOW_OK)
+                fail_msg("model %d, setting %zu, %d processes: %s", kind, i, counts[k], tow_context_error(own));
+            tow_context_free(own);
+        }
+}
+
+static const int all_counts[] = {1, 2, 3, 4, 8}, few_counts[] = {2, 3};
+static const setting plain = {1, 0, 1, false, NULL};
+
+static void test_counts(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MODELS; kind++)
+        compare(kind, 1, &plain, kind == GPT || kind == MLP ? 5 : 2,
+                kind == GPT || kind == MLP ? all_counts : few_counts);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    const setting mlp[] = {{2, 0, 1, false, NULL}, {8, 0, 2, false, NULL}};
+    const setting gpt[] = {{1, 0, 2, true, NULL},
+                           {4, 0, 1, false, NULL},
+                           {8, 0, 1, true, &nothing},
+                           {1, 0, 1, false, &nothing},
+                           {1, 600000, 1, false, NULL}};
+    compare(MLP, 2, mlp, 2, few_counts);
+    compare(LSTM, 2, mlp, 2, few_counts);
+    compare(GPT, 5, gpt, 2, few_counts);
+}
+
+/* ---- what else a step does --------------------------------------------------------------------------------------- */
+
+static void test_variants(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    for (variant v = EARLY; v <= WEIGHTED; v++) {
+        const setting s[] = {{1, 0, 1, false, NULL, v, false}, {4, 0, 1, false, NULL, v, false}};
+        compare(MLP, v == WEIGHTED ? 1 : 2, s, 2, few_counts); /* rows of parts cannot wait for the weight of all */
+    }
+    const setting verified = {1, 0, 1, false, &nothing, CLIPPED, true}, early = {1, 0, 1, false, NULL, EARLY, false};
+    compare(GPT, 1, &verified, 1, few_counts);
+    compare(GPT, 1, &early, 1, few_counts);
+    compare(NORMALIZED, 1, &early, 1, few_counts);
+}
+
+/* ---- what is not finite ------------------------------------------------------------------------------------------ */
+
+static void call_log(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *out)
+{
+    tow_dense last = TOW_DENSE(.features = 3);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_apply(s, "last", &last, tow_log(in[0]));
+}
+
+/* A row of rank 1 has a logarithm of -1. All refuse the step, and rank 1 says where that began. */
+static int find_not_finite(tow_context *context, tow_group *group, void *user)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_log};
+    const tow_module module = {.cls = &class};
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const int rank = tow_group_rank(group);
+    tow_train_state *state = NULL;
+    tow_array *batch[2] = {NULL, NULL};
+    double loss;
+    (void)user;
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                          .n_aux = 2, .row_groups = 2, .group = group, .check_finite = true);
+    if (tow_train_create(context, &module, &options, &state) != TOW_OK) return 1;
+    if (tow_array_create(context, F32(B / 2, 5), &batch[0]) != TOW_OK) return 1;
+    if (tow_array_create(context, tow_make_type(TOW_I32, 1, (int64_t[]){B / 2}), &batch[1]) != TOW_OK) return 1;
+    for (int i = 0; i < B / 2 * 5; i++) ((float *)tow_array_data(batch[0]))[i] = rank == 1 && i == 7 ? -1 : 2;
+    memset(tow_array_data(batch[1]), 0, B / 2 * sizeof(int32_t));
+    const tow_status status = tow_train_step(state, batch, &loss);
+    const char *error = tow_context_error(context);
+    const bool says = strstr(error, rank == 1 ? "made by log" : "rows of rank 0") != NULL;
+    if (status != TOW_CHECK_FAILED || !says) {
+        fprintf(stderr, "rank %d: status %d: %s\n", rank, (int)status, error);
+        return 1;
+    }
+    for (int k = 0; k < 2; k++) tow_array_release(batch[k]);
+    tow_train_free(state);
+    return 0;
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    tow_context *own;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = 2), find_not_finite, NULL) != TOW_OK)
+        fail_msg("%s", tow_context_error(own));
+    tow_context_free(own);
+}
+
+/* ---- processes that print ---------------------------------------------------------------------------------------- */
+
+static char printed[1 << 16]; /* by the processes */
+
+/* Runs processes, all of which end, and reads what they print to standard error. */
+static tow_status run(int count, double watchdog, int (*body)(tow_context *context, tow_group *group, void *user),
+                      void *user)
+{
+    tow_context *own;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    fflush(stderr);
+    const int kept = dup(STDERR_FILENO);
+    assert_true(kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    const tow_status status =
+        tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count, .watchdog = watchdog), body, user);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    close(kept);
+    rewind(file);
+    printed[fread(printed, 1, sizeof printed - 1, file)] = '\0';
+    fclose(file);
+    tow_context_free(own);
+    return status;
+}
+
+static void expect_printed(const char *part)
+{
+    if (!strstr(printed, part)) fail_msg("'%s' is not in: %s", part, printed);
+}
+
+/* ---- when processes wait ----------------------------------------------------------------------------------------- */
+
+static void call_mlp_module(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                            tow_value *out)
+{
+    (void)module, (void)n_in, (void)n_out;
+    call_mlp(s, in, out);
+}
+
+/* Line of the first, or of the last, instruction of this kind at the outermost level; -1: there is none. */
+static int line_of(const char *text, const char *kind, bool last)
+{
+    int found = -1, line = 0;
+    for (const char *at = text; at && *at; line++) {
+        const char *end = strchr(at, '\n'), *hit = strstr(at, kind);
+        if (hit && (!end || hit < end) && (found < 0 || last)) found = line;
+        at = end ? end + 1 : NULL;
+    }
+    return found;
+}
+
+/* No process waits before the last product of its backward pass: sums travel meanwhile. */
+static int wait_late(tow_context *context, tow_group *group, void *user)
+{
+    static char text[1 << 20];
+    static const tow_module_class class = {.name = "Model", .call = call_mlp_module};
+    static const tow_module module = {.cls = &class};
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = streams);
+    tow_train_state *state = NULL;
+    (void)user;
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 1}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                          .n_aux = 2, .model = &with_dropout, .row_groups = 2, .group = group);
+    if (tow_train_create(context, &module, &options, &state) != TOW_OK) return 1;
+    if (tow_program_text(tow_train_program(state), text, sizeof text) >= sizeof text) return 2;
+    const int start = line_of(text, "all_reduce_start", false), product = line_of(text, "dot_general", true),
+              wait = line_of(text, "all_reduce_wait", false);
+    tow_train_free(state);
+    if (start >= 0 && start < product && product < wait) return 0;
+    fprintf(stderr, "start %d, last product %d, wait %d:\n%s", start, product, wait, text);
+    return 3;
+}
+
+static void test_waits(void **state)
+{
+    (void)state;
+    if (run(2, 0, wait_late, NULL) != TOW_OK) fail_msg("%s", printed);
+}
+
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+/* A state of the model with a dense layer, and two batches of zeros for it. */
+typedef struct small {
+    tow_train_state *state;
+    tow_array *batch[2];
+} small;
+
+static void call_small(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    tow_dense last = TOW_DENSE(.features = 3);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_apply(s, "last", &last, in[0]);
+}
+
+static tow_status make_small(tow_context *context, tow_group *group, uint64_t seed, size_t row_groups, small *s)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_small};
+    static const tow_module small_model = {.cls = &class};
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const int64_t rows = B / tow_group_count(group);
+    *s = (small){.state = NULL};
+    tow_status status = tow_train_create(
+        context, &small_model,
+        &TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .seed = seed, .n_inputs = 1,
+                           .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                           .n_aux = 2, .row_groups = row_groups, .group = group),
+        &s->state);
+    if (!status) status = tow_array_create(context, F32(rows, 5), &s->batch[0]);
+    if (!status) status = tow_array_create(context, tow_make_type(TOW_I32, 1, &rows), &s->batch[1]);
+    for (int k = 0; k < 2 && !status; k++)
+        memset(tow_array_data(s->batch[k]), 0, tow_type_bytes(tow_array_type(s->batch[k])));
+    return status;
+}
+
+static void free_small(small *s)
+{
+    tow_train_free(s->state);
+    for (int k = 0; k < 2; k++) tow_array_release(s->batch[k]);
+}
+
+/* The trouble that rank `rank` makes in front of its second step. */
+typedef struct trouble {
+    int rank, signal; /* 0: abort */
+} trouble;
+
+static int be_troubled(tow_context *context, tow_group *group, void *user)
+{
+    const trouble *t = user;
+    small s;
+    if (make_small(context, group, 1, 4, &s) != TOW_OK) return 2;
+    for (int i = 0; i < 3; i++) {
+        const bool now = i == 1 && tow_group_rank(group) == t->rank;
+        if (now && t->signal) raise(t->signal);
+        if (now) tow_group_abort(group, 1, "the disk is full");
+        if (tow_train_step(s.state, s.batch, NULL) != TOW_OK) return 3;
+    }
+    free_small(&s);
+    return 0;
+}
+
+/* All end, with the message of the one that failed, or with the name of the one that is stopped. */
+static void test_troubles(void **state)
+{
+    (void)state;
+    trouble t = {.rank = 1};
+    assert_int_equal(run(4, 0, be_troubled, &t), TOW_INTERRUPTED);
+    expect_printed("tow: rank 1 (");
+    expect_printed("the disk is full");
+    t = (trouble){.rank = 3, .signal = SIGKILL};
+    assert_int_equal(run(4, 0, be_troubled, &t), TOW_INTERRUPTED);
+    t = (trouble){.rank = 2, .signal = SIGSTOP};
+    assert_int_equal(run(4, 0.3, be_troubled, &t), TOW_INTERRUPTED);
+    expect_printed("rank 2 (");
+    expect_printed("has not arrived");
+    expect_printed("; step 2");
+    expect_printed("sum of ");
+    expect_printed("row_models.h:"); /* the line that recorded what is summed */
+}
+
+static int differ(tow_context *context, tow_group *group, void *user)
+{
+    const int what = *(const int *)user, rank = tow_group_rank(group);
+    small s;
+    const tow_status status =
+        make_small(context, group, what == 0 && rank == 1 ? 2 : 1, what == 1 && rank == 1 ? 8 : 4, &s);
+    const bool says =
+        strstr(tow_context_error(context), what == 0 ? "the seed is 1 at rank 0" : "row groups is 4 in 1");
+    if (!says) fprintf(stderr, "%s\n", tow_context_error(context));
+    free_small(&s);
+    return status == TOW_INVALID_ARGUMENT && says ? 0 : 1;
+}
+
+static int have_few_groups(tow_context *context, tow_group *group, void *user)
+{
+    small s;
+    (void)user;
+    const tow_status status = make_small(context, group, 1, 1, &s);
+    free_small(&s);
+    return status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), "number of processes, 2") ? 0 : 1;
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 2; what++)
+        if (run(2, 0, differ, &what) != TOW_OK) fail_msg("difference %d: %s", what, printed);
+    if (run(2, 0, have_few_groups, NULL) != TOW_OK) fail_msg("few groups: %s", printed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),      cmocka_unit_test(test_settings), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_variants),    cmocka_unit_test(test_waits),    cmocka_unit_test(test_troubles),
+        cmocka_unit_test(test_differences),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
