@@ -80,7 +80,9 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
                                  .heads = o->heads,
                                  .context = o->context,
                                  .policy = policy,
-                                 .unrolled = o->unrolled});
+                                 .unrolled = o->unrolled,
+                                 .dtype = o->dtype == TOW_F32 ? 0 : o->dtype,
+                                 .param_dtype = o->param_dtype == TOW_F32 ? 0 : o->param_dtype});
     char description[96]; /* batches are drawn from the seed, so another one would not go on with the same run */
     snprintf(description, sizeof description, "characters %d, hash %016llx, seed %llu", r->text.vocabulary,
              (unsigned long long)text_vocabulary_hash(&r->text), (unsigned long long)o->seed);
@@ -95,11 +97,13 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
                                         .clip_norm = o->early_update ? 0 : 1},
                           .early_update = o->early_update, .memory_limit = limit,
                           .verify = o->verify && state == &r->state, .micro_batches = (size_t)o->micro_batches,
-                          .row_groups = (size_t)o->row_groups, .seed = o->seed, .n_inputs = 2,
-                          .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
+                          .row_groups = (size_t)o->row_groups, .master = o->master,
+                          .stochastic_rounding = o->stochastic_rounding, .slot_bits = (int)o->slot_bits,
+                          .loss_scale = o->dtype == TOW_F16 || o->param_dtype == TOW_F16 ? 65536 : 0, .seed = o->seed,
+                          .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description,
                           .group = r->group);
-    return tow_train_create(r->context, TOW_MODULE(model), &train, state);
+    return tow_train_create(r->context, TOW_MODULE(&model->whole), &train, state);
 }
 
 /* The bytes of a step with this policy without a limit. */

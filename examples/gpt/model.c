@@ -38,6 +38,7 @@ void gpt_make(gpt *m, const gpt_shape *shape)
         m->blocks = TOW_SCAN(&m->block, .length = shape->layers, .unrolled = shape->unrolled);
     }
     m->norm = TOW_LAYER_NORM();
+    m->whole = TOW_PRECISION(m, .dtype = shape->dtype, .param_dtype = shape->param_dtype, .output_dtype = TOW_F32);
 }
 
 void gpt_loss(tow_trace *trace, const tow_value *losses, const tow_value *extra, tow_value *loss, tow_value *aux,

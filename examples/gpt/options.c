@@ -55,7 +55,12 @@ enum {
     MICRO_BATCHES,
     ROW_GROUPS,
     PROCESSES,
-    INSTRUCTIONS
+    INSTRUCTIONS,
+    DTYPE,
+    PARAM_DTYPE,
+    MASTER,
+    STOCHASTIC_ROUNDING,
+    SLOT_BITS
 };
 
 static const struct argp_option table[] = {
@@ -83,6 +88,15 @@ static const struct argp_option table[] = {
     {"learning-rate", LEARNING_RATE, "X", 0, "Peak of the schedule (0.002)", 2},
     {"warmup", WARMUP, "N", 0, "Steps of warm-up (a tenth of all, at most 100)", 2},
     {"threads", THREADS, "N", 0, "(as many as the CPUs that may be used)", 2},
+    {"dtype", DTYPE, "TYPE", 0,
+     "What layers compute in and give: f32, bf16, f16 (f32). f16 scales the loss, and leaves out steps whose gradients "
+     "overflow",
+     2},
+    {"param-dtype", PARAM_DTYPE, "TYPE", 0, "What parameters are stored in (f32)", 2},
+    {"master", MASTER, 0, 0, "Keep parameters of 16 bits in f32 in the optimizer, too", 2},
+    {"stochastic-rounding", STOCHASTIC_ROUNDING, 0, 0, "Round updates of parameters of 16 bits up or down at random",
+     2},
+    {"slot-bits", SLOT_BITS, "N", 0, "8: moments of the optimizer in 8 bits", 2},
     {0, 0, 0, 0, "What to keep in memory between forward and backward:", 3},
     {"policy", POLICY, "POLICY", 0,
      "Wrap each block in remat with this policy: everything, nothing, dots, dots_with_no_batch_dims, names:a,b, ... "
@@ -157,6 +171,7 @@ static const number numbers[] = {
     NUMBER(ROW_GROUPS, "--row-groups", row_groups, 1, 1 << 20),
     NUMBER(PROCESSES, "--processes", processes, 1, 64),
     NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
+    NUMBER(SLOT_BITS, "--slot-bits", slot_bits, 0, 64),
     NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),
     NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
     NUMBER(EVAL_EVERY, "--eval-every", eval_every, 0, INT32_MAX),
@@ -185,8 +200,22 @@ static bool parse_limit(const char *text, options *o)
     return true;
 }
 
+/* Reads the name of a type of floats. */
+static tow_dtype float_type(struct argp_state *state, const char *name, const char *value)
+{
+    static const tow_dtype dtypes[] = {TOW_F32, TOW_BF16, TOW_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(value, tow_dtype_name(dtypes[i])) == 0) return dtypes[i];
+    argp_error(state, "%s: expected f32, bf16 or f16, found '%s'", name, value);
+    return TOW_F32;
+}
+
 static void check_together(struct argp_state *state, const options *o)
 {
+    if (o->master && o->stochastic_rounding)
+        argp_error(state, "--master rounds to nearest: leave one of --master and --stochastic-rounding out");
+    if (o->slot_bits != 0 && o->slot_bits != 8)
+        argp_error(state, "--slot-bits: expected 8, or 0 for f32, found %lld", (long long)o->slot_bits);
     if (o->width % o->heads != 0)
         argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
     if (o->save_every >= 0 && !o->checkpoint) argp_error(state, "--save-every needs --checkpoint DIR to say where to");
@@ -277,6 +306,18 @@ static error_t parse(int key, char *value, struct argp_state *state)
                 "bytes without a limit, as 50%%, found '%s'",
                 value);
         break;
+    case DTYPE:
+        o->dtype = float_type(state, "--dtype", value);
+        break;
+    case PARAM_DTYPE:
+        o->param_dtype = float_type(state, "--param-dtype", value);
+        break;
+    case MASTER:
+        o->master = true;
+        break;
+    case STOCHASTIC_ROUNDING:
+        o->stochastic_rounding = true;
+        break;
     case WHY:
         o->why = true;
         break;
@@ -326,6 +367,8 @@ void read_options(int argc, char **argv, options *o)
                    .micro_batches = 1,
                    .row_groups = 1,
                    .processes = 1,
+                   .dtype = TOW_F32,
+                   .param_dtype = TOW_F32,
                    .steps = 500,
                    .learning_rate = 2e-3,
                    .warmup = -1,

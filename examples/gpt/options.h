@@ -6,12 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tow/base.h>
+
 typedef struct options {
     const char *text;        /* file to train on */
     char default_text[4096]; /* that without --text */
     int64_t layers, width, heads, context;
     int64_t batch, steps;
     int64_t micro_batches, row_groups, processes;
+    tow_dtype dtype, param_dtype;
+    bool master, stochastic_rounding; /* of parameters of 16 bits */
+    int64_t slot_bits;                /* of moments; 0: as they are */
     const char *policy; /* textual form of a tow_policy; NULL: no remat */
     bool unrolled;      /* --no-scan */
     uint64_t seed;

@@ -32,8 +32,8 @@ static tow_status sampler_make(sampler *s, tow_context *context, const gpt *mode
     tow_graph *graph = NULL;
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, window});
     size_t n = tow_params_count(params);
-    tow_status status =
-        tow_model_forward_graph(TOW_MODULE(model), params, 1, &type, &TOW_MODEL_OPTIONS(.deterministic = true), &graph);
+    tow_status status = tow_model_forward_graph(TOW_MODULE(&model->whole), params, 1, &type,
+                                                &TOW_MODEL_OPTIONS(.deterministic = true), &graph);
     if (status == TOW_OK) status = tow_compile(context, graph, NULL, &s->program);
     if (status == TOW_OK) status = tow_array_create(context, type, &s->tokens);
     if (status == TOW_OK) status = tow_array_create(context, tow_graph_output_type(graph, 0), &s->logits);

@@ -19,6 +19,9 @@ expect_status 2 "--warmup" "${small[@]}" --steps 5 --warmup 5
 expect_status 2 "unexpected argument 'file'" "${small[@]}" file
 expect_status 2 "sometimes" "${small[@]}" --policy sometimes
 expect_status 2 "no_such_name" "${small[@]}" --policy names:no_such_name
+expect_status 2 "--dtype: expected f32, bf16 or f16, found 'half'" "${small[@]}" --dtype half
+expect_status 2 "leave one of --master and --stochastic-rounding out" "${small[@]}" --master --stochastic-rounding
+expect_status 2 "--slot-bits: expected 8, or 0 for f32, found 4" "${small[@]}" --slot-bits 4
 expect_status 2 "unrecognized option" "${small[@]}" --no-such-option
 expect_status 1 "absent: cannot read: No such file" "${small[@]}" --text absent
 expect_status 1 "at least" "${small[@]}" --context 1000
@@ -81,7 +84,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in micro-batches row-groups processes memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in dtype param-dtype master stochastic-rounding slot-bits micro-batches row-groups processes memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory html graph curve trace residuals why instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -106,6 +109,16 @@ done
 grep -q "needs --row-groups of at least as many" err || fail "4 processes of 2 row groups: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 3 >out 2>err && fail "expected an error for 3 row groups"
 grep -q 'expected a power of two, found 3' err || fail "3 row groups: $(cat err)"
+
+# ---- 16 bits and 8: the same losses, whatever is kept and however layers are stacked ------------------------------------------
+for types in '--dtype bf16' '--dtype bf16 --param-dtype bf16 --stochastic-rounding' '--param-dtype bf16 --master --slot-bits 8' \
+    '--dtype f16 --param-dtype f16 --master'; do
+    # shellcheck disable=SC2086
+    "$program" "${small[@]}" --steps 4 $types --log log >out || fail "$types: $(cat out)"
+    # shellcheck disable=SC2086
+    "$program" "${small[@]}" --steps 4 $types --policy nothing --no-scan --threads 1 --log other >out || fail "$types: $(cat out)"
+    [ "$(losses log)" = "$(losses other)" ] || fail "$types: other losses"
+done
 
 # ---- a memory limit: the same losses, and an error that says the least -------------------------------------------------
 "$program" "${small[@]}" --steps 4 --log log >out || fail "a run without a limit failed"
