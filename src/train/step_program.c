@@ -109,12 +109,13 @@ static tow_status check(const tow_step *s, const tow_graph *loss)
     return TOW_OK;
 }
 
-static tow_type input_type(const tow_step *s, const tow_graph *loss, size_t i)
+/* gradient: with the rows of this process, if there are others. */
+static tow_type input_type(const tow_step *s, const tow_graph *gradient, size_t i)
 {
     const size_t behind = s->n_params + s->n_slots;
     if (i < s->n_params) return s->params->types[i];
     if (i < behind) return s->optimizer->slots[i - s->n_params].type;
-    if (i < behind + s->n_state + s->n_rest) return tow_graph_input_type(loss, i - s->n_slots);
+    if (i < behind + s->n_state + s->n_rest) return tow_graph_input_type(gradient, i - s->n_slots);
     return tow_make_type(TOW_F64, 0, NULL);
 }
 
@@ -133,10 +134,10 @@ static tow_status step_graph(tow_step *s, const tow_graph *loss, tow_graph **gra
     tow_type *types = tow__alloc(ctx, n_inputs(s) + 1, sizeof *types);
     tow_status status = types ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
-    for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, loss, i);
     TRY(tow_value_and_grad(loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1, &gradient));
     if (s->row_groups) TRY(tow_row_groups(gradient, s->row_groups, &grouped));
     recording r = {s, grouped ? grouped : gradient};
+    for (size_t i = 0; i < n_inputs(s); i++) types[i] = input_type(s, r.gradient, i);
     TRY(tow_trace_function(ctx, record, &r, n_inputs(s), types, NULL, n_outputs(s), graph));
     if (!s->row_groups) /* those options are the caller's, and not there later */
         status = tow__set_step_origin(*graph, loss, s->n_trained, s->trained, tow_graph_output_count(loss) > 1,

@@ -90,6 +90,65 @@ static void test_settings(void **state)
     compare(GPT, 5, gpt, 2, few_counts);
 }
 
+/* ---- steps of a function of one's own ---------------------------------------------------------------------------- */
+
+/* Three steps; *numbers: of the parameters. */
+static tow_status take_steps(tow_context *context, tow_group *group, uint64_t *numbers)
+{
+    const tow_mlp mlp = TOW_MLP(.features = {8, 3});
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.1));
+    const int axes[] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0, 0};
+    const tow_row_groups_options groups =
+        TOW_ROW_GROUPS_OPTIONS(.groups = ROW_GROUPS, .micro_batches = 2, .in_axes = axes, .group = group);
+    const int64_t rows = B / tow_group_count(group), first = rows * tow_group_rank(group);
+    tow_params *params = NULL;
+    tow_graph *loss = NULL;
+    tow_optimizer_state *optimizer = NULL;
+    tow_step *step = NULL;
+    drawn = 5;
+    tow_array *whole[2] = {random_array(context, types[0]), random_array(context, types[1])}, *batch[2], *out[3];
+    tow_status status = tow_model_init(context, TOW_MODULE(&mlp), 0, 1, types, &params);
+    for (int64_t k = 0; k < B; k++) ((int32_t *)tow_array_data(whole[1]))[k] %= 3;
+    for (int k = 0; k < 2; k++) batch[k] = own_rows(context, whole[k], first, rows);
+    for (int k = 0; k < 3; k++) tow_array_create(context, tow_make_type(TOW_F32, k == 1, &rows), &out[k]);
+    if (!status)
+        status =
+            tow_model_loss_graph(TOW_MODULE(&mlp), params, 1, types, 1, types + 1, loss_function, NULL, 2, NULL, &loss);
+    if (!status) status = tow_optimizer_create(context, TOW_GRADIENT_TRANSFORM(&rate), params, NULL, &optimizer);
+    if (!status) status = tow_step_create(optimizer, params, loss, &TOW_STEP_OPTIONS(.row_groups = &groups), &step);
+    for (int i = 0; i < 3 && !status; i++) status = tow_step_run(step, batch, out);
+    *numbers = status ? 0 : hash_of_list(params);
+    tow_step_free(step);
+    tow_optimizer_free(optimizer);
+    tow_graph_release(loss);
+    tow_params_free(params);
+    for (int k = 0; k < 2; k++) tow_array_release(whole[k]), tow_array_release(batch[k]);
+    for (int k = 0; k < 3; k++) tow_array_release(out[k]);
+    return status;
+}
+
+static int step_and_compare(tow_context *context, tow_group *group, void *user)
+{
+    uint64_t numbers;
+    if (take_steps(context, group, &numbers) != TOW_OK) tow_group_abort(group, 1, "%s", tow_context_error(context));
+    return numbers == *(const uint64_t *)user ? 0 : differs(group, "a parameter");
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    uint64_t expected;
+    OK(take_steps(ctx, NULL, &expected));
+    for (int count = 2; count <= 8; count *= 2) {
+        tow_context *own;
+        OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+        if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), step_and_compare, &expected) != TOW_OK)
+            fail_msg("%d processes: %s", count, tow_context_error(own));
+        tow_context_free(own);
+    }
+}
+
 /* ---- what else a step does --------------------------------------------------------------------------------------- */
 
 static void test_variants(void **state)
@@ -355,9 +414,9 @@ static void test_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),      cmocka_unit_test(test_settings), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_variants),    cmocka_unit_test(test_waits),    cmocka_unit_test(test_troubles),
-        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_counts),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_step),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_variants),    cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_troubles),   cmocka_unit_test(test_differences),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
