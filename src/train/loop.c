@@ -190,6 +190,10 @@ static const char *what_is_wrong(const tow_train_state *s, const tow_train_loop 
         return "expected .evaluation_batch or .evaluation_loader with .evaluate_every, .on_evaluation, .metrics, "
                ".watch, "
                ".best_path and .early_stopping, found neither";
+    if (l->n_metrics > 0 && tow__train_has_others(s))
+        return "expected no .metrics with a group, as each process has but some of the rows; let the loss function "
+               "write "
+               "sums over rows to aux values, which are those of all";
     if (evaluates(l) && !s->options.evaluation)
         return "expected a state that evaluates; make it with .evaluation = true";
     if (l->save_every > 0 && !l->path) return "expected .path with .save_every, found NULL";

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -147,6 +148,101 @@ static void test_step(void **state)
             fail_msg("%d processes: %s", count, tow_context_error(own));
         tow_context_free(own);
     }
+}
+
+static void call_small(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    tow_dense last = TOW_DENSE(.features = 3);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_apply(s, "last", &last, in[0]);
+}
+
+/* ---- loops with loaders and checkpoints -------------------------------------------------------------------------- */
+
+typedef struct looped {
+    const char *path, *best;
+    double loss, evaluation;
+    uint64_t numbers;
+} looped;
+
+static tow_status run_loop(tow_context *context, tow_group *group, looped *result)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_small};
+    const tow_module module = {.cls = &class};
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    tow_array *data[2] = {NULL, NULL};
+    tow_source *sources[2] = {NULL, NULL};
+    tow_loader *loaders[2] = {NULL, NULL};
+    tow_train_state *state = NULL;
+    tow_train_progress last = {.loss = 0};
+    tow_status status = TOW_OK;
+    drawn = 11;
+    data[0] = random_array(context, F32(3 * B, 5));
+    data[1] = random_array(context, tow_make_type(TOW_I32, 1, (int64_t[]){3 * B}));
+    for (int64_t k = 0; k < 3 * B; k++) ((int32_t *)tow_array_data(data[1]))[k] %= 3;
+    for (int k = 0; k < 2 && !status; k++) status = tow_source_array(context, data[k], &sources[k]);
+    const tow_field fields[2] = {{.source = sources[0]}, {.source = sources[1], .keep_type = true}};
+    for (int k = 0; k < 2 && !status; k++)
+        status = tow_loader_create(context,
+                                   &TOW_LOADER_OPTIONS(.n_fields = 2, .fields = fields, .batch = B, .shuffle = true,
+                                                       .rank = tow_group_rank(group), .no_thread = true,
+                                                       .ranks = tow_group_count(group), .row_groups = ROW_GROUPS),
+                                   &loaders[k]);
+    if (!status)
+        status = tow_train_create(context, &module,
+                                  &TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.1)},
+                                                     .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
+                                                     .extra_types = &types[1], .loss = loss_function, .n_aux = 2,
+                                                     .row_groups = ROW_GROUPS, .group = group, .evaluation = true),
+                                  &state);
+    if (!status)
+        status = tow_train_run(state,
+                               &TOW_TRAIN_LOOP(.loader = loaders[0], .evaluation_loader = loaders[1], .steps = 5,
+                                               .evaluate_every = 2, .path = result->path, .best_path = result->best),
+                               &last);
+    result->loss = last.loss;
+    result->evaluation = last.evaluation;
+    result->numbers = status ? 0 : hash_of_list(tow_train_params(state));
+    tow_train_free(state);
+    for (int k = 0; k < 2; k++) {
+        tow_loader_free(loaders[k]);
+        tow_source_release(sources[k]);
+        tow_array_release(data[k]);
+    }
+    return status;
+}
+
+static int loop_and_compare(tow_context *context, tow_group *group, void *user)
+{
+    const looped *expected = user;
+    looped found = {.path = expected->path, .best = expected->best};
+    if (run_loop(context, group, &found) != TOW_OK) tow_group_abort(group, 1, "%s", tow_context_error(context));
+    if (found.loss != expected->loss) return differs(group, "the loss of a loop");
+    if (found.evaluation != expected->evaluation) return differs(group, "the evaluation");
+    return found.numbers == expected->numbers ? 0 : differs(group, "a parameter");
+}
+
+static void test_loop(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tow_loop_XXXXXX", path[64], best[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/last", folder);
+    snprintf(best, sizeof best, "%s/best", folder);
+    looped expected = {.path = path, .best = best};
+    OK(run_loop(ctx, NULL, &expected));
+    for (int count = 2; count <= 3; count++) {
+        tow_context *own;
+        unlink(path), unlink(best);
+        OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+        if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), loop_and_compare, &expected) != TOW_OK)
+            fail_msg("%d processes: %s", count, tow_context_error(own));
+        tow_context_free(own);
+        assert_int_equal(access(path, R_OK), 0);
+        assert_int_equal(access(best, R_OK), 0);
+    }
+    unlink(path), unlink(best), rmdir(folder);
 }
 
 /* ---- what else a step does --------------------------------------------------------------------------------------- */
@@ -308,14 +404,6 @@ typedef struct small {
     tow_array *batch[2];
 } small;
 
-static void call_small(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                       tow_value *out)
-{
-    tow_dense last = TOW_DENSE(.features = 3);
-    (void)module, (void)n_in, (void)n_out;
-    out[0] = tow_apply(s, "last", &last, in[0]);
-}
-
 static tow_status make_small(tow_context *context, tow_group *group, uint64_t seed, size_t row_groups, small *s)
 {
     static const tow_module_class class = {.name = "Model", .call = call_small};
@@ -414,9 +502,9 @@ static void test_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_step),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_variants),    cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_troubles),   cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_counts), cmocka_unit_test(test_settings),   cmocka_unit_test(test_step),
+        cmocka_unit_test(test_loop),   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_waits),  cmocka_unit_test(test_troubles),   cmocka_unit_test(test_differences),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
