@@ -9,18 +9,23 @@
 
 /* ---- GPT --------------------------------------------------------------------------------------------------------- */
 
+static void make_gpt(gpt *model, const memory_model *m, const tow_policy *policy, bool unrolled)
+{
+    gpt_make(model, &(gpt_shape){.vocabulary = m->classes,
+                                 .layers = m->layers,
+                                 .width = m->width,
+                                 .heads = m->width / 64,
+                                 .context = m->size,
+                                 .policy = policy,
+                                 .unrolled = unrolled});
+}
+
 static tow_graph *gpt_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled, size_t *n_params)
 {
     static gpt model;
     tow_params *params = NULL;
     tow_graph *loss = NULL;
-    gpt_make(&model, &(gpt_shape){.vocabulary = m->classes,
-                                  .layers = m->layers,
-                                  .width = m->width,
-                                  .heads = m->width / 64,
-                                  .context = m->size,
-                                  .policy = policy,
-                                  .unrolled = unrolled});
+    make_gpt(&model, m, policy, unrolled);
     const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){m->batch, m->size});
     bench_check(b, tow_model_init(b->context, TOW_MODULE(&model), 0, 1, &type, &params));
     bench_check(b, tow_model_loss_graph(TOW_MODULE(&model), params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss,
@@ -28,6 +33,21 @@ static tow_graph *gpt_graph(bench *b, const memory_model *m, const tow_policy *p
     *n_params = tow_params_count(params);
     tow_params_free(params);
     return loss;
+}
+
+static tow_train_state *gpt_training(bench *b, const memory_model *m, bool unrolled)
+{
+    static gpt model;
+    tow_train_state *state = NULL;
+    make_gpt(&model, m, NULL, unrolled);
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){m->batch, m->size});
+    tow_train_options options = TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_ADAMW,
+                                                                .learning_rate = tow_schedule_constant(3e-4),
+                                                                .weight_decay = 0.01},
+                                                  .n_inputs = 2, .input_types = (tow_type[]){type, type},
+                                                  .loss = gpt_loss, .early_update = true);
+    bench_check(b, tow_train_create(b->context, TOW_MODULE(&model), &options, &state));
+    return state;
 }
 
 /* ---- networks of convolutions ------------------------------------------------------------------------------------ */
@@ -272,8 +292,9 @@ static tow_graph *chain_graph(bench *b, const memory_model *m, const tow_policy 
 {
     chain c = {m->layers, policy};
     tow_graph *loss = NULL;
-    tow_type types[MOST + 1];
+    tow_type *types = calloc(2 * (size_t)m->layers + 1, sizeof *types);
     size_t n = 0;
+    if (!types) bench_fail("memory: out of memory");
     for (int64_t i = 0; i < (unrolled ? m->layers : 1); i++) {
         const int64_t dims[] = {m->layers, m->width, m->width}, rows[] = {m->layers, m->width};
         types[n++] = unrolled ? tow_make_type(TOW_F32, 2, dims + 1) : tow_make_type(TOW_F32, 3, dims);
@@ -283,6 +304,29 @@ static tow_graph *chain_graph(bench *b, const memory_model *m, const tow_policy 
     types[n++] = tow_make_type(TOW_F32, 2, (int64_t[]){m->batch, m->width});
     bench_check(
         b, tow_trace_function(b->context, unrolled ? unrolled_chain_loss : chain_loss, &c, n, types, NULL, 1, &loss));
+    free(types);
+    return loss;
+}
+
+/* ---- two products ------------------------------------------------------------------------------------------------ */
+
+/* in: x, W1, W2 */
+static void ffn_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_reduce_sum(tow_square(tow_dot(tow_gelu(tow_dot(in[0], in[1])), in[2])), 0, NULL);
+}
+
+/* size: features between the products */
+static tow_graph *ffn_graph(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled, size_t *n_params)
+{
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){m->batch, m->width}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){m->width, m->size}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){m->size, m->width})};
+    tow_graph *loss = NULL;
+    (void)policy, (void)unrolled;
+    *n_params = 3;
+    bench_check(b, tow_trace_function(b->context, ffn_loss, NULL, 3, types, NULL, 1, &loss));
     return loss;
 }
 
@@ -303,26 +347,31 @@ static tow_graph *lstm_graph(bench *b, const memory_model *m, const tow_policy *
 }
 
 static const memory_model memory_models[] = {
-    {"gpt", "GPT 6 x 384, T 256, B 8, V 65", gpt_graph, true, 8, 256, 384, 6, 65},
-    {"gpt2", "GPT-2 124M, B 4, T 256", gpt_graph, true, 4, 256, 768, 12, 50257},
-    {"resnet50", "ResNet-50, [184,224,224,3]", resnet_graph, false, 184, 224, 64, 0, 1000},
-    {"unet", "U-Net from 64 features, [11,512,512,3]", unet_graph, false, 11, 512, 64, 0, 0},
-    {"chain", "tanh chain, 48 layers, C 128, B 128", chain_graph, true, 128, 0, 128, 48, 0},
+    {"gpt", "GPT 6 x 384, T 256, B 8, V 65", gpt_graph, gpt_training, true, 8, 256, 384, 6, 65},
+    {"gpt2", "GPT-2 124M, B 4, T 256", gpt_graph, gpt_training, true, 4, 256, 768, 12, 50257},
+    {"gpt2_64", "GPT-2 124M, B 4, T 64", gpt_graph, gpt_training, true, 4, 64, 768, 12, 50257},
+    {"resnet50", "ResNet-50, [184,224,224,3]", resnet_graph, NULL, false, 184, 224, 64, 0, 1000},
+    {"unet", "U-Net from 64 features, [11,512,512,3]", unet_graph, NULL, false, 11, 512, 64, 0, 0},
+    {"chain", "tanh chain, 48 layers, C 128, B 128", chain_graph, NULL, true, 128, 0, 128, 48, 0},
+    {"chain256", "tanh chain, 256 layers, C 128, B 128", chain_graph, NULL, true, 128, 0, 128, 256, 0},
+    {"chain4096", "tanh chain, 4096 layers, C 128, B 128", chain_graph, NULL, true, 128, 0, 128, 4096, 0},
+    {"ffn", "FFN 512-8192-512, N 2048", ffn_graph, NULL, false, 2048, 8192, 512, 0, 0},
     /* smaller ones, of which a step takes 20 to 100 ms */
-    {"gpt-small", "GPT 8 x 128, T 64, B 8, V 65", gpt_graph, true, 8, 64, 128, 8, 65},
-    {"resnet50-small", "ResNet-50 from 8 features, [8,64,64,3]", resnet_graph, false, 8, 64, 8, 0, 10},
-    {"unet-small", "U-Net from 8 features, [2,64,64,3]", unet_graph, false, 2, 64, 8, 0, 0},
-    {"lstm-small", "LSTM 128, T 64, B 32", lstm_graph, false, 32, 64, 128, 0, 0},
-    {"chain-small", "tanh chain, 24 layers, C 256, B 128", chain_graph, true, 128, 0, 256, 24, 0},
+    {"gpt-small", "GPT 8 x 128, T 64, B 8, V 65", gpt_graph, gpt_training, true, 8, 64, 128, 8, 65},
+    {"resnet50-small", "ResNet-50 from 8 features, [8,64,64,3]", resnet_graph, NULL, false, 8, 64, 8, 0, 10},
+    {"unet-small", "U-Net from 8 features, [2,64,64,3]", unet_graph, NULL, false, 2, 64, 8, 0, 0},
+    {"lstm-small", "LSTM 128, T 64, B 32", lstm_graph, NULL, false, 32, 64, 128, 0, 0},
+    {"chain-small", "tanh chain, 24 layers, C 256, B 128", chain_graph, NULL, true, 128, 0, 256, 24, 0},
 };
 
 const memory_model *memory_model_named(const char *name)
 {
     for (size_t i = 0; i < sizeof memory_models / sizeof *memory_models; i++)
         if (strcmp(memory_models[i].name, name) == 0) return &memory_models[i];
-    bench_fail("memory: --model: expected gpt, gpt2, resnet50, unet, chain, or one of gpt, resnet50, unet, lstm and "
-               "chain with -small, found '%s'",
-               name);
+    bench_fail(
+        "memory: --model: expected gpt, gpt2, gpt2_64, resnet50, unet, chain, chain256, chain4096, ffn, or one of "
+        "gpt, resnet50, unet, lstm and chain with -small, found '%s'",
+        name);
 }
 
 tow_graph *memory_gradient(bench *b, const memory_model *m, const tow_policy *policy, bool unrolled)

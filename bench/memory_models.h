@@ -10,6 +10,8 @@ typedef struct memory_model {
     /* The loss, and how many of its inputs, the first ones, are parameters. unrolled: without loops over layers. */
     tow_graph *(*loss)(bench *b, const struct memory_model *m, const tow_policy *policy, bool unrolled,
                        size_t *n_params);
+    /* A training state with AdamW, whose updates happen as soon as gradients are complete; NULL: there is none. */
+    tow_train_state *(*training)(bench *b, const struct memory_model *m, bool unrolled);
     bool has_loop;                               /* over its layers, or over time */
     int64_t batch, size, width, layers, classes; /* size: of images, sequences; width: features, those of the first
                                                      layer where others have more */

@@ -290,9 +290,9 @@ static json_t *json_engines(const tow_program *program)
     json_t *list = json_array();
     tow_program_engine e;
     for (size_t i = 0; list && tow_program_get_engine(program, i, &e); i++) {
-        json_t *item = json_pack("{s:o, s:s, s:o, s:b, s:o}", "instruction", tool_json_text(e.instruction), "engine",
-                                 e.engine, "result", tool_json_type(e.result), "backward", e.backward, "reason",
-                                 tool_json_text(e.reason));
+        json_t *item =
+            json_pack("{s:o, s:s, s:o, s:b, s:o}", "instruction", tool_json_text(e.instruction), "engine", e.engine,
+                      "result", tool_json_type(e.result), "backward", e.backward, "reason", tool_json_text(e.reason));
         if (json_array_append_new(list, item) == 0) continue;
         json_decref(list);
         list = NULL;

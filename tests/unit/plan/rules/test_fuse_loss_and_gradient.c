@@ -57,7 +57,8 @@ static size_t steps_named(const tow_program *p, const char *name)
     return n;
 }
 
-static void run(const tow_graph *g, const tow_compile_options *options, tow_array *const *x, tow_array **y,
+/* One step makes the logits once and a product for each of dx and dw; two make the logits twice. */
+static void run(recipe r, const tow_graph *g, const tow_compile_options *options, tow_array *const *x, tow_array **y,
                 size_t merged, size_t separate)
 {
     tow_program *p;
@@ -65,6 +66,8 @@ static void run(const tow_graph *g, const tow_compile_options *options, tow_arra
     OK(tow_program_check(p));
     assert_int_equal(steps_named(p, "linear_cross_entropy_and_vjp"), merged);
     assert_int_equal(steps_named(p, "linear_cross_entropy_vjp"), separate);
+    const int64_t product = 2 * r.n * r.c * r.v;
+    assert_true(tow_program_memory_point(p).flops == (double)((merged ? 3 : 4) * product));
     for (size_t i = 0; i < OUTPUTS; i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
     OK(tow_program_run(p, x, y));
     tow_program_free(p);
@@ -80,10 +83,10 @@ static void expect_same(recipe r)
     OK(tow_trace_function(ctx, weighted, &r, 4, types, NULL, 1, &loss));
     OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 3}, false, &gradient));
     for (size_t i = 0; i < 4; i++) x[i] = operand(types[i], (uint32_t)i + 7, r.v);
-    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true), x, y[0], 0, 1);
-    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 1), x, y[1], !r.waits, r.waits);
-    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 2), x, y[2], !r.waits, r.waits);
-    run(gradient, &TOW_COMPILE_OPTIONS(.threads = 5), x, y[3], !r.waits, r.waits);
+    run(r, gradient, &TOW_COMPILE_OPTIONS(.threads = 1, .no_fusion = true), x, y[0], 0, 1);
+    run(r, gradient, &TOW_COMPILE_OPTIONS(.threads = 1), x, y[1], !r.waits, r.waits);
+    run(r, gradient, &TOW_COMPILE_OPTIONS(.threads = 2), x, y[2], !r.waits, r.waits);
+    run(r, gradient, &TOW_COMPILE_OPTIONS(.threads = 5), x, y[3], !r.waits, r.waits);
     for (size_t i = 0; i < OUTPUTS; i++)
         for (int way = 1; way < WAYS; way++)
             if (memcmp(tow_array_data(y[0][i]), tow_array_data(y[way][i]), tow_type_bytes(tow_array_type(y[0][i]))) !=
