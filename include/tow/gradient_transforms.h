@@ -360,6 +360,7 @@ typedef struct tow_ema_gradients {
     tow_gradient_transform base;
     double decay;
     bool debias;
+    tow_dtype accumulator_dtype; /* of m in memory; 0: that of the parameter. Optax's adafactor: f32 */
 } tow_ema_gradients;
 TOW_API extern const tow_gradient_transform_class tow_ema_gradients_class;
 #define TOW_EMA_GRADIENTS(...) TOW__TRANSFORM(tow_ema_gradients, __VA_ARGS__)
@@ -421,6 +422,7 @@ typedef struct tow_trace_gradients {
     tow_gradient_transform base;
     double decay;
     bool nesterov;
+    tow_dtype accumulator_dtype; /* of m in memory; 0: that of the parameter */
 } tow_trace_gradients;
 TOW_API extern const tow_gradient_transform_class tow_trace_gradients_class;
 #define TOW_TRACE_GRADIENTS(...) TOW__TRANSFORM(tow_trace_gradients, __VA_ARGS__)

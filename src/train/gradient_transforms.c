@@ -147,19 +147,23 @@ bool tow__adam_options(tow_update *u, tow__adam *a, const double *b1, const doub
            tow__is_share(&a->b2);
 }
 
-void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_dtype mu_dtype)
+tow_value tow__moment_slot(tow_update *u, const char *name, tow_value g, const char *option, tow_dtype dtype)
 {
     tow_type type = tow_value_type(g);
-    if (mu_dtype) type.dtype = mu_dtype;
-    if (!tow_dtype_is_float(type.dtype)) {
-        tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
-                       "optimizer: .mu_dtype: expected a float type, or 0 for that of the parameter, found %d",
-                       (int)mu_dtype);
-        return;
-    }
-    a->before = tow_slot_with(u, "mu", type, 0);
+    if (dtype) type.dtype = dtype;
+    if (tow_dtype_is_float(type.dtype)) return tow_slot_with(u, name, type, 0);
+    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
+                   "optimizer: .%s: expected a float type, or 0 for that of the parameter, found %d", option,
+                   (int)dtype);
+    return (tow_value){0};
+}
+
+void tow__first_moment(tow_update *u, tow__adam *a, tow_value g, tow_dtype mu_dtype)
+{
+    a->before = tow__moment_slot(u, "mu", g, "mu_dtype", mu_dtype);
+    if (tow_is_null(a->before)) return;
     a->m = tow__average(a->before, g, &a->b1);
-    tow_set_slot(u, "mu", tow__as(a->m, type.dtype));
+    tow_set_slot(u, "mu", tow__as(a->m, tow_value_type(a->before).dtype));
 }
 
 void tow__second_moment(tow_update *u, tow__adam *a, tow_value g)
@@ -208,9 +212,14 @@ static tow_value trace_each(tow_update *u, const tow_gradient_transform *self, t
     const tow_trace_gradients *o = (const tow_trace_gradients *)self;
     const tow__option decay = tow__option_of(u, "decay", &o->decay, &o->decay);
     if (!tow__is_option(&decay, -DBL_MAX)) return (tow_value){0};
-    tow_value m = tow_add(g, tow__times_option(tow_slot(u, "trace"), &decay));
-    tow_set_slot(u, "trace", m);
-    return o->nesterov ? tow_add(g, tow__times_option(m, &decay)) : m;
+    tow_value before = tow__moment_slot(u, "trace", g, "accumulator_dtype", o->accumulator_dtype);
+    if (tow_is_null(before)) return before;
+    const tow_dtype kept = tow_value_type(before).dtype, own = tow_value_type(g).dtype,
+                    wide = tow_promote_types(own, kept);
+    tow_value m = tow_add(tow__as(g, wide), tow__as(tow__times_option(before, &decay), wide));
+    tow_set_slot(u, "trace", tow__as(m, kept));
+    if (o->nesterov) m = tow_add(tow__as(g, wide), tow__times_option(m, &decay));
+    return tow__as(m, own);
 }
 const tow_gradient_transform_class tow_trace_gradients_class = {TOW__MADE_BY(TOW_TRACE_GRADIENTS, tow_trace_gradients),
                                                                 .name = "sgd", .each = trace_each};

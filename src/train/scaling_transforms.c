@@ -94,9 +94,11 @@ static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow
     const tow__option decay = tow__option_of(u, "decay", &o->decay, &o->decay);
     (void)p;
     if (!tow__is_share(&decay)) return (tow_value){0};
-    tow_value m = tow__average(tow_slot(u, "ema"), g, &decay);
-    tow_set_slot(u, "ema", m);
-    return o->debias ? tow_div(m, tow__bias(u, "bias", &decay, false, g)) : m;
+    tow_value before = tow__moment_slot(u, "ema", g, "accumulator_dtype", o->accumulator_dtype);
+    if (tow_is_null(before)) return before;
+    tow_value m = tow__average(before, g, &decay);
+    tow_set_slot(u, "ema", tow__as(m, tow_value_type(before).dtype));
+    return tow__as(o->debias ? tow_div(m, tow__bias(u, "bias", &decay, false, m)) : m, tow_value_type(g).dtype);
 }
 const tow_gradient_transform_class tow_ema_gradients_class = {TOW__MADE_BY(TOW_EMA_GRADIENTS, tow_ema_gradients),
                                                               .name = "ema", .each = ema_each};

@@ -80,6 +80,8 @@ typedef struct tow__adam {
 /* Reads and checks the options. False: one is out of range. */
 bool tow__adam_options(tow_update *update, tow__adam *adam, const double *b1, const double *b2, const double *eps,
                        const double *usual_eps, const double *eps_root);
+/* The slot of a moment like g, of `dtype` unless that is 0; `option` is what the caller calls it. Null: an error. */
+tow_value tow__moment_slot(tow_update *update, const char *name, tow_value g, const char *option, tow_dtype dtype);
 /* m = b1 m + (1-b1) g, which becomes the slot "mu", in memory of the type mu_dtype (0: of g). */
 void tow__first_moment(tow_update *update, tow__adam *adam, tow_value g, tow_dtype mu_dtype);
 /* v = b2 v + (1-b2) g^2, which becomes the slot "nu". */

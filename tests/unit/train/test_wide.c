@@ -284,6 +284,66 @@ static void stacks_are_layers(void **unused)
     free_list(&b);
 }
 
+/* ---- moments of other types -------------------------------------------------------------------------------------- */
+
+static float in_bf16(double x)
+{
+    uint16_t bits[2];
+    tow__store_element(TOW_BF16, bits, 0, x);
+    return (float)tow__load_element(TOW_BF16, bits, 0).f;
+}
+
+/* m = g + decay m, and the average decay m + (1 - decay) g: m is multiplied as it is kept, in bf16, and the update is
+ * made of what is not rounded yet, as in Optax. Parameters of bf16 whose m is kept in f32 lose nothing of it. */
+static void accumulators_have_types(void **unused)
+{
+    (void)unused;
+    enum {
+        SIZE = 16
+    };
+    const char *const path = "w";
+    for (int way = 0; way < 4; way++) {
+        const bool average = way & 1, wide = way & 2;
+        const tow_dtype own = wide ? TOW_BF16 : TOW_F32, kept = wide ? TOW_F32 : TOW_BF16;
+        const tow_type type = tow_make_type(own, 1, (int64_t[]){SIZE});
+        tow_trace_gradients trace = TOW_TRACE_GRADIENTS(.decay = 0.75, .accumulator_dtype = kept);
+        tow_ema_gradients ema = TOW_EMA_GRADIENTS(.decay = 0.75, .accumulator_dtype = kept);
+        float m[SIZE] = {0};
+        list l;
+        OK(make_list(ctx, &l, 1, &path, &type));
+        OK(tow_optimizer_create(ctx, average ? TOW_GRADIENT_TRANSFORM(&ema) : TOW_GRADIENT_TRANSFORM(&trace), l.params,
+                                NULL, &l.state));
+        for (int step = 0; step < 3; step++) {
+            float expected[SIZE];
+            fill_gradients(&l, step);
+            for (int k = 0; k < SIZE; k++) {
+                const float g = (float)number_in(l.gradients[0], k), p = (float)number_in(l.parameters[0], k);
+                const float old = wide ? m[k] * 0.75f : in_bf16((double)(m[k] * 0.75f));
+                float term = average ? g * 0.25f : g;
+                if (wide && average) term = in_bf16((double)term);
+                const float now = term + old;
+                m[k] = wide ? now : in_bf16((double)now);
+                expected[k] = wide ? in_bf16((double)(p + in_bf16((double)now))) : p + now;
+            }
+            OK(tow_optimizer_update(l.state, l.gradients));
+            for (int k = 0; k < SIZE; k++)
+                if (number_in(l.parameters[0], k) != (double)expected[k])
+                    fail_msg("way %d, step %d, element %d: expected %.9g, found %.9g", way, step, k,
+                             (double)expected[k], number_in(l.parameters[0], k));
+        }
+        tow_params *slot = tow_optimizer_find_slot(l.state, average ? "ema/ema/" : "sgd/trace/");
+        assert_int_equal(tow_array_type(tow_params_find(slot, path)).dtype, kept);
+        free_list(&l);
+    }
+    const tow_type type = tow_make_type(TOW_F32, 1, (int64_t[]){SIZE});
+    tow_trace_gradients wrong = TOW_TRACE_GRADIENTS(.accumulator_dtype = TOW_I32);
+    list l;
+    OK(make_list(ctx, &l, 1, &path, &type));
+    expect_error(tow_optimizer_create(ctx, TOW_GRADIENT_TRANSFORM(&wrong), l.params, NULL, &l.state),
+                 TOW_INVALID_ARGUMENT, ".accumulator_dtype: expected a float type");
+    free_list(&l);
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void one_of_the_two(void **unused)
@@ -327,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rounds_to_neighbors, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_of_the_type_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(stacks_are_layers, setup, teardown),
+        cmocka_unit_test_setup_teardown(accumulators_have_types, setup, teardown),
         cmocka_unit_test_setup_teardown(one_of_the_two, setup, teardown),
         cmocka_unit_test(allocations_may_fail),
     };
