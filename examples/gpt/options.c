@@ -76,7 +76,9 @@ static const struct argp_option table[] = {
     {"batch", BATCH, "N", 0, "Sequences per step (8)", 2},
     {"micro-batches", MICRO_BATCHES, "N", 0, "Parts of a batch that go through the model one after the other (1)", 2},
     {"row-groups", ROW_GROUPS, "N", 0,
-     "Blocks of sequences, a power of two, over which sums over the batch are binary trees (1): the same losses to the "
+     "Blocks of sequences, a power of two, over which sums over the batch are binary trees (as many as --processes): "
+     "the "
+     "same losses to the "
      "last bit for all --micro-batches that divide it, and for any number of processes",
      2},
     {"processes", PROCESSES, "N", 0,
@@ -220,7 +222,7 @@ static void check_together(struct argp_state *state, const options *o)
         argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
     if (o->save_every >= 0 && !o->checkpoint) argp_error(state, "--save-every needs --checkpoint DIR to say where to");
     if (o->resume && !o->checkpoint) argp_error(state, "--resume needs --checkpoint DIR to say from where");
-    if (o->processes > o->row_groups)
+    if (o->row_groups > 0 && o->processes > o->row_groups)
         argp_error(state,
                    "--processes %lld needs --row-groups of at least as many, a power of two; each process has the "
                    "sequences of some of them",
@@ -365,7 +367,6 @@ void read_options(int argc, char **argv, options *o)
                    .context = 128,
                    .batch = 8,
                    .micro_batches = 1,
-                   .row_groups = 1,
                    .processes = 1,
                    .dtype = TOW_F32,
                    .param_dtype = TOW_F32,
@@ -383,6 +384,7 @@ void read_options(int argc, char **argv, options *o)
         fprintf(stderr, "gpt: out of memory\n");
         exit(1);
     }
+    while (o->row_groups < o->processes) o->row_groups = o->row_groups > 0 ? 2 * o->row_groups : 1;
     if (o->threads == 0 && o->processes > 1) {
         const int each = usable_cpus() / (int)o->processes;
         o->threads = each > 0 ? each : 1;

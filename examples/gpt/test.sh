@@ -105,6 +105,7 @@ for n in 1 2 3 4; do
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --log other >out || fail "--processes $n: $(cat out)"
     [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 --processes $n: other losses"
 done
+"$program" "${small[@]}" --batch 4 --steps 1 --processes 3 >out 2>err || fail "--processes 3 alone: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 2 --processes 4 >out 2>err && fail "expected an error for 4 processes of 2 row groups"
 grep -q "needs --row-groups of at least as many" err || fail "4 processes of 2 row groups: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 3 >out 2>err && fail "expected an error for 3 row groups"
