@@ -237,8 +237,9 @@ tow__spill_region *tow__spill_find(tow__spill *s, int32_t token, const char *sta
         if (r->token == token && token != 0 && r->jobs[0].data == staging) return r;
     tow__fail(s->ctx, TOW_UNSUPPORTED,
               "states that a loop keeps in a file are gone: another program, another run, or another iteration of a "
-              "loop around it wrote them; take value and gradient in one program (tow_value_and_grad), put a remat "
-              "region around a loop within a loop, or keep states in memory alone (.file_slots = 0)");
+              "loop around it wrote them, or a cond around it copied what leads to them; take value and gradient in "
+              "one program (tow_value_and_grad), put a remat region around a loop within a loop or a cond, or keep "
+              "states in memory alone (.file_slots = 0)");
     return NULL;
 }
 

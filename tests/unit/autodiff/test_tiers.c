@@ -501,6 +501,30 @@ static void test_loops_in_loops(void **state)
     }
 }
 
+/* A cond hands the states of its branch out in other arrays than the loop wrote through, in a loop and without one: the
+ * run ends. In a region they are made again. Below 0.9 branch 0 is taken. */
+static void test_loops_in_conds(void **state)
+{
+    (void)state;
+#define COND                                                                                                           \
+    "c:f64[] = const[value=0.9]\n  p:bool[] = gt x c\n"                                                                \
+    "  y:f64[] = cond[branches=({ lambda ; x:f64[]. let\n    y:f64[] = %s  in (y) }, { lambda ; x:f64[]. let\n"        \
+    "    y:f64[] = exp x\n  in (y) })] p x\n"
+    const char *const texts[] = {"{ lambda ; x:f64[]\"x\". let\n  " COND "  in (y) }\n",
+                                 "{ lambda ; x:f64[]\"x\". let\n"
+                                 "  l:f64[] = scan[length=2 consts=0 carry=1 body={ lambda ; x:f64[]. let\n  " COND
+                                 "  in (y) }] x\n  in (l) }\n"};
+#undef COND
+    for (int i = 0; i < 2; i++) {
+        double x = 0.5, slope = 1, found[2];
+        for (int j = 0; j < 7 * (i + 1); j++) slope *= cos(x), x = sin(x);
+        assert_int_equal(differentiate_nested(texts[i], false, found), TOW_UNSUPPORTED);
+        assert_non_null(strstr(tow_context_error(ctx), "or a cond around it"));
+        OK(differentiate_nested(texts[i], true, found));
+        assert_true(fabs(found[0] - x) < 1e-14 && fabs(found[1] - slope) < 1e-14);
+    }
+}
+
 /* Bytes that no file can have are refused before anything is multiplied. */
 static void test_rows_beyond_all_files(void **state)
 {
@@ -527,6 +551,7 @@ int main(void)
                                        cmocka_unit_test(test_limit_of_file_sizes),
                                        cmocka_unit_test(test_training),
                                        cmocka_unit_test(test_loops_in_loops),
+                                       cmocka_unit_test(test_loops_in_conds),
                                        cmocka_unit_test(test_rows_beyond_all_files),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests_name("tiers", tests, setup_calls, teardown);
