@@ -156,8 +156,9 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 /* A schedule says which states reverse mode keeps of a long loop, a state being the carries with which an iteration
  * begins. One field is set. Zeros leave the choice to the policy around the loop, which without a remat keeps
- * everything. All schedules give the same bits. Of n iterations, with residuals being what one of them keeps for its
- * derivative without a remat:
+ * everything. Results have the same bits under every schedule, and gradients under .slots; under .every and .levels
+ * gradients are added block by block, and terms of one sum may come in another order where a block begins. Of n
+ * iterations, with residuals being what one of them keeps for its derivative without a remat:
  *
  *                  keeps                                      runs forward, derivatives included
  *   .every = k     n/k states, residuals of k iterations      2 n
