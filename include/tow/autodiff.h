@@ -156,9 +156,8 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 /* A schedule says which states reverse mode keeps of a long loop, a state being the carries with which an iteration
  * begins. One field is set. Zeros leave the choice to the policy around the loop, which without a remat keeps
- * everything. Results have the same bits under every schedule, and gradients under .slots; under .every and .levels
- * gradients are added block by block, and terms of one sum may come in another order where a block begins. Of n
- * iterations, with residuals being what one of them keeps for its derivative without a remat:
+ * everything. All schedules give the same bits. Of n iterations, with residuals being what one of them keeps for its
+ * derivative without a remat:
  *
  *                  keeps                                      runs forward, derivatives included
  *   .every = k     n/k states, residuals of k iterations      2 n
@@ -172,6 +171,10 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * replaced is as it was. Value and gradient must be one program (tow_value_and_grad); derivatives of the gradient, and
  * tow_vmap of it, are TOW_UNSUPPORTED, and so is such a loop within a loop unless a remat region is around the inner
  * one: the file holds the states of one iteration of the outer loop.
+ *
+ * Loops whose gradients would have other bits in blocks (carries that change places or coincide, constants that are new
+ * carries or results, an array that is more than one of constant, carry and xs) run with as many .slots as .every and
+ * .levels keep states.
  *
  * t is the least number with C(s + t, t) >= n. No schedule with s states runs fewer iterations (binomial, Revolve:
  * Griewank and Walther, ACM TOMS 26, 2000). The one more is the last iteration, which runs before the loss is known

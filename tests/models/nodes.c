@@ -224,18 +224,37 @@ static void print_remat(printer *p, const node *n)
             model_policies[n->policy].text);
 }
 
+/* The states that reverse mode keeps: options[0]. */
+static tow_scan_schedule schedule_of(const node *n)
+{
+    const int64_t k = 1 + n->options[1];
+    switch (n->options[0]) {
+    case 1:
+        return (tow_scan_schedule){.every = k};
+    case 2:
+        return (tow_scan_schedule){.levels = k};
+    case 3:
+        return (tow_scan_schedule){.slots = k};
+    default:
+        return (tow_scan_schedule){0};
+    }
+}
+
 static const tow_module *build_scan(builder *b, const node *n)
 {
     return KEEP(b->b, tow_scan,
                 TOW_SCAN(inner(b), .length = n->a, .reverse = n->b == 2, .unrolled = n->other,
-                         .keys = n->flag ? TOW_KEYS_FLAX : TOW_KEYS_PATH));
+                         .keys = n->flag ? TOW_KEYS_FLAX : TOW_KEYS_PATH, .schedule = schedule_of(n)));
 }
 
 static void print_scan(printer *p, const node *n)
 {
-    fprintf(p->file, "tow_scan n%d = TOW_SCAN(%s, .length = %lld, .reverse = %s, .unrolled = %s, .keys = %s);\n",
+    const tow_scan_schedule s = schedule_of(n);
+    fprintf(p->file,
+            "tow_scan n%d = TOW_SCAN(%s, .length = %lld, .reverse = %s, .unrolled = %s, .keys = %s, "
+            ".schedule = {.every = %lld, .levels = %lld, .slots = %lld});\n",
             p->number, p->children[0], (long long)n->a, truth(n->b == 2), truth(n->other),
-            n->flag ? "TOW_KEYS_FLAX" : "TOW_KEYS_PATH");
+            n->flag ? "TOW_KEYS_FLAX" : "TOW_KEYS_PATH", (long long)s.every, (long long)s.levels, (long long)s.slots);
 }
 
 /* Those of side.h, whose options are all in `around`. */

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/graph/graph_params.h"
+#include "src/graph/primitive.h"
 #include "tests/programs/programs.h"
 #include "tests/unit/support/machines.h"
 
@@ -244,6 +246,65 @@ static tow_graph *with_slots(tow_context *context, const tow_graph *g, choices *
     return changed;
 }
 
+enum {
+    MOST_VALUES = 64 /* operands of a scan */
+};
+
+/* An iteration of a scan: its body on the constants, which the loop around it knows. */
+typedef struct iteration {
+    const tow__scan_params *p;
+    const tow_value *consts;
+    const void *choices;
+} iteration;
+
+static void record_in_blocks(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                             const void *user);
+
+static void run_iteration(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const iteration *it = user;
+    tow_value x[MOST_VALUES];
+    const uint32_t n = it->p->body->n_inputs, n_consts = (uint32_t)it->p->consts;
+    for (uint32_t i = 0; i < n; i++) x[i] = i < n_consts ? tow__import(t, it->consts[i]) : in[i - n_consts];
+    tow__inline_by(t, it->p->body, record_in_blocks, it->choices, x, out);
+}
+
+/* A scan with .every or .levels, which are regions around some iterations: no graph has them as parameters. */
+static void record_in_blocks(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                             const void *user)
+{
+    const tow__scan_params *p = e->params;
+    choices *c = *(choices *const *)user;
+    (void)g;
+    if (strcmp(e->primitive->name, "scan") != 0 || e->n_in > MOST_VALUES || p->body->n_outputs > MOST_VALUES) {
+        tow__rebind(t, e, x, y);
+        return;
+    }
+    const size_t consts = (size_t)p->consts, carry = (size_t)p->carry;
+    tow_scan_options options =
+        TOW_SCAN_OPTIONS(.length = p->length, .has_length = p->length == 0, .reverse = p->reverse);
+    if (choose(c, 2))
+        options.schedule.every = 1 + choose(c, 4);
+    else
+        options.schedule.levels = 1 + choose(c, 3);
+    iteration it = {p, x, user};
+    tow_scan_function(t, run_iteration, &it, &options, carry, x + consts, e->n_in - consts - carry, x + consts + carry,
+                      e->n_out - carry, y, y + carry);
+}
+
+/* Scans of g, those in other scans too, in blocks of iterations; NULL if it is no graph with scans. */
+static tow_graph *with_blocks(trial *t, choices *c)
+{
+    const choices *const at = c;
+    tow_graph *changed = NULL;
+    for (uint32_t k = 0; k < t->graph->n_equations; k++) {
+        if (strcmp(t->graph->equations[k].primitive->name, "scan") != 0) continue;
+        if (tow__copy_by(t->graph, record_in_blocks, &at, &changed) != TOW_OK) abort();
+        break;
+    }
+    return changed;
+}
+
 verdict check_schedules(trial *t)
 {
     choices c = choices_of(t, 14);
@@ -251,8 +312,12 @@ verdict check_schedules(trial *t)
     tow_graph *changed = with_slots(t->plain, t->graph, &c);
     verdict v = gradient ? UNDECIDED : fail(t, "gradient: %s", tow_context_error(t->plain));
     if (gradient && changed) v = compare_gradients(t, "gradient with slots", gradient, changed);
+    tow_graph *blocks = with_blocks(t, &c);
+    if (gradient && blocks && v != FAILS)
+        v = compare_gradients(t, "gradient with blocks of iterations", gradient, blocks);
     tow_graph_release(gradient);
     tow_graph_release(changed);
+    tow_graph_release(blocks);
     return v;
 }
 

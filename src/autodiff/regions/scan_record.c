@@ -275,6 +275,110 @@ static void set_block(const tow_scan_options *options, int64_t length, unrolled 
     if (u->k > length) u->k = length;
 }
 
+/* ---- bits of gradients in blocks --------------------------------------------------------------------------------- */
+
+/* In the plain loop, the sum of a value's cotangents goes on from one reader to the next, also where these are in
+ * different iterations. Blocks are regions, which give a sum as a whole. So
+ *
+ *   a new carry that is a result, too   is taken from the rows of the carry that enters, one iteration later: these are
+ *                                       results of the iteration that reads it
+ *   carries that change places or coincide, constants that are new carries or results, an array that is more than one
+ *   of constant, carry and xs           stay in one loop, with as many slots as the blocks would keep states */
+
+static bool stands_among(uint32_t var, const uint32_t *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == var) return true;
+    return false;
+}
+
+static bool is_one_of(tow_value x, const tow_value *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (x.trace == list[i].trace && x.id == list[i].id) return true;
+    return false;
+}
+
+/* Can iterations lie in blocks without a sum that leads from one into another? in: carry, xs of the call. */
+static bool may_lie_in_blocks(const unrolled *u, const tow_value *in)
+{
+    const tow_graph *g = u->b->graph;
+    const size_t consts = u->b->n_captures;
+    for (size_t k = 0; k < u->n_carry; k++)
+        if (g->outputs[k] != g->inputs[consts + k] &&
+            (stands_among(g->outputs[k], g->inputs + consts, u->n_carry) || stands_among(g->outputs[k], g->outputs, k)))
+            return false;
+    for (size_t i = 0; i < u->n_carry + u->n_ys; i++)
+        if (stands_among(g->outputs[i], g->inputs, consts)) return false;
+    for (size_t i = 0; i < u->n_carry + u->n_xs; i++)
+        if (is_one_of(in[i], u->b->captures, consts) || (i >= u->n_carry && is_one_of(in[i], in, u->n_carry)))
+            return false;
+    return true;
+}
+
+/* The carry whose new value result y is; n_carry: none. */
+static size_t carry_of_result(const unrolled *u, size_t y)
+{
+    const tow_graph *g = u->b->graph;
+    size_t k = 0;
+    while (k < u->n_carry && (g->outputs[k] != g->outputs[u->n_carry + y] || is_forwarded(u->b, k))) k++;
+    return k;
+}
+
+/* The body with the carries that enter in place of results that are new carries. */
+static tow_status with_entering_carries(const unrolled *u, tow_graph **result)
+{
+    const tow_graph *g = u->b->graph;
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    tow__inline(t, g, in, out);
+    for (size_t y = 0; y < u->n_ys; y++) {
+        const size_t k = carry_of_result(u, y);
+        if (k < u->n_carry) out[u->n_carry + y] = in[u->b->n_captures + k];
+    }
+    return tow__trace_end(t, g->n_outputs, out, false, result);
+}
+
+/* Rows of carries that enter, and the last one that leaves, as rows of those that leave. */
+static tow_value rows_that_leave(tow_value rows, tow_value last, bool reverse)
+{
+    const int64_t n = tow_value_type(rows).dims[0];
+    const tow_value end = tow_expand_dims(last, 0);
+    const tow_value others = tow_slice_axis(rows, 0, reverse ? 0 : 1, reverse ? n - 1 : n);
+    const tow_value parts[] = {reverse ? end : others, reverse ? others : end};
+    return tow_concatenate(2, parts, 0);
+}
+
+/* The loop in blocks that are regions. */
+static void bind_blocks(tow_trace *t, unrolled u, int64_t length, const tow_value *in, tow_value *out)
+{
+    tow__traced_body entering = *u.b;
+    const unrolled given = u;
+    bool any = false;
+    for (size_t y = 0; y < u.n_ys; y++) any |= carry_of_result(&given, y) < u.n_carry;
+    if (any && with_entering_carries(&given, &entering.graph) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    u.b = &entering;
+    bind_unrolled(t, u, length, in, out);
+    for (size_t y = 0; any && y < u.n_ys && !tow__failed(t); y++) {
+        const size_t k = carry_of_result(&given, y);
+        if (k < u.n_carry) out[u.n_carry + y] = rows_that_leave(out[u.n_carry + y], out[k], u.reverse);
+    }
+    if (any) tow_graph_release(entering.graph);
+}
+
+/* As many slots as states that blocks keep. */
+static tow_scan_schedule slots_of_blocks(const tow_scan_schedule *s, int64_t length, int64_t k)
+{
+    int64_t states = (length + k - 1) / k + k - 1;
+    if (s->levels > 1) states = s->levels * ((length + k - 1) / k); /* each level has about as many turns */
+    return (tow_scan_schedule){.slots = states < length ? states : length};
+}
+
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
@@ -316,11 +420,15 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
             tow_graph_release(b.graph);
             return;
         }
-        if (u.k > 1)
+        tow_scan_schedule kept = options ? options->schedule : (tow_scan_schedule){0};
+        const bool in_one = u.k > 1 && u.region && !may_lie_in_blocks(&u, explicit_in);
+        if (in_one) kept = slots_of_blocks(&kept, length, u.k);
+        if (u.k > 1 && u.region && !in_one)
+            bind_blocks(trace, u, length, explicit_in, results);
+        else if (u.k > 1 && !in_one)
             bind_unrolled(trace, u, length, explicit_in, results);
         else
-            bind_scan(trace, &b, length, reverse, options ? options->schedule : (tow_scan_schedule){0}, n_carry,
-                      operands, n_carry + n_ys, results);
+            bind_scan(trace, &b, length, reverse, kept, n_carry, operands, n_carry + n_ys, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }
