@@ -120,8 +120,9 @@ static size_t scratch_dynamic(const tow__kernel_call *call)
     return (size_t)tow__threads(call) * tow__row_bytes(x->dims[x->rank - 1], x->dtype);
 }
 
+/* Types are those of the first operand of floats: x, or the sizes. */
 static const tow__kernel kernels[] = {
-    {"dequantize_dynamic", 1 << TOW_U8, run_dynamic, scratch_dynamic, "vector"},
+    {"dequantize_dynamic", 1 << TOW_F32, run_dynamic, scratch_dynamic, "vector"},
     {"quantize_dynamic", 1 << TOW_F32, run_dynamic, scratch_dynamic, "vector"},
 };
 const tow__kernel_table tow__kernels_dynamic = {kernels, sizeof kernels / sizeof kernels[0]};
