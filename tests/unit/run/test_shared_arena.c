@@ -341,7 +341,7 @@ static void a_training_state_has_one_arena(void **state)
         tow_array_release(batch[1]);
     }
     const tow_train_bytes b = tow_train_get_bytes(s);
-    parts = b.parameters + b.optimizer + b.variables + b.residuals + b.workspace + b.evaluation;
+    parts = b.parameters + b.optimizer + b.variables + b.residuals + b.workspace + b.evaluation + b.batch;
     assert_int_equal(b.total, parts);
     assert_true(b.residuals + b.workspace >= largest && b.residuals + b.workspace < largest + largest / 4);
     assert_true(b.evaluation < 1024); /* losses: the arena of the steps is large enough */

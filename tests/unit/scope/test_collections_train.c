@@ -130,8 +130,10 @@ static void test_training(void **state)
     training t = start(TOW_MODULE(&scan));
     tow_train_bytes bytes = tow_train_get_bytes(t.state);
     assert_int_equal(bytes.variables, 3 * 4 * 4 + 4);
+    assert_int_equal(bytes.batch,
+                     tow_type_bytes(tow_array_type(t.batch[0])) + tow_type_bytes(tow_array_type(t.batch[1])));
     assert_int_equal(bytes.total, bytes.parameters + bytes.variables + bytes.optimizer + bytes.residuals +
-                                      bytes.workspace + bytes.evaluation);
+                                      bytes.workspace + bytes.evaluation + bytes.batch);
     /* A file with other variables is refused, and nothing changes. */
     OK(tow_train_load(t.state, other));
     OK(tow_train_save(t.state, a));
