@@ -112,6 +112,7 @@ static void training_resumes(void **state)
         step(&part, 2);
         save(f, &part, f->a);
         stop(&part);
+        options.seed = 77; /* that of the file counts, for roundings, too */
         part = start(f->ctx, TOW_MODULE(&m.precision), 5, 3, options);
         assert_int_equal(tow_train_load(part.state, f->a), TOW_OK);
         step(&part, 2);
