@@ -230,8 +230,8 @@ static tow_status run_one(tow_context *context, tow_train_state *state, const to
 }
 
 /* Two steps and an evaluation, as one of the processes of a group; NULL: alone. */
-static tow_status train(tow_context *context, tow_group *group, int kind, size_t groups, const setting *s,
-                        trained *result)
+static inline tow_status train(tow_context *context, tow_group *group, int kind, size_t groups, const setting *s,
+                               trained *result)
 {
     static const tow_module_class class = {.name = "Model", .call = call_model};
     const model m = {.module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy};
