@@ -1,7 +1,8 @@
 /* quantize_dynamic, dequantize_dynamic: rows as codes of 8 bits and the largest magnitude of each.
  *
- * The code of a number is found from the upper bits of its magnitude: a table has the least code among numbers with
- * those bits, and one comparison says whether it is the next one. */
+ * Within an exponent of ten, codes are a straight line of magnitudes; with the exponent, the slopes fall and the lines
+ * meet, so that the code of a magnitude is the least of all lines. It is taken a little low, and one comparison with
+ * the middle between it and the next one says which of the two is nearest. */
 #include "src/base/clones.h"
 #include "src/base/params.h"
 #include "src/kernels/norms/rows.h"
@@ -10,48 +11,56 @@
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* The largest magnitude; NaN if there is one. */
+/* The largest magnitude; NaN if there is one: the bits of magnitudes are in their order, and those of NaN above all. */
 TOW__CLONES static f32 largest_of(int64_t n, const f32 *x)
 {
-    enum {
-        LANES = 16
-    };
-    f32 most[LANES] = {0}, all = 0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const f32 a = fabsf(x[i + j]);
-            most[j] = a > most[j] || a != a ? a : most[j];
-        }
-    for (; i < n; i++) {
-        const f32 a = fabsf(x[i]);
-        most[0] = a > most[0] || a != a ? a : most[0];
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= INT32_MAX;
+        most = bits > most ? bits : most;
     }
-    for (int j = 0; j < LANES; j++) all = most[j] > all || most[j] != most[j] ? most[j] : all;
-    return all;
+    f32 largest;
+    memcpy(&largest, &most, sizeof largest);
+    return largest;
 }
 
-TOW__CLONES static void encode(const tow__dynamic_map *map, int64_t n, const f32 *x, f32 size, uint8_t *codes)
+/* The least of the lines, at magnitude u. */
+static inline f32 least_line(const tow__dynamic_lines *l, f32 u)
 {
-    const int32_t *first = map->first[0];
+    f32 least = u * l->slope[0] + l->at_zero[0];
+    for (int k = 1; k < TOW__DYNAMIC_LINES; k++) {
+        const f32 y = u * l->slope[k] + l->at_zero[k];
+        least = y < least ? y : least;
+    }
+    return least;
+}
+
+TOW__CLONES static void encode_signed(const tow__dynamic_map *map, int64_t n, const f32 *x, f32 size,
+                                      uint8_t *restrict codes)
+{
+    const tow__dynamic_lines lines = map->lines;
+    const f32 *between = map->between;
     for (int64_t i = 0; i < n; i++) {
         const f32 t = x[i] / size;
-        uint32_t bits;
-        memcpy(&bits, &t, sizeof bits);
-        int32_t bucket = (int32_t)((bits & 0x7FFFFFFF) >> 16) - TOW__FIRST_BUCKET;
-        bucket = bucket < 0 ? 0 : bucket;
-        bucket = bucket < TOW__BUCKETS ? bucket : TOW__BUCKETS - 1;
-        const int32_t code = first[bucket + (int32_t)(bits >> 31) * TOW__BUCKETS];
-        codes[i] = (uint8_t)(t == t ? code + (t > map->between[code]) : 0);
+        const int32_t steps = (int32_t)least_line(&lines, t == t ? fabsf(t) : 0);
+        int32_t code = t < 0 ? TOW__DYNAMIC_ZERO - 1 - steps : TOW__DYNAMIC_ZERO + steps;
+        code = code < 0 ? 0 : code;
+        codes[i] = (uint8_t)(code + (t > between[code]));
     }
 }
 
-/* Rows of zeros: every number is the 0 of the map. */
-static uint8_t code_of_zero(const tow__dynamic_map *map)
+TOW__CLONES static void encode_nonnegative(const tow__dynamic_map *map, int64_t n, const f32 *x, f32 size,
+                                           uint8_t *restrict codes)
 {
-    int code = 0;
-    while (map->values[code] < 0) code++;
-    return (uint8_t)code;
+    const tow__dynamic_lines lines = map->lines;
+    const f32 *between = map->between;
+    for (int64_t i = 0; i < n; i++) {
+        const f32 t = x[i] / size;
+        const int32_t code = (int32_t)least_line(&lines, t > 0 ? t : 0);
+        codes[i] = (uint8_t)(code + (t > between[code]));
+    }
 }
 
 TOW__CLONES static void decode(const f32 *values, int64_t n, const uint8_t *codes, f32 size, f32 *x)
@@ -67,7 +76,7 @@ typedef struct job {
     tow__row_view rows; /* of operand 0 */
     tow__strided sizes; /* of operand 1 */
     size_t row_bytes;
-    uint8_t zero;
+    bool nonnegative;
 } job;
 
 static int64_t rows_per_block(int64_t length) { return tow__max(1, TOW__BLOCK / tow__max(1, length)); }
@@ -79,9 +88,9 @@ static void quantize_row(const job *j, int64_t r, const f32 *x)
     f32 *size = (f32 *)j->call->out[1].data + r;
     *size = largest_of(n, x);
     if (*size == 0)
-        memset(codes, j->zero, (size_t)n);
+        memset(codes, j->nonnegative ? 0 : TOW__DYNAMIC_ZERO, (size_t)n); /* every number is 0 */
     else
-        encode(j->map, n, x, *size, codes);
+        (j->nonnegative ? encode_nonnegative : encode_signed)(j->map, n, x, *size, codes);
 }
 
 static void run_block(void *user, int64_t block)
@@ -109,7 +118,7 @@ static void run_dynamic(const tow__kernel_call *call)
     job j = {.call = call, .map = tow__dynamic_map_get(p->nonnegative), .rows = tow__rows_of(x, x->rank - 1)};
     if (call->n_in == 2) j.sizes = tow__strided_buffer(&call->in[1]);
     j.row_bytes = tow__row_bytes(j.rows.length, x->dtype);
-    j.zero = code_of_zero(j.map);
+    j.nonnegative = p->nonnegative;
     if (j.rows.rest.count == 0) return;
     tow__team_run(call->team, tow__ceil_div(j.rows.rest.count, rows_per_block(j.rows.length)), run_block, &j);
 }

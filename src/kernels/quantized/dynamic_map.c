@@ -32,18 +32,19 @@ static void make_values(bool nonnegative, float *values)
     qsort(values, TOW__CODES, sizeof *values, compare);
 }
 
-static float from_bits(uint32_t bits)
+/* Of the exponent i, part k begins at 10^(i - 6) (0.1 + 0.9 k / parts), as step parts + k if there are negative
+ * numbers: one less if there are none, as the numbers of smaller exponents and 0 are before it. Halfway between two
+ * exponents, the nearest number changes 0.2 of a step later than a part begins (7 / 36 of one next to 0): LOW is above
+ * both, and leaves the highest number, whose half step is at 127.75, in reach. */
+static void make_lines(bool nonnegative, tow__dynamic_lines *lines)
 {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static int32_t code_of(const tow__dynamic_map *map, float x)
-{
-    int32_t code = 0;
-    while (x > map->between[code]) code++;
-    return code;
+    const double LOW = 0.3;
+    double power = 1e-6;
+    for (int i = 0; i < TOW__DYNAMIC_LINES; i++, power *= 10) {
+        const double parts = nonnegative ? 2 << i : 1 << i;
+        lines->slope[i] = (float)(parts / (0.9 * power));
+        lines->at_zero[i] = (float)(parts * 8 / 9 - LOW - nonnegative);
+    }
 }
 
 static void make_map(bool nonnegative, tow__dynamic_map *map)
@@ -53,11 +54,7 @@ static void make_map(bool nonnegative, tow__dynamic_map *map)
         map->between[i] = (float)(((double)map->values[i] + (double)map->values[i + 1]) / 2);
     map->between[TOW__CODES - 1] = INFINITY;
     if (nonnegative) map->between[0] = 0;
-    for (uint32_t k = 0; k < TOW__BUCKETS; k++) {
-        const uint32_t bits = (TOW__FIRST_BUCKET + k) << 16;
-        map->first[0][k] = code_of(map, k ? from_bits(bits) : 0);
-        map->first[1][k] = code_of(map, -from_bits(bits | 0xFFFF));
-    }
+    make_lines(nonnegative, &map->lines);
 }
 
 static void make_maps(void)

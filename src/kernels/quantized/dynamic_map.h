@@ -15,15 +15,20 @@
 
 enum {
     TOW__CODES = 256,
-    TOW__FIRST_BUCKET = 0x3300, /* the upper 16 bits of 2^-25; smaller magnitudes are in this bucket, too */
-    TOW__BUCKETS = 0x3F80 - TOW__FIRST_BUCKET + 1
+    TOW__DYNAMIC_ZERO = 127, /* the code of 0 where there are negative numbers: so many of them are below it */
+    TOW__DYNAMIC_LINES = 7   /* one for each exponent of ten */
 };
+
+/* The least of slope * magnitude + at_zero, rounded down, is the number of steps from 0 to the nearest number of the
+ * map, or one less. */
+typedef struct tow__dynamic_lines {
+    float slope[TOW__DYNAMIC_LINES], at_zero[TOW__DYNAMIC_LINES];
+} tow__dynamic_lines;
 
 typedef struct tow__dynamic_map {
     float values[TOW__CODES];  /* in ascending order: the code of values[i] is i */
     float between[TOW__CODES]; /* the middle of values i and i + 1; infinity at the end */
-    /* [negative][bucket]: the least code in a bucket; there is at most one step in it. */
-    int32_t first[2][TOW__BUCKETS];
+    tow__dynamic_lines lines;
 } tow__dynamic_map;
 
 /* Made in the first call, and never freed. */
