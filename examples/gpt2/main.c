@@ -107,7 +107,8 @@ static int work(gpt2_run *r)
     if (open_run(&r->base) != SUCCESS) return FAILURE;
     catch_interrupts();
     status = load(r);
-    if (status == SUCCESS && r->check) status = check_logits(r);
+    if (status == SUCCESS && r->check)
+        status = check_logits("gpt2", r->base.context, TOW_MODULE(&r->model), r->params, r->check);
     if (status == SUCCESS) status = generate(r);
     if (status == SUCCESS && !r->no_training) status = tune(r);
     if (status == SUCCESS && !r->no_training) status = generate(r);

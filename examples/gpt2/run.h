@@ -2,6 +2,7 @@
 #ifndef GPT2_RUN_H
 #define GPT2_RUN_H
 
+#include "common/golden.h"
 #include "common/run.h"
 #include "model.h"
 
@@ -18,8 +19,6 @@ typedef struct gpt2_run {
     tow_params *params;
 } gpt2_run;
 
-/* check.c: the largest difference of the logits from those of a golden file, which has input_ids and logits. */
-int check_logits(gpt2_run *r);
 /* generate.c: goes on with the prompt, and says how fast. */
 int generate(gpt2_run *r);
 /* tune.c: trains on a text, adapters that are merged then, or all parameters, and writes the model for other

@@ -103,6 +103,10 @@ TOW_API tow_status tow_generator_create(tow_context *context, const tow_module *
                                         const tow_generator_options *options, tow_generator **generator);
 /* NULL is accepted. */
 TOW_API void tow_generator_free(tow_generator *generator);
+/* Compiles now what a prompt of n > 0 tokens and the tokens behind it need, and what there is already not again, so
+ * that the call with the prompt computes alone. Errors: TOW_INVALID_ARGUMENT for n out of range; those of
+ * tow_compile. */
+TOW_API tow_status tow_generator_prepare(tow_generator *generator, int64_t n);
 /* Forgets all tokens, and draws as at first. */
 TOW_API void tow_generator_reset(tow_generator *generator);
 /* n > 0 more positions, tokens [batch, n]; next, which may be NULL: [batch], the tokens that are chosen to follow.

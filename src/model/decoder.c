@@ -254,6 +254,7 @@ int tow__call_size(const tow__decoder *d, int64_t most)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
+/* Also where all rows have one position: a call that was cancelled between its programs has left another. */
 static void write_positions(tow__decoder *d, const int64_t *positions)
 {
     const int64_t rows = d->choice.rows;
@@ -269,7 +270,7 @@ tow_status tow__decoder_run(tow__decoder *d, bool first, int size, const int64_t
 {
     const size_t place = tow_params_count(d->params) + tow_params_count(d->state);
     first = first || d->further == d->model;
-    if (d->own_positions) write_positions(d, positions);
+    write_positions(d, positions);
     d->in[place] = d->tokens[size];
     return tow_program_run(d->programs[first][size], d->in, d->out);
 }

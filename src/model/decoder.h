@@ -92,8 +92,8 @@ tow_status tow__decoder_prepare(tow__decoder *d, bool first, int size);
 int tow__call_size(const tow__decoder *d, int64_t most);
 /* From here on each row counts its own positions. */
 tow_status tow__decoder_part_rows(tow__decoder *d);
-/* Runs 2^size positions on tokens[size]. positions[rows]: of the first token of each row, which may be negative; read
- * where rows have positions of their own. */
+/* Runs 2^size positions on tokens[size]. positions[rows]: of the first token of each row, which may be negative, and
+ * are all equal where rows have no positions of their own. */
 tow_status tow__decoder_run(tow__decoder *d, bool first, int size, const int64_t *positions);
 /* Zeros in the cache. */
 void tow__decoder_reset(tow__decoder *d);

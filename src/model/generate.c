@@ -325,15 +325,38 @@ static void note_fed(tow_generator *g, const tow__prompts *p)
         for (int64_t i = 0; i < length_of(p, b); i++) g->fed[b * g->length + g->positions[b]++] = token_of(p, b, i);
 }
 
+/* The programs for n positions. */
+static tow_status prepare_prompt(tow_generator *g, int64_t n)
+{
+    tow__decoder *d = &g->prompts;
+    tow_status status = TOW_OK;
+    bool first = g->fresh;
+    for (int64_t rest = n; rest > 0 && status == TOW_OK; first = false) {
+        const int size = tow__call_size(d, rest);
+        status = tow__decoder_prepare(d, first, size);
+        rest -= (int64_t)1 << size;
+    }
+    return status;
+}
+
+tow_status tow_generator_prepare(tow_generator *g, int64_t n)
+{
+    if (!g) return TOW_INVALID_ARGUMENT;
+    if (n < 1 || n > g->length)
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_generator_prepare: a prompt of %lld tokens; expected 1 to %lld, which the cache has",
+                         (long long)n, (long long)g->length);
+    const tow_status status = prepare_prompt(g, n);
+    return status == TOW_OK ? tow__decoder_prepare(g->sequences, false, 0) : status;
+}
+
 tow_status tow__feed_prompts(tow_generator *g, const tow__prompts *p, int64_t index)
 {
     tow_status status = TOW_OK;
     const int64_t most = longest(g, p);
     tow__decoder *d = &g->prompts;
     if (differs(g, p)) TRY(tow__decoder_part_rows(d));
-    bool first = g->fresh;
-    for (int64_t rest = most; rest > 0; rest -= (int64_t)1 << tow__call_size(d, rest), first = false)
-        TRY(tow__decoder_prepare(d, first, tow__call_size(d, rest)));
+    TRY(prepare_prompt(g, most));
     note_prompt(g, p);
     fill_choice_inputs(g, index);
     for (int64_t done = 0; done < most;) {

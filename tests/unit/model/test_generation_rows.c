@@ -223,6 +223,80 @@ static void test_allocations(void **unused)
     tow_params_free(params);
 }
 
+/* The programs that tow_generator_prepare has compiled are not compiled again: the first call behind it allocates as
+ * often as later ones. */
+static void test_prepare(void **unused)
+{
+    tow_params *params = params_of(ctx, LLAMA);
+    counting c;
+    tow_context_options context_options = counting_options(&c, -1);
+    tow_context *own;
+    tow_generator *g;
+    int32_t tokens[12];
+    long calls[2];
+    (void)unused;
+    OK(tow_context_create(&context_options, &own));
+    OK(tow_generator_create(own, TOW_MODULE(&models[LLAMA]), params, NULL, &g));
+    assert_int_equal(tow_generator_prepare(g, 0), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_prepare(g, tow_generator_length(g) + 1), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_prepare(NULL, 1), TOW_INVALID_ARGUMENT);
+    OK(tow_generator_prepare(g, 9));
+    for (int i = 0; i < 2; i++) {
+        const long before = c.calls;
+        OK(tow_generate(g, 9, prompts[0], 12, tokens, NULL));
+        calls[i] = c.calls - before;
+        tow_generator_reset(g);
+    }
+    assert_int_equal(calls[0], calls[1]);
+    tow_generator_free(g);
+    tow_context_free(own);
+    tow_params_free(params);
+}
+
+/* Cancels the context after so many tokens. */
+typedef struct canceller {
+    int64_t after;
+} canceller;
+static bool cancel_after(int64_t index, const int32_t *tokens, void *user)
+{
+    const canceller *c = user;
+    (void)tokens;
+    if (index + 1 == c->after) tow_context_cancel(ctx);
+    return true;
+}
+
+/* A conversation that is cancelled and goes on has the tokens of one that was stopped by its limit. */
+static void test_cancelled(void **unused)
+{
+    tow_params *params = params_of(ctx, LLAMA);
+    canceller c = {.after = 3};
+    const tow_generator_options options = TOW_GENERATOR_OPTIONS(.on_token = cancel_after, .user = &c);
+    tow_generator *stopped, *limited;
+    int32_t first[12], second[12], expected[12], more[2];
+    int64_t counts = 0;
+    (void)unused;
+    OK(tow_generator_create(ctx, TOW_MODULE(&models[LLAMA]), params, &options, &stopped));
+    OK(tow_generator_create(ctx, TOW_MODULE(&models[LLAMA]), params, NULL, &limited));
+    assert_int_equal(tow_generate_with(stopped, &TOW_GENERATION(.n = 9, .prompts = prompts[0], .limit = 12,
+                                                                .tokens = first, .counts = &counts)),
+                     TOW_CANCELLED);
+    assert_int_equal(counts, 3);
+    c.after = -1;
+    /* still cancelled: a prompt is not fed */
+    more[0] = first[2], more[1] = 7;
+    assert_int_equal(tow_generate(stopped, 2, more, 5, second, NULL), TOW_CANCELLED);
+    tow_context_cancel_reset(ctx);
+    assert_int_equal(tow_generator_position(stopped), 9 + 2);
+    OK(tow_generate(stopped, 2, more, 5, second, NULL));
+    OK(tow_generate(limited, 9, prompts[0], 3, expected, NULL));
+    assert_memory_equal(first, expected, 3 * sizeof *first);
+    OK(tow_generate(limited, 2, more, 5, expected, NULL));
+    assert_memory_equal(second, expected, 5 * sizeof *second);
+    tow_generator_free(stopped);
+    tow_generator_free(limited);
+    tow_params_free(params);
+}
+
 /* Rows with positions of their own stay in place as one position for all does: no call copies the cache. */
 static void test_in_place(void **unused)
 {
@@ -484,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_in_place),  cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_no_token),  cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_errors),    cmocka_unit_test(test_unknown_variables),
+        cmocka_unit_test(test_prepare),   cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

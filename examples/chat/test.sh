@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# test.sh CHAT: logits of torch, text that streams in whole characters, a conversation that goes on, and Ctrl-C.
+. "$(dirname "$0")/../common/testing.sh"
+weights=$here/../../tests/oracle/golden/weights
+
+for model in gpt2 llama qwen3 gemma2; do
+    "$program" --model "$weights/$model" --check "$weights/$model/expected.safetensors" >out 2>err || fail "$model: $(cat out err)"
+done
+
+# a pure function of its options, whatever the threads; what is drawn depends on the seed
+"$program" --prompt 'tow_' --tokens 40 --seed 3 --bare >a
+"$program" --prompt 'tow_' --tokens 40 --seed 3 --bare --threads 1 >b
+"$program" --prompt 'tow_' --tokens 40 --seed 4 --bare >c
+cmp a b || fail "two runs differ"
+! cmp -s a c || fail "two seeds give one text: $(cat a)"
+"$program" --prompt 'tow_' --tokens 40 --greedy >greedy 2>err
+grep -q '^\[prompt: [0-9]* tokens in .* tokens/s; answer: 40 tokens, .* tokens/s\]$' err || fail "no rates: $(cat err)"
+"$program" --prompt 'tow_' --tokens 40 --top-k 1 --bare | cmp - greedy || fail "--top-k 1 is not greedy"
+"$program" --prompt 'tow_' --tokens 40 --top-p 0.000001 --bare | cmp - greedy || fail "--top-p of next to nothing is not greedy"
+! "$program" --prompt 'tow_' --tokens 40 --greedy --repetition-penalty 1.5 --bare | cmp -s - greedy || fail "no penalty"
+
+# the text of the tokens, however it is cut: that of gpt2, which decodes it at once. The byte tokens of characters are whole
+"$program" --prompt 'größe ä' --tokens 60 --seed 5 --temperature 3 --top-k 0 --top-p 1 --bare >wild
+iconv -f utf-8 -t utf-8 wild >/dev/null || fail "characters are cut"
+"$(dirname "$program")/gpt2" --no-training --prompt 'tow_' --tokens 40 --greedy >other
+[ "tow_$(cat greedy)" = "$(tail -n +3 other | sed '/^prompt:/d')" ] || fail "another text than gpt2: $(cat greedy) $(cat other)"
+
+# weights of 16 bits
+for type in bf16 f16; do
+    "$program" --prompt 'tow_' --tokens 10 --greedy --dtype $type --bare >$type || fail "$type"
+    [ -s $type ] || fail "$type: no text"
+done
+
+# a conversation remembers: the second answer is another one than that of the second line alone
+printf 'a layer is a struct\nand more\n' | "$program" --tokens 8 --greedy --bare >both
+printf 'and more\n' | "$program" --tokens 8 --greedy --bare >second
+[ "$(wc -l <both)" -ge 2 ] || fail "not two answers: $(cat both)"
+! cmp -s <(tail -n "$(wc -l <second)" both) second || fail "nothing is remembered: $(cat both)"
+
+# Ctrl-C ends an answer, the next line is answered; between answers it ends the program
+mkfifo lines
+"$program" --tokens 100000 --context 128 --ignore-end --bare <lines >out 2>err &
+pid=$!
+exec 3>lines
+printf 'tow\n' >&3
+for _ in $(seq 2000); do [ -s out ] && break || sleep 0.005; done
+kill -INT $pid
+printf 'and\n' >&3
+exec 3>&-
+status=0
+wait $pid || status=$?
+[ $status -eq 0 ] || [ $status -eq 1 ] || [ $status -eq 130 ] || fail "Ctrl-C: status $status: $(cat err)"
+sleep 100 >lines & # keeps the pipe open
+writer=$!
+"$program" --tokens 4 <lines >out 2>err &
+pid=$!
+sleep 0.3
+kill -INT $pid
+status=0
+wait $pid || status=$?
+kill $writer
+[ $status -eq 130 ] || fail "Ctrl-C between answers: expected status 130, found $status: $(cat err)"
+
+expect_status 2 '--tokens' --tokens 0
+expect_status 2 'absent/config.json' --model absent
+expect_status 2 'expected f32 bf16 f16, found f64' --dtype f64
+expect_status 2 'the model has 128 positions' --context 129
+expect_status 2 'expected plain chatml' --layout none
+expect_status 1 'no token <|im_end|>' --layout chatml
+expect_status 1 'give a longer --context' --prompt "$(printf 'x %.0s' $(seq 300))"
+mkdir broken && cp "$weights"/llama/* broken && sed -i 's/"silu"/"relu"/' broken/config.json
+expect_status 2 'expected "hidden_act" to be silu, found relu' --model broken
+sed -i 's/"relu"/"silu"/; s/"rope_type": "default"/"rope_type": "yarn"/' broken/config.json
+expect_status 2 'expected "rope_type" to be default, linear or llama3, found yarn' --model broken
+sed -i 's/"model_type": "llama"/"model_type": "bert"/' broken/config.json
+expect_status 2 'found bert' --model broken
+printf 'chat test: passed\n'

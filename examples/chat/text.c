@@ -1,0 +1,88 @@
+/* Text to tokens, and tokens to text as they come. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat.h"
+
+int32_t *chat_encode(chat *c, const char *text, bool first, int64_t *count)
+{
+    tow_encoding *encoding = NULL;
+    int32_t *ids = NULL;
+    const tow_encode_options options = TOW_ENCODE_OPTIONS(.no_special = !first);
+    if (tow_encoding_create(c->context, &encoding) == TOW_OK &&
+        tow_tokenizer_encode(c->tokenizer, text, strlen(text), &options, encoding) == TOW_OK) {
+        *count = (int64_t)tow_encoding_count(encoding);
+        ids = calloc((size_t)*count + 1, sizeof *ids);
+        if (ids && *count > 0) memcpy(ids, tow_encoding_ids(encoding), (size_t)*count * sizeof *ids);
+        if (!ids) fprintf(stderr, "chat: out of memory\n");
+    } else {
+        chat_complain(c);
+    }
+    tow_encoding_free(encoding);
+    return ids;
+}
+
+/* ---- streaming --------------------------------------------------------------------------------------------------- */
+
+/* The text of tokens from .. to, in memory that the caller frees. */
+static char *text_of(const chat_stream *s, size_t from, size_t to)
+{
+    const size_t length = tow_tokenizer_decode(s->tokenizer, s->tokens + from, to - from, true, NULL, 0);
+    char *text = malloc(length + 1);
+    if (text) tow_tokenizer_decode(s->tokenizer, s->tokens + from, to - from, true, text, length + 1);
+    return text;
+}
+
+static bool ends_in_part_of_character(const char *text)
+{
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    const size_t length = strlen(text), n = sizeof replacement - 1;
+    return length >= n && memcmp(text + length - n, replacement, n) == 0;
+}
+
+/* The text of all tokens behind that of those which were shown. It is decoded together with them, since what a token
+ * stands for may depend on the tokens before it, as a space does. */
+static char *new_text(chat_stream *s, bool all)
+{
+    char *before = text_of(s, s->begin, s->shown), *text = text_of(s, s->begin, s->count);
+    if (before && text) {
+        const size_t length = strlen(text), shown = strlen(before);
+        const bool whole = all || !ends_in_part_of_character(text);
+        if (whole && length > shown) {
+            memmove(text, text + shown, length - shown + 1);
+            s->begin = s->shown;
+            s->shown = s->count;
+        } else {
+            text[0] = '\0';
+        }
+    } else {
+        free(text);
+        text = NULL;
+        s->failed = true;
+    }
+    free(before);
+    return text;
+}
+
+char *chat_stream_add(chat_stream *s, int32_t token)
+{
+    if (s->count == s->room) {
+        const size_t room = 2 * s->room + 64;
+        int32_t *tokens = realloc(s->tokens, room * sizeof *tokens);
+        s->failed = s->failed || !tokens;
+        if (!tokens) return NULL;
+        s->tokens = tokens;
+        s->room = room;
+    }
+    s->tokens[s->count++] = token;
+    return new_text(s, false);
+}
+
+char *chat_stream_end(chat_stream *s) { return new_text(s, true); }
+
+void chat_stream_free(chat_stream *s)
+{
+    free(s->tokens);
+    *s = (chat_stream){0};
+}
