@@ -24,6 +24,7 @@ typedef struct tow__host_site {
     struct tow__spill_region *region;     /* of a spill: what it begins */
     struct tow__collectives *collectives; /* of the program */
     uint32_t collective;                  /* of all_reduce_start: its number among them */
+    bool deferred;                        /* an all_reduce_wait that leaves the waiting to its loop */
 } tow__host_site;
 
 #endif

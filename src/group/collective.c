@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "src/base/arithmetic.h"
+#include "src/base/clock.h"
 #include "src/base/dtypes.h"
 #include "src/base/hash.h"
 #include "src/group/group.h"
@@ -593,17 +594,27 @@ tow_status tow__collectives_add(tow__collectives *all, tow__collective *c, uint3
                      TOW__MOST_GROUPS);
 }
 
-tow_status tow__collectives_progress(const tow__collectives *all)
+tow_status tow__collectives_progress(tow__collectives *all)
 {
+    enum {
+        MOMENT = 50000 /* nanoseconds; a look at what is in flight takes a few thousand */
+    };
     tow_status status = TOW_OK;
+    bool any = false;
+    for (int i = 0; i < all->n_groups; i++) any |= all->groups[i]->flight != NULL;
+    if (!any) return TOW_OK;
+    const int64_t now = tow__nanoseconds();
+    if (now - all->moved < MOMENT) return TOW_OK;
+    all->moved = now;
     for (int i = 0; i < all->n_groups && !status; i++) status = tow__group_progress(all->groups[i]);
     return status;
 }
 
-void tow__collectives_settle(const tow__collectives *all)
+tow_status tow__collectives_settle(const tow__collectives *all)
 {
-    for (uint32_t i = 0; i < all->n; i++)
-        if (tow__collective_wait(all->list[i]) != TOW_OK) return;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < all->n && status == TOW_OK; i++) status = tow__collective_wait(all->list[i]);
+    return status;
 }
 
 uint64_t tow__collectives_hash(const tow__collectives *all)

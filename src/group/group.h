@@ -7,7 +7,7 @@
  *   tow__watch           what happens when nothing moves                                            watchdog.c
  *   tow__shared_memory   carries a group of processes of one machine                                shared_memory.c
  *
- * Up to eight collectives are in flight at once; the next one waits for the first. All ranks start them in the same
+ * Up to 32 collectives are in flight at once; the next one waits for the first. All ranks start them in the same
  * order; between starts and waits they may do what they like. Whoever waits for one moves all of them. */
 #ifndef TOW_SRC_GROUP_GROUP_H
 #define TOW_SRC_GROUP_GROUP_H
@@ -45,7 +45,7 @@ typedef struct tow__collective_options {
 typedef struct tow__collective tow__collective;
 
 enum {
-    TOW__MOST_IN_FLIGHT = 8
+    TOW__MOST_IN_FLIGHT = 32 /* two iterations of a layer's gradients */
 };
 
 /* group may be NULL: then all below does nothing. Errors: TOW_INVALID_ARGUMENT, TOW_TYPE_MISMATCH, TOW_OUT_OF_MEMORY.
@@ -83,14 +83,15 @@ typedef struct tow__collectives {
     uint32_t n, capacity;
     tow_group *groups[TOW__MOST_GROUPS];
     int n_groups;
+    int64_t moved; /* nanoseconds of the clock at the last progress between instructions */
 } tow__collectives;
 
 /* Takes the collective, also where there is an error. */
 tow_status tow__collectives_add(tow__collectives *all, tow__collective *c, uint32_t *number);
-/* Moves those in flight, between instructions. */
-tow_status tow__collectives_progress(const tow__collectives *all);
-/* Waits for those in flight after a run that has failed: their memory is that of the program. */
-void tow__collectives_settle(const tow__collectives *all);
+/* Moves those in flight, between instructions, unless it has done so a moment ago. */
+tow_status tow__collectives_progress(tow__collectives *all);
+/* Waits for those in flight. */
+tow_status tow__collectives_settle(const tow__collectives *all);
 void tow__collectives_free(tow__collectives *all);
 /* Of the list: what is summed, in which order. */
 uint64_t tow__collectives_hash(const tow__collectives *all);

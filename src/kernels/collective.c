@@ -27,15 +27,16 @@ static void copy(const tow__kernel_call *call)
     tow__strided_store(call->team, &to, &from);
 }
 
-/* x -> partial sums, buffer */
+/* x -> partial sums, buffer. The sum of the iteration before, whose wait is deferred, may still be in the buffer. */
 static void run_start(const tow__kernel_call *call)
 {
     const tow__host_site *site = call->user;
+    tow__collective *collective = site->collectives->list[site->collective];
     char *buffer = call->out[1].data;
     copy(call);
+    tow_status status = tow__collective_wait(collective);
     memcpy(buffer, &site->collective, sizeof site->collective);
-    const tow_status status = tow__collective_start(site->collectives->list[site->collective],
-                                                    (void *[]){call->out[0].data}, buffer + HEADER);
+    if (status == TOW_OK) status = tow__collective_start(collective, (void *[]){call->out[0].data}, buffer + HEADER);
     if (status != TOW_OK) end_run(site, status);
 }
 
@@ -44,6 +45,7 @@ static void run_wait(const tow__kernel_call *call)
 {
     const tow__host_site *site = call->user;
     uint32_t number;
+    if (site->deferred) return;
     memcpy(&number, call->in[1].data, sizeof number);
     tow_status status = TOW_OK;
     if (number >= site->collectives->n)

@@ -55,6 +55,7 @@ typedef struct tow__storage {
     uint32_t index;          /* of the input, output, xs, ys or carry */
     uint32_t representative; /* the storage whose memory it shares, itself if none */
     uint32_t first, last;    /* of a representative: instructions of the first write and of the last access */
+    bool in_flight;          /* an exchange between processes goes on in it in the next iteration (defer_waits.c) */
     size_t offset;
     const void *data;
     /* for reports */
@@ -133,6 +134,7 @@ typedef struct tow__instruction {
     bool effect;                  /* runs once, where it stands among others with effects */
     bool late;                    /* runs directly before its first reader */
     bool awaits;                  /* likewise: waits for other processes, or is a view or a few numbers of what does */
+    bool deferred; /* all_reduce_wait: its loop waits, in the end or in front of the start of the next iteration */
     /* since lowering */
     tow__view *in, *out;
     tow__loop *loop;

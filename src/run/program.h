@@ -113,7 +113,8 @@ typedef struct tow__code {
 struct tow__executable_loop {
     tow__schedule schedule;
     bool reverse;
-    bool stops; /* a flag says before each iteration whether it runs */
+    bool stops;   /* a flag says before each iteration whether it runs */
+    bool settles; /* in the end it waits for sums over processes that its iterations have begun */
     char *flag; /* of a loop that stops; NULL: carry 0 is the flag */
     int64_t length;
     int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */

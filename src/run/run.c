@@ -200,6 +200,7 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
         begin_iteration(x, loop, i, 0, 0);
         run_code(x, &loop->codes[0], -1, 0);
     }
+    if (loop->settles && x->failure == TOW_OK) x->failure = tow__collectives_settle(&x->collectives);
 }
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
@@ -238,7 +239,7 @@ static tow_status run_all(tow__executable *x)
     tow__cancellation *before = shielded ? tow__cancellation_now() : tow__cancellation_enter(&x->cancellation);
     run_calls(x);
     tow__spill_settle(&x->spill);
-    tow__collectives_settle(&x->collectives);
+    (void)tow__collectives_settle(&x->collectives); /* after a failure: their memory is that of the program */
     tow__cancellation_enter(before);
     const int reason = atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed);
     if (x->failure != TOW_OK || reason == TOW__GOES_ON) return x->failure;

@@ -118,5 +118,6 @@ tow_status tow__alias_results(tow__function_state *s)
             if (donor != TOW__NONE) join(p, inst->out[k].storage, donor);
         }
     }
+    tow__defer_waits(p, body);
     return TOW_OK;
 }

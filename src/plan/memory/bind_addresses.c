@@ -242,7 +242,8 @@ static tow_status bind_site(binder *b, const tow__body *body, const tow__instruc
     *site = (tow__host_site){.ctx = p->ctx,
                              .failure = &p->executable.failure,
                              .spill = &p->executable.spill,
-                             .collectives = &p->executable.collectives};
+                             .collectives = &p->executable.collectives,
+                             .deferred = inst->deferred};
     if (inst->source) site->here = inst->source->here, site->scope = inst->source->scope;
     if (TOW__COMPUTES(inst, call_host))
         site->host = tow__host_find(p->ctx, ((const tow__call_host_params *)inst->params)->name);
@@ -402,6 +403,7 @@ static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **r
                                 .n_xs = loop->n_xs,
                                 .n_ys = loop->n_ys,
                                 .row = &loop->row};
+    for (uint32_t i = 0; i < loop->body->n_insts; i++) x->settles |= loop->body->insts[i].deferred;
     x->carry = tow__arena_alloc(&b->p->memory, loop->n_carry, sizeof *x->carry);
     if (!x->carry) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < loop->n_carry; j++) TRY(bind_carry(b, &loop->carry[j], &x->carry[j]));
@@ -422,7 +424,7 @@ static tow_status list_dead(binder *b, tow__body *body)
     uint32_t n = 0, *starts = tow__arena_alloc(b->scratch, (size_t)body->n_insts + 1, sizeof *starts);
     if (!starts) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next)
-        if (tow__in_arena(p, i)) starts[p->storages[i].last + 1]++, n++;
+        if (tow__in_arena(p, i) && !p->storages[i].in_flight) starts[p->storages[i].last + 1]++, n++;
     body->dead = tow__arena_alloc(&p->memory, n, sizeof *body->dead);
     if (!body->dead) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < body->n_insts; i++) {
@@ -430,7 +432,8 @@ static tow_status list_dead(binder *b, tow__body *body)
         body->insts[i].dead_begin = body->insts[i].dead_end = starts[i];
     }
     for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next)
-        if (tow__in_arena(p, i)) body->dead[body->insts[p->storages[i].last].dead_end++] = i;
+        if (tow__in_arena(p, i) && !p->storages[i].in_flight)
+            body->dead[body->insts[p->storages[i].last].dead_end++] = i;
     for (uint32_t i = 0; i < body->n_insts; i++) {
         tow_status status = body->insts[i].loop ? list_dead(b, body->insts[i].loop->body) : TOW_OK;
         if (status != TOW_OK) return status;

@@ -264,6 +264,10 @@ static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
     for (uint32_t j = 0; j < inst->n_in; j++)
         if (is_own(c, inst->in[j].storage) && !c->valid[inst->in[j].storage])
             return wrong(c, i, inst->in[j].storage, "is read but was not written, or was overwritten");
+    for (uint32_t j = 0; j < inst->n_out; j++)
+        if (c->p->storages[inst->out[j].storage].in_flight && !c->valid[inst->out[j].storage])
+            return wrong(c, i, inst->out[j].storage,
+                         "was overwritten while the exchange of an iteration went on in it");
     for (uint32_t j = inst->loop && inst->loop->continues ? inst->loop->n_ys : inst->n_out; j < inst->n_out; j++)
         if (is_own(c, inst->out[j].storage) && !c->valid[inst->out[j].storage])
             return wrong(c, i, inst->out[j].storage, "is added to but was not written, or was overwritten");
@@ -303,10 +307,11 @@ static tow_status check_plan(const checker *around, const tow__body *body, const
     tow_status status = TOW_OK;
     TRY(sort_storages(&c, scratch));
     for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next)
-        if (is_given(p->storages[s].kind)) set_valid(&c, s, true);
+        if (is_given(p->storages[s].kind) || p->storages[s].in_flight) set_valid(&c, s, true);
     for (uint32_t i = 0; i < body->n_insts; i++) TRY(check_inst(&c, i, scratch));
     for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next)
-        if (is_own(&c, s) && (is_due(p->storages[s].kind) || stays_in_rows(loop, &p->storages[s])) &&
+        if (is_own(&c, s) &&
+            (is_due(p->storages[s].kind) || p->storages[s].in_flight || stays_in_rows(loop, &p->storages[s])) &&
             p->storages[s].representative == s && !c.valid[s])
             return tow__fail(
                 p->ctx, TOW_INTERNAL_ERROR,

@@ -8,6 +8,8 @@
 tow_status tow__hasten_updates(tow__function_state *s);
 /* Lifetimes of the storages of a function; then results take over operands that die. */
 tow_status tow__alias_results(tow__function_state *s);
+/* Lets sums over processes that a loop stacks travel during the next iteration. After aliasing, before offsets. */
+void tow__defer_waits(tow_program *p, tow__body *body);
 /* The instruction that reads a carry last as it enters, or TOW__NONE. No instruction writes that storage and none
  * shares it, so this is the last access of all. */
 uint32_t tow__last_read(const tow_program *p, uint32_t carry_in);

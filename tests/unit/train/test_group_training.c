@@ -1,6 +1,6 @@
 /* Training by several processes: losses and parameters have the bits that one process gets with all rows, for every
  * number of processes, micro-batches, threads, policies of remat and ways to write layers. Tests
- * autodiff/rows/processes.c, ops/collective.c, kernels/collective.c. */
+ * autodiff/rows/processes.c, ops/collective.c, kernels/collective.c, plan/memory/defer_waits.c. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -390,10 +390,47 @@ static int wait_late(tow_context *context, tow_group *group, void *user)
     return 3;
 }
 
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+/* The gradients of a loop over layers travel during the next iteration, unless an iteration updates parameters. */
+static int wait_in_next_iteration(tow_context *context, tow_group *group, void *user)
+{
+    static char text[1 << 20];
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const bool early = *(const bool *)user;
+    const model m = {.module = {.cls = &class}, .kind = GPT};
+    const tow_type types[2] = {tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
+                               tow_make_type(TOW_I32, 2, (int64_t[]){B, 6})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = streams);
+    tow_train_state *state = NULL;
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = early ? 0 : 1},
+                          .n_inputs = 1, .input_types = &types[0], .n_extra = 1, .extra_types = &types[1],
+                          .loss = loss_function, .n_aux = 2, .model = &with_dropout, .row_groups = 2, .group = group,
+                          .early_update = early);
+    if (tow_train_create(context, &m.module, &options, &state) != TOW_OK) return 1;
+    if (tow_program_text(tow_train_program(state), text, sizeof text) >= sizeof text) return 2;
+    if (tow_program_check(tow_train_program(state)) != TOW_OK) return 4;
+    tow_train_free(state);
+    /* of a block: kernel and bias of query, key, value, out, fc and proj; scale and bias of two norms */
+    const int deferred = count(text, "ends in the next iteration"), expected = early ? 0 : 16;
+    if (deferred == expected) return 0;
+    fprintf(stderr, "%d sums end in the next iteration, expected %d:\n%s", deferred, expected, text);
+    return 3;
+}
+
 static void test_waits(void **state)
 {
     (void)state;
     if (run(2, 0, wait_late, NULL) != TOW_OK) fail_msg("%s", printed);
+    for (int early = 0; early < 2; early++)
+        if (run(2, 0, wait_in_next_iteration, &(bool){early != 0}) != TOW_OK) fail_msg("%s", printed);
 }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
