@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
 
-all="graph safetensors checkpoint npy npz data events policy tokenizer mapping"
+all="graph safetensors checkpoint npy npz gguf data events policy tokenizer mapping"
 preset=${TOW_FUZZ_PRESET:-fuzz}
 seconds=${1:-}
 case $preset in fuzz | fuzz-fast) ;; *) die "TOW_FUZZ_PRESET: expected fuzz or fuzz-fast, found '$preset'" ;; esac

@@ -92,7 +92,8 @@
 #include "tow/optimizer.h"
 #include "tow/train.h"
 
-/* Files: arrays and safetensors; weights and tokenizers of other programs. */
+/* Files: arrays, safetensors and GGUF; weights and tokenizers of other programs. */
+#include "tow/gguf.h"
 #include "tow/io.h"
 #include "tow/tokenizer.h"
 #include "tow/weights.h"

@@ -91,9 +91,22 @@ tow_status tow__input_map(const tow__input_file *file, tow_array **array)
 {
     *array = NULL;
     const size_t bytes = (size_t)file->size;
-    void *data = tow__calls(file->ctx)->map(file->fd, bytes);
+    const tow__file_calls *calls = tow__calls(file->ctx);
+    struct stat info;
+    int result;
+    void *data = calls->map(file->fd, bytes);
     if (!data) return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot map: %s", file->path, strerror(errno));
-    tow_status status = tow__array_of_mapping(file->ctx, data, bytes, array);
+    tow_status status = TOW_OK;
+    TOW__RETRY(result, calls->fstat(file->fd, &info)); /* the header was checked against the size before */
+    if (result != 0)
+        TRY(tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot get its size: %s", file->path, strerror(errno)));
+    if ((uint64_t)info.st_size < file->size)
+        TRY(tow__fail(file->ctx, TOW_IO_ERROR,
+                      "%s: expected %llu bytes, as the file had them when it was opened, found %lld: another process "
+                      "cuts it off; try again later",
+                      file->path, (unsigned long long)file->size, (long long)info.st_size));
+    TRY(tow__array_of_mapping(file->ctx, data, bytes, array));
+done:
     if (status != TOW_OK) munmap(data, bytes);
     return status;
 }

@@ -33,7 +33,8 @@ void tow__input_close(tow__input_file *file);
 typedef enum tow__format {
     TOW__FORMAT_SAFETENSORS,
     TOW__FORMAT_NPY,
-    TOW__FORMAT_ZIP
+    TOW__FORMAT_ZIP,
+    TOW__FORMAT_GGUF
 } tow__format;
 enum {
     TOW__KIND_BYTES = 24 /* of a file tell its kind */

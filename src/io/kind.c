@@ -17,7 +17,7 @@ static const file_kind kinds[] = {
     {MAGIC("\x93NUMPY"), TOW__FORMAT_NPY, "a .npy file, which tow_npy_read reads"},
     {MAGIC("PK\3\4"), TOW__FORMAT_ZIP, ZIP_TEXT},
     {MAGIC("PK\5\6"), TOW__FORMAT_ZIP, ZIP_TEXT},
-    {MAGIC("GGUF"), -1, "a GGUF file; write its tensors as safetensors first"},
+    {MAGIC("GGUF"), TOW__FORMAT_GGUF, "a GGUF file, which tow_gguf_read reads"},
     {MAGIC("\x89HDF"), -1, "an HDF5 file; write its arrays as safetensors or .npz first"},
     {MAGIC("\x80\2"), -1, PICKLE_TEXT},
     {MAGIC("\x80\3"), -1, PICKLE_TEXT},

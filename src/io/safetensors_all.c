@@ -192,7 +192,7 @@ static tow_status compare_sets(tow_group *group, const char *path, const tow_ten
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)XXH3_64bits(header->text, header->length));
     facts[0] = (tow_group_fact){"file", path};
     for (size_t i = 0; i < t->n_metadata; i++)
-        facts[1 + i] = (tow_group_fact){t->metadata[i].key, t->metadata[i].value};
+        facts[1 + i] = (tow_group_fact){t->metadata[i].key, t->metadata[i].text ? t->metadata[i].text : ""};
     facts[n - 1] = (tow_group_fact){"digest of names and types in the file", digest};
     TRY(tow_group_check_same(group, n, facts));
 done:

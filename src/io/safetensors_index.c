@@ -180,7 +180,7 @@ static tow_status take_all(const reader *r, const tow_tensors *from, uint32_t fi
     tow_status status = TOW_OK;
     for (size_t i = 0; i < from->n_metadata; i++)
         if (!tow_tensors_metadata(t, from->metadata[i].key))
-            TRY(tow_tensors_set_metadata(t, from->metadata[i].key, from->metadata[i].value));
+            TRY(tow_tensors_set_metadata(t, from->metadata[i].key, from->metadata[i].text));
     const char *set = from->files[0].set;
     if (set && !(t->files[file].set = tow__arena_string(&t->strings, set))) return TOW_OUT_OF_MEMORY;
     TRY(tow__tensors_reserve(t, t->count + from->count));

@@ -55,7 +55,7 @@ done:
 
 /* ---- all of its tensors ------------------------------------------------------------------------------------------ */
 
-static tow_status read_all(tow_tensors *t)
+tow_status tow__tensors_load_all(tow_tensors *t)
 {
     tow_status status = TOW_OK;
     for (size_t i = 0; i < t->count; i++) TRY(tow__tensors_load(t, i));
@@ -63,7 +63,7 @@ done:
     return status;
 }
 
-static tow_status map_all(tow_tensors *t)
+tow_status tow__tensors_map(tow_tensors *t)
 {
     tow_status status = TOW_OK;
     for (size_t i = 0; i < t->n_files; i++)
@@ -72,10 +72,12 @@ done:
     return status;
 }
 
-static tow_status load(tow_context *context, const char *path, tow_status (*get)(tow_tensors *t), tow_tensors **tensors)
+tow_status tow__tensors_open(tow_context *context, const char *path,
+                             tow_status (*open)(tow_context *ctx, const char *path, tow_tensors **tensors),
+                             tow_status (*get)(tow_tensors *t), tow_tensors **tensors)
 {
     tow_tensors *t = NULL;
-    tow_status status = tow__safetensors_open(context, path, &t);
+    tow_status status = open(context, path, &t);
     if (status != TOW_OK) return status;
     TRY(get(t));
     for (size_t i = 0; i < t->n_files; i++) tow__input_close(&t->files[i].input);
@@ -89,12 +91,12 @@ tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tens
 {
     if (tensors) *tensors = NULL;
     if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
-    return load(context, path, read_all, tensors);
+    return tow__tensors_open(context, path, tow__safetensors_open, tow__tensors_load_all, tensors);
 }
 
 tow_status tow_safetensors_mmap(tow_context *context, const char *path, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
     if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
-    return load(context, path, map_all, tensors);
+    return tow__tensors_open(context, path, tow__safetensors_open, tow__tensors_map, tensors);
 }

@@ -1,4 +1,4 @@
-/* Data of safetensors files: read into arrays, mapped, converted, compared with their checksums. */
+/* Data of tensors in files: read into arrays, mapped, decoded, converted, compared with their checksums. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -7,7 +7,8 @@
 #include "src/io/tensors.h"
 
 enum {
-    FEW = 2048 /* elements that are converted or checked at a time, on the stack */
+    FEW = 2048,    /* elements that are converted or checked at a time, on the stack */
+    ENCODED = 4096 /* bytes that are decoded at a time */
 };
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -46,6 +47,12 @@ tow_status tow__tensors_known(const tow_tensors *t, size_t index)
                       "tow_safetensors_write_all");
     if (!foreign) return TOW_OK;
     if (t->items[index].file == UINT32_MAX) return tow__fail(t->ctx, TOW_UNSUPPORTED, "%s", foreign);
+    if (t->files[t->items[index].file].format == TOW__FORMAT_GGUF)
+        return refuse(
+            t, index, TOW_UNSUPPORTED,
+            "expected F32, F16, BF16, F64, I8, I16, I32, I64, Q8_0, Q4_0, Q4_K or Q6_K, found %s; make a file "
+            "with one of these types",
+            foreign);
     return refuse(t, index, TOW_UNSUPPORTED,
                   "expected at most 8 axes of dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; "
                   "convert it first",
@@ -87,15 +94,39 @@ done:
     return status;
 }
 
+/* The same of a tensor in blocks: whole ones are decoded where they belong, others aside. */
+static tow_status fetch_blocks(const tow_tensors *t, size_t index, int64_t first, int64_t n, char *out)
+{
+    const tow__stored_form *form = &tow__stored_forms[t->items[index].stored];
+    const size_t size = tow_dtype_size(t->items[index].type.dtype);
+    unsigned char blocks[ENCODED];
+    float aside[TOW__BLOCK_ELEMENTS];
+    tow_status status = TOW_OK;
+    while (n > 0) {
+        const int64_t block = first / form->elements, skip = first % form->elements, left = form->elements - skip;
+        const int64_t room = ENCODED / form->bytes, all = n / form->elements;
+        const bool whole = skip == 0 && all > 0;
+        const int64_t count = !whole ? 1 : all < room ? all : room;
+        const int64_t done = whole ? count * form->elements : n < left ? n : left;
+        TRY(tow__tensors_read_bytes(t, index, (uint64_t)block * (uint64_t)form->bytes, blocks,
+                                    (size_t)count * (size_t)form->bytes));
+        form->decode(blocks, count, whole ? (void *)out : aside);
+        if (!whole) memcpy(out, (char *)aside + (size_t)skip * size, (size_t)done * size);
+        first += done;
+        n -= done;
+        out += (size_t)done * size;
+    }
+done:
+    return status;
+}
+
 /* Elements `first` to `first` + n of a tensor as its type has them, which its file may store in fewer bytes. */
 static tow_status fetch_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece)
 {
     const tow__tensor *tensor = &t->items[index];
-    const size_t size = tow_dtype_size(tensor->type.dtype) / (tensor->stored == TOW__STORED_PLAIN ? 1 : 2);
-    const tow_status status = tow__tensors_read_bytes(t, index, (size_t)first * size, piece, (size_t)n * size);
-    if (status == TOW_OK && tensor->stored != TOW__STORED_PLAIN)
-        tow__widen_16_bits(piece, (size_t)n, tensor->stored == TOW__STORED_I16);
-    return status;
+    const size_t size = tow_dtype_size(tensor->type.dtype);
+    if (tensor->stored != TOW__STORED_PLAIN) return fetch_blocks(t, index, first, n, piece);
+    return tow__tensors_read_bytes(t, index, (size_t)first * size, piece, (size_t)n * size);
 }
 
 tow_status tow__tensors_read_elements(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *data)

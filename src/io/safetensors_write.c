@@ -30,10 +30,10 @@ tow_status tow__safetensors_check_names(const char *path, const tow_tensors *t)
         if (!tow__is_utf8(t->metadata[i].key))
             return tow__fail(t->ctx, TOW_INVALID_ARGUMENT, "%s: names in a safetensors file are UTF-8, found '%.200s'",
                              path, t->metadata[i].key);
-        if (!tow__is_utf8(t->metadata[i].value))
+        if (t->metadata[i].text && !tow__is_utf8(t->metadata[i].text))
             return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
                              "%s: metadata in a safetensors file are UTF-8, found '%.200s' as '%.200s'", path,
-                             t->metadata[i].value, t->metadata[i].key);
+                             t->metadata[i].text, t->metadata[i].key);
     }
     return TOW_OK;
 }
@@ -55,7 +55,8 @@ static void add_metadata(tow__string *text, const tow__tensor_writer *w)
     const tow_tensors *t = w->tensors;
     uint64_t sum = 0;
     tow__string_add(text, "\"__metadata__\":{");
-    for (size_t i = 0; i < t->n_metadata; i++) add_pair(text, t->metadata[i].key, t->metadata[i].value, &sum);
+    for (size_t i = 0; i < t->n_metadata; i++)
+        if (t->metadata[i].text) add_pair(text, t->metadata[i].key, t->metadata[i].text, &sum);
     if (w->set) add_pair(text, tow__set_key, w->set, &sum);
     for (size_t i = w->first; i < w->end; i++) {
         tow__string key;

@@ -98,8 +98,9 @@ done:
 uint64_t tow__tensor_bytes(const tow__tensor *tensor)
 {
     if (tensor->foreign) return tensor->foreign_bytes;
-    const size_t bytes = tow_type_bytes(tensor->type);
-    return tensor->stored == TOW__STORED_PLAIN || tensor->array ? bytes : bytes / 2;
+    if (tensor->stored == TOW__STORED_PLAIN || tensor->array) return tow_type_bytes(tensor->type);
+    const tow__stored_form *form = &tow__stored_forms[tensor->stored];
+    return (uint64_t)(tow_type_element_count(tensor->type) / form->elements) * (uint64_t)form->bytes;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -252,48 +253,4 @@ done:
         *array = NULL;
     }
     return status;
-}
-
-/* ---- metadata ---------------------------------------------------------------------------------------------------- */
-
-static tow__metadata *find_metadata(const tow_tensors *tensors, const char *key)
-{
-    for (size_t i = 0; i < tensors->n_metadata; i++)
-        if (strcmp(tensors->metadata[i].key, key) == 0) return &tensors->metadata[i];
-    return NULL;
-}
-
-tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value)
-{
-    const char *name;
-    if (!tensors) return tow__missing(NULL, __func__, "a set of tensors");
-    tow_context *ctx = tensors->ctx;
-    if (!key || !value)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a key and a value of metadata, found NULL");
-    if (tow__is_checksum_key(key, &name) || strcmp(key, tow__set_key) == 0)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "'%.200s' cannot be set as metadata: checksums that are made on writing have such keys", key);
-    tow__metadata *found = find_metadata(tensors, key);
-    if (!found && tensors->n_metadata == tensors->metadata_capacity) {
-        size_t capacity = tensors->metadata_capacity == 0 ? 8 : 2 * tensors->metadata_capacity;
-        tow__metadata *metadata =
-            tow__grow(ctx, tensors->metadata, tensors->metadata_capacity, capacity, sizeof *metadata);
-        if (!metadata) return TOW_OUT_OF_MEMORY;
-        tensors->metadata = metadata;
-        tensors->metadata_capacity = capacity;
-    }
-    tow__metadata new = {.key = found != NULL ? found->key : tow__arena_string(&tensors->strings, key),
-                         .value = tow__arena_string(&tensors->strings, value)};
-    if (!new.key || !new.value) return TOW_OUT_OF_MEMORY;
-    if (found)
-        *found = new;
-    else
-        tensors->metadata[tensors->n_metadata++] = new;
-    return TOW_OK;
-}
-
-const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key)
-{
-    const tow__metadata *found = key != NULL ? find_metadata(tensors, key) : NULL;
-    return found != NULL ? found->value : NULL;
 }

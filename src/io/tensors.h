@@ -3,13 +3,35 @@
 #define TOW_SRC_IO_TENSORS_H
 
 #include "src/io/io.h"
+#include "tow/gguf.h"
 
-/* The forms in which a file stores the elements of a tensor. */
+/* The forms in which a file stores the elements of a tensor. Elements of every form but the plain one are decoded when
+ * they are read, to the type that follows. */
 enum {
     TOW__STORED_PLAIN,
-    TOW__STORED_I16, /* the type is i32 */
-    TOW__STORED_U16
+    TOW__STORED_I16, /* to i32 */
+    TOW__STORED_U16,
+    TOW__STORED_Q8_0, /* to f32, in blocks (tow/gguf.h) */
+    TOW__STORED_Q4_0,
+    TOW__STORED_Q4_K,
+    TOW__STORED_Q6_K,
+    TOW__STORED_COUNT
 };
+
+/* A form that is not plain: blocks of `elements`, in `bytes` each. */
+typedef struct tow__stored_form {
+    int elements, bytes;
+    void (*decode)(const unsigned char *blocks, int64_t count, void *elements);
+} tow__stored_form;
+enum {
+    TOW__BLOCK_ELEMENTS = 256, /* of the largest block, */
+    TOW__BLOCK_BYTES = 210     /* and its bytes */
+};
+/* [TOW__STORED_COUNT] that of TOW__STORED_PLAIN is empty. */
+extern const tow__stored_form tow__stored_forms[];
+/* Encodes `count` blocks of 32 floats as ggml's reference does. False for what is not finite, or too large. */
+bool tow__encode_q8_0(const float *x, int64_t count, unsigned char *blocks);
+bool tow__encode_q4_0(const float *x, int64_t count, unsigned char *blocks);
 
 typedef struct tow__tensor {
     const char *name;
@@ -33,13 +55,16 @@ typedef struct tow__tensor {
 /* A file of tensors without arrays: mapped, or open. */
 typedef struct tow__tensor_file {
     const char *path; /* for messages */
+    tow__format format;
     tow__input_file input;
     tow_array *mapping; /* of the whole file; NULL: not mapped */
     const char *set;    /* which set of files it says that it belongs to; NULL: none */
 } tow__tensor_file;
 
 typedef struct tow__metadata {
-    const char *key, *value;
+    const char *key;
+    const char *text; /* of a string; NULL: the value is none */
+    tow_metadata_value value;
 } tow__metadata;
 
 /* Tensors are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a
@@ -71,8 +96,22 @@ tow_status tow__tensors_known(const tow_tensors *tensors, size_t index);
 tow_status tow__tensors_sort(tow_tensors *tensors);
 /* Opens a file of the set. The path is copied. */
 tow_status tow__tensors_open_file(tow_tensors *tensors, const char *path);
+/* Copies what a value points to into the memory of the set. Error: TOW_OUT_OF_MEMORY. */
+tow_status tow__metadata_copy(tow_tensors *tensors, tow_metadata_value *value);
+/* Appends an entry with a key and a value that the set's memory has. */
+tow_status tow__metadata_append(tow_tensors *tensors, const char *key, tow_metadata_value value);
+/* Bytes of an element of an array of values; 0 for what is no type. */
+size_t tow__metadata_size(tow_metadata_type type);
 /* Tensor `index` as an array that the set owns: a view of the mapping, or read from the file. */
 tow_status tow__tensors_load(const tow_tensors *tensors, size_t index);
+
+/* Maps all open files of the set; reads all tensors. */
+tow_status tow__tensors_map(tow_tensors *tensors);
+tow_status tow__tensors_load_all(tow_tensors *tensors);
+/* Opens a set by its format's function, gets its data by one of the two above, and closes its files. */
+tow_status tow__tensors_open(tow_context *context, const char *path,
+                             tow_status (*open)(tow_context *ctx, const char *path, tow_tensors **tensors),
+                             tow_status (*get)(tow_tensors *t), tow_tensors **tensors);
 
 /* ---- safetensors ------------------------------------------------------------------------------------------------- */
 

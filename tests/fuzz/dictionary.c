@@ -206,6 +206,27 @@ static int npz(void)
     return 0;
 }
 
+static int gguf(void)
+{
+    static const char *const words[] = {"GGUF\x03",
+                                        "\x11general.alignment",
+                                        "\x14general.architecture",
+                                        "\x05llama",
+                                        "llama.block_count",
+                                        "llama.attention.head_count_kv",
+                                        "token_embd.weight",
+                                        "\x08",
+                                        "\x09",
+                                        "\x0c",
+                                        "\x20",
+                                        "\x40",
+                                        "\xff\xff\xff\xff",
+                                        "\xff\xff\xff\xff\xff\xff\xff\x7f",
+                                        NULL};
+    add_all(words);
+    return 0;
+}
+
 static int data(void)
 {
     static const char *const words[] = {"\x08\x01",     "\x08\x03", "\x0b\x02", "\x0e\x01", "\x01\x08", "\x1f\x8b",
@@ -321,9 +342,9 @@ static int mapping(void)
 static const struct {
     const char *name;
     int (*print)(void);
-} dictionaries[] = {{"graph", graph},    {"policy", policy}, {"safetensors", safetensors}, {"npy", npy},
-                    {"npz", npz},        {"data", data},     {"events", events},           {"tokenizer", tokenizer},
-                    {"mapping", mapping}};
+} dictionaries[] = {{"graph", graph},     {"policy", policy}, {"safetensors", safetensors}, {"npy", npy},
+                    {"npz", npz},         {"data", data},     {"events", events},           {"tokenizer", tokenizer},
+                    {"mapping", mapping}, {"gguf", gguf}};
 
 int main(int argc, char **argv)
 {

@@ -69,7 +69,7 @@ static void write_checksums(mutant *m, const tow_tensors *tensors)
     }
     for (size_t i = 0; i < tensors->n_metadata; i++)
         if (strncmp(tensors->metadata[i].key, "TOW.xxh3", 8) != 0)
-            sum += tow__metadata_sum(tensors->metadata[i].key, tensors->metadata[i].value);
+            sum += tow__metadata_sum(tensors->metadata[i].key, tensors->metadata[i].text);
     char *digits = find(m, m->data + PREFIX, "\"tow.xxh3\":\"");
     if (digits != NULL) write_digits(m, digits, sum);
 }

@@ -127,6 +127,15 @@ static void files(void **state)
     refuses(tow_tensors_get_share(tensors, "x", NULL, NULL), "a name and a place");
     refuses(tow_npz_write(NULL, tensors, false), "the path of a file to write");
     refuses(tow_npz_write("/nowhere", NULL, true), "");
+    refuses(tow_gguf_write(NULL, tensors, NULL), "the path of a file to write");
+    refuses(tow_gguf_write("/nowhere", NULL, NULL), "");
+    refuses(tow_gguf_model_read(tensors, NULL), "tensors and a place");
+    refuses(tow_gguf_model_read(NULL, NULL), "");
+    refuses(tow_tensors_set_metadata_value(NULL, "key", (tow_metadata_value){.type = TOW_METADATA_BOOL}), "");
+    refuses(tow_tensors_set_metadata_value(tensors, NULL, (tow_metadata_value){.type = TOW_METADATA_BOOL}),
+            "found NULL");
+    assert_int_equal(tow_tensors_metadata_value(tensors, NULL).type, TOW_METADATA_NONE);
+    assert_null(tow_tensors_metadata_key(NULL, 0));
     refuses_into(found, tow_tensors_get(NULL, "a", &found), "");
     refuses_into(found, tow_tensors_get(tensors, NULL, &found), "expected tensors, a name and a place");
     refuses(tow_tensors_get(tensors, "a", NULL), "expected tensors, a name and a place");

@@ -401,6 +401,7 @@ MAKES(tow_step_create, tow_step_options, tow_step, tow_step_free,
       tow_step_create(w.optimizer, w.params, w.graph, options, &place))
 CALL(tow_params_from_tensors_with, tow_load_options,
      return tow_params_from_tensors_with(w.params, "", w.tensors, options))
+CALL(tow_gguf_write, tow_gguf_write_options, return tow_gguf_write("/dev/null/none", w.tensors, options))
 CALL(tow_params_load, tow_load_options, return tow_params_load(w.params, "", "/dev/null/none", options))
 MAKES(tow_compile, tow_compile_options, tow_program, tow_program_free, tow_compile(w.ctx, w.graph, options, &place))
 MAKES(tow_row_groups, tow_row_groups_options, tow_graph, tow_graph_release,
@@ -542,6 +543,7 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_step_create, NULL),
                                CALLS(tow_params_from_tensors_with, NULL),
                                CALLS(tow_params_load, NULL),
+                               CALLS(tow_gguf_write, NULL),
                                CALLS(tow_compile, NULL),
                                CALLS(tow_row_groups, NULL),
                                CALLS(tow_memory_curve, NULL),
