@@ -102,7 +102,7 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
                           .loss_scale = o->dtype == TOW_F16 || o->param_dtype == TOW_F16 ? 65536 : 0, .seed = o->seed,
                           .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description,
-                          .group = r->group);
+                          .group = r->group, .shard = (int)o->shard);
     return tow_train_create(r->context, TOW_MODULE(&model->whole), &train, state);
 }
 

@@ -55,6 +55,7 @@ enum {
     MICRO_BATCHES,
     ROW_GROUPS,
     PROCESSES,
+    SHARD,
     INSTRUCTIONS,
     DTYPE,
     PARAM_DTYPE,
@@ -84,6 +85,11 @@ static const struct argp_option table[] = {
     {"processes", PROCESSES, "N", 0,
      "Processes of this machine that share the rows of a batch (1), at most --row-groups; on several machines, mpirun "
      "starts them",
+     2},
+    {"shard", SHARD, "STAGE", 0,
+     "Of 0, nothing (the default), 1, the state of the optimizer, 2, gradients as well, and 3, parameters as well, "
+     "each "
+     "process keeps its share",
      2},
     {"steps", STEPS, "N", 0,
      "Updates in all, those before --resume included (500); 0: plan and report, and train nothing", 2},
@@ -172,6 +178,7 @@ static const number numbers[] = {
     NUMBER(MICRO_BATCHES, "--micro-batches", micro_batches, 1, 1 << 20),
     NUMBER(ROW_GROUPS, "--row-groups", row_groups, 1, 1 << 20),
     NUMBER(PROCESSES, "--processes", processes, 1, 64),
+    NUMBER(SHARD, "--shard", shard, 0, 3),
     NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
     NUMBER(SLOT_BITS, "--slot-bits", slot_bits, 0, 64),
     NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),

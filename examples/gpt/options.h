@@ -13,12 +13,12 @@ typedef struct options {
     char default_text[4096]; /* that without --text */
     int64_t layers, width, heads, context;
     int64_t batch, steps;
-    int64_t micro_batches, row_groups, processes;
+    int64_t micro_batches, row_groups, processes, shard;
     tow_dtype dtype, param_dtype;
     bool master, stochastic_rounding; /* of parameters of 16 bits */
     int64_t slot_bits;                /* of moments; 0: as they are */
-    const char *policy; /* textual form of a tow_policy; NULL: no remat */
-    bool unrolled;      /* --no-scan */
+    const char *policy;               /* textual form of a tow_policy; NULL: no remat */
+    bool unrolled;                    /* --no-scan */
     uint64_t seed;
     bool early_update;    /* of parameters inside the backward pass, without clipping */
     size_t memory_limit;  /* bytes of a step; 0: none */

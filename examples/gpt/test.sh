@@ -84,7 +84,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$program" --help >help || fail "--help failed"
-for option in dtype param-dtype master stochastic-rounding slot-bits micro-batches row-groups processes memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
+for option in dtype param-dtype master stochastic-rounding slot-bits micro-batches row-groups processes shard memory-limit verify early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory html graph curve trace residuals why instructions; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -105,6 +105,16 @@ for n in 1 2 3 4; do
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --log other >out || fail "--processes $n: $(cat out)"
     [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 --processes $n: other losses"
 done
+# Processes with shares of the state: the same losses, and less memory.
+for n in 2 3; do
+    "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --plan whole >out || fail "--processes $n: $(cat out)"
+    for stage in 1; do
+        "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --shard $stage --log other --plan shares >out || fail "--shard $stage: $(cat out)"
+        [ "$(losses log)" = "$(losses other)" ] || fail "--processes $n --shard $stage: other losses"
+        [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes $n --shard $stage: $(peak shares) bytes, $(peak whole) without"
+    done
+done
+"$program" "${small[@]}" --batch 4 --steps 1 --shard 4 >out 2>err && fail "expected an error for stage 4"
 "$program" "${small[@]}" --batch 4 --steps 1 --processes 3 >out 2>err || fail "--processes 3 alone: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 2 --processes 4 >out 2>err && fail "expected an error for 4 processes of 2 row groups"
 grep -q "needs --row-groups of at least as many" err || fail "4 processes of 2 row groups: $(cat err)"

@@ -201,8 +201,24 @@ typedef struct tow_train_options {
      * bits that one process with all rows gets. A process that fails in a step calls tow_group_abort, or the others
      * wait for it. Freed after the state. NULL: one process. */
     tow_group *group;
+    /* The part of the training state of which each process of .group keeps its share alone (tow_group_share, in every
+     * layer of a stack): TOW_SHARD_NOTHING, all of it is in every process, ... The same bits and checkpoints. */
+    int shard;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
+
+/* Stages of sharding over processes, each with what the stages before it share. */
+enum {
+    TOW_SHARD_NOTHING = 0,
+    /* Slots of the optimizer that have the shape of their parameter. A process updates its share of a parameter, and
+     * the shares are gathered while others are updated. Transforms that read whole slots or updates, norms of layers
+     * for instance, read what was gathered before. */
+    TOW_SHARD_SLOTS = 1,
+    /* Gradients: the sum over processes is scattered, so that each gets its share of it. */
+    TOW_SHARD_GRADIENTS = 2,
+    /* Parameters: gathered before the layer that needs them, and dropped behind it. */
+    TOW_SHARD_PARAMETERS = 3
+};
 
 /* Draws the parameters and initial variables, makes the optimizer slots and compiles a step, which is one program:
  * loss, gradients, clipping, checks, and the update of parameters, slots, variables and averages in place. The options'

@@ -35,9 +35,9 @@ struct tow__collective {
     tow_group *group;
     tow__collective_kind kind;
     tow_dtype dtype;
-    int64_t n;
-    size_t size; /* of an element */
-    int count;   /* ranks of the group, which may be freed before */
+    int64_t n;           /* elements of a layer */
+    size_t layers, size; /* size: of an element */
+    int count;           /* ranks of the group, which may be freed before */
     int root, parts;
     char *what;
     tow__halving sum, gathering; /* the gathering's leaves are ranks */
@@ -81,7 +81,7 @@ static int power_of_two(int n)
 static tow_status check_options(tow_context *ctx, const tow_group *group, const tow__collective_options *o)
 {
     const int count = group->carrier.count;
-    if (o->n < 0 || (uint64_t)o->n > PTRDIFF_MAX / 8)
+    if (o->n < 0 || o->layers < 0 || (uint64_t)o->n > PTRDIFF_MAX / 8 / (uint64_t)(o->layers ? o->layers : 1))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: expected a number of elements, found %lld", kinds[o->kind],
                          (long long)o->n);
     if (o->kind == TOW__BROADCAST && (o->root < 0 || o->root >= count))
@@ -129,12 +129,12 @@ static void measure(tow__collective *c, const tow__halving *s, bool mirrored)
             const tow__transfer *t = &s->transfers[j];
             const size_t bytes = (size_t)t->count * c->size;
             if (!is_message(s, t)) continue;
-            messages += chunks(bytes);
+            messages += chunks(bytes) * c->layers;
             if ((s->leaves[t->from].rank == s->rank) != mirrored)
-                c->sent += bytes;
+                c->sent += bytes * c->layers;
             else
-                c->received += bytes;
-            if (s->leaves[t->to].rank == s->rank && !mirrored) scratch += bytes;
+                c->received += bytes * c->layers;
+            if (s->leaves[t->to].rank == s->rank && !mirrored) scratch += bytes * c->layers;
         }
         if (messages > c->capacity) c->capacity = messages;
         if (scratch > c->scratch_bytes) c->scratch_bytes = scratch;
@@ -206,7 +206,7 @@ static tow_status make_shares(tow__collective *c, const tow__collective_options 
         tow__shares(carrier->count, o->n, 0, shares);
     const bool small = (uint64_t)o->n * c->size <= INT_MAX;
     if (sums(o->kind)) status = make_sum(c, o, shares);
-    if (!status && o->kind == TOW__ALL_GATHER && carrier->gather && small)
+    if (!status && o->kind == TOW__ALL_GATHER && carrier->gather && small && c->layers == 1)
         status = make_carried_gather(c, shares);
     else if (!status && o->kind != TOW__REDUCE_SCATTER)
         status = make_gathering(c, shares);
@@ -217,7 +217,7 @@ static tow_status make_shares(tow__collective *c, const tow__collective_options 
 static tow_status make(tow__collective *c, const tow__collective_options *o)
 {
     const tow_group_functions *carrier = &c->group->carrier;
-    const size_t others = (size_t)carrier->count - 1, total = (size_t)o->n * c->size;
+    const size_t others = (size_t)carrier->count - 1, total = (size_t)o->n * c->layers * c->size;
     tow_status status = TOW_OK;
     if (o->kind == TOW__BROADCAST) {
         c->by_carrier = carrier->broadcast && total <= INT_MAX;
@@ -251,6 +251,7 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
                            .kind = o->kind,
                            .dtype = o->dtype,
                            .n = o->n,
+                           .layers = o->layers > 0 ? (size_t)o->layers : 1,
                            .size = tow_dtype_size(o->dtype),
                            .count = group->carrier.count,
                            .root = o->root,
@@ -289,6 +290,13 @@ void tow__collective_free(tow__collective *c)
     tow__free(c->ctx, c, 1, sizeof *c);
 }
 
+tow__range_of tow__collective_share(const tow__collective *c, int64_t n)
+{
+    tow__range_of share = {0, n};
+    if (c) tow_group_share(c->group->carrier.rank, c->count, n, &share.offset, &share.count);
+    return share;
+}
+
 int tow__collective_parts(const tow__collective *c) { return c ? c->parts : 1; }
 size_t tow__collective_scratch(const tow__collective *c) { return c ? c->scratch_bytes : 0; }
 size_t tow__collective_sent(const tow__collective *c) { return c ? c->sent : 0; }
@@ -321,26 +329,31 @@ static void add_now(tow__collective *c, void *into, const void *other, bool othe
     if (modes != c->modes) tow__set_arithmetic_modes(modes);
 }
 
-/* Halving: sends the left or right sum of what others will hold, and receives that of what is held here. */
-static void sum_level(tow__collective *c, size_t begin, size_t end)
+/* Halving: sends the left or right sum of what others will hold, and receives that of what is held here. at: the first
+ * byte of a layer. Returns the bytes of scratch memory that are taken now. */
+static size_t sum_layer(tow__collective *c, const tow__transfer *t, size_t at, size_t scratch)
 {
     const tow__halving *s = &c->sum;
-    size_t scratch = 0;
-    for (size_t i = begin; i < end; i++) {
-        const tow__transfer *t = &s->transfers[i];
-        const int from = s->leaves[t->from].rank, to = s->leaves[t->to].rank;
-        const size_t offset = (size_t)t->offset * c->size, bytes = (size_t)t->count * c->size;
-        if (from == to) {
-            add_now(c, c->arrays[t->to - s->own] + offset, c->arrays[t->from - s->own] + offset, t->from < t->to,
-                    t->count);
-        } else if (from == s->rank) {
-            add_message(c, (tow_message){to, true, false, c->arrays[t->from - s->own] + offset, bytes}, (arrival){0});
-        } else {
-            const arrival a = {c->arrays[t->to - s->own] + offset, t->count, t->to < t->from};
-            add_message(c, (tow_message){from, false, false, c->scratch + scratch, bytes}, a);
-            scratch += bytes;
-        }
+    const int from = s->leaves[t->from].rank, to = s->leaves[t->to].rank;
+    const size_t offset = at + (size_t)t->offset * c->size, bytes = (size_t)t->count * c->size;
+    if (from == to) {
+        add_now(c, c->arrays[t->to - s->own] + offset, c->arrays[t->from - s->own] + offset, t->from < t->to, t->count);
+    } else if (from == s->rank) {
+        add_message(c, (tow_message){to, true, false, c->arrays[t->from - s->own] + offset, bytes}, (arrival){0});
+    } else {
+        const arrival a = {c->arrays[t->to - s->own] + offset, t->count, t->to < t->from};
+        add_message(c, (tow_message){from, false, false, c->scratch + scratch, bytes}, a);
+        scratch += bytes;
     }
+    return scratch;
+}
+
+static void sum_level(tow__collective *c, size_t begin, size_t end)
+{
+    size_t scratch = 0;
+    for (size_t i = begin; i < end; i++)
+        for (size_t l = 0; l < c->layers; l++)
+            scratch = sum_layer(c, &c->sum.transfers[i], l * (size_t)c->n * c->size, scratch);
 }
 
 /* The way back: who received sends what has become of it. */
@@ -350,10 +363,11 @@ static void gather_level(tow__collective *c, size_t begin, size_t end)
     for (size_t i = begin; i < end; i++) {
         const tow__transfer *t = &s->transfers[i];
         const bool sends = s->leaves[t->to].rank == s->rank;
-        add_message(c,
-                    (tow_message){s->leaves[sends ? t->from : t->to].rank, sends, false,
-                                  c->arrays[0] + (size_t)t->offset * c->size, (size_t)t->count * c->size},
-                    (arrival){0});
+        const int peer = s->leaves[sends ? t->from : t->to].rank;
+        for (size_t l = 0; l < c->layers; l++) {
+            char *data = c->arrays[0] + (l * (size_t)c->n + (size_t)t->offset) * c->size;
+            add_message(c, (tow_message){peer, sends, false, data, (size_t)t->count * c->size}, (arrival){0});
+        }
     }
 }
 

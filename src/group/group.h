@@ -30,7 +30,9 @@ typedef enum tow__collective_kind {
 typedef struct tow__collective_options {
     tow__collective_kind kind;
     tow_dtype dtype; /* of sums; other kinds take any */
-    int64_t n;       /* elements of the array */
+    int64_t n;       /* elements of the array, or of each layer */
+    int64_t layers;  /* of the array, one behind the other, each with its shares; 0: 1. Not with a first_group of which
+                      * a rank brings several arrays */
     /* Sums: the number of row groups, a power of two, and first_group[r] .. first_group[r + 1] those of rank r, for all
      * ranks; NULL: those of tow_group_rows. A rank whose groups are no subtree brings an array for each of the maximal
      * subtrees among them (tow__collective_parts), from left to right. */
@@ -55,6 +57,8 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
 void tow__collective_free(tow__collective *c); /* NULL is accepted; not in flight */
 /* Arrays that start takes: 1, or for sums the number of this rank's subtrees. */
 int tow__collective_parts(const tow__collective *c);
+/* This rank's share of an array of n elements, or of each layer; NULL: all of them. */
+tow__range_of tow__collective_share(const tow__collective *c, int64_t n);
 /* Bytes of scratch memory that start takes; sums receive there what they add. */
 size_t tow__collective_scratch(const tow__collective *c);
 /* Bytes that this rank sends and receives in one run. */

@@ -1,5 +1,6 @@
-/* Sums over processes: starts, and waits for them (src/ops/collective.c). The plan gives each start its collective; a
- * wait finds it by the number at the beginning of the buffer. A failure ends the run. */
+/* Exchange between processes: starts, and waits for them (src/ops/collective.c). The
+ * plan gives each start its collective; a wait finds it by the number at the beginning of the buffer. A failure ends
+ * the run. */
 #include <stdio.h>
 
 #include "src/base/host.h"
@@ -20,46 +21,90 @@ static void end_run(const tow__host_site *site, tow_status status)
               site->scope ? site->scope : "", site->scope ? ": " : "", text);
 }
 
-static void copy(const tow__kernel_call *call)
+static void copy_buffer(const tow__kernel_call *call, const tow__buffer *to, const tow__buffer *from)
 {
-    if (call->in[0].data == call->out[0].data) return;
-    const tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_buffer(&call->in[0]);
-    tow__strided_store(call->team, &to, &from);
+    if (to->data == from->data) return;
+    const tow__strided a = tow__strided_buffer(to), b = tow__strided_buffer(from);
+    tow__strided_store(call->team, &a, &b);
 }
 
-/* x -> partial sums, buffer. The sum of the iteration before, whose wait is deferred, may still be in the buffer. */
-static void run_start(const tow__kernel_call *call)
+/* The share of this process in whole layers, a buffer [layers, n]. */
+static tow__buffer share_in(const tow__buffer *whole, const tow__collective *collective)
+{
+    const tow__range_of share = tow__collective_share(collective, whole->dims[1]);
+    tow__buffer b = *whole;
+    b.data = (char *)b.data + (size_t)share.offset * (size_t)b.strides[1] * tow__element_bytes(b.dtype);
+    b.dims[1] = share.count;
+    return b;
+}
+
+/* The sum of the iteration before, whose wait is deferred, may still be in the buffer. */
+static void start(const tow__kernel_call *call)
 {
     const tow__host_site *site = call->user;
     tow__collective *collective = site->collectives->list[site->collective];
     char *buffer = call->out[1].data;
-    copy(call);
     tow_status status = tow__collective_wait(collective);
     memcpy(buffer, &site->collective, sizeof site->collective);
     if (status == TOW_OK) status = tow__collective_start(collective, (void *[]){call->out[0].data}, buffer + HEADER);
     if (status != TOW_OK) end_run(site, status);
 }
 
-/* partial sums, buffer -> sum */
-static void run_wait(const tow__kernel_call *call)
+/* x -> partial sums, buffer */
+static void start_sum(const tow__kernel_call *call)
+{
+    copy_buffer(call, &call->out[0], &call->in[0]);
+    start(call);
+}
+
+/* share -> layers, buffer */
+static void start_gather(const tow__kernel_call *call)
+{
+    const tow__host_site *site = call->user;
+    const tow__buffer own = share_in(&call->out[0], site->collectives->list[site->collective]);
+    if (tow__buffer_count(&own) > 0) copy_buffer(call, &own, &call->in[0]);
+    start(call);
+}
+
+/* Waits for the collective whose start wrote the buffer; *c NULL: over the group of one. False: an error, or the loop
+ * waits for it. */
+static bool wait(const tow__kernel_call *call, tow__collective **c)
 {
     const tow__host_site *site = call->user;
     uint32_t number;
-    if (site->deferred) return;
+    if (site->deferred) return false;
     memcpy(&number, call->in[1].data, sizeof number);
-    tow_status status = TOW_OK;
-    if (number >= site->collectives->n)
-        status = tow__fail(site->ctx, TOW_INTERNAL_ERROR, "all_reduce_wait: its operands are no results of a start");
-    else
-        status = tow__collective_wait(site->collectives->list[number]);
-    if (status == TOW_OK)
-        copy(call);
-    else
-        end_run(site, status);
+    *c = number < site->collectives->n ? site->collectives->list[number] : NULL;
+    const tow_status status =
+        number < site->collectives->n
+            ? tow__collective_wait(*c)
+            : tow__fail(site->ctx, TOW_INTERNAL_ERROR, "the operands of a wait are no results of a start");
+    if (status != TOW_OK) end_run(site, status);
+    return status == TOW_OK;
+}
+
+/* partial sums or layers, buffer -> the same when they are complete */
+static void wait_for_whole(const tow__kernel_call *call)
+{
+    tow__collective *c;
+    if (wait(call, &c)) copy_buffer(call, &call->out[0], &call->in[0]);
+}
+
+/* partial sums, buffer -> share */
+static void wait_for_share(const tow__kernel_call *call)
+{
+    tow__collective *c;
+    if (!wait(call, &c)) return;
+    const tow__buffer own = share_in(&call->in[0], c);
+    if (tow__buffer_count(&own) > 0) copy_buffer(call, &call->out[0], &own);
 }
 
 static const tow__kernel kernels[] = {
-    {.primitive = "all_reduce_start", .dtypes = TOW__ALL_DTYPES, .run = run_start, .engine = "group"},
-    {.primitive = "all_reduce_wait", .dtypes = TOW__ALL_DTYPES, .run = run_wait, .engine = "group"},
+    {.primitive = "all_reduce_start", .dtypes = TOW__ALL_DTYPES, .run = start_sum, .engine = "group"},
+    {.primitive = "all_reduce_wait", .dtypes = TOW__ALL_DTYPES, .run = wait_for_whole, .engine = "group"},
+    {.primitive = "reduce_scatter_start", .dtypes = TOW__ALL_DTYPES, .run = start_sum, .engine = "group"},
+    {.primitive = "reduce_scatter_wait", .dtypes = TOW__ALL_DTYPES, .run = wait_for_share, .engine = "group"},
+    {.primitive = "all_gather_start", .dtypes = TOW__ALL_DTYPES, .run = start_gather, .engine = "group"},
+    {.primitive = "all_gather_wait", .dtypes = TOW__ALL_DTYPES, .run = wait_for_whole, .engine = "group"},
 };
 const tow__kernel_table tow__kernels_collective = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -10,6 +10,8 @@
     X(acos) \
     X(acosh) \
     X(add) \
+    X(all_gather_start) \
+    X(all_gather_wait) \
     X(all_reduce_start) \
     X(all_reduce_wait) \
     X(and) \
@@ -120,6 +122,8 @@
     X(reduce_or) \
     X(reduce_precision) \
     X(reduce_prod) \
+    X(reduce_scatter_start) \
+    X(reduce_scatter_wait) \
     X(reduce_sum) \
     X(reduce_window_max) \
     X(reduce_window_min) \

@@ -24,6 +24,7 @@ static void free_columns(tow_params *p)
     if (p->arrays) tow__free(p->ctx, p->arrays, p->capacity, sizeof *p->arrays);
     if (p->frozen) tow__free(p->ctx, p->frozen, p->capacity, sizeof *p->frozen);
     if (p->kinds) tow__free(p->ctx, p->kinds, p->capacity, sizeof *p->kinds);
+    if (p->wholes) tow__free(p->ctx, p->wholes, p->capacity, sizeof *p->wholes);
 }
 
 void tow_params_free(tow_params *params)
@@ -44,7 +45,8 @@ static tow_status reserve(tow_params *p)
     wider.arrays = tow__alloc(p->ctx, wider.capacity, sizeof *wider.arrays);
     wider.frozen = tow__alloc(p->ctx, wider.capacity, sizeof *wider.frozen);
     wider.kinds = tow__alloc(p->ctx, wider.capacity, sizeof *wider.kinds);
-    if (!wider.types || !wider.arrays || !wider.frozen || !wider.kinds) {
+    if (p->wholes) wider.wholes = tow__alloc(p->ctx, wider.capacity, sizeof *wider.wholes);
+    if (!wider.types || !wider.arrays || !wider.frozen || !wider.kinds || (p->wholes && !wider.wholes)) {
         free_columns(&wider);
         return TOW_OUT_OF_MEMORY;
     }
@@ -53,12 +55,14 @@ static tow_status reserve(tow_params *p)
         memcpy(wider.arrays, p->arrays, p->capacity * sizeof *p->arrays);
         memcpy(wider.frozen, p->frozen, p->capacity * sizeof *p->frozen);
         memcpy(wider.kinds, p->kinds, p->capacity * sizeof *p->kinds);
+        if (p->wholes) memcpy(wider.wholes, p->wholes, p->capacity * sizeof *p->wholes);
     }
     free_columns(p);
     p->types = wider.types;
     p->arrays = wider.arrays;
     p->frozen = wider.frozen;
     p->kinds = wider.kinds;
+    p->wholes = wider.wholes;
     p->capacity = wider.capacity;
     return TOW_OK;
 }
@@ -72,6 +76,7 @@ tow_status tow__params_add(tow_params *params, const char *path, tow_type type)
     params->arrays[index] = NULL;
     params->frozen[index] = false;
     params->kinds[index] = tow__param_kind_of(path, type.rank - tow__path_levels(path));
+    if (params->wholes) params->wholes[index].rank = -1;
     return tow__names_add(&params->names, path) == TOW__NO_NAME ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
@@ -81,7 +86,31 @@ tow_status tow__params_add_like(tow_params *params, const char *path, tow_type t
     if (status) return status;
     params->frozen[params->names.count - 1] = like->frozen[i];
     params->kinds[params->names.count - 1] = like->kinds[i];
+    if (tow__params_whole_layer(like, i).rank < 0 || !tow_type_equal(type, like->types[i])) return TOW_OK;
+    params->types[params->names.count - 1] = like->wholes[i];
+    return tow__params_set_share(params, like->shards, type);
+}
+
+tow_status tow__params_set_share(tow_params *p, const tow_group *shards, tow_type kept)
+{
+    const uint32_t last = p->names.count - 1;
+    if (!p->wholes) {
+        p->wholes = tow__alloc(p->ctx, p->capacity, sizeof *p->wholes);
+        if (!p->wholes) return TOW_OUT_OF_MEMORY;
+        for (uint32_t i = 0; i < p->capacity; i++) p->wholes[i].rank = -1;
+    }
+    p->shards = shards;
+    p->wholes[last] = p->types[last];
+    p->types[last] = kept;
     return TOW_OK;
+}
+
+tow_type tow__params_whole_layer(const tow_params *p, uint32_t i)
+{
+    if (!p->wholes || p->wholes[i].rank < 0) return (tow_type){.rank = -1};
+    const tow_type *whole = &p->wholes[i];
+    const int levels = tow__path_levels(p->names.names[i]);
+    return tow_make_type(whole->dtype, whole->rank - levels, whole->dims + levels);
 }
 
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
@@ -258,14 +287,17 @@ done:
 
 static tow_status share_tensor(void *user, const tow__layer *layer)
 {
-    return tow_tensors_add((tow_tensors *)user, layer->name, layer->array);
+    const tow_type whole = tow__params_whole_layer(layer->params, layer->entry);
+    if (whole.rank < 0) return tow_tensors_add((tow_tensors *)user, layer->name, layer->array);
+    return tow_tensors_add_share((tow_tensors *)user, layer->name, whole, layer->params->shards, layer->array);
 }
 
 static tow_status copy_tensor(void *user, const tow__layer *layer)
 {
     tow_tensors *tensors = user;
     tow_array *copy;
-    if (layer->copied) return share_tensor(user, layer);
+    if (layer->copied || tow__params_whole_layer(layer->params, layer->entry).rank >= 0)
+        return share_tensor(user, layer);
     tow_status status =
         tow_array_from_data(tensors->ctx, tow_array_type(layer->array), tow_array_data(layer->array), &copy);
     if (status) return status;

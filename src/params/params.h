@@ -4,6 +4,7 @@
 
 #include "src/params/names.h"
 #include "tow/graph.h"
+#include "tow/group.h"
 #include "tow/params.h"
 
 /* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan, of which the
@@ -15,7 +16,10 @@ struct tow_params {
     tow_array **arrays; /* NULL until filled */
     bool *frozen;       /* no gradient is taken with respect to it */
     tow_param_kind *kinds;
-    uint32_t capacity; /* of all columns */
+    tow_type *wholes; /* of entries of which the array is a process's share of each layer, [layers..., elements]: the
+                         type of all; rank -1: no share. NULL: there are no shares */
+    const tow_group *shards; /* these processes */
+    uint32_t capacity;       /* of all columns */
 };
 
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
@@ -24,6 +28,11 @@ tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
 /* The same with the kind and the mark of entry i of another list. */
 tow_status tow__params_add_like(tow_params *params, const char *path, tow_type type, const tow_params *like,
                                 uint32_t i);
+/* The last entry, which has no array yet, is a share, of the type `kept`, of what has the type so far. The axes of
+ * layers are in front. */
+tow_status tow__params_set_share(tow_params *params, const tow_group *shards, tow_type kept);
+/* The type of one layer of entry i, of which the array is a share; rank -1: it is none. */
+tow_type tow__params_whole_layer(const tow_params *params, uint32_t i);
 /* The same with an array, of which it takes a reference. like NULL: by its name, not frozen. */
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
                               uint32_t i);
@@ -103,8 +112,9 @@ typedef struct tow__loading {
     const tow_tensors *tensors;
     struct tow__copy {
         size_t tensor;
-        tow_dtype dtype; /* of the parameter */
-        void *to;        /* NULL: through `staging` to row `row` of this entry */
+        tow_dtype dtype;         /* of the parameter */
+        const tow_group *shards; /* of whose elements `to` gets this process's share; NULL: all */
+        void *to;                /* NULL: through `staging` to row `row` of this entry */
         const tow_params *params;
         uint32_t entry;
         int64_t row;

@@ -158,7 +158,9 @@ static tow_status find_tensor(void *user, const tow__layer *layer)
     tow__loading *l = user;
     const char *name = layer->name;
     ptrdiff_t index = tow__tensors_lookup(l->tensors, name);
-    tow_type want = tow_array_type(layer->array);
+    const tow_type whole = tow__params_whole_layer(layer->params, layer->entry);
+    const bool is_share = whole.rank >= 0;
+    tow_type want = is_share ? whole : tow_array_type(layer->array);
     if (index < 0) return note(l, TOW_LOAD_MISSING, name, want, (tow_type){0});
     if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
         return tow__fail(l->ctx, TOW_INVALID_ARGUMENT,
@@ -168,10 +170,12 @@ static tow_status find_tensor(void *user, const tow__layer *layer)
         return tow__tensors_known(l->tensors, (size_t)index);
     tow_type found = l->tensors->items[index].type, converted = found;
     converted.dtype = want.dtype;
-    if (!tow_type_equal(may_convert(l) && tow__file_converts(found.dtype, want.dtype) ? converted : found, want))
+    if (!tow_type_equal(may_convert(l) && !is_share && tow__file_converts(found.dtype, want.dtype) ? converted : found,
+                        want))
         return note(l, TOW_LOAD_MISMATCH, name, want, found);
     l->copies[l->n_copies++] = (struct tow__copy){.tensor = (size_t)index,
                                                   .dtype = want.dtype,
+                                                  .shards = is_share ? layer->params->shards : NULL,
                                                   .to = layer->copied ? NULL : tow_array_data(layer->array),
                                                   .params = layer->copied ? layer->params : NULL,
                                                   .entry = layer->entry,
@@ -205,6 +209,14 @@ tow_status tow__loading_check(const tow__loading *loading)
     return status;
 }
 
+static tow_status read_share(const tow_tensors *tensors, const struct tow__copy *copy)
+{
+    int64_t first = 0, n = 0;
+    tow_group_share(tow_group_rank(copy->shards), tow_group_count(copy->shards),
+                    tow_type_element_count(tensors->items[copy->tensor].type), &first, &n);
+    return tow__tensors_read_elements(tensors, copy->tensor, first, n, copy->to);
+}
+
 tow_status tow__loading_run(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
@@ -212,7 +224,10 @@ tow_status tow__loading_run(const tow__loading *loading)
         const struct tow__copy *copy = &loading->copies[i];
         int64_t index[TOW_MAX_RANK];
         void *to = copy->params ? loading->staging : copy->to;
-        status = tow__tensors_copy(loading->tensors, copy->tensor, copy->dtype, to);
+        if (copy->shards)
+            status = read_share(loading->tensors, copy);
+        else
+            status = tow__tensors_copy(loading->tensors, copy->tensor, copy->dtype, to);
         if (status || !copy->params) continue;
         tow__params_row_index(copy->params, copy->entry, copy->row, index);
         tow__params_put_layer(copy->params, copy->entry, index, to);

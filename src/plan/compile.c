@@ -5,6 +5,7 @@
 #include "src/base/options.h"
 #include "src/kernels/elementwise/fused.h"
 #include "src/kernels/machine_rates.h"
+#include "src/ops/collective.h"
 #include "src/plan/analysis/phase.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/loop/loop.h"
@@ -19,8 +20,8 @@ static bool calls_host(const tow_graph *g)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        const bool collective = TOW__IS(e, all_reduce_start) || TOW__IS(e, all_reduce_wait); /* ends all processes */
-        if (e->primitive->host && !collective) return true;
+        const tow_primitive *p = e->primitive; /* a collective that fails ends all processes */
+        if (p->host && !tow__starts_collective(p) && !tow__awaits_collective(p)) return true;
         for (uint32_t i = 0; i < tow__nested_count(e->primitive, e->params); i++)
             if (calls_host(tow__nested(e->primitive, e->params, i))) return true;
     }

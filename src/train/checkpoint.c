@@ -103,11 +103,16 @@ done:
 }
 
 /* The tensors and metadata of a state, if it can be saved. */
-static tow_status collect(const tow_train_state *state, const char *function, const char *name, double metric,
-                          tow_tensors **tensors)
+static tow_status collect(const tow_train_state *state, const tow_group *group, const char *function, const char *name,
+                          double metric, tow_tensors **tensors)
 {
     tow_status status = TOW_OK;
     if (state->torn) return tow__train_torn(state, function);
+    if (tow_group_count(state->optimizer->shards) > 1 && group != state->options.group)
+        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
+                         "%s: this process has its share of the state alone (.shard = %d); call tow_train_save_all in "
+                         "all processes, with the group of the options",
+                         function, state->options.shard);
     TRY(tow_tensors_create(state->ctx, tensors));
     TRY(fill(state, *tensors));
     TRY(set_best(*tensors, name, metric));
@@ -121,7 +126,7 @@ static tow_status save(const tow_train_state *state, tow_group *group, const cha
 {
     tow_tensors *tensors = NULL;
     tow_status status = TOW_OK;
-    TRY(tow__group_agree(state->ctx, group, collect(state, function, name, metric, &tensors)));
+    TRY(tow__group_agree(state->ctx, group, collect(state, group, function, name, metric, &tensors)));
     TRY(tow_safetensors_write_all(group, path, tensors));
 done:
     tow_tensors_free(tensors);

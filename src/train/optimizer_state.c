@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/autodiff/sharding/sharding.h"
 #include "src/base/arithmetic.h"
 #include "src/base/cancel.h"
 #include "src/base/options.h"
@@ -69,7 +70,8 @@ static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
         TRY(tow__params_add(group->list, plain, s->type));
     else
         TRY(tow__params_add_like(group->list, plain, s->type, o->params, s->parameter));
-    TRY(make_array(o->ctx, s->type, s->initial, &s->array));
+    if (s->layers > 0) TRY(tow__params_set_share(group->list, o->shards, tow__slot_kept_type(o, slot)));
+    TRY(make_array(o->ctx, tow__slot_kept_type(o, slot), s->initial, &s->array));
     group->list->arrays[group->list->names.count - 1] = s->array;
 done:
     tow__free(o->ctx, plain, size, 1);
@@ -163,6 +165,32 @@ static tow_status check_options(tow_context *ctx, const tow_optimizer_options *o
     return TOW_OK;
 }
 
+/* Slots that have the shape of their parameter are shared; others are few numbers, or every process reads all. */
+static void share_slots(tow_optimizer_state *o)
+{
+    if (tow_group_count(o->shards) == 1) return;
+    for (uint32_t i = 0; i < o->slot_names.count; i++) {
+        tow__slot *s = &o->slots[i];
+        if (s->parameter == TOW__NO_PARAMETER) continue;
+        const char *path = o->params->names.names[s->parameter];
+        tow_type whole = tow__type_in_front(path, o->params->types[s->parameter]);
+        whole.dtype = s->type.dtype;
+        if (!tow_type_equal(whole, s->type) || tow_type_element_count(whole) == 0) continue;
+        s->layers = 1;
+        for (int a = 0; a < tow__path_levels(path); a++) s->layers *= whole.dims[a];
+    }
+}
+
+tow_type tow__slot_kept_type(const tow_optimizer_state *o, uint32_t slot)
+{
+    const tow__slot *s = &o->slots[slot];
+    if (s->layers == 0) return s->type;
+    tow_type kept = s->type;
+    kept.rank = tow__path_levels(o->params->names.names[s->parameter]) + 1;
+    kept.dims[kept.rank - 1] = tow__sharding_type(o->shards, s->type, s->layers).dims[1];
+    return kept;
+}
+
 static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *options, bool with_program)
 {
     tow_status status = TOW_OK;
@@ -193,6 +221,7 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
                 o->params->names.names[i], tow__type_name(o->params->types[i]).text, TOW_MAX_RANK);
     if (options->line_search) TRY(tow__search_create(o));
     TRY(tow__update_discover(o));
+    share_slots(o);
     o->groups = tow__alloc(o->ctx, (size_t)o->slot_names.count + 1, sizeof *o->groups);
     if (!o->groups) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < o->slot_names.count; i++) TRY(add_to_group(o, i));
@@ -218,8 +247,8 @@ static tow_status list_trainable(tow_context *ctx, const tow_params *params, tow
 }
 
 tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
-                                 const tow_params *params, const tow_optimizer_options *options, bool with_program,
-                                 tow_optimizer_state **state)
+                                 const tow_params *params, const tow_optimizer_options *options,
+                                 const tow__optimizer_of_state *of_state, tow_optimizer_state **state)
 {
     tow_params *trainable = NULL;
     tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);
@@ -233,11 +262,12 @@ tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transf
     o->transform = transform;
     o->weight = 1;
     o->params = trainable;
+    o->shards = of_state ? of_state->shards : NULL;
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);
     tow__arena_init(&o->read_memory, context);
-    tow_status status = make(o, options, with_program);
+    tow_status status = make(o, options, of_state == NULL);
     if (status == TOW_OK)
         *state = o;
     else
@@ -257,7 +287,7 @@ TOW__OWN_FRAME tow_status tow_optimizer_create(tow_context *context, const tow_g
     tow_optimizer_options own;
     if (!TOW__OPTIONS_TAKE(context, tow_optimizer_options, options, &own)) return TOW_INVALID_ARGUMENT;
     TOW__ARITHMETIC(false);
-    return tow__optimizer_create(context, transform, params, options ? options : &TOW_OPTIMIZER_OPTIONS(), true, state);
+    return tow__optimizer_create(context, transform, params, options ? options : &TOW_OPTIMIZER_OPTIONS(), NULL, state);
 }
 
 void tow_optimizer_free(tow_optimizer_state *o)
@@ -497,7 +527,7 @@ tow_params *tow_optimizer_find_slot(const tow_optimizer_state *o, const char *pr
 size_t tow_optimizer_bytes(const tow_optimizer_state *o)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < o->slot_names.count; i++) bytes += tow_type_bytes(o->slots[i].type);
+    for (uint32_t i = 0; i < o->slot_names.count; i++) bytes += tow_type_bytes(tow__slot_kept_type(o, i));
     return bytes;
 }
 

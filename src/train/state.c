@@ -50,7 +50,7 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
                                .stochastic_rounding = options->stochastic_rounding, .seed = options->seed,
                                .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period,
                                .slot_bits = options->slot_bits, .slot_bits_least = options->slot_bits_least),
-        false, &state->optimizer));
+        &(tow__optimizer_of_state){options->shard >= TOW_SHARD_SLOTS ? options->group : NULL}, &state->optimizer));
     state->options.skip_not_finite = state->optimizer->skip_not_finite;
 done:
     return status;
@@ -145,6 +145,17 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected .loss_scale or .check_finite, found both; steps whose gradients "
                          "overflow are a part of finding the scale, so leave .check_finite out");
+    if (options->shard < TOW_SHARD_NOTHING || options->shard > TOW_SHARD_PARAMETERS)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected .shard from 0 (nothing) to 3 (slots, gradients and parameters), "
+                         "found %d",
+                         options->shard);
+    if (options->shard > TOW_SHARD_SLOTS)
+        return tow__fail(
+            ctx, TOW_UNSUPPORTED,
+            "tow_train_create: .shard = %d: gradients and parameters cannot be shared yet; use .shard = 1, "
+            "which shares the slots of the optimizer",
+            options->shard);
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(
@@ -232,7 +243,7 @@ static uint64_t hash_of_list(const tow_params *list)
 static tow_status check_same(const tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64];
+    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64], stage[16];
     uint64_t types = 0;
     if (!tow__train_has_others(s)) return TOW_OK;
     for (size_t i = 0; i < s->n_inputs; i++) {
@@ -251,10 +262,15 @@ static tow_status check_same(const tow_train_state *s)
              s->n_inputs ? tow__type_name(o->n_inputs ? o->input_types[0] : o->extra_types[0]).text : "",
              (unsigned long long)types);
     snprintf(parts, sizeof parts, "%zu in %zu micro-batches", s->row_groups, s->row_parts);
-    const tow_group_fact facts[] = {
-        {"the description", s->description},  {"the seed", seed},        {"the list of parameters", parameters},
-        {"the list of variables", variables}, {"the optimizer", update}, {"the batch", batch},
-        {"the number of row groups", parts}};
+    snprintf(stage, sizeof stage, "%d", o->shard);
+    const tow_group_fact facts[] = {{"the description", s->description},
+                                    {"the seed", seed},
+                                    {"the list of parameters", parameters},
+                                    {"the list of variables", variables},
+                                    {"the optimizer", update},
+                                    {"the batch", batch},
+                                    {"the number of row groups", parts},
+                                    {"the stage of sharding (.shard)", stage}};
     return tow_group_check_same(o->group, sizeof facts / sizeof *facts, facts);
 }
 

@@ -23,8 +23,9 @@ typedef struct tow__slot {
     char *prefix; /* "owner/name/" */
     size_t prefix_size;
     uint32_t parameter;
-    uint32_t next; /* slot of the same parameter, or TOW__NO_NAME */
-    tow_type type; /* of all layers */
+    uint32_t next;  /* slot of the same parameter, or TOW__NO_NAME */
+    tow_type type;  /* of all layers, also where there is a share of them */
+    int64_t layers; /* of which each process has its share; 0: all have the whole */
     double initial;
     tow_array *array; /* belongs to its group */
 } tow__slot;
@@ -95,6 +96,7 @@ struct tow_optimizer_state {
     const char *loss_taker;                         /* the class of a transform that takes the loss; NULL: none does */
     double loss, loss_sum;                          /* of this update; of the calls since the last one */
     double loss_weight;
+    tow_group *shards;        /* processes that share slots, each updating its shares; NULL: this one has all */
     tow__frontiers frontiers; /* of steps of one's own within a memory limit */
 };
 
@@ -107,10 +109,16 @@ void tow__search_free(struct tow__search *search);
 tow_array *const *tow__search_directions(const struct tow__search *search);
 /* Runs the program with these gradients. */
 tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *gradients, double loss);
-/* tow_optimizer_create; without a program if a training state updates, in the program of its steps. */
+/* tow_optimizer_create. of_state: a training state updates, in the program of its steps, and so there is no program;
+ * NULL: there is one. */
+typedef struct tow__optimizer_of_state {
+    tow_group *shards; /* processes that share slots; or NULL */
+} tow__optimizer_of_state;
 tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
-                                 const tow_params *params, const tow_optimizer_options *options, bool with_program,
-                                 tow_optimizer_state **state);
+                                 const tow_params *params, const tow_optimizer_options *options,
+                                 const tow__optimizer_of_state *of_state, tow_optimizer_state **state);
+/* The type of slot i as it is kept: a share has the axes of layers, and one of elements. */
+tow_type tow__slot_kept_type(const tow_optimizer_state *state, uint32_t slot);
 /* Finds the slots, numbers and reports that the transform wants for these parameters. */
 tow_status tow__update_discover(tow_optimizer_state *state);
 /* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports). */

@@ -1,6 +1,7 @@
 /* Graphs of updates: running transforms on parameters and layers, one in another. */
 #include <stdio.h>
 
+#include "src/autodiff/sharding/sharding.h"
 #include "src/train/recording.h"
 #include "src/train/transforms.h"
 #include "src/train/wide.h"
@@ -430,9 +431,48 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     for (uint32_t i = 0; !r->discovering && i < o->report_names.count; i++) *out++ = u.reports[i];
 }
 
+/* ---- updates of shares ------------------------------------------------------------------------------------------- */
+
+/* A share [levels..., n / N] as [layers, n / N], or back. */
+static tow_value reshape_share(tow_value x, const tow_optimizer_state *o, uint32_t slot, bool back)
+{
+    const tow_type kept = tow__slot_kept_type(o, slot);
+    const int64_t dims[2] = {o->slots[slot].layers, kept.dims[kept.rank - 1]};
+    if (o->slots[slot].layers == 0) return x;
+    return back ? tow_reshape(x, kept.rank, kept.dims) : tow_reshape(x, 2, dims);
+}
+
+/* The graph of the update of whole slots, recorded on shares. */
+static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow_optimizer_state *o)
+{
+    tow_graph *graph = NULL;
+    if (tow__update_graph(o, &graph) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    const size_t n = o->params->names.count, n_in = tow_graph_input_count(graph), n_out = tow_graph_output_count(graph);
+    int64_t *layers_in = tow__trace_alloc(t, n_in + 1, sizeof *layers_in),
+            *layers_out = tow__trace_alloc(t, n_out + 1, sizeof *layers_out);
+    tow_value *x = tow__trace_alloc(t, n_in + 1, sizeof *x);
+    if (layers_in && layers_out && x) {
+        memcpy(x, in, n_in * sizeof *x);
+        for (uint32_t i = 0; i < o->slot_names.count; i++) {
+            layers_in[2 * n + i] = layers_out[n + i] = o->slots[i].layers;
+            x[2 * n + i] = reshape_share(x[2 * n + i], o, i, false);
+        }
+        tow__sharding_inline(t, graph, &(tow__sharding){o->shards, layers_in, layers_out}, x, out);
+        for (uint32_t i = 0; i < o->slot_names.count && !tow__failed(t); i++)
+            out[n + i] = reshape_share(out[n + i], o, i, true);
+    }
+    tow_graph_release(graph);
+}
+
 void tow__record_update(tow_trace *trace, const tow_value *in, tow_value *out, tow_optimizer_state *o)
 {
-    record(trace, in, out, &(recording){.o = o});
+    if (tow_group_count(o->shards) > 1)
+        record_shares(trace, in, out, o);
+    else
+        record(trace, in, out, &(recording){.o = o});
 }
 
 static tow_status make_graph(recording r, tow_graph **graph)

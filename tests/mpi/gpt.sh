@@ -2,6 +2,7 @@
 # gpt.sh SCRATCH GPT WHAT [COUNT]: the example gpt over mpirun (or $MPIEXEC), with more processes than processors. Status 77:
 # there is no mpirun.
 #   losses    those of one process, to the last bit, with dropped and resumed runs on other numbers of processes
+#   shares    the same where processes have shares of the state, in each stage
 #   differs   processes with other options are refused, with what differs
 #   fails     a process that cannot read its text ends all, with its message
 set -eu
@@ -51,6 +52,27 @@ case $what in
         timeout 100 "$run" -n 3 "$program" $small --steps 4 --warmup 1 --checkpoint whole --resume >out 2>err </dev/null || fail "resuming on 3"
         cmp saved/checkpoint.safetensors whole/checkpoint.safetensors || fail "the resumed runs have other parameters"
         echo "$count processes: the losses and parameters of one"
+        ;;
+    shares)
+        # shellcheck disable=SC2086
+        "$program" $small --steps 4 --log one >out 2>err || fail "one process"
+        # shellcheck disable=SC2086
+        "$program" $small --steps 2 --warmup 1 --checkpoint whole >out 2>err || fail "one process, saving"
+        # shellcheck disable=SC2086
+        "$program" $small --steps 4 --warmup 1 --checkpoint whole --resume >out 2>err || fail "one process, resuming"
+        for stage in 1; do
+            # shellcheck disable=SC2086
+            timeout 100 "$run" -n "$count" "$program" $small --steps 4 --shard $stage --log many >out 2>err </dev/null || fail "stage $stage"
+            [ "$(losses one)" = "$(losses many)" ] || fail "stage $stage has other losses: $(losses many)"
+            # Two steps, and two more in another number of processes without shares.
+            rm -rf saved
+            # shellcheck disable=SC2086
+            timeout 100 "$run" -n "$count" "$program" $small --steps 2 --warmup 1 --shard $stage --checkpoint saved >out 2>err </dev/null || fail "saving"
+            # shellcheck disable=SC2086
+            timeout 100 "$run" -n 3 "$program" $small --steps 4 --warmup 1 --checkpoint saved --resume >out 2>err </dev/null || fail "resuming"
+            cmp saved/checkpoint.safetensors whole/checkpoint.safetensors || fail "stage $stage: other parameters"
+        done
+        echo "$count processes with shares: the losses and parameters of one"
         ;;
     differs)
         # shellcheck disable=SC2086

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/ops/collective.h"
 #include "tests/property/property.h"
 #include "tow/autodiff.h"
 #include "tow/primitive.h"
@@ -139,7 +140,40 @@ static void record_all_reduce(tow_trace *trace, const tow_value *in, tow_value *
     out[0] = tow_add_scalar(tow_mul(in[0], sum), 3);
 }
 
+/* Of the group of one, 2 is the share of each element, and the sum of it. */
+static void record_scatter(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const tow__group_params params = {.group = "", .row_groups = 8};
+    const int64_t dims[2] = {1, c->in[0].dims[0]};
+    const tow__share_params share = {.group = "", .n = dims[1]};
+    const tow_value two = tow_full(trace, tow_make_type(tow_value_type(in[0]).dtype, 2, dims), 2);
+    tow_value started[2];
+    tow__bind(trace, tow__primitive_find("reduce_scatter_start", 20), &params, 1, &two, 2, started);
+    tow_value sum = tow__bind1(trace, tow__primitive_find("reduce_scatter_wait", 19), &share, 2, started);
+    out[0] = tow_add_scalar(tow_mul(in[0], tow_reshape(sum, 1, dims + 1)), 3);
+}
+
+static void record_gather(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const int64_t dims[2] = {1, c->in[0].dims[0]};
+    const tow__share_params share = {.group = "", .n = dims[1]};
+    const tow_value two = tow_full(trace, tow_make_type(tow_value_type(in[0]).dtype, 2, dims), 2);
+    tow_value started[2];
+    tow__bind(trace, tow__primitive_find("all_gather_start", 16), &share, 1, &two, 2, started);
+    tow_value whole = tow__bind1(trace, tow__primitive_find("all_gather_wait", 15), NULL, 2, started);
+    out[0] = tow_add_scalar(tow_mul(in[0], tow_reshape(whole, 1, dims + 1)), 3);
+}
+
+#define EXCHANGE(name_, build_, n_)                                                                                    \
+    {                                                                                                                  \
+        .primitive = name_, .n_in = 1, .build = build_, .value = two_and_three, .in = { {TOW_F64, S1(n_)} }            \
+    }
+
 static const property_case cases[] = {
+    EXCHANGE("all_gather_start", record_gather, 4),
+    EXCHANGE("all_gather_wait", record_gather, 1),
+    EXCHANGE("reduce_scatter_start", record_scatter, 5),
+    EXCHANGE("reduce_scatter_wait", record_scatter, 2),
     {.primitive = "all_reduce_start",
      .n_in = 1,
      .build = record_all_reduce,

@@ -9,6 +9,7 @@
  * directly before their first reader, are marked here: sources, and what remat makes again for the backward pass. */
 #include "src/plan/lower/inline.h"
 #include "src/kernels/products/dot.h"
+#include "src/ops/collective.h"
 #include "src/ops/wide.h"
 #include "src/plan/pass.h"
 
@@ -45,7 +46,7 @@ enum {
 static bool awaits(const tow__body *f, const tow_graph *g, const tow__equation *e, const uint32_t *operands)
 {
     bool any = false;
-    if (TOW__IS(e, all_reduce_wait)) return true;
+    if (tow__awaits_collective(e->primitive)) return true;
     if (tow__has_effect(e) || tow__is_region(e) || e->n_out != 1) return false;
     if (!e->primitive->view && tow_type_element_count(g->vars[e->out[0]].type) > FEW) return false;
     for (uint32_t i = 0; i < e->n_in; i++) {

@@ -222,14 +222,17 @@ static tow_status bind_region(binder *b, const tow__instruction *inst, tow__host
     return TOW_OK;
 }
 
-/* Each sum over processes is named after the place where it was recorded. */
+/* Each exchange between processes is named after the place where it was recorded. */
 static tow_status bind_collective(binder *b, const tow__instruction *inst, tow__host_site *site)
 {
     tow__collective *collective;
     char what[200];
-    snprintf(what, sizeof what, "sum of %s%s%s%s%s", tow__type_name(inst->in[0].type).text, site->scope ? " in " : "",
-             site->scope ? site->scope : "", site->here ? ", " : "", site->here ? site->here : "");
-    const tow_status status = tow__all_reduce_create(b->p->ctx, inst->params, inst->in[0].type, what, &collective);
+    const bool gathers = TOW__COMPUTES(inst, all_gather_start);
+    snprintf(what, sizeof what, "%s of %s%s%s%s%s", gathers ? "gathering" : "sum",
+             tow__type_name(inst->out[0].type).text, site->scope ? " in " : "", site->scope ? site->scope : "",
+             site->here ? ", " : "", site->here ? site->here : "");
+    const tow_status status =
+        tow__collective_of_start(b->p->ctx, inst->op, inst->params, inst->in[0].type, what, &collective);
     return status == TOW_OK ? tow__collectives_add(site->collectives, collective, &site->collective) : status;
 }
 
@@ -251,7 +254,7 @@ static tow_status bind_site(binder *b, const tow__body *body, const tow__instruc
          f = f->outer)
         if (!f->loop->stops) site->rows[site->n_rows++] = &f->loop->row;
     arguments->user = site;
-    if (TOW__COMPUTES(inst, all_reduce_start)) return bind_collective(b, inst, site);
+    if (tow__starts_collective(inst->op)) return bind_collective(b, inst, site);
     return TOW__COMPUTES(inst, spill) ? bind_region(b, inst, site) : TOW_OK;
 }
 

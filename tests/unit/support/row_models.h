@@ -158,6 +158,7 @@ typedef struct setting {
     const tow_policy *policy;
     variant variant;
     bool verify;
+    int shard;
 } setting;
 
 enum {
@@ -250,7 +251,8 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
         TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 0.5}, .seed = 3,
                           .n_inputs = 1, .input_types = &types[0], .n_extra = 1, .extra_types = &types[1],
                           .loss = loss_function, .n_aux = 2, .model = &options, .micro_batches = s->micro_batches,
-                          .row_groups = groups, .memory_limit = s->memory_limit, .evaluation = true, .group = group);
+                          .row_groups = groups, .memory_limit = s->memory_limit, .evaluation = true, .group = group,
+                          .shard = s->shard);
     tow_train_state *state = NULL;
     int begin = 0, end = ROW_GROUPS;
     if (v != CLIPPED) train.optimizer.clip_norm = 0;

@@ -1,0 +1,156 @@
+/* Finds which values of a graph are shares, and which are wanted whole: see sharding.h. Shares spread forward from
+ * inputs; wishes spread backward from outputs. A share that an equation needs whole is gathered, which makes values
+ * behind it whole that were shares before, so both are repeated until nothing changes. */
+#include "src/autodiff/sharding/sharding.h"
+#include "src/graph/region.h"
+#include "src/ops/rules.h"
+
+enum {
+    ROUNDS = 8 /* after which values stay as they are: they are right in any case */
+};
+
+typedef struct analysis {
+    const tow_graph *g;
+    const tow__sharding *s;
+    tow__sharded_value *values;
+    bool changed;
+} analysis;
+
+static int64_t count_of(const tow_graph *g, uint32_t var) { return tow_type_element_count(g->vars[var].type); }
+
+/* Does the equation work element by element? Operands are like the result, or scalars. */
+static bool is_elementwise(const tow_graph *g, const tow__equation *e)
+{
+    if (e->primitive == &tow__reshape_p) return true;
+    if (e->primitive->kind != TOW__ELEMENTWISE || e->n_out != 1 || e->n_in == 0 || tow__has_effect(e)) return false;
+    const tow_type *y = &g->vars[e->out[0]].type;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        tow_type x = g->vars[e->in[i]].type;
+        x.dtype = y->dtype;
+        if (x.rank > 0 && !tow_type_equal(x, *y)) return false;
+    }
+    return true;
+}
+
+/* Repeats scalars, or one number for each layer, which are the leading axes of the result. */
+static bool repeats(const tow_graph *g, const tow__equation *e, int64_t layers)
+{
+    if (e->primitive != &tow__broadcast_in_dim_p) return false;
+    const tow__ints *axes = &((const tow__broadcast_params *)e->params)->axes;
+    const tow_type *x = &g->vars[e->in[0]].type, *y = &g->vars[e->out[0]].type;
+    for (int i = 0; i < axes->n; i++)
+        if (axes->v[i] != i || x->dims[i] != y->dims[i]) return false;
+    return x->rank == 0 || tow_type_element_count(*x) == layers;
+}
+
+bool tow__sharding_follows(const tow_graph *g, const tow__equation *e, int64_t layers)
+{
+    return layers > 0 && (is_elementwise(g, e) || repeats(g, e, layers));
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+static bool is_there_as_share(const tow__sharded_value *x) { return x->is_share && !x->gathered; }
+
+/* The layers of the result if operands make it a share; 0: it is whole. */
+static int64_t layers_of_result(const analysis *a, const tow__equation *e)
+{
+    int64_t layers = 0;
+    if (!is_elementwise(a->g, e)) return 0;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        const tow__sharded_value *x = &a->values[e->in[i]];
+        if (!is_there_as_share(x) || count_of(a->g, e->in[i]) != count_of(a->g, e->out[0])) continue;
+        if (layers != 0 && layers != x->layers) return 0;
+        layers = x->layers;
+    }
+    return layers;
+}
+
+static void spread_shares(const analysis *a)
+{
+    for (uint32_t i = 0; i < a->g->n_equations; i++) {
+        const tow__equation *e = &a->g->equations[i];
+        const int64_t layers = layers_of_result(a, e);
+        for (uint32_t k = 0; k < e->n_out; k++) {
+            tow__sharded_value *y = &a->values[e->out[k]];
+            y->layers = layers;
+            y->is_share = layers > 0;
+        }
+    }
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+static void forget_wishes(const analysis *a)
+{
+    for (uint32_t i = 0; i < a->g->n_vars; i++) {
+        tow__sharded_value *v = &a->values[i];
+        v->wants_whole = v->wants_share = false;
+        if (!v->is_share) v->layers = 0;
+    }
+}
+
+static void want_whole(analysis *a, uint32_t var, bool inside)
+{
+    tow__sharded_value *v = &a->values[var];
+    v->wants_whole = true;
+    if (!inside || !v->is_share || v->gathered) return;
+    v->gathered = a->changed = true;
+}
+
+/* A value has one kind of shares. */
+static void want_share(analysis *a, uint32_t var, int64_t layers)
+{
+    tow__sharded_value *v = &a->values[var];
+    if (v->layers == 0 && layers > 0 && count_of(a->g, var) % layers == 0) v->layers = layers;
+    if (v->layers == layers)
+        v->wants_share = true;
+    else
+        want_whole(a, var, true);
+}
+
+static bool is_scalar(const analysis *a, uint32_t var) { return a->g->vars[var].type.rank == 0; }
+
+static void want_operands(analysis *a, const tow__equation *e)
+{
+    bool whole = tow__has_effect(e), share = false;
+    for (uint32_t k = 0; k < e->n_out; k++) {
+        whole |= a->values[e->out[k]].wants_whole;
+        share |= a->values[e->out[k]].wants_share;
+    }
+    if (!whole && !share) return;
+    const tow__sharded_value *y = e->n_out == 1 ? &a->values[e->out[0]] : NULL;
+    const bool as_share = y && (y->is_share || (!whole && tow__sharding_follows(a->g, e, y->layers)));
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (as_share && e->primitive != &tow__broadcast_in_dim_p &&
+            (!is_scalar(a, e->in[i]) || is_scalar(a, e->out[0])))
+            want_share(a, e->in[i], y->layers);
+        else
+            want_whole(a, e->in[i], true);
+}
+
+static void spread_wishes(analysis *a)
+{
+    forget_wishes(a);
+    for (uint32_t i = 0; i < a->g->n_outputs; i++)
+        if (a->s->out[i] > 0)
+            want_share(a, a->g->outputs[i], a->s->out[i]);
+        else
+            want_whole(a, a->g->outputs[i], false);
+    for (uint32_t i = a->g->n_equations; i-- > 0;) want_operands(a, &a->g->equations[i]);
+}
+
+void tow__sharding_analyze(const tow_graph *g, const tow__sharding *s, tow__sharded_value *values)
+{
+    analysis a = {g, s, values, true};
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        tow__sharded_value *x = &values[g->inputs[i]];
+        x->layers = s->in[i];
+        x->is_share = s->in[i] > 0;
+    }
+    for (int round = 0; round < ROUNDS && a.changed; round++) {
+        a.changed = false;
+        spread_shares(&a);
+        spread_wishes(&a);
+    }
+}

@@ -1,0 +1,339 @@
+/* Training states of which each process has its share: losses, parameters and checkpoints have the bits of one process
+ * that has all, for every number of processes, stage, and way to write layers. Tests
+ * autodiff/sharding/analysis.c, autodiff/sharding/inline.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/plain_context.h"
+#include "tests/unit/support/row_models.h"
+
+enum {
+    STAGES = TOW_SHARD_SLOTS /* that there are */
+};
+
+static int differs(const tow_group *group, const char *what)
+{
+    fprintf(stderr, "rank %d of %d: %s differs from that of one process\n", tow_group_rank(group),
+            tow_group_count(group), what);
+    return 1;
+}
+
+/* ---- all models -------------------------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    int kind;
+    setting s;
+    trained expected;
+} comparison;
+
+static int train_and_compare(tow_context *context, tow_group *group, void *user)
+{
+    const comparison *c = user;
+    trained found;
+    if (train(context, group, c->kind, ROW_GROUPS, &c->s, &found) != TOW_OK)
+        tow_group_abort(group, 1, "%s", tow_context_error(context));
+    if (memcmp(found.losses, c->expected.losses, sizeof found.losses) != 0) return differs(group, "the loss");
+    return found.numbers == c->expected.numbers ? 0 : differs(group, "a parameter");
+}
+
+static void compare(int kind, size_t n, const setting *settings, size_t n_counts, const int *counts)
+{
+    comparison c = {.kind = kind, .s = {.micro_batches = 1, .threads = 1, .variant = settings[0].variant}};
+    OK(train(ctx, NULL, kind, ROW_GROUPS, &c.s, &c.expected));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_counts; k++)
+            for (int stage = 1; stage <= STAGES; stage++) {
+                tow_context *own;
+                c.s = settings[i];
+                c.s.shard = stage;
+                OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = settings[i].threads), &own));
+                if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = counts[k]), train_and_compare, &c) != TOW_OK)
+                    fail_msg("model %d, setting %zu, %d processes, stage %d: %s", kind, i, counts[k], stage,
+                             tow_context_error(own));
+                tow_context_free(own);
+            }
+}
+
+static const int all_counts[] = {1, 2, 3, 4, 8}, few_counts[] = {2, 3};
+static const setting plain = {1, 0, 1, false, NULL};
+
+static void test_counts(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MODELS; kind++)
+        compare(kind, 1, &plain, kind == GPT || kind == MLP ? 5 : 2,
+                kind == GPT || kind == MLP ? all_counts : few_counts);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    const setting mlp[] = {{2, 0, 1, false, NULL}, {8, 0, 2, false, NULL}};
+    const setting gpt[] = {{1, 0, 2, true, NULL}, {4, 0, 1, false, NULL}, {8, 0, 1, true, &nothing}};
+    compare(MLP, 2, mlp, 2, few_counts);
+    compare(LSTM, 1, mlp, 2, few_counts);
+    compare(GPT, 3, gpt, 2, few_counts);
+    for (variant v = EARLY; v <= WEIGHTED; v++) {
+        const setting s = {1, 0, 1, false, NULL, v, false};
+        compare(MLP, 1, &s, 2, few_counts);
+    }
+    const setting early = {1, 0, 1, false, NULL, EARLY, false};
+    compare(GPT, 1, &early, 1, few_counts);
+}
+
+/* ---- steps, and what is kept of them ----------------------------------------------------------------------------- */
+
+typedef struct job {
+    int kind, stage, from, to; /* steps */
+    bool unrolled;
+    const tow_gradient_transform *transform; /* NULL: AdamW with clipping */
+    int slot_bits;
+    const char *load, *save; /* NULL: neither */
+    uint64_t numbers;        /* of parameters, or what they must be */
+    size_t slots;            /* bytes */
+} job;
+
+static tow_status take_step(tow_context *context, tow_train_state *state, const tow_type *types, int kind, int step,
+                            int64_t first, int64_t count)
+{
+    tow_array *own[2] = {NULL, NULL};
+    drawn = 1000 + (uint32_t)step;
+    for (int k = 0; k < 2; k++) {
+        tow_array *whole = random_array(context, types[k]);
+        for (int64_t i = 0; whole && kind != GPT && k == 1 && i < B; i++) ((int32_t *)tow_array_data(whole))[i] %= 3;
+        if (whole) own[k] = own_rows(context, whole, first, count);
+        tow_array_release(whole);
+    }
+    const tow_status status = own[0] && own[1] ? tow_train_step(state, own, NULL) : TOW_OUT_OF_MEMORY;
+    for (int k = 0; k < 2; k++) tow_array_release(own[k]);
+    return status;
+}
+
+/* Takes the steps of a job; *numbers, *slots: what came of them. */
+static tow_status work(tow_context *context, tow_group *group, const job *j, uint64_t *numbers, size_t *slots)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const model m = {.module = {.cls = &class}, .kind = j->kind, .unrolled = j->unrolled};
+    const tow_type types[2] = {j->kind == GPT ? tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}) : F32(B, 5),
+                               tow_make_type(TOW_I32, j->kind == GPT ? 2 : 1, (int64_t[]){B, 6})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    tow_train_options train =
+        TOW_TRAIN_OPTIONS(.seed = 3, .n_inputs = 1, .input_types = &types[0], .n_extra = 1, .extra_types = &types[1],
+                          .loss = loss_function, .n_aux = 2, .model = &options, .row_groups = ROW_GROUPS,
+                          .group = group, .shard = j->stage, .transform = j->transform, .slot_bits = j->slot_bits,
+                          .slot_bits_least = 64);
+    if (!j->transform) {
+        train.optimizer.learning_rate = tow_schedule_constant(0.01);
+        train.optimizer.clip_norm = 0.5;
+    }
+    tow_train_state *state = NULL;
+    int begin = 0, end = ROW_GROUPS;
+    if (group) tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
+    tow_status status = tow_train_create(context, &m.module, &train, &state);
+    if (!status && j->load) status = tow_train_load(state, j->load);
+    for (int i = j->from; i < j->to && !status; i++)
+        status = take_step(context, state, types, j->kind, i, begin * B / ROW_GROUPS, (end - begin) * B / ROW_GROUPS);
+    if (!status && j->save) status = tow_train_save_all(state, group, j->save);
+    if (!status) {
+        *numbers = hash_of_list(tow_train_params(state));
+        *slots = tow_train_get_bytes(state).optimizer;
+    }
+    tow_train_free(state);
+    return status;
+}
+
+static int work_and_compare(tow_context *context, tow_group *group, void *user)
+{
+    const job *j = user;
+    uint64_t numbers;
+    size_t slots;
+    if (work(context, group, j, &numbers, &slots) != TOW_OK)
+        tow_group_abort(group, 1, "%s", tow_context_error(context));
+    if (numbers != j->numbers) return differs(group, "a parameter");
+    if (j->slots == 0 || slots <= j->slots) return 0;
+    fprintf(stderr, "rank %d: slots take %zu bytes, expected at most %zu\n", tow_group_rank(group), slots, j->slots);
+    return 1;
+}
+
+static void work_together(int count, job *j)
+{
+    tow_context *own;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), work_and_compare, j) != TOW_OK)
+        fail_msg("%d processes, stage %d: %s", count, j->stage, tow_context_error(own));
+    tow_context_free(own);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* The share of n elements is n / N, and a line of 16 at most. The model has 6 arrays with two slots each. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    job j = {.kind = MLP, .from = 0, .to = 1};
+    size_t slots;
+    OK(work(ctx, NULL, &j, &j.numbers, &slots));
+    for (int count = 2; count <= 8; count *= 2) {
+        j.stage = 1;
+        j.slots = slots / (size_t)count + 12 * 31 * sizeof(float);
+        work_together(count, &j);
+    }
+}
+
+/* ---- optimizers -------------------------------------------------------------------------------------------------- */
+
+/* Norms of updates, of layers and of parameters are made of what is gathered; other slots than those of elements stay
+ * in every process. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.01));
+    tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
+    tow_scale_by_trust_ratio ratio = TOW_SCALE_BY_TRUST_RATIO();
+    tow_trace_gradients momentum = TOW_TRACE_GRADIENTS(.decay = 0.9);
+    tow_scale_by_factored_rms factored = TOW_SCALE_BY_FACTORED_RMS(.min_dim_size_to_factor = 4);
+    tow_clip_by_block_rms block = TOW_CLIP_BY_BLOCK_RMS(.threshold = 1);
+    tow_scale_by_muon muon = TOW_SCALE_BY_MUON();
+    tow_centralize centralize = TOW_CENTRALIZE();
+    tow_chain lamb = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&adam), TOW_GRADIENT_TRANSFORM(&ratio),
+                               TOW_GRADIENT_TRANSFORM(&rate)),
+              lars = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&ratio), TOW_GRADIENT_TRANSFORM(&momentum),
+                               TOW_GRADIENT_TRANSFORM(&rate)),
+              adafactor = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&factored), TOW_GRADIENT_TRANSFORM(&block),
+                                    TOW_GRADIENT_TRANSFORM(&momentum), TOW_GRADIENT_TRANSFORM(&rate)),
+              matrices = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&muon), TOW_GRADIENT_TRANSFORM(&rate)),
+              centered = TOW_CHAIN(TOW_GRADIENT_TRANSFORM(&centralize), TOW_GRADIENT_TRANSFORM(&adam),
+                                   TOW_GRADIENT_TRANSFORM(&rate));
+    const tow_partition_rule rules[] = {
+        {"//kernel", TOW_GRADIENT_TRANSFORM(&matrices)}, {"//bias", NULL}, {"**", TOW_GRADIENT_TRANSFORM(&lamb)}};
+    tow_partition orthogonal = TOW_PARTITION(.rules = rules, .n = 3);
+    tow_lookahead ahead = TOW_LOOKAHEAD(&centered, .sync_period = 2);
+    const tow_gradient_transform *all[] = {TOW_GRADIENT_TRANSFORM(&lamb),      TOW_GRADIENT_TRANSFORM(&lars),
+                                           TOW_GRADIENT_TRANSFORM(&adafactor), TOW_GRADIENT_TRANSFORM(&orthogonal),
+                                           TOW_GRADIENT_TRANSFORM(&centered),  TOW_GRADIENT_TRANSFORM(&ahead),
+                                           TOW_GRADIENT_TRANSFORM(&rate)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        job j = {.kind = i == 3 ? MLP : GPT, .from = 0, .to = 3, .transform = all[i]}; /* Muon: of matrices */
+        size_t slots;
+        OK(work(ctx, NULL, &j, &j.numbers, &slots));
+        j.stage = 1;
+        work_together(3, &j);
+    }
+    job bytes = {.kind = GPT, .from = 0, .to = 2, .slot_bits = 8};
+    size_t slots;
+    OK(work(ctx, NULL, &bytes, &bytes.numbers, &slots));
+    bytes.stage = 1;
+    work_together(2, &bytes);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
+
+static size_t read_file(const char *path, char **data)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    const size_t size = (size_t)ftell(file);
+    rewind(file);
+    *data = malloc(size);
+    assert_true(*data && fread(*data, 1, size, file) == size);
+    fclose(file);
+    return size;
+}
+
+static void expect_same_files(const char *a, const char *b)
+{
+    char *x, *y;
+    const size_t n = read_file(a, &x);
+    assert_int_equal(read_file(b, &y), n);
+    assert_memory_equal(x, y, n);
+    free(x), free(y);
+}
+
+/* Any stage and number of processes write one file, and go on from it; unrolled layers have it in another order. */
+static void test_checkpoints(void **state)
+{
+    (void)state;
+    static const struct {
+        int count, stage;
+        bool unrolled;
+    } ways[] = {{2, 1, false}, {3, 0, true}, {8, 1, true}, {3, 1, false}};
+    char folder[] = "/tmp/tow_sharding_XXXXXX", one[64], many[64], last[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(one, sizeof one, "%s/one", folder);
+    snprintf(many, sizeof many, "%s/many", folder);
+    snprintf(last, sizeof last, "%s/last", folder);
+    job first = {.kind = GPT, .from = 0, .to = 2, .save = one}, second = {.kind = GPT, .from = 2, .to = 4};
+    size_t slots;
+    OK(work(ctx, NULL, &first, &first.numbers, &slots));
+    second.load = one, second.save = last;
+    OK(work(ctx, NULL, &second, &second.numbers, &slots));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const size_t next = (i + 1) % (sizeof ways / sizeof *ways);
+        first.save = many, first.stage = ways[i].stage, first.unrolled = ways[i].unrolled;
+        work_together(ways[i].count, &first);
+        if (!ways[i].unrolled) expect_same_files(one, many);
+        second.load = many, second.save = many, second.stage = ways[next].stage, second.unrolled = ways[next].unrolled;
+        work_together(ways[next].count, &second);
+        if (!ways[next].unrolled) expect_same_files(last, many);
+    }
+    unlink(one), unlink(many), unlink(last), rmdir(folder);
+}
+
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
+
+static int save_alone(tow_context *context, tow_group *group, void *user)
+{
+    job j = {.kind = MLP, .stage = 1};
+    uint64_t numbers;
+    size_t slots;
+    (void)user;
+    if (work(context, group, &j, &numbers, &slots) != TOW_OK) return 1;
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const model m = {.module = {.cls = &class}, .kind = MLP};
+    const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                          .n_aux = 2, .model = &options, .row_groups = ROW_GROUPS, .group = group, .shard = 1);
+    tow_train_state *state;
+    if (tow_train_create(context, &m.module, &train, &state) != TOW_OK) return 2;
+    if (tow_train_save(state, "/tmp/tow_sharding_alone") != TOW_INVALID_ARGUMENT) return 3;
+    tow_train_free(state);
+    train.shard = tow_group_rank(group);
+    if (tow_train_create(context, &m.module, &train, &state) != TOW_INVALID_ARGUMENT) return 4;
+    if (!strstr(tow_context_error(context), "stage of sharding")) return 5;
+    train.shard = 4;
+    return tow_train_create(context, &m.module, &train, &state) == TOW_INVALID_ARGUMENT ? 0 : 6;
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    tow_context *own;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = 2), save_alone, NULL) != TOW_OK)
+        fail_msg("%s", tow_context_error(own));
+    tow_context_free(own);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
