@@ -213,22 +213,39 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
     X(TOW_I64, "i64", 8)                                                                                               \
     X(TOW_U64, "u64", 8)
 
+/* Elements that hold several numbers: blocks of 32 neighboring numbers along the last axis, in few bits each, with one
+ * scale of f16 in front, byte for byte as in GGUF files. So f32[768,3072] is q8_0[768,96] in blocks.
+ *     q8_0: 34 bytes; number j is scale * q[j], the bytes q[32] being of i8
+ *     q4_0: 18 bytes; number j is scale * (q[j] - 8), the bytes having q[j] in their lower and q[16 + j] in their upper
+ *           four bits, for j < 16
+ * They are types of weights, which are made once and read often. Moving and choosing elements (reshape, slice, gather,
+ * scan and the other control flow) work as for all types; of the operations that compute, tow_dequantize and
+ * tow_quantized_dot alone take them, all others refuse them. There are no derivatives with respect to them.
+ * tow_array_convert and tow_quantize make them of floats. */
+#define TOW_BLOCK_DTYPE_LIST(X)                                                                                        \
+    X(TOW_Q8_0, "q8_0", 34)                                                                                            \
+    X(TOW_Q4_0, "q4_0", 18)
+
 enum tow__dtype_order {
 #define X(symbol, name, size) tow__order_##symbol,
     TOW_DTYPE_LIST(X)
+#undef X
+    tow__order_blocks = 22, /* what comes after has numbers of its own, whatever is added above */
+#define X(symbol, name, size) tow__order_##symbol,
+    TOW_BLOCK_DTYPE_LIST(X)
 #undef X
 };
 
 /* Numbers from 1 on: 0 is no element type, and stands for the default where there is one. */
 typedef enum tow_dtype {
 #define X(symbol, name, size) symbol = tow__order_##symbol + 1,
-    TOW_DTYPE_LIST(X)
+    TOW_DTYPE_LIST(X) TOW_BLOCK_DTYPE_LIST(X)
 #undef X
 } tow_dtype;
 
 enum {
 #define X(symbol, name, size) +1
-    TOW_DTYPE_END = 1 TOW_DTYPE_LIST(X), /* one more than the last */
+    TOW_DTYPE_END = 1 TOW_DTYPE_LIST(X), /* one more than the last type of single numbers */
 #undef X
     TOW_MAX_RANK = 8
 };
@@ -237,6 +254,8 @@ enum {
 TOW_API const char *tow_dtype_name(tow_dtype dtype);
 /* Bytes of one element; 0 for what is no dtype. */
 TOW_API size_t tow_dtype_size(tow_dtype dtype);
+/* Numbers in one element: 32 for blocks (q8_0, q4_0), 1 for all other types, 0 for what is no dtype. */
+TOW_API int tow_dtype_numbers(tow_dtype dtype);
 /* True for f32, f64, bf16 and f16. */
 TOW_API bool tow_dtype_is_float(tow_dtype dtype);
 /* True for i32, u32, i8, u8, i64 and u64. */
@@ -254,7 +273,7 @@ typedef struct tow_type {
 TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
 /* Same dtype, rank and dimensions. */
 TOW_API bool tow_type_equal(tow_type a, tow_type b);
-/* Number of elements (1 for a scalar) and bytes. */
+/* Number of elements (1 for a scalar), which are blocks of 32 numbers in q8_0 and q4_0, and bytes. */
 TOW_API int64_t tow_type_element_count(tow_type type);
 TOW_API size_t tow_type_bytes(tow_type type);
 /* Writes "f32[3,4]" like snprintf. */
@@ -291,7 +310,13 @@ TOW_API tow_status tow_array_share(tow_context *context, tow_array *array, tow_a
  *     tow_array_from_data(context, tow_make_type(TOW_F32, 1, &n), numbers, &wide);
  *     tow_array_convert(wide, TOW_BF16, &array);
  *
- * Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for what is no dtype. */
+ * Blocks (TOW_Q8_0, TOW_Q4_0) are made of numbers along the last axis: f32[8,64] becomes q8_0[8,2], and back. They have
+ * the bytes that the gguf package of llama.cpp makes of f32: the scale of q8_0 is the largest magnitude / 127, that of
+ * q4_0 the number of largest magnitude / -8, and numbers are multiplied with 1 / scale and rounded, halves away from
+ * zero; the scale is rounded to f16 afterwards. A block with an infinity or NaN has the scale NaN.
+ *
+ * Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for what is no dtype, TOW_SHAPE_MISMATCH for a last axis that is no
+ * multiple of 32. */
 TOW_API tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted);
 /* One reference more; returns `array`. NULL is accepted. */
 TOW_API tow_array *tow_array_retain(tow_array *array);

@@ -145,17 +145,36 @@ tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
     return tow__array_row(array->ctx, array, index, row);
 }
 
+/* The type of as many numbers in elements of dtype: blocks lie along the last axis. */
+static tow_status convert_type(tow_context *ctx, tow_dtype dtype, tow_type *type)
+{
+    const tow_type from = *type;
+    const int held = tow_dtype_numbers(from.dtype), wanted = tow_dtype_numbers(dtype);
+    type->dtype = dtype;
+    if (held == wanted || wanted == 0) return TOW_OK;
+    if (from.rank == 0 || (wanted > 1 && from.dims[from.rank - 1] % wanted != 0))
+        return tow__fail(ctx, TOW_SHAPE_MISMATCH,
+                         "%s holds blocks of %d numbers: expected a last axis that is a multiple of it, found %s; "
+                         "append zeros to it, or keep the array as f16 or bf16",
+                         tow_dtype_name(dtype), wanted, tow__type_name(from).text);
+    int64_t *last = &type->dims[from.rank - 1];
+    if (wanted > 1) *last /= wanted;
+    if (held > 1 && __builtin_mul_overflow(*last, (int64_t)held, last)) *last = -1; /* refused where it is made */
+    return TOW_OK;
+}
+
 tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted)
 {
     if (converted) *converted = NULL;
     if (!array || !converted)
         return tow__missing(array ? array->ctx : NULL, __func__, "an array and a place for the converted one");
     TOW__ARITHMETIC(false);
-    tow_status status =
-        tow_array_create(array->ctx, tow_make_type(dtype, array->type.rank, array->type.dims), converted);
+    tow_type type = array->type;
+    tow_status status = convert_type(array->ctx, dtype, &type);
+    if (status == TOW_OK) status = tow_array_create(array->ctx, type, converted);
     if (status == TOW_OK)
         tow__convert_elements(dtype, (*converted)->data, array->type.dtype, array->data,
-                              tow_type_element_count(array->type));
+                              tow_type_element_count(type) * tow_dtype_numbers(dtype));
     return status;
 }
 
@@ -199,7 +218,11 @@ static void add_element(tow__string *s, tow_dtype dtype, const void *data, int64
 {
     const tow__element e = tow__load_element(dtype, data, index);
     if (e.kind == TOW__A_FLOAT)
-        tow__string_add(s, "%.*g", dtype == TOW_F64 ? 15 : dtype == TOW_F32 ? 7 : tow__float_digits(dtype), e.f);
+        tow__string_add(s, "%.*g",
+                        dtype == TOW_F64                            ? 15
+                        : dtype == TOW_F32 || tow__is_blocks(dtype) ? 7
+                                                                    : tow__float_digits(dtype),
+                        e.f);
     else if (e.kind == TOW__A_SIGNED)
         tow__string_add(s, "%" PRId64, e.i);
     else if (e.kind == TOW__AN_UNSIGNED)
@@ -231,12 +254,15 @@ static void add_axis(tow__string *s, tow_type type, int axis, const void *data, 
     tow__string_add(s, "]");
 }
 
+/* Of blocks, the numbers in them. */
 size_t tow_array_text(const tow_array *array, char *text, size_t size)
 {
     TOW__ARITHMETIC(false);
     tow__string s;
+    tow_type type = array->type;
     tow__string_init(&s, array->ctx);
-    add_axis(&s, array->type, 0, array->data, 0);
+    if (tow__is_blocks(type.dtype) && type.rank > 0) type.dims[type.rank - 1] *= tow_dtype_numbers(type.dtype);
+    add_axis(&s, type, 0, array->data, 0);
     size_t length = tow__string_export(&s, text, size);
     tow__string_free(&s);
     return length;

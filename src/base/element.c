@@ -1,5 +1,6 @@
 /* Single elements by dtype: for texts, files, constants and arrays of the caller. Kernels have loops for each type. */
 #include "src/base/base.h"
+#include "src/base/blocks.h"
 #include "src/base/numbers.h"
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -44,7 +45,9 @@ tow__element tow__load_element(tow_dtype dtype, const void *data, int64_t index)
 {
     const void *at = (const char *)data + index * (int64_t)tow_dtype_size(dtype);
     tow__element e = {.kind = TOW__A_FLOAT};
-    if (tow__dtype_in(dtype, TOW__FLOATS)) {
+    if (tow__is_blocks(dtype)) {
+        e.f = (f64)tow__block_number(dtype, data, index);
+    } else if (tow__dtype_in(dtype, TOW__FLOATS)) {
         e.f = load_float(dtype, at);
     } else if (tow__dtype_in(dtype, TOW__SIGNED)) {
         e.kind = TOW__A_SIGNED;
@@ -103,6 +106,9 @@ static void store_value(tow_dtype dtype, void *at, f64 value)
     case TOW_F16:
         store_half(dtype, at, tow__odd_of_f64(value));
         break;
+    case TOW_Q8_0: /* a number alone is no block */
+    case TOW_Q4_0:
+        break;
     }
 }
 
@@ -130,11 +136,34 @@ static void convert_integer(tow_dtype dtype, void *at, tow__element e)
         store_bits(dtype, at, bits);
 }
 
+static void make_blocks(tow_dtype dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n)
+{
+    f32 numbers[TOW__BLOCK_NUMBERS];
+    const int64_t size = (int64_t)tow_dtype_size(dtype);
+    if (from_dtype == TOW_F32) {
+        tow__quantize_blocks(dtype, n / TOW__BLOCK_NUMBERS, from, to);
+        return;
+    }
+    for (int64_t i = 0; i < n / TOW__BLOCK_NUMBERS; i++) {
+        for (int j = 0; j < TOW__BLOCK_NUMBERS; j++)
+            numbers[j] = (f32)tow__load_element(from_dtype, from, i * TOW__BLOCK_NUMBERS + j).f;
+        tow__quantize_blocks(dtype, 1, numbers, (char *)to + i * size);
+    }
+}
+
 void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n)
 {
     const int64_t size = (int64_t)tow_dtype_size(to_dtype);
     if (to_dtype == from_dtype) {
-        if (n > 0) memcpy(to, from, (size_t)(n * size));
+        if (n > 0) memcpy(to, from, (size_t)(n / tow_dtype_numbers(to_dtype) * size));
+        return;
+    }
+    if (tow__is_blocks(to_dtype)) {
+        make_blocks(to_dtype, to, from_dtype, from, n);
+        return;
+    }
+    if (tow__is_blocks(from_dtype) && to_dtype == TOW_F32) {
+        tow__dequantize_blocks(from_dtype, n / TOW__BLOCK_NUMBERS, from, to);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -152,6 +181,7 @@ bool tow__dtype_holds(tow_dtype dtype, f64 value)
 {
     const int bits = 8 * (int)tow_dtype_size(dtype);
     if (tow__dtype_in(dtype, TOW__FLOATS)) return true;
+    if (tow__is_blocks(dtype)) return false;
     if (dtype == TOW_BOOL) return value == 0 || value == 1;
     if (value != floor(value)) return false;
     return tow__dtype_in(dtype, TOW__SIGNED) ? value >= -ldexp(1, bits - 1) && value < ldexp(1, bits - 1)

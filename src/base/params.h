@@ -78,7 +78,7 @@ typedef struct tow__precision_params {
 } tow__precision_params; /* reduce_precision */
 typedef struct tow__dtype_params {
     tow_dtype dtype;
-} tow__dtype_params; /* convert, bitcast */
+} tow__dtype_params; /* convert, bitcast, quantize */
 
 /* products, reductions */
 typedef struct tow__dot_params {                                /* dot_general */

@@ -3,21 +3,29 @@
 #include <stdio.h>
 
 #include "src/base/base.h"
+#include "src/base/blocks.h"
 #include "src/base/dtypes.h"
 
 static const struct {
     const char *name;
     size_t size;
-} dtypes[TOW_DTYPE_END] = {
+} dtypes[TOW__DTYPE_LIMIT] = {
 #define X(symbol, text, bytes) [symbol] = {text, bytes},
-    TOW_DTYPE_LIST(X)
+    TOW_DTYPE_LIST(X) TOW_BLOCK_DTYPE_LIST(X)
 #undef X
 };
 
-static bool dtype_known(tow_dtype dtype) { return (int)dtype > 0 && (int)dtype < TOW_DTYPE_END; }
+static bool dtype_known(tow_dtype dtype)
+{
+    return (int)dtype > 0 && (int)dtype < TOW__DTYPE_LIMIT && tow__dtype_in(dtype, TOW__ANY_OR_BLOCKS);
+}
 
 const char *tow_dtype_name(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].name : "?"; }
 size_t tow_dtype_size(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].size : 0; }
+int tow_dtype_numbers(tow_dtype dtype)
+{
+    return !dtype_known(dtype) ? 0 : tow__is_blocks(dtype) ? TOW__BLOCK_NUMBERS : 1;
+}
 bool tow_dtype_is_float(tow_dtype dtype) { return dtype_known(dtype) && (TOW__FLOATS >> dtype & 1) != 0; }
 bool tow_dtype_is_integer(tow_dtype dtype) { return dtype_known(dtype) && (TOW__INTEGERS >> dtype & 1) != 0; }
 

@@ -33,13 +33,13 @@ static bool read_bool(tow__reader *r, bool *value)
 static bool read_dtype(tow__reader *r, tow_dtype *dtype)
 {
     tow__word w = tow__reader_peek_word(r);
-    for (int i = 1; i < TOW_DTYPE_END; i++)
+    for (int i = 1; i < TOW__DTYPE_LIMIT; i++)
         if (tow__word_is(w, tow_dtype_name((tow_dtype)i))) {
             *dtype = (tow_dtype)i;
             r->at += w.length;
             return true;
         }
-    return tow__reader_expected(r, TOW__A_DTYPE);
+    return tow__reader_expected(r, TOW__A_DTYPE_OR_BLOCKS);
 }
 
 static bool read_sum_dtype(tow__reader *r, int64_t *field)

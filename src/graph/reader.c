@@ -158,7 +158,7 @@ bool tow__read_int(tow__reader *r, int64_t *value)
 
 static bool read_dtype_of(tow__word w, tow_dtype *dtype)
 {
-    for (int i = 1; i < TOW_DTYPE_END; i++) {
+    for (int i = 1; i < TOW__DTYPE_LIMIT; i++) {
         *dtype = (tow_dtype)i;
         if (tow__word_is(w, tow_dtype_name(*dtype))) return true;
     }
@@ -170,7 +170,7 @@ bool tow__read_type(tow__reader *r, tow_type *type)
     *type = (tow_type){0};
     tow__reader_skip(r);
     size_t start = r->at;
-    if (!read_dtype_of(tow__reader_peek_word(r), &type->dtype)) return tow__reader_expected(r, TOW__A_DTYPE);
+    if (!read_dtype_of(tow__reader_peek_word(r), &type->dtype)) return tow__reader_expected(r, TOW__A_DTYPE_OR_BLOCKS);
     r->at += tow__reader_peek_word(r).length;
     if (!tow__reader_expect(r, '[')) return false;
     while (tow__reader_peek(r) != ']') {

@@ -463,13 +463,30 @@ static tow_status check_call(tow_context *ctx, const tow_primitive *primitive, c
     return TOW_OK;
 }
 
+/* Blocks of few bits are for what moves elements, for regions, and for operations that are made for them. */
+static tow_status check_blocks(tow_context *ctx, const tow_primitive *primitive, const char *what, size_t n,
+                               const tow_type *types)
+{
+    if (primitive->takes_blocks || primitive->kind == TOW__REGION || primitive->kind == TOW__NAME) return TOW_OK;
+    for (size_t i = 0; i < n; i++)
+        if (tow__is_blocks(types[i].dtype))
+            return tow__fail(
+                ctx, TOW_TYPE_MISMATCH,
+                "%s %zu is %s, whose elements are blocks of numbers, which it does not take: multiply with "
+                "tow_quantized_dot, or make numbers of them with tow_dequantize",
+                what, i, tow__type_name(types[i]).text);
+    return TOW_OK;
+}
+
 static tow_status infer(tow_context *ctx, const tow_primitive *primitive, const void *params, size_t n_in,
                         const tow_type *in, size_t n_out, tow_type *out)
 {
     tow_status status = check_call(ctx, primitive, params, n_in, n_out);
+    if (status == TOW_OK) status = check_blocks(ctx, primitive, "operand", n_in, in);
     if (status != TOW_OK) return status;
     tow__typing ty = {ctx, primitive->name, params, n_in, in, n_out, out, primitive};
     status = primitive->type(&ty);
+    if (status == TOW_OK) status = check_blocks(ctx, primitive, "result", n_out, out);
     for (size_t i = 0; status == TOW_OK && i < n_out; i++)
         if (!tow__type_valid(out[i]))
             return tow__fail(ctx, TOW_UNSUPPORTED, "result %zu of type %s is too large or malformed", i,

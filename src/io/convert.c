@@ -18,7 +18,9 @@ void tow__widen_16_bits(void *data, size_t count, bool is_signed)
 
 bool tow__file_converts(tow_dtype from, tow_dtype to)
 {
-    if (from == to || tow_dtype_is_float(to)) return true;
+    if (from == to) return true;
+    if (tow__is_blocks(from) || tow__is_blocks(to)) return false; /* their arrays have other shapes */
+    if (tow_dtype_is_float(to)) return true;
     return tow_dtype_is_integer(to) && !tow_dtype_is_float(from);
 }
 

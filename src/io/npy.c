@@ -173,8 +173,10 @@ tow_status tow_npy_write(tow_context *context, const char *path, const tow_array
     char prefix[TOW__NPY_PREFIX];
     tow__output_file file;
     tow_type type = tow_array_type(array);
+    tow_status status = tow__npy_check(context, path, type);
+    if (status != TOW_OK) return status;
     size_t length = tow__npy_prefix(type, prefix);
-    tow_status status = tow__output_open(context, path, &file);
+    status = tow__output_open(context, path, &file);
     if (status == TOW_OK) status = tow__output_write(&file, prefix, length);
     if (status == TOW_OK) status = tow__output_write(&file, tow_array_data(array), tow_type_bytes(type));
     if (status == TOW_OK) status = tow__output_commit(&file);

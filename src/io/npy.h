@@ -28,6 +28,8 @@ tow_status tow__npy_read_header(tow__stream *stream, tow__npy *npy);
 /* The data as a new array of the dtype. Errors: TOW_TYPE_MISMATCH if they do not convert to it, TOW_BAD_FORMAT. */
 tow_status tow__npy_read_data(tow__stream *stream, const tow__npy *npy, tow_dtype dtype, tow_array **array);
 /* Magic, version 1.0 and header, padded so that the data start at a multiple of 64. Returns the number of bytes. */
+/* Refuses elements that NumPy has no type for; `what`: the file, and where in it. */
+tow_status tow__npy_check(tow_context *ctx, const char *what, tow_type type);
 size_t tow__npy_prefix(tow_type type, char prefix[TOW__NPY_PREFIX]);
 
 #endif

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "src/base/dtypes.h"
 #include "src/io/npy.h"
 
 enum {
@@ -253,6 +254,13 @@ done:
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+tow_status tow__npy_check(tow_context *ctx, const char *what, tow_type type)
+{
+    if (!tow__is_blocks(type.dtype)) return TOW_OK;
+    return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: NumPy has no type for %s; convert it with tow_array_convert", what,
+                     tow__type_name(type).text);
+}
 
 size_t tow__npy_prefix(tow_type type, char text[TOW__NPY_PREFIX])
 {

@@ -141,6 +141,7 @@ tow_status tow_npz_write(const char *path, const tow_tensors *tensors, bool comp
         if (!tow__is_utf8(tensors->items[i].name))
             TRY(tow__fail(tensors->ctx, TOW_INVALID_ARGUMENT, "%s: names in a .npz file are UTF-8, found '%.200s'",
                           path, tensors->items[i].name));
+        TRY(tow__npy_check(tensors->ctx, tensors->items[i].name, tensors->items[i].type));
         TRY(tow__tensors_load(tensors, i));
     }
     TRY(tow__output_open(tensors->ctx, path, &file));

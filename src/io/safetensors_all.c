@@ -252,7 +252,7 @@ static tow_status prepare(tow_group *group, const char *path, tow__tensor_writer
     const tow_tensors *t = w->tensors;
     tow__string header;
     tow__string_init(&header, t->ctx);
-    tow_status status = tow__safetensors_check_names(path, t);
+    tow_status status = tow__safetensors_check(path, t);
     if (!status && !(w->checksums = tow__alloc(t->ctx, t->count, sizeof *w->checksums))) status = TOW_OUT_OF_MEMORY;
     if (!status) status = tow__tensor_writer_header(w, path, &header);
     TRY(tow__group_agree(t->ctx, group, status));

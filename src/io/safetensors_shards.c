@@ -195,7 +195,7 @@ static tow_status begin(shards *s, const char *path, const tow_tensors *t, tow__
                          "made",
                          path);
     s->stem = (int)(length - tail);
-    return tow__safetensors_check_names(path, t);
+    return tow__safetensors_check(path, t);
 }
 
 static tow_status write_several(shards *s, uint64_t limit)

@@ -20,12 +20,17 @@ bool tow__tensor_writer_next(const tow__tensor_writer *w, size_t *size, size_t *
     return false;
 }
 
-tow_status tow__safetensors_check_names(const char *path, const tow_tensors *t)
+tow_status tow__safetensors_check(const char *path, const tow_tensors *t)
 {
-    for (size_t i = 0; i < t->count; i++)
+    for (size_t i = 0; i < t->count; i++) {
         if (!tow__is_utf8(t->items[i].name))
             return tow__fail(t->ctx, TOW_INVALID_ARGUMENT, "%s: names in a safetensors file are UTF-8, found '%.200s'",
                              path, t->items[i].name);
+        if (!tow__safetensors_dtype(t->items[i].type.dtype))
+            return tow__fail(t->ctx, TOW_TYPE_MISMATCH,
+                             "%s: %.200s: safetensors has no type for %s; convert it with tow_array_convert", path,
+                             t->items[i].name, tow__type_name(t->items[i].type).text);
+    }
     for (size_t i = 0; i < t->n_metadata; i++) {
         if (!tow__is_utf8(t->metadata[i].key))
             return tow__fail(t->ctx, TOW_INVALID_ARGUMENT, "%s: names in a safetensors file are UTF-8, found '%.200s'",
@@ -171,7 +176,7 @@ tow_status tow__safetensors_write_file(const char *path, const tow_tensors *tens
     tow__tensor_writer w = {.tensors = tensors, .data = data, .end = tensors->count};
     tow__output_file file = {.fd = -1};
     tow_status status = TOW_OK;
-    TRY(tow__safetensors_check_names(path, tensors));
+    TRY(tow__safetensors_check(path, tensors));
     TRY(tow__tensor_writer_sum(&w));
     TRY(tow__tensor_writer_write(&w, path, &file));
     TRY(tow__output_commit(&file));

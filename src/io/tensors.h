@@ -183,7 +183,7 @@ tow_status tow__tensor_writer_header(const tow__tensor_writer *writer, const cha
 /* Writes the file without committing it; it is to be closed, also after an error. */
 tow_status tow__tensor_writer_write(const tow__tensor_writer *writer, const char *path, tow__output_file *file);
 /* Error: TOW_INVALID_ARGUMENT for names and metadata that are not UTF-8. */
-tow_status tow__safetensors_check_names(const char *path, const tow_tensors *tensors);
+tow_status tow__safetensors_check(const char *path, const tow_tensors *tensors);
 /* tow_safetensors_write and tow_safetensors_write_sharded with data from elsewhere. */
 tow_status tow__safetensors_write_file(const char *path, const tow_tensors *tensors, tow__tensor_data data);
 tow_status tow__safetensors_write_sharded(const char *path, const tow_tensors *tensors, tow__tensor_data data,

@@ -137,7 +137,7 @@ static void transpose_block(void *user, int64_t block)
 bool tow__store_patches(const tow__team *team, const tow__strided *to, const tow__strided *from)
 {
     transpose_job job = {.to = to, .from = from, .along = -1, .last = from->rank - 1, .row = 1};
-    if (!to->flat || from->rank < 2 || from->strides[job.last] == 1) return false;
+    if (!to->flat || from->rank < 2 || from->size > sizeof(uint64_t) || from->strides[job.last] == 1) return false;
     for (int i = 0; i < job.last; i++)
         if (from->strides[i] == 1) job.along = i;
     if (job.along < 0 || from->dims[job.along] < 8 || from->dims[job.last] < 8) return false;

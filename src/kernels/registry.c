@@ -10,6 +10,7 @@
 static const tow__kernel_table *const tables[] = {
     &tow__kernels_argmax,
     &tow__kernels_attention,
+    &tow__kernels_blocks,
     &tow__kernels_collective,
     &tow__kernels_conv,
     &tow__kernels_dot,
@@ -43,10 +44,11 @@ static const tow__kernel_table *const tables[] = {
     &tow__reference_conv,
     &tow__reference_cumulative,
     &tow__reference_pooling,
+    &tow__reference_quantized,
 };
 enum {
     TABLES = sizeof tables / sizeof tables[0],
-    TWINS = 9
+    TWINS = 10
 };
 
 static const tow__kernel *find_from(int first, const char *primitive, tow__variant variant, tow_dtype dtype)

@@ -93,6 +93,6 @@ static void run_same_bits(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {.primitive = "same_bits", .dtypes = TOW__ALL_DTYPES, .run = run_same_bits, .engine = "host"},
+    {.primitive = "same_bits", .dtypes = TOW__MOVED_DTYPES, .run = run_same_bits, .engine = "host"},
 };
 const tow__kernel_table tow__kernels_same_bits = {kernels, sizeof kernels / sizeof kernels[0]};

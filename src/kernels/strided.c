@@ -1,6 +1,8 @@
 /* Views of strided operands, and the driver of all elementwise kernels. */
 #include "src/kernels/strided.h"
 
+#include "src/base/blocks.h"
+
 #include <string.h>
 
 tow__strided tow__strided_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
@@ -84,8 +86,11 @@ void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t st
         copy_run_uint64_t(n, out, in, stride);
     else if (size == 2)
         copy_run_uint16_t(n, out, in, stride);
-    else
+    else if (size == 1)
         copy_run_uint8_t(n, out, in, stride);
+    else /* blocks */
+        for (int64_t i = 0; i < n; i++)
+            memcpy((char *)out + (size_t)i * size, (const char *)in + i * stride * (int64_t)size, size);
 }
 
 /* Rows of `bytes` bytes, which begin `step` bytes apart, one behind the other: in pieces of one size, of which the last
@@ -166,8 +171,12 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
 
 void tow__fill_missing(tow_dtype dtype, int64_t n, void *out)
 {
-    uint64_t nan = 0;
+    union {
+        uint64_t bits;
+        tow__q8_0 block; /* the largest element */
+    } nan = {.block = {0}};
     if (tow_dtype_is_float(dtype)) tow__store_element(dtype, &nan, 0, (f64)NAN);
+    if (tow__is_blocks(dtype)) nan.block.scale = TOW__NAN_SCALE;
     tow__copy_run(tow__element_bytes(dtype), n, out, &nan, 0);
 }
 
@@ -255,8 +264,11 @@ static void scatter_run(size_t size, int64_t n, void *out, int64_t stride, const
         scatter_run_uint64_t(n, out, stride, in);
     else if (size == 2)
         scatter_run_uint16_t(n, out, stride, in);
-    else
+    else if (size == 1)
         scatter_run_uint8_t(n, out, stride, in);
+    else /* blocks */
+        for (int64_t i = 0; i < n; i++)
+            memcpy((char *)out + i * stride * (int64_t)size, (const char *)in + (size_t)i * size, size);
 }
 
 typedef struct store_job {
@@ -276,7 +288,7 @@ static void store_block(void *user, int64_t block)
         if (to->rank == 0 || to->strides[last] == 1) {
             tow__strided_read(job->from, start, run, out);
         } else {
-            run = tow__min(run, TOW__TILE);
+            run = tow__min(run, (int64_t)(sizeof tile / to->size));
             scatter_run(to->size, run, out, to->strides[last], tow__strided_tile(job->from, start, run, tile));
         }
         start += run;

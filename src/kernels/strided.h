@@ -13,7 +13,8 @@
 enum {
     TOW__TILE = 512,    /* elements of a strided operand that are made contiguous at a time: 4 KiB of doubles */
     TOW__BLOCK = 16384, /* elements that one block of work covers; fixes the split, whatever the number of threads */
-    TOW__ALL_DTYPES = (1 << TOW_DTYPE_END) - 2
+    TOW__ALL_DTYPES = TOW__ANY,
+    TOW__MOVED_DTYPES = TOW__ANY_OR_BLOCKS /* of what moves elements, whatever is in them */
 };
 
 /* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
@@ -36,7 +37,7 @@ typedef struct tow__strided {
 static inline size_t tow__element_bytes(tow_dtype dtype)
 {
 #define X(symbol, name, bytes) [symbol] = bytes,
-    static const uint8_t table[] = { TOW_DTYPE_LIST(X) };
+    static const uint8_t table[] = { TOW_DTYPE_LIST(X) TOW_BLOCK_DTYPE_LIST(X) };
 #undef X
     return table[dtype];
 }
@@ -101,7 +102,7 @@ static inline const void *tow__strided_tile(const tow__strided *v, int64_t start
     return tile;
 }
 
-/* n elements for what is not there: NaN, or 0 of integers and bools. */
+/* n elements for what is not there: NaN, blocks of NaN, or 0 of integers and bools. */
 void tow__fill_missing(tow_dtype dtype, int64_t n, void *out);
 /* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
 void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from);

@@ -143,13 +143,14 @@ static tow_status own(tow_model_summary *s, const tow_params *list, uint32_t i, 
     o->layer = layer_of(s, plain);
     tow__free(s->ctx, plain, size, 1);
     uint32_t layer = o->layer;
-    if (!variable) s->layers[layer].own_parameters += tow_type_element_count(o->type);
+    if (!variable)
+        s->layers[layer].own_parameters += tow_type_element_count(o->type) * tow_dtype_numbers(o->type.dtype);
     do {
         tow_layer_summary *l = &s->layers[layer];
         if (variable) {
             l->variable_bytes += tow_type_bytes(o->type);
         } else {
-            l->parameters += tow_type_element_count(o->type);
+            l->parameters += tow_type_element_count(o->type) * tow_dtype_numbers(o->type.dtype);
             l->parameter_bytes += tow_type_bytes(o->type);
         }
     } while (outwards(s, &layer));

@@ -39,7 +39,7 @@ static void count_rows(const tow_model_summary *s, int depth, row *rows)
         uint32_t layer = o->layer;
         while (!is_shown(s, layer, depth)) layer = s->parents[layer];
         if (o->variable) continue;
-        rows[layer].elements += tow_type_element_count(o->type);
+        rows[layer].elements += tow_type_element_count(o->type) * tow_dtype_numbers(o->type.dtype);
         rows[layer].bytes += tow_type_bytes(o->type);
     }
 }
@@ -188,7 +188,7 @@ static void add_json_owned(tow__string *t, const tow_model_summary *s, uint32_t 
         tow__json_add_text(t, o->path);
         if (!variables) tow__string_add(t, ", \"kind\": \"%s\"", tow_param_kind_name(o->kind));
         tow__string_add(t, ", \"type\": \"%s\", \"count\": %" PRId64 ", \"bytes\": %zu}", tow__type_name(o->type).text,
-                        tow_type_element_count(o->type), tow_type_bytes(o->type));
+                        tow_type_element_count(o->type) * tow_dtype_numbers(o->type.dtype), tow_type_bytes(o->type));
         first = false;
     }
     tow__string_add(t, "]");

@@ -154,7 +154,7 @@ tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set)
     if (set & 1u << ty->in[i].dtype) return TOW_OK;
     char allowed[64] = "";
     size_t used = 0;
-    for (int d = 1; d < TOW_DTYPE_END; d++)
+    for (int d = 1; d < TOW__DTYPE_LIMIT; d++)
         if (set & 1u << d)
             used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "",
                                      tow_dtype_name((tow_dtype)d));

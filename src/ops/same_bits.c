@@ -21,8 +21,8 @@ static void same_bits_jvp(tow__jvp *r)
     r->dy[0] = r->dx[0];
 }
 
-TOW__PRIMITIVE(same_bits, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 2, .outputs = 1,
-               .operands = "again, kept", .type = same_bits_type, .jvp = same_bits_jvp, .batch = tow__batch_elementwise,
-               .aliasing = TOW__ALIAS_FIRST, .host = true,
+TOW__PRIMITIVE(same_bits, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .takes_blocks = true, .inputs = 2,
+               .outputs = 1, .operands = "again, kept", .type = same_bits_type, .jvp = same_bits_jvp,
+               .batch = tow__batch_elementwise, .aliasing = TOW__ALIAS_FIRST, .host = true,
                TOW__PARAMS(tow__same_bits_params, TOW__PARAM(tow__same_bits_params, what, TOW__P_STRING),
                            TOW__PARAM(tow__same_bits_params, result, TOW__P_INT)));

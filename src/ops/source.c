@@ -40,7 +40,8 @@ static tow_status empty_type(const tow__typing *ty)
 }
 
 /* An array whose elements are never read before something is written over them. */
-TOW__PRIMITIVE(empty, TOW__SOURCE, tow__no_tiling, tow__element_cost, .inputs = 0, .outputs = 1, .type = empty_type,
+TOW__PRIMITIVE(empty, TOW__SOURCE, tow__no_tiling, tow__element_cost, .takes_blocks = true, .inputs = 0, .outputs = 1,
+               .type = empty_type,
                TOW__PARAMS(tow__empty_params, TOW__PARAM(tow__empty_params, dtype, TOW__P_DTYPE),
                            TOW__PARAM(tow__empty_params, shape, TOW__P_INTS)));
 

@@ -52,6 +52,7 @@
     X(custom_self) \
     X(custom_vjp) \
     X(debug_print) \
+    X(dequantize) \
     X(dequantize_dynamic) \
     X(digamma) \
     X(div) \
@@ -111,7 +112,9 @@
     X(polygamma) \
     X(population_count) \
     X(pow) \
+    X(quantize) \
     X(quantize_dynamic) \
+    X(quantized_dot) \
     X(ragged_dot) \
     X(ragged_dot_contract) \
     X(random_bits) \

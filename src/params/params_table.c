@@ -22,7 +22,7 @@ static void widen(table *t, size_t length)
 static void add(sum *s, tow_type type)
 {
     s->entries++;
-    s->count += tow_type_element_count(type);
+    s->count += tow_type_element_count(type) * tow_dtype_numbers(type.dtype);
     s->bytes += tow_type_bytes(type);
 }
 
@@ -56,7 +56,7 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
         if (collection && (strncmp(path, collection, length) != 0 || path[length] != '/')) continue;
         tow__string_add(&t->text, "%s%-*s  %-20s %-9s %14" PRId64 " %16zu\n", prefix, t->width - (int)strlen(prefix),
                         path, tow__type_name(type).text, collection ? "" : tow_param_kind_name(params->kinds[i]),
-                        tow_type_element_count(type), tow_type_bytes(type));
+                        tow_type_element_count(type) * tow_dtype_numbers(type.dtype), tow_type_bytes(type));
         add(&s, type);
     }
     return s;

@@ -131,11 +131,24 @@ int64_t tow_params_element_count(const tow_params *params, const char *const *pa
 {
     int64_t total = 0;
     for (uint32_t i = 0; i < params->names.count; i++)
-        if (tow__entry_wanted(patterns, params, i)) total += tow_type_element_count(params->types[i]);
+        if (tow__entry_wanted(patterns, params, i))
+            total += tow_type_element_count(params->types[i]) * tow_dtype_numbers(params->types[i].dtype);
     return total;
 }
 
 /* ---- differences ------------------------------------------------------------------------------------------------- */
+
+/* The largest difference between the numbers of two elements. */
+static double difference(tow_dtype dtype, const void *x, const void *y)
+{
+    double largest = 0;
+    for (int j = 0; j < tow_dtype_numbers(dtype); j++) {
+        const double p = tow__load_element(dtype, x, j).f, q = tow__load_element(dtype, y, j).f;
+        const double distance = p == q || (isnan(p) && isnan(q)) ? 0 : fabs(p - q);
+        largest = isnan(distance) ? (double)INFINITY : fmax(largest, distance);
+    }
+    return largest;
+}
 
 /* Elements of other bits, and the largest difference between them. */
 static int64_t compare_arrays(const tow_array *a, const tow_array *b, double *largest)
@@ -147,10 +160,7 @@ static int64_t compare_arrays(const tow_array *a, const tow_array *b, double *la
     *largest = 0;
     for (int64_t i = 0; i < tow_type_element_count(type); i++) {
         if (memcmp(x + (size_t)i * size, y + (size_t)i * size, size) == 0) continue;
-        const double p = tow__load_element(type.dtype, x, i).f, q = tow__load_element(type.dtype, y, i).f;
-        double distance = p == q || (isnan(p) && isnan(q)) ? 0 : fabs(p - q);
-        if (isnan(distance)) distance = INFINITY;
-        if (distance > *largest) *largest = distance;
+        *largest = fmax(*largest, difference(type.dtype, x + (size_t)i * size, y + (size_t)i * size));
         different++;
     }
     return different;

@@ -200,7 +200,8 @@ static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *opti
     for (uint32_t i = 0; i < n; i++)
         if (!tow_dtype_is_float(o->params->types[i].dtype))
             return tow__fail(o->ctx, TOW_TYPE_MISMATCH,
-                             "params/%s: expected a float type, which has gradients, found %s",
+                             "params/%s: expected a float type, which has gradients, found %s; freeze it "
+                             "(tow_params_freeze)",
                              o->params->names.names[i], tow__type_name(o->params->types[i]).text);
     o->first_slot = tow__alloc(o->ctx, (size_t)n + 1, sizeof *o->first_slot);
     if (!o->first_slot) return TOW_OUT_OF_MEMORY;

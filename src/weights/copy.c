@@ -27,7 +27,7 @@ static void next_run(walk *w)
 #define MOVE(type)                                                                                                     \
     for (int64_t i = 0; i < n; i++) ((type *)to)[i * to_stride] = ((const type *)from)[i * from_stride]
 
-/* n elements; sizes of types are 1, 2, 4 and 8. */
+/* n elements. */
 static void move(size_t size, int64_t n, void *to, int64_t to_stride, const void *from, int64_t from_stride)
 {
     if (to_stride == 1 && from_stride == 1)
@@ -38,8 +38,12 @@ static void move(size_t size, int64_t n, void *to, int64_t to_stride, const void
         MOVE(uint16_t);
     else if (size == 8)
         MOVE(uint64_t);
-    else
+    else if (size == 1)
         MOVE(uint8_t);
+    else /* blocks */
+        for (int64_t i = 0; i < n; i++)
+            memcpy((char *)to + i * to_stride * (int64_t)size, (const char *)from + i * from_stride * (int64_t)size,
+                   size);
 }
 
 /* The next n elements, at most to the end of the data: strided (theirs) to or from a piece in order. */
@@ -90,6 +94,11 @@ void tow__layout_scatter(const tow__layout *layout, int64_t count, tow_dtype to_
     walk w = {.layout = layout};
     const size_t size = tow_dtype_size(from_dtype), to_size = tow_dtype_size(to_dtype);
     uint64_t piece[PIECE];
+    if (to_dtype == from_dtype) {
+        char *source = (char *)(uintptr_t)from; /* only read */
+        walk_piece(&w, size, count, source, to, false);
+        return;
+    }
     for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t n = count - first < PIECE ? count - first : PIECE;
         tow__file_convert(to_dtype, piece, from_dtype, (const char *)from + (size_t)first * size, n);

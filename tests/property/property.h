@@ -36,7 +36,8 @@ typedef struct property_table {
     }
 
 extern const property_table elementwise_cases, integer_cases, product_cases, reduction_cases, move_cases, random_cases,
-    region_cases, composite_cases, companion_cases, indexing_cases, window_cases, custom_cases, host_cases;
+    region_cases, composite_cases, companion_cases, indexing_cases, window_cases, custom_cases, host_cases,
+    quantized_cases;
 
 /* Shapes of inputs. */
 #define S0             .rank = 0

@@ -11,8 +11,8 @@
 
 static const property_table *const tables[] = {
     &elementwise_cases, &integer_cases, &product_cases,   &reduction_cases, &move_cases,
-    &random_cases,      &region_cases,  &composite_cases, &companion_cases, &indexing_cases,
-    &window_cases,      &custom_cases,  &host_cases,
+    &random_cases,      &region_cases,  &composite_cases, &quantized_cases, &companion_cases,
+    &indexing_cases,    &window_cases,  &custom_cases,    &host_cases,
 };
 enum {
     TABLES = sizeof tables / sizeof *tables

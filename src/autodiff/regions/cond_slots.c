@@ -172,7 +172,7 @@ static void place_rest(tow__choice *c, tow_dtype dtype)
 bool tow__place_residuals(tow__choice *c)
 {
     tow_trace *t = c->s->k;
-    size_t most = TOW_DTYPE_END;
+    size_t most = TOW__DTYPE_LIMIT;
     c->slots = tow__trace_alloc(t, c->branches->n, sizeof *c->slots);
     for (uint32_t k = 0; k < c->branches->n; k++) most += c->parts[k].n_residuals;
     c->types = tow__trace_alloc(t, most, sizeof *c->types);
@@ -184,7 +184,7 @@ bool tow__place_residuals(tow__choice *c)
     for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, true);
     place_common(c);
     for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, false);
-    for (int dtype = 1; dtype < TOW_DTYPE_END; dtype++) place_rest(c, (tow_dtype)dtype);
+    for (int dtype = 1; dtype < TOW__DTYPE_LIMIT; dtype++) place_rest(c, (tow_dtype)dtype);
     return true;
 }
 

@@ -225,7 +225,7 @@ enum {
     NUMBERS = TOW__WORDS
 };
 static const tow__kernel kernels[] = {
-    {"gather", TOW__ALL_DTYPES, run_gather, NULL, "vector"},
+    {"gather", TOW__MOVED_DTYPES, run_gather, NULL, "vector"},
     {"index_add", NUMBERS, run_index_add, NULL, "vector"},
     {"scatter_add", NUMBERS, run_scatter_add, NULL, "vector"},
 };

@@ -374,13 +374,13 @@ static void run_index_add(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"concatenate", TOW__ALL_DTYPES, run_concatenate, NULL, "reference", sizeof(pieces), prepare_concatenate},
-    {"copy", TOW__ALL_DTYPES, run_copy, NULL, "reference", sizeof(pieces), prepare_copy},
-    {"dynamic_slice", TOW__ALL_DTYPES, run_dynamic_slice, NULL, "reference"},
-    {"dynamic_update_slice", TOW__ALL_DTYPES, run_dynamic_update_slice, NULL, "reference"},
-    {"gather", TOW__ALL_DTYPES, run_gather, NULL, "reference"},
+    {"concatenate", TOW__MOVED_DTYPES, run_concatenate, NULL, "reference", sizeof(pieces), prepare_concatenate},
+    {"copy", TOW__MOVED_DTYPES, run_copy, NULL, "reference", sizeof(pieces), prepare_copy},
+    {"dynamic_slice", TOW__MOVED_DTYPES, run_dynamic_slice, NULL, "reference"},
+    {"dynamic_update_slice", TOW__MOVED_DTYPES, run_dynamic_update_slice, NULL, "reference"},
+    {"gather", TOW__MOVED_DTYPES, run_gather, NULL, "reference"},
     {"index_add", TOW__WIDE_NUMBERS, run_index_add, NULL, "reference"},
-    {"empty", TOW__ALL_DTYPES, run_empty, NULL, "reference"},
+    {"empty", TOW__MOVED_DTYPES, run_empty, NULL, "reference"},
     {"iota", TOW__ALL_DTYPES, run_iota, NULL, "reference"},
     {"pad", TOW__ALL_DTYPES, run_pad, NULL, "reference"},
     {"random_bits", 1 << TOW_U32, run_random_bits, NULL, "reference"},

@@ -150,9 +150,9 @@ static bool tile_gather(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost, .operands = "table, indices", .inputs = 2,
-               .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
-               .batch = gather_batch);
+TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost, .takes_blocks = true, .operands = "table, indices",
+               .inputs = 2, .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp,
+               .transpose = gather_transpose, .batch = gather_batch);
 /* The same with zeros for the rows outside. */
 TOW__PRIMITIVE(gather_jvp, TOW__COMPOSITE, tile_gather, tow__element_cost, .operands = "dtable, indices", .inputs = 2,
                .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
@@ -337,9 +337,9 @@ static void dynamic_slice_transpose(tow__transpose *r)
     r->dx[0] = tow_dynamic_update_slice(tow__zeros(r->t, r->in_types[0]), r->ct[0], r->x + 1);
 }
 
-TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .operands = "x, start...", .inputs = -1,
-               .outputs = 1, .type = dynamic_slice_type, .transpose = dynamic_slice_transpose,
-               .batch = tow__batch_dynamic_slice,
+TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .takes_blocks = true,
+               .operands = "x, start...", .inputs = -1, .outputs = 1, .type = dynamic_slice_type,
+               .transpose = dynamic_slice_transpose, .batch = tow__batch_dynamic_slice,
                TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)));
 
 /* A start of any integer type as i32: clamped into its range, beyond which no slice begins. */
@@ -391,10 +391,10 @@ static void dynamic_update_slice_transpose(tow__transpose *r)
     if (r->linear[1]) r->dx[1] = tow_dynamic_slice(r->ct[0], r->x + 2, r->in_types[1].dims);
 }
 
-TOW__PRIMITIVE(dynamic_update_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .aliasing = TOW__ALIAS_FIRST,
-               .operands = "x, update, start...", .inputs = -1, .outputs = 1, .type = dynamic_update_slice_type,
-               .jvp = dynamic_update_slice_jvp, .transpose = dynamic_update_slice_transpose,
-               .batch = tow__batch_dynamic_update_slice);
+TOW__PRIMITIVE(dynamic_update_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .takes_blocks = true,
+               .aliasing = TOW__ALIAS_FIRST, .operands = "x, update, start...", .inputs = -1, .outputs = 1,
+               .type = dynamic_update_slice_type, .jvp = dynamic_update_slice_jvp,
+               .transpose = dynamic_update_slice_transpose, .batch = tow__batch_dynamic_update_slice);
 
 tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
 {

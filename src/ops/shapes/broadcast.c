@@ -66,8 +66,9 @@ static bool view_broadcast(const void *params, const tow__view *x, tow__view *y)
     return true;
 }
 
-TOW__PRIMITIVE(broadcast_in_dim, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_broadcast, .inputs = 1,
-               .outputs = 1, .type = broadcast_type, .transpose = broadcast_transpose, .batch = broadcast_batch,
+TOW__PRIMITIVE(broadcast_in_dim, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_broadcast,
+               .takes_blocks = true, .inputs = 1, .outputs = 1, .type = broadcast_type,
+               .transpose = broadcast_transpose, .batch = broadcast_batch,
                TOW__PARAMS(tow__broadcast_params, TOW__PARAM(tow__broadcast_params, shape, TOW__P_INTS),
                            TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)));
 

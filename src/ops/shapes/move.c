@@ -41,8 +41,8 @@ static bool view_reshape(const void *params, const tow__view *x, tow__view *y)
     return tow__view_reshape(x, y->type, y);
 }
 
-TOW__PRIMITIVE(reshape, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_reshape, .inputs = 1, .outputs = 1,
-               .type = reshape_type, .transpose = reshape_transpose, .batch = reshape_batch,
+TOW__PRIMITIVE(reshape, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_reshape, .takes_blocks = true,
+               .inputs = 1, .outputs = 1, .type = reshape_type, .transpose = reshape_transpose, .batch = reshape_batch,
                TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)));
 
 /* Replaces the one -1 in shape by what the number of elements leaves. */
@@ -155,8 +155,9 @@ static bool view_transpose(const void *params, const tow__view *x, tow__view *y)
     return true;
 }
 
-TOW__PRIMITIVE(transpose, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_transpose, .inputs = 1,
-               .outputs = 1, .type = transpose_type, .transpose = transpose_transpose, .batch = transpose_batch,
+TOW__PRIMITIVE(transpose, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_transpose, .takes_blocks = true,
+               .inputs = 1, .outputs = 1, .type = transpose_type, .transpose = transpose_transpose,
+               .batch = transpose_batch,
                TOW__PARAMS(tow__transpose_params, TOW__PARAM(tow__transpose_params, permutation, TOW__P_INTS)));
 
 tow_value tow_transpose(tow_value x, int rank, const int *permutation)
@@ -238,8 +239,8 @@ static bool view_slice(const void *params, const tow__view *x, tow__view *y)
     return true;
 }
 
-TOW__PRIMITIVE(slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_slice, .inputs = 1, .outputs = 1,
-               .type = slice_type, .transpose = slice_transpose, .batch = slice_batch,
+TOW__PRIMITIVE(slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_slice, .takes_blocks = true,
+               .inputs = 1, .outputs = 1, .type = slice_type, .transpose = slice_transpose, .batch = slice_batch,
                TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
                            TOW__PARAM(tow__slice_params, limit, TOW__P_INTS),
                            TOW__PARAM(tow__slice_params, stride, TOW__P_INTS),
@@ -422,8 +423,9 @@ static void concatenate_transpose(tow__transpose *r)
     }
 }
 
-TOW__PRIMITIVE(concatenate, TOW__MOVE, tow__tile_along_axis, tow__element_cost, .inputs = -1, .outputs = 1,
-               .type = concatenate_type, .transpose = concatenate_transpose, .batch = tow__batch_along_axis,
+TOW__PRIMITIVE(concatenate, TOW__MOVE, tow__tile_along_axis, tow__element_cost, .takes_blocks = true, .inputs = -1,
+               .outputs = 1, .type = concatenate_type, .transpose = concatenate_transpose,
+               .batch = tow__batch_along_axis,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_concatenate(size_t n, const tow_value *x, int axis)

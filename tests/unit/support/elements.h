@@ -60,6 +60,9 @@ static inline double element_get(tow_dtype dtype, const void *data, int64_t inde
     case TOW_U8:
     case TOW_BOOL:
         return ((const uint8_t *)data)[index];
+    case TOW_Q8_0: /* blocks hold several numbers */
+    case TOW_Q4_0:
+        break;
     }
     return 0;
 }
@@ -100,6 +103,9 @@ static inline void element_set(tow_dtype dtype, void *data, int64_t index, doubl
         break;
     case TOW_BOOL:
         ((uint8_t *)data)[index] = value != 0;
+        break;
+    case TOW_Q8_0:
+    case TOW_Q4_0:
         break;
     }
 }
