@@ -17,7 +17,7 @@
 #ifndef TOW_TOKENIZER_H
 #define TOW_TOKENIZER_H
 
-#include "tow/base.h"
+#include "tow/io.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +39,13 @@ TOW_API tow_status tow_tokenizer_read_bpe(tow_context *context, const char *voca
  * lowercase: for uncased models, which also lose their accents. */
 TOW_API tow_status tow_tokenizer_read_wordpiece(tow_context *context, const char *vocab_txt, bool lowercase,
                                                 tow_tokenizer **tokenizer);
+/* From the metadata of a GGUF file, "tokenizer.ggml...": the models "gpt2" (byte-level byte-pair encoding, with the
+ * regular expressions of "gpt-2", "llama-bpe", "qwen2" and others as the file's "pre" says) and "llama"
+ * (SentencePiece's byte-pair encoding with scores and a fallback to bytes), with the tokens around texts that the file
+ * asks for. Errors: TOW_NOT_FOUND without a tokenizer, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the model or the
+ * expression. */
+TOW_API tow_status tow_tokenizer_from_tensors(tow_context *context, const tow_tensors *tensors,
+                                              tow_tokenizer **tokenizer);
 /* NULL is accepted. */
 TOW_API void tow_tokenizer_free(tow_tokenizer *tokenizer);
 

@@ -1,8 +1,9 @@
 /* Weights that other programs trained, under their names and in their shapes.
  *
  * A mapping says which tensors of another program's files are which parameters of a model here. It is a text, of one
- * rule a line; tables of that kind for GPT-2, Llama, BERT, Qwen 3, Gemma 2 and Phi 3, as Hugging Face's transformers
- * names their tensors, are part of the library, and in share/tow/mappings to be read and changed:
+ * rule a line; tables of that kind for GPT-2, Llama, BERT, Qwen 3, Gemma, Gemma 2 and Phi 3, as Hugging Face's
+ * transformers names their tensors, and for GPT-2, Llama, Qwen 2, Qwen 3, Gemma and Gemma 2 as llama.cpp does, are part
+ * of the library, and in share/tow/mappings to be read and changed:
  *
  *     # GPT-2
  *     prefix  transformer.
@@ -21,6 +22,8 @@
  *              transpose is [o i] -> [i o], and a reshape [d (h k)] -> [d h k]. A 1 is an axis of size 1. On the left,
  *              "*" is the axis along which parameters of equal sizes alternate, and "+" before an axis means that those
  *              of different sizes follow one another along it: [+(h k) d]. Without brackets the shapes are equal.
+ *              "x=2" on the left is an axis of size 2: [(h p x=2) d] -> [d h (x p)] takes rows in pairs apart.
+ *   plus 1     behind the axes: elements of the tensor are those of the parameter plus 1 (or another number).
  *   optional   at the end of the line: neither the parameter nor the tensor need be there.
  *
  *   prefix P           names that begin with P in this text are also found without it.
@@ -33,6 +36,7 @@
 #ifndef TOW_WEIGHTS_H
 #define TOW_WEIGHTS_H
 
+#include "tow/gguf.h"
 #include "tow/params.h"
 
 #ifdef __cplusplus
@@ -44,8 +48,9 @@ typedef struct tow_weight_mapping tow_weight_mapping;
 /* Reads the rules in `text`. name: of the text, for messages. Errors: TOW_BAD_FORMAT with "NAME:LINE: ...". */
 TOW_API tow_status tow_weight_mapping_parse(tow_context *context, const char *name, const char *text,
                                             tow_weight_mapping **mapping);
-/* Reads a file of rules, or the table of that name in the library: "bert", "gemma2", "gpt2", "llama", "phi3", "qwen3".
- * A name with a '/' or a '.' is a file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR,
+/* Reads a file of rules, or the table of that name in the library: "bert", "gemma", "gemma2", "gpt2", "llama" (also for
+ * Qwen 2), "phi3", "qwen3", and for GGUF files "gguf-gemma", "gguf-gemma2", "gguf-gpt2", "gguf-llama", "gguf-qwen2",
+ * "gguf-qwen3". A name with a '/' or a '.' is a file. Errors: TOW_NOT_FOUND for a name that is no table, TOW_IO_ERROR,
  * TOW_BAD_FORMAT. */
 TOW_API tow_status tow_weight_mapping_read(tow_context *context, const char *path, tow_weight_mapping **mapping);
 /* NULL is accepted. */
@@ -78,6 +83,18 @@ typedef struct tow_weight_mapping_options {
      * model, or writes what was one axis as two. */
     size_t n_axes;
     const tow_weight_mapping_axis *axes;
+    /* Loading from a file: parameters whose elements the file has in their order and type get an array in the mapped
+     * file in place of their own, so that no memory is taken for them; the others are copied, as all are otherwise.
+     * Arrays of the list are replaced: functions and lists that were made of it before keep the old ones. A parameter
+     * of a stack ("blocks/{}/...") is one array of all layers, which no file has. For the file what tow/io.h says of
+     * mapped files holds: nobody may change or cut it off in place as long as one of these arrays lives, and writing
+     * to one changes memory alone. */
+    bool in_place;
+    /* Writing, where the path ends with ".gguf", which makes the file one of GGUF: the type of its matrices
+     * (tow_gguf_write_options). */
+    tow_gguf_type gguf_type;
+    /* Writing: the metadata of the file are those of this set. NULL: "format": "pt", or in a GGUF file none. */
+    const tow_tensors *metadata;
 } tow_weight_mapping_options;
 #define TOW_WEIGHT_MAPPING_OPTIONS(...) TOW__OPTIONS(tow_weight_mapping_options, __VA_ARGS__)
 
@@ -109,15 +126,16 @@ TOW_API size_t tow_weight_mapping_report_text(const tow_weight_mapping_report *r
 TOW_API tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, tow_params *params,
                                            const tow_tensors *tensors, const tow_weight_mapping_options *options,
                                            tow_weight_mapping_report **report);
-/* The same from a safetensors file, or the files of an index. path: also a directory with model.safetensors or
- * model.safetensors.index.json. The data are mapped: no second copy of them is in memory. Errors: also those of
- * tow_safetensors_read. */
+/* The same from a safetensors file, the files of an index, or a GGUF file. path: also a directory with
+ * model.safetensors or model.safetensors.index.json. The data are mapped, and pages that were copied are given back: no
+ * second copy of more than one tensor is in memory. Errors: also those of tow_safetensors_read and tow_gguf_read. */
 TOW_API tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
                                                 const tow_weight_mapping_options *options,
                                                 tow_weight_mapping_report **report);
-/* Writes parameters as the tensors of the other program, with its names and shapes and the metadata "format": "pt", in
- * one file or several (.max_file_bytes). At most one tensor is in memory twice. Errors: TOW_NOT_FOUND for parameters
- * that no rule mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of tow_safetensors_write_sharded. */
+/* Writes parameters as the tensors of the other program, with its names and shapes, in one file or several
+ * (.max_file_bytes), of GGUF if the path ends with ".gguf". At most one tensor is in memory twice. Errors:
+ * TOW_NOT_FOUND for parameters that no rule mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of
+ * tow_safetensors_write_sharded and tow_gguf_write. */
 TOW_API tow_status tow_weight_mapping_save_file(const tow_weight_mapping *mapping, const tow_params *params,
                                                 const char *path, const tow_weight_mapping_options *options,
                                                 tow_weight_mapping_report **report);
@@ -129,6 +147,14 @@ TOW_API tow_status tow_weight_mapping_convert_file(tow_context *context, const t
                                                    const char *from, const char *to, bool reverse,
                                                    const tow_weight_mapping_options *options,
                                                    tow_weight_mapping_report **report);
+/* Rewrites a file of one program as one of another: `from` as `from_mapping` says becomes `to` as `to_mapping` does, by
+ * the parameters that both have here. So "llama" and "gguf-llama" make a GGUF file of safetensors, and the other way.
+ * At most one tensor is in memory as a whole. The report is that of reading `from`. Errors: those of
+ * tow_weight_mapping_convert_file. */
+TOW_API tow_status tow_weight_mapping_translate_file(tow_context *context, const tow_weight_mapping *from_mapping,
+                                                     const char *from, const tow_weight_mapping *to_mapping,
+                                                     const char *to, const tow_weight_mapping_options *options,
+                                                     tow_weight_mapping_report **report);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,8 @@ typedef struct tow__file_calls {
     ssize_t (*write)(int fd, const void *data, size_t count);
     ssize_t (*pwrite)(int fd, const void *data, size_t count, off_t offset);
     int (*ftruncate)(int fd, off_t size);
-    void *(*map)(int fd, size_t bytes); /* private, writable; NULL on an error */
+    void *(*map)(int fd, size_t bytes);     /* private, writable; NULL on an error */
+    void (*drop)(void *data, size_t bytes); /* pages of a mapping to be read again; NULL: they stay */
     int (*fchown)(int fd, uid_t owner, gid_t group);
     int (*fchmod)(int fd, mode_t mode);
     int (*fsync)(int fd);

@@ -18,6 +18,14 @@ static void *system_map(int fd, size_t bytes)
     return data != MAP_FAILED ? data : NULL;
 }
 
+/* Whole pages of it. */
+static void system_drop(void *data, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)data + bytes) / page * page;
+    if (end > begin) madvise((char *)data + (begin - (uintptr_t)data), end - begin, MADV_DONTNEED);
+}
+
 /* Functions of this file, because stat and its kin are macros or inline functions in some C libraries. */
 static int system_stat(const char *path, struct stat *info) { return stat(path, info); }
 static int system_lstat(const char *path, struct stat *info) { return lstat(path, info); }
@@ -35,6 +43,7 @@ const tow__file_calls tow__system_file_calls = {
     .pwrite = pwrite,
     .ftruncate = ftruncate,
     .map = system_map,
+    .drop = system_drop,
     .fchown = fchown,
     .fchmod = fchmod,
     .fsync = fsync,

@@ -4,6 +4,7 @@
 
 #include "src/base/dtypes.h"
 #include "src/base/xxh3.h"
+#include "src/io/file_calls.h"
 #include "src/io/tensors.h"
 
 enum {
@@ -213,11 +214,12 @@ tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtyp
 
 /* Data that are not aligned for their type have no view. Nor have booleans: kernels rely on their being 0 or 1, which
  * others might change in the file after it was checked. */
-static bool has_view(const tow_tensors *t, size_t index)
+bool tow__tensors_have_view(const tow_tensors *t, size_t index)
 {
     const tow__tensor *tensor = &t->items[index];
-    return t->files[tensor->file].mapping && tensor->stored == TOW__STORED_PLAIN &&
-           tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 && tensor->type.dtype != TOW_BOOL;
+    return tensor->file < t->n_files && t->files[tensor->file].mapping && !tensor->foreign &&
+           tensor->stored == TOW__STORED_PLAIN && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
+           tensor->type.dtype != TOW_BOOL;
 }
 
 tow_status tow__tensors_load(const tow_tensors *t, size_t index)
@@ -227,7 +229,7 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
     tow_status status = TOW_OK;
     if (tensor->array && !tensor->is_share) return TOW_OK;
     TRY(tow__tensors_known(t, index));
-    if (has_view(t, index)) {
+    if (tow__tensors_have_view(t, index)) {
         TRY(tow__array_view(t->ctx, t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
         if (tensor->has_checksum)
             TRY(tow__tensors_check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
@@ -239,4 +241,22 @@ tow_status tow__tensors_load(const tow_tensors *t, size_t index)
 done:
     if (status != TOW_OK) tow_array_release(array);
     return status;
+}
+
+void tow__tensors_drop_pages(const tow_tensors *t, size_t index)
+{
+    const tow__tensor *tensor = &t->items[index];
+    const tow__file_calls *calls = tow__calls(t->ctx);
+    if (tensor->file >= t->n_files || !t->files[tensor->file].mapping || !calls->drop) return;
+    char *data = tow_array_data(t->files[tensor->file].mapping);
+    calls->drop(data + tensor->offset, (size_t)tow__tensor_bytes(tensor));
+}
+
+void tow__tensors_forget(tow_tensors *t, size_t index)
+{
+    tow__tensor *tensor = &t->items[index];
+    if (tensor->file >= t->n_files || !t->files[tensor->file].mapping) return;
+    tow_array_release(tensor->array);
+    tensor->array = NULL;
+    tow__tensors_drop_pages(t, index);
 }

@@ -105,6 +105,13 @@ size_t tow__metadata_size(tow_metadata_type type);
 /* Tensor `index` as an array that the set owns: a view of the mapping, or read from the file. */
 tow_status tow__tensors_load(const tow_tensors *tensors, size_t index);
 
+/* True if the tensor is used in place where its file is mapped: an array of it is a view. */
+bool tow__tensors_have_view(const tow_tensors *tensors, size_t index);
+/* Gives memory back that holds pages of the tensor's mapped file, if nobody has written to them: it is read again when
+ * it is asked for. Only for a set that nobody else has. */
+void tow__tensors_drop_pages(const tow_tensors *tensors, size_t index);
+/* Drops the array of a tensor that is in a mapped file, too. */
+void tow__tensors_forget(tow_tensors *tensors, size_t index);
 /* Maps all open files of the set; reads all tensors. */
 tow_status tow__tensors_map(tow_tensors *tensors);
 tow_status tow__tensors_load_all(tow_tensors *tensors);

@@ -185,7 +185,7 @@ static const struct argp_option argp_options[] = {
     {"log-y", KEY_LOG_Y, NULL, 0, "plot: a logarithmic scale", 2},
     {"title", KEY_TITLE, "TEXT", 0, "plot: a title above the chart", 2},
     {"mapping", KEY_MAPPING, "NAME|FILE", 0,
-     "convert-weights: rules of names and shapes: bert, gemma2, gpt2, llama, phi3, qwen3, or a file (tow/weights.h)",
+     "convert-weights: rules of names and shapes: a table, such as llama or gguf-llama, or a file (tow/weights.h)",
      2},
     {"reverse", KEY_REVERSE, NULL, 0, "convert-weights: from Tow's names to those of the other program", 2},
     {"axis", KEY_AXIS, "NAME=SIZE", 0, "convert-weights: the size of an axis of rules that shapes do not tell", 2},

@@ -140,6 +140,7 @@ static void learn(solver *s, size_t n_known, const tow_weight_mapping_axis *know
         s->sizes[f] = UNKNOWN;
         for (size_t k = 0; k < n_known; k++)
             if (strcmp(known[k].name, s->axes->names[f]) == 0) s->sizes[f] = known[k].size;
+        if (s->axes->fixed[f]) s->sizes[f] = s->axes->fixed[f];
     }
 }
 
@@ -214,6 +215,8 @@ tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_
     }
     if (!tow__type_valid(*theirs))
         return tow__fail(ctx, TOW_SHAPE_MISMATCH, "the shape has more bytes than can be addressed");
+    for (int p = 0; p < rule->n_ours; p++) layouts[p].plus = rule->plus;
+    if (rule->plus != 0) layouts[0].whole = false;
 done:
     return status;
 }

@@ -1,5 +1,6 @@
 /* Elements of a parameter, in its order, out of a tensor and into it. Pieces that are in the cache are gathered and
  * then converted, so that no second copy of the data is made. */
+#include "src/base/dtypes.h"
 #include "src/weights/mapping.h"
 
 enum {
@@ -69,6 +70,13 @@ static void walk_piece(walk *w, size_t size, int64_t n, char *piece, char *strid
     }
 }
 
+/* Elements plus a number, each rounded once. */
+static void add(double plus, int64_t n, tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from)
+{
+    for (int64_t i = 0; i < n; i++)
+        tow__store_element(to_dtype, to, i, tow__load_element(from_dtype, from, i).f + plus);
+}
+
 bool tow__layout_gather(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,
                         const void *from)
 {
@@ -76,14 +84,17 @@ bool tow__layout_gather(const tow__layout *layout, int64_t count, tow_dtype to_d
     const size_t size = tow_dtype_size(from_dtype), to_size = tow_dtype_size(to_dtype);
     uint64_t piece[PIECE];
     char *source = (char *)(uintptr_t)from; /* only read */
-    if (to_dtype == from_dtype) {
+    if (to_dtype == from_dtype && layout->plus == 0) {
         walk_piece(&w, size, count, to, source, true);
         return true;
     }
     for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t n = count - first < PIECE ? count - first : PIECE;
         walk_piece(&w, size, n, (char *)piece, source, true);
-        if (tow__file_convert(to_dtype, (char *)to + (size_t)first * to_size, from_dtype, piece, n) >= 0) return false;
+        if (layout->plus != 0)
+            add(-layout->plus, n, to_dtype, (char *)to + (size_t)first * to_size, from_dtype, piece);
+        else if (tow__file_convert(to_dtype, (char *)to + (size_t)first * to_size, from_dtype, piece, n) >= 0)
+            return false;
     }
     return true;
 }
@@ -94,14 +105,18 @@ void tow__layout_scatter(const tow__layout *layout, int64_t count, tow_dtype to_
     walk w = {.layout = layout};
     const size_t size = tow_dtype_size(from_dtype), to_size = tow_dtype_size(to_dtype);
     uint64_t piece[PIECE];
-    if (to_dtype == from_dtype) {
+    if (to_dtype == from_dtype && layout->plus == 0) {
         char *source = (char *)(uintptr_t)from; /* only read */
         walk_piece(&w, size, count, source, to, false);
         return;
     }
     for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t n = count - first < PIECE ? count - first : PIECE;
-        tow__file_convert(to_dtype, piece, from_dtype, (const char *)from + (size_t)first * size, n);
+        const char *next = (const char *)from + (size_t)first * size;
+        if (layout->plus != 0)
+            add(layout->plus, n, to_dtype, piece, from_dtype, next);
+        else
+            tow__file_convert(to_dtype, piece, from_dtype, next, n);
         walk_piece(&w, to_size, n, (char *)piece, to, false);
     }
 }

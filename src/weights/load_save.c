@@ -4,6 +4,7 @@
 
 #include "src/base/options.h"
 #include "src/io/file_calls.h"
+#include "src/io/gguf.h"
 #include "src/params/params.h"
 #include "src/weights/mapping.h"
 
@@ -26,8 +27,8 @@ static tow_status check_options(tow_context *ctx, const tow_weight_mapping_optio
     return TOW_OK;
 }
 
-static tow_status begin(tow__links *l, tow_context *ctx, const tow_weight_mapping *mapping,
-                        const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+tow_status tow__links_begin(tow__links *l, tow_context *ctx, const tow_weight_mapping *mapping,
+                            const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     if (report) *report = NULL;
     *l = (tow__links){.ctx = ctx, .mapping = mapping, .options = options ? options : &no_options};
@@ -38,8 +39,7 @@ static tow_status begin(tow__links *l, tow_context *ctx, const tow_weight_mappin
     return status == TOW_OK ? tow__report_create(ctx, &l->report) : status;
 }
 
-/* Gives the report away, also after an error of what is missing or unused. */
-static tow_status end(tow__links *l, tow_status status, tow_weight_mapping_report **report)
+tow_status tow__links_end(tow__links *l, tow_status status, tow_weight_mapping_report **report)
 {
     tow__links_free(l);
     if (report && l->report && (status == TOW_OK || status == TOW_NOT_FOUND))
@@ -51,53 +51,122 @@ static tow_status end(tow__links *l, tow_status status, tow_weight_mapping_repor
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* Everything that may fail: reading data, checksums, integers that do not fit. */
-static tow_status prepare(const tow__links *l)
+/* Parameters while they are loaded. */
+typedef struct load_state {
+    tow__links links;
+    tow_params *params;
+    bool own_file; /* the set is that of a file, which nobody else has */
+    void *buffer;  /* [bytes] for a tensor that is decoded while it is copied */
+    size_t buffer_bytes;
+} load_state;
+
+/* The entry of a parameter that may get another array: one that is no layer of a stack. */
+static bool find_entry(const load_state *l, const tow__tensor *ours, uint32_t *entry)
 {
+    *entry = tow__params_index(l->params, ours->name, 0);
+    return *entry != TOW__NO_NAME;
+}
+
+/* True if the tensor has the elements of the parameter in their order and type, in the mapped file. */
+static bool is_in_place(const load_state *l, const tow__link *link)
+{
+    const tow__tensor *ours = &l->links.ours->items[link->ours[0]];
+    uint32_t entry;
+    return l->own_file && l->links.options->in_place && link->rule->n_ours == 1 && link->layouts[0].whole &&
+           tow__tensors_have_view(l->links.theirs, link->theirs) &&
+           l->links.theirs->items[link->theirs].type.dtype == ours->type.dtype && find_entry(l, ours, &entry);
+}
+
+/* Everything that may fail: reading data, checksums, integers that do not fit, memory. */
+static tow_status prepare(load_state *state)
+{
+    const tow__links *l = &state->links;
     tow_status status = TOW_OK;
     for (size_t i = 0; i < l->count; i++) {
         const tow__link *link = &l->links[i];
-        TRY(tow__tensors_load(l->theirs, link->theirs));
+        const tow__tensor *theirs = &l->theirs->items[link->theirs];
+        const size_t bytes = tow_type_bytes(theirs->type);
+        const bool view = theirs->array || tow__tensors_have_view(l->theirs, link->theirs);
+        if (view) TRY(tow__tensors_load(l->theirs, link->theirs));
+        if (!view && bytes > state->buffer_bytes) state->buffer_bytes = bytes;
         for (int p = 0; p < link->rule->n_ours; p++)
             TRY(tow__tensors_check(l->theirs, link->theirs, l->ours->items[link->ours[p]].type.dtype));
+        if (state->own_file) tow__tensors_drop_pages(l->theirs, link->theirs); /* that a checksum was made of */
+    }
+    if (state->buffer_bytes > 0) {
+        state->buffer = tow__alloc_raw(l->ctx, state->buffer_bytes);
+        if (!state->buffer) return TOW_OUT_OF_MEMORY;
     }
 done:
     return status;
 }
 
-static void copy_all(const tow__links *l)
+/* Copies the parameters of one tensor. Errors: those of the system. */
+static tow_status copy_link(const load_state *state, const tow__link *link)
 {
-    for (size_t i = 0; i < l->count; i++) {
-        const tow__link *link = &l->links[i];
-        const tow__tensor *theirs = &l->theirs->items[link->theirs];
-        for (int p = 0; p < link->rule->n_ours; p++) {
-            const tow__tensor *ours = &l->ours->items[link->ours[p]];
-            tow__layout_gather(&link->layouts[p], tow_type_element_count(ours->type), ours->type.dtype,
-                               tow_array_data(ours->array), theirs->type.dtype, tow_array_data(theirs->array));
-        }
+    const tow__links *l = &state->links;
+    const tow__tensor *theirs = &l->theirs->items[link->theirs];
+    const void *data = theirs->array ? tow_array_data(theirs->array) : state->buffer;
+    tow_status status = TOW_OK;
+    if (!theirs->array) TRY(tow__tensors_copy(l->theirs, link->theirs, theirs->type.dtype, state->buffer));
+    for (int p = 0; p < link->rule->n_ours; p++) {
+        const tow__tensor *ours = &l->ours->items[link->ours[p]];
+        tow__layout_gather(&link->layouts[p], tow_type_element_count(ours->type), ours->type.dtype,
+                           tow_array_data(ours->array), theirs->type.dtype, data);
     }
+    if (state->own_file) tow__tensors_drop_pages(l->theirs, link->theirs);
+done:
+    return status;
+}
+
+/* The array in the file becomes the parameter's. */
+static void put_in_place(load_state *l, const tow__link *link)
+{
+    const tow_tensors *ours = l->links.ours;
+    uint32_t entry;
+    if (!find_entry(l, &ours->items[link->ours[0]], &entry)) return;
+    tow_array *array = tow_array_retain(l->links.theirs->items[link->theirs].array);
+    tow_array_release(l->params->arrays[entry]);
+    l->params->arrays[entry] = array;
+    tow_array_release(ours->items[link->ours[0]].array); /* the old one, which takes memory */
+    ours->items[link->ours[0]].array = tow_array_retain(array);
+}
+
+static tow_status copy_all(load_state *l)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < l->links.count; i++) {
+        const tow__link *link = &l->links.links[i];
+        if (is_in_place(l, link))
+            put_in_place(l, link);
+        else
+            TRY(copy_link(l, link));
+    }
+done:
+    return status;
 }
 
 static tow_status load(const tow_weight_mapping *mapping, tow_params *params, const tow_tensors *tensors,
                        const char *where, const tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
-    tow__links l;
+    load_state l = {.params = params, .own_file = where != NULL};
     tow_tensors *ours = NULL;
-    tow_status status = begin(&l, params->ctx, mapping, options, report);
+    tow_status status = tow__links_begin(&l.links, params->ctx, mapping, options, report);
     if (status != TOW_OK) return status;
-    l.where = where;
-    l.theirs = (tow_tensors *)(uintptr_t)tensors; /* whose data are read, and nothing is added */
+    l.links.where = where;
+    l.links.theirs = (tow_tensors *)(uintptr_t)tensors; /* whose data are read, and nothing is added */
     TRY(tow_tensors_create(params->ctx, &ours));
-    l.ours = ours;
+    l.links.ours = ours;
     TRY(tow__params_share(params, "", ours));
-    TRY(tow__links_match(&l));
-    if (!l.options->partial) TRY(tow__report_strict(l.report, params->ctx, where, false));
+    TRY(tow__links_match(&l.links));
+    if (!l.links.options->partial) TRY(tow__report_strict(l.links.report, params->ctx, where, false));
     TRY(prepare(&l));
-    copy_all(&l);
+    TRY(copy_all(&l));
     tow__params_put_copies(params, ours);
 done:
     tow_tensors_free(ours);
-    return end(&l, status, report);
+    if (l.buffer) tow__free_aligned(params->ctx, l.buffer, l.buffer_bytes);
+    return tow__links_end(&l.links, status, report);
 }
 
 tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, tow_params *params, const tow_tensors *tensors,
@@ -109,17 +178,28 @@ tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, tow_params
     return load(mapping, params, tensors, NULL, options, report);
 }
 
-/* A directory stands for the model in it. */
-static tow_status open_model(tow_context *ctx, const char *path, tow_tensors **tensors)
+/* A file of safetensors, or of GGUF. */
+static tow_status open_file(tow_context *ctx, const char *path, tow_tensors **tensors)
+{
+    struct stat info;
+    int result;
+    bool is_gguf = false;
+    TOW__RETRY(result, tow__calls(ctx)->stat(path, &info)); /* there may be an index in its place */
+    const tow_status status = result == 0 ? tow__gguf_recognize(ctx, path, &is_gguf) : TOW_OK;
+    if (status != TOW_OK) return status;
+    return (is_gguf ? tow_gguf_mmap : tow_safetensors_mmap)(ctx, path, tensors);
+}
+
+tow_status tow__weights_open(tow_context *ctx, const char *path, tow_tensors **tensors)
 {
     struct stat info;
     int result;
     TOW__RETRY(result, tow__calls(ctx)->stat(path, &info));
-    if (result != 0 || !S_ISDIR(info.st_mode)) return tow_safetensors_mmap(ctx, path, tensors);
+    if (result != 0 || !S_ISDIR(info.st_mode)) return open_file(ctx, path, tensors);
     tow__string file;
     tow__string_init(&file, ctx);
     tow__string_add(&file, "%s/model.safetensors", path);
-    const tow_status status = file.failed ? TOW_OUT_OF_MEMORY : tow_safetensors_mmap(ctx, file.text, tensors);
+    const tow_status status = file.failed ? TOW_OUT_OF_MEMORY : open_file(ctx, file.text, tensors);
     tow__string_free(&file);
     return status;
 }
@@ -133,7 +213,7 @@ tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_p
     tow_weight_mapping_options own;
     if (!TOW__OPTIONS_TAKE(params->ctx, tow_weight_mapping_options, options, &own)) return TOW_INVALID_ARGUMENT;
     tow_tensors *tensors = NULL;
-    tow_status status = open_model(params->ctx, path, &tensors);
+    tow_status status = tow__weights_open(params->ctx, path, &tensors);
     if (status == TOW_OK) status = load(mapping, params, tensors, path, options, report);
     tow_tensors_free(tensors);
     return status;
@@ -146,66 +226,103 @@ typedef struct source {
     const tow__links *links;
     bool reverse; /* theirs are written, link i is tensor i; else ours */
     void *buffer; /* [bytes] for the largest tensor that needs a place */
-    size_t bytes;
+    size_t bytes, last;
 } source;
 
 static const void *data_of(const tow_tensors *set, size_t index) { return tow_array_data(set->items[index].array); }
 
-static tow_status their_data(const source *s, size_t index, const void **data)
+tow_status tow__links_their_data(const tow__links *l, size_t index, void *buffer, const void **data)
 {
-    const tow__link *link = &s->links->links[index];
-    const tow_tensors *ours = s->links->ours;
-    const tow_type type = s->links->theirs->items[index].type;
+    const tow__link *link = &l->links[index];
+    const tow_tensors *ours = l->ours;
+    const tow_type type = l->theirs->items[index].type;
     tow_status status = TOW_OK;
     for (int p = 0; p < link->rule->n_ours; p++) TRY(tow__tensors_load(ours, link->ours[p]));
     *data = data_of(ours, link->ours[0]);
     if (link->layouts[0].whole && ours->items[link->ours[0]].type.dtype == type.dtype) return TOW_OK;
     for (int p = 0; p < link->rule->n_ours; p++) {
         const tow_type part = ours->items[link->ours[p]].type;
-        tow__layout_scatter(&link->layouts[p], tow_type_element_count(part), type.dtype, s->buffer, part.dtype,
+        tow__layout_scatter(&link->layouts[p], tow_type_element_count(part), type.dtype, buffer, part.dtype,
                             data_of(ours, link->ours[p]));
     }
-    *data = s->buffer;
+    *data = buffer;
 done:
     return status;
 }
 
-static tow_status our_data(const source *s, size_t index, const void **data)
+tow_status tow__links_our_data(const tow__links *l, size_t index, void *buffer, const void **data)
 {
-    const tow__link *link = &s->links->links[s->links->by_ours[index] - 1];
-    const tow_tensors *theirs = s->links->theirs;
-    const tow_type type = s->links->ours->items[index].type, from = theirs->items[link->theirs].type;
+    const tow__link *link = &l->links[l->by_ours[index] - 1];
+    const tow_tensors *theirs = l->theirs;
+    const tow_type type = l->ours->items[index].type, from = theirs->items[link->theirs].type;
     int part = 0;
     const tow_status status = tow__tensors_load(theirs, link->theirs);
     if (status != TOW_OK) return status;
     *data = data_of(theirs, link->theirs);
     if (link->layouts[0].whole && from.dtype == type.dtype) return TOW_OK;
     while (link->ours[part] != index) part++;
-    tow__layout_gather(&link->layouts[part], tow_type_element_count(type), type.dtype, s->buffer, from.dtype, *data);
-    *data = s->buffer;
+    tow__layout_gather(&link->layouts[part], tow_type_element_count(type), type.dtype, buffer, from.dtype, *data);
+    *data = buffer;
     return TOW_OK;
 }
 
 static tow_status next_data(void *user, size_t index, const void **data)
 {
-    const source *s = user;
-    return s->reverse ? their_data(s, index, data) : our_data(s, index, data);
+    source *s = user;
+    const tow__links *l = s->links;
+    const size_t theirs = s->reverse ? SIZE_MAX : l->links[l->by_ours[index] - 1].theirs;
+    if (!s->reverse && s->last != SIZE_MAX && s->last != theirs) tow__tensors_forget(l->theirs, s->last);
+    s->last = theirs;
+    return s->reverse ? tow__links_their_data(l, index, s->buffer, data)
+                      : tow__links_our_data(l, index, s->buffer, data);
+}
+
+size_t tow__largest_bytes(const tow_tensors *set)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        const size_t bytes = tow_type_bytes(set->items[i].type);
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+static bool is_gguf_path(const char *path)
+{
+    const size_t length = strlen(path), tail = sizeof ".gguf" - 1;
+    return length >= tail && strcmp(path + length - tail, ".gguf") == 0;
+}
+
+static tow_status set_metadata(const tow__links *l, const char *path, tow_tensors *set)
+{
+    const tow_tensors *from = l->options->metadata;
+    tow_status status = TOW_OK;
+    if (!from) return is_gguf_path(path) ? TOW_OK : tow_tensors_set_metadata(set, "format", "pt");
+    for (size_t i = 0; i < from->n_metadata; i++)
+        TRY(tow_tensors_set_metadata_value(set, from->metadata[i].key, from->metadata[i].value));
+done:
+    return status;
+}
+
+tow_status tow__weights_write(const tow__links *l, const char *path, tow_tensors *set, tow__tensor_data data)
+{
+    const uint64_t most = l->options->max_file_bytes;
+    tow_status status = set_metadata(l, path, set);
+    if (status != TOW_OK) return status;
+    if (is_gguf_path(path) && most > 0)
+        return tow__fail(l->ctx, TOW_UNSUPPORTED, "%s: a GGUF file is one file; leave .max_file_bytes out", path);
+    if (is_gguf_path(path)) return tow__gguf_write_file(path, set, data, l->options->gguf_type);
+    return most > 0 ? tow__safetensors_write_sharded(path, set, data, most)
+                    : tow__safetensors_write_file(path, set, data);
 }
 
 static tow_status write(const tow__links *l, const char *path, bool reverse)
 {
-    const tow_tensors *set = reverse ? l->theirs : l->ours;
-    source s = {.links = l, .reverse = reverse};
-    for (size_t i = 0; i < set->count; i++) {
-        const size_t bytes = tow_type_bytes(set->items[i].type);
-        if (bytes > s.bytes) s.bytes = bytes;
-    }
+    tow_tensors *set = reverse ? l->theirs : l->ours;
+    source s = {.links = l, .reverse = reverse, .bytes = tow__largest_bytes(set), .last = SIZE_MAX};
     s.buffer = tow__alloc_raw(l->ctx, s.bytes);
     if (!s.buffer) return TOW_OUT_OF_MEMORY;
-    const tow__tensor_data data = {.get = next_data, .user = &s};
-    const tow_status status = l->options->max_file_bytes > 0
-                                  ? tow__safetensors_write_sharded(path, set, data, l->options->max_file_bytes)
-                                  : tow__safetensors_write_file(path, set, data);
+    const tow_status status = tow__weights_write(l, path, set, (tow__tensor_data){.get = next_data, .user = &s});
     tow__free_aligned(l->ctx, s.buffer, s.bytes);
     return status;
 }
@@ -215,7 +332,6 @@ static tow_status write_theirs(tow__links *l, const char *path)
 {
     tow_status status = TOW_OK;
     TRY(tow_tensors_create(l->ctx, &l->theirs));
-    TRY(tow_tensors_set_metadata(l->theirs, "format", "pt"));
     TRY(tow__links_make_theirs(l));
     if (!l->options->partial) TRY(tow__report_strict(l->report, l->ctx, l->where, true));
     TRY(write(l, path, true));
@@ -232,7 +348,7 @@ tow_status tow_weight_mapping_save_file(const tow_weight_mapping *mapping, const
         return tow__missing(params ? params->ctx : NULL, __func__, "a mapping, parameters and the path of a file");
     tow__links l;
     tow_tensors *ours = NULL;
-    tow_status status = begin(&l, params->ctx, mapping, options, report);
+    tow_status status = tow__links_begin(&l, params->ctx, mapping, options, report);
     if (status != TOW_OK) return status;
     TRY(tow_tensors_create(params->ctx, &ours));
     l.ours = ours;
@@ -240,7 +356,7 @@ tow_status tow_weight_mapping_save_file(const tow_weight_mapping *mapping, const
     TRY(write_theirs(&l, path));
 done:
     tow_tensors_free(ours);
-    return end(&l, status, report);
+    return tow__links_end(&l, status, report);
 }
 
 /* ---- without a model --------------------------------------------------------------------------------------------- */
@@ -266,13 +382,13 @@ tow_status tow_weight_mapping_convert_file(tow_context *context, const tow_weigh
         return tow__missing(context, __func__, "a context, a mapping and two paths");
     tow__links l;
     tow_tensors *read = NULL;
-    tow_status status = begin(&l, context, mapping, options, report);
+    tow_status status = tow__links_begin(&l, context, mapping, options, report);
     if (status != TOW_OK) return status;
     l.where = from;
-    TRY(open_model(context, from, &read));
+    TRY(tow__weights_open(context, from, &read));
     *(reverse ? &l.ours : &l.theirs) = read;
     TRY(reverse ? write_theirs(&l, to) : write_ours(&l, to));
 done:
     tow_tensors_free(read);
-    return end(&l, status, report);
+    return tow__links_end(&l, status, report);
 }

@@ -23,10 +23,11 @@ typedef struct tow__axis {
 
 typedef struct tow__axes {
     int8_t n_factors, n_theirs, n_ours;
-    int8_t joined;                  /* axis of theirs along which parts of different sizes follow one another, or -1 */
-    bool alternates;                /* there is a "*" */
-    const char *const *names;       /* [n_factors] */
-    const tow__axis *theirs, *ours; /* [n_theirs], [n_ours] */
+    int8_t joined;                   /* axis of theirs along which parts of different sizes follow one another, or -1 */
+    bool alternates;                 /* there is a "*" */
+    int32_t fixed[TOW__MAX_FACTORS]; /* sizes that the rule says; 0: none */
+    const char *const *names;        /* [n_factors] */
+    const tow__axis *theirs, *ours;  /* [n_theirs], [n_ours] */
 } tow__axes;
 
 typedef enum tow__rule_kind {
@@ -44,6 +45,7 @@ typedef struct tow__tensor_rule {
     const char *const *theirs; /* [n_theirs] patterns of names */
     const char *const *ours;   /* [n_ours] patterns of paths; of TOW__RULE_TIED, ours[0] is the other tensor's name */
     const tow__axes *axes;     /* NULL: the shapes are equal */
+    double plus;               /* elements of the tensor are those of the parameter plus this */
 } tow__tensor_rule;
 
 struct tow_weight_mapping {
@@ -86,7 +88,8 @@ typedef struct tow__layout {
     int n;
     int64_t sizes[TOW__MAX_FACTORS], strides[TOW__MAX_FACTORS];
     int64_t offset;
-    bool whole; /* parameter and tensor have the same elements in the same order */
+    double plus; /* that the tensor has more than the parameter */
+    bool whole;  /* parameter and tensor have the same elements in the same order */
 } tow__layout;
 
 /* A pair of shapes, what is not known of them has rank -1. Fills in what is not known, and the layout of each part.
@@ -130,6 +133,24 @@ void tow__links_free(tow__links *links);
 /* "WHERE: NAME: text", of an error. */
 __attribute__((format(printf, 4, 5))) tow_status tow__links_fail(const tow__links *links, tow_status status,
                                                                  const char *name, const char *format, ...);
+
+/* ---- files (load_save.c) ----------------------------------------------------------------------------------------- */
+
+/* Begins with options, which are checked, and an empty report. */
+tow_status tow__links_begin(tow__links *l, tow_context *ctx, const tow_weight_mapping *mapping,
+                            const tow_weight_mapping_options *options, tow_weight_mapping_report **report);
+/* Gives the report away, also after an error of what is missing or unused. */
+tow_status tow__links_end(tow__links *l, tow_status status, tow_weight_mapping_report **report);
+/* Maps the files at a path. A directory stands for the model in it. */
+tow_status tow__weights_open(tow_context *ctx, const char *path, tow_tensors **tensors);
+/* The data of tensor `index` of ours out of theirs: those in place, or in `buffer`, which is large enough. */
+tow_status tow__links_our_data(const tow__links *l, size_t index, void *buffer, const void **data);
+/* The data of tensor `index` of theirs, which link `index` is of, out of ours. */
+tow_status tow__links_their_data(const tow__links *l, size_t index, void *buffer, const void **data);
+/* Writes a set with the metadata of the options, as its path says. */
+tow_status tow__weights_write(const tow__links *l, const char *path, tow_tensors *set, tow__tensor_data data);
+/* Bytes of the largest tensor of a set. */
+size_t tow__largest_bytes(const tow_tensors *set);
 
 /* ---- reports (report.c) ------------------------------------------------------------------------------------------ */
 

@@ -1,5 +1,7 @@
 /* The text of a mapping: one rule a line. The grammar stands in tow/weights.h. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "src/weights/mapping.h"
 
@@ -176,7 +178,21 @@ static tow_status find_factor(parser *p, const char *name, int length, bool add,
     return TOW_OK;
 }
 
-/* A name of a factor, or "*", or 1. */
+/* "=SIZE" behind the name of a factor. */
+static tow_status read_size(parser *p, int factor)
+{
+    int32_t size = 0;
+    p->at++;
+    const char *begin = p->at;
+    for (; p->at < p->end && *p->at >= '0' && *p->at <= '9' && size < 1 << 20; p->at++)
+        size = 10 * size + (*p->at - '0');
+    if (p->at == begin || size == 0 || size >= 1 << 20)
+        return refuse(p, "expected the size of the axis '%s', 1 to 2^20 - 1", p->draft.names[factor]);
+    p->draft.axes.fixed[factor] = size;
+    return TOW_OK;
+}
+
+/* A name of a factor, which may have a size, or "*", or 1. */
 static tow_status read_factor(parser *p, bool left, tow__axis *axis)
 {
     tow__axes *a = &p->draft.axes;
@@ -198,6 +214,7 @@ static tow_status read_factor(parser *p, bool left, tow__axis *axis)
     if (axis->n == TOW__MAX_FACTORS) return refuse(p, "expected at most %d axes", TOW__MAX_FACTORS);
     axis->factors[axis->n++] = (int8_t)factor;
     p->at += length;
+    if (left && factor != TOW__PART_FACTOR && p->at < p->end && *p->at == '=') TRY(read_size(p, factor));
 done:
     return status;
 }
@@ -288,7 +305,22 @@ done:
     return status;
 }
 
-static tow_status read_map(parser *p, bool *optional)
+/* "plus NUMBER", if it comes. */
+static tow_status read_plus(parser *p, double *plus)
+{
+    char number[32], *stop;
+    if (!accept_word(p, "plus")) return TOW_OK;
+    skip_spaces(p);
+    const int length = word_length(p);
+    snprintf(number, sizeof number, "%.*s", length, p->at);
+    *plus = strtod(number, &stop);
+    if (length == 0 || *stop != '\0' || !isfinite(*plus))
+        return refuse(p, "expected a number behind 'plus', found '%.*s'", FOUND(p));
+    p->at += length;
+    return TOW_OK;
+}
+
+static tow_status read_map(parser *p, tow__tensor_rule *made)
 {
     draft *rule = &p->draft;
     tow_status status = TOW_OK;
@@ -309,7 +341,8 @@ static tow_status read_map(parser *p, bool *optional)
     if (left != right) return refuse(p, "expected axes [...] on both sides of '->', or on none");
     if (right) TRY(read_axes(p, false));
     TRY(check_axes(p));
-    *optional = accept_word(p, "optional");
+    TRY(read_plus(p, &made->plus));
+    made->optional = accept_word(p, "optional");
 done:
     return status;
 }
@@ -394,7 +427,7 @@ static tow_status read_rule(parser *p)
         rule.kind = TOW__RULE_TIED;
         TRY(read_tied(p));
     } else {
-        TRY(read_map(p, &rule.optional));
+        TRY(read_map(p, &rule));
     }
     TRY(keep_draft(p, &rule));
     m->rules[m->n_rules++] = rule;

@@ -1,7 +1,8 @@
 """Tiny random models of Hugging Face's transformers, as files, with their logits: golden/weights/NAME.
 
 gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model), qwen3 (norms of queries and
-keys), gemma2 (four norms, capped logits, local and global layers), phi3 (joined projections). Logits are computed in double precision
+keys), gemma2 (four norms, capped logits, local and global layers), phi3 (joined projections), qwen2 (biases of queries, keys and
+values), gemma. Logits are computed in double precision
 from the values in the files. By hand: python tests/oracle/weights_golden.py [NAME...]
 """
 import json
@@ -69,6 +70,13 @@ def main():
         rms_norm_eps=1e-6, pad_token_id=0, bos_token_id=1, eos_token_id=2))
     randomise(gemma2, 6, scale=0.0)
     save("gemma2", gemma2, {"input_ids": ids})
+    qwen2 = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**small, rms_norm_eps=1e-6, tie_word_embeddings=False))
+    randomise(qwen2, 8)
+    save("qwen2", qwen2, {"input_ids": ids})
+    gemma = transformers.GemmaForCausalLM(transformers.GemmaConfig(
+        **small, head_dim=8, rms_norm_eps=1e-6, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+    randomise(gemma, 9, scale=0.0)
+    save("gemma", gemma, {"input_ids": ids})
     phi3 = transformers.Phi3ForCausalLM(transformers.Phi3Config(
         **small, rms_norm_eps=1e-5, pad_token_id=0, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=32))
     randomise(phi3, 7)

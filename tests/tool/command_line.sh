@@ -334,7 +334,7 @@ expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x -o y
 expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x --mapping gpt2
 expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
 expect 2 "needs a --tokenizer" "$tow" tokenize x
-expect 1 'no such mapping; there are bert gemma2 gpt2 llama phi3 qwen3' "$tow" convert-weights x -o y --mapping gpt3
+expect 1 'no such mapping; there are bert gemma gemma2 gguf-gemma' "$tow" convert-weights x -o y --mapping gpt3
 expect 1 "--axis: expected NAME=SIZE, found 'k'" "$tow" convert-weights x -o y --mapping gpt2 --axis k
 expect 1 "--axis: expected NAME=SIZE, found 'k=0'" "$tow" convert-weights x -o y --mapping gpt2 --axis k=0
 expect 1 "--dtype: expected f32, f64, bf16 or f16, found 'i8'" "$tow" convert-weights x -o y --mapping gpt2 --dtype i8

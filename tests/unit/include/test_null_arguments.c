@@ -166,6 +166,12 @@ static void files(void **state)
     refuses_into(tensors, tow_safetensors_read(ctx, NULL, &tensors), "the path of a file to read");
     refuses(tow_safetensors_read(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses_into(tensors, tow_safetensors_read(NULL, "/nowhere", &tensors), "");
+    refuses_into(tensors, tow_gguf_read(ctx, NULL, &tensors), "the path of a file to read");
+    refuses(tow_gguf_read(ctx, "/nowhere", NULL), "a place for the tensors");
+    refuses_into(tensors, tow_gguf_mmap(ctx, NULL, &tensors), "the path of a file to read");
+    refuses(tow_gguf_mmap(ctx, "/nowhere", NULL), "a place for the tensors");
+    refuses(tow_tokenizer_from_tensors(ctx, NULL, NULL), "tensors and a place for the tokenizer");
+    refuses(tow_weight_mapping_translate_file(ctx, NULL, "a", NULL, "b", NULL, NULL), "two mappings and two paths");
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */

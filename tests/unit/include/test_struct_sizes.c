@@ -429,6 +429,10 @@ MAKES(tow_weight_mapping_save_file, tow_weight_mapping_options, tow_weight_mappi
 MAKES(tow_weight_mapping_convert_file, tow_weight_mapping_options, tow_weight_mapping_report,
       tow_weight_mapping_report_free,
       tow_weight_mapping_convert_file(w.ctx, w.mapping, "/dev/null/none", "/dev/null/out", false, options, &place))
+MAKES(tow_weight_mapping_translate_file, tow_weight_mapping_options, tow_weight_mapping_report,
+      tow_weight_mapping_report_free,
+      tow_weight_mapping_translate_file(w.ctx, w.mapping, "/dev/null/none", w.mapping, "/dev/null/out", options,
+                                        &place))
 
 static outcome call_status(const void *given, void *user)
 {
@@ -558,7 +562,8 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_weight_mapping_load, NULL),
                                CALLS(tow_weight_mapping_load_file, NULL),
                                CALLS(tow_weight_mapping_save_file, NULL),
-                               CALLS(tow_weight_mapping_convert_file, NULL)};
+                               CALLS(tow_weight_mapping_convert_file, NULL),
+                               CALLS(tow_weight_mapping_translate_file, NULL)};
 
 static const unsigned char zeros[LARGEST];
 

@@ -79,18 +79,20 @@ static void bad_texts(void **state)
 static void tables_are_there(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = {"bert", "gemma2", "gpt2", "llama", "phi3", "qwen3"};
+    static const char *const names[] = {"bert",      "gemma",      "gemma2",     "gguf-gemma", "gguf-gemma2",
+                                        "gguf-gpt2", "gguf-llama", "gguf-qwen2", "gguf-qwen3", "gpt2",
+                                        "llama",     "phi3",       "qwen3"};
     tow_weight_mapping *m;
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_string_equal(tow_weight_mapping_table_name(i), names[i]);
         assert_non_null(strstr(tow_weight_mapping_table_text(i), " -> "));
         OK(tow_weight_mapping_read(f->ctx, names[i], &m));
         tow_weight_mapping_free(m);
     }
-    assert_null(tow_weight_mapping_table_name(6));
-    assert_null(tow_weight_mapping_table_text(6));
+    assert_null(tow_weight_mapping_table_name(sizeof names / sizeof *names));
+    assert_null(tow_weight_mapping_table_text(sizeof names / sizeof *names));
     expect(f, tow_weight_mapping_read(f->ctx, "gpt3", &m), TOW_NOT_FOUND,
-           "gpt3: no such mapping; there are bert gemma2 gpt2 llama phi3 qwen3");
+           "gpt3: no such mapping; there are bert gemma gemma2 gguf-gemma gguf-gemma2 gguf-gpt2");
     expect(f, tow_weight_mapping_read(f->ctx, "./gpt2", &m), TOW_IO_ERROR, "./gpt2: cannot open");
     write_bytes(f->path, "a -> b\n\nx\n", 10);
     expect(f, tow_weight_mapping_read(f->ctx, f->path, &m), TOW_BAD_FORMAT, "/file:3: expected '->'");

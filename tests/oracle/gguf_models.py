@@ -1,0 +1,134 @@
+"""The tiny models of golden/weights as llama.cpp has them: golden/gguf/models/NAME.gguf, which tests/unit/weights/test_gguf_weights.c reads.
+
+    python3 tests/oracle/gguf_models.py                      (made with gguf 0.19.0)
+    python3 tests/oracle/gguf_models.py --check FOLDER       (llama.cpp's logits, from xllamacpp, of FOLDER/NAME.gguf beside torch's)
+
+Names and arrangement are those of convert_hf_to_gguf.py: rows of queries and keys of Llama in pairs, norms of Gemma with 1 added,
+linear layers of GPT-2 as [out, in].
+"""
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import safetensors.numpy
+
+GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
+NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
+LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+         "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm"}
+GEMMA2 = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+          "post_feedforward_layernorm": "post_ffw_norm"}
+GPT2 = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down"}
+TOP = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "wte": "token_embd", "wpe": "position_embd",
+       "ln_f": "output_norm"}
+
+
+def permute(x, heads):
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def tensors(name, config):
+    for key, x in safetensors.numpy.load_file(GOLDEN / "weights" / name / "model.safetensors").items():
+        key = key.removeprefix("model.").removeprefix("transformer.")
+        stem, kind = key.rsplit(".", 1)
+        if stem.startswith(("layers.", "h.")):
+            _, layer, rest = stem.split(".", 2)
+            table = GPT2 if name == "gpt2" else LAYER | GEMMA2 if name == "gemma2" else LAYER
+            if rest not in table:
+                continue  # masks
+            stem = f"blk.{layer}.{table[rest]}"
+            if name == "llama" and rest in ("self_attn.q_proj", "self_attn.k_proj"):
+                x = permute(x, config["num_attention_heads" if "q_proj" in rest else "num_key_value_heads"])
+            if name == "gpt2" and kind == "weight" and "norm" not in stem:
+                x = x.T
+        else:
+            if stem == "lm_head" and name in ("gpt2", "gemma", "gemma2", "qwen3"):
+                continue
+            stem = TOP[stem]
+        if name.startswith("gemma") and stem.endswith("norm"):
+            x = x + 1
+        yield f"{stem}.{kind}", np.ascontiguousarray(x)
+
+
+def header(w, name, c):
+    heads = c.get("num_attention_heads", c.get("n_head"))
+    w.add_block_count(c.get("num_hidden_layers", c.get("n_layer")))
+    w.add_context_length(c.get("max_position_embeddings", c.get("n_positions")))
+    w.add_embedding_length(c.get("hidden_size", c.get("n_embd")))
+    w.add_feed_forward_length(c.get("intermediate_size", 4 * c.get("n_embd", 0)))
+    w.add_head_count(heads)
+    if name == "gpt2":
+        w.add_layer_norm_eps(c["layer_norm_epsilon"])
+    else:
+        w.add_head_count_kv(c["num_key_value_heads"])
+        w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+        w.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
+        if "head_dim" in c:
+            w.add_key_length(c["head_dim"])
+            w.add_value_length(c["head_dim"])
+    if name == "gemma2":
+        w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+        w.add_final_logit_softcapping(c["final_logit_softcapping"])
+        w.add_sliding_window(c["sliding_window"])
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list([chr(ord("A") + i) for i in range(c["vocab_size"] - 1)] + ["ab"])
+    w.add_token_types([1] * c["vocab_size"])
+    w.add_token_merges(["a b"])
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+
+
+def write():
+    import gguf
+    (GOLDEN / "gguf" / "models").mkdir(exist_ok=True, parents=True)
+    for name in NAMES:
+        config = json.loads((GOLDEN / "weights" / name / "config.json").read_text())
+        w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", name)
+        header(w, name, config)
+        for key, x in tensors(name, config):
+            w.add_tensor(key, x)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+
+
+def log_softmax(x):
+    x = x - x.max()
+    return x - np.log(np.exp(x).sum())
+
+
+def check(folder):
+    import xllamacpp
+    worst = 0
+    for name in NAMES:
+        path = pathlib.Path(folder) / f"{name}.gguf"
+        if not path.exists():
+            continue
+        expected = safetensors.numpy.load_file(GOLDEN / "weights" / name / "expected.safetensors")
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx = 32
+        params.cpuparams.n_threads = 1
+        params.warmup = False
+        server = xllamacpp.Server(params)
+        ids = expected["input_ids"][0].tolist()
+        answer = server.handle_completions({"prompt": ids, "max_tokens": 1, "n_predict": 1, "n_probs": 60, "temperature": 1.0, "logprobs": 60})
+        choice = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        found = np.full(60, -np.inf)
+        for t in choice:
+            found[t["id"]] = t["logprob"]
+        wanted = log_softmax(expected["logits"][0, -1].astype(np.float64))
+        error = np.abs(found - wanted)[np.isfinite(found)].max()
+        print(f"{name}: {np.isfinite(found).sum()} tokens, largest difference of log probabilities {error:.2g}")
+        worst = max(worst, error)
+    return 0 if worst < float("inf") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(check(sys.argv[2]) if len(sys.argv) == 3 else write())
