@@ -34,6 +34,8 @@ typedef struct tow__variants {
      * there are no others. */
     const tow_graph *loss;
     const char *of;
+    /* The processes that take one point, which rank 0 chooses: they start the same sums then. NULL: this one alone. */
+    struct tow_group *group;
 } tow__variants;
 
 /* The function of which a graph is the gradient, or a step with that gradient, so that the graph can be made again with

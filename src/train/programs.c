@@ -4,6 +4,7 @@
 
 #include "src/autodiff/limit/limit.h"
 #include "src/base/arithmetic.h"
+#include "src/group/agreement.h"
 #include "src/params/params.h"
 #include "src/plan/ir.h"
 #include "src/plan/remat/remat.h"
@@ -297,6 +298,8 @@ static tow_status compile_within(tow_train_state *s, const tow_type *types, cons
     tow__string_init(&sizes, s->ctx);
     for (size_t i = 0; i < s->n_inputs; i++) tow__string_add_type(&sizes, types[i]);
     tow_status status = tow__pricing_begin(s->ctx, p->loss_graph, s->ctx->threads, &pricing);
+    if (wish->program) status = tow__group_agree(s->ctx, s->options.group, status);
+    if (status == TOW_OK && wish->program) status = tow__price_together(s->options.group, &pricing);
     if (status == TOW_OK) status = tow__loss_variants_create(p->loss_graph, &pricing.price, &v.losses);
     tow__pricing_end(&pricing);
     if (status == TOW_OK && sizes.failed) status = TOW_OUT_OF_MEMORY;
@@ -304,6 +307,7 @@ static tow_status compile_within(tow_train_state *s, const tow_type *types, cons
         variants.frontiers = &s->frontiers;
         variants.of = sizes.text;
         variants.n = tow__loss_variants_count(v.losses);
+        variants.group = s->options.group;
         variants.note = tow__loss_variants_note(v.losses);
         status = wish->program
                      ? tow__compile_variants(s->ctx, &variants, options, wish->program)

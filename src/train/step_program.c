@@ -9,6 +9,7 @@
 #include "src/base/arithmetic.h"
 #include "src/base/options.h"
 #include "src/graph/graph.h"
+#include "src/group/agreement.h"
 #include "src/plan/remat/remat.h"
 #include "src/train/update.h"
 #include "tow/autodiff.h"
@@ -216,7 +217,12 @@ static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_g
     tow__pricing pricing;
     tow__string_init(&text, ctx);
     describe(s, loss, &text);
-    tow_status status = tow__pricing_begin(ctx, loss, ctx->threads, &pricing);
+    const tow_row_groups_options *r = s->row_groups;
+    tow_row_groups_options own;
+    if (!TOW__OPTIONS_TAKE(ctx, tow_row_groups_options, r, &own)) return TOW_INVALID_ARGUMENT;
+    tow_group *group = r ? r->group : NULL;
+    tow_status status = tow__group_agree(ctx, group, tow__pricing_begin(ctx, loss, ctx->threads, &pricing));
+    if (status == TOW_OK) status = tow__price_together(group, &pricing);
     if (status == TOW_OK) status = tow__loss_variants_create(loss, &pricing.price, &v.losses);
     tow__pricing_end(&pricing);
     if (status == TOW_OK && text.failed) status = TOW_OUT_OF_MEMORY;
@@ -225,6 +231,7 @@ static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_g
         variants.loss = loss;
         variants.of = text.text;
         variants.n = tow__loss_variants_count(v.losses);
+        variants.group = group;
         variants.note = tow__loss_variants_note(v.losses);
         status = tow__compile_variants(ctx, &variants, options, &s->program);
     }

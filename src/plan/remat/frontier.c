@@ -12,6 +12,7 @@
  * (tile/tile_groups.c): what is kept between them is a block then, not an array. */
 #include <stdlib.h>
 
+#include "src/group/agreement.h"
 #include "src/plan/ir.h"
 #include "src/plan/remat/remat.h"
 
@@ -242,8 +243,8 @@ tow_status tow__list_plans(tow_context *ctx, const tow__variants *variants, cons
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
-static tow_status make_point(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
-                             const tow__plan_point *point, tow_program **program)
+tow_status tow__make_point(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
+                           const tow__plan_point *point, tow_program **program)
 {
     tow_graph *graph = NULL;
     const bool before = tow__verify_gradients(ctx, options->verify || ctx->verifies);
@@ -262,17 +263,23 @@ static tow_status make_point(const tow__variants *v, tow_context *ctx, const tow
     return status;
 }
 
-/* No point is within the limit: the error says the least that is possible and what it consists of. */
-static tow_status refuse(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
-                         const tow__plan_point *least)
+tow_status tow__plan_of_point(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
+                              const tow__plan_point *point, tow_program **program)
 {
     tow_compile_options plan = *options;
-    tow_program *p = NULL;
     plan.plan_only = true;
     plan.verify = false;
     plan.shared_arena = NULL;
     plan.after_pass = NULL;
-    tow_status status = make_point(v, ctx, &plan, threads, least, &p);
+    return tow__make_point(v, ctx, &plan, threads, point, program);
+}
+
+/* No point is within the limit: the error says the least that is possible and what it consists of. */
+static tow_status refuse(const tow__variants *v, tow_context *ctx, const tow_compile_options *options, int threads,
+                         const tow__plan_point *least)
+{
+    tow_program *p = NULL;
+    tow_status status = tow__plan_of_point(v, ctx, options, threads, least, &p);
     if (status == TOW_OK) status = tow__refuse_limit(p, v, options->memory_limit);
     tow_program_free(p);
     return status;
@@ -286,18 +293,57 @@ const tow__plan_point *tow__pick_point(const tow__frontier *frontier, size_t lim
     return i > 0 ? &frontier->points[i - 1] : NULL;
 }
 
+static tow_status compile_alone(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                int threads, tow_program **program)
+{
+    tow__frontier f = {0};
+    tow_status status = tow__find_frontier(arena, variants, options, threads, &f);
+    const tow__plan_point *point = tow__pick_point(&f, options->memory_limit);
+    if (status == TOW_OK)
+        status = point ? tow__make_point(variants, arena->ctx, options, threads, point, program)
+                       : refuse(variants, arena->ctx, options, threads, &f.points[0]);
+    if (status == TOW_OK) (*program)->unlimited = public_point(&f.unlimited);
+    return status;
+}
+
+/* The plan without a limit, for reports of a process that has not searched. */
+static tow_status find_unlimited(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                 int threads, tow__plan_point *unlimited)
+{
+    search s = {.ctx = arena->ctx, .options = *options, .machine = tow__price_machine(threads), .arena = arena};
+    tow_program *p = NULL;
+    tow_status status = tow__plan_of_point(variants, s.ctx, options, threads, &(tow__plan_point){0}, &p);
+    if (status == TOW_OK)
+        *unlimited = (tow__plan_point){.bytes = tow__run_bytes(p),
+                                       .seconds = tow__modelled_seconds(p, &s.machine),
+                                       .flops = tow__modelled_flops(p)};
+    tow_program_free(p);
+    return status;
+}
+
+/* Rank 0 searches, the others take what it has chosen. */
+static tow_status compile_together(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                   int threads, tow_program **program)
+{
+    tow__frontier f = {0};
+    tow__plan_point point;
+    tow_status status = tow_group_rank(variants->group) == 0
+                            ? tow__find_frontier(arena, variants, options, threads, &f)
+                            : find_unlimited(arena, variants, options, threads, &f.unlimited);
+    status = tow__group_agree(arena->ctx, variants->group, status);
+    if (status == TOW_OK) status = tow__choose_together(variants, arena->ctx, options, threads, &f, &point);
+    if (status == TOW_OK) status = tow__make_point(variants, arena->ctx, options, threads, &point, program);
+    if (status == TOW_OK) (*program)->unlimited = public_point(&f.unlimited);
+    return status;
+}
+
 tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                int threads, tow_program **program)
 {
     tow__arena arena;
-    tow__frontier f = {0};
     tow__arena_init(&arena, ctx);
-    tow_status status = tow__find_frontier(&arena, variants, options, threads, &f);
-    const tow__plan_point *point = tow__pick_point(&f, options->memory_limit);
-    if (status == TOW_OK)
-        status = point ? make_point(variants, ctx, options, threads, point, program)
-                       : refuse(variants, ctx, options, threads, &f.points[0]);
-    if (status == TOW_OK) (*program)->unlimited = public_point(&f.unlimited);
+    const tow_status status = (tow_group_count(variants->group) > 1 ? compile_together : compile_alone)(
+        &arena, variants, options, threads, program);
     tow__arena_free(&arena);
     return status;
 }

@@ -5,6 +5,8 @@
 #include "src/graph/variants.h"
 #include "src/plan/ir.h"
 
+typedef struct tow__pricing tow__pricing;
+
 /* A plan that was made. */
 typedef struct tow__plan_point {
     uint32_t variant; /* number of the graph */
@@ -37,6 +39,18 @@ const tow__plan_point *tow__pick_point(const tow__frontier *frontier, size_t lim
 /* The fastest plan within options->memory_limit. Error: TOW_INVALID_ARGUMENT if there is none. */
 tow_status tow__compile_within(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                int threads, tow_program **program);
+/* frontier.c: the program of a point; or its plan alone, without memory and comparisons. */
+tow_status tow__make_point(const tow__variants *variants, tow_context *ctx, const tow_compile_options *options,
+                           int threads, const tow__plan_point *point, tow_program **program);
+tow_status tow__plan_of_point(const tow__variants *variants, tow_context *ctx, const tow_compile_options *options,
+                              int threads, const tow__plan_point *point, tow_program **program);
+/* one_choice.c: the point that all processes of variants->group take; collective. f: what rank 0 has found, which
+ * others have not looked for. Error: TOW_INVALID_ARGUMENT in all of them if a limit is below the least of rank 0. */
+tow_status tow__choose_together(const tow__variants *variants, tow_context *ctx, const tow_compile_options *options,
+                                int threads, const tow__frontier *f, tow__plan_point *point);
+/* one_choice.c: the machine by which rank 0 compares plans and values, in all processes; collective. Prices of parts of
+ * a loss must be the same everywhere: they say which variants there are. */
+tow_status tow__price_together(struct tow_group *group, tow__pricing *pricing);
 /* compile.c: the same, after a look at the options. For callers who make their graphs of variants of a loss. */
 tow_status tow__compile_variants(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                  tow_program **program);
@@ -51,13 +65,13 @@ double tow__modelled_flops(const tow_program *p);
 /* Bytes of a run, as a limit counts them: inputs, outputs, constants and arena. */
 size_t tow__run_bytes(const tow_program *p);
 /* Prices of the equations of a graph and of parts of it. */
-typedef struct tow__pricing {
+struct tow__pricing {
     tow__price price;
     tow_context *ctx;
     tow__machine machine;
     tow__view *views;
     uint32_t n_views;
-} tow__pricing;
+};
 tow_status tow__pricing_begin(tow_context *ctx, const tow_graph *g, int threads, tow__pricing *pricing);
 void tow__pricing_end(tow__pricing *pricing); /* also after an error */
 /* Leaves out those repeated instructions that p->choice says, counts products in

@@ -433,6 +433,60 @@ static void test_waits(void **state)
         if (run(2, 0, wait_in_next_iteration, &(bool){early != 0}) != TOW_OK) fail_msg("%s", printed);
 }
 
+/* ---- within a limit ---------------------------------------------------------------------------------------------- */
+
+/* Ranks that would choose different plans. */
+typedef struct choice {
+    size_t limit;
+    bool machines_differ; /* on the machine of rank 1, work costs nothing and memory much */
+    bool poor;            /* rank 1 has less memory */
+} choice;
+
+/* All take the plan of rank 0 that keeps the limits of all: the same products are made again. */
+static int choose_one_plan(tow_context *context, tow_group *group, void *user)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const choice *c = user;
+    const model m = {.module = {.cls = &class}, .kind = GPT, .unrolled = true};
+    const tow_type types[2] = {tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
+                               tow_make_type(TOW_I32, 2, (int64_t[]){B, 6})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = streams);
+    const bool odd = tow_group_rank(group) == 1;
+    const size_t limit = c->poor && odd ? c->limit * 3 / 4 : c->limit;
+    tow_train_state *state = NULL;
+    char flops[40];
+    if (c->machines_differ && odd)
+        setenv("TOW_MACHINE", "l1=64K,l2=64K,l3=64K,vector=64,threads=1,f32=1000,functions=1000,memory_rate=0.1", 1);
+    const tow_train_options options =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                          .n_aux = 2, .model = &with_dropout, .row_groups = 2, .group = group, .memory_limit = limit);
+    if (tow_train_create(context, &m.module, &options, &state) != TOW_OK) {
+        if (!odd) fprintf(stderr, "refused: %s\n", tow_context_error(context));
+        return 1;
+    }
+    const tow_memory_point point = tow_program_memory_point(tow_train_program(state));
+    snprintf(flops, sizeof flops, "%.0f", point.flops);
+    const tow_group_fact fact = {"operations of products", flops};
+    const tow_status status = tow_group_check_same(group, 1, &fact);
+    if (status != TOW_OK && !odd) fprintf(stderr, "limit %zu: %s\n", c->limit, tow_context_error(context));
+    tow_train_free(state);
+    return status != TOW_OK || point.bytes > limit;
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        choice c = {.limit = i < 2 ? 200000 : 300000, .machines_differ = i % 2 == 0, .poor = i == 3};
+        if (i == 1) c.poor = true; /* there, nobody can keep three quarters */
+        const tow_status expected = i == 1 ? TOW_INTERRUPTED : TOW_OK;
+        if (run(2, 0, choose_one_plan, &c) != expected) fail_msg("limit %zu: %s", c.limit, printed);
+        if (i == 1) expect_printed("refused: rank 1 (");
+    }
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 /* A state of the model with a dense layer, and two batches of zeros for it. */
@@ -539,9 +593,10 @@ static void test_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_settings),   cmocka_unit_test(test_step),
-        cmocka_unit_test(test_loop),   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_waits),  cmocka_unit_test(test_troubles),   cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_counts),      cmocka_unit_test(test_settings), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_step),        cmocka_unit_test(test_loop),     cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_variants),    cmocka_unit_test(test_waits),    cmocka_unit_test(test_troubles),
+        cmocka_unit_test(test_differences),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
