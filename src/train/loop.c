@@ -22,10 +22,11 @@ typedef struct run {
 
 static double now(void) { return 1e-9 * (double)tow__nanoseconds(); }
 
-/* Rows of the first input: what a batch counts as. */
+/* Rows of the first input, those of all processes: what a batch counts as. */
 static int64_t rows_of(const run *r)
 {
-    const tow_type type = r->state->n_inputs > 0 ? tow_array_type(r->inputs[0]) : tow_make_type(TOW_F32, 0, NULL);
+    tow_type type = r->state->n_inputs > 0 ? tow_array_type(r->inputs[0]) : tow_make_type(TOW_F32, 0, NULL);
+    if (r->state->n_inputs > 0 && tow__train_all_rows(r->state, 0, &type) != TOW_OK) return 0; /* no step took it */
     return type.rank > 0 ? type.dims[0] : 1;
 }
 
@@ -138,7 +139,7 @@ static tow_status evaluate(run *r)
     TRY(run_evaluation(r, &mean));
     r->evaluated = r->state->step;
     r->progress.evaluation = tow_weighted_mean_value(&mean);
-    tow__loop_metrics_values(r->loop, &r->metrics, r->progress.evaluation, r->progress.metrics);
+    TRY(tow__loop_metrics_values(r->loop, &r->metrics, r->state, r->progress.evaluation, r->progress.metrics));
     r->progress.seconds = now() - r->start;
     TRY(judge(r));
 done:
@@ -190,10 +191,6 @@ static const char *what_is_wrong(const tow_train_state *s, const tow_train_loop 
         return "expected .evaluation_batch or .evaluation_loader with .evaluate_every, .on_evaluation, .metrics, "
                ".watch, "
                ".best_path and .early_stopping, found neither";
-    if (l->n_metrics > 0 && tow__train_has_others(s))
-        return "expected no .metrics with a group, as each process has but some of the rows; let the loss function "
-               "write "
-               "sums over rows to aux values, which are those of all";
     if (evaluates(l) && !s->options.evaluation)
         return "expected a state that evaluates; make it with .evaluation = true";
     if (l->save_every > 0 && !l->path) return "expected .path with .save_every, found NULL";
@@ -248,6 +245,7 @@ static tow_status begin(run *r)
     r->inputs = tow__alloc(r->state->ctx, r->state->n_inputs + 1, sizeof *r->inputs);
     if (!r->inputs) return TOW_OUT_OF_MEMORY;
     for (int i = 0; i < TOW_MAX_METRICS; i++) r->progress.metrics[i] = NAN;
+    TRY(tow__loop_metrics_create(r->state, l, &r->metrics));
     if (l->loader) TRY(tow_loader_seek(l->loader, tow_train_data_position(r->state)));
     TRY(make_verdict(r));
 done:
@@ -270,6 +268,7 @@ tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow
     status = begin(&r);
     if (status == TOW_OK) status = go_on(&r);
     tow_early_stopping_free(r.verdict);
+    tow__loop_metrics_free(state, &r.metrics);
     if (r.inputs) tow__free(state->ctx, r.inputs, state->n_inputs + 1, sizeof *r.inputs);
     if (last) *last = r.progress;
     return status;

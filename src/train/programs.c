@@ -366,11 +366,27 @@ static tow_status list_plans(tow_train_state *s, const tow__train_program *p, co
     return status;
 }
 
+/* The axes of aux values that have the rows of the batch, which metrics add up group by group. */
+static tow_status find_aux_axes(tow_train_state *s, tow__train_program *p)
+{
+    const size_t n = tow_graph_output_count(p->loss_graph);
+    if (s->row_groups == 1) return TOW_OK;
+    p->aux_axes = tow__alloc(s->ctx, s->n_aux + 1, sizeof *p->aux_axes);
+    int *in = row_axes(s, p->loss_graph), *out = tow__alloc(s->ctx, n + 1, sizeof *out);
+    tow_status status =
+        p->aux_axes && in && out ? tow__row_axes_of_outputs(p->loss_graph, &s->share, in, out) : TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; status == TOW_OK && i < s->n_aux; i++) p->aux_axes[i] = out[1 + i];
+    if (in) tow__free(s->ctx, in, tow_graph_input_count(p->loss_graph) + 1, sizeof *in);
+    if (out) tow__free(s->ctx, out, n + 1, sizeof *out);
+    return status;
+}
+
 static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
 {
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, true, &p->loss_graph));
     TRY(check_weight(s, p));
+    TRY(find_aux_axes(s, p));
     TRY(group_rows(s, &p->loss_graph));
     TRY(tow_compile(s->ctx, p->loss_graph,
                     &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .shared_arena = s->shared_arena), &p->program));
@@ -463,6 +479,7 @@ static void free_program(void *data, void *user)
     free_list(s->ctx, p->rows, s->micro_batches * s->n_aux);
     free_list(s->ctx, p->aux, s->n_aux);
     free_list(s->ctx, p->views, s->n_inputs);
+    if (p->aux_axes) tow__free(s->ctx, p->aux_axes, s->n_aux + 1, sizeof *p->aux_axes);
     if (p->micro_types) tow__free(s->ctx, p->micro_types, s->n_inputs + 1, sizeof *p->micro_types);
     tow__free(s->ctx, p, 1, sizeof *p);
 }

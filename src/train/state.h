@@ -17,6 +17,7 @@ typedef struct tow__train_program {
     tow_graph *gradient_graph; /* with gradients behind; NULL in evaluation */
     tow_array *loss;           /* of a step with micro-batches: of all of them */
     tow_array **aux;           /* [n_aux], of all micro-batches */
+    int *aux_axes;             /* evaluation: [n_aux] the axis with the rows, TOW__WHOLE: none */
     tow_array **rows;          /* evaluation: [micro_batches * n_aux] of them, or NULL if there is one micro-batch */
     tow_array **views;         /* [n_inputs] over a micro-batch of the caller's arrays, likewise */
 } tow__train_program;

@@ -67,6 +67,21 @@ static tow_status failure(tow_context *ctx)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+tow_status tow__row_axes_of_outputs(const tow_graph *g, const tow__row_share *share, const int *in_axes, int *axes)
+{
+    tow_status status = check_groups(g, share->groups, share->groups);
+    if (status != TOW_OK) return status;
+    tow__row_blocks blocks = {.groups = share->groups, .count = share->groups};
+    tow_trace *t;
+    tow__row_walk *w = begin(g, &blocks, in_axes, &t);
+    if (!w) return failure(g->ctx);
+    tow__rows_walk(w);
+    for (uint32_t i = 0; i < g->n_outputs; i++) axes[i] = w->values[g->outputs[i]].axis;
+    status = tow__failed(t) ? failure(g->ctx) : TOW_OK;
+    tow__trace_abandon(t);
+    return status;
+}
+
 tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share, const int *in_axes,
                                  tow_graph **result)
 {

@@ -37,6 +37,9 @@ typedef struct tow__row_share {
 /* The share of this process in so many row groups. Error: TOW_INVALID_ARGUMENT. */
 tow_status tow__row_share_of(tow_context *ctx, const tow_group *group, int64_t groups, tow__row_share *share);
 
+/* axes[i]: that of output i which has the rows of the batch; TOW__WHOLE: the output is of all rows. Errors: those of
+ * tow_row_groups. */
+tow_status tow__row_axes_of_outputs(const tow_graph *g, const tow__row_share *share, const int *in_axes, int *axes);
 /* The graph of all rows, or of those of a process, whose sums are over all rows, too: in one piece, and of n parts that
  * run one after the other (micro_batches.c). */
 tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share, const int *in_axes,

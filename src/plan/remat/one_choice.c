@@ -1,5 +1,5 @@
-/* One plan within a memory limit for all processes of a group. What is kept and what is made again decides where sums
- * over processes are recorded, so all must take the same point, while their caches, their shares of the rows and their
+/* All processes of a group take one plan within a memory limit. The values that are kept decide where sums over
+ * processes are recorded, so all must take the same point, while their caches, their shares of the rows and their
  * limits may differ.
  *
  *   rank 0    searches, and offers its points within its limit, the fastest first
@@ -8,7 +8,7 @@
 #include "src/group/agreement.h"
 #include "src/plan/remat/remat.h"
 
-/* What rank 0 offers. */
+/* A point, as rank 0 sends it. */
 typedef struct offer {
     uint32_t variant, products;
     uint8_t all, interleaved, untiled, last; /* last: there is none below it */

@@ -1,6 +1,7 @@
 /* Training by several processes: losses and parameters have the bits that one process gets with all rows, for every
  * number of processes, micro-batches, threads, policies of remat and ways to write layers. Tests
- * autodiff/rows/processes.c, ops/collective.c, kernels/collective.c, plan/memory/defer_waits.c. */
+ * autodiff/rows/processes.c, ops/collective.c, kernels/collective.c, plan/memory/defer_waits.c,
+ * plan/remat/one_choice.c. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -162,9 +163,55 @@ static void call_small(tow_scope *s, const tow_module *module, size_t n_in, cons
 
 typedef struct looped {
     const char *path, *best;
+    bool alone; /* the metric of functions is that of the own rows */
     double loss, evaluation;
+    double metrics[TOW_MAX_METRICS];
     uint64_t numbers;
 } looped;
+
+static void loss_with_scores(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss,
+                             tow_value *aux, void *user)
+{
+    loss_function(t, out, extra, loss, aux, user);
+    aux[2] = out[0];
+}
+
+/* Counts rows. */
+typedef struct row_count {
+    tow_context *context;
+    tow_group *group; /* over which the count is summed; NULL: of the own rows alone */
+    double rows;
+} row_count;
+
+static void begin_count(void *user) { ((row_count *)user)->rows = 0; }
+
+static tow_status add_count(tow_train_state *state, tow_array *const *inputs, void *user)
+{
+    (void)state;
+    ((row_count *)user)->rows += (double)tow_array_type(inputs[0]).dims[0];
+    return TOW_OK;
+}
+
+static double value_of_count(void *user)
+{
+    const row_count *c = user;
+    tow_array *sum = NULL;
+    double rows = NAN;
+    if (tow_array_create(c->context, tow_make_type(TOW_F64, 0, NULL), &sum) != TOW_OK) return NAN;
+    *(double *)tow_array_data(sum) = c->rows;
+    if (tow_group_all_reduce(c->group, ROW_GROUPS, sum) == TOW_OK) rows = *(double *)tow_array_data(sum);
+    tow_array_release(sum);
+    return rows;
+}
+
+enum {
+    OF_ROWS,
+    OF_ALL,
+    RIGHT,
+    PERPLEXITY,
+    COUNT,
+    N_METRICS
+};
 
 static tow_status run_loop(tow_context *context, tow_group *group, looped *result)
 {
@@ -193,14 +240,30 @@ static tow_status run_loop(tow_context *context, tow_group *group, looped *resul
         status = tow_train_create(context, &module,
                                   &TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.1)},
                                                      .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
-                                                     .extra_types = &types[1], .loss = loss_function, .n_aux = 2,
+                                                     .extra_types = &types[1], .loss = loss_with_scores, .n_aux = 3,
                                                      .row_groups = ROW_GROUPS, .group = group, .evaluation = true),
                                   &state);
+    row_count count = {.context = context, .group = result->alone ? NULL : group};
+    const tow_metric metrics[N_METRICS] = {
+        [OF_ROWS] = {.name = "of rows", .kind = TOW_METRIC_MEAN, .aux = 0},
+        [OF_ALL] = {.name = "of all", .kind = TOW_METRIC_MEAN, .aux = 1},
+        [RIGHT] = {.name = "right", .kind = TOW_METRIC_ACCURACY, .aux = 2, .labels = 1},
+        [PERPLEXITY] = {.name = "perplexity", .kind = TOW_METRIC_PERPLEXITY},
+        [COUNT] = {.name = "count",
+                   .kind = TOW_METRIC_FUNCTIONS,
+                   .begin = begin_count,
+                   .add = add_count,
+                   .value = value_of_count,
+                   .user = &count}};
     if (!status)
         status = tow_train_run(state,
                                &TOW_TRAIN_LOOP(.loader = loaders[0], .evaluation_loader = loaders[1], .steps = 5,
-                                               .evaluate_every = 2, .path = result->path, .best_path = result->best),
+                                               .evaluate_every = 2, .path = result->path, .best_path = result->best,
+                                               .metrics = metrics, .n_metrics = N_METRICS, .watch = "right",
+                                               .larger_is_better = true),
                                &last);
+    if (!status && last.examples != 5 * B) status = tow_group_fail(context, TOW_CHECK_FAILED, "examples");
+    memcpy(result->metrics, last.metrics, sizeof result->metrics);
     result->loss = last.loss;
     result->evaluation = last.evaluation;
     result->numbers = status ? 0 : hash_of_list(tow_train_params(state));
@@ -220,7 +283,19 @@ static int loop_and_compare(tow_context *context, tow_group *group, void *user)
     if (run_loop(context, group, &found) != TOW_OK) tow_group_abort(group, 1, "%s", tow_context_error(context));
     if (found.loss != expected->loss) return differs(group, "the loss of a loop");
     if (found.evaluation != expected->evaluation) return differs(group, "the evaluation");
+    if (memcmp(found.metrics, expected->metrics, N_METRICS * sizeof *found.metrics) != 0)
+        return differs(group, "a metric");
     return found.numbers == expected->numbers ? 0 : differs(group, "a parameter");
+}
+
+/* Functions that keep to the rows of their process would let processes judge differently. */
+static int count_alone(tow_context *context, tow_group *group, void *user)
+{
+    looped found = *(const looped *)user;
+    const tow_status status = run_loop(context, group, &found);
+    if (status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), "metric 'count'")) return 0;
+    fprintf(stderr, "status %d: %s\n", (int)status, tow_context_error(context));
+    return 1;
 }
 
 static void test_loop(void **state)
@@ -232,7 +307,13 @@ static void test_loop(void **state)
     snprintf(best, sizeof best, "%s/best", folder);
     looped expected = {.path = path, .best = best};
     OK(run_loop(ctx, NULL, &expected));
-    for (int count = 2; count <= 3; count++) {
+    assert_true(fabs(expected.metrics[OF_ROWS] - expected.evaluation) < 1e-6);
+    assert_true(fabs(expected.metrics[PERPLEXITY] - exp(expected.evaluation)) < 1e-6);
+    assert_true(expected.metrics[OF_ALL] > expected.metrics[OF_ROWS]);
+    assert_true(expected.metrics[RIGHT] > 0.2 &&
+                expected.metrics[RIGHT] * 3 * B == floor(expected.metrics[RIGHT] * 3 * B + 0.5));
+    assert_true(expected.metrics[COUNT] == 3 * B);
+    for (int count = 2; count <= 4; count++) {
         tow_context *own;
         unlink(path), unlink(best);
         OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
@@ -242,6 +323,9 @@ static void test_loop(void **state)
         assert_int_equal(access(path, R_OK), 0);
         assert_int_equal(access(best, R_OK), 0);
     }
+    looped alone = {.path = path, .best = best, .alone = true};
+    if (tow_processes_run(ctx, &TOW_PROCESSES_OPTIONS(.count = 3), count_alone, &alone) != TOW_OK)
+        fail_msg("%s", tow_context_error(ctx));
     unlink(path), unlink(best), rmdir(folder);
 }
 
