@@ -26,7 +26,8 @@ extern "C" {
 typedef struct tow_tokenizer tow_tokenizer;
 
 /* Reads tokenizer.json; a directory with that file, or with vocab.json and merges.txt (as GPT-2's), or with vocab.txt
- * (as BERT's, lower case unless the directory has a tokenizer_config.json that says otherwise); or one of these files.
+ * (as BERT's, lower case unless the directory has a tokenizer_config.json that says otherwise); or one of these files,
+ * or a GGUF file.
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT with path and place, TOW_UNSUPPORTED with the name of the part. */
 TOW_API tow_status tow_tokenizer_read(tow_context *context, const char *path, tow_tokenizer **tokenizer);
 /* The same from the text of a tokenizer.json, `length` bytes. name: of the text, for messages. */

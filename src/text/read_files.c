@@ -1,9 +1,9 @@
-/* Tokenizers in other files: GPT-2's vocab.json and merges.txt, BERT's vocab.txt; and directories with any of these. */
+/* Tokenizers in other files: GPT-2's vocab.json and merges.txt, BERT's vocab.txt, GGUF; and directories. */
 #include <errno.h>
 #include <sys/stat.h>
 
 #include "src/io/file_calls.h"
-#include "src/io/io.h"
+#include "src/io/gguf.h"
 #include "src/text/read.h"
 
 enum {
@@ -279,6 +279,16 @@ static tow_status read_beside(tow_context *ctx, int n, const char *base, tow_tok
     return status;
 }
 
+static tow_status read_gguf(tow_context *ctx, const char *path, tow_tokenizer **tokenizer)
+{
+    tow_tensors *tensors;
+    tow_status status = tow_gguf_mmap(ctx, path, &tensors);
+    if (status != TOW_OK) return status;
+    status = tow_tokenizer_from_tensors(ctx, tensors, tokenizer);
+    tow_tensors_free(tensors);
+    return status;
+}
+
 static bool is_called(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -309,5 +319,7 @@ tow_status tow_tokenizer_read(tow_context *context, const char *path, tow_tokeni
         if (!is_called(path, "vocab.txt")) return read_beside(context, directory, path, tokenizer);
         return tow_tokenizer_read_wordpiece(context, path, true, tokenizer);
     }
-    return read_json(context, path, tokenizer);
+    bool is_gguf;
+    const tow_status status = tow__gguf_recognize(context, path, &is_gguf);
+    return status != TOW_OK ? status : (is_gguf ? read_gguf : read_json)(context, path, tokenizer);
 }

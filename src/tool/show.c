@@ -203,7 +203,7 @@ void tool_report(const tool *t, tow_status status)
 {
     const char *message = t->message[0] != '\0' ? t->message : tow_context_error(t->context);
     const tool_options *o = &t->options; /* messages on logs, weights and tokenizers name their files */
-    const bool named = o->n_files > 0 || o->mapping || (o->tokenizer && t->message[0] == '\0');
+    const bool named = o->n_files > 0 || o->mapping || o->architecture || (o->tokenizer && t->message[0] == '\0');
     const char *file = named ? "tow" : o->file;
     int line = 0, column = 0, length = 0;
     /* The parser says where: "line 3, column 9: ...". */

@@ -6,6 +6,7 @@
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  *   weights.c   the subcommands convert-weights and tokenize
+ *   gguf.c      convert-weights to GGUF
  *   scale.c     plan --processes
  *   page.c      the page of plan --html             reasons.c  the subcommand residuals
  *   curve.c     plan --curve
@@ -60,8 +61,8 @@ typedef struct tool_options {
     const char *x, *y, *title; /* of plot, or NULL */
     double smooth;
     bool log_y;
-    const char *mapping, *dtype; /* of convert-weights; dtype may be NULL */
-    char *axis[TOOL_MAX_ARRAYS]; /* NAME=SIZE */
+    const char *mapping, *architecture, *dtype, *type; /* of convert-weights, or NULL */
+    char *axis[TOOL_MAX_ARRAYS];                       /* NAME=SIZE */
     size_t n_axis;
     uint64_t max_file_bytes; /* 0: no limit */
     bool reverse, partial;

@@ -44,7 +44,7 @@ static const struct command {
     {"plot", PLOT, tool_plot, "FILE...",
      "curves of logs of trainings: files of JSON lines or of TensorBoard's events, or directories of these"},
     {"convert-weights", CONVERT, tool_convert_weights, "FILE",
-     "weights of another program as Tow's, or back, by --mapping"},
+     "weights of another program as Tow's, or back, by --mapping; or safetensors as GGUF, or back, by --architecture"},
     {"tokenize", TOKENIZE, tool_tokenize, "FILE", "a text as tokens of --tokenizer"},
     {"primitives", PRIMITIVES, NULL, "", "all primitives with their operands, results and parameters; takes no file"},
 };
@@ -99,7 +99,9 @@ enum {
     KEY_DTYPE,
     KEY_MAX_FILE_BYTES,
     KEY_PARTIAL,
-    KEY_TOKENIZER
+    KEY_TOKENIZER,
+    KEY_ARCHITECTURE,
+    KEY_TYPE
 };
 
 static const struct argp_option argp_options[] = {
@@ -185,15 +187,20 @@ static const struct argp_option argp_options[] = {
     {"log-y", KEY_LOG_Y, NULL, 0, "plot: a logarithmic scale", 2},
     {"title", KEY_TITLE, "TEXT", 0, "plot: a title above the chart", 2},
     {"mapping", KEY_MAPPING, "NAME|FILE", 0,
-     "convert-weights: rules of names and shapes: a table, such as llama or gguf-llama, or a file (tow/weights.h)",
+     "convert-weights: rules of names and shapes: a table, such as llama or gguf-llama, or a file (tow/weights.h)", 2},
+    {"architecture", KEY_ARCHITECTURE, "NAME", 0,
+     "convert-weights: instead of a mapping, from safetensors of transformers, beside which config.json and "
+     "tokenizer.json are, to GGUF, or from GGUF: gemma, gemma2, gpt2, llama, qwen2, qwen3, or auto, as the files say",
      2},
+    {"type", KEY_TYPE, "TYPE", 0, "convert-weights: matrices in a GGUF file as f32, f16, bf16, q8_0 or q4_0", 2},
     {"reverse", KEY_REVERSE, NULL, 0, "convert-weights: from Tow's names to those of the other program", 2},
     {"axis", KEY_AXIS, "NAME=SIZE", 0, "convert-weights: the size of an axis of rules that shapes do not tell", 2},
     {"dtype", KEY_DTYPE, "TYPE", 0, "convert-weights: write floats as f32, f64, bf16 or f16", 2},
     {"max-file-bytes", KEY_MAX_FILE_BYTES, "N", 0,
      "convert-weights: at most so many bytes of data in one file; several have an index", 2},
     {"partial", KEY_PARTIAL, NULL, 0, "convert-weights: leave out what no rule mentions", 2},
-    {"tokenizer", KEY_TOKENIZER, "DIR|FILE", 0, "tokenize: tokenizer.json, vocab.txt, or a directory with them", 2},
+    {"tokenizer", KEY_TOKENIZER, "DIR|FILE", 0,
+     "tokenize: tokenizer.json, vocab.txt, a GGUF file, or a directory with the first two", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
@@ -247,6 +254,8 @@ static const struct {
     {KEY_LOG_Y, PLOT},
     {KEY_TITLE, PLOT},
     {KEY_MAPPING, CONVERT},
+    {KEY_ARCHITECTURE, CONVERT},
+    {KEY_TYPE, CONVERT},
     {KEY_REVERSE, CONVERT},
     {KEY_AXIS, CONVERT},
     {KEY_DTYPE, CONVERT},
@@ -392,8 +401,10 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     const bool shown = (command->bit & (GRAD | VMAP | PLAN)) != 0 && !o->run;
     if (command->bit == PLOT && o->n_output != 1)
         argp_error(state, "'plot' needs one -o FILE.svg to draw to, found %zu", o->n_output);
-    if (command->bit == CONVERT && (o->n_output != 1 || !o->mapping))
-        argp_error(state, "'convert-weights' needs a --mapping, and one -o FILE to write to");
+    if (command->bit == CONVERT && (o->n_output != 1 || (!o->mapping && !o->architecture)))
+        argp_error(state, "'convert-weights' needs a --mapping or an --architecture, and one -o FILE to write to");
+    if (o->architecture && (o->mapping || o->reverse || o->n_axis > 0))
+        argp_error(state, "--architecture does not go with --mapping, --reverse and --axis");
     if (command->bit == TOKENIZE && !o->tokenizer) argp_error(state, "'tokenize' needs a --tokenizer");
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
@@ -547,6 +558,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_MAPPING:
         o->mapping = argument;
+        break;
+    case KEY_ARCHITECTURE:
+        o->architecture = argument;
+        break;
+    case KEY_TYPE:
+        o->type = argument;
         break;
     case KEY_REVERSE:
         o->reverse = true;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/tool/tool.h"
+#include "src/tool/gguf.h"
 
 /* ---- convert-weights --------------------------------------------------------------------------------------------- */
 
@@ -59,6 +59,135 @@ static tow_status read_dtype(tool *t, tow_weight_mapping_options *options)
                      t->options.dtype);
 }
 
+static tow_status read_type(tool *t, tow_gguf_type *type)
+{
+    static const char *const names[] = {
+        [TOW_GGUF_F32] = "f32",   [TOW_GGUF_F16] = "f16",   [TOW_GGUF_BF16] = "bf16",
+        [TOW_GGUF_Q8_0] = "q8_0", [TOW_GGUF_Q4_0] = "q4_0",
+    };
+    *type = TOW_GGUF_AS_IT_IS;
+    if (!t->options.type) return TOW_OK;
+    for (size_t i = TOW_GGUF_F32; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], t->options.type) == 0) {
+            *type = (tow_gguf_type)i;
+            return TOW_OK;
+        }
+    return tool_fail(t, TOW_INVALID_ARGUMENT, "--type: expected f32, f16, bf16, q8_0 or q4_0, found '%.40s'",
+                     t->options.type);
+}
+
+/* ---- convert-weights --architecture ------------------------------------------------------------------------------ */
+
+static const tool_architecture architectures[] = {
+    {"gemma", "gemma", "gguf-gemma"}, {"gemma2", "gemma2", "gguf-gemma2"}, {"gpt2", "gpt2", "gguf-gpt2"},
+    {"llama", "llama", "gguf-llama"}, {"qwen2", "llama", "gguf-qwen2"},    {"qwen3", "qwen3", "gguf-qwen3"},
+};
+
+tow_status tool_find_architecture(tool *t, const char *name, const tool_architecture **architecture)
+{
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (strcmp(architectures[i].name, name) == 0) {
+            *architecture = &architectures[i];
+            return TOW_OK;
+        }
+    return tool_fail(t, TOW_NOT_FOUND,
+                     "--architecture: expected auto, gemma, gemma2, gpt2, llama, qwen2 or qwen3, found '%.60s'", name);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* The directory of the weights. */
+static tow_status find_directory(tool *t, char *directory, size_t size)
+{
+    const char *file = t->options.file, *slash = strrchr(file, '/');
+    const int length = !ends_with(file, ".safetensors") && !ends_with(file, ".json") ? (int)strlen(file)
+                       : slash                                                       ? (int)(slash - file)
+                                                                                     : 0;
+    if (length >= (int)size - 2) return tool_fail(t, TOW_INVALID_ARGUMENT, "the path of the weights is too long");
+    snprintf(directory, size, "%.*s", length > 0 ? length : 1, length > 0 ? file : slash ? "/" : ".");
+    return TOW_OK;
+}
+
+/* Both mappings, and the sizes that shapes do not tell, of which there are two. */
+static tow_status translate(tool *t, const tool_architecture *a, const tow_gguf_model *model, bool from_gguf,
+                            tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+{
+    const tow_weight_mapping_axis axes[] = {{"k", model->head_width}, {"p", model->head_width / 2}};
+    tow_weight_mapping *from = NULL, *to = NULL;
+    if (model->head_width < 2)
+        return tool_fail(t, TOW_BAD_FORMAT, "%s: no number of heads and features of attention is said",
+                         t->options.file);
+    options->n_axes = 2;
+    options->axes = axes;
+    tow_status status = tow_weight_mapping_read(t->context, from_gguf ? a->gguf : a->theirs, &from);
+    if (status == TOW_OK) status = tow_weight_mapping_read(t->context, from_gguf ? a->theirs : a->gguf, &to);
+    if (status == TOW_OK)
+        status = tow_weight_mapping_translate_file(t->context, from, t->options.file, to, t->options.output[0], options,
+                                                   report);
+    tow_weight_mapping_free(from);
+    tow_weight_mapping_free(to);
+    return status;
+}
+
+static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+{
+    const tool_architecture *a = NULL;
+    const char *name = t->options.architecture;
+    tow_tensors *tensors = NULL;
+    tow_gguf_model model = {.architecture = NULL};
+    if (ends_with(t->options.output[0], ".gguf"))
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: expected a name that ends with .safetensors, as %s is GGUF",
+                         t->options.file);
+    tow_status status = tow_gguf_mmap(t->context, t->options.file, &tensors);
+    if (status == TOW_OK) status = tow_gguf_model_read(tensors, &model);
+    if (status == TOW_OK) status = tool_find_architecture(t, strcmp(name, "auto") == 0 ? model.architecture : name, &a);
+    if (status == TOW_OK) status = translate(t, a, &model, true, options, report);
+    tow_tensors_free(tensors);
+    return status;
+}
+
+static tow_status to_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+{
+    char directory[2048];
+    tow_gguf_model model;
+    tool_gguf g = {.tool = t, .directory = directory, .type = options->gguf_type};
+    if (!ends_with(t->options.output[0], ".gguf"))
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: expected a name that ends with .gguf, as %s is not GGUF",
+                         t->options.file);
+    if (g.type == TOW_GGUF_AS_IT_IS) g.type = options->gguf_type = TOW_GGUF_F32;
+    tow_status status = find_directory(t, directory, sizeof directory);
+    if (status == TOW_OK) status = tow_tensors_create(t->context, &g.metadata);
+    if (status == TOW_OK) status = tool_gguf_begin(&g, t->options.architecture);
+    if (status == TOW_OK) status = tow_gguf_model_read(g.metadata, &model);
+    options->metadata = g.metadata;
+    if (status == TOW_OK) status = translate(t, g.architecture, &model, false, options, report);
+    tow_tensors_free(g.metadata);
+    return status;
+}
+
+static tow_status convert_architecture(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+{
+    return ends_with(t->options.file, ".gguf") ? from_gguf(t, options, report) : to_gguf(t, options, report);
+}
+
+/* ---- convert-weights --mapping ----------------------------------------------------------------------------------- */
+
+static tow_status convert_by_mapping(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+{
+    const tool_options *o = &t->options;
+    tow_weight_mapping *mapping = NULL;
+    tow_status status = tow_weight_mapping_read(t->context, o->mapping, &mapping);
+    if (status == TOW_OK)
+        status =
+            tow_weight_mapping_convert_file(t->context, mapping, o->file, o->output[0], o->reverse, options, report);
+    tow_weight_mapping_free(mapping);
+    return status;
+}
+
 tow_status tool_convert_weights(tool *t)
 {
     tool_options *o = &t->options;
@@ -66,21 +195,17 @@ tow_status tool_convert_weights(tool *t)
     tow_weight_mapping_options options =
         TOW_WEIGHT_MAPPING_OPTIONS(.partial = o->partial, .max_file_bytes = o->max_file_bytes, .n_axes = o->n_axis,
                                    .axes = axes);
-    tow_weight_mapping *mapping = NULL;
     tow_weight_mapping_report *report = NULL;
     tow_status status = read_axes(t, axes);
     if (status == TOW_OK) status = read_dtype(t, &options);
-    if (status == TOW_OK) status = tow_weight_mapping_read(t->context, o->mapping, &mapping);
-    if (status == TOW_OK)
-        status =
-            tow_weight_mapping_convert_file(t->context, mapping, o->file, o->output[0], o->reverse, &options, &report);
+    if (status == TOW_OK) status = read_type(t, &options.gguf_type);
+    if (status == TOW_OK) status = (o->architecture ? convert_architecture : convert_by_mapping)(t, &options, &report);
     if (report) {
         const tow_status shown = show_report(t, report);
         if (status == TOW_OK) status = shown;
         fflush(stdout); /* before the error */
     }
     tow_weight_mapping_report_free(report);
-    tow_weight_mapping_free(mapping);
     return status;
 }
 

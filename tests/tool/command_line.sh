@@ -1,9 +1,9 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
+# Tests tool/vmap.c, tool/weights.c, tool/gguf.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
 set -u
-tow=$1 completion=$2
+tow=$1 completion=$2 golden=$(cd "$(dirname "$0")/../oracle/golden" && pwd)
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
@@ -330,8 +330,25 @@ expect 2 'non-negative whole number' "$tow" run double.tow --random-inputs -3
 expect 2 'expected 1 to 1024' "$tow" run double.tow --threads 0
 # ---- weights and tokenizers ------------------------------------------------------------------------------------------
 
-expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x -o y
-expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x --mapping gpt2
+expect 2 "needs a --mapping or an --architecture, and one -o FILE" "$tow" convert-weights x -o y
+expect 2 "needs a --mapping or an --architecture, and one -o FILE" "$tow" convert-weights x --mapping gpt2
+expect 2 "--architecture does not go with --mapping" "$tow" convert-weights x --mapping gpt2 --architecture gpt2 -o y
+expect 1 "expected a name that ends with .gguf" "$tow" convert-weights x --architecture gpt2 -o y
+expect 1 "expected a name that ends with .safetensors" "$tow" convert-weights x.gguf --architecture gpt2 -o y.gguf
+expect 1 "--type: expected f32, f16, bf16, q8_0 or q4_0, found 'q9'" "$tow" convert-weights x --architecture gpt2 -o y.gguf --type q9
+expect 1 "config.json: cannot open" "$tow" convert-weights x --architecture gpt2 -o y.gguf
+mkdir -p model
+cp "$golden/weights/llama/model.safetensors" "$golden/weights/llama/config.json" model
+expect 1 "--architecture: expected auto, gemma, gemma2, gpt2, llama, qwen2 or qwen3, found 'opt'" "$tow" convert-weights model --architecture opt -o y.gguf
+for tokenizer in llama2 llama3 qwen2 gpt2; do
+    cp "$golden/tokenizers/$tokenizer.json" model/tokenizer.json
+    expect 0 'tensors mapped     30' "$tow" convert-weights model --architecture auto -o model.gguf --type f16
+    printf 'A b  c 123 \303\244 the end, it is.\n' >text
+    "$tow" tokenize --json text --tokenizer model.gguf >gguf.ids
+    "$tow" tokenize --json text --tokenizer model/tokenizer.json >json.ids
+    cmp gguf.ids json.ids || { echo "$tokenizer: other tokens in GGUF"; failed=1; }
+done
+expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o back.safetensors
 expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
 expect 2 "needs a --tokenizer" "$tow" tokenize x
 expect 1 'no such mapping; there are bert gemma gemma2 gguf-gemma' "$tow" convert-weights x -o y --mapping gpt3

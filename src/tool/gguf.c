@@ -1,0 +1,400 @@
+/* convert-weights --architecture: from the files of transformers to GGUF. The metadata of the GGUF file are made of
+ * config.json and tokenizer.json beside the weights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/tool/gguf.h"
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static tow_status set(tool_gguf *g, const char *key, tow_metadata_value value)
+{
+    return tow_tensors_set_metadata_value(g->metadata, key, value);
+}
+
+static tow_status set_integer(tool_gguf *g, const char *key, tow_metadata_type type, int64_t integer)
+{
+    return set(g, key, (tow_metadata_value){.type = type, .integer = integer});
+}
+
+static tow_status set_array(tool_gguf *g, const char *key, tow_metadata_type element, size_t count,
+                            const void *elements)
+{
+    return set(
+        g, key,
+        (tow_metadata_value){.type = TOW_METADATA_ARRAY, .element = element, .count = count, .elements = elements});
+}
+
+/* ---- config.json ------------------------------------------------------------------------------------------------- */
+
+/* A number of config.json under its names there, and the end of its key. */
+typedef struct number {
+    const char *key, *names[3];
+    tow_metadata_type type;
+    const char *only; /* of this architecture alone; NULL: of all */
+} number;
+static const number numbers[] = {
+    {"context_length", {"max_position_embeddings", "n_positions"}, TOW_METADATA_U32, NULL},
+    {"embedding_length", {"hidden_size", "n_embd"}, TOW_METADATA_U32, NULL},
+    {"block_count", {"num_hidden_layers", "n_layer"}, TOW_METADATA_U32, NULL},
+    {"feed_forward_length", {"intermediate_size", "n_inner"}, TOW_METADATA_U32, NULL},
+    {"attention.head_count", {"num_attention_heads", "n_head"}, TOW_METADATA_U32, NULL},
+    {"attention.head_count_kv", {"num_key_value_heads"}, TOW_METADATA_U32, NULL},
+    {"attention.key_length", {"head_dim"}, TOW_METADATA_U32, NULL},
+    {"attention.value_length", {"head_dim"}, TOW_METADATA_U32, NULL},
+    {"rope.dimension_count", {"head_dim"}, TOW_METADATA_U32, "llama"},
+    {"rope.freq_base", {"rope_theta"}, TOW_METADATA_F32, NULL},
+    {"attention.layer_norm_rms_epsilon", {"rms_norm_eps"}, TOW_METADATA_F32, NULL},
+    {"attention.layer_norm_epsilon", {"layer_norm_epsilon"}, TOW_METADATA_F32, NULL},
+    {"vocab_size", {"vocab_size"}, TOW_METADATA_U32, "llama"},
+    {"attn_logit_softcapping", {"attn_logit_softcapping"}, TOW_METADATA_F32, "gemma2"},
+    {"final_logit_softcapping", {"final_logit_softcapping"}, TOW_METADATA_F32, "gemma2"},
+    {"attention.sliding_window", {"sliding_window"}, TOW_METADATA_U32, "gemma2"},
+};
+
+static const json_t *find_number(const json_t *config, const number *n)
+{
+    const json_t *rope = json_object_get(config, "rope_parameters");
+    for (size_t i = 0; i < 3 && n->names[i]; i++) {
+        const json_t *value = json_object_get(config, n->names[i]);
+        if (!json_is_number(value)) value = json_object_get(rope, n->names[i]);
+        if (json_is_number(value)) return value;
+    }
+    return NULL;
+}
+
+static tow_status set_numbers(tool_gguf *g, const json_t *config)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == TOW_OK; i++) {
+        const number *n = &numbers[i];
+        const json_t *value = find_number(config, n);
+        char key[128];
+        if (!value || (n->only && strcmp(n->only, g->architecture->name) != 0)) continue;
+        snprintf(key, sizeof key, "%s.%s", g->architecture->name, n->key);
+        status =
+            set(g, key,
+                (tow_metadata_value){
+                    .type = n->type, .integer = (int64_t)json_number_value(value), .number = json_number_value(value)});
+    }
+    return status;
+}
+
+/* Angles that are scaled need a tensor that says so, which is not made here. */
+static tow_status check_rope(tool_gguf *g, const json_t *config)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"}, *const kinds[] = {"rope_type", "type"};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < 2; i++) {
+            const char *kind = json_string_value(json_object_get(json_object_get(config, keys[k]), kinds[i]));
+            if (kind && strcmp(kind, "default") != 0)
+                return tool_fail(g->tool, TOW_UNSUPPORTED, "%s/config.json: %s of type '%.40s' is not known here",
+                                 g->directory, keys[k], kind);
+        }
+    return TOW_OK;
+}
+
+/* Sets the architecture, a name, and the type of matrices by its number in llama.cpp. */
+static tow_status set_general(tool_gguf *g, const json_t *config)
+{
+    static const int32_t file_types[] = {
+        [TOW_GGUF_F16] = 1, [TOW_GGUF_BF16] = 32, [TOW_GGUF_Q8_0] = 7, [TOW_GGUF_Q4_0] = 2};
+    const char *slash = strrchr(g->directory, '/');
+    char key[64];
+    const int64_t width = json_integer_value(json_object_get(config, "n_embd"));
+    tow_status status = tow_tensors_set_metadata(g->metadata, "general.architecture", g->architecture->name);
+    if (status == TOW_OK)
+        status = tow_tensors_set_metadata(g->metadata, "general.name", slash && slash[1] ? slash + 1 : g->directory);
+    if (status == TOW_OK) status = set_integer(g, "general.file_type", TOW_METADATA_U32, file_types[g->type]);
+    if (status == TOW_OK) status = set_integer(g, "general.quantization_version", TOW_METADATA_U32, 2);
+    snprintf(key, sizeof key, "%s.feed_forward_length", g->architecture->name);
+    if (status == TOW_OK && width > 0)
+        status = set_integer(g, key, TOW_METADATA_U32, 4 * width); /* unless it says more */
+    return status;
+}
+
+/* ---- tokenizer.json ---------------------------------------------------------------------------------------------- */
+
+enum { /* types of tokens */
+    NORMAL = 1,
+    UNKNOWN,
+    CONTROL,
+    USER_DEFINED,
+    UNUSED,
+    BYTE
+};
+
+typedef struct vocabulary {
+    size_t count;
+    const char **tokens; /* [count] */
+    int32_t *types;
+    float *scores;
+    char (*padding)[32]; /* [count] texts of tokens that are not there */
+} vocabulary;
+
+static void free_vocabulary(vocabulary *v)
+{
+    free(v->tokens);
+    free(v->types);
+    free(v->scores);
+    free(v->padding);
+}
+
+static bool is_byte_token(const char *token)
+{
+    return strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
+}
+
+static size_t count_tokens(const json_t *vocab, json_t *added, int64_t least)
+{
+    int64_t count = least;
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)vocab, key, value) if (json_integer_value(value) >= count) count =
+        json_integer_value(value) + 1;
+    json_array_foreach(added, i, value) if (json_integer_value(json_object_get(value, "id")) >= count) count =
+        json_integer_value(json_object_get(value, "id")) + 1;
+    return count > 0 && count < 1 << 24 ? (size_t)count : 0;
+}
+
+static tow_status make_vocabulary(tool_gguf *g, const json_t *model, json_t *added, int64_t least, vocabulary *v)
+{
+    json_t *vocab = json_object_get(model, "vocab"), *value;
+    const char *unk = json_string_value(json_object_get(model, "unk_token")), *key;
+    size_t i;
+    v->count = count_tokens(vocab, added, least);
+    v->tokens = calloc(v->count + 1, sizeof *v->tokens);
+    v->types = calloc(v->count + 1, sizeof *v->types);
+    v->scores = calloc(v->count + 1, sizeof *v->scores);
+    v->padding = calloc(v->count + 1, sizeof *v->padding);
+    if (!v->tokens || !v->types || !v->scores || !v->padding)
+        return tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
+    json_object_foreach(vocab, key, value)
+    {
+        const int64_t id = json_integer_value(value);
+        if (id < 0 || !json_is_integer(value))
+            return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: '%.80s' has no id", g->directory, key);
+        v->tokens[id] = key;
+        v->types[id] = unk && strcmp(key, unk) == 0 ? UNKNOWN : is_byte_token(key) ? BYTE : NORMAL;
+    }
+    json_array_foreach(added, i, value)
+    {
+        const int64_t id = json_integer_value(json_object_get(value, "id"));
+        const char *content = json_string_value(json_object_get(value, "content"));
+        if (id < 0 || !content || v->types[id] == UNKNOWN) continue;
+        v->tokens[id] = content;
+        v->types[id] = json_is_true(json_object_get(value, "special")) ? CONTROL : USER_DEFINED;
+    }
+    for (i = 0; i < v->count; i++) {
+        if (v->tokens[i]) continue;
+        snprintf(v->padding[i], sizeof v->padding[i], "[PAD%zu]", i);
+        v->tokens[i] = v->padding[i];
+        v->types[i] = UNUSED;
+    }
+    return TOW_OK;
+}
+
+/* The first expression that words are split by, and whether digits stand alone, of a section or of those in it. */
+static void find_splits(const json_t *section, const char **expression, bool *digits)
+{
+    const json_t *list = json_object_get(section, "pretokenizers");
+    const char *type = json_string_value(json_object_get(section, "type"));
+    const char *regex = json_string_value(json_object_get(json_object_get(section, "pattern"), "Regex"));
+    if (type && strcmp(type, "Digits") == 0) *digits = true;
+    if (regex && !*expression) *expression = regex;
+    for (size_t i = 0; i < json_array_size(list); i++) find_splits(json_array_get(list, i), expression, digits);
+}
+
+/* The name that llama.cpp has for the way in which texts are cut; NULL: it has none that is known here. */
+static const char *name_splitting(const json_t *section)
+{
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define REST         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+    const char *expression = NULL;
+    bool digits = false;
+    find_splits(section, &expression, &digits);
+    if (!expression) return digits ? "smollm" : "gpt-2";
+    if (strcmp(expression, CONTRACTIONS "\\p{N}{1,3}" REST) == 0) return "llama-bpe";
+    return strcmp(expression, CONTRACTIONS "\\p{N}" REST) == 0 ? "qwen2" : NULL;
+}
+
+/* True if the section, or one in it, is of the type. */
+static bool has_type(const json_t *section, const char *type, const char *list_name)
+{
+    const json_t *list = json_object_get(section, list_name);
+    const char *own = json_string_value(json_object_get(section, "type"));
+    if (own && strcmp(own, type) == 0) return true;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (has_type(json_array_get(list, i), type, list_name)) return true;
+    return false;
+}
+
+/* "a b" of ["a", "b"], malloc'ed. */
+static char *merge_text(const json_t *merge)
+{
+    const char *whole = json_string_value(merge), *a = json_string_value(json_array_get(merge, 0)),
+               *b = json_string_value(json_array_get(merge, 1));
+    if (!whole && (!a || !b)) return NULL;
+    const size_t size = whole ? strlen(whole) + 1 : strlen(a) + strlen(b) + 2;
+    char *text = malloc(size);
+    if (text) snprintf(text, size, "%s%s%s", whole ? whole : a, whole ? "" : " ", whole ? "" : b);
+    return text;
+}
+
+static tow_status set_merges(tool_gguf *g, const json_t *merges)
+{
+    const size_t count = json_array_size(merges);
+    char **texts = calloc(count + 1, sizeof *texts);
+    tow_status status = texts ? TOW_OK : tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
+    for (size_t i = 0; i < count && status == TOW_OK; i++) {
+        texts[i] = merge_text(json_array_get(merges, i));
+        if (!texts[i])
+            status = tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: merge %zu is no pair of tokens",
+                               g->directory, i + 1);
+    }
+    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.merges", TOW_METADATA_STRING, count, texts);
+    for (size_t i = 0; i < count && texts; i++) free(texts[i]);
+    free(texts);
+    return status;
+}
+
+/* Scores that lead to the same merges: a token's is higher the earlier it was merged. */
+static tow_status set_scores(tool_gguf *g, const json_t *model, vocabulary *v)
+{
+    const json_t *merges = json_object_get(model, "merges"), *vocab = json_object_get(model, "vocab");
+    for (size_t i = json_array_size(merges); i-- > 0;) { /* the earliest merge of a token counts */
+        char *text = merge_text(json_array_get(merges, i)), *space = text ? strchr(text, ' ') : NULL;
+        if (space) memmove(space, space + 1, strlen(space));
+        const json_t *id = text ? json_object_get(vocab, text) : NULL;
+        if (json_is_integer(id)) v->scores[json_integer_value(id)] = -(float)(i + 1);
+        free(text);
+    }
+    return set_array(g, "tokenizer.ggml.scores", TOW_METADATA_F32, v->count, v->scores);
+}
+
+/* Ids that config.json names; of several the first. */
+static tow_status set_ids(tool_gguf *g, const json_t *config)
+{
+    static const char *const names[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                                           {"eos_token_id", "tokenizer.ggml.eos_token_id"},
+                                           {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < 3 && status == TOW_OK; i++) {
+        const json_t *id = json_object_get(config, names[i][0]);
+        if (json_is_array(id)) id = json_array_get(id, 0);
+        if (json_is_integer(id) && json_integer_value(id) >= 0)
+            status = set_integer(g, names[i][1], TOW_METADATA_U32, json_integer_value(id));
+    }
+    return status;
+}
+
+/* The model of the tokenizer as llama.cpp has it: "gpt2" on bytes, "llama" on characters with a fallback to bytes. */
+static tow_status set_model(tool_gguf *g, const json_t *root, vocabulary *v)
+{
+    const json_t *model = json_object_get(root, "model");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    const bool bytes = has_type(json_object_get(root, "decoder"), "ByteLevel", "decoders");
+    const char *pre = bytes ? name_splitting(json_object_get(root, "pre_tokenizer")) : "default";
+    if (!type || strcmp(type, "BPE") != 0 || !pre || (!bytes && !json_is_true(json_object_get(model, "byte_fallback"))))
+        return tool_fail(g->tool, TOW_UNSUPPORTED,
+                         "%s/tokenizer.json: expected byte-pair encoding that cuts texts as GPT-2, Llama or Qwen 2 do; "
+                         "move the file away to leave the tokenizer out",
+                         g->directory);
+    tow_status status = tow_tensors_set_metadata(g->metadata, "tokenizer.ggml.model", bytes ? "gpt2" : "llama");
+    if (status == TOW_OK) status = tow_tensors_set_metadata(g->metadata, "tokenizer.ggml.pre", pre);
+    if (status == TOW_OK) status = bytes ? set_merges(g, json_object_get(model, "merges")) : set_scores(g, model, v);
+    if (status == TOW_OK && !bytes)
+        status = set_integer(g, "tokenizer.ggml.add_space_prefix", TOW_METADATA_BOOL,
+                             has_type(json_object_get(root, "normalizer"), "Prepend", "normalizers"));
+    for (size_t i = 0; i < v->count && status == TOW_OK && !bytes; i++)
+        if (v->types[i] == UNKNOWN)
+            status = set_integer(g, "tokenizer.ggml.unknown_token_id", TOW_METADATA_U32, (int64_t)i);
+    return status;
+}
+
+/* The part of the section, or of one in it, that puts tokens around a text. */
+static const json_t *find_template(const json_t *section)
+{
+    const json_t *list = json_object_get(section, "processors"), *found = NULL;
+    const char *type = json_string_value(json_object_get(section, "type"));
+    if (type && strcmp(type, "TemplateProcessing") == 0) return section;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++) found = find_template(json_array_get(list, i));
+    return found;
+}
+
+/* The token in front of a text and the one behind it, which count more than what config.json says. */
+static tow_status set_ends(tool_gguf *g, const json_t *root)
+{
+    const json_t *template = find_template(json_object_get(root, "post_processor"));
+    const json_t *single = json_object_get(template, "single"), *known = json_object_get(template, "special_tokens");
+    bool added[2] = {false, false}, behind = false;
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < json_array_size(single) && status == TOW_OK; i++) {
+        const json_t *step = json_array_get(single, i), *token = json_object_get(step, "SpecialToken");
+        const char *name = json_string_value(json_object_get(token, "id"));
+        const json_t *id = name ? json_array_get(json_object_get(json_object_get(known, name), "ids"), 0) : NULL;
+        if (json_object_get(step, "Sequence")) behind = true;
+        if (!json_is_integer(id)) continue;
+        added[behind] = true;
+        status = set_integer(g, behind ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id",
+                             TOW_METADATA_U32, json_integer_value(id));
+    }
+    if (status == TOW_OK) status = set_integer(g, "tokenizer.ggml.add_bos_token", TOW_METADATA_BOOL, added[0]);
+    if (status == TOW_OK) status = set_integer(g, "tokenizer.ggml.add_eos_token", TOW_METADATA_BOOL, added[1]);
+    return status;
+}
+
+static tow_status set_tokenizer(tool_gguf *g, const json_t *config, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model");
+    vocabulary v = {.count = 0};
+    const int64_t least = json_integer_value(json_object_get(config, "vocab_size"));
+    tow_status status = make_vocabulary(g, model, json_object_get(root, "added_tokens"), least, &v);
+    if (status == TOW_OK) status = set_model(g, root, &v);
+    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
+    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
+    if (status == TOW_OK) status = set_ids(g, config);
+    if (status == TOW_OK) status = set_ends(g, root);
+    free_vocabulary(&v);
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+/* A file of JSON beside the weights; *root NULL: there is none. */
+static tow_status read_json(tool_gguf *g, const char *name, json_t **root)
+{
+    char path[4096];
+    json_error_t error;
+    const int length = snprintf(path, sizeof path, "%s/%s", g->directory, name);
+    if (length < 0 || length >= (int)sizeof path)
+        return tool_fail(g->tool, TOW_INVALID_ARGUMENT, "the path of %s is too long", name);
+    FILE *file = fopen(path, "rb");
+    *root = file ? json_loadf(file, 0, &error) : NULL;
+    if (file) fclose(file);
+    if (!file || *root) return TOW_OK;
+    return tool_fail(g->tool, TOW_BAD_FORMAT, "%s: line %d: %s", path, error.line, error.text);
+}
+
+tow_status tool_gguf_begin(tool_gguf *g, const char *name)
+{
+    json_t *config = NULL, *tokenizer = NULL;
+    tow_status status = read_json(g, "config.json", &config);
+    if (status == TOW_OK && !config)
+        status =
+            tool_fail(g->tool, TOW_IO_ERROR, "%s/config.json: cannot open; a GGUF file has what it says", g->directory);
+    if (status == TOW_OK && strcmp(name, "auto") == 0) {
+        const char *type = json_string_value(json_object_get(config, "model_type"));
+        name = type && strcmp(type, "mistral") == 0 ? "llama" : type ? type : "none";
+    }
+    if (status == TOW_OK) status = tool_find_architecture(g->tool, name, &g->architecture);
+    if (status == TOW_OK) status = check_rope(g, config);
+    if (status == TOW_OK) status = read_json(g, "tokenizer.json", &tokenizer);
+    if (status == TOW_OK) status = set_general(g, config);
+    if (status == TOW_OK) status = set_numbers(g, config);
+    if (status == TOW_OK && tokenizer) status = set_tokenizer(g, config, tokenizer);
+    json_decref(config);
+    json_decref(tokenizer);
+    return status;
+}
