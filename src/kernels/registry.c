@@ -24,6 +24,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_linear_cross_entropy,
     &tow__kernels_norm,
     &tow__kernels_pooling,
+    &tow__kernels_quantized_dot,
     &tow__kernels_ragged,
     &tow__kernels_random,
     &tow__kernels_reduce,
