@@ -1,11 +1,12 @@
 /* Products of a few rows with weights of every element type, as generation makes them: what they take, beside what
  * reading the weights takes.
  *
- *   bench_weights [--rows M] [--in K] [--out N] [--megabytes B] [--type f32|bf16|f16|q8_0|q4_0] [--threads T] [--seconds S]
+ *   bench_weights [--rows M] [--in K] [--out N] [--megabytes B] [--type f32|bf16|f16|q8_0|q4_0] [--threads T]
+ *                 [--seconds S]
  *
  * One program multiplies x [M, K] with as many weights as have B megabytes together, so that they come from memory and
- * not from caches; types take turns. For each: milliseconds of a run, best and median, the rate at which the weights are
- * read, and that of multiplying and adding. "copy" is the rate at which plain loops read as many bytes. */
+ * not from caches; types take turns. For each: milliseconds of a run, best and median, the rate at which the weights
+ * are read, and that of multiplying and adding. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

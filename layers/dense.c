@@ -10,7 +10,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__dtypes types;
     if (!tow__check_counts(scope, "Dense", n_in, 1, 1, n_out) || !tow__check_float(scope, "Dense", 0, in[0], 1) ||
         !tow__check_option(scope, "Dense", m->features > 0, "features", (double)m->features, "a positive number") ||
-        !tow__read_dtypes(scope, "Dense", m->dtype, m->param_dtype, 1, in, &types))
+        !tow__read_weight_dtypes(scope, "Dense", m->dtype, m->param_dtype, 1, in, &types))
         return;
     tow_type type = tow_value_type(in[0]); /* [..., in] */
     int64_t dims[] = {type.dims[type.rank - 1], m->features};

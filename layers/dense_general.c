@@ -76,7 +76,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__dtypes types;
     if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) ||
         !tow__check_float(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a) ||
-        !tow__read_dtypes(scope, "DenseGeneral", m->dtype, m->param_dtype, 1, in, &types))
+        !tow__read_weight_dtypes(scope, "DenseGeneral", m->dtype, m->param_dtype, 1, in, &types))
         return;
     tow_type type = tow_value_type(in[0]);
     tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};

@@ -4,20 +4,39 @@
 #include "src/scope/tree.h"
 #include "tow/layers.h"
 
-/* embedding [num_embeddings, features] as it is stored; *compute: what the layer gives, for inputs n of 0 or 1. */
+/* embedding [num_embeddings, features] as it is stored, in blocks along its rows or not; *compute: what the layer
+ * gives, for inputs n of 0 or 1. */
 static tow_value table(tow_scope *scope, const tow_embed *m, size_t n, const tow_value *x, tow_dtype *compute)
 {
     tow__dtypes types;
     if (!tow__check_option(scope, "Embed", m->num_embeddings > 0, "num_embeddings", (double)m->num_embeddings,
                            "a positive number") ||
         !tow__check_option(scope, "Embed", m->features > 0, "features", (double)m->features, "a positive number") ||
-        !tow__read_dtypes(scope, "Embed", m->dtype, m->param_dtype, n, x, &types))
+        !tow__read_weight_dtypes(scope, "Embed", m->dtype, m->param_dtype, n, x, &types))
         return (tow_value){0};
     *compute = types.compute;
     tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
     tow_type type = tow_make_type(types.params, 2, (int64_t[]){m->num_embeddings, m->features});
+    if (types.blocks) {
+        if (!tow__check_blocks(scope, "embedding", types.blocks, m->features)) return (tow_value){0};
+        type.dtype = types.blocks;
+        type.dims[1] /= tow_dtype_numbers(types.blocks);
+    }
     return tow_param_with(scope, "embedding", type, TOW_PARAM_DEFAULT, tow__init_or(m->embedding_init, init));
+}
+
+static bool in_blocks(tow_value embedding) { return tow_dtype_numbers(tow_value_type(embedding).dtype) > 1; }
+
+/* x [..., features] -> [..., num_embeddings] */
+static tow_value multiply(tow_value x, tow_value embedding, tow_dtype compute)
+{
+    x = tow__as(x, compute);
+    if (tow_is_null(x) || tow_is_null(embedding)) return (tow_value){0};
+    if (in_blocks(embedding)) return tow_quantized_dot(x, embedding);
+    return tow_dot_general(
+        x, tow__as(embedding, compute),
+        (tow_dot_dims){.n_contract = 1, .lhs_contract = {tow_value_type(x).rank - 1}, .rhs_contract = {1}});
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -33,7 +52,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     }
     tow_dtype compute;
     tow_value embedding = table(scope, (const tow_embed *)module, 0, NULL, &compute);
-    if (!tow_is_null(embedding)) out[0] = tow__as(tow_gather(embedding, in[0]), compute); /* rows alone are converted */
+    if (tow_is_null(embedding)) return;
+    const tow_value rows = tow_gather(embedding, in[0]); /* they alone are converted */
+    out[0] = in_blocks(embedding) ? tow_dequantize(rows, compute) : tow__as(rows, compute);
 }
 
 /* NULL stays NULL. */
@@ -60,11 +81,9 @@ tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *
     tow_value y = {0};
     embed = read_embed(child, embed);
     if (check_features(child, embed, x)) {
-        int last = tow_value_type(x).rank - 1;
         tow_dtype compute = TOW_F32;
         tow_value embedding = table(child, embed, 1, &x, &compute);
-        y = tow_dot_general(tow__as(x, compute), tow__as(embedding, compute),
-                            (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}, .rhs_contract = {1}});
+        y = multiply(x, embedding, compute);
     }
     tow_scope_end(child);
     return y;
@@ -79,7 +98,10 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
     if (check_features(child, embed, x)) {
         tow_dtype compute = TOW_F32;
         tow_value embedding = table(child, embed, 1, &x, &compute);
-        y = tow_linear_cross_entropy(tow__as(x, compute), tow__as(embedding, compute), true, labels);
+        if (!tow_is_null(embedding) && in_blocks(embedding))
+            y = tow_softmax_cross_entropy(multiply(x, embedding, compute), labels);
+        else
+            y = tow_linear_cross_entropy(tow__as(x, compute), tow__as(embedding, compute), true, labels);
     }
     tow_scope_end(child);
     return y;

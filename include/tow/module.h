@@ -302,7 +302,14 @@ TOW_API tow_value tow_param_with(tow_scope *scope, const char *name, tow_type ty
  * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs
  * and the parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and
  * so are statistics, of which norms round only their results.
- * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. */
+ * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32.
+ *
+ * TOW_Q8_0 and TOW_Q4_0 as .param_dtype are for weights that are not trained (tow_params_convert makes them of others).
+ * Dense, DenseGeneral and Embed have such weights, and with them attention, MLPs and transformer blocks, in blocks of
+ * 32 along the axes that are summed over, which have a multiple of 32 numbers; products are those of tow_quantized_dot.
+ * A kernel [inputs..., features...] becomes a parameter [features, inputs / 32], with all features and all inputs as
+ * one axis each, and a table [n, features] one of [n, features / 32], as GGUF files have them. Under a TOW_PRECISION
+ * all other parameters, such as biases, norms and convolutions, are f32. Initial values are those of f32, quantized. */
 /* The type that `a` and `b` promote to, both floats. */
 TOW_API tow_dtype tow_promote_types(tow_dtype a, tow_dtype b);
 /* The type in which a layer with this option .param_dtype stores its parameters. */

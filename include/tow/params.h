@@ -211,6 +211,13 @@ TOW_API tow_status tow_params_copy(const tow_params *params, tow_params **copy);
 /* Copies the values of `from` into the arrays of `to` that have the same paths; `to` may have others. Errors:
  * TOW_NOT_FOUND, TOW_TYPE_MISMATCH with the path; then nothing is copied. */
 TOW_API tow_status tow_params_assign(tow_params *to, const tow_params *from);
+/* The same with values converted to the types of `to`: floats to floats (tow_array_convert), and to and from blocks of
+ * few bits. So weights that a model has in f32 become those of the same model under TOW_PRECISION(&model,
+ * .param_dtype = TOW_Q8_0), whose kernels are turned (tow/module.h):
+ *     tow_params_convert(quantized, params)
+ * Every path of `to` is in `from`, which may have others. The axes of layers of both are in front. Errors:
+ * TOW_NOT_FOUND, TOW_TYPE_MISMATCH and TOW_SHAPE_MISMATCH with the path; then nothing is copied. */
+TOW_API tow_status tow_params_convert(tow_params *to, const tow_params *from);
 /* Called for each path: arrays[n] of the lists, of any types, -> result, zeros at first, of the first array's type.
  * NULL where the caller wants no list of results. Any status but TOW_OK ends the walk. */
 typedef tow_status (*tow_params_function)(const char *path, size_t n, tow_array *const *arrays, tow_array *result,

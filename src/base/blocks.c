@@ -109,3 +109,39 @@ f32 tow__block_number(tow_dtype dtype, const void *blocks, int64_t index)
     tow__dequantize_blocks(dtype, 1, (const char *)blocks + block * (int64_t)tow_dtype_size(dtype), numbers);
     return numbers[index % N];
 }
+
+/* ---- columns of matrices ----------------------------------------------------------------------------------------- */
+
+enum {
+    COLUMNS = 16 /* that are turned at a time */
+};
+
+void tow__quantize_columns(tow_dtype dtype, int64_t columns, int64_t n, const f32 *matrix, void *blocks)
+{
+    const int64_t size = (int64_t)tow_dtype_size(dtype);
+    f32 turned[COLUMNS][N];
+    for (int64_t first = 0; first < columns; first += COLUMNS) {
+        const int64_t count = columns - first < COLUMNS ? columns - first : COLUMNS;
+        for (int64_t b = 0; b < n; b++) {
+            for (int64_t j = 0; j < N; j++)
+                for (int64_t c = 0; c < count; c++) turned[c][j] = matrix[(b * N + j) * columns + first + c];
+            for (int64_t c = 0; c < count; c++)
+                tow__quantize_blocks(dtype, 1, turned[c], (char *)blocks + ((first + c) * n + b) * size);
+        }
+    }
+}
+
+void tow__dequantize_columns(tow_dtype dtype, int64_t columns, int64_t n, const void *blocks, f32 *matrix)
+{
+    const int64_t size = (int64_t)tow_dtype_size(dtype);
+    f32 turned[COLUMNS][N];
+    for (int64_t first = 0; first < columns; first += COLUMNS) {
+        const int64_t count = columns - first < COLUMNS ? columns - first : COLUMNS;
+        for (int64_t b = 0; b < n; b++) {
+            for (int64_t c = 0; c < count; c++)
+                tow__dequantize_blocks(dtype, 1, (const char *)blocks + ((first + c) * n + b) * size, turned[c]);
+            for (int64_t j = 0; j < N; j++)
+                for (int64_t c = 0; c < count; c++) matrix[(b * N + j) * columns + first + c] = turned[c][j];
+        }
+    }
+}

@@ -24,6 +24,9 @@ _Static_assert(sizeof(tow__q8_0) == 34 && sizeof(tow__q4_0) == 18, "blocks have 
 void tow__quantize_blocks(tow_dtype dtype, int64_t n, const f32 *numbers, void *blocks);
 /* The numbers of n blocks. They are exact: a scale has 11 bits, and what it is multiplied with has 8. */
 void tow__dequantize_blocks(tow_dtype dtype, int64_t n, const void *blocks, f32 *numbers);
+/* The columns of a matrix [32 n, columns] as rows of n blocks each, and back. */
+void tow__quantize_columns(tow_dtype dtype, int64_t columns, int64_t n, const f32 *matrix, void *blocks);
+void tow__dequantize_columns(tow_dtype dtype, int64_t columns, int64_t n, const void *blocks, f32 *matrix);
 /* Number `index` of the blocks. */
 f32 tow__block_number(tow_dtype dtype, const void *blocks, int64_t index);
 

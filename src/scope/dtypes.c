@@ -2,6 +2,8 @@
  * and their inputs. See tow_dtype in tow/module.h, and dtypes.h. */
 #include "src/scope/dtypes.h"
 
+#include "src/base/dtypes.h"
+
 tow_dtype tow_promote_types(tow_dtype a, tow_dtype b)
 {
     if (a == b) return a;
@@ -24,7 +26,14 @@ bool tow__param_dtype(tow_scope *scope, const char *layer, tow_dtype param_dtype
 {
     tow_dtype given = param_dtype ? param_dtype : scope->param_dtype;
     *dtype = TOW_F32;
-    return given == 0 || tow__read_dtype(scope, layer, "param_dtype", given, dtype);
+    if (tow__is_blocks(param_dtype)) {
+        tow_scope_fail(scope, TOW_UNSUPPORTED,
+                       "%s: .param_dtype = %s: its parameters are floats; Dense, DenseGeneral, Embed and what is made "
+                       "of them (attention, MLPs, transformer blocks) have weights in blocks",
+                       layer, tow_dtype_name(param_dtype));
+        return false;
+    }
+    return given == 0 || tow__is_blocks(given) || tow__read_dtype(scope, layer, "param_dtype", given, dtype);
 }
 
 bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_dtype dtype, size_t n, const tow_value *values,
@@ -46,8 +55,19 @@ bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_dtype dtype, si
 bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, size_t n,
                       const tow_value *in, tow__dtypes *types)
 {
+    types->blocks = (tow_dtype)0;
     return tow__param_dtype(scope, layer, param_dtype, &types->params) &&
            tow__compute_dtype(scope, layer, dtype, n, in, &types->params, &types->compute);
+}
+
+bool tow__read_weight_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, size_t n,
+                             const tow_value *in, tow__dtypes *types)
+{
+    const tow_dtype given = param_dtype ? param_dtype : scope->param_dtype;
+    const bool in_blocks = tow__is_blocks(given);
+    if (!tow__read_dtypes(scope, layer, dtype, in_blocks ? 0 : param_dtype, n, in, types)) return false;
+    types->blocks = in_blocks ? given : (tow_dtype)0;
+    return true;
 }
 
 tow_value tow__as(tow_value x, tow_dtype dtype)
@@ -60,7 +80,8 @@ tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_dtype
     tow_dtype checked;
     if (!dtype && !param_dtype) return scope;
     if ((dtype && !tow__read_dtype(scope, layer, "dtype", dtype, &checked)) ||
-        (param_dtype && !tow__read_dtype(scope, layer, "param_dtype", param_dtype, &checked)))
+        (param_dtype && !tow__is_blocks(param_dtype) &&
+         !tow__read_dtype(scope, layer, "param_dtype", param_dtype, &checked)))
         return NULL;
     tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
     if (!here) return NULL;

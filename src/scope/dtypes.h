@@ -13,11 +13,16 @@
  *     tow_value kernel = tow__param(scope, "kernel", 2, dims, init, &types); */
 typedef struct tow__dtypes {
     tow_dtype compute, params;
+    tow_dtype blocks; /* of weights, if they are stored in blocks of few bits (then params is of the others); else 0 */
 } tow__dtypes;
 /* From the options, or the defaults around, or else what floats among the inputs and the parameters promote to. False,
  * reported: an option that is no float type. */
 bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, size_t n,
                       const tow_value *in, tow__dtypes *types);
+/* The same for a layer whose weights may be stored in blocks; for others blocks are an error in their own options, and
+ * around them no matter. */
+bool tow__read_weight_dtypes(tow_scope *scope, const char *layer, tow_dtype dtype, tow_dtype param_dtype, size_t n,
+                             const tow_value *in, tow__dtypes *types);
 /* The type that the option `option` stands for, which is not zero. */
 bool tow__read_dtype(tow_scope *scope, const char *layer, const char *option, tow_dtype given, tow_dtype *dtype);
 /* Each by itself. params: those of the layer, or NULL if it has none. */

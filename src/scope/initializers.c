@@ -165,6 +165,7 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
                            void *data)
 {
     tow_context_clear_error(ctx); /* so that no older message stands for one that the fill does not give */
+    if (tow__is_blocks(type.dtype)) return tow__initialize_blocks(ctx, init, type, key, data);
     type = seen_type(init, type);
     if (type.dtype == TOW_F32) return init->fill(ctx, init, type, key, data);
     if (init->fill_as && (tow_dtype_is_float(type.dtype) || tow__mapped_draw_of(init)))
@@ -181,6 +182,8 @@ tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_ty
 bool tow__init_draws(const tow_initializer *init)
 {
     const tow__mapped_draw *mapped = tow__mapped_draw_of(init);
+    const tow__turned_draw *turned = tow__turned_draw_of(init);
+    if (turned) return tow__init_draws(&turned->init);
     return mapped ? tow__init_draws(&mapped->init) : init->fill != tow_initializer_zeros().fill;
 }
 

@@ -24,6 +24,19 @@ tow_initializer tow__init_mapped(const tow__mapped_draw *draw);
 /* The draw of such an initializer, or NULL. */
 const tow__mapped_draw *tow__mapped_draw_of(const tow_initializer *init);
 
+/* Parameters in blocks of few bits (blocks.c): numbers are drawn as f32 and quantized. */
+tow_status tow__initialize_blocks(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2],
+                                  void *data);
+/* The draw of a kernel f32 [inputs..., features...] whose weight is stored turned, [outputs, inputs] in blocks. */
+typedef struct tow__turned_draw {
+    tow_type type; /* of the draw */
+    tow_initializer init;
+} tow__turned_draw;
+/* *draw lives as long as the initializer. */
+tow_initializer tow__init_turned(const tow__turned_draw *draw);
+/* The draw of such an initializer, or NULL. */
+const tow__turned_draw *tow__turned_draw_of(const tow_initializer *init);
+
 /* Of tow_initializer_orthogonal and tow_initializer_delta_orthogonal (orthogonal.c): a: scale; axis: column_axis. */
 tow_status tow__fill_orthogonal(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
                                 void *data);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "src/base/dtypes.h"
 #include "src/scope/frames.h"
 #include "src/scope/initializers.h"
 #include "src/scope/lift.h"
@@ -241,7 +242,7 @@ static bool stack_type(tow_scope *scope, const tow_variable_request *request, co
 {
     const bool param = tow__is_param(request);
     const tow_type type = request->type;
-    if ((!param || tow_dtype_is_float(type.dtype)) && tow__type_valid(type) &&
+    if ((!param || tow_dtype_is_float(type.dtype) || tow__is_blocks(type.dtype)) && tow__type_valid(type) &&
         add_axes(resolved, type, stacked, levels))
         return true;
     if (param)
@@ -257,6 +258,16 @@ static bool stack_type(tow_scope *scope, const tow_variable_request *request, co
             "dimension",
             request->name, tow__type_name(type).text, TOW_MAX_RANK);
     return false;
+}
+
+/* A stand-in for a parameter while nothing is computed. */
+static tow_value zeros(tow_trace *trace, tow_type type)
+{
+    const tow_dtype dtype = type.dtype;
+    if (!tow__is_blocks(dtype) || type.rank == 0) return tow_full(trace, type, 0);
+    type.dtype = TOW_F32;
+    type.dims[type.rank - 1] *= tow_dtype_numbers(dtype);
+    return tow_quantize(tow_full(trace, type, 0), dtype);
 }
 
 /* The entry that a layer declares, at `path`, which `resolved` has led to. */
@@ -289,7 +300,7 @@ static tow_value request_entry(tow_scope *scope, const tow_variable_request *req
                                     .levels = levels};
         const bool draws = param || tow__init_draws(&request->init); /* parameters of zeros and ones draw, as in Flax */
         record_entry(scope, resolved, store, path, index, stacked, tow__request_kind(request), recipe, draws);
-        return tow_full(m->trace, request->type, 0);
+        return zeros(m->trace, request->type);
     }
     store->used[index] = true;
     return param ? tow__param_value(m, index) : tow__variable_value(m, index);
