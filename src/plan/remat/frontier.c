@@ -99,10 +99,12 @@ done:
     return status;
 }
 
+/* A variant that cannot be cut into micro-batches, for instance, is no point. */
 static tow_status measure_variant(search *s, const tow__variants *v, uint32_t i)
 {
     tow_graph *graph = NULL;
     tow_status status = v->make(v->user, i, &graph);
+    if (status == TOW_UNSUPPORTED) return TOW_OK;
     if (status == TOW_OK) status = measure_ways(s, graph, i, (tow__remat_choice){0}, NULL);
     tow_graph_release(graph);
     return status;
