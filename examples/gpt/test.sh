@@ -108,7 +108,7 @@ done
 # Processes with shares of the state: the same losses, and less memory.
 for n in 2 3; do
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --plan whole >out || fail "--processes $n: $(cat out)"
-    for stage in 1; do
+    for stage in 1 2; do
         "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --shard $stage --log other --plan shares >out || fail "--shard $stage: $(cat out)"
         [ "$(losses log)" = "$(losses other)" ] || fail "--processes $n --shard $stage: other losses"
         [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes $n --shard $stage: $(peak shares) bytes, $(peak whole) without"

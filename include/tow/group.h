@@ -81,7 +81,7 @@ TOW_API tow_status tow_group_check_same(tow_group *group, size_t n, const tow_gr
  * than count, or there is no such rank. */
 TOW_API tow_status tow_group_rows(int rank, int count, int row_groups, int *begin, int *end);
 /* The share of a rank in `n` elements that `count` processes divide among themselves: elements [offset, offset +
- * length). Shares differ by less than 32 elements and are empty where n has too few of them. They do not
+ * length). Shares differ by less than 32 elements, or n / 2048, and are empty where n has too few. They do not
  * lie in the order of ranks: neighbours in the tree own the halves of what they add up together. TOW_INVALID_ARGUMENT
  * as above, or for n below 0. */
 TOW_API tow_status tow_group_share(int rank, int count, int64_t n, int64_t *offset, int64_t *length);

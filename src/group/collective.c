@@ -35,7 +35,8 @@ struct tow__collective {
     tow_group *group;
     tow__collective_kind kind;
     tow_dtype dtype;
-    int64_t n;           /* elements of a layer */
+    int64_t n; /* elements of a layer */
+    int64_t unit;
     size_t layers, size; /* size: of an element */
     int count;           /* ranks of the group, which may be freed before */
     int root, parts;
@@ -203,7 +204,7 @@ static tow_status make_shares(tow__collective *c, const tow__collective_options 
     if (o->shares)
         memcpy(shares, o->shares, count * sizeof *shares);
     else
-        tow__shares(carrier->count, o->n, 0, shares);
+        tow__shares(carrier->count, o->n, o->unit, shares);
     const bool small = (uint64_t)o->n * c->size <= INT_MAX;
     if (sums(o->kind)) status = make_sum(c, o, shares);
     if (!status && o->kind == TOW__ALL_GATHER && carrier->gather && small && c->layers == 1)
@@ -251,6 +252,7 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
                            .kind = o->kind,
                            .dtype = o->dtype,
                            .n = o->n,
+                           .unit = o->unit,
                            .layers = o->layers > 0 ? (size_t)o->layers : 1,
                            .size = tow_dtype_size(o->dtype),
                            .count = group->carrier.count,
@@ -292,9 +294,7 @@ void tow__collective_free(tow__collective *c)
 
 tow__range_of tow__collective_share(const tow__collective *c, int64_t n)
 {
-    tow__range_of share = {0, n};
-    if (c) tow_group_share(c->group->carrier.rank, c->count, n, &share.offset, &share.count);
-    return share;
+    return c ? tow__share_of(c->group->carrier.rank, c->count, n, c->unit) : (tow__range_of){0, n};
 }
 
 int tow__collective_parts(const tow__collective *c) { return c ? c->parts : 1; }

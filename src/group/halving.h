@@ -56,9 +56,16 @@ tow_status tow__halving_create(tow_context *ctx, int rank, int count, int row_gr
                                const tow__range_of *shares, tow__halving *halving);
 void tow__halving_free(tow__halving *halving);
 
-/* Shares in units of so many elements, in the order of the tree, into shares[count]. A unit of 0: whole lines of 16
- * elements. */
+/* The unit of the shares of n elements: a power of two, 16 at least, of which there are 4096 or more if n has so
+ * many. */
+int64_t tow__share_unit(int64_t n);
+/* The longest lines of a power of two of elements that a unit has a whole number of, as has n: each share has a whole
+ * number of lines. */
+int64_t tow__share_line(int64_t n);
+/* Shares in units of so many elements, in the order of the tree, into shares[count]. A unit of 0: that of n. */
 void tow__shares(int count, int64_t n, int64_t unit, tow__range_of *shares);
+/* That of one rank. */
+tow__range_of tow__share_of(int rank, int count, int64_t n, int64_t unit);
 /* The row groups that ranks own: first_group[count + 1]. */
 void tow__row_groups(int count, int row_groups, int *first_group);
 /* Is it a power of two, and not below count? */

@@ -56,8 +56,27 @@ static int place_of(int rank, int count)
     return place < left ? 2 * place + 1 : 2 * left;
 }
 
-static tow__range_of share_of(int rank, int count, int64_t n, int64_t unit)
+int64_t tow__share_unit(int64_t n)
 {
+    enum {
+        LINE = 16, /* elements: a cache line of f32 */
+        UNITS = 4096
+    };
+    int64_t unit = LINE;
+    while (n / unit >= 2 * UNITS) unit *= 2;
+    return unit;
+}
+
+int64_t tow__share_line(int64_t n)
+{
+    int64_t line = tow__share_unit(n);
+    while (n % line != 0) line /= 2;
+    return line;
+}
+
+tow__range_of tow__share_of(int rank, int count, int64_t n, int64_t unit)
+{
+    if (unit <= 0) unit = tow__share_unit(n);
     const int64_t units = (n + unit - 1) / unit;
     const int64_t place = place_of(rank, count), each = units / count, longer = units % count;
     const int64_t first = place * each + (place < longer ? place : longer);
@@ -65,19 +84,15 @@ static tow__range_of share_of(int rank, int count, int64_t n, int64_t unit)
     return (tow__range_of){begin < n ? begin : n, (end < n ? end : n) - (begin < n ? begin : n)};
 }
 
-enum {
-    LINE = 16 /* elements: a cache line of f32 */
-};
-
 void tow__shares(int count, int64_t n, int64_t unit, tow__range_of *shares)
 {
-    for (int r = 0; r < count; r++) shares[r] = share_of(r, count, n, unit > 0 ? unit : LINE);
+    for (int r = 0; r < count; r++) shares[r] = tow__share_of(r, count, n, unit);
 }
 
 tow_status tow_group_share(int rank, int count, int64_t n, int64_t *offset, int64_t *length)
 {
-    if (!offset || !length || rank < 0 || rank >= count || n < 0 || n > INT64_MAX - LINE) return TOW_INVALID_ARGUMENT;
-    const tow__range_of share = share_of(rank, count, n, LINE);
+    if (!offset || !length || rank < 0 || rank >= count || n < 0 || n > INT64_MAX / 2) return TOW_INVALID_ARGUMENT;
+    const tow__range_of share = tow__share_of(rank, count, n, 0);
     *offset = share.offset;
     *length = share.count;
     return TOW_OK;

@@ -69,11 +69,14 @@ static tow_status gather_of_start(tow_context *ctx, const tow__share_params *par
     tow_group *group;
     tow_status status = find_group(ctx, params->group, &group);
     if (status != TOW_OK) return status;
-    return tow__collective_create(
-        ctx, group,
-        &(tow__collective_options){
-            .kind = TOW__ALL_GATHER, .dtype = type.dtype, .n = params->n, .layers = type.dims[0], .what = what},
-        collective);
+    return tow__collective_create(ctx, group,
+                                  &(tow__collective_options){.kind = TOW__ALL_GATHER,
+                                                             .dtype = type.dtype,
+                                                             .n = params->n,
+                                                             .layers = type.dims[0],
+                                                             .unit = params->unit,
+                                                             .what = what},
+                                  collective);
 }
 
 tow_status tow__collective_of_start(tow_context *ctx, const tow_primitive *primitive, const void *params, tow_type type,
@@ -100,12 +103,13 @@ bool tow__awaits_collective(const tow_primitive *p)
 static tow_status share_of(const tow__typing *ty, const tow__share_params *params, int64_t *n)
 {
     tow_group *group;
-    int64_t offset;
     tow_status status = find_group(ty->ctx, params->group, &group);
     if (status != TOW_OK) return status;
-    if (tow_group_share(tow_group_rank(group), tow_group_count(group), params->n, &offset, n) != TOW_OK)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "expected a number of elements, found %lld",
-                              (long long)params->n);
+    if (params->n < 0 || params->n > INT64_MAX / 2 || params->unit < 0 || params->unit > INT64_MAX / 4)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "expected a number of elements, and a unit, found %lld and %lld", (long long)params->n,
+                              (long long)params->unit);
+    *n = tow__share_of(tow_group_rank(group), tow_group_count(group), params->n, params->unit).count;
     return TOW_OK;
 }
 
@@ -162,6 +166,9 @@ static tow_status reduce_scatter_wait_type(const tow__typing *ty)
     if (status == TOW_OK) status = share_of(ty, params, &n);
     if (status == TOW_OK) status = wait_type(ty);
     if (status != TOW_OK) return status;
+    if (params->unit != 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "expected shares in their usual unit, 0, found %lld",
+                              (long long)params->unit);
     if (ty->in[0].dims[1] != params->n)
         return tow__type_fail(ty, TOW_TYPE_MISMATCH, "expected layers of %lld elements, found %s", (long long)params->n,
                               tow__type_name(ty->in[0]).text);
@@ -180,7 +187,7 @@ static tow_status reduce_scatter_wait_type(const tow__typing *ty)
                 TOW__PARAM(tow__group_params, row_groups, TOW__P_INT))
 #define SHARE_PARAMS                                                                                                   \
     TOW__PARAMS(tow__share_params, TOW__PARAM(tow__share_params, group, TOW__P_STRING),                                \
-                TOW__PARAM(tow__share_params, n, TOW__P_INT))
+                TOW__PARAM(tow__share_params, n, TOW__P_INT), TOW__PARAM(tow__share_params, unit, TOW__P_COUNT))
 
 COLLECTIVE(all_reduce_start, 1, 2, all_reduce_start_type, .aliasing = TOW__ALIAS_FIRST, GROUP_PARAMS);
 COLLECTIVE(all_reduce_wait, 2, 1, wait_type, .operands = "x, buffer", .aliasing = TOW__ALIAS_FIRST);
@@ -228,9 +235,9 @@ tow_value tow__reduce_scatter(tow_trace *t, const tow_group *group, int64_t row_
     return exchange(t, &tow__reduce_scatter_start_p, &p, &tow__reduce_scatter_wait_p, &share, x);
 }
 
-tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, tow_value x)
+tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, int64_t unit, tow_value x)
 {
     if (!is_exchanged(t, group, x)) return tow__failed(t) ? tow__null() : x;
-    const tow__share_params p = {.group = tow_group_name(group), .n = n};
+    const tow__share_params p = {.group = tow_group_name(group), .n = n, .unit = unit};
     return exchange(t, &tow__all_gather_start_p, &p, &tow__all_gather_wait_p, NULL, x);
 }

@@ -13,6 +13,7 @@
 #include "src/graph/graph.h"
 #include "src/params/params.h"
 #include "src/train/norms.h"
+#include "src/train/update.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/program.h"
@@ -215,15 +216,22 @@ struct tow__norm {
 };
 
 /* Squares of f32 are finite in f64, so their sum tells; those of f64 are looked at element by element. */
-void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_value *gradients, tow_value *norm,
-                      tow_value *finite)
+static tow__root root_of(size_t n, const tow_value *x, const int64_t *layers)
+{
+    return layers ? tow__root_of_lines(n, x, layers) : tow__root_of_squares(n, x);
+}
+
+void tow__record_norm(tow_trace *trace, const tow_params *params, bool by_lines, const tow_value *gradients,
+                      tow_value *norm, tow_value *finite)
 {
     const size_t n = tow_params_count(params);
     tow_value *all = tow__trace_alloc(trace, 2 * n + 1, sizeof *all);
+    int64_t *layers = tow__trace_alloc(trace, 2 * n + 1, sizeof *layers);
     size_t n_narrow = 0;
     *norm = *finite = tow_scalar(trace, TOW_BOOL, 1);
-    if (!all) return;
+    if (!all || !layers) return;
     for (size_t i = 0; i < n; i++) {
+        layers[i] = layers[n + n_narrow] = tow__layers_of(params, (uint32_t)i);
         const bool wide = tow_value_type(gradients[i]).dtype == TOW_F64;
         int axes[TOW_MAX_RANK], n_axes = tow__path_axes(params->names.names[i], params->types[i].rank, axes);
         tow_value x = tow__axes_to_front(gradients[i], n_axes,
@@ -235,27 +243,40 @@ void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_valu
             all[n + n_narrow++] = x;
     }
     if (n == 0) all[0] = tow_scalar(trace, TOW_F64, 0);
-    *norm = tow__root_value(tow__root_of_squares(n ? n : 1, all));
+    const int64_t *of_lines = by_lines && n > 0 ? layers : NULL;
+    *norm = tow__root_value(root_of(n ? n : 1, all, of_lines));
     if (n_narrow > 0) {
-        tow_value narrow = n_narrow == n ? *norm : tow__root_value(tow__root_of_squares(n_narrow, all + n));
+        tow_value narrow =
+            n_narrow == n ? *norm : tow__root_value(root_of(n_narrow, all + n, of_lines ? layers + n : NULL));
         *finite = tow_and(*finite, tow_is_finite(narrow));
     }
 }
 
 static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
-    tow__record_norm(trace, user, in, &out[0], &out[1]);
+    tow__record_norm(trace, user, false, in, &out[0], &out[1]);
+}
+
+static void record_norm_of_lines(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    tow__record_norm(trace, user, true, in, &out[0], &out[1]);
+}
+
+tow_status tow__norm_graph(tow_context *ctx, const tow_params *params, tow_graph **graph)
+{
+    return tow_trace_function(ctx, record_norm_of_lines, (void *)(uintptr_t)params, tow_params_count(params),
+                              params->types, NULL, 2, graph);
 }
 
 tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__norm **norm)
 {
     tow_graph *graph = NULL;
     tow__norm *m = *norm = tow__alloc(ctx, 1, sizeof *m);
-    size_t n = tow_params_count(params);
     tow_status status = TOW_OK;
     if (!m) return TOW_OUT_OF_MEMORY;
     m->ctx = ctx;
-    TRY(tow_trace_function(ctx, record_norm, (void *)(uintptr_t)params, n, params->types, NULL, 2, &graph));
+    TRY(tow_trace_function(ctx, record_norm, (void *)(uintptr_t)params, tow_params_count(params), params->types, NULL,
+                           2, &graph));
     TRY(tow_compile(ctx, graph, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &m->program));
     for (size_t i = 0; i < 2; i++) TRY(tow_array_create(ctx, tow_graph_output_type(graph, i), &m->outputs[i]));
 done:

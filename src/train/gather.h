@@ -30,9 +30,12 @@ tow_type tow__gradient_sum_type(tow_type type);
 tow_value tow__gradient_term(tow_value x, tow_dtype sum_dtype, tow_value weight);
 tow_value tow__gradient_mean(tow_value sum, size_t every, tow_value weights, tow_dtype dtype);
 /* Of the gradients of these parameters: *norm, f64[], the root of the sum of the squares; *finite, bool[], no element
- * is NaN or infinite. */
-void tow__record_norm(tow_trace *trace, const tow_params *params, const tow_value *gradients, tow_value *norm,
-                      tow_value *finite);
+ * is NaN or infinite. by_lines: in the order of norms.h that does not depend on shares. */
+void tow__record_norm(tow_trace *trace, const tow_params *params, bool by_lines, const tow_value *gradients,
+                      tow_value *norm, tow_value *finite);
+
+/* The graph of that by lines, gradients... -> norm, finite. */
+tow_status tow__norm_graph(tow_context *ctx, const tow_params *params, tow_graph **graph);
 
 /* The norm of all gradients. */
 typedef struct tow__norm tow__norm;

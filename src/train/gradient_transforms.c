@@ -7,6 +7,7 @@
 #include "src/params/pattern.h"
 #include "src/scope/layer.h"
 #include "src/scope/tree.h"
+#include "src/train/recording.h"
 #include "src/train/transforms.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
@@ -252,8 +253,13 @@ tow__root tow__update_norm(tow_update *u)
     const size_t n = tow_update_parameter_count(u);
     tow_trace *t = tow_update_trace(u);
     tow_value *gradients = tow__trace_alloc(t, n + 1, sizeof *gradients);
-    if (!gradients) return (tow__root){0};
-    for (size_t i = 0; i < n; i++) gradients[i] = tow_update_gradient(u, i);
+    int64_t *layers = tow__trace_alloc(t, n + 1, sizeof *layers);
+    if (!gradients || !layers) return (tow__root){0};
+    for (size_t i = 0; i < n; i++) {
+        gradients[i] = tow_update_gradient(u, i);
+        layers[i] = tow__layers_of(u->o->params, u->which[i]);
+    }
+    if (n > 0 && u->o->by_lines) return tow__root_of_lines(n, gradients, layers);
     if (n == 0) gradients[0] = tow_scalar(t, TOW_F64, 0);
     return tow__root_of_squares(n ? n : 1, gradients);
 }

@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "src/group/halving.h"
 #include "tow/numpy.h"
 
 /* Squares of |x| < 2^-450 lose places, those above 2^511 are infinite. Elements times SMALLER and LARGER have squares
@@ -45,7 +46,24 @@ static tow_value flat_rows(tow_value x)
     return tow_reshape(x, 2, dims);
 }
 
-static tow__root roots(size_t n, const tow_value *x, bool by_rows)
+/* x as [layers, lines, elements of one]. */
+static tow_value lines_of(tow_value x, int64_t layers)
+{
+    const int64_t n = tow_type_element_count(tow_value_type(x)), each = layers > 0 ? n / layers : 0;
+    const int64_t line = each > 0 ? tow__share_line(each) : 1;
+    return tow_reshape(x, 3, (int64_t[]){layers, each / line, line});
+}
+
+static tow_value sum_of_lines(tow_value x, double unit, int64_t layers)
+{
+    tow_value wide = lines_of(x, layers);
+    if (!is_wide(wide)) wide = tow_convert(wide, TOW_F64);
+    if (unit != 1) wide = tow_mul_scalar(wide, unit);
+    return tow_reduce_sum(tow_reduce_sum(tow_mul(wide, wide), 1, (int[]){2}), 0, NULL);
+}
+
+/* layers: NULL: not by lines. */
+static tow__root roots(size_t n, const tow_value *x, bool by_rows, const int64_t *layers)
 {
     static const double units[] = {1, SMALLER, LARGER};
     static const int axis = 1;
@@ -54,14 +72,16 @@ static tow__root roots(size_t n, const tow_value *x, bool by_rows)
     for (size_t i = 0; i < n; i++) wide = wide || is_wide(x[i]);
     for (int k = 0; k < (wide ? 3 : 1); k++)
         for (size_t i = 0; i < n; i++) {
-            tow_value sum = sum_of_squares(by_rows ? flat_rows(x[i]) : x[i], units[k], by_rows, &axis);
+            tow_value sum = layers ? sum_of_lines(x[i], units[k], layers[i])
+                                   : sum_of_squares(by_rows ? flat_rows(x[i]) : x[i], units[k], by_rows, &axis);
             sums[k] = i == 0 ? sum : tow_add(sums[k], sum);
         }
     return root_of(sums);
 }
 
-tow__root tow__root_of_squares(size_t n, const tow_value *x) { return roots(n, x, false); }
-tow__root tow__roots_of_rows(size_t n, const tow_value *x) { return roots(n, x, true); }
+tow__root tow__root_of_squares(size_t n, const tow_value *x) { return roots(n, x, false, NULL); }
+tow__root tow__root_of_lines(size_t n, const tow_value *x, const int64_t *layers) { return roots(n, x, false, layers); }
+tow__root tow__roots_of_rows(size_t n, const tow_value *x) { return roots(n, x, true, NULL); }
 
 tow__root tow__roots_along(tow_value x, int n_axes, const int *axes)
 {

@@ -15,6 +15,9 @@ typedef struct tow__root {
 
 /* The root of the sum of the squares of all elements of x[0..n). n is positive. */
 tow__root tow__root_of_squares(size_t n, const tow_value *x);
+/* The same, of arrays [layers, elements...], by sums of lines of each layer, which processes share (tow__share_line):
+ * layers[i] of x[i]. */
+tow__root tow__root_of_lines(size_t n, const tow_value *x, const int64_t *layers);
 /* The same for each row of the first axis, which all have: [rows, 1]. */
 tow__root tow__roots_of_rows(size_t n, const tow_value *x);
 /* The root of the mean of the squares of x; 0 of no elements. */

@@ -15,6 +15,7 @@
 #include "src/train/update.h"
 #include "tow/ops.h"
 #include "tow/program.h"
+#include "tow/train.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -165,6 +166,22 @@ static tow_status check_options(tow_context *ctx, const tow_optimizer_options *o
     return TOW_OK;
 }
 
+int64_t tow__layers_of(const tow_params *params, uint32_t i)
+{
+    const char *path = params->names.names[i];
+    const tow_type front = tow__type_in_front(path, params->types[i]);
+    int64_t layers = 1;
+    for (int a = 0; a < tow__path_levels(path); a++) layers *= front.dims[a];
+    return tow_type_element_count(front) == 0 ? 0 : layers;
+}
+
+int64_t tow__optimizer_layers(const tow_optimizer_state *o, uint32_t parameter)
+{
+    if (tow_group_count(o->shards) == 1) return 0;
+    const bool in_front = tow__path_in_front(o->params->names.names[parameter], o->params->types[parameter].rank);
+    return in_front ? tow__layers_of(o->params, parameter) : 0;
+}
+
 /* Slots that have the shape of their parameter are shared; others are few numbers, or every process reads all. */
 static void share_slots(tow_optimizer_state *o)
 {
@@ -172,12 +189,9 @@ static void share_slots(tow_optimizer_state *o)
     for (uint32_t i = 0; i < o->slot_names.count; i++) {
         tow__slot *s = &o->slots[i];
         if (s->parameter == TOW__NO_PARAMETER) continue;
-        const char *path = o->params->names.names[s->parameter];
-        tow_type whole = tow__type_in_front(path, o->params->types[s->parameter]);
+        tow_type whole = tow__type_in_front(o->params->names.names[s->parameter], o->params->types[s->parameter]);
         whole.dtype = s->type.dtype;
-        if (!tow_type_equal(whole, s->type) || tow_type_element_count(whole) == 0) continue;
-        s->layers = 1;
-        for (int a = 0; a < tow__path_levels(path); a++) s->layers *= whole.dims[a];
+        if (tow_type_equal(whole, s->type)) s->layers = tow__layers_of(o->params, s->parameter);
     }
 }
 
@@ -264,6 +278,8 @@ tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transf
     o->weight = 1;
     o->params = trainable;
     o->shards = of_state ? of_state->shards : NULL;
+    o->shard = of_state ? of_state->shard : TOW_SHARD_NOTHING;
+    o->by_lines = of_state && of_state->by_lines;
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);

@@ -50,7 +50,9 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
                                .stochastic_rounding = options->stochastic_rounding, .seed = options->seed,
                                .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period,
                                .slot_bits = options->slot_bits, .slot_bits_least = options->slot_bits_least),
-        &(tow__optimizer_of_state){options->shard >= TOW_SHARD_SLOTS ? options->group : NULL}, &state->optimizer));
+        &(tow__optimizer_of_state){options->shard >= TOW_SHARD_SLOTS ? options->group : NULL, options->shard,
+                                   state->row_groups > 1},
+        &state->optimizer));
     state->options.skip_not_finite = state->optimizer->skip_not_finite;
 done:
     return status;
@@ -150,12 +152,11 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
                          "tow_train_create: expected .shard from 0 (nothing) to 3 (slots, gradients and parameters), "
                          "found %d",
                          options->shard);
-    if (options->shard > TOW_SHARD_SLOTS)
-        return tow__fail(
-            ctx, TOW_UNSUPPORTED,
-            "tow_train_create: .shard = %d: gradients and parameters cannot be shared yet; use .shard = 1, "
-            "which shares the slots of the optimizer",
-            options->shard);
+    if (options->shard > TOW_SHARD_GRADIENTS)
+        return tow__fail(ctx, TOW_UNSUPPORTED,
+                         "tow_train_create: .shard = %d: parameters cannot be shared yet; use .shard = 2, which shares "
+                         "the slots of the optimizer and gradients",
+                         options->shard);
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(

@@ -9,6 +9,7 @@
  * gradients. */
 #include "src/train/step_graph.h"
 
+#include "src/autodiff/sharding/sharding.h"
 #include "src/graph/graph.h"
 #include "src/train/average.h"
 #include "src/train/loss_scale.h"
@@ -77,6 +78,54 @@ static bool alloc_passes(tow_trace *t, const tow_train_state *s, passes *p)
 /* The weight of what has this aux value 0: f64. */
 static tow_value weight_of(const tow_value *aux) { return tow_convert(aux[0], TOW_F64); }
 
+static bool shares_gradients(const tow_train_state *s)
+{
+    return s->options.shard >= TOW_SHARD_GRADIENTS && tow__train_has_others(s);
+}
+
+/* Numbers of layers, for the shares among n values of which those of parameters begin at `first`; NULL: no memory. */
+static int64_t *list_layers(const tow_train_state *s, tow_trace *t, size_t n, size_t first)
+{
+    int64_t *layers = tow__trace_alloc(t, n + 1, sizeof *layers);
+    for (size_t i = 0; layers && i < s->n_params; i++)
+        layers[first + i] = tow__optimizer_layers(s->optimizer, (uint32_t)i);
+    return layers;
+}
+
+/* The gradient; those that are shared as [layers, n / N]. */
+static void inline_gradient(const recording *r, tow_trace *t, const tow_value *in, tow_value *out)
+{
+    const tow_train_state *s = r->s;
+    if (!shares_gradients(s)) {
+        tow_inline(t, r->gradient, in, out);
+        return;
+    }
+    const size_t n_in = tow_graph_input_count(r->gradient), n_out = tow_graph_output_count(r->gradient);
+    int64_t *layers_in = tow__trace_alloc(t, n_in + 1, sizeof *layers_in),
+            *layers_out = list_layers(s, t, n_out, n_out - s->n_params);
+    if (layers_in && layers_out)
+        tow__sharding_inline(t, r->gradient, &(tow__sharding){s->options.group, layers_in, layers_out, false}, in, out);
+}
+
+static void record_norm(const tow_train_state *s, tow_trace *t, const tow_value *gradients, tow_value *norm,
+                        tow_value *finite)
+{
+    tow_graph *graph = NULL;
+    tow_value out[2] = {{0}, {0}};
+    if (!shares_gradients(s)) {
+        tow__record_norm(t, s->params, s->row_groups > 1, gradients, norm, finite);
+        return;
+    }
+    const int64_t *layers = list_layers(s, t, s->n_params, 0), none[2] = {0, 0};
+    if (tow__norm_graph(s->ctx, s->params, &graph) != TOW_OK)
+        tow__adopt_error(t);
+    else if (layers)
+        tow__sharding_inline(t, graph, &(tow__sharding){s->options.group, layers, none, false}, gradients, out);
+    tow_graph_release(graph);
+    *norm = out[0];
+    *finite = out[1];
+}
+
 /* Of one micro-batch: batch and keys are its own. */
 static bool record_passes(const recording *r, tow_trace *t, const tow_value *variables, const tow_value *batch,
                           const tow_value *keys, passes *p)
@@ -91,12 +140,12 @@ static bool record_passes(const recording *r, tow_trace *t, const tow_value *var
     for (size_t i = 0; i < s->n_inputs; i++) *x++ = batch[i];
     for (size_t i = 0; i < s->n_streams; i++) *x++ = keys[i];
     if (s->optimizer->loss_scale > 0) *x++ = tow__step_scale(s, r->in + r->layout.numbers);
-    tow_inline(t, r->gradient, in, out);
+    inline_gradient(r, t, in, out);
     p->loss = *out++;
     for (size_t i = 0; i < s->n_aux; i++) p->aux[i] = *out++;
     for (size_t i = 0; i < s->n_variables; i++) p->variables[i] = *out++;
     for (size_t i = 0; i < s->n_params; i++) p->gradients[i] = *out++;
-    if (s->options.check_finite) tow__record_norm(t, s->params, p->gradients, &p->norm, &p->finite);
+    if (s->options.check_finite) record_norm(s, t, p->gradients, &p->norm, &p->finite);
     return true;
 }
 
@@ -292,7 +341,7 @@ static void record_step(tow_trace *t, const tow_value *in, tow_value *out, void 
     if (l->all_finite && l->finite && s->micro_batches == 1)
         all_finite = p.finite;
     else if (l->all_finite)
-        tow__record_norm(t, s->params, p.gradients, &norm, &all_finite);
+        record_norm(s, t, p.gradients, &norm, &all_finite);
     updating u = {r, &p, list_numbers(r, t, &p)};
     if (!u.numbers) return;
     if (tow__step_is_conditional(s))

@@ -97,6 +97,8 @@ struct tow_optimizer_state {
     double loss, loss_sum;                          /* of this update; of the calls since the last one */
     double loss_weight;
     tow_group *shards;        /* processes that share slots, each updating its shares; NULL: this one has all */
+    int shard;                /* what they share, TOW_SHARD_SLOTS, ... */
+    bool by_lines;            /* norms of all gradients are sums of lines, which have the same bits for any shares */
     tow__frontiers frontiers; /* of steps of one's own within a memory limit */
 };
 
@@ -113,10 +115,17 @@ tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *grad
  * NULL: there is one. */
 typedef struct tow__optimizer_of_state {
     tow_group *shards; /* processes that share slots; or NULL */
+    int shard;         /* what they share */
+    bool by_lines;     /* norms of all gradients */
 } tow__optimizer_of_state;
 tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
                                  const tow_params *params, const tow_optimizer_options *options,
                                  const tow__optimizer_of_state *of_state, tow_optimizer_state **state);
+/* The layers of the shares of a parameter and of its gradient, where these may be shared; 0: each process has the
+ * whole, since its layers are not in front, or there are no others. */
+int64_t tow__optimizer_layers(const tow_optimizer_state *state, uint32_t parameter);
+/* The number of layers of entry i, whose axes of layers are in front; 0: it has no elements. */
+int64_t tow__layers_of(const tow_params *params, uint32_t i);
 /* The type of slot i as it is kept: a share has the axes of layers, and one of elements. */
 tow_type tow__slot_kept_type(const tow_optimizer_state *state, uint32_t slot);
 /* Finds the slots, numbers and reports that the transform wants for these parameters. */

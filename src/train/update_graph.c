@@ -7,6 +7,7 @@
 #include "src/train/wide.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
+#include "tow/train.h"
 
 /* ---- transforms of single parameters ----------------------------------------------------------------------------- */
 
@@ -456,11 +457,13 @@ static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow
     tow_value *x = tow__trace_alloc(t, n_in + 1, sizeof *x);
     if (layers_in && layers_out && x) {
         memcpy(x, in, n_in * sizeof *x);
+        for (uint32_t i = 0; i < n && o->shard >= TOW_SHARD_GRADIENTS; i++)
+            layers_in[n + i] = tow__optimizer_layers(o, i);
         for (uint32_t i = 0; i < o->slot_names.count; i++) {
             layers_in[2 * n + i] = layers_out[n + i] = o->slots[i].layers;
             x[2 * n + i] = reshape_share(x[2 * n + i], o, i, false);
         }
-        tow__sharding_inline(t, graph, &(tow__sharding){o->shards, layers_in, layers_out}, x, out);
+        tow__sharding_inline(t, graph, &(tow__sharding){o->shards, layers_in, layers_out, false}, x, out);
         for (uint32_t i = 0; i < o->slot_names.count && !tow__failed(t); i++)
             out[n + i] = reshape_share(out[n + i], o, i, true);
     }

@@ -45,7 +45,17 @@ static bool repeats(const tow_graph *g, const tow__equation *e, int64_t layers)
 
 bool tow__sharding_follows(const tow_graph *g, const tow__equation *e, int64_t layers)
 {
-    return layers > 0 && (is_elementwise(g, e) || repeats(g, e, layers));
+    if (layers == 0) return false;
+    return is_elementwise(g, e) || repeats(g, e, layers) || e->primitive == &tow__all_reduce_wait_p;
+}
+
+bool tow__sharding_sums_lines(const tow_graph *g, const tow__equation *e, int64_t layers)
+{
+    if (e->primitive != &tow__reduce_sum_p || layers == 0) return false;
+    const tow__ints *axes = &((const tow__axes_params *)e->params)->axes;
+    const tow_type *x = &g->vars[e->in[0]].type;
+    if (x->rank != 3 || axes->n != 1 || axes->v[0] != 2 || x->dims[0] != layers || x->dims[2] == 0) return false;
+    return tow__share_unit(x->dims[1] * x->dims[2]) % x->dims[2] == 0;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -111,6 +121,17 @@ static void want_share(analysis *a, uint32_t var, int64_t layers)
 
 static bool is_scalar(const analysis *a, uint32_t var) { return a->g->vars[var].type.rank == 0; }
 
+static void want_operands_of_region(analysis *a, const tow__equation *e)
+{
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        const tow__sharded_value *x = &a->values[e->in[i]];
+        if (is_there_as_share(x) && tow__sharding_enters(a->g, e, i, x->layers) > 0)
+            want_share(a, e->in[i], x->layers);
+        else
+            want_whole(a, e->in[i], true);
+    }
+}
+
 static void want_operands(analysis *a, const tow__equation *e)
 {
     bool whole = tow__has_effect(e), share = false;
@@ -119,10 +140,19 @@ static void want_operands(analysis *a, const tow__equation *e)
         share |= a->values[e->out[k]].wants_share;
     }
     if (!whole && !share) return;
+    if (tow__is_region(e)) {
+        want_operands_of_region(a, e);
+        return;
+    }
+    const tow__sharded_value *x = e->n_in == 1 ? &a->values[e->in[0]] : NULL;
+    if (x && is_there_as_share(x) && tow__sharding_sums_lines(a->g, e, x->layers)) {
+        want_share(a, e->in[0], x->layers);
+        return;
+    }
     const tow__sharded_value *y = e->n_out == 1 ? &a->values[e->out[0]] : NULL;
     const bool as_share = y && (y->is_share || (!whole && tow__sharding_follows(a->g, e, y->layers)));
     for (uint32_t i = 0; i < e->n_in; i++)
-        if (as_share && e->primitive != &tow__broadcast_in_dim_p &&
+        if (as_share && e->primitive != &tow__broadcast_in_dim_p && e->primitive != &tow__all_reduce_wait_p &&
             (!is_scalar(a, e->in[i]) || is_scalar(a, e->out[0])))
             want_share(a, e->in[i], y->layers);
         else
@@ -148,6 +178,8 @@ void tow__sharding_analyze(const tow_graph *g, const tow__sharding *s, tow__shar
         x->layers = s->in[i];
         x->is_share = s->in[i] > 0;
     }
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        if (g->equations[i].primitive == &tow__all_reduce_wait_p) values[g->equations[i].in[1]].wait = i + 1;
     for (int round = 0; round < ROUNDS && a.changed; round++) {
         a.changed = false;
         spread_shares(&a);

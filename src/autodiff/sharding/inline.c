@@ -46,14 +46,25 @@ static tow_value share_of(const walk *w, uint32_t var, int64_t layers)
     return cut;
 }
 
-/* Gathers a share that somebody reads as a whole. */
 static void gather(const walk *w, uint32_t var)
 {
     tow__sharded_value *v = &w->values[var];
     const tow_type type = w->g->vars[var].type;
-    if (!v->is_share || !v->wants_whole || tow__failed(w->t)) return;
-    const tow_value whole = tow__all_gather(w->t, w->s->group, length_of(type, v->layers), v->share);
+    if (tow__failed(w->t)) return;
+    const tow_value whole = tow__all_gather(w->t, w->s->group, length_of(type, v->layers), 0, v->share);
     v->whole = tow_reshape(whole, type.rank, type.dims);
+}
+
+/* The whole of a value, for an equation of this phase. Inputs are gathered in front of their first reader, and once
+ * more in the backward pass, so that they need not be kept for it. */
+static tow_value whole_of(const walk *w, uint32_t var, tow__phase phase)
+{
+    tow__sharded_value *v = &w->values[var];
+    if (!v->is_share || (!tow_is_null(v->whole) && (v->phase == phase || w->g->vars[var].equation != TOW__INPUT)))
+        return v->whole;
+    gather(w, var);
+    v->phase = phase;
+    return v->whole;
 }
 
 /* ---- equations --------------------------------------------------------------------------------------------------- */
@@ -61,7 +72,7 @@ static void gather(const walk *w, uint32_t var)
 /* x [] or [layers...] -> [layers, n / N] */
 static tow_value repeat(const walk *w, const tow__equation *e, tow_type type)
 {
-    const tow_value x = w->values[e->in[0]].whole;
+    const tow_value x = whole_of(w, e->in[0], e->source.phase);
     if (tow_value_type(x).rank == 0) return tow_broadcast_to(x, 2, type.dims);
     return tow_broadcast_to(tow_reshape(x, 2, (int64_t[]){type.dims[0], 1}), 2, type.dims);
 }
@@ -78,20 +89,53 @@ static void record_share(const walk *w, const tow__equation *e)
         tow_value *x = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *x);
         for (uint32_t i = 0; x && i < e->n_in; i++) {
             const bool scalar = w->g->vars[e->in[i]].type.rank == 0 && w->g->vars[e->out[0]].type.rank > 0;
-            x[i] = scalar ? w->values[e->in[i]].whole : share_of(w, e->in[i], y->layers);
+            x[i] = scalar ? whole_of(w, e->in[i], e->source.phase) : share_of(w, e->in[i], y->layers);
         }
         if (x && !tow__failed(w->t)) tow__rebind(w->t, e, x, &y->share);
     }
-    gather(w, e->out[0]);
+    if (y->is_share && y->wants_whole) gather(w, e->out[0]);
+}
+
+/* A sum over processes begins; where only shares of it are wanted, it ends in the same place. */
+static void record_sum(const walk *w, const tow__equation *e)
+{
+    const tow__equation *wait = &w->g->equations[w->values[e->out[1]].wait - 1];
+    const tow__group_params *params = e->params;
+    tow__sharded_value *y = &w->values[wait->out[0]];
+    const tow_value x = whole_of(w, e->in[0], e->source.phase);
+    if (tow__failed(w->t)) return;
+    const int64_t dims[2] = {y->layers, length_of(tow_value_type(x), y->layers)};
+    y->share = tow__reduce_scatter(w->t, w->s->group, params->row_groups, tow_reshape(x, 2, dims));
+}
+
+/* [layers, n / N] -> sums of lines [layers, lines of the share] -> [layers, lines] */
+static void record_lines(const walk *w, const tow__equation *e)
+{
+    const tow__sharded_value *x = &w->values[e->in[0]];
+    const tow_type *type = &w->g->vars[e->in[0]].type;
+    const int64_t lines = type->dims[1], line = type->dims[2];
+    const tow_type share = tow_value_type(x->share);
+    tow_value sums = tow_reshape(x->share, 3, (int64_t[]){share.dims[0], share.dims[1] / line, line});
+    sums = tow_reduce_sum(sums, 1, (int[]){2});
+    w->values[e->out[0]].whole = tow__all_gather(w->t, w->s->group, lines, tow__share_unit(lines * line) / line, sums);
 }
 
 static void record_whole(const walk *w, const tow__equation *e)
 {
     tow_value *x = tow__trace_alloc(w->t, (size_t)e->n_in + (size_t)e->n_out + 1, sizeof *x), *y = x + e->n_in;
     if (!x) return;
-    for (uint32_t i = 0; i < e->n_in; i++) x[i] = w->values[e->in[i]].whole;
-    tow__rebind(w->t, e, x, y);
+    for (uint32_t i = 0; i < e->n_in; i++) x[i] = whole_of(w, e->in[i], e->source.phase);
+    if (!tow__failed(w->t)) tow__rebind(w->t, e, x, y);
     for (uint32_t k = 0; k < e->n_out; k++) w->values[e->out[k]].whole = y[k];
+}
+
+/* A start of a sum that is scattered, or the wait behind it, which is recorded with the start. */
+static bool is_scattered(const walk *w, const tow__equation *e)
+{
+    const bool starts = e->primitive == &tow__all_reduce_start_p;
+    if (!starts && e->primitive != &tow__all_reduce_wait_p) return false;
+    const uint32_t wait = w->values[starts ? e->out[1] : e->in[1]].wait;
+    return wait > 0 && tow__wants_share_alone(&w->values[w->g->equations[wait - 1].out[0]]);
 }
 
 static void record_equation(const walk *w, const tow__equation *e)
@@ -103,11 +147,22 @@ static void record_equation(const walk *w, const tow__equation *e)
     }
     if (!whole && !share) return;
     tow__set_source(w->t, &e->source);
+    const bool region = tow__is_region(e);
+    for (uint32_t i = 0; region && i < e->n_in; i++)
+        if (w->values[e->in[i]].wants_whole) whole_of(w, e->in[i], e->source.phase);
     const tow__sharded_value *y = e->n_out == 1 ? &w->values[e->out[0]] : NULL;
-    if (y && (y->is_share || (!whole && tow__sharding_follows(w->g, e, y->layers))))
+    if (is_scattered(w, e)) {
+        if (e->primitive == &tow__all_reduce_start_p) record_sum(w, e);
+    } else if (e->n_in == 1 && w->values[e->in[0]].is_share && !w->values[e->in[0]].wants_whole &&
+               tow__sharding_sums_lines(w->g, e, w->values[e->in[0]].layers)) {
+        record_lines(w, e);
+    } else if (region && tow__sharding_region(w->t, w->g, e, w->s, w->values)) {
+        /* recorded */
+    } else if (y && (y->is_share || (!whole && tow__sharding_follows(w->g, e, y->layers)))) {
         record_share(w, e);
-    else
+    } else {
         record_whole(w, e);
+    }
     tow__set_source(w->t, NULL);
 }
 
@@ -119,9 +174,9 @@ void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding 
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         tow__sharded_value *x = &w.values[g->inputs[i]];
         *(x->is_share ? &x->share : &x->whole) = in[i];
-        gather(&w, g->inputs[i]);
+        if (s->nested && x->is_share && x->wants_whole) gather(&w, g->inputs[i]);
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) record_equation(&w, &g->equations[i]);
     for (uint32_t i = 0; i < g->n_outputs && !tow__failed(t); i++)
-        out[i] = s->out[i] > 0 ? share_of(&w, g->outputs[i], s->out[i]) : w.values[g->outputs[i]].whole;
+        out[i] = s->out[i] > 0 ? share_of(&w, g->outputs[i], s->out[i]) : whole_of(&w, g->outputs[i], TOW__FORWARD);
 }

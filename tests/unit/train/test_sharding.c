@@ -1,6 +1,6 @@
 /* Training states of which each process has its share: losses, parameters and checkpoints have the bits of one process
  * that has all, for every number of processes, stage, and way to write layers. Tests
- * autodiff/sharding/analysis.c, autodiff/sharding/inline.c. */
+ * autodiff/sharding/analysis.c, autodiff/sharding/inline.c, autodiff/sharding/bodies.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "tests/unit/support/row_models.h"
 
 enum {
-    STAGES = TOW_SHARD_SLOTS /* that there are */
+    STAGES = TOW_SHARD_GRADIENTS /* that there are */
 };
 
 static int differs(const tow_group *group, const char *what)
@@ -99,7 +99,7 @@ typedef struct job {
     int slot_bits;
     const char *load, *save; /* NULL: neither */
     uint64_t numbers;        /* of parameters, or what they must be */
-    size_t slots;            /* bytes */
+    size_t slots, gradients; /* bytes, or as many at most; 0: any */
 } job;
 
 static tow_status take_step(tow_context *context, tow_train_state *state, const tow_type *types, int kind, int step,
@@ -118,8 +118,8 @@ static tow_status take_step(tow_context *context, tow_train_state *state, const 
     return status;
 }
 
-/* Takes the steps of a job; *numbers, *slots: what came of them. */
-static tow_status work(tow_context *context, tow_group *group, const job *j, uint64_t *numbers, size_t *slots)
+/* Takes the steps of a job; *result: what came of them. */
+static tow_status work(tow_context *context, tow_group *group, const job *j, job *result)
 {
     static const tow_module_class class = {.name = "Model", .call = call_model};
     const model m = {.module = {.cls = &class}, .kind = j->kind, .unrolled = j->unrolled};
@@ -145,8 +145,10 @@ static tow_status work(tow_context *context, tow_group *group, const job *j, uin
         status = take_step(context, state, types, j->kind, i, begin * B / ROW_GROUPS, (end - begin) * B / ROW_GROUPS);
     if (!status && j->save) status = tow_train_save_all(state, group, j->save);
     if (!status) {
-        *numbers = hash_of_list(tow_train_params(state));
-        *slots = tow_train_get_bytes(state).optimizer;
+        const tow_train_bytes bytes = tow_train_get_bytes(state);
+        result->numbers = hash_of_list(tow_train_params(state));
+        result->slots = bytes.optimizer;
+        result->gradients = bytes.gradients;
     }
     tow_train_free(state);
     return status;
@@ -155,13 +157,12 @@ static tow_status work(tow_context *context, tow_group *group, const job *j, uin
 static int work_and_compare(tow_context *context, tow_group *group, void *user)
 {
     const job *j = user;
-    uint64_t numbers;
-    size_t slots;
-    if (work(context, group, j, &numbers, &slots) != TOW_OK)
-        tow_group_abort(group, 1, "%s", tow_context_error(context));
-    if (numbers != j->numbers) return differs(group, "a parameter");
-    if (j->slots == 0 || slots <= j->slots) return 0;
-    fprintf(stderr, "rank %d: slots take %zu bytes, expected at most %zu\n", tow_group_rank(group), slots, j->slots);
+    job found = *j;
+    if (work(context, group, j, &found) != TOW_OK) tow_group_abort(group, 1, "%s", tow_context_error(context));
+    if (found.numbers != j->numbers) return differs(group, "a parameter");
+    if ((j->slots == 0 || found.slots <= j->slots) && (j->gradients == 0 || found.gradients <= j->gradients)) return 0;
+    fprintf(stderr, "rank %d: slots take %zu bytes and gradients %zu, expected at most %zu and %zu\n",
+            tow_group_rank(group), found.slots, found.gradients, j->slots, j->gradients);
     return 1;
 }
 
@@ -176,18 +177,22 @@ static void work_together(int count, job *j)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* The share of n elements is n / N, and a line of 16 at most. The model has 6 arrays with two slots each. */
+/* The share of n elements is n / N, and a line of 16 at most. The model has 17 arrays, each with a gradient and two
+ * slots, and 23 layers of them. Of one gradient two sums are added, of which one is whole. */
 static void test_bytes(void **state)
 {
     (void)state;
-    job j = {.kind = MLP, .from = 0, .to = 1};
-    size_t slots;
-    OK(work(ctx, NULL, &j, &j.numbers, &slots));
-    for (int count = 2; count <= 8; count *= 2) {
-        j.stage = 1;
-        j.slots = slots / (size_t)count + 12 * 31 * sizeof(float);
-        work_together(count, &j);
-    }
+    job whole = {.kind = GPT, .from = 0, .to = 1};
+    OK(work(ctx, NULL, &whole, &whole));
+    for (int count = 2; count <= 8; count *= 2)
+        for (int stage = 1; stage <= STAGES; stage++) {
+            job j = whole;
+            j.stage = stage;
+            j.slots = whole.slots / (size_t)count + 2 * 23 * 31 * sizeof(float);
+            j.gradients =
+                stage < TOW_SHARD_GRADIENTS ? 0 : whole.gradients / (size_t)count + (23 * 31 + 11 * 16) * sizeof(float);
+            work_together(count, &j);
+        }
 }
 
 /* ---- optimizers -------------------------------------------------------------------------------------------------- */
@@ -224,16 +229,14 @@ static void test_optimizers(void **state)
                                            TOW_GRADIENT_TRANSFORM(&rate)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         job j = {.kind = i == 3 ? MLP : GPT, .from = 0, .to = 3, .transform = all[i]}; /* Muon: of matrices */
-        size_t slots;
-        OK(work(ctx, NULL, &j, &j.numbers, &slots));
-        j.stage = 1;
-        work_together(3, &j);
+        OK(work(ctx, NULL, &j, &j));
+        j.slots = j.gradients = 0;
+        for (j.stage = 1; j.stage <= STAGES; j.stage++) work_together(3, &j);
     }
     job bytes = {.kind = GPT, .from = 0, .to = 2, .slot_bits = 8};
-    size_t slots;
-    OK(work(ctx, NULL, &bytes, &bytes.numbers, &slots));
-    bytes.stage = 1;
-    work_together(2, &bytes);
+    OK(work(ctx, NULL, &bytes, &bytes));
+    bytes.slots = bytes.gradients = 0;
+    for (bytes.stage = 1; bytes.stage <= STAGES; bytes.stage++) work_together(2, &bytes);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
@@ -267,17 +270,17 @@ static void test_checkpoints(void **state)
     static const struct {
         int count, stage;
         bool unrolled;
-    } ways[] = {{2, 1, false}, {3, 0, true}, {8, 1, true}, {3, 1, false}};
+    } ways[] = {{2, 1, false}, {3, 0, true}, {8, STAGES, true}, {3, STAGES, false}};
     char folder[] = "/tmp/tow_sharding_XXXXXX", one[64], many[64], last[64];
     assert_non_null(mkdtemp(folder));
     snprintf(one, sizeof one, "%s/one", folder);
     snprintf(many, sizeof many, "%s/many", folder);
     snprintf(last, sizeof last, "%s/last", folder);
     job first = {.kind = GPT, .from = 0, .to = 2, .save = one}, second = {.kind = GPT, .from = 2, .to = 4};
-    size_t slots;
-    OK(work(ctx, NULL, &first, &first.numbers, &slots));
+    OK(work(ctx, NULL, &first, &first));
     second.load = one, second.save = last;
-    OK(work(ctx, NULL, &second, &second.numbers, &slots));
+    OK(work(ctx, NULL, &second, &second));
+    first.slots = first.gradients = second.slots = second.gradients = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         const size_t next = (i + 1) % (sizeof ways / sizeof *ways);
         first.save = many, first.stage = ways[i].stage, first.unrolled = ways[i].unrolled;
@@ -295,10 +298,8 @@ static void test_checkpoints(void **state)
 static int save_alone(tow_context *context, tow_group *group, void *user)
 {
     job j = {.kind = MLP, .stage = 1};
-    uint64_t numbers;
-    size_t slots;
     (void)user;
-    if (work(context, group, &j, &numbers, &slots) != TOW_OK) return 1;
+    if (work(context, group, &j, &j) != TOW_OK) return 1;
     static const tow_module_class class = {.name = "Model", .call = call_model};
     const model m = {.module = {.cls = &class}, .kind = MLP};
     const tow_type types[2] = {F32(B, 5), tow_make_type(TOW_I32, 1, (int64_t[]){B})};
