@@ -1,6 +1,6 @@
 /* quantized_dot: rows of x become integers once; then threads share the rows of the weight.
  *
- *   one row to three    blocks are decoded as they come from memory, of TOW__FEW_OUTPUTS rows of the weight at a time
+ *   one row to six      blocks are decoded as they come from memory, of TOW__FEW_OUTPUTS rows of the weight at a time
  *   more rows           blocks of some rows of the weight become a panel in the cache, with which all rows of x are
  *                       multiplied, TOW__PANEL_ROWS at a time */
 #include "src/kernels/quantized/quantized_dot.h"
@@ -8,7 +8,7 @@
 #include "src/kernels/norms/rows.h"
 
 enum {
-    FEW_ROWS = 3,         /* of x, for which no panels are packed */
+    FEW_ROWS = 6,         /* of x, for which no panels are packed */
     TASK_BYTES = 16 << 10 /* of the weight, at least, that a thread takes at a time */
 };
 
