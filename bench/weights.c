@@ -2,11 +2,14 @@
  * reading the weights takes.
  *
  *   bench_weights [--rows M] [--in K] [--out N] [--megabytes B] [--type f32|bf16|f16|q8_0|q4_0] [--threads T]
- *                 [--seconds S]
+ *                 [--seconds S] [--gpt2]
  *
  * One program multiplies x [M, K] with as many weights as have B megabytes together, so that they come from memory and
  * not from caches; types take turns. For each: milliseconds of a run, best and median, the rate at which the weights
- * are read, and that of multiplying and adding. */
+ * are read, and that of multiplying and adding.
+ *
+ * With --gpt2, the weights are those of GPT-2 with 124 million parameters: the products of M positions, of which the
+ * last one alone has logits. bench/peers/weights_llama.py times llama.cpp on such a model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,14 +27,17 @@ static const tow_dtype types[TYPES] = {TOW_F32, TOW_BF16, TOW_F16, TOW_Q8_0, TOW
 typedef struct workload {
     tow_dtype dtype;
     int64_t count;
+    int64_t sizes[MOST][2]; /* inputs, outputs of each weight */
     tow_program *program;
-    tow_array *in[MOST + 1], *out[MOST];
+    tow_array *in[MOST + 2], *out[MOST]; /* x of both widths, weights */
+    double bytes, flops;
     double seconds[MOST_RUNS];
     int runs;
 } workload;
 
 static int64_t rows = 1, in = 768, out = 3072, megabytes = 256;
 static const char *only;
+static bool gpt2;
 
 static void fail(const bench *b, const char *what)
 {
@@ -39,42 +45,72 @@ static void fail(const bench *b, const char *what)
     exit(1);
 }
 
+static bool is_logits(int64_t n) { return gpt2 && n > 4096; }
+
 static void record(tow_trace *trace, const tow_value *x, tow_value *y, void *user)
 {
     const workload *w = user;
     (void)trace;
     for (int64_t i = 0; i < w->count; i++) {
+        tow_value from = x[w->sizes[i][0] != in], weight = x[2 + i];
+        if (is_logits(w->sizes[i][1])) from = tow_slice_axis(from, 0, rows - 1, rows);
         if (tow_dtype_numbers(w->dtype) > 1)
-            y[i] = tow_quantized_dot(x[0], x[1 + i]);
-        else if (w->dtype == TOW_F32)
-            y[i] = tow_matmul(x[0], x[1 + i]);
+            y[i] = tow_quantized_dot(from, weight);
         else
-            y[i] = tow_matmul(tow_convert(x[0], w->dtype), x[1 + i]);
+            y[i] = tow_matmul(tow_convert(from, w->dtype), weight);
     }
+}
+
+static void add(workload *w, int64_t inputs, int64_t outputs)
+{
+    w->sizes[w->count][0] = inputs;
+    w->sizes[w->count++][1] = outputs;
+}
+
+static void choose_sizes(workload *w)
+{
+    const double bytes = (double)tow_dtype_size(w->dtype) / tow_dtype_numbers(w->dtype) * (double)(in * out);
+    if (!gpt2) {
+        for (double all = 0; all < 1e6 * (double)megabytes && w->count < MOST; all += bytes) add(w, in, out);
+        return;
+    }
+    for (int layer = 0; layer < 12; layer++) add(w, 768, 2304), add(w, 768, 768), add(w, 768, 3072), add(w, 3072, 768);
+    add(w, 768, 50257);
+}
+
+static tow_array *numbers(const bench *b, int64_t m, int64_t n, float unit)
+{
+    tow_array *x;
+    if (tow_array_create(b->context, tow_make_type(TOW_F32, 2, (int64_t[]){m, n}), &x)) fail(b, "numbers");
+    for (int64_t i = 0; i < m * n; i++) ((float *)tow_array_data(x))[i] = (float)(i * 7919 % 257 - 128) * unit;
+    return x;
+}
+
+static tow_array *weight(const bench *b, const workload *w, int64_t i)
+{
+    const int64_t *sizes = w->sizes[i];
+    const bool in_blocks = tow_dtype_numbers(w->dtype) > 1;
+    tow_array *matrix = numbers(b, sizes[!in_blocks ? 0 : 1], sizes[!in_blocks ? 1 : 0], 0x1p-12F), *converted;
+    if (tow_array_convert(matrix, w->dtype, &converted)) fail(b, "weights");
+    tow_array_release(matrix);
+    return converted;
 }
 
 static void build(const bench *b, workload *w)
 {
-    const bool in_blocks = tow_dtype_numbers(w->dtype) > 1;
-    const tow_type x = tow_make_type(TOW_F32, 2, (int64_t[]){rows, in}),
-                   matrix = tow_make_type(TOW_F32, 2, in_blocks ? (int64_t[]){out, in} : (int64_t[]){in, out});
-    tow_array *numbers;
-    if (tow_array_create(b->context, x, &w->in[0]) || tow_array_create(b->context, matrix, &numbers)) fail(b, "inputs");
-    for (int64_t i = 0; i < rows * in; i++)
-        ((float *)tow_array_data(w->in[0]))[i] = (float)(i * 7919 % 257 - 128) / 128;
-    for (int64_t i = 0; i < in * out; i++) ((float *)tow_array_data(numbers))[i] = (float)(i * 7919 % 509 - 254) / 4096;
-    if (tow_array_convert(numbers, w->dtype, &w->in[1])) fail(b, "weights");
-    tow_array_release(numbers);
-    const size_t bytes = tow_type_bytes(tow_array_type(w->in[1]));
-    w->count = (megabytes * 1000000 + (int64_t)bytes - 1) / (int64_t)bytes;
-    if (w->count > MOST) w->count = MOST;
-    for (int64_t i = 1; i < w->count; i++)
-        if (tow_array_from_data(b->context, tow_array_type(w->in[1]), tow_array_data(w->in[1]), &w->in[1 + i]))
-            fail(b, "weights");
-    tow_type in_types[MOST + 1];
-    for (int64_t i = 0; i <= w->count; i++) in_types[i] = tow_array_type(w->in[i]);
+    static tow_type types_of_inputs[MOST + 2];
     tow_graph *graph;
-    if (tow_trace_function(b->context, record, w, (size_t)w->count + 1, in_types, NULL, (size_t)w->count, &graph) ||
+    choose_sizes(w);
+    w->in[0] = numbers(b, rows, in, 0x1p-7F);
+    w->in[1] = numbers(b, rows, gpt2 ? 3072 : 1, 0x1p-7F);
+    for (int64_t i = 0; i < w->count; i++) {
+        w->in[2 + i] = weight(b, w, i);
+        w->bytes += (double)tow_type_bytes(tow_array_type(w->in[2 + i]));
+        w->flops += 2.0 * (double)(w->sizes[i][0] * w->sizes[i][1] * (is_logits(w->sizes[i][1]) ? 1 : rows));
+    }
+    for (int64_t i = 0; i < w->count + 2; i++) types_of_inputs[i] = tow_array_type(w->in[i]);
+    if (tow_trace_function(b->context, record, w, (size_t)w->count + 2, types_of_inputs, NULL, (size_t)w->count,
+                           &graph) ||
         tow_compile(b->context, graph, NULL, &w->program))
         fail(b, "program");
     for (int64_t i = 0; i < w->count; i++)
@@ -100,10 +136,9 @@ static void report(workload *w)
 {
     qsort(w->seconds, (size_t)w->runs, sizeof *w->seconds, compare);
     const double best = w->seconds[0], median = w->seconds[w->runs / 2];
-    const double bytes = (double)w->count * (double)tow_type_bytes(tow_array_type(w->in[1]));
-    printf("%-5s %5lld x [%lld, %lld] x %4lld  best %8.3f ms  median %8.3f ms  %6.2f GB/s  %8.1f GFLOP/s\n",
-           tow_dtype_name(w->dtype), (long long)rows, (long long)in, (long long)out, (long long)w->count, 1e3 * best,
-           1e3 * median, 1e-9 * bytes / best, 2e-9 * (double)(rows * in * out * w->count) / best);
+    printf("%-5s %5lld rows, %4lld weights  best %8.3f ms  median %8.3f ms  %6.2f GB/s  %8.1f GFLOP/s\n",
+           tow_dtype_name(w->dtype), (long long)rows, (long long)w->count, 1e3 * best, 1e3 * median,
+           1e-9 * w->bytes / best, 1e-9 * w->flops / best);
 }
 
 int main(int argc, char **argv)
@@ -115,6 +150,7 @@ int main(int argc, char **argv)
                                     {.name = "out", .number = &out, .least = 1, .most = 1 << 20},
                                     {.name = "megabytes", .number = &megabytes, .least = 1, .most = 4096},
                                     {.name = "type", .text = &only},
+                                    {.name = "gpt2", .flag = &gpt2},
                                     {0}};
     bench_start(&b, "weights", argc, argv, options);
     int n = 0;

@@ -176,7 +176,11 @@ static bool always(void) { return true; }
 
 const tow__quantized_engine *const tow__quantized_engines[] = {
 #if defined(__x86_64__)
-    &tow__quantized_avx512_vnni, &tow__quantized_avx_vnni, &tow__quantized_avx2,
+    &tow__quantized_avx512_vnni,
+#if defined(TOW__HAVE_AVX_VNNI)
+    &tow__quantized_avx_vnni,
+#endif
+    &tow__quantized_avx2,
 #endif
     &tow__quantized_plain};
 const size_t tow__quantized_engine_count = sizeof tow__quantized_engines / sizeof *tow__quantized_engines;

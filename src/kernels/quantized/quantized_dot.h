@@ -73,7 +73,11 @@ extern const tow__quantized_engine *const tow__quantized_engines[];
 extern const size_t tow__quantized_engine_count;
 extern const tow__quantized_engine tow__quantized_plain;
 #if defined(__x86_64__)
-extern const tow__quantized_engine tow__quantized_avx2, tow__quantized_avx_vnni, tow__quantized_avx512_vnni;
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define TOW__HAVE_AVX_VNNI /* the compiler has it */
+extern const tow__quantized_engine tow__quantized_avx_vnni;
+#endif
+extern const tow__quantized_engine tow__quantized_avx2, tow__quantized_avx512_vnni;
 /* The loops for VNNI, with its instruction computed by those of AVX2: for tests. */
 extern const tow__quantized_engine tow__quantized_vnni_emulated;
 #endif
