@@ -17,7 +17,9 @@
  *   Q4_K     256    144  d s q - m t, of 8 scales s and minima t of 6 bits each, and d, m (f16); q in 0 to 15
  *   Q6_K     256    210  d s (q - 32), of 16 scales s of 8 bits, and d (f16); q in 0 to 63
  *
- * A tensor of another type can be in a mapped file, but not be asked for (TOW_UNSUPPORTED). */
+ * Blocks of Q8_0 and Q4_0 are elements of TOW_Q8_0 and TOW_Q4_0 (tow/base.h), too: tow_tensors_get_with of these types
+ * hands those of a mapped file out untouched, in place, and makes others of floats; tow_gguf_write writes arrays of
+ * these types as they are. A tensor of another type can be in a mapped file, but not be asked for (TOW_UNSUPPORTED). */
 #ifndef TOW_GGUF_H
 #define TOW_GGUF_H
 
@@ -50,8 +52,8 @@ typedef enum tow_gguf_type {
 typedef struct tow_gguf_write_options {
     size_t size TOW__SIZE(tow_gguf_write_options); /* set by TOW_GGUF_WRITE_OPTIONS */
     /* Of tensors of floats with two axes or more; the others are written as f32, as llama.cpp wants norms and biases,
-     * and so are those whose last axis is not a multiple of 32, if this is Q8_0 or Q4_0. Rounding is that of ggml's
-     * reference. */
+     * and so are those whose last axis is not a multiple of 32, if this is Q8_0 or Q4_0. Rounding is that of
+     * tow_array_convert. Arrays of blocks stay what they are. */
     tow_gguf_type type;
 } tow_gguf_write_options;
 #define TOW_GGUF_WRITE_OPTIONS(...) TOW__OPTIONS(tow_gguf_write_options, __VA_ARGS__)

@@ -128,7 +128,11 @@ TOW_API tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, to
                                            tow_weight_mapping_report **report);
 /* The same from a safetensors file, the files of an index, or a GGUF file. path: also a directory with
  * model.safetensors or model.safetensors.index.json. The data are mapped, and pages that were copied are given back: no
- * second copy of more than one tensor is in memory. Errors: also those of tow_safetensors_read and tow_gguf_read. */
+ * second copy of more than one tensor is in memory.
+ * Parameters of TOW_Q8_0 and TOW_Q4_0, [features, inputs / 32], get the blocks that a GGUF file has, untouched, by
+ * rules whose tensor is [features, inputs]; with .convert, blocks are made of other floats. Their shapes do not tell
+ * the size of a head, which rules need that put features in another order, as those of gguf-llama: .axes has it, {"p",
+ * half of a head's features}. Errors: also those of tow_safetensors_read and tow_gguf_read. */
 TOW_API tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
                                                 const tow_weight_mapping_options *options,
                                                 tow_weight_mapping_report **report);

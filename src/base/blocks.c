@@ -43,10 +43,10 @@ TOW__CLONES static void quantize_q8_0(int64_t n, const f32 *numbers, tow__q8_0 *
     }
 }
 
-/* 0 to 15. The sum of an exact product is rounded once, as llama.cpp's is where its compiler fuses both. */
+/* 0 to 15. Product and sum are rounded, each once, as in the gguf package; llama.cpp's compiler may fuse both. */
 static inline u8 quantize_q4(f32 x, f32 factor)
 {
-    const f32 y = (f32)((f64)x * (f64)factor + 8.5);
+    const f32 product = x * factor, y = product + 8.5F;
     return (u8)(i32)(y >= 15 ? 15 : y);
 }
 

@@ -1,7 +1,7 @@
 /* Writes GGUF files: the header, then the data of one tensor at a time, converted in pieces. */
 #include <inttypes.h>
 
-#include "src/base/dtypes.h"
+#include "src/base/blocks.h"
 #include "src/base/options.h"
 #include "src/io/gguf.h"
 #include "src/io/json.h"
@@ -61,7 +61,9 @@ static tow_status choose(const writer *w, size_t index, target *chosen)
     const tow__tensor *tensor = &w->tensors->items[index];
     const tow_type type = tensor->type;
     choice c = {type.dtype, TOW__STORED_PLAIN};
-    if (w->type != TOW_GGUF_AS_IT_IS && tow_dtype_is_float(type.dtype)) {
+    if (tow__is_blocks(type.dtype)) {
+        c = choices[type.dtype == TOW_Q8_0 ? TOW_GGUF_Q8_0 : TOW_GGUF_Q4_0];
+    } else if (w->type != TOW_GGUF_AS_IT_IS && tow_dtype_is_float(type.dtype)) {
         c = choices[type.rank < 2 || stays_wide(tensor->name) ? TOW_GGUF_F32 : w->type];
         const tow__stored_form *form = &tow__stored_forms[c.stored];
         if (c.stored != TOW__STORED_PLAIN && type.dims[type.rank - 1] % form->elements != 0) c = choices[TOW_GGUF_F32];
@@ -207,6 +209,7 @@ done:
 
 static uint64_t bytes_of(const target *chosen, tow_type type)
 {
+    if (tow__is_blocks(type.dtype)) return tow_type_bytes(type);
     return (uint64_t)tow_type_element_count(type) / (uint64_t)chosen->dtype->elements * (uint64_t)chosen->dtype->bytes;
 }
 
@@ -224,7 +227,10 @@ static tow_status put_header(writer *w)
         const tow_type type = t->items[i].type;
         TRY(put_string(w, t->items[i].name));
         TRY(put_u32(w, (uint32_t)type.rank));
-        for (int32_t axis = type.rank; axis-- > 0;) TRY(put_u64(w, (uint64_t)type.dims[axis]));
+        for (int32_t axis = type.rank; axis-- > 0;) {
+            const int numbers = axis == type.rank - 1 ? tow_dtype_numbers(type.dtype) : 1;
+            TRY(put_u64(w, (uint64_t)type.dims[axis] * (uint64_t)numbers));
+        }
         TRY(put_u32(w, w->targets[i].number));
         TRY(put_u64(w, offset));
         offset = (offset + bytes_of(&w->targets[i], type) + w->alignment - 1) / w->alignment * w->alignment;
@@ -236,6 +242,14 @@ done:
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
+/* The scale, an f16, is in front of each block. */
+static bool have_finite_scales(const unsigned char *blocks, int64_t n, size_t bytes)
+{
+    for (int64_t i = 0; i < n; i++)
+        if ((blocks[(size_t)i * bytes + 1] & 0x7c) == 0x7c) return false;
+    return true;
+}
+
 /* Elements that become another type, or blocks. */
 static tow_status put_converted(writer *w, const tow__tensor *tensor, const target *chosen, const char *data)
 {
@@ -243,16 +257,16 @@ static tow_status put_converted(writer *w, const tow__tensor *tensor, const targ
     const size_t from = tow_dtype_size(tensor->type.dtype);
     const tow_dtype to = (tow_dtype)chosen->dtype->tow;
     uint64_t piece[PIECE]; /* of 8 bytes, as the largest elements have */
-    unsigned char blocks[PIECE * 2];
+    _Alignas(8) unsigned char blocks[PIECE * 2];
     tow_status status = TOW_OK;
     for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t n = count - first < PIECE ? count - first : PIECE, n_blocks = n / chosen->dtype->elements;
         const void *bytes = piece;
         tow__convert_elements(to, piece, tensor->type.dtype, data + (size_t)first * from, n);
         if (chosen->dtype->stored != TOW__STORED_PLAIN) {
-            const bool finite = chosen->dtype->stored == TOW__STORED_Q8_0
-                                    ? tow__encode_q8_0((const float *)(const void *)piece, n_blocks, blocks)
-                                    : tow__encode_q4_0((const float *)(const void *)piece, n_blocks, blocks);
+            const tow_dtype dtype = tow__stored_forms[chosen->dtype->stored].dtype;
+            tow__quantize_blocks(dtype, n_blocks, (const float *)(const void *)piece, blocks);
+            const bool finite = have_finite_scales(blocks, n_blocks, (size_t)chosen->dtype->bytes);
             if (!finite)
                 TRY(tow__fail(w->ctx, TOW_INVALID_ARGUMENT,
                               "%s: tensor '%.200s': expected finite numbers whose scales are at most 65504, as %s has "
@@ -291,7 +305,8 @@ static tow_status put_tensor(writer *w, size_t index)
         TRY(put_copied(w, index));
     } else {
         TRY(w->data.get(w->data.user, index, &data));
-        const bool same = chosen->dtype->stored == TOW__STORED_PLAIN && chosen->dtype->tow == (int)tensor->type.dtype;
+        const bool plain = chosen->dtype->stored == TOW__STORED_PLAIN, blocks = tow__is_blocks(tensor->type.dtype);
+        const bool same = blocks || (plain && chosen->dtype->tow == (int)tensor->type.dtype);
         TRY(same ? put(w, data, tow_type_bytes(tensor->type)) : put_converted(w, tensor, chosen, data));
     }
     TRY(pad(w));

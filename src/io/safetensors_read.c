@@ -100,7 +100,7 @@ static tow_status fetch_blocks(const tow_tensors *t, size_t index, int64_t first
 {
     const tow__stored_form *form = &tow__stored_forms[t->items[index].stored];
     const size_t size = tow_dtype_size(t->items[index].type.dtype);
-    unsigned char blocks[ENCODED];
+    _Alignas(8) unsigned char blocks[ENCODED];
     float aside[TOW__BLOCK_ELEMENTS];
     tow_status status = TOW_OK;
     while (n > 0) {
@@ -216,10 +216,34 @@ tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtyp
  * others might change in the file after it was checked. */
 bool tow__tensors_have_view(const tow_tensors *t, size_t index)
 {
+    return tow__tensors_mapped(t, index, t->items[index].type.dtype) != NULL;
+}
+
+const void *tow__tensors_mapped(const tow_tensors *t, size_t index, tow_dtype dtype)
+{
     const tow__tensor *tensor = &t->items[index];
-    return tensor->file < t->n_files && t->files[tensor->file].mapping && !tensor->foreign &&
-           tensor->stored == TOW__STORED_PLAIN && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
-           tensor->type.dtype != TOW_BOOL;
+    const size_t align = tow__is_blocks(dtype) ? 2 : tow_dtype_size(dtype);
+    if (tensor->file >= t->n_files || !t->files[tensor->file].mapping || tensor->foreign || dtype == TOW_BOOL)
+        return NULL;
+    const tow_dtype held =
+        tensor->stored == TOW__STORED_PLAIN ? tensor->type.dtype : tow__stored_forms[tensor->stored].dtype;
+    if (held != dtype || tensor->offset % align != 0) return NULL;
+    return (const char *)tow_array_data(t->files[tensor->file].mapping) + tensor->offset;
+}
+
+tow_status tow__tensors_view(const tow_tensors *t, size_t index, size_t offset, tow_type type, tow_array **view)
+{
+    const tow__tensor *tensor = &t->items[index];
+    return tow__array_view(t->ctx, t->files[tensor->file].mapping, (size_t)tensor->offset + offset, type, view);
+}
+
+bool tow__type_in_blocks(tow_type *type, tow_dtype dtype)
+{
+    const int numbers = tow_dtype_numbers(dtype);
+    if (type->rank < 1 || type->dims[type->rank - 1] % numbers != 0) return false;
+    type->dims[type->rank - 1] /= numbers;
+    type->dtype = dtype;
+    return true;
 }
 
 tow_status tow__tensors_load(const tow_tensors *t, size_t index)

@@ -1,14 +1,9 @@
 /* Forms in which files store elements: integers of 16 bits, and the blocks of GGUF, whose layout and arithmetic are
  * those of ggml's reference (ggml-quants.c), f32 rounded after each operation. */
-#include <math.h>
-
-#include "src/base/numbers.h"
+#include "src/base/blocks.h"
 #include "src/io/tensors.h"
 
 enum {
-    BLOCK = 32,                          /* elements of Q8_0 and Q4_0 */
-    Q8_0_BYTES = 2 + BLOCK,              /* d, q */
-    Q4_0_BYTES = 2 + BLOCK / 2,          /* d, q: byte j has element j in its low bits and j + 16 above */
     SUPER = TOW__BLOCK_ELEMENTS,         /* elements of Q4_K and Q6_K */
     Q4_K_BYTES = 2 + 2 + 12 + SUPER / 2, /* d, m, scales and minima, q */
     Q6_K_BYTES = SUPER * 3 / 4 + 16 + 2  /* low bits of q, high bits of q, scales, d */
@@ -33,23 +28,12 @@ static void decode_u16(const unsigned char *blocks, int64_t count, void *element
 
 static void decode_q8_0(const unsigned char *blocks, int64_t count, void *elements)
 {
-    f32 *y = elements;
-    for (int64_t i = 0; i < count; i++, blocks += Q8_0_BYTES, y += BLOCK) {
-        const f32 d = load_half(blocks);
-        for (int j = 0; j < BLOCK; j++) y[j] = (f32)(i8)blocks[2 + j] * d;
-    }
+    tow__dequantize_blocks(TOW_Q8_0, count, blocks, elements);
 }
 
 static void decode_q4_0(const unsigned char *blocks, int64_t count, void *elements)
 {
-    f32 *y = elements;
-    for (int64_t i = 0; i < count; i++, blocks += Q4_0_BYTES, y += BLOCK) {
-        const f32 d = load_half(blocks);
-        for (int j = 0; j < BLOCK / 2; j++) {
-            y[j] = (f32)((blocks[2 + j] & 15) - 8) * d;
-            y[j + BLOCK / 2] = (f32)((blocks[2 + j] >> 4) - 8) * d;
-        }
-    }
+    tow__dequantize_blocks(TOW_Q4_0, count, blocks, elements);
 }
 
 /* Scale and minimum of 32 elements, 6 bits each: the first four of both are the low bits of bytes 0 to 7; of the other
@@ -100,55 +84,8 @@ static void decode_q6_k(const unsigned char *blocks, int64_t count, void *elemen
 const tow__stored_form tow__stored_forms[TOW__STORED_COUNT] = {
     [TOW__STORED_I16] = {1, 2, decode_i16},
     [TOW__STORED_U16] = {1, 2, decode_u16},
-    [TOW__STORED_Q8_0] = {BLOCK, Q8_0_BYTES, decode_q8_0},
-    [TOW__STORED_Q4_0] = {BLOCK, Q4_0_BYTES, decode_q4_0},
+    [TOW__STORED_Q8_0] = {TOW__BLOCK_NUMBERS, sizeof(tow__q8_0), decode_q8_0, TOW_Q8_0},
+    [TOW__STORED_Q4_0] = {TOW__BLOCK_NUMBERS, sizeof(tow__q4_0), decode_q4_0, TOW_Q4_0},
     [TOW__STORED_Q4_K] = {SUPER, Q4_K_BYTES, decode_q4_k},
     [TOW__STORED_Q6_K] = {SUPER, Q6_K_BYTES, decode_q6_k},
 };
-
-/* ---- encoding ---------------------------------------------------------------------------------------------------- */
-
-/* The element of largest magnitude, the first of several; NaN if there is one. */
-static f32 largest(const f32 *x)
-{
-    f32 most = x[0];
-    for (int j = 0; j < BLOCK; j++) {
-        if (isnan(x[j])) return x[j];
-        if (fabsf(x[j]) > fabsf(most)) most = x[j];
-    }
-    return most;
-}
-
-/* Stores the scale d. Sets *inverse to 1 / d, or to 0 where that is no number. False if d is not finite as f16. */
-static bool store_scale(f32 d, unsigned char *block, f32 *inverse)
-{
-    const f16 half = tow__bits_to_f16(tow__bits_of_f32(d));
-    *inverse = isfinite(1 / d) ? 1 / d : 0;
-    block[0] = (unsigned char)(half & 0xff);
-    block[1] = (unsigned char)(half >> 8);
-    return (half & 0x7c00) != 0x7c00;
-}
-
-bool tow__encode_q8_0(const float *x, int64_t count, unsigned char *blocks)
-{
-    for (int64_t i = 0; i < count; i++, x += BLOCK, blocks += Q8_0_BYTES) {
-        f32 inverse;
-        if (!store_scale(fabsf(largest(x)) / 127, blocks, &inverse)) return false;
-        for (int j = 0; j < BLOCK; j++) blocks[2 + j] = (unsigned char)(i8)roundf(x[j] * inverse);
-    }
-    return true;
-}
-
-bool tow__encode_q4_0(const float *x, int64_t count, unsigned char *blocks)
-{
-    for (int64_t i = 0; i < count; i++, x += BLOCK, blocks += Q4_0_BYTES) {
-        f32 inverse;
-        if (!store_scale(largest(x) / -8, blocks, &inverse)) return false;
-        for (int j = 0; j < BLOCK; j++) {
-            const int q = (int)(x[j] * inverse + 8.5F), bits = q < 15 ? q : 15;
-            unsigned char *byte = &blocks[2 + j % (BLOCK / 2)];
-            *byte = (unsigned char)(j < BLOCK / 2 ? bits : *byte | bits << 4);
-        }
-    }
-    return true;
-}

@@ -227,6 +227,22 @@ done:
     return status;
 }
 
+/* Numbers in blocks: those of the mapped file if it has them, else made of the numbers. */
+static tow_status get_blocks(const tow_tensors *t, size_t index, tow_dtype dtype, tow_array **array)
+{
+    tow_type type = t->items[index].type;
+    tow_status status = TOW_OK;
+    if (!tow_dtype_is_float(type.dtype) || !tow__type_in_blocks(&type, dtype))
+        return tow__fail(t->ctx, TOW_TYPE_MISMATCH,
+                         "%s: expected floats with a multiple of 32 on the last axis, of which %s is made, found %s",
+                         t->items[index].name, tow_dtype_name(dtype), tow__type_name(t->items[index].type).text);
+    if (tow__tensors_mapped(t, index, dtype)) return tow__tensors_view(t, index, 0, type, array);
+    TRY(tow__tensors_load(t, index));
+    TRY(tow_array_convert(t->items[index].array, dtype, array));
+done:
+    return status;
+}
+
 tow_status tow_tensors_get_with(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array)
 {
     if (array) *array = NULL;
@@ -241,6 +257,7 @@ tow_status tow_tensors_get_with(const tow_tensors *tensors, const char *name, to
     TRY(tow__tensors_known(tensors, index));
     tow_type type = tensors->items[index].type;
     if (type.dtype == dtype) return tow_tensors_get(tensors, name, array);
+    if (tow__is_blocks(dtype)) return get_blocks(tensors, index, dtype, array);
     if (!tow__file_converts(type.dtype, dtype))
         return tow__fail(tensors->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s, which does not convert to it",
                          name, tow_dtype_name(dtype), tow__type_name(type).text);

@@ -21,7 +21,8 @@ enum {
 /* A form that is not plain: blocks of `elements`, in `bytes` each. */
 typedef struct tow__stored_form {
     int elements, bytes;
-    void (*decode)(const unsigned char *blocks, int64_t count, void *elements);
+    void (*decode)(const unsigned char *blocks, int64_t count, void *elements); /* blocks are aligned to 2 bytes */
+    tow_dtype dtype; /* of arrays of these blocks; 0: there is none */
 } tow__stored_form;
 enum {
     TOW__BLOCK_ELEMENTS = 256, /* of the largest block, */
@@ -29,9 +30,6 @@ enum {
 };
 /* [TOW__STORED_COUNT] that of TOW__STORED_PLAIN is empty. */
 extern const tow__stored_form tow__stored_forms[];
-/* Encodes `count` blocks of 32 floats as ggml's reference does. False for what is not finite, or too large. */
-bool tow__encode_q8_0(const float *x, int64_t count, unsigned char *blocks);
-bool tow__encode_q4_0(const float *x, int64_t count, unsigned char *blocks);
 
 typedef struct tow__tensor {
     const char *name;
@@ -105,6 +103,13 @@ size_t tow__metadata_size(tow_metadata_type type);
 /* Tensor `index` as an array that the set owns: a view of the mapping, or read from the file. */
 tow_status tow__tensors_load(const tow_tensors *tensors, size_t index);
 
+/* The bytes of a tensor in its mapped file, if these are elements of `dtype`: of its own type, or blocks of few bits.
+ * NULL: they are not, or there is no mapping. */
+const void *tow__tensors_mapped(const tow_tensors *tensors, size_t index, tow_dtype dtype);
+/* The array of `type` that begins `offset` bytes behind there. */
+tow_status tow__tensors_view(const tow_tensors *tensors, size_t index, size_t offset, tow_type type, tow_array **view);
+/* A type of floats in blocks: 32 along the last axis are one. False if that does not go. */
+bool tow__type_in_blocks(tow_type *type, tow_dtype dtype);
 /* True if the tensor is used in place where its file is mapped: an array of it is a view. */
 bool tow__tensors_have_view(const tow_tensors *tensors, size_t index);
 /* Gives memory back that holds pages of the tensor's mapped file, if nobody has written to them: it is read again when

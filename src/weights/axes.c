@@ -2,6 +2,7 @@
  * tensor. */
 #include <inttypes.h>
 
+#include "src/base/dtypes.h"
 #include "src/weights/mapping.h"
 
 enum {
@@ -219,4 +220,100 @@ tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_
     if (rule->plus != 0) layouts[0].whole = false;
 done:
     return status;
+}
+
+/* ---- parameters in blocks of few bits ---------------------------------------------------------------------------- */
+
+/* Factors of the parameter in order. */
+static int list_factors(const tow__axes *a, int8_t *factors)
+{
+    int n = 0;
+    for (int i = 0; i < a->n_ours; i++)
+        for (int j = 0; j < a->ours[i].n; j++) factors[n++] = a->ours[i].factors[j];
+    return n;
+}
+
+/* If the factors of an axis of the tensor follow one another in the parameter, too, their product alone matters: all
+ * unknown ones but the first become 1. */
+static bool join_factors(solver *s, const tow__axis *axis, const int8_t *order, int n_order)
+{
+    int last = -1;
+    bool first = true, joined = false;
+    for (int j = 0; j < axis->n; j++) {
+        if (axis->factors[j] == TOW__PART_FACTOR) continue;
+        int at = 0;
+        while (at < n_order && order[at] != axis->factors[j]) at++;
+        if (last >= 0 && at != last + 1) return false;
+        last = at;
+    }
+    for (int j = 0; j < axis->n; j++) {
+        if (axis->factors[j] == TOW__PART_FACTOR || s->sizes[axis->factors[j]] != UNKNOWN) continue;
+        if (!first) s->sizes[axis->factors[j]] = 1;
+        joined |= !first;
+        first = false;
+    }
+    return joined;
+}
+
+static tow_status refuse_blocks(const solver *s, const tow_type *theirs, const tow_type *ours)
+{
+    return tow__fail(s->ctx, TOW_SHAPE_MISMATCH,
+                     "expected the parameter %s to be the tensor in blocks, features by inputs, found %s",
+                     tow__type_name(*ours).text, tow__type_name(*theirs).text);
+}
+
+/* The layout of part p: features in the order of the parameter, around the blocks of a row. */
+static tow_status lay_out_blocks(const solver *s, const int8_t *order, int n_order, const tow_type *theirs,
+                                 const tow_type *ours, int p, tow__layout *l)
+{
+    const tow__axis *inputs = &s->axes->theirs[1];
+    const int64_t row = theirs->dims[1] / 32;
+    int64_t features = 1;
+    strides st = {.part = 0};
+    find_strides(s, theirs, &st);
+    for (int j = 0; j < inputs->n; j++)
+        if (j >= n_order || order[j] != inputs->factors[j]) return refuse_blocks(s, theirs, ours);
+    *l = (tow__layout){.offset = times(p, st.part) / 32, .blocks = true};
+    for (int j = inputs->n; j < n_order; j++) {
+        features = times(features, s->sizes[order[j]]);
+        add_loop(l, s->sizes[order[j]], st.factors[order[j]] / 32);
+    }
+    add_loop(l, row, 1);
+    return ours->rank == 2 && ours->dims[0] == features && ours->dims[1] == row ? TOW_OK
+                                                                                : refuse_blocks(s, theirs, ours);
+}
+
+static tow_status solve_block_axes(solver *s, size_t n_known, const tow_weight_mapping_axis *known, tow_type *theirs,
+                                   const tow_type *ours, tow__layout *layouts)
+{
+    const tow__axes *a = s->axes;
+    int8_t order[TOW_MAX_RANK * TOW__MAX_FACTORS];
+    const int n_order = list_factors(a, order);
+    tow_status status = TOW_OK;
+    if (a->n_theirs != 2 || a->joined >= 0 || n_order == TOW__MAX_FACTORS || theirs->rank != 2 ||
+        theirs->dims[1] % 32 != 0)
+        return refuse_blocks(s, theirs, ours);
+    learn(s, n_known, known);
+    find_factors(s, a->n_theirs, a->theirs, theirs, -1);
+    for (int i = 0; i < 2; i++)
+        if (join_factors(s, &a->theirs[i], order, n_order)) find_factors(s, a->n_theirs, a->theirs, theirs, -1);
+    TRY(check_shape(s, a->n_theirs, a->theirs, theirs, -1, "tensor"));
+    for (int p = 0; p < s->n_parts; p++) TRY(lay_out_blocks(s, order, n_order, theirs, &ours[p], p, &layouts[p]));
+done:
+    return status;
+}
+
+tow_status tow__axes_solve_blocks(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
+                                  const tow_weight_mapping_axis *known, tow_type theirs, const tow_type *ours,
+                                  tow__layout *layouts)
+{
+    solver s = {.ctx = ctx, .axes = rule->axes, .n_parts = rule->n_ours};
+    tow_type blocks = theirs;
+    if (rule->plus != 0) return refuse_blocks(&s, &theirs, ours);
+    if (rule->axes) return solve_block_axes(&s, n_known, known, &theirs, ours, layouts);
+    if (!tow__type_in_blocks(&blocks, ours->dtype) || !tow_type_equal(blocks, *ours))
+        return refuse_blocks(&s, &theirs, ours);
+    layouts[0] = (tow__layout){.blocks = true};
+    add_loop(&layouts[0], tow_type_element_count(blocks), 1);
+    return TOW_OK;
 }

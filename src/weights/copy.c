@@ -77,6 +77,21 @@ static void add(double plus, int64_t n, tow_dtype to_dtype, void *to, tow_dtype 
         tow__store_element(to_dtype, to, i, tow__load_element(from_dtype, from, i).f + plus);
 }
 
+/* Blocks of numbers: 32 neighbors each. */
+static void gather_blocks(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,
+                          const void *from)
+{
+    walk w = {.layout = layout};
+    const int numbers = tow_dtype_numbers(to_dtype);
+    const size_t size = tow_dtype_size(from_dtype) * (size_t)numbers, to_size = tow_dtype_size(to_dtype);
+    uint64_t piece[PIECE];
+    for (int64_t first = 0; first < count; first += PIECE / numbers) {
+        const int64_t n = count - first < PIECE / numbers ? count - first : PIECE / numbers;
+        walk_piece(&w, size, n, (char *)piece, (char *)(uintptr_t)from, true);
+        tow__convert_elements(to_dtype, (char *)to + (size_t)first * to_size, from_dtype, piece, n * numbers);
+    }
+}
+
 bool tow__layout_gather(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,
                         const void *from)
 {
@@ -86,6 +101,10 @@ bool tow__layout_gather(const tow__layout *layout, int64_t count, tow_dtype to_d
     char *source = (char *)(uintptr_t)from; /* only read */
     if (to_dtype == from_dtype && layout->plus == 0) {
         walk_piece(&w, size, count, to, source, true);
+        return true;
+    }
+    if (layout->blocks) {
+        gather_blocks(layout, count, to_dtype, to, from_dtype, from);
         return true;
     }
     for (int64_t first = 0; first < count; first += PIECE) {

@@ -1,6 +1,7 @@
 /* Links tensors to parameters: rules against the names of both sides, shapes against each other. */
 #include <stdio.h>
 
+#include "src/base/dtypes.h"
 #include "src/weights/mapping.h"
 
 #define NONE SIZE_MAX
@@ -79,11 +80,13 @@ done:
     return status;
 }
 
-static tow_status check_dtypes(const tow__links *l, const tow__tensor_rule *rule, const char *name, tow_dtype from,
-                               tow_dtype to)
+static tow_status check_dtypes(const tow__links *l, const tow__tensor_rule *rule, size_t theirs, tow_dtype to)
 {
-    if (from == to) return TOW_OK;
-    const bool converts = tow__file_converts(from, to);
+    const char *name = l->theirs->items[theirs].name;
+    const tow_dtype from = l->theirs->items[theirs].type.dtype;
+    const bool blocks = tow__is_blocks(to);
+    if (from == to || (blocks && tow__tensors_mapped(l->theirs, theirs, to))) return TOW_OK;
+    const bool converts = blocks ? tow_dtype_is_float(from) : tow__file_converts(from, to);
     if (converts && l->options->convert) return TOW_OK;
     return tow__links_fail(l, TOW_TYPE_MISMATCH, name, "expected %s, found %s; %s (%s:%d)", tow_dtype_name(to),
                            tow_dtype_name(from),
@@ -107,7 +110,7 @@ static tow_status join(tow__links *l, const tow__tensor_rule *rule, size_t their
             TRY(tow__links_fail(l, TOW_INVALID_ARGUMENT, tensor->name,
                                 "'%.200s' is the parameter %.200s already; leave one out",
                                 l->theirs->items[l->links[*by - 1].theirs].name, parameter->name));
-        TRY(check_dtypes(l, rule, tensor->name, their_type.dtype, types[p].dtype));
+        TRY(check_dtypes(l, rule, theirs, types[p].dtype));
         *by = l->count + 1;
         TRY(tow__report_add(l->report, TOW_FATE_PARAMETER, parameter->name));
     }
@@ -116,7 +119,9 @@ static tow_status join(tow__links *l, const tow__tensor_rule *rule, size_t their
     link->theirs = theirs;
     memcpy(link->ours, ours, (size_t)rule->n_ours * sizeof *ours);
     TRY(blame(l, rule, tensor->name,
-              tow__axes_solve(l->ctx, rule, l->n_axes, l->axes, &their_type, types, link->layouts)));
+              tow__is_blocks(types[0].dtype)
+                  ? tow__axes_solve_blocks(l->ctx, rule, l->n_axes, l->axes, their_type, types, link->layouts)
+                  : tow__axes_solve(l->ctx, rule, l->n_axes, l->axes, &their_type, types, link->layouts)));
     TRY(tow__report_add(l->report, TOW_FATE_TENSOR, tensor->name));
 done:
     return status;

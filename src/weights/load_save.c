@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
+#include "src/base/dtypes.h"
 #include "src/base/options.h"
 #include "src/io/file_calls.h"
 #include "src/io/gguf.h"
@@ -67,14 +68,21 @@ static bool find_entry(const load_state *l, const tow__tensor *ours, uint32_t *e
     return *entry != TOW__NO_NAME;
 }
 
-/* True if the tensor has the elements of the parameter in their order and type, in the mapped file. */
-static bool is_in_place(const load_state *l, const tow__link *link)
+/* The type of the elements that are copied: the tensor's, or that of blocks that both file and parameter have. */
+static tow_dtype dtype_copied(const tow__links *l, const tow__link *link)
 {
-    const tow__tensor *ours = &l->links.ours->items[link->ours[0]];
+    const tow_dtype ours = l->ours->items[link->ours[0]].type.dtype;
+    const bool same = tow__is_blocks(ours) && tow__tensors_mapped(l->theirs, link->theirs, ours);
+    return same ? ours : l->theirs->items[link->theirs].type.dtype;
+}
+
+/* True if the mapped file has the elements of part p in their order and type. */
+static bool is_in_place(const load_state *l, const tow__link *link, int p)
+{
+    const tow__tensor *ours = &l->links.ours->items[link->ours[p]];
     uint32_t entry;
-    return l->own_file && l->links.options->in_place && link->rule->n_ours == 1 && link->layouts[0].whole &&
-           tow__tensors_have_view(l->links.theirs, link->theirs) &&
-           l->links.theirs->items[link->theirs].type.dtype == ours->type.dtype && find_entry(l, ours, &entry);
+    return l->own_file && l->links.options->in_place && tow__layout_contiguous(&link->layouts[p]) &&
+           tow__tensors_mapped(l->links.theirs, link->theirs, ours->type.dtype) && find_entry(l, ours, &entry);
 }
 
 /* Everything that may fail: reading data, checksums, integers that do not fit, memory. */
@@ -88,9 +96,12 @@ static tow_status prepare(load_state *state)
         const size_t bytes = tow_type_bytes(theirs->type);
         const bool view = theirs->array || tow__tensors_have_view(l->theirs, link->theirs);
         if (view) TRY(tow__tensors_load(l->theirs, link->theirs));
-        if (!view && bytes > state->buffer_bytes) state->buffer_bytes = bytes;
-        for (int p = 0; p < link->rule->n_ours; p++)
-            TRY(tow__tensors_check(l->theirs, link->theirs, l->ours->items[link->ours[p]].type.dtype));
+        if (!view && dtype_copied(l, link) == theirs->type.dtype && bytes > state->buffer_bytes)
+            state->buffer_bytes = bytes;
+        for (int p = 0; p < link->rule->n_ours; p++) {
+            const tow_dtype dtype = l->ours->items[link->ours[p]].type.dtype;
+            TRY(tow__tensors_check(l->theirs, link->theirs, tow__is_blocks(dtype) ? theirs->type.dtype : dtype));
+        }
         if (state->own_file) tow__tensors_drop_pages(l->theirs, link->theirs); /* that a checksum was made of */
     }
     if (state->buffer_bytes > 0) {
@@ -101,47 +112,61 @@ done:
     return status;
 }
 
-/* Copies the parameters of one tensor. Errors: those of the system. */
-static tow_status copy_link(const load_state *state, const tow__link *link)
+/* The elements of a tensor to copy: in place, or decoded into the buffer. */
+static tow_status find_data(const load_state *state, const tow__link *link, const void **data)
 {
     const tow__links *l = &state->links;
     const tow__tensor *theirs = &l->theirs->items[link->theirs];
-    const void *data = theirs->array ? tow_array_data(theirs->array) : state->buffer;
-    tow_status status = TOW_OK;
-    if (!theirs->array) TRY(tow__tensors_copy(l->theirs, link->theirs, theirs->type.dtype, state->buffer));
-    for (int p = 0; p < link->rule->n_ours; p++) {
-        const tow__tensor *ours = &l->ours->items[link->ours[p]];
-        tow__layout_gather(&link->layouts[p], tow_type_element_count(ours->type), ours->type.dtype,
-                           tow_array_data(ours->array), theirs->type.dtype, data);
-    }
-    if (state->own_file) tow__tensors_drop_pages(l->theirs, link->theirs);
-done:
-    return status;
+    const tow_dtype dtype = dtype_copied(l, link);
+    *data = dtype != theirs->type.dtype ? tow__tensors_mapped(l->theirs, link->theirs, dtype)
+            : theirs->array             ? tow_array_data(theirs->array)
+                                        : state->buffer;
+    return *data != state->buffer || !state->buffer ? TOW_OK
+                                                    : tow__tensors_copy(l->theirs, link->theirs, dtype, state->buffer);
 }
 
 /* The array in the file becomes the parameter's. */
-static void put_in_place(load_state *l, const tow__link *link)
+static tow_status put_in_place(load_state *l, const tow__link *link, int p)
 {
-    const tow_tensors *ours = l->links.ours;
+    tow__tensor *ours = &l->links.ours->items[link->ours[p]];
+    const size_t offset = (size_t)link->layouts[p].offset * tow_dtype_size(ours->type.dtype);
+    tow_array *array;
     uint32_t entry;
-    if (!find_entry(l, &ours->items[link->ours[0]], &entry)) return;
-    tow_array *array = tow_array_retain(l->links.theirs->items[link->theirs].array);
+    if (!find_entry(l, ours, &entry)) return TOW_OK;
+    const tow_status status = tow__tensors_view(l->links.theirs, link->theirs, offset, ours->type, &array);
+    if (status != TOW_OK) return status;
     tow_array_release(l->params->arrays[entry]);
     l->params->arrays[entry] = array;
-    tow_array_release(ours->items[link->ours[0]].array); /* the old one, which takes memory */
-    ours->items[link->ours[0]].array = tow_array_retain(array);
+    tow_array_release(ours->array); /* the old one, which takes memory */
+    ours->array = tow_array_retain(array);
+    return TOW_OK;
+}
+
+/* Copies the parameters of one tensor, or puts them in place. Errors: those of the system. */
+static tow_status fill_link(load_state *state, const tow__link *link)
+{
+    const tow__links *l = &state->links;
+    const void *data = NULL;
+    tow_status status = TOW_OK;
+    for (int p = 0; p < link->rule->n_ours; p++) {
+        const tow__tensor *ours = &l->ours->items[link->ours[p]];
+        if (is_in_place(state, link, p)) {
+            TRY(put_in_place(state, link, p));
+            continue;
+        }
+        if (!data) TRY(find_data(state, link, &data));
+        tow__layout_gather(&link->layouts[p], tow_type_element_count(ours->type), ours->type.dtype,
+                           tow_array_data(ours->array), dtype_copied(l, link), data);
+    }
+    if (data && state->own_file) tow__tensors_drop_pages(l->theirs, link->theirs);
+done:
+    return status;
 }
 
 static tow_status copy_all(load_state *l)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; i < l->links.count; i++) {
-        const tow__link *link = &l->links.links[i];
-        if (is_in_place(l, link))
-            put_in_place(l, link);
-        else
-            TRY(copy_link(l, link));
-    }
+    for (size_t i = 0; i < l->links.count; i++) TRY(fill_link(l, &l->links.links[i]));
 done:
     return status;
 }

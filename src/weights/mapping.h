@@ -89,6 +89,7 @@ typedef struct tow__layout {
     int64_t sizes[TOW__MAX_FACTORS], strides[TOW__MAX_FACTORS];
     int64_t offset;
     double plus; /* that the tensor has more than the parameter */
+    bool blocks; /* an element is a block of 32 numbers */
     bool whole;  /* parameter and tensor have the same elements in the same order */
 } tow__layout;
 
@@ -98,6 +99,16 @@ typedef struct tow__layout {
 tow_status tow__axes_solve(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
                            const tow_weight_mapping_axis *known, tow_type *theirs, tow_type *ours,
                            tow__layout *layouts);
+
+/* The same for parameters in blocks of few bits, [features, inputs / 32], of a tensor [features, inputs]. */
+tow_status tow__axes_solve_blocks(tow_context *ctx, const tow__tensor_rule *rule, size_t n_known,
+                                  const tow_weight_mapping_axis *known, tow_type theirs, const tow_type *ours,
+                                  tow__layout *layouts);
+/* The elements of the parameter are neighbors in the tensor, in their order. */
+static inline bool tow__layout_contiguous(const tow__layout *l)
+{
+    return l->plus == 0 && (l->n == 0 || (l->n == 1 && l->strides[0] == 1));
+}
 
 /* ---- links (link.c) ---------------------------------------------------------------------------------------------- */
 

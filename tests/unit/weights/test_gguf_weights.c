@@ -312,6 +312,137 @@ static void of_few_bits(void **state)
     assert_int_equal(c.blocks, 0);
 }
 
+/* ---- parameters in blocks ---------------------------------------------------------------------------------------- */
+
+enum {
+    HEADS = 3,
+    HEAD = 4, /* features of a head */
+    D = 64
+};
+
+/* Writes queries, keys and values of HEADS heads as one tensor of a GGUF file, queries in Llama's pairs, an embedding,
+ * and a projection: each with numbers that tell rows apart. */
+static void write_blocks(const fixture *f, const char *path, tow_gguf_type type)
+{
+    static const struct {
+        const char *name;
+        int64_t rows, columns;
+    } tensors[] = {
+        {"qkv.weight", 3 * HEADS * HEAD, D}, {"q.weight", HEADS * HEAD, D}, {"e.weight", 5, D}, {"o.weight", 8, 32}};
+    tow_tensors *t;
+    OK(tow_tensors_create(f->ctx, &t));
+    for (size_t i = 0; i < 4; i++) {
+        tow_array *array;
+        OK(tow_array_create(f->ctx, tow_make_type(TOW_F32, 2, (int64_t[]){tensors[i].rows, tensors[i].columns}),
+                            &array));
+        for (int64_t j = 0; j < tensors[i].rows * tensors[i].columns; j++)
+            ((float *)tow_array_data(array))[j] = (float)(j / tensors[i].columns + 1) * (float)(j % 7 - 3);
+        OK(tow_tensors_add(t, tensors[i].name, array));
+        tow_array_release(array);
+    }
+    OK(tow_gguf_write(path, t, &TOW_GGUF_WRITE_OPTIONS(.type = type)));
+    tow_tensors_free(t);
+}
+
+static const char block_rules[] = "qkv.weight [(* h k) d] -> {a,b,c}/kernel [d h k]\n"
+                                  "q.weight [(h p x=2) d] -> q/kernel [d h (x p)]\n"
+                                  "e.weight -> e/embedding\n"
+                                  "o.weight [d (h k)] -> o/kernel [h k d]\n";
+enum {
+    N_BLOCKS = 6
+};
+
+static tow_params *make_block_params(tow_context *ctx, tow_dtype dtype)
+{
+    static const char *const names[] = {"a/kernel", "b/kernel", "c/kernel", "q/kernel", "e/embedding", "o/kernel"};
+    static const int64_t dims[N_BLOCKS][2] = {{HEADS * HEAD, D / 32},
+                                              {HEADS * HEAD, D / 32},
+                                              {HEADS * HEAD, D / 32},
+                                              {HEADS * HEAD, D / 32},
+                                              {5, D / 32},
+                                              {8, 1}};
+    tow_array *arrays[N_BLOCKS];
+    tow_params *params;
+    for (int i = 0; i < N_BLOCKS; i++)
+        assert_int_equal(tow_array_create(ctx, tow_make_type(dtype, 2, dims[i]), &arrays[i]), TOW_OK);
+    assert_int_equal(tow_params_from_arrays(ctx, N_BLOCKS, names, arrays, &params), TOW_OK);
+    for (int i = 0; i < N_BLOCKS; i++) tow_array_release(arrays[i]);
+    return params;
+}
+
+/* Rows of a parameter are those of a tensor, untouched. */
+static void assert_rows(const tow_params *params, const char *path, const tow_array *tensor, int64_t first,
+                        const int *order)
+{
+    const tow_array *array = tow_params_find(params, path);
+    const tow_type type = tow_array_type(array);
+    const size_t row = (size_t)type.dims[1] * tow_dtype_size(type.dtype);
+    for (int64_t i = 0; i < type.dims[0]; i++) {
+        const int64_t from = first + (order ? order[i] : i);
+        if (memcmp((char *)tow_array_data(array) + (size_t)i * row, (char *)tow_array_data(tensor) + (size_t)from * row,
+                   row) != 0)
+            fail_msg("%s: row %d is not row %d", path, (int)i, (int)from);
+    }
+}
+
+/* Parameters in blocks get those of the file, row by row, in place where the rows follow one another; of other floats
+ * blocks are made. */
+static void into_blocks(void **state)
+{
+    fixture *f = *state;
+    static const int pairs[HEADS * HEAD] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11}; /* halves of a head in pairs */
+    static const tow_weight_mapping_axis axes[] = {{"p", HEAD / 2}};
+    static const tow_dtype dtypes[] = {TOW_Q8_0, TOW_Q4_0};
+    char path[128], wide[128];
+    tow_weight_mapping *m;
+    OK(tow_weight_mapping_parse(f->ctx, "rules", block_rules, &m));
+    snprintf(path, sizeof path, "%s/a.gguf", f->directory);
+    snprintf(wide, sizeof wide, "%s/wide.gguf", f->directory);
+    write_blocks(f, wide, TOW_GGUF_F32);
+    for (int way = 0; way < 6; way++) {
+        const tow_dtype dtype = dtypes[way / 3];
+        const bool place = way % 3 == 1, made = way % 3 == 2;
+        tow_tensors *t;
+        tow_array *qkv, *q, *e, *o;
+        write_blocks(f, path, dtype == TOW_Q8_0 ? TOW_GGUF_Q8_0 : TOW_GGUF_Q4_0);
+        OK(tow_gguf_mmap(f->ctx, path, &t));
+        OK(tow_tensors_get_with(t, "qkv.weight", dtype, &qkv));
+        OK(tow_tensors_get_with(t, "q.weight", dtype, &q));
+        OK(tow_tensors_get_with(t, "e.weight", dtype, &e));
+        OK(tow_tensors_get_with(t, "o.weight", dtype, &o));
+        tow_params *params = make_block_params(f->ctx, dtype);
+        const void *before = tow_array_data(tow_params_find(params, "b/kernel"));
+        const void *turned = tow_array_data(tow_params_find(params, "q/kernel"));
+        tow_weight_mapping_options options =
+            TOW_WEIGHT_MAPPING_OPTIONS(.in_place = place, .convert = made, .n_axes = 1, .axes = axes);
+        OK(tow_weight_mapping_load_file(m, params, made ? wide : path, &options, NULL));
+        assert_rows(params, "a/kernel", qkv, 0, NULL);
+        assert_rows(params, "b/kernel", qkv, HEADS * HEAD, NULL);
+        assert_rows(params, "c/kernel", qkv, 2 * HEADS * HEAD, NULL);
+        assert_rows(params, "q/kernel", q, 0, pairs);
+        assert_rows(params, "e/embedding", e, 0, NULL);
+        assert_rows(params, "o/kernel", o, 0, NULL);
+        assert_true((tow_array_data(tow_params_find(params, "b/kernel")) != before) == place);
+        assert_true(tow_array_data(tow_params_find(params, "q/kernel")) == turned);
+        tow_params_free(params);
+        tow_array_release(qkv);
+        tow_array_release(q);
+        tow_array_release(e);
+        tow_array_release(o);
+        tow_tensors_free(t);
+    }
+    tow_params *params = make_block_params(f->ctx, TOW_Q8_0);
+    tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.n_axes = 1, .axes = axes);
+    assert_int_equal(tow_weight_mapping_load_file(m, params, wide, &options, NULL), TOW_TYPE_MISMATCH);
+    assert_message(f, "expected q8_0, found f32; to convert it, load it with .convert");
+    options.convert = true;
+    options.n_axes = 0;
+    assert_int_equal(tow_weight_mapping_load_file(m, params, wide, &options, NULL), TOW_INVALID_ARGUMENT);
+    assert_message(f, "the shapes do not tell the size of the axis");
+    tow_params_free(params);
+    tow_weight_mapping_free(m);
+}
+
 static void allocations_fail_in_turn(void **state)
 {
     fixture *f = *state;
@@ -397,8 +528,9 @@ static void cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_same_parameters), TEST(translated), TEST(refused),     TEST(in_place),
-        TEST(resident_bytes),      TEST(cut_off),    TEST(of_few_bits), TEST(allocations_fail_in_turn),
+        TEST(the_same_parameters),      TEST(translated), TEST(refused),     TEST(in_place),
+        TEST(resident_bytes),           TEST(cut_off),    TEST(of_few_bits), TEST(into_blocks),
+        TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
