@@ -119,6 +119,11 @@ typedef struct tow_load_options {
     bool allow_missing, allow_unused, allow_mismatch;
     tow_load_report
         *report; /* receives all that does not fit, also after the errors that it leads to; NULL: not wanted */
+    /* tow_params_load: parameters whose type is the tensor's get an array in the mapped file in place of their own,
+     * which takes no memory; those of a stack, and all others, are copied. Arrays of the list are replaced: functions
+     * and lists that were made of it before keep the old ones. The rules of tow/io.h for mapped files hold for the file
+     * as long as one of these arrays lives; writing to one changes memory alone. */
+    bool in_place;
 } tow_load_options;
 #define TOW_LOAD_OPTIONS(...) TOW__OPTIONS(tow_load_options, __VA_ARGS__)
 /* The same with options, which may be NULL. Error: TOW_TYPE_MISMATCH without .convert, or for an integer that does not

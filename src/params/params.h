@@ -123,6 +123,7 @@ typedef struct tow__loading {
     void *staging; /* of as many bytes as the largest layer that has no place of its own */
     size_t staging_bytes;
     const tow_load_options *options; /* NULL: the strictest */
+    tow_params *in_place;            /* the list whose arrays may be those of the mapped file; NULL: none */
     bool may_be_partial;             /* the caller could give options, so that errors name them */
     bool *wanted;                    /* [count of tensors] */
     tow_load_report report;          /* what did not fit so far */

@@ -204,8 +204,10 @@ tow_status tow__loading_add(tow__loading *loading, const tow_params *params, con
 tow_status tow__loading_check(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; i < loading->n_copies && !status; i++)
+    for (size_t i = 0; i < loading->n_copies && !status; i++) {
         status = tow__tensors_check(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype);
+        if (loading->in_place) tow__tensors_drop_pages(loading->tensors, loading->copies[i].tensor);
+    }
     return status;
 }
 
@@ -217,6 +219,21 @@ static tow_status read_share(const tow_tensors *tensors, const struct tow__copy 
     return tow__tensors_read_elements(tensors, copy->tensor, first, n, copy->to);
 }
 
+/* The array in the file becomes the parameter's. Sets *done to false, and does nothing, where it is another one. */
+static tow_status put_in_place(const tow__loading *l, const struct tow__copy *copy, bool *done)
+{
+    tow_params *params = l->in_place;
+    tow_array *view;
+    *done = params && !copy->shards && tow__path_levels(params->names.names[copy->entry]) == 0 &&
+            tow__tensors_mapped(l->tensors, copy->tensor, copy->dtype);
+    if (!*done) return TOW_OK;
+    const tow_status status = tow__tensors_view(l->tensors, copy->tensor, 0, params->types[copy->entry], &view);
+    if (status) return status;
+    tow_array_release(params->arrays[copy->entry]);
+    params->arrays[copy->entry] = view;
+    return TOW_OK;
+}
+
 tow_status tow__loading_run(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
@@ -224,10 +241,14 @@ tow_status tow__loading_run(const tow__loading *loading)
         const struct tow__copy *copy = &loading->copies[i];
         int64_t index[TOW_MAX_RANK];
         void *to = copy->params ? loading->staging : copy->to;
+        bool done;
+        status = put_in_place(loading, copy, &done);
+        if (status || done) continue;
         if (copy->shards)
             status = read_share(loading->tensors, copy);
         else
             status = tow__tensors_copy(loading->tensors, copy->tensor, copy->dtype, to);
+        if (loading->in_place) tow__tensors_drop_pages(loading->tensors, copy->tensor);
         if (status || !copy->params) continue;
         tow__params_row_index(copy->params, copy->entry, copy->row, index);
         tow__params_put_layer(copy->params, copy->entry, index, to);
@@ -242,6 +263,7 @@ static tow_status load(tow_params *params, const char *prefix, const tow_tensors
     tow_status status = tow__loading_create(params->ctx, tensors, &loading);
     loading.options = options;
     loading.may_be_partial = true;
+    if (path && options && options->in_place) loading.in_place = params;
     if (!status) status = tow__loading_add(&loading, params, prefix, path);
     if (!status) status = tow__loading_check(&loading);
     if (!status) status = tow__loading_run(&loading);
@@ -286,6 +308,7 @@ tow_status tow_params_load(tow_params *params, const char *prefix, const char *p
     if (status) return status;
     tow_tensors *tensors = NULL;
     status = tow__safetensors_open(params->ctx, path, &tensors);
+    if (!status && options && options->in_place) status = tow__tensors_map(tensors);
     if (!status) status = load(params, prefix, tensors, path, options);
     tow_tensors_free(tensors);
     return status;

@@ -155,9 +155,51 @@ static void integers_must_fit(void **state)
     tow_params_free(variables);
 }
 
+/* Arrays of the mapped file take the place of the parameters' own where type and shape are equal; others are copied. */
+static void in_place(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"one", "blocks/{}/two"};
+    static const float numbers[6] = {1, 2, 3, 4, 5, 6};
+    static const double wide[3] = {7, 8, 9};
+    const tow_load_options options = TOW_LOAD_OPTIONS(.in_place = true, .convert = true);
+    for (int converted = 0; converted < 2; converted++) {
+        tow_array *arrays[2];
+        tow_tensors *tensors;
+        tow_params *params, *again;
+        OK(tow_tensors_create(ctx, &tensors));
+        if (converted)
+            add(tensors, "one", TYPE(TOW_F64, 3), wide);
+        else
+            add(tensors, "one", TYPE(TOW_F32, 3), numbers);
+        add(tensors, "blocks/0/two", TYPE(TOW_F32, 3), numbers);
+        add(tensors, "blocks/1/two", TYPE(TOW_F32, 3), numbers + 3);
+        OK(tow_safetensors_write(path, tensors));
+        tow_tensors_free(tensors);
+        OK(tow_array_create(ctx, TYPE(TOW_F32, 3), &arrays[0]));
+        OK(tow_array_create(ctx, TYPE(TOW_F32, 2, 3), &arrays[1]));
+        OK(tow_params_from_arrays(ctx, 2, names, arrays, &params));
+        OK(tow_params_copy(params, &again));
+        OK(tow_params_load(params, "", path, &options));
+        float *one = tow_array_data(tow_params_find(params, "one"));
+        assert_true((one == tow_array_data(arrays[0])) == converted);
+        assert_ptr_equal(tow_array_data(tow_params_find(params, "blocks/{}/two")), tow_array_data(arrays[1]));
+        assert_true(one[2] == (converted ? 9 : 3));
+        assert_memory_equal(tow_array_data(arrays[1]), numbers, sizeof numbers);
+        one[2] = -1; /* of memory alone */
+        OK(tow_params_load(again, "", path, &TOW_LOAD_OPTIONS(.convert = true)));
+        assert_true(((float *)tow_array_data(tow_params_find(again, "one")))[2] == (converted ? 9 : 3));
+        tow_array_release(arrays[0]);
+        tow_array_release(arrays[1]);
+        tow_params_free(params);
+        tow_params_free(again);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(in_place, setup_files, teardown_files),
         cmocka_unit_test_setup_teardown(weights_of_other_types_convert_on_request, setup_files, teardown_files),
         cmocka_unit_test_setup_teardown(integers_must_fit, setup_files, teardown_files),
     };
