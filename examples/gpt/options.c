@@ -234,6 +234,10 @@ static void check_together(struct argp_state *state, const options *o)
                    "--processes %lld needs --row-groups of at least as many, a power of two; each process has the "
                    "sequences of some of them",
                    (long long)o->processes);
+    if (o->shard == TOW_SHARD_PARAMETERS && (o->sample != 0 || o->micro_batches > 1))
+        argp_error(state,
+                   "--shard 3: no process has all parameters, or as many parts of a batch as the others: it needs "
+                   "--no-sample, and no --micro-batches");
     if (o->processes > 1 && started_by_mpi())
         argp_error(state, "--processes is for programs that mpirun has not started; leave it out");
     if (o->warmup > 0 && o->warmup >= o->steps)

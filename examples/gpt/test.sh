@@ -114,6 +114,9 @@ for n in 2 3; do
         [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes $n --shard $stage: $(peak shares) bytes, $(peak whole) without"
     done
 done
+"$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes 3 --threads 1 --shard 3 --no-sample --log other --plan shares >out || fail "--shard 3: $(cat out)"
+[ "$(losses log)" = "$(losses other)" ] || fail "--processes 3 --shard 3: other losses"
+[ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes 3 --shard 3: $(peak shares) bytes, $(peak whole) without"
 "$program" "${small[@]}" --batch 4 --steps 1 --shard 4 >out 2>err && fail "expected an error for stage 4"
 "$program" "${small[@]}" --batch 4 --steps 1 --processes 3 >out 2>err || fail "--processes 3 alone: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 2 --processes 4 >out 2>err && fail "expected an error for 4 processes of 2 row groups"

@@ -77,7 +77,7 @@ static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
     TRY(set_number(tensors, "step", (uint64_t)state->step));
     TRY(set_number(tensors, "seed", state->seed));
     TRY(set_number(tensors, "data_position", state->data_position));
-    TRY(tow__params_share(state->params, params_prefix, tensors));
+    TRY(tow__params_share(state->kept, params_prefix, tensors));
     TRY(tow__params_share(state->variables, variables_prefix, tensors));
     for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
         TRY(tow__params_share(tow_optimizer_slot(state->optimizer, i), tow_optimizer_slot_prefix(state->optimizer, i),
@@ -264,7 +264,7 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
                       file->step));
     TRY(tow__loading_create(state->ctx, tensors, &file->loading));
-    TRY(tow__loading_add(&file->loading, state->params, params_prefix, path));
+    TRY(tow__loading_add(&file->loading, state->kept, params_prefix, path));
     TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
     for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
         TRY(tow__loading_add(&file->loading, tow_optimizer_slot(state->optimizer, i),

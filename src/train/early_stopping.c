@@ -22,7 +22,7 @@ struct tow_early_stopping {
 
 static tow_params *list_of(const tow_train_state *s, int i)
 {
-    return i == 0 ? s->params : i == 1 ? s->variables : s->average ? tow__average_state(s->average) : NULL;
+    return i == 0 ? s->kept : i == 1 ? s->variables : s->average ? tow__average_state(s->average) : NULL;
 }
 
 tow_status tow_early_stopping_create(tow_train_state *state, const tow_early_stopping_options *options,

@@ -388,6 +388,7 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
     TRY(check_weight(s, p));
     TRY(find_aux_axes(s, p));
     TRY(group_rows(s, &p->loss_graph));
+    if (tow__train_shares_params(s)) TRY(tow__train_on_shares(s, &p->loss_graph));
     TRY(tow_compile(s->ctx, p->loss_graph,
                     &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .shared_arena = s->shared_arena), &p->program));
 done:

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/autodiff/sharding/sharding.h"
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
 #include "src/base/hash.h"
@@ -64,7 +65,7 @@ static void list_kept(tow_train_state *s)
     const tow_optimizer_state *o = s->optimizer;
     tow_array **at = s->inputs, *const *averages = NULL;
     const size_t n_averages = s->average ? tow__average_arrays(s->average, &averages) : 0;
-    for (size_t i = 0; i < s->n_params; i++) *at++ = tow_params_array(s->params, i);
+    for (size_t i = 0; i < s->n_params; i++) *at++ = tow_params_array(s->kept, i);
     for (size_t i = 0; i < o->slot_names.count; i++) *at++ = o->slots[i].array;
     for (size_t i = 0; i < s->n_variables; i++) *at++ = tow_params_array(s->variables, i);
     for (size_t i = 0; i < n_averages; i++) *at++ = averages[i];
@@ -152,11 +153,15 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
                          "tow_train_create: expected .shard from 0 (nothing) to 3 (slots, gradients and parameters), "
                          "found %d",
                          options->shard);
-    if (options->shard > TOW_SHARD_GRADIENTS)
-        return tow__fail(ctx, TOW_UNSUPPORTED,
-                         "tow_train_create: .shard = %d: parameters cannot be shared yet; use .shard = 2, which shares "
-                         "the slots of the optimizer and gradients",
-                         options->shard);
+    if (options->shard == TOW_SHARD_PARAMETERS && tow_group_count(options->group) > 1 &&
+        (options->average || options->check_finite || options->micro_batches > 1))
+        return tow__fail(
+            ctx, TOW_UNSUPPORTED,
+            "tow_train_create: .shard = 3 shares parameters, of which %s needs whole ones; use .shard = 2, "
+            "or leave it out",
+            options->average        ? ".average"
+            : options->check_finite ? ".check_finite"
+                                    : ".micro_batches, whose number differs from process to process,");
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(
@@ -210,6 +215,56 @@ static tow_status make_params(tow_train_state *s)
     return TOW_OK;
 }
 
+/* Copies this process's share of each layer. */
+static void copy_share(const tow_group *group, const tow_array *whole, int64_t layers, tow_array *share)
+{
+    const size_t size = tow_dtype_size(tow_array_type(whole).dtype);
+    const int64_t n = tow_type_element_count(tow_array_type(whole)) / layers;
+    const tow__range_of own = tow__share_of(tow_group_rank(group), tow_group_count(group), n, 0);
+    for (int64_t l = 0; l < layers && own.count > 0; l++)
+        memcpy((char *)tow_array_data(share) + (size_t)(l * own.count) * size,
+               (const char *)tow_array_data(whole) + (size_t)(l * n + own.offset) * size, (size_t)own.count * size);
+}
+
+static tow_status add_share(tow_train_state *s, uint32_t i)
+{
+    const int64_t layers = tow__optimizer_layers(s->optimizer, i);
+    const char *path = s->params->names.names[i];
+    tow_type kept = s->params->types[i];
+    tow_array *share = NULL;
+    tow_status status = TOW_OK;
+    if (layers == 0) return tow__params_append(s->kept, path, s->params->arrays[i], s->params, i);
+    TRY(tow__params_add_like(s->kept, path, kept, s->params, i));
+    kept.rank = tow__path_levels(path) + 1;
+    kept.dims[kept.rank - 1] = tow__sharding_type(s->options.group, s->params->types[i], layers).dims[1];
+    TRY(tow__params_set_share(s->kept, s->options.group, kept));
+    TRY(tow_array_create(s->ctx, kept, &share));
+    copy_share(s->options.group, s->params->arrays[i], layers, share);
+    s->kept->arrays[i] = share;
+    tow_array_release(s->params->arrays[i]);
+    s->params->arrays[i] = NULL;
+done:
+    return status;
+}
+
+/* The list of what this process keeps of the parameters. */
+static tow_status keep_params(tow_train_state *s)
+{
+    s->kept = s->params;
+    if (!tow__train_shares_params(s)) return TOW_OK;
+    s->kept = NULL;
+    tow_status status = tow__params_create(s->ctx, &s->kept);
+    tow_params *of_optimizer = s->optimizer->params; /* another list of the same arrays */
+    for (uint32_t i = 0; i < s->n_params && status == TOW_OK; i++) {
+        if (tow__optimizer_layers(s->optimizer, i) > 0) {
+            tow_array_release(of_optimizer->arrays[i]);
+            of_optimizer->arrays[i] = NULL;
+        }
+        status = add_share(s, i);
+    }
+    return status;
+}
+
 /* Lists the arrays that a step changes besides parameters and variables. */
 static tow_status make_kept(tow_train_state *s)
 {
@@ -217,6 +272,7 @@ static tow_status make_kept(tow_train_state *s)
     tow_array *const *averages;
     tow_status status = TOW_OK;
     TRY(make_optimizer(s, o));
+    TRY(keep_params(s));
     if (o->average) TRY(tow__average_create(s->ctx, s->params, o->average, false, &s->average));
     s->options.average = NULL;
     s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
@@ -395,6 +451,7 @@ void tow_train_free(tow_train_state *s)
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);
     tow_optimizer_free(s->optimizer);
+    if (s->kept != s->params) tow_params_free(s->kept);
     tow_params_free(s->params);
     tow_params_free(s->variables);
     if (s->description) tow__free(ctx, s->description, s->description_size, 1);
@@ -412,7 +469,7 @@ double tow_train_gradient_norm(const tow_train_state *state)
     return tow_optimizer_reported(state->optimizer, "clip/norm");
 }
 tow_optimizer_state *tow_train_optimizer(const tow_train_state *state) { return state->optimizer; }
-tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
+tow_params *tow_train_params(const tow_train_state *state) { return state->kept; }
 tow_params *tow_train_variables(const tow_train_state *state) { return state->variables; }
 tow_params *tow_train_averages(const tow_train_state *state)
 {
@@ -534,7 +591,7 @@ static size_t bytes_of_numbers(const tow_train_state *s)
 tow_train_bytes tow_train_get_bytes(const tow_train_state *s)
 {
     tow_train_bytes bytes = {0};
-    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(s->params->types[i]);
+    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(s->kept->types[i]);
     for (size_t i = 0; i < s->n_variables; i++) bytes.variables += tow_type_bytes(s->variables->types[i]);
     bytes.optimizer = tow_optimizer_bytes(s->optimizer);
     bytes.averages = s->average ? tow__average_bytes(s->average) : 0;

@@ -30,7 +30,8 @@ struct tow_train_state {
     bool torn; /* a load failed while it copied into the arrays */
     char *description;
     size_t description_size;
-    tow_params *params;
+    tow_params *params;                   /* with the types of whole ones; of shared parameters without arrays */
+    tow_params *kept;                     /* those that this process has: shares, or the same list */
     tow_params *variables;                /* of all other collections */
     tow__optimizer_transforms transforms; /* of the options' .optimizer; the chain is empty if they had a transform */
     const char *optimizer_name;
@@ -57,6 +58,15 @@ struct tow_train_state {
     tow__row_share share;             /* of this process in the rows */
     size_t step_inputs, step_outputs; /* lengths of the lists */
 };
+
+/* Are parameters shares? */
+static inline bool tow__train_shares_params(const tow_train_state *s)
+{
+    return s->options.shard >= TOW_SHARD_PARAMETERS && s->share.group != NULL;
+}
+
+/* The graph with parameters, its first inputs, as shares: those of s->kept. */
+tow_status tow__train_on_shares(const tow_train_state *state, tow_graph **graph);
 
 /* The error of `function`, which cannot work on a state that is torn. */
 tow_status tow__train_torn(const tow_train_state *state, const char *function);

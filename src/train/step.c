@@ -250,7 +250,7 @@ done:
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
     if (!state) return tow__missing(NULL, __func__, "a train state");
-    return evaluate(state, state->params, inputs, loss);
+    return evaluate(state, state->kept, inputs, loss);
 }
 
 tow_status tow_train_evaluate_average(tow_train_state *state, tow_array *const *inputs, double *loss)

@@ -92,8 +92,55 @@ static int64_t *list_layers(const tow_train_state *s, tow_trace *t, size_t n, si
     return layers;
 }
 
+/* Values of parameters that are shares as [layers, n / N], or as they are kept. */
+static void reshape_shares(const tow_train_state *s, tow_value *values, bool as_kept)
+{
+    for (size_t i = 0; i < s->n_params && tow__train_shares_params(s); i++) {
+        const int64_t layers = tow__optimizer_layers(s->optimizer, (uint32_t)i);
+        const tow_type kept = s->kept->types[i];
+        if (layers == 0) continue;
+        values[i] = as_kept ? tow_reshape(values[i], kept.rank, kept.dims)
+                            : tow_reshape(values[i], 2, (int64_t[]){layers, kept.dims[kept.rank - 1]});
+    }
+}
+
+typedef struct on_shares {
+    const tow_train_state *s;
+    const tow_graph *graph;
+} on_shares;
+
+static void record_on_shares(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const on_shares *o = user;
+    const size_t n_in = tow_graph_input_count(o->graph), n_out = tow_graph_output_count(o->graph);
+    const int64_t *layers_in = list_layers(o->s, t, n_in, 0),
+                  *layers_out = tow__trace_alloc(t, n_out + 1, sizeof *layers_out);
+    tow_value *x = tow__trace_alloc(t, n_in + 1, sizeof *x);
+    if (!layers_in || !layers_out || !x) return;
+    memcpy(x, in, n_in * sizeof *x);
+    reshape_shares(o->s, x, false);
+    tow__sharding_inline(t, o->graph, &(tow__sharding){o->s->options.group, layers_in, layers_out, false}, x, out);
+}
+
+tow_status tow__train_on_shares(const tow_train_state *s, tow_graph **graph)
+{
+    const size_t n = tow_graph_input_count(*graph);
+    tow_graph *made = NULL;
+    tow_type *types = tow__alloc(s->ctx, n + 1, sizeof *types);
+    if (!types) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) types[i] = i < s->n_params ? s->kept->types[i] : tow_graph_input_type(*graph, i);
+    on_shares o = {s, *graph};
+    const tow_status status =
+        tow_trace_function(s->ctx, record_on_shares, &o, n, types, NULL, tow_graph_output_count(*graph), &made);
+    tow__free(s->ctx, types, n + 1, sizeof *types);
+    if (status != TOW_OK) return status;
+    tow_graph_release(*graph);
+    *graph = made;
+    return TOW_OK;
+}
+
 /* The gradient; those that are shared as [layers, n / N]. */
-static void inline_gradient(const recording *r, tow_trace *t, const tow_value *in, tow_value *out)
+static void inline_gradient(const recording *r, tow_trace *t, tow_value *in, tow_value *out)
 {
     const tow_train_state *s = r->s;
     if (!shares_gradients(s)) {
@@ -101,8 +148,10 @@ static void inline_gradient(const recording *r, tow_trace *t, const tow_value *i
         return;
     }
     const size_t n_in = tow_graph_input_count(r->gradient), n_out = tow_graph_output_count(r->gradient);
-    int64_t *layers_in = tow__trace_alloc(t, n_in + 1, sizeof *layers_in),
+    int64_t *layers_in = tow__train_shares_params(s) ? list_layers(s, t, n_in, 0)
+                                                     : tow__trace_alloc(t, n_in + 1, sizeof *layers_in),
             *layers_out = list_layers(s, t, n_out, n_out - s->n_params);
+    reshape_shares(s, in, false);
     if (layers_in && layers_out)
         tow__sharding_inline(t, r->gradient, &(tow__sharding){s->options.group, layers_in, layers_out, false}, in, out);
 }

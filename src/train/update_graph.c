@@ -443,6 +443,12 @@ static tow_value reshape_share(tow_value x, const tow_optimizer_state *o, uint32
     return back ? tow_reshape(x, kept.rank, kept.dims) : tow_reshape(x, 2, dims);
 }
 
+static tow_value flat_share(tow_value x, int64_t layers)
+{
+    const tow_type type = tow_value_type(x);
+    return tow_reshape(x, 2, (int64_t[]){layers, type.dims[type.rank - 1]});
+}
+
 /* The graph of the update of whole slots, recorded on shares. */
 static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow_optimizer_state *o)
 {
@@ -459,6 +465,10 @@ static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow
         memcpy(x, in, n_in * sizeof *x);
         for (uint32_t i = 0; i < n && o->shard >= TOW_SHARD_GRADIENTS; i++)
             layers_in[n + i] = tow__optimizer_layers(o, i);
+        for (uint32_t i = 0; i < n && o->shard >= TOW_SHARD_PARAMETERS; i++) {
+            layers_in[i] = layers_out[i] = tow__optimizer_layers(o, i);
+            if (layers_in[i] > 0) x[i] = flat_share(x[i], layers_in[i]);
+        }
         for (uint32_t i = 0; i < o->slot_names.count; i++) {
             layers_in[2 * n + i] = layers_out[n + i] = o->slots[i].layers;
             x[2 * n + i] = reshape_share(x[2 * n + i], o, i, false);
@@ -466,6 +476,10 @@ static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow
         tow__sharding_inline(t, graph, &(tow__sharding){o->shards, layers_in, layers_out, false}, x, out);
         for (uint32_t i = 0; i < o->slot_names.count && !tow__failed(t); i++)
             out[n + i] = reshape_share(out[n + i], o, i, true);
+        for (uint32_t i = 0; i < n && !tow__failed(t); i++) {
+            const tow_type kept = tow_value_type(in[i]);
+            if (layers_out[i] > 0) out[i] = tow_reshape(out[i], kept.rank, kept.dims);
+        }
     }
     tow_graph_release(graph);
 }

@@ -141,6 +141,10 @@ tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "%s", text);
     tow__struct_copy(TOW__STRUCT_KIND(tow_schedule_free), transform, transform->base.size, &own);
     const tow_params *z = find_z(state);
+    if (tow_group_count(state->shards) > 1)
+        return tow__fail(state->ctx, TOW_UNSUPPORTED,
+                         "tow_schedule_free_params: processes share the slots of the optimizer (.shard); save a "
+                         "checkpoint, and load it into a state without");
     if (!z)
         return tow__fail(
             state->ctx, TOW_NOT_FOUND,

@@ -60,7 +60,7 @@ case $what in
         "$program" $small --steps 2 --warmup 1 --checkpoint whole >out 2>err || fail "one process, saving"
         # shellcheck disable=SC2086
         "$program" $small --steps 4 --warmup 1 --checkpoint whole --resume >out 2>err || fail "one process, resuming"
-        for stage in 1 2; do
+        for stage in 1 2 3; do
             # shellcheck disable=SC2086
             timeout 100 "$run" -n "$count" "$program" $small --steps 4 --shard $stage --log many >out 2>err </dev/null || fail "stage $stage"
             [ "$(losses one)" = "$(losses many)" ] || fail "stage $stage has other losses: $(losses many)"

@@ -192,6 +192,18 @@ static uint64_t hash_of_list(const tow_params *list)
     return numbers;
 }
 
+/* The same of all processes, each of which has its share of every array; 0: they cannot be reached. */
+static uint64_t hash_of_shares(tow_context *context, tow_group *group, const tow_params *list)
+{
+    tow_array *sum = NULL;
+    uint64_t numbers = 0;
+    if (tow_array_create(context, tow_make_type(TOW_U64, 0, NULL), &sum) != TOW_OK) return 0;
+    *(uint64_t *)tow_array_data(sum) = hash_of_list(list);
+    if (tow_group_all_reduce(group, ROW_GROUPS, sum) == TOW_OK) numbers = *(uint64_t *)tow_array_data(sum);
+    tow_array_release(sum);
+    return numbers;
+}
+
 /* Rows [first, first + count) of B. NULL: no memory. */
 static tow_array *own_rows(tow_context *context, tow_array *whole, int64_t first, int64_t count)
 {
@@ -271,7 +283,9 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
     for (int i = 0; i < RUNS && !status; i++)
         status = run_one(context, state, types, kind, i, first, count, v == SKIPPED && i == 0, result);
     if (!status)
-        result->numbers = hash_of_list(tow_train_params(state)) + 31 * hash_of_list(tow_train_variables(state));
+        result->numbers = (s->shard < TOW_SHARD_PARAMETERS ? hash_of_list(tow_train_params(state))
+                                                           : hash_of_shares(context, group, tow_train_params(state))) +
+                          31 * hash_of_list(tow_train_variables(state));
     if (!status && tow_train_averages(state)) result->numbers += 17 * hash_of_list(tow_train_averages(state));
     tow_train_free(state);
     return status;
