@@ -55,13 +55,13 @@ static void gather(const walk *w, uint32_t var)
     v->whole = tow_reshape(whole, type.rank, type.dims);
 }
 
-/* The whole of a value, for an equation of this phase. Inputs are gathered in front of their first reader, and once
- * more in the backward pass, so that they need not be kept for it. */
+/* The whole of a value, for an equation of this phase. Inputs of a graph that is no body of a loop are gathered in
+ * front of their first reader, and once more in the backward pass, so that they need not be kept for it. */
 static tow_value whole_of(const walk *w, uint32_t var, tow__phase phase)
 {
     tow__sharded_value *v = &w->values[var];
-    if (!v->is_share || (!tow_is_null(v->whole) && (v->phase == phase || w->g->vars[var].equation != TOW__INPUT)))
-        return v->whole;
+    const bool kept = w->s->nested || v->phase == phase || w->g->vars[var].equation != TOW__INPUT;
+    if (!v->is_share || (!tow_is_null(v->whole) && kept)) return v->whole;
     gather(w, var);
     v->phase = phase;
     return v->whole;
