@@ -162,6 +162,56 @@ TOW_API const tow_array *tow_generator_logits(const tow_generator *generator);
 TOW_API int64_t tow_generator_position(const tow_generator *generator);
 TOW_API int64_t tow_generator_length(const tow_generator *generator);
 
+/* ---- requests that join and leave a running batch ---------------------------------------------------------------- */
+
+/* Continuous batching (Yu et al., "Orca", 2022): prompts of many requests through one model, .batch of them at a time.
+ * A sequence that ends leaves its row of the cache to the next request that waits, while the others go on; nobody waits
+ * for the longest one. A request is answered with the tokens that a generator with its seed gives its prompt alone: in
+ * a context with portable bits always, otherwise as far as rounding does not decide between two tokens.
+ *
+ *     options = TOW_GENERATOR_OPTIONS(.batch = 8, .ends = &end, .n_ends = 1);
+ *     tow_batcher_create(context, TOW_MODULE(&model), params, &options, &batcher);
+ *     tow_batcher_add(batcher, &TOW_BATCH_REQUEST(.prompt = tokens, .n = n, .limit = 100, .on_token = tell), &id);
+ *     for (int64_t left = 1; left > 0 && status == TOW_OK;) status = tow_batcher_step(batcher, &left);
+ *
+ * Prompts are read alone, one after the other; what is generated is fed in one program for all rows. A batcher belongs
+ * to one thread at a time. */
+typedef struct tow_batcher tow_batcher;
+
+typedef struct tow_batch_request {
+    size_t size TOW__SIZE(tow_batch_request); /* set by TOW_BATCH_REQUEST */
+    int64_t n;
+    const int32_t *prompt; /* [n], n > 0; copied */
+    int64_t limit;         /* most tokens */
+    uint64_t seed;         /* of the draws */
+    /* Called with each token; false: the request ends. NULL: nobody is told. */
+    bool (*on_token)(int64_t id, int32_t token, void *user);
+    /* Called once, when the request has ended: TOW_OK, with the reason and the number of tokens; TOW_CANCELLED by
+     * on_token or tow_batcher_cancel; TOW_CHECK_FAILED for logits that are NaN or infinite, of which others take no
+     * notice. It may add requests. NULL: nobody is told. */
+    void (*on_end)(int64_t id, tow_status status, tow_ending ending, int64_t count, void *user);
+    void *user;
+} tow_batch_request;
+#define TOW_BATCH_REQUEST(...) TOW__OPTIONS(tow_batch_request, __VA_ARGS__)
+
+/* options: .batch is how many sequences run at a time, .seed is not read; .state, .on_token, .min_tokens, .n_inputs,
+ * .sequences and .beams are refused (TOW_INVALID_ARGUMENT). Errors: those of tow_generator_create; TOW_UNSUPPORTED for
+ * a model with variables in "cache" other than those of MultiHeadAttention and positions. */
+TOW_API tow_status tow_batcher_create(tow_context *context, const tow_module *model, const tow_params *params,
+                                      const tow_generator_options *options, tow_batcher **batcher);
+/* Requests that have not ended are told nothing. NULL is accepted. */
+TOW_API void tow_batcher_free(tow_batcher *batcher);
+/* Puts a request behind those that wait. *id, which may be NULL: its number, from 0 on. Errors: TOW_INVALID_ARGUMENT
+ * for a prompt and a limit for which the cache has no room; TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_batcher_add(tow_batcher *batcher, const tow_batch_request *request, int64_t *id);
+/* Ends a request that runs or waits; what has ended already, or never was, is left alone. It may be called in
+ * on_token. */
+TOW_API void tow_batcher_cancel(tow_batcher *batcher, int64_t id);
+/* Lets requests that wait into free rows, each with its first token, and chooses one more token of all others. *left,
+ * which may be NULL: how many run or wait now. Errors: those of programs, TOW_CANCELLED among them; then nothing has
+ * happened to requests of which no token was told, and the next step goes on with them. */
+TOW_API tow_status tow_batcher_step(tow_batcher *batcher, int64_t *left);
+
 #ifdef __cplusplus
 }
 #endif

@@ -379,6 +379,13 @@ void tow__decoder_copy_rows(tow__decoder *d, const tow__decoder *source, const i
     }
 }
 
+void tow__decoder_copy_row(tow__decoder *d, int64_t row, const tow__decoder *source, int64_t positions)
+{
+    const int64_t move[2] = {row, 0};
+    for (size_t i = 0; i < tow_params_count(d->state); i++)
+        if (has_rows(d->state, i)) copy_variable(d, source, i, 1, move, positions, NULL);
+}
+
 /* ---- making and freeing ------------------------------------------------------------------------------------------ */
 
 static size_t count_inputs(const tow__decoder *d)

@@ -49,6 +49,12 @@ typedef struct tow__chooser {
 } tow__chooser;
 extern const tow_module_class tow__chooser_class;
 
+/* ---- model.c ----------------------------------------------------------------------------------------------------- */
+
+/* The variables of tow_model_init_with alone: no parameter is drawn, nor takes memory. */
+tow_status tow__model_init_state(tow_context *context, const tow_module *model, size_t n_inputs,
+                                 const tow_type *input_types, tow_params **state);
+
 /* ---- decoder.c --------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -106,6 +112,8 @@ tow_status tow__repeat_state(tow_context *ctx, const tow_params *from, int64_t r
  * rows]. */
 void tow__decoder_copy_rows(tow__decoder *d, const tow__decoder *source, const int64_t *from, int64_t positions,
                             int64_t *work, char *scratch);
+/* Row `row` of the cache becomes the first row of that of `source`, of which the first `positions` positions count. */
+void tow__decoder_copy_row(tow__decoder *d, int64_t row, const tow__decoder *source, int64_t positions);
 size_t tow__row_bytes(const tow__decoder *d);
 
 #endif

@@ -55,19 +55,16 @@ static tow_status check_options(tow_context *ctx, const tow_generator_options *o
 /* A copy of the given variables, or those of the model as it is initialized. */
 static tow_status make_state(const tow_generator *g, const tow_module *model, tow_params **state)
 {
-    tow_params *drawn = NULL;
     tow_type types[1 + TOW__MODEL_INPUTS] = {tow_make_type(TOW_I32, 2, (int64_t[]){g->batch, 1})};
     if (g->options.state) {
-        tow_status status = tow__params_shared(g->ctx, g->options.state, &drawn);
-        if (status == TOW_OK) status = tow_params_copy(drawn, state);
-        tow_params_free(drawn);
+        tow_params *given = NULL;
+        tow_status status = tow__params_shared(g->ctx, g->options.state, &given);
+        if (status == TOW_OK) status = tow_params_copy(given, state);
+        tow_params_free(given);
         return status;
     }
     for (size_t i = 0; i < g->options.n_inputs; i++) types[1 + i] = g->options.input_types[i];
-    const tow_status status =
-        tow_model_init_with(g->ctx, model, 0, 1 + g->options.n_inputs, types, NULL, &drawn, state);
-    tow_params_free(drawn);
-    return status;
+    return tow__model_init_state(g->ctx, model, 1 + g->options.n_inputs, types, state);
 }
 
 /* The arrays that choices read, in both decoders. */

@@ -126,7 +126,7 @@ done:
     return status;
 }
 
-/* stack: the frame of the function that was called. */
+/* stack: the frame of the function that was called. params NULL: they are not drawn. */
 static tow_status init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                        const tow_type *input_types, const tow_model_options *options, tow_params **params,
                        tow_params **state, const void *stack)
@@ -134,7 +134,7 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
     size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
     if (params) *params = NULL;
     if (state) *state = NULL;
-    if (!context || !model || !params)
+    if (!context || !model || (!params && !state))
         return tow__missing(context, "tow_model_init", "a context, a model and a place for its parameters");
     if (!input_types && n_inputs > 0) return tow__missing(context, "tow_model_init", "%zu input_types", n_inputs);
     TOW__ARITHMETIC(false);
@@ -170,10 +170,12 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
                       tow_params_path(m.state.list, 0), tow_params_count(m.state.list)));
     TRY(tow__params_check_names(m.params.list, "params/"));
     TRY(tow__params_check_names(m.state.list, ""));
-    TRY(fill_store(context, &m.params, "params/", seed));
+    if (params) TRY(fill_store(context, &m.params, "params/", seed));
     TRY(fill_store(context, &m.state, "", seed));
-    *params = m.params.list;
-    m.params.list = NULL;
+    if (params) {
+        *params = m.params.list;
+        m.params.list = NULL;
+    }
     if (!state) goto done;
     *state = m.state.list;
     m.state.list = NULL;
@@ -191,7 +193,14 @@ TOW__OWN_FRAME tow_status tow_model_init_with(tow_context *context, const tow_mo
 {
     tow_model_options own;
     if (context && !TOW__OPTIONS_TAKE(context, tow_model_options, options, &own)) return TOW_INVALID_ARGUMENT;
+    if (!params) return tow__missing(context, "tow_model_init_with", "a place for the parameters");
     return init(context, model, seed, n_inputs, input_types, options, params, state, TOW__CALLERS_FRAME);
+}
+
+TOW__OWN_FRAME tow_status tow__model_init_state(tow_context *context, const tow_module *model, size_t n_inputs,
+                                                const tow_type *input_types, tow_params **state)
+{
+    return init(context, model, 0, n_inputs, input_types, NULL, NULL, state, TOW__CALLERS_FRAME);
 }
 
 TOW__OWN_FRAME tow_status tow_model_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,

@@ -117,6 +117,7 @@ static struct world {
     tow_model_function *function;
     tow_model_summary *summary;
     tow_generator *generator;
+    tow_batcher *batcher;
     const tow_primitive *primitive;
 } w;
 
@@ -158,6 +159,7 @@ static void make_generator(void)
     model = TOW_SEQUENTIAL_OF(layers);
     OK(tow_model_init_with(w.ctx, TOW_MODULE(&model), 0, 1, &tokens, NULL, &params, &cache));
     OK(tow_generator_create(w.ctx, TOW_MODULE(&model), params, NULL, &w.generator));
+    OK(tow_batcher_create(w.ctx, TOW_MODULE(&model), params, NULL, &w.batcher));
     tow_params_free(params);
     tow_params_free(cache);
 }
@@ -210,6 +212,7 @@ static int teardown(void **state)
     tow_params_free(w.params);
     tow_train_free(w.training);
     tow_generator_free(w.generator);
+    tow_batcher_free(w.batcher);
     tow_array_release(w.x);
     tow_context_free(w.ctx);
     munmap(pages, 2 * page);
@@ -358,6 +361,9 @@ MAKES(tow_source_csv, tow_csv_options, tow_source, tow_source_release,
 MAKES(tow_loader_create, tow_loader_options, tow_loader, tow_loader_free, tow_loader_create(w.ctx, options, &place))
 MAKES(tow_generator_create, tow_generator_options, tow_generator, tow_generator_free,
       tow_generator_create(w.ctx, TOW_MODULE(&w.dense), w.params, options, &place))
+MAKES(tow_batcher_create, tow_generator_options, tow_batcher, tow_batcher_free,
+      tow_batcher_create(w.ctx, TOW_MODULE(&w.dense), w.params, options, &place))
+CALL(tow_batcher_add, tow_batch_request, return tow_batcher_add(w.batcher, options, NULL))
 CALL(tow_generate_with, tow_generation, return tow_generate_with(w.generator, options))
 MAKES(tow_logger_create, tow_logger_options, tow_logger, (void)tow_logger_free,
       tow_logger_create(w.ctx, options, &place))
@@ -524,6 +530,8 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_source_csv, NULL),
                                CALLS(tow_loader_create, NULL),
                                CALLS(tow_generator_create, NULL),
+                               CALLS(tow_batcher_create, NULL),
+                               CALLS(tow_batcher_add, NULL),
                                CALLS(tow_generate_with, NULL),
                                CALLS(tow_embed_attend, &embed_values),
                                CALLS(tow_embed_cross_entropy, &embed_values),
