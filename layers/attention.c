@@ -247,12 +247,39 @@ static tow_value with_batch_axes(const tow__attention_call *c, tow_value y)
     return tow_reshape(y, batch + type.rank - 1, dims);
 }
 
+/* Keys or values of a cache as numbers of `dtype`. */
+static tow_value numbers_of(tow_value x, tow_dtype dtype)
+{
+    return tow_dtype_numbers(tow_value_type(x).dtype) > 1 ? tow_dequantize(x, dtype) : tow__as(x, dtype);
+}
+
+/* Attention on a cache as it is stored, in 16 bits or in blocks, which the kernel decodes. Queries are of f32 then, and
+ * the result is rounded to their type. */
+static tow_value attend_to_stored(const tow_multi_head_attention *m, const tow__attention_call *c, tow_value q,
+                                  tow_value k, tow_value v)
+{
+    const tow_dtype dtype = tow_value_type(q).dtype, stored = tow_value_type(k).dtype;
+    const bool is_stored = tow__stores_less(stored);
+    const bool decodes = m->decode && is_stored && dtype != TOW_F64;
+    const tow_dtype computed = decodes ? TOW_F32 : dtype;
+    if (!decodes && stored != dtype) k = numbers_of(k, dtype), v = numbers_of(v, dtype);
+    const tow_attention_options options =
+        TOW_ATTENTION_OPTIONS(.causal = c->causal, .scale = m->scale, .mask = c->mask,
+                              .bias = tow__as(tow__as(c->bias, dtype), computed), .offset = c->start,
+                              .window = m->window, .logit_cap = m->logit_cap);
+    return tow__as(tow_attention(tow__as(q, computed), k, v, &options), dtype);
+}
+
 /* q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D] */
 static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c, tow_value q,
                         tow_value k, tow_value v)
 {
     bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_is_deterministic(scope);
     bool sows = m->sow_weights && tow_is_mutable(scope, "intermediates");
+    if (drops || sows) {
+        k = numbers_of(k, tow_value_type(q).dtype);
+        v = numbers_of(v, tow_value_type(q).dtype);
+    }
     tow_value weights = drops || sows ? tow__attention_weights(m, c, q, k) : (tow_value){0};
     if (sows) tow_sow(scope, "intermediates", "attention_weights", with_batch_axes(c, weights));
     if (drops) {
@@ -260,10 +287,7 @@ static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, con
         weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
         return tow__weigh_values(c, weights, v);
     }
-    return tow_attention(q, k, v,
-                         (&TOW_ATTENTION_OPTIONS(.causal = c->causal, .scale = m->scale, .mask = c->mask,
-                                                 .bias = tow__as(c->bias, tow_value_type(q).dtype), .offset = c->start,
-                                                 .window = m->window, .logit_cap = m->logit_cap)));
+    return attend_to_stored(m, c, q, k, v);
 }
 
 /* y [B, T, H, D] times logistic(gate(x)) [B, T, H] */

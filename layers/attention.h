@@ -18,6 +18,12 @@ typedef struct tow__attention_call {
     double scale;
 } tow__attention_call;
 
+/* True for a type in which a cache may be that is not one of numbers that are computed with. */
+static inline bool tow__stores_less(tow_dtype dtype)
+{
+    return dtype == TOW_BF16 || dtype == TOW_F16 || tow_dtype_numbers(dtype) > 1;
+}
+
 /* ---- attention_weights.c ----------------------------------------------------------------------------------------- */
 
 /* softmax of the logits, [B, H, T, S]; q [B, T, H, D], k [B, S, G, D] */

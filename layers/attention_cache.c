@@ -3,6 +3,9 @@
  *   cached_key, cached_value  [B, cache_length, G, D]      cache_index  i32 []
  *   memory_key, memory_value  [B, S, G, D]
  *
+ * With .cache_dtype keys and values are rounded when they are put there: to 16 bits, or to blocks of 32 numbers, [B,
+ * cache_length, G, D / 32].
+ *
  * A caller whose rows have positions of their own, such as the generator, replaces cache_index by i32 [B].
  *
  * A call replaces the rows from cache_index on by its own. Nothing else is read from the old arrays before they are
@@ -96,11 +99,33 @@ static int64_t length_of(tow_scope *scope, const tow_multi_head_attention *m, co
     return 0;
 }
 
+static bool check_cache_dtype(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c)
+{
+    const int numbers = tow_dtype_numbers(m->cache_dtype);
+    const bool known = m->cache_dtype == 0 || m->cache_dtype == TOW_F32 || tow__stores_less(m->cache_dtype);
+    if (known && (numbers <= 1 || c->D % numbers == 0)) return true;
+    tow_scope_fail(
+        scope, known ? TOW_SHAPE_MISMATCH : TOW_INVALID_ARGUMENT,
+        "MultiHeadAttention: .cache_dtype = %s with %lld features of a head; expected f32, bf16, f16, or q8_0 or "
+        "q4_0 with a multiple of 32",
+        tow_dtype_name(m->cache_dtype) ? tow_dtype_name(m->cache_dtype) : "no type", (long long)c->D);
+    return false;
+}
+
+static tow_value stored_as(tow_value x, tow_dtype dtype)
+{
+    return tow_dtype_numbers(dtype) > 1 ? tow_quantize(x, dtype) : tow_convert(x, dtype);
+}
+
 bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c, tow_value *k,
                        tow_value *v)
 {
     int64_t length = length_of(scope, m, c);
-    if (length == 0) return false;
+    if (length == 0 || !check_cache_dtype(scope, m, c)) return false;
+    if (m->cache_dtype) {
+        *k = stored_as(*k, m->cache_dtype);
+        *v = stored_as(*v, m->cache_dtype);
+    }
     *k = put_rows(scope, "cached_key", *k, length, c->start);
     *v = put_rows(scope, "cached_value", *v, length, c->start);
     c->S = length;

@@ -33,9 +33,10 @@ static tow_value attend(const block_call *b, tow_value x)
                                  .logit_cap = m->logit_cap, .qk_norm = m->qk_norm,
                                  .qk_norm_epsilon = m->qk_norm_epsilon > 0 ? m->qk_norm_epsilon : m->epsilon,
                                  .head_gates = m->head_gates, .rope = m->rope, .rope_options = m->rope_options,
-                                 .decode = m->decode, .cache_length = m->cache_length, .sow_weights = m->sow_weights,
-                                 .dropout_rate = m->attn_dropout_rate, .deterministic = m->deterministic,
-                                 .kernel_init = m->kernel_init, .out_kernel_init = m->out_init);
+                                 .decode = m->decode, .cache_length = m->cache_length, .cache_dtype = m->cache_dtype,
+                                 .sow_weights = m->sow_weights, .dropout_rate = m->attn_dropout_rate,
+                                 .deterministic = m->deterministic, .kernel_init = m->kernel_init,
+                                 .out_kernel_init = m->out_init);
     const tow_value further[] = {b->bias, b->mask, b->positions};
     tow_value in[4] = {x}, y;
     size_t n = 1;

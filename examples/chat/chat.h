@@ -9,8 +9,8 @@
 #include "model.h"
 
 typedef struct chat {
-    const char *path, *prompt, *check, *dtype, *layout;
-    int64_t tokens, top_k, threads, positions;
+    const char *path, *prompt, *prompts, *check, *dtype, *cache_dtype, *layout;
+    int64_t tokens, top_k, threads, positions, rows;
     double temperature, top_p, repetition_penalty;
     uint64_t seed;
     bool greedy, ignore_end, bare;
@@ -33,6 +33,8 @@ int chat_load(chat *c);
 void chat_unload(chat *c);
 /* talk.c: goes on with the prompt, or answers line after line of the standard input. */
 int chat_talk(chat *c);
+/* serve.c: goes on with each line of a file, several at a time. */
+int chat_serve(chat *c);
 
 /* interrupt.c: Ctrl-C ends the answer at hand, by the context's cancellation; where there is none, it ends the
  * program. */

@@ -10,11 +10,11 @@
 static const struct {
     const char *name;
     tow_dtype dtype;
-} types[] = {{"f32", TOW_F32}, {"bf16", TOW_BF16}, {"f16", TOW_F16}};
+} types[] = {{"f32", TOW_F32}, {"bf16", TOW_BF16}, {"f16", TOW_F16}, {"q8_0", TOW_Q8_0}, {"q4_0", TOW_Q4_0}};
 
-static bool find_type(const char *option, const char *name, tow_dtype *dtype)
+/* n: so many of the types are allowed. */
+static bool find_type(const char *option, const char *name, size_t n, tow_dtype *dtype)
 {
-    const size_t n = sizeof types / sizeof *types;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(types[i].name, name) != 0) continue;
         *dtype = types[i].dtype;
@@ -67,7 +67,9 @@ static int choose_context(chat *c)
 
 int chat_load(chat *c)
 {
-    if (!find_type("--dtype", c->dtype, &c->options.dtype) || !chat_read_config("chat", c->path, &c->config))
+    if (!find_type("--dtype", c->dtype, 3, &c->options.dtype) ||
+        !find_type("--cache-dtype", c->cache_dtype, sizeof types / sizeof *types, &c->options.cache_dtype) ||
+        !chat_read_config("chat", c->path, &c->config))
         return BAD_OPTION;
     int status = choose_context(c);
     if (status == SUCCESS) status = load_tokenizer(c);

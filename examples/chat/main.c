@@ -1,5 +1,6 @@
 /* Talks with a model of Hugging Face: GPT-2, Llama and those that are shaped like it. A prompt is gone on with; lines
- * of the standard input are a conversation. `chat --help` lists the options. */
+ * of the standard input are a conversation, and the lines of a file are answered several at a time. `chat --help` lists
+ * the options. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +23,18 @@ static void read_options(int argc, char **argv, chat *c)
                 .top_k = 40,
                 .top_p = 0.95,
                 .repetition_penalty = 1,
+                .rows = 4,
                 .dtype = "f32",
+                .cache_dtype = "f32",
                 .layout = "plain"};
     const example_option table[] = {
         {"model", "PATH", "A directory with config.json, weights and a tokenizer (the tiny GPT-2)", OPTION_PATH,
          (void *)&c->path, 0, 0},
         {"prompt", "TEXT", "Go on with this text; without it, lines of the standard input are a conversation",
          OPTION_TEXT, (void *)&c->prompt, 0, 0},
+        {"prompts", "FILE", "Go on with each line of a file, several at a time", OPTION_PATH, (void *)&c->prompts, 0,
+         0},
+        {"rows", "N", "How many lines of --prompts at a time", OPTION_WHOLE, &c->rows, 1, 1024},
         {"layout", "NAME", "What stands around lines: plain, chatml, llama2, llama3, gemma", OPTION_TEXT,
          (void *)&c->layout, 0, 0},
         {"tokens", "N", "Most tokens of an answer", OPTION_WHOLE, &c->tokens, 1, 1 << 20},
@@ -43,6 +49,8 @@ static void read_options(int argc, char **argv, chat *c)
         {"seed", "N", "Of the draws", OPTION_SEED, &c->seed, 0, 0},
         {"threads", "N", "Threads (as many as the CPUs that may be used)", OPTION_WHOLE, &c->threads, 1, 1024},
         {"dtype", "TYPE", "Of the weights in memory", OPTION_TEXT, (void *)&c->dtype, 0, 0},
+        {"cache-dtype", "TYPE", "Of keys and values: f32, bf16, f16, q8_0 or q4_0", OPTION_TEXT,
+         (void *)&c->cache_dtype, 0, 0},
         {"ignore-end", NULL, "Go on behind tokens that end an answer", OPTION_FLAG, &c->ignore_end, 0, 0},
         {"bare", NULL, "Print the text alone, without how fast it came", OPTION_FLAG, &c->bare, 0, 0},
         {"check", "FILE", "Compare logits with those of this file, and do nothing else", OPTION_PATH, (void *)&c->check,
@@ -69,6 +77,10 @@ static int find_model(chat *c)
 static int work(chat *c)
 {
     const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = (int)c->threads);
+    if (c->prompt && c->prompts) {
+        fprintf(stderr, "chat: --prompt and --prompts exclude one another\n");
+        return BAD_OPTION;
+    }
     int status = find_model(c);
     if (status != SUCCESS) return status;
     if (tow_context_create(&options, &c->context) != TOW_OK) return chat_complain(c);
@@ -76,7 +88,7 @@ static int work(chat *c)
     status = chat_load(c);
     if (status != SUCCESS) return status;
     if (c->check) return check_logits("chat", c->context, c->module, c->params, c->check);
-    return chat_talk(c);
+    return c->prompts ? chat_serve(c) : chat_talk(c);
 }
 
 int main(int argc, char **argv)

@@ -48,18 +48,21 @@ static tow_value add_one(tow_value stored, const tow_variable_request *asked, co
 const tow_module *chat_make_model(chat_model *m, const chat_config *c, const chat_model_options *o)
 {
     static const char *const scales[] = {"params/**scale", NULL};
+    const tow_initializer zeros = tow_initializer_zeros(); /* of weights that are loaded: drawing them takes seconds */
     *m = (chat_model){.module.cls = &chat_class, .config = c, .decodes = o->context > 0};
-    m->tokens = TOW_EMBED(.num_embeddings = c->vocabulary, .features = c->width);
-    m->positions = TOW_LEARNED_POSITIONS(.max_length = c->positions, .decode = m->decodes);
+    m->tokens = TOW_EMBED(.num_embeddings = c->vocabulary, .features = c->width, .embedding_init = zeros);
+    m->positions = TOW_LEARNED_POSITIONS(.max_length = c->positions, .decode = m->decodes, .embedding_init = zeros);
     m->block = c->block;
+    m->block.kernel_init = zeros;
     m->block.decode = m->decodes;
     m->block.cache_length = o->context;
+    m->block.cache_dtype = o->cache_dtype;
     m->local = m->block;
     m->local.window = c->local_window;
     m->blocks = TOW_SCAN(&m->block, .length = c->layers);
     m->layer_norm = TOW_LAYER_NORM(.epsilon = c->epsilon);
     m->rms_norm = TOW_RMS_NORM(.epsilon = c->epsilon);
-    m->head = TOW_DENSE(.features = c->vocabulary, .no_bias = true);
+    m->head = TOW_DENSE(.features = c->vocabulary, .no_bias = true, .kernel_init = zeros);
     m->one_plus = TOW_MAP_VARIABLES(m, .variables = scales, .trans_in = add_one);
     m->precision = TOW_PRECISION(m, .dtype = TOW_F32, .param_dtype = o->dtype);
     if (c->one_plus) m->precision.inner = &m->one_plus.module;

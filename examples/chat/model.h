@@ -42,7 +42,8 @@ typedef struct chat_model {
 } chat_model;
 
 typedef struct chat_model_options {
-    tow_dtype dtype; /* of the parameters; activations are f32 */
+    tow_dtype dtype;       /* of the parameters; activations are f32 */
+    tow_dtype cache_dtype; /* of keys and values */
     int64_t context; /* positions of the cache; 0: the model does not decode, and gives the logits of all positions */
 } chat_model_options;
 

@@ -37,6 +37,17 @@ printf 'and more\n' | "$program" --tokens 8 --greedy --bare >second
 [ "$(wc -l <both)" -ge 2 ] || fail "not two answers: $(cat both)"
 ! cmp -s <(tail -n "$(wc -l <second)" both) second || fail "nothing is remembered: $(cat both)"
 
+# lines of a file, three at a time, each answered as it is alone
+printf 'tow_\na layer is a struct\n\nx\nthe gradient of\nstatic const\n' >prompts
+"$program" --prompts prompts --rows 3 --tokens 30 --seed 3 >batch 2>err
+sed '/^$/d' prompts | while IFS= read -r prompt; do
+    printf '> %s\n' "$prompt"
+    "$program" --prompt "$prompt" --tokens 30 --seed 3 --bare
+done >alone
+cmp batch alone || fail "several at a time give other texts: $(diff batch alone)"
+grep -q '^\[5 requests, 3 at a time: .* tokens/s\]$' err || fail "no rates: $(cat err)"
+"$program" --prompts prompts --rows 1 --tokens 30 --seed 3 --bare | cmp - alone || fail "one at a time"
+
 # Ctrl-C ends an answer, the next line is answered; between answers it ends the program
 mkfifo lines
 "$program" --tokens 100000 --context 128 --ignore-end --bare <lines >out 2>err &
@@ -62,6 +73,8 @@ kill $writer
 [ $status -eq 130 ] || fail "Ctrl-C between answers: expected status 130, found $status: $(cat err)"
 
 expect_status 2 '--tokens' --tokens 0
+expect_status 2 'exclude one another' --prompt x --prompts prompts
+expect_status 1 'cannot read absent' --prompts absent
 expect_status 2 'absent/config.json' --model absent
 expect_status 2 'expected f32 bf16 f16, found f64' --dtype f64
 expect_status 2 'the model has 128 positions' --context 129

@@ -145,6 +145,9 @@ typedef struct tow_multi_head_attention {
     tow_initializer out_kernel_init; /* kernel_init */
     tow_initializer bias_init;       /* zeros */
     tow_dtype dtype, param_dtype;    /* tow_dtype in tow/module.h */
+    /* Of cached_key and cached_value: TOW_BF16, TOW_F16, TOW_Q8_0 or TOW_Q4_0, of which the cache then has [B,
+     * cache_length, G, Dh / 32]; attention decodes them while it reads them. 0: the type of keys and values */
+    tow_dtype cache_dtype;
 } tow_multi_head_attention;
 #define TOW_MULTI_HEAD_ATTENTION(...) TOW__LAYER(tow_multi_head_attention, __VA_ARGS__)
 
@@ -197,6 +200,7 @@ typedef struct tow_transformer_block {
     int64_t cache_length;
     bool sow_weights;
     tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
+    tow_dtype cache_dtype;        /* of decoding: TOW_BF16, TOW_F16, TOW_Q8_0 or TOW_Q4_0; 0: that of keys and values */
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
 

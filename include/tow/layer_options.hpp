@@ -283,6 +283,7 @@ struct multi_head_attention_options {
     tow_initializer out_kernel_init{};
     tow_initializer bias_init{};
     tow_dtype dtype{}, param_dtype{};
+    tow_dtype cache_dtype{};
 };
 TOW__CPP_LAYER(multi_head_attention, multi_head_attention)
 
@@ -321,6 +322,7 @@ struct transformer_block_options {
     int64_t cache_length{};
     bool sow_weights{};
     tow_dtype dtype{}, param_dtype{};
+    tow_dtype cache_dtype{};
 };
 TOW__CPP_LAYER(transformer_block, transformer_block)
 

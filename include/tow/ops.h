@@ -321,7 +321,9 @@ typedef struct tow_attention_options {
 /* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only,
  * and computes what causality and windows leave visible; no array [T, S] is made. Key j is visible to query i, whose
  * position is p = i + S - T or i + offset, if j <= p (causal), |p - j| < window, and the mask says so; a query that
- * sees nothing sees all. options may be NULL. */
+ * sees nothing sees all. Beside q of f32, k and v may be stored in bf16 or f16, or in q8_0 or q4_0 with blocks along
+ * the last axis: they are decoded while they are read, which gives the bits of their numbers in f32. options may be
+ * NULL. */
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);

@@ -217,6 +217,7 @@ struct tow_primitive {
     bool (*linear_in)(const tow__equation *e, const bool *depends);
     bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
     bool of_result;                     /* its kernel is that of the type of the result: operand 0 are indices */
+    bool of_first;                      /* its kernel is that of the type of operand 0: others may be stored in less */
     bool takes_blocks;                  /* it takes and gives elements of several numbers (TOW_BLOCK_DTYPE_LIST) */
     bool host;                          /* runs on the thread that runs the program, and may end the run */
     bool varies;    /* two calls on the same operands may give other bits: it is never computed again */

@@ -184,8 +184,14 @@ tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtyp
 {
     tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
     if (status != TOW_OK) return status;
-    const tow_dtype own = *dtype = ty->in[0].dtype;
-    if (ty->in[1].dtype != own)
+    const tow_dtype own = *dtype = ty->in[0].dtype, other = ty->in[1].dtype;
+    /* numbers as they are stored beside f32: the sums are of f32 */
+    if (preferred == 1 + (int64_t)TOW_F32 &&
+        ((own == TOW_F32 && tow__is_half(other)) || (other == TOW_F32 && tow__is_half(own)))) {
+        *dtype = TOW_F32;
+        return TOW_OK;
+    }
+    if (other != own)
         return tow__type_fail(ty, TOW_TYPE_MISMATCH,
                               "operands must have one element type, found %s and %s; convert one with tow_convert",
                               tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);

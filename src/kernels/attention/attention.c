@@ -17,12 +17,14 @@ enum {
 
 static tow__heads heads_of(const tow__buffer *x)
 {
-    return (tow__heads){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
+    return (tow__heads){x->data,       x->dtype,      x->dims[3] * tow_dtype_numbers(x->dtype),
+                        x->strides[0], x->strides[1], x->strides[2],
+                        x->strides[3]};
 }
 
-const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row)
+const char *tow__head_row(const tow__heads *x, int64_t b, int64_t head, int64_t row)
 {
-    return x->data + (b * x->batch + head * x->head + row * x->row) * (int64_t)tow__element_bytes(a->dtype);
+    return x->data + (b * x->batch + head * x->head + row * x->row) * (int64_t)tow__element_bytes(x->dtype);
 }
 
 /* ---- what a query sees ------------------------------------------------------------------------------------------ */

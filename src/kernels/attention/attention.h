@@ -26,10 +26,12 @@ enum {
     TOW__STRIP = 64
 };
 
-/* An operand [B, T or S, H or G, width]. */
+/* An operand [B, T or S, H or G, width]. Keys and values may be stored in 16 bits or in blocks of numbers beside
+ * queries of f32: they are decoded block by block of keys, while they are used. */
 typedef struct tow__heads {
     const char *data;
-    int64_t width, batch, row, head, column; /* width; strides */
+    tow_dtype dtype;
+    int64_t width, batch, row, head, column; /* numbers in a row; strides in elements */
 } tow__heads;
 
 typedef struct tow__attention_job {
@@ -73,7 +75,13 @@ tow__strip tow__strip_of(const tow__attention_job *a, int64_t b, int64_t h, int6
 tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i);
 tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, int64_t i);
 /* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
-const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row);
+const char *tow__head_row(const tow__heads *x, int64_t b, int64_t head, int64_t row);
+/* True for keys and values that are stored in another type than f32, which the kernel of f32 decodes. */
+static inline bool tow__heads_stored(const tow__heads *x) { return x->dtype != TOW_F32 && x->dtype != TOW_F64; }
+/* Rows first .. first + rows of a head that is stored, as f32, `ld` apart, with zeros behind the width up to `end`
+ * (attention_stored.c). */
+void tow__heads_decode(const tow__heads *x, int64_t b, int64_t head, int64_t first, int64_t rows, f32 *to, int64_t ld,
+                       int64_t end);
 
 /* The functions that compute in one float type. memory: 64-byte-aligned, as large as .bytes says. */
 typedef struct tow__attention_code {

@@ -10,7 +10,8 @@
  *
  * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
  * only once per strip, those of short sequences stay in place, and those that only a few queries read: one row of a
- * cache. out, dq, dk and dv are made in the results and have no memory here if the rows of those are whole vectors. */
+ * cache. Keys and values in 16 bits or blocks are decoded there, at most 128 of them at a time. out, dq, dk and dv are
+ * made in the results and have no memory here if the rows of those are whole vectors. */
 #include "src/kernels/attention/attention.h"
 #include "src/kernels/attention/attention_lanes.h"
 
@@ -31,10 +32,10 @@ enum {
 #define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
-/* Rows of `width` numbers and zeros up to whole vectors, ld apart. */
+/* Rows of `width` numbers and zeros up to whole vectors, ld apart; data are those from row `from` on. */
 typedef struct matrix {
     const f32 *data;
-    int64_t ld, width;
+    int64_t ld, width, from;
 } matrix;
 
 /* Rows of whole vectors in which products are summed, ld apart. */
@@ -111,10 +112,17 @@ TOW__INLINE view block_of(const view *strip, int64_t first, int64_t keys)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-static bool usable(const tow__heads *x) { return x->column == 1 && whole_vectors(x->width); }
+static bool usable(const tow__heads *x) { return x->dtype == TOW_F32 && x->column == 1 && whole_vectors(x->width); }
 
 /* Forward, keys or values stay where they are. */
 static bool stay(const tow__attention_job *a, const tow__heads *x) { return !a->backward && usable(x) && a->t <= FEW; }
+
+/* Rows of keys or values in the memory of a thread. */
+static int64_t rows_in_memory(const tow__attention_job *a, const tow__heads *x)
+{
+    if (tow__heads_stored(x)) return tow__min(a->s, 2 * BLOCK);
+    return stay(a, x) ? 0 : a->s;
+}
 
 /* The next `count` floats of the memory, in whole cache lines. */
 static f32 *part(char *memory, size_t *used, int64_t count)
@@ -131,8 +139,8 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
     *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
                      .q = part(memory, &n, QUERIES * spaced(d)),
                      .p = part(memory, &n, cut * QUERIES),
-                     .k = part(memory, &n, stay(a, &a->k) ? 0 : a->s * spaced(d)),
-                     .v = part(memory, &n, stay(a, &a->v) ? 0 : a->s * spaced(e))};
+                     .k = part(memory, &n, rows_in_memory(a, &a->k) * spaced(d)),
+                     .v = part(memory, &n, rows_in_memory(a, &a->v) * spaced(e))};
     if (!a->backward) {
         w->out = part(memory, &n, whole_vectors(e) ? 0 : QUERIES * spaced(e));
         return n;
@@ -163,12 +171,21 @@ static workspace workspace_of(const tow__attention_job *a, void *memory)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-static matrix rows_in_place(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t first)
+static matrix rows_in_place(const tow__heads *x, int64_t b, int64_t head, int64_t first)
 {
-    return (matrix){(const f32 *)(const void *)tow__head_row(a, x, b, head, first), x->row, x->width};
+    return (matrix){(const f32 *)(const void *)tow__head_row(x, b, head, first), x->row, x->width, 0};
 }
 
-static matrix packed(const tow__heads *x, const f32 *memory) { return (matrix){memory, spaced(x->width), x->width}; }
+static matrix packed(const tow__heads *x, const f32 *memory) { return (matrix){memory, spaced(x->width), x->width, 0}; }
+
+/* The keys of a view of keys or values: `all`, or decoded into `memory` if they are stored. */
+static matrix rows_of_view(const tow__heads *x, const view *w, matrix all, f32 *memory)
+{
+    if (!tow__heads_stored(x)) return all;
+    const int64_t ld = spaced(x->width);
+    tow__heads_decode(x, w->strip->b, w->strip->g, w->first, w->keys, memory, ld, padded(x->width));
+    return (matrix){memory, ld, x->width, w->first};
+}
 
 /* to [rows, spaced(width)], zeros behind the width up to whole vectors */
 static void copy_rows(const tow__heads *x, const f32 *from, int64_t rows, f32 *to)

@@ -65,16 +65,16 @@ static matrix matrix_of(const f64 *data, int64_t width) { return (matrix){data, 
 static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row}; }
 
 /* Keys or values of the strip's group, from its first key on. */
-static matrix of_group(const tow__attention_job *a, const tow__heads *x, const tow__strip *s)
+static matrix of_group(const tow__heads *x, const tow__strip *s)
 {
-    return (matrix){(const f64 *)(const void *)tow__head_row(a, x, s->b, s->g, s->start), x->row, x->column};
+    return (matrix){(const f64 *)(const void *)tow__head_row(x, s->b, s->g, s->start), x->row, x->column};
 }
 static int64_t keys_of(const tow__strip *s) { return s->keys - s->start; }
 
 /* The strip's rows of x times factor, contiguous [rows, width]. */
-static void read_rows(const tow__attention_job *a, const tow__heads *x, const tow__strip *s, f64 factor, f64 *to)
+static void read_rows(const tow__heads *x, const tow__strip *s, f64 factor, f64 *to)
 {
-    const f64 *from = (const f64 *)(const void *)tow__head_row(a, x, s->b, s->h, s->first);
+    const f64 *from = (const f64 *)(const void *)tow__head_row(x, s->b, s->h, s->first);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t d = 0; d < x->width; d++) *to++ = from[i * x->row + d * x->column] * factor;
 }
@@ -108,9 +108,9 @@ static void finish_logits(const tow__attention_job *a, const tow__strip *s, int6
 /* Logits [rows, keys]; the scaled queries stay in w->q. */
 static void logits_of(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
-    read_rows(a, &a->q, s, a->scale, w->q);
+    read_rows(&a->q, s, a->scale, w->q);
     int64_t keys = keys_of(s);
-    product(a, s->rows, keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p, keys,
+    product(a, s->rows, keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(&a->k, s)), w->p, keys,
             false);
     for (int64_t i = 0; i < s->rows; i++)
         finish_logits(a, s, i, w->p + i * keys, w->slope ? w->slope + i * keys : NULL);
@@ -138,7 +138,7 @@ static void forward_strip(const tow__attention_job *a, const tow__strip *s, cons
         sums[i] = row_sum_f64(s->limit[i] - s->from[i], first);
         lse[i] = s->blind[i] ? -DBL_MAX : log(sums[i]) + top;
     }
-    product(a, s->rows, a->v.width, keys, matrix_of(w->p, keys), of_group(a, &a->v, s),
+    product(a, s->rows, a->v.width, keys, matrix_of(w->p, keys), of_group(&a->v, s),
             result_row(a, s, a->out, 0, a->v.width), a->heads * a->v.width, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t e = 0; e < a->v.width; e++) result_row(a, s, a->out, i, a->v.width)[e] /= sums[i];
@@ -158,7 +158,7 @@ static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t f
 static void through_softmax(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
     int64_t width = a->v.width, keys = keys_of(s);
-    product(a, s->rows, keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, keys, false);
+    product(a, s->rows, keys, width, matrix_of(w->ct, width), transposed(of_group(&a->v, s)), w->dp, keys, false);
     for (int64_t i = 0; i < s->rows; i++) {
         f64 *p = w->p + i * keys, *dp = w->dp + i * keys, delta = 0;
         for (int64_t e = 0; e < width; e++) delta += w->ct[i * width + e] * w->out[i * width + e];
@@ -180,8 +180,8 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
         exponentials(s, i, p, lse[i * a->lse.strides[2]]);
         for (int64_t j = 0; s->blind[i] && j < keys; j++) p[j] = 1 / (f64)a->s;
     }
-    read_rows(a, &a->ct, s, 1, w->ct);
-    read_rows(a, &a->o, s, 1, w->out);
+    read_rows(&a->ct, s, 1, w->ct);
+    read_rows(&a->o, s, 1, w->out);
     if (a->dv)
         product(a, keys, e, s->rows, transposed(matrix_of(w->p, keys)), matrix_of(w->ct, e),
                 result_group(a, s, a->dv, e), a->groups * e, true);
@@ -191,7 +191,7 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
         product(a, keys, d, s->rows, transposed(matrix_of(w->dp, keys)), matrix_of(w->q, d),
                 result_group(a, s, a->dk, d), a->groups * d, true);
     if (!a->dq) return;
-    product(a, s->rows, d, keys, matrix_of(w->dp, keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
+    product(a, s->rows, d, keys, matrix_of(w->dp, keys), of_group(&a->k, s), result_row(a, s, a->dq, 0, d),
             a->heads * d, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < d; j++) result_row(a, s, a->dq, i, d)[j] *= a->scale;

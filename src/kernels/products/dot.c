@@ -193,7 +193,7 @@ static tow_dtype half_or_none(tow_dtype dtype) { return tow__is_half(dtype) ? dt
 static dot_job job_of(const tow__kernel_call *call, int64_t kc)
 {
     const tow__dot_params *p = call->params;
-    const tow_dtype in = call->in[0].dtype, out = call->out[0].dtype;
+    const tow_dtype in[2] = {call->in[0].dtype, call->in[1].dtype}, out = call->out[0].dtype;
     dot_job job = {.dtype = tow__wide(out)};
     job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
@@ -209,8 +209,8 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
     int64_t columns = p->columns > 0 ? p->columns : job.exchanged ? job.m : job.n;
     job.product = (tow__gemm){.dtype = job.dtype,
-                              .a_dtype = half_or_none(in),
-                              .b_dtype = half_or_none(in),
+                              .a_dtype = half_or_none(in[job.exchanged]),
+                              .b_dtype = half_or_none(in[!job.exchanged]),
                               .c_dtype = half_or_none(out),
                               .threads = 1,
                               .m = inner_dim(&job.x.free),

@@ -4,6 +4,8 @@
  *   q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E],
  *   mask: bool [B|1, H|1, T|1, S|1], bias: likewise, offset: i32 [] or [B]
  *   -> out: [B, T, H, E], lse: [B, H, T]
+ * Keys and values may be stored in less than queries of f32: in 16 bits, or in blocks, [B, S, G, D / 32]. The
+ * results are those of their numbers in f32; the kernel decodes them while it reads them.
  * Head h reads group h / (H/G). Inside, heads stand before rows, and the R = H/G heads of a group are rows of one
  * product:
  *   [B, T, H, d] -> [B, H, T, d] = [B, G, R T, d];  scores: [B, H, T, S] = [B, G, R T, S]
@@ -16,6 +18,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "src/base/dtypes.h"
 #include "src/ops/rules.h"
 #include "tow/numpy.h"
 
@@ -45,6 +48,24 @@ typedef struct optional {
 } optional;
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
+
+/* Keys and values may be of this type beside queries of f32. */
+static bool may_be_stored(tow_dtype dtype) { return tow__is_half(dtype) || tow_dtype_numbers(dtype) > 1; }
+
+/* A type with numbers in place of blocks. */
+static tow_type type_of_numbers(tow_type type)
+{
+    if (type.rank == 4) type.dims[3] *= tow_dtype_numbers(type.dtype);
+    return type;
+}
+
+/* x as numbers of `dtype`. */
+static tow_value numbers_of(tow_value x, tow_dtype dtype)
+{
+    const tow_dtype stored = tow_value_type(x).dtype;
+    if (stored == dtype || tow_is_null(x)) return x;
+    return tow_dtype_numbers(stored) > 1 ? tow_dequantize(x, dtype) : tow_convert(x, dtype);
+}
 
 /* [B, T, H, d] -> [B, G, R T, d] */
 static tow_value to_groups(const attention *a, tow_value x, int64_t d)
@@ -152,7 +173,7 @@ static tow_value visibility(const attention *a, bool causal, int64_t window, tow
 static attention begin(tow_trace *t, const tow_value *x, const tow__attention_params *p, const optional *o)
 {
     tow_value none = tow__null();
-    tow_type q = tow_value_type(x[0]), v = tow_value_type(x[2]);
+    tow_type q = tow_value_type(x[0]), v = type_of_numbers(tow_value_type(x[2]));
     attention a = {.t = t,
                    .dtype = q.dtype,
                    .b = q.dims[0],
@@ -162,8 +183,8 @@ static attention begin(tow_trace *t, const tow_value *x, const tow__attention_pa
                    .s_len = v.dims[1],
                    .groups = v.dims[2],
                    .e = v.dims[3],
-                   .k = x[1],
-                   .v = x[2],
+                   .k = numbers_of(x[1], q.dtype),
+                   .v = numbers_of(x[2], q.dtype),
                    .scale = p->scale,
                    .cap = p->cap};
     a.q = to_groups(&a, tow_mul_scalar(x[0], p->scale), a.d);
@@ -249,17 +270,22 @@ static tow_status offset_type(const tow__typing *ty, tow_type found)
                           (long long)ty->in[0].dims[0], tow__type_name(found).text);
 }
 
-/* q, k, v (operands 0..2) and the optional operands fit together, the parameters are in their ranges. */
-static tow_status operands_type(const tow__typing *ty, const optional *o, double cap, int64_t window)
+/* q, k, v (operands 0..2) and the optional operands fit together, the parameters are in their ranges. stores: k and v
+ * may be stored in another type than q. */
+static tow_status operands_type(const tow__typing *ty, const optional *o, double cap, int64_t window, bool stores)
 {
-    tow_type q = ty->in[0], k = ty->in[1], v = ty->in[2];
+    tow_type q = ty->in[0], k = type_of_numbers(ty->in[1]), v = type_of_numbers(ty->in[2]);
     tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
     for (size_t i = 0; status == TOW_OK && i < 3; i++) {
+        const bool stored =
+            stores && i > 0 && q.dtype == TOW_F32 && k.dtype == v.dtype && may_be_stored(ty->in[i].dtype);
         status = tow__require_rank(ty, i, 4);
-        if (status == TOW_OK && ty->in[i].dtype != q.dtype)
-            return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                                  "queries, keys and values must have one element type, found %s and %s",
-                                  tow__type_name(q).text, tow__type_name(ty->in[i]).text);
+        if (status == TOW_OK && ty->in[i].dtype != q.dtype && !stored)
+            return tow__type_fail(
+                ty, TOW_TYPE_MISMATCH,
+                "queries, keys and values must have one element type, or keys and values one of bf16, "
+                "f16, q8_0 and q4_0 beside queries of f32, found %s and %s",
+                tow__type_name(q).text, tow__type_name(ty->in[i]).text);
     }
     if (status != TOW_OK) return status;
     if (k.dims[0] != q.dims[0] || v.dims[0] != q.dims[0] || v.dims[1] != k.dims[1] || v.dims[2] != k.dims[2] ||
@@ -285,7 +311,7 @@ static tow_status operands_type(const tow__typing *ty, const optional *o, double
 static tow_type out_type(const tow__typing *ty)
 {
     tow_type q = ty->in[0];
-    return tow_make_type(q.dtype, 4, (int64_t[]){q.dims[0], q.dims[1], q.dims[2], ty->in[2].dims[3]});
+    return tow_make_type(q.dtype, 4, (int64_t[]){q.dims[0], q.dims[1], q.dims[2], type_of_numbers(ty->in[2]).dims[3]});
 }
 
 static tow_type lse_type(const tow__typing *ty)
@@ -301,7 +327,7 @@ static tow_status attention_type(const tow__typing *ty)
     for (uint32_t i = 0; i < ty->n_in && i < MOST_OPERANDS; i++) types[i] = &ty->in[i];
     optional o = optional_of((uint32_t)(ty->n_in < MOST_OPERANDS ? ty->n_in : MOST_OPERANDS), types);
     tow_status status = tow__require_count(ty, ty->n_in < 3 ? 3 : o.end, 2);
-    if (status == TOW_OK) status = operands_type(ty, &o, p->cap, p->window);
+    if (status == TOW_OK) status = operands_type(ty, &o, p->cap, p->window, true);
     if (status != TOW_OK) return status;
     ty->out[0] = out_type(ty);
     ty->out[1] = lse_type(ty);
@@ -334,7 +360,8 @@ static void attention_jvp(tow__jvp *r)
 {
     const tow__attention_params *params = r->e->params;
     optional o = optional_of_values(r->e->n_in, r->x);
-    if (!r->reverse || tow__uses_residual_outputs(r) || (o.bias >= 0 && !tow_is_null(r->dx[o.bias]))) {
+    const bool stored = tow_value_type(r->x[1]).dtype != tow_value_type(r->x[0]).dtype;
+    if (!r->reverse || stored || tow__uses_residual_outputs(r) || (o.bias >= 0 && !tow_is_null(r->dx[o.bias]))) {
         r->decomposed(r);
         return;
     }
@@ -368,7 +395,7 @@ static tow_status residuals_type(const tow__typing *ty, const tow__attention_ad_
                               (long long)p->wrt);
     tow_status status = tow__require_count(ty, residual_count(p) + rest, ty->n_out);
     optional o = optional_of_companion(p);
-    if (status == TOW_OK) status = operands_type(ty, &o, p->cap, p->window);
+    if (status == TOW_OK) status = operands_type(ty, &o, p->cap, p->window, false);
     if (status != TOW_OK) return status;
     if (!tow_type_equal(ty->in[3], out_type(ty)) || !tow_type_equal(ty->in[4], lse_type(ty)))
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "output and log-sum-exp must be %s and %s, found %s and %s",
@@ -559,7 +586,7 @@ static tow__op_cost products_cost(const tow__operation *o, bool causal, int64_t 
 /* Logits, and what they weigh of v. */
 static tow__op_cost attention_cost(const tow__operation *o)
 {
-    double d = (double)tow__in_type(o, 0)->dims[3], e = (double)tow__in_type(o, 2)->dims[3];
+    double d = (double)tow__in_type(o, 0)->dims[3], e = (double)type_of_numbers(*tow__in_type(o, 2)).dims[3];
     const tow__attention_params *p = o->params;
     return products_cost(o, p->causal, p->window, d + e);
 }
@@ -584,8 +611,8 @@ static tow__op_cost attention_vjp_cost(const tow__operation *o)
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .operands = "q, k, v, mask?, bias?, offset?",
-               .inputs = -1, .outputs = 2, .product = TOW__BATCHED_PRODUCT, .type = attention_type,
-               .jvp = attention_jvp, .batch = attention_batch, .decompose = attention_decompose,
+               .inputs = -1, .outputs = 2, .product = TOW__BATCHED_PRODUCT, .type = attention_type, .of_first = true,
+               .takes_blocks = true, .jvp = attention_jvp, .batch = attention_batch, .decompose = attention_decompose,
                .output_names = (const char *const[]){"out", "lse", NULL},
                TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
                            TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT),

@@ -3,7 +3,12 @@
  *
  *   y: bf16 = tanh x: bf16   =>   w: f32 = convert x,  v: f32 = tanh w,  y: bf16 = convert v
  *
- * The conversions are instructions as any other: fusion makes them parts of row programs. */
+ * The conversions are instructions as any other: fusion makes them parts of row programs.
+ *
+ * Products of f32 go the other way: an operand that is a conversion of 16 bits is read as it is stored, and widened by
+ * the kernel while it is packed. The bits stay, and no array of f32 exists.
+ *
+ *   w: f32 = convert k: bf16,  y: f32 = dot_general x, w   =>   y: f32 = dot_general[preferred=f32] x, k */
 #include "src/graph/builder.h"
 #include "src/graph/region.h"
 #include "src/ops/wide.h"
@@ -21,6 +26,7 @@ static tow_dtype half_dtype(const tow_graph *g, const tow__equation *e)
 
 tow_dtype tow__dtype_of_kernel(const tow_graph *g, const tow__equation *e)
 {
+    if (e->primitive->of_first) return g->vars[e->in[0]].type.dtype;
     const tow_dtype half = half_dtype(g, e);
     if ((int)half < TOW_DTYPE_END) return half;
     if (e->primitive->of_result) return g->vars[e->out[0]].type.dtype;
@@ -44,7 +50,15 @@ static bool sums_halves(const tow_graph *g, const tow__equation *e)
     const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
     int64_t k = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
-    return k > 1 && tow__is_half(x.dtype) && (y.dtype == x.dtype || y.dtype == TOW_F32);
+    const bool halves = tow__is_half(x.dtype) || tow__is_half(g->vars[e->in[1]].type.dtype);
+    return k > 1 && halves && (y.dtype == x.dtype || y.dtype == TOW_F32);
+}
+
+/* f32 = convert of 16 bits */
+static bool widens(const tow_graph *g, const tow__equation *e)
+{
+    return TOW__IS(e, convert) && tow__is_half(g->vars[e->in[0]].type.dtype) &&
+           g->vars[e->out[0]].type.dtype == TOW_F32;
 }
 
 /* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others. */
@@ -64,7 +78,7 @@ static bool has_narrow(const tow_graph *g, bool products)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (is_widened(g, e, products)) return true;
+        if (is_widened(g, e, products) || (!products && widens(g, e))) return true;
         for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
             const tow_graph *nested = tow__nested(e->primitive, e->params, i);
             if (nested && has_narrow(nested, products)) return true;
@@ -101,7 +115,30 @@ static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e
         tow__bind_wide(t, e, types, operands, results, conversions); /* null values have no shapes */
 }
 
-static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, tow_value *values)
+/* Records a product of f32 with the operands that are conversions as they are stored. False: it has none. stored: of
+ * each variable that widens 16 bits, what it widens. */
+static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation *e, const tow_value *stored,
+                          const tow_value *operands, tow_value *results)
+{
+    if (!TOW__IS(e, dot_general) || g->vars[e->out[0]].type.dtype != TOW_F32) return false;
+    tow__dot_params p = *(const tow__dot_params *)e->params;
+    tow_value in[2];
+    bool any = false;
+    int64_t k = 1;
+    for (int i = 0; i < 2; i++) {
+        const bool is_stored = !tow_is_null(stored[e->in[i]]);
+        in[i] = is_stored ? stored[e->in[i]] : operands[i];
+        any = any || is_stored;
+    }
+    for (int i = 0; i < p.lhs_contract.n; i++) k *= g->vars[e->in[0]].type.dims[p.lhs_contract.v[i]];
+    const tow_dtype x = tow_value_type(in[0]).dtype, y = tow_value_type(in[1]).dtype;
+    if (!any || k <= 1 || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
+    p.preferred = 1 + (int64_t)TOW_F32;
+    tow__bind(t, e->primitive, &p, 2, in, 1, results);
+    return true;
+}
+
+static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, tow_value *values, tow_value *stored)
 {
     tow_status status = TOW_OK;
     tow__conversions conversions = {.n = 0};
@@ -115,7 +152,10 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, 
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
         if (k > 0 && e->source.phase != g->equations[k - 1].source.phase) conversions.n = 0;
-        if (is_widened(g, e, products))
+        if (!products && widens(g, e)) stored[e->out[0]] = operands[0];
+        if (!products && record_stored(t, g, e, stored, operands, results))
+            (void)0; /* recorded */
+        else if (is_widened(g, e, products))
             record_wide(t, g, e, operands, results, &conversions);
         else if (is_region(e))
             status = record_region(t, e, products, operands, results);
@@ -137,7 +177,8 @@ tow_status tow__widen_graph(const tow_graph *g, bool products, tow_graph **resul
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *values = tow__trace_alloc(t, (size_t)g->n_vars + g->n_outputs + 1, sizeof *values);
-    tow_status status = values ? record_graph(t, g, products, values) : TOW_OUT_OF_MEMORY;
+    tow_value *stored = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *stored);
+    tow_status status = values && stored ? record_graph(t, g, products, values, stored) : TOW_OUT_OF_MEMORY;
     if (status != TOW_OK) {
         tow__trace_abandon(t);
         return status;

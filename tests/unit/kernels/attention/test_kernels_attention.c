@@ -55,7 +55,7 @@ static operands make_operands(const shape *c)
 
 static tow__heads heads_of(const tow__buffer *x)
 {
-    return (tow__heads){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
+    return (tow__heads){x->data, x->dtype, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
 }
 
 static tow__attention_job job_of(const shape *c, const operands *x, bool backward)
