@@ -188,7 +188,7 @@ static const struct {
     void (*read)(reader *r, chat_config *c);
 } kinds[] = {
     {"gpt2", "gpt2", read_gpt2},       {"llama", "llama", read_plain_llama}, {"mistral", "llama", read_mistral},
-    {"qwen2", "llama", read_qwen2},    {"qwen3", "qwen3", read_qwen3},       {"gemma", "llama", read_gemma},
+    {"qwen2", "llama", read_qwen2},    {"qwen3", "qwen3", read_qwen3},       {"gemma", "gemma", read_gemma},
     {"gemma2", "gemma2", read_gemma2},
 };
 

@@ -12,9 +12,9 @@ static const struct {
     tow_dtype dtype;
 } types[] = {{"f32", TOW_F32}, {"bf16", TOW_BF16}, {"f16", TOW_F16}, {"q8_0", TOW_Q8_0}, {"q4_0", TOW_Q4_0}};
 
-/* n: so many of the types are allowed. */
-static bool find_type(const char *option, const char *name, size_t n, tow_dtype *dtype)
+static bool find_type(const char *option, const char *name, tow_dtype *dtype)
 {
+    const size_t n = sizeof types / sizeof *types;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(types[i].name, name) != 0) continue;
         *dtype = types[i].dtype;
@@ -28,19 +28,48 @@ static bool find_type(const char *option, const char *name, size_t n, tow_dtype 
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static int load_weights(chat *c)
+/* Zeros for the model's parameters. */
+static tow_status make_params(chat *c, const tow_module *module, tow_params **params)
 {
     const tow_type tokens = tow_make_type(TOW_I32, 2, (int64_t[]){1, 1});
-    const tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.convert = true);
-    tow_weight_mapping *mapping = NULL;
     tow_params *state = NULL;
-    c->module = chat_make_model(&c->model, &c->config, &c->options);
-    const bool good = tow_weight_mapping_read(c->context, c->config.mapping, &mapping) == TOW_OK &&
-                      tow_model_init_with(c->context, c->module, 0, 1, &tokens, NULL, &c->params, &state) == TOW_OK &&
-                      tow_weight_mapping_load_file(mapping, c->params, c->path, &options, NULL) == TOW_OK;
+    const tow_status status = tow_model_init_with(c->context, module, 0, 1, &tokens, NULL, params, &state);
     tow_params_free(state);
+    return status;
+}
+
+/* The file as parameters of c->options.dtype, which is one of single numbers; what the file has in its own order and
+ * type stays there. */
+static tow_status read_weights(chat *c, const tow_module *module, tow_params **params)
+{
+    const tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .in_place = true);
+    tow_weight_mapping *mapping = NULL;
+    tow_status status = tow_weight_mapping_read(c->context, c->config.mapping, &mapping);
+    if (status == TOW_OK) status = make_params(c, module, params);
+    if (status == TOW_OK) status = tow_weight_mapping_load_file(mapping, *params, c->path, &options, NULL);
     tow_weight_mapping_free(mapping);
-    return good ? SUCCESS : chat_complain(c);
+    return status;
+}
+
+/* Weights in blocks are made of those of f32, which then go. */
+static int load_weights(chat *c)
+{
+    static chat_model wide;
+    chat_model_options options = c->options;
+    tow_params *numbers = NULL;
+    const bool in_blocks = tow_dtype_numbers(options.dtype) > 1;
+    tow_status status = TOW_OK;
+    c->module = chat_make_model(&c->model, &c->config, &c->options);
+    options.dtype = TOW_F32;
+    if (in_blocks) {
+        status = read_weights(c, chat_make_model(&wide, &c->config, &options), &numbers);
+        if (status == TOW_OK) status = make_params(c, c->module, &c->params);
+        if (status == TOW_OK) status = tow_params_convert(c->params, numbers);
+        tow_params_free(numbers);
+    } else {
+        status = read_weights(c, c->module, &c->params);
+    }
+    return status == TOW_OK ? SUCCESS : chat_complain(c);
 }
 
 static int load_tokenizer(chat *c)
@@ -67,9 +96,13 @@ static int choose_context(chat *c)
 
 int chat_load(chat *c)
 {
-    if (!find_type("--dtype", c->dtype, 3, &c->options.dtype) ||
-        !find_type("--cache-dtype", c->cache_dtype, sizeof types / sizeof *types, &c->options.cache_dtype) ||
-        !chat_read_config("chat", c->path, &c->config))
+    if (!find_type("--dtype", c->dtype, &c->options.dtype) ||
+        !find_type("--cache-dtype", c->cache_dtype, &c->options.cache_dtype))
+        return BAD_OPTION;
+    const size_t length = strlen(c->path);
+    const bool is_gguf = length > 5 && strcmp(c->path + length - 5, ".gguf") == 0;
+    if (is_gguf ? !chat_read_gguf("chat", c->context, c->path, &c->config)
+                : !chat_read_config("chat", c->path, &c->config))
         return BAD_OPTION;
     int status = choose_context(c);
     if (status == SUCCESS) status = load_tokenizer(c);

@@ -28,8 +28,8 @@ static void read_options(int argc, char **argv, chat *c)
                 .cache_dtype = "f32",
                 .layout = "plain"};
     const example_option table[] = {
-        {"model", "PATH", "A directory with config.json, weights and a tokenizer (the tiny GPT-2)", OPTION_PATH,
-         (void *)&c->path, 0, 0},
+        {"model", "PATH", "A GGUF file, or a directory with config.json, weights and a tokenizer (the tiny GPT-2)",
+         OPTION_PATH, (void *)&c->path, 0, 0},
         {"prompt", "TEXT", "Go on with this text; without it, lines of the standard input are a conversation",
          OPTION_TEXT, (void *)&c->prompt, 0, 0},
         {"prompts", "FILE", "Go on with each line of a file, several at a time", OPTION_PATH, (void *)&c->prompts, 0,
@@ -48,7 +48,8 @@ static void read_options(int argc, char **argv, chat *c)
          0, 0},
         {"seed", "N", "Of the draws", OPTION_SEED, &c->seed, 0, 0},
         {"threads", "N", "Threads (as many as the CPUs that may be used)", OPTION_WHOLE, &c->threads, 1, 1024},
-        {"dtype", "TYPE", "Of the weights in memory", OPTION_TEXT, (void *)&c->dtype, 0, 0},
+        {"dtype", "TYPE", "Of the weights in memory: f32, bf16, f16, q8_0 or q4_0", OPTION_TEXT, (void *)&c->dtype, 0,
+         0},
         {"cache-dtype", "TYPE", "Of keys and values: f32, bf16, f16, q8_0 or q4_0", OPTION_TEXT,
          (void *)&c->cache_dtype, 0, 0},
         {"ignore-end", NULL, "Go on behind tokens that end an answer", OPTION_FLAG, &c->ignore_end, 0, 0},

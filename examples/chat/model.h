@@ -1,5 +1,5 @@
 /* Decoders of Hugging Face's transformers in the words of Tow: GPT-2, Llama and what is shaped like it (Mistral, Qwen 2
- * and 3, Gemma and Gemma 2), with the sizes of a config.json. */
+ * and 3, Gemma and Gemma 2), with the sizes of a config.json or of a GGUF file. */
 #ifndef CHAT_MODEL_H
 #define CHAT_MODEL_H
 
@@ -25,6 +25,9 @@ typedef struct chat_config {
 
 /* Reads DIRECTORY/config.json. Prints a message of `program` and returns false for a model of another kind. */
 bool chat_read_config(const char *program, const char *directory, chat_config *config);
+
+/* The same from the metadata of a GGUF file. */
+bool chat_read_gguf(const char *program, tow_context *context, const char *path, chat_config *config);
 
 typedef struct chat_model {
     tow_module module;

@@ -31,6 +31,27 @@ for type in bf16 f16; do
     [ -s $type ] || fail "$type: no text"
 done
 
+# weights in blocks, and the same model as GGUF: the text of f32 is that of the directory
+for type in q8_0 q4_0; do
+    "$program" --prompt 'tow_' --tokens 10 --greedy --dtype $type --bare >$type || fail "$type"
+    [ -s $type ] || fail "$type: no text"
+done
+tow=$(dirname "$program")/tow
+if [ -x "$tow" ]; then
+    tiny=$(dirname "$program")/../share/tow/gpt2
+    for type in f32 q8_0; do
+        "$tow" convert-weights "$tiny" --architecture auto --type $type -o model-$type.gguf >out 2>&1 || fail "convert: $(cat out)"
+    done
+    "$program" --model model-f32.gguf --prompt 'tow_' --tokens 40 --greedy --bare | cmp - greedy || fail "GGUF gives another text"
+    "$program" --model model-q8_0.gguf --dtype q8_0 --prompt 'tow_' --tokens 10 --greedy --bare | cmp - q8_0 ||
+        fail "blocks of a file are others than those that are made here"
+fi
+# keys and values in 16 bits
+for type in bf16 f16; do
+    "$program" --prompt 'tow_' --tokens 10 --greedy --cache-dtype $type --bare >cache-$type || fail "cache in $type"
+    [ -s cache-$type ] || fail "cache in $type: no text"
+done
+
 # a conversation remembers: the second answer is another one than that of the second line alone
 printf 'a layer is a struct\nand more\n' | "$program" --tokens 8 --greedy --bare >both
 printf 'and more\n' | "$program" --tokens 8 --greedy --bare >second
@@ -76,7 +97,9 @@ expect_status 2 '--tokens' --tokens 0
 expect_status 2 'exclude one another' --prompt x --prompts prompts
 expect_status 1 'cannot read absent' --prompts absent
 expect_status 2 'absent/config.json' --model absent
-expect_status 2 'expected f32 bf16 f16, found f64' --dtype f64
+expect_status 2 'expected f32 bf16 f16 q8_0 q4_0, found f64' --dtype f64
+expect_status 2 'found f64' --cache-dtype f64
+expect_status 2 'absent.gguf' --model absent.gguf
 expect_status 2 'the model has 128 positions' --context 129
 expect_status 2 'expected plain chatml' --layout none
 expect_status 1 'no token <|im_end|>' --layout chatml
