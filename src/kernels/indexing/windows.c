@@ -8,6 +8,7 @@
  * window without computed places; if there is none, it runs on the caller. */
 #include <string.h>
 
+#include "src/base/blocks.h"
 #include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
@@ -184,6 +185,10 @@ COPY(b8)
 COPY(uint16_t)
 COPY(u32)
 COPY(uint64_t)
+typedef tow__q8_0 q8_0;
+typedef tow__q4_0 q4_0;
+COPY(q8_0)
+COPY(q4_0)
 #define COMBINE_INTEGERS(T)                                                                                            \
     COMBINE(min, T, x < y ? x : y)                                                                                     \
     COMBINE(max, T, x > y ? x : y)
@@ -209,6 +214,7 @@ COMBINE_INTEGERS(i64)
 static combine copy_of(tow_dtype dtype)
 {
     const size_t size = tow__element_bytes(dtype);
+    if (tow__is_blocks(dtype)) return dtype == TOW_Q8_0 ? copy_q8_0 : copy_q4_0;
     return size == 1 ? copy_b8 : size == 2 ? copy_uint16_t : size == 4 ? copy_u32 : copy_uint64_t;
 }
 
@@ -354,7 +360,7 @@ enum {
 };
 static const tow__kernel kernels[] = {
     {"gather_general", TOW__ALL_DTYPES, run_gather_general, NULL, "windows"},
-    {"scatter_general", TOW__ALL_DTYPES, run_set, NULL, "windows"},
+    {"scatter_general", TOW__ANY_OR_BLOCKS, run_set, NULL, "windows"},
     {"scatter_general_add", NUMBERS, run_add, NULL, "windows"},
     {"scatter_general_mul", NUMBERS, run_mul, NULL, "windows"},
     {"scatter_general_min", NUMBERS, run_min, NULL, "windows"},

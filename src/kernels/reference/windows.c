@@ -119,12 +119,21 @@ static void apply_half(enum operation operation, void *to, const void *from)
     memcpy(to, from, sizeof(uint16_t));
 }
 
-static void scatter(const tow__kernel_call *call, enum operation operation)
+/* Blocks are only set. */
+static void apply_element(tow_dtype dtype, enum operation operation, void *to, const void *from)
 {
     static void (*const apply[TOW_DTYPE_END])(enum operation, void *, const void *) = {
         [TOW_F32] = apply_f32,   [TOW_F64] = apply_f64,  [TOW_I32] = apply_i32, [TOW_U32] = apply_u32,
         [TOW_I8] = apply_i8,     [TOW_U8] = apply_u8,    [TOW_I64] = apply_i64, [TOW_U64] = apply_u64,
         [TOW_BF16] = apply_half, [TOW_F16] = apply_half, [TOW_BOOL] = apply_u8};
+    if (tow__is_blocks(dtype))
+        memcpy(to, from, tow__element_bytes(dtype));
+    else
+        apply[dtype](operation, to, from);
+}
+
+static void scatter(const tow__kernel_call *call, enum operation operation)
+{
     const tow__scatter_params *p = call->params;
     const numbers n = {&p->update_window_dims, &p->inserted_window_dims, &p->operand_batching_dims,
                        &p->scatter_indices_batching_dims, &p->scatter_dims_to_operand_dims};
@@ -140,7 +149,8 @@ static void scatter(const tow__kernel_call *call, enum operation operation)
         int64_t place[TOW_MAX_RANK], at[TOW_MAX_RANK], to, from = unravel(&ordered, i, place);
         for (int d = 0; d < updates->rank; d++) at[axes[d]] = place[d];
         if (find(out, &call->in[1], updates, &n, p->clip, at, &to))
-            apply[out->dtype](operation, (char *)out->data + to * size, (const char *)updates->data + from * size);
+            apply_element(out->dtype, operation, (char *)out->data + to * size,
+                          (const char *)updates->data + from * size);
     }
 }
 
@@ -155,7 +165,7 @@ enum {
 };
 static const tow__kernel kernels[] = {
     {"gather_general", TOW__ALL_DTYPES, run_gather_general, NULL, "reference"},
-    {"scatter_general", TOW__ALL_DTYPES, run_set, NULL, "reference"},
+    {"scatter_general", TOW__ANY_OR_BLOCKS, run_set, NULL, "reference"},
     {"scatter_general_add", NUMBERS, run_add, NULL, "reference"},
     {"scatter_general_mul", NUMBERS, run_mul, NULL, "reference"},
     {"scatter_general_min", NUMBERS, run_min, NULL, "reference"},

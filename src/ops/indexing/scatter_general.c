@@ -63,7 +63,7 @@ static tow_status scatter_type_of(const tow__typing *ty, unsigned dtypes)
     return updates_fit(ty);
 }
 
-static tow_status scatter_type(const tow__typing *ty) { return scatter_type_of(ty, TOW__ANY); }
+static tow_status scatter_type(const tow__typing *ty) { return scatter_type_of(ty, TOW__ANY_OR_BLOCKS); }
 static tow_status scatter_number_type(const tow__typing *ty) { return scatter_type_of(ty, TOW__NUMBERS); }
 
 /* ---- helpers of derivatives -------------------------------------------------------------------------------------- */
@@ -230,7 +230,7 @@ static tow__op_cost scatter_cost(const tow__operation *o)
                                TOW__PARAM(tow__scatter_params, clip, TOW__P_BOOL),                                     \
                                TOW__PARAM(tow__scatter_params, unique_indices, TOW__P_BOOL)),                          \
                    __VA_ARGS__)
-SCATTER(scatter_general, scatter_type, .transpose = scatter_transpose);
+SCATTER(scatter_general, scatter_type, .takes_blocks = true, .transpose = scatter_transpose);
 SCATTER(scatter_general_add, scatter_number_type, .jvp = add_jvp, .transpose = add_transpose);
 SCATTER(scatter_general_mul, scatter_number_type, .jvp = mul_jvp, .transpose = mul_transpose,
         .linear_in = tow__linear_in_first);
