@@ -2,9 +2,13 @@
  *
  *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing]
  *         [--memory-limit BYTES] [--no-scan] [--early-update] [--only-compile] [--dtype mixed]
+ *         [--processes 2]
  *
  * Element types: f32; `mixed`, activations of bf16 with parameters of f32 (`mixed-f16`: of f16); bf16 or f16, the
  * parameters too.
+ *
+ * --processes: so many processes of this machine share the rows of a batch and the threads. Rank 0 is timed, for
+ * --steps steps (10). Without it, one process has all.
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */
@@ -63,19 +67,56 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
 }
 
 static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update,
-                       int64_t memory_limit)
+                       int64_t memory_limit, tow_group *group)
 {
     bench_training t = {0};
-    tow_train_options train =
-        TOW_TRAIN_OPTIONS(.optimizer = {.kind = TOW_ADAMW,
-                                        .learning_rate = tow_schedule_constant(3e-4),
-                                        .weight_decay = 0.01},
-                          .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
-                          .early_update = early_update, .memory_limit = (size_t)memory_limit);
+    const int count = tow_group_count(group);
+    size_t row_groups = 1;
+    int begin = 0, end = 1;
+    while (row_groups < (size_t)count) row_groups *= 2;
+    tow_train_options train = TOW_TRAIN_OPTIONS(
+            .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
+            .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss, .early_update = early_update,
+            .memory_limit = (size_t)memory_limit, .row_groups = row_groups, .group = group);
     bench_create_training(b, model, &train, &t);
+    tow_group_rows(tow_group_rank(group), count, (int)row_groups, &begin, &end);
+    type.dims[0] = type.dims[0] / (int64_t)row_groups * (end - begin);
     for (int i = 0; i < 2; i++) bench_make_batch(b, &t, i, type, (double)s->vocabulary);
     set_bytes(b, t.state);
     bench_run_training(b, &t);
+}
+
+/* All that one process of several times. */
+typedef struct job {
+    bench *b;
+    const shape *s;
+    const tow_module *model;
+    tow_type type;
+    bool early_update;
+    int64_t memory_limit;
+} job;
+
+static int time_rank(tow_context *context, tow_group *group, void *user)
+{
+    const job *j = user;
+    j->b->context = context;
+    time_steps(j->b, j->s, j->model, j->type, j->early_update, j->memory_limit, group);
+    return tow_group_rank(group) == 0 ? bench_finish(j->b, useful_flops(j->s)) : 0;
+}
+
+/* Processes do not look at the clock: all take the same steps. */
+static int time_processes(const job *j, int64_t processes)
+{
+    bench *b = j->b;
+    tow_context *own = NULL;
+    const int threads = (int)(b->threads / processes > 0 ? b->threads / processes : 1);
+    if (b->steps == 0) b->steps = 10;
+    bench_check(b, tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads), &own));
+    b->context = own;
+    bench_check(
+        b, tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = (int)processes), time_rank, (void *)(uintptr_t)j));
+    tow_context_free(own);
+    return 0;
 }
 
 /* The model in the element types that an option names. */
@@ -107,7 +148,7 @@ int main(int argc, char **argv)
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
     const char *policy_text = "none", *dtype = "f32";
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
-    int64_t memory_limit = 0;
+    int64_t memory_limit = 0, processes = 1;
     tow_policy *policy = NULL;
     const bench_option options[] = {{"layers", .number = &s.layers, .least = 1},
                                     {"width", .number = &s.width, .least = 1},
@@ -121,6 +162,7 @@ int main(int argc, char **argv)
                                     {"scan", .flag = &scan},
                                     {"early-update", .flag = &early_update},
                                     {"memory-limit", .number = &memory_limit, .most = INT64_MAX},
+                                    {"processes", .number = &processes, .least = 1, .most = 64},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
@@ -135,10 +177,12 @@ int main(int argc, char **argv)
                                   .unrolled = unrolled});
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){s.batch, s.context});
     const tow_module *module = with_dtypes(&model, dtype, &precision);
+    if (processes > 1 && !only_compile)
+        return time_processes(&(job){&b, &s, module, type, early_update, memory_limit}, processes);
     if (only_compile)
         time_compiling(&b, module, type);
     else
-        time_steps(&b, &s, module, type, early_update, memory_limit);
+        time_steps(&b, &s, module, type, early_update, memory_limit, NULL);
     tow_policy_free(policy);
     return bench_finish(&b, useful_flops(&s));
 }

@@ -169,6 +169,10 @@ ROWS = [
     *norm_rows(31),
     Row(32, "a step of Flax's MNIST example, B 128", "mnist", "mnist", both("mnist", "")),
     Row(32, "the same, strides in place of pooling", "mnist", "mnist --no-pooling", both("mnist", " --no-pooling")),
+    *[Row(number, f"row 1 by two processes of one thread, over {what}", "processes", f"gpt{GPT} --processes 2", peers)
+      for number, what, peers in ((35, "Tow's own of one process", {"Tow": [f"gpt{GPT}"]}),
+                                  (36, "DistributedDataParallel", {"PyTorch": [f"gpt_torch{GPT} --processes 2"]}),
+                                  (37, "FSDP2", {"PyTorch": [f"gpt_torch{GPT} --processes 2 --sharded"]}))],
     *[Row(number, f"row 1 with {what}{beside}", "gpt", gpt(GPT, f" --dtype {dtype}"), peers, value)
       for dtype, what in (("mixed", "activations of bf16, parameters of f32"), ("bf16", "bf16 throughout"))
       for number, beside, value, peers in (
