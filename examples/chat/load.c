@@ -51,7 +51,8 @@ static tow_status read_weights(chat *c, const tow_module *module, tow_params **p
     return status;
 }
 
-/* Weights in blocks are made of those of f32, which then go. */
+/* Weights in blocks are those of the file, if it has them in the order of the parameters; else they are made of those
+ * of f32, which then go. */
 static int load_weights(chat *c)
 {
     static chat_model wide;
@@ -61,7 +62,11 @@ static int load_weights(chat *c)
     tow_status status = TOW_OK;
     c->module = chat_make_model(&c->model, &c->config, &c->options);
     options.dtype = TOW_F32;
+    if (in_blocks && read_weights(c, c->module, &c->params) == TOW_OK) return SUCCESS; /* the file has them so */
     if (in_blocks) {
+        tow_context_clear_error(c->context);
+        tow_params_free(c->params);
+        c->params = NULL;
         status = read_weights(c, chat_make_model(&wide, &c->config, &options), &numbers);
         if (status == TOW_OK) status = make_params(c, c->module, &c->params);
         if (status == TOW_OK) status = tow_params_convert(c->params, numbers);
