@@ -44,8 +44,8 @@ static void assert_ids(const fixture *f, tow_tokenizer *t, tow_encoding *e, cons
 static const char *const texts[] = {
     "The quick brown fox jumps over the lazy dog. It's 1,234.56 dollars, isn't it? They'LL've SHE'D",
     "  two  spaces\n\n\tand 12345678 digits \xe2\x82\xac",
-    "Gr\xc3\xb6\xc3\x9f"
-    "e, e\xcc\x81, \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80 <|endoftext|> <|begin_of_text|>x <|im_start|>",
+    ("Gr\xc3\xb6\xc3\x9f"
+     "e, e\xcc\x81, \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80 <|endoftext|> <|begin_of_text|>x <|im_start|>"),
     "",
     " ",
 };
