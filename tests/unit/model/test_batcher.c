@@ -101,7 +101,7 @@ static void expect_as_alone(const tow_params *params, int k, bool draws, int i, 
 
 static void run(int k, bool draws, int64_t batch)
 {
-    tow_params *params = params_of(ctx, k);
+    tow_params *params = params_of(ctx, (kind)k);
     tow_generator_options options = options_of(draws);
     tow_batcher *b;
     told t = {0};
