@@ -26,7 +26,11 @@ enum {
     TOW__DTYPE_LIMIT = TOW_Q4_0 + 1 /* of tables and loops over all types, blocks included */
 };
 
-static inline bool tow__dtype_in(tow_dtype dtype, unsigned set) { return (set >> dtype & 1) != 0; }
+/* False for what is no type. */
+static inline bool tow__dtype_in(tow_dtype dtype, unsigned set)
+{
+    return (unsigned)dtype < TOW__DTYPE_LIMIT && (set >> dtype & 1) != 0;
+}
 static inline bool tow__is_blocks(tow_dtype dtype) { return tow__dtype_in(dtype, TOW__BLOCKS); }
 static inline bool tow__is_half(tow_dtype dtype) { return tow__dtype_in(dtype, TOW__HALVES); }
 

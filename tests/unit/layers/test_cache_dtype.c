@@ -135,14 +135,14 @@ static void test_batches(void **state)
             fail_msg("%s", tow_context_error(portable));
         for (int64_t r = 0; r < 3; r++)
             OK(tow_batcher_add(
-                b, &TOW_BATCH_REQUEST(.n = r + 2, .prompt = prompt + r, .limit = 7 - r, .on_token = take, .user = told),
+                b, &TOW_BATCH_REQUEST(.n = 4 - r, .prompt = prompt + r, .limit = 7 - r, .on_token = take, .user = told),
                 NULL));
         while (left > 0) OK(tow_batcher_step(b, &left));
         for (int64_t r = 0; r < 3; r++) {
             const tow_generator_options own = TOW_GENERATOR_OPTIONS(.repetition_penalty = 2);
             tow_generator *g;
             OK(tow_generator_create(portable, TOW_MODULE(&m), params, &own, &g));
-            OK(tow_generate(g, r + 2, prompt + r, 7 - r, alone, NULL));
+            OK(tow_generate(g, 4 - r, prompt + r, 7 - r, alone, NULL));
             assert_int_equal(told[r][0], 7 - r);
             assert_memory_equal(told[r] + 1, alone, (size_t)(7 - r) * sizeof *alone);
             tow_generator_free(g);
