@@ -141,7 +141,7 @@ static void learn(solver *s, size_t n_known, const tow_weight_mapping_axis *know
         s->sizes[f] = UNKNOWN;
         for (size_t k = 0; k < n_known; k++)
             if (strcmp(known[k].name, s->axes->names[f]) == 0) s->sizes[f] = known[k].size;
-        if (s->axes->fixed[f]) s->sizes[f] = s->axes->fixed[f];
+        if (s->axes->fixed && s->axes->fixed[f]) s->sizes[f] = s->axes->fixed[f];
     }
 }
 

@@ -23,11 +23,11 @@ typedef struct tow__axis {
 
 typedef struct tow__axes {
     int8_t n_factors, n_theirs, n_ours;
-    int8_t joined;                   /* axis of theirs along which parts of different sizes follow one another, or -1 */
-    bool alternates;                 /* there is a "*" */
-    int32_t fixed[TOW__MAX_FACTORS]; /* sizes that the rule says; 0: none */
-    const char *const *names;        /* [n_factors] */
-    const tow__axis *theirs, *ours;  /* [n_theirs], [n_ours] */
+    int8_t joined;                  /* axis of theirs along which parts of different sizes follow one another, or -1 */
+    bool alternates;                /* there is a "*" */
+    const int32_t *fixed;           /* [n_factors] sizes that the rule says, 0: none; NULL: it says none */
+    const char *const *names;       /* [n_factors] */
+    const tow__axis *theirs, *ours; /* [n_theirs], [n_ours] */
 } tow__axes;
 
 typedef enum tow__rule_kind {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/locale.h"
 #include "src/weights/mapping.h"
 
 /* A rule while its line is read. */
@@ -11,6 +12,7 @@ typedef struct draft {
     const char *theirs[TOW__MAX_ALIASES], *ours[TOW__MAX_PARTS];
     bool given; /* there are axes */
     tow__axes axes;
+    int32_t fixed[TOW__MAX_FACTORS];
     const char *names[TOW__MAX_FACTORS];
     tow__axis their_axes[TOW_MAX_RANK], our_axes[TOW_MAX_RANK];
 } draft;
@@ -188,7 +190,8 @@ static tow_status read_size(parser *p, int factor)
         size = 10 * size + (*p->at - '0');
     if (p->at == begin || size == 0 || size >= 1 << 20)
         return refuse(p, "expected the size of the axis '%s', 1 to 2^20 - 1", p->draft.names[factor]);
-    p->draft.axes.fixed[factor] = size;
+    p->draft.fixed[factor] = size;
+    p->draft.axes.fixed = p->draft.fixed;
     return TOW_OK;
 }
 
@@ -313,7 +316,9 @@ static tow_status read_plus(parser *p, double *plus)
     skip_spaces(p);
     const int length = word_length(p);
     snprintf(number, sizeof number, "%.*s", length, p->at);
+    const tow__locale locale = tow__locale_enter();
     *plus = strtod(number, &stop);
+    tow__locale_leave(locale);
     if (length == 0 || *stop != '\0' || !isfinite(*plus))
         return refuse(p, "expected a number behind 'plus', found '%.*s'", FOUND(p));
     p->at += length;
@@ -396,9 +401,10 @@ static tow_status keep_draft(parser *p, tow__tensor_rule *rule)
     axes.names = tow__arena_copy(memory, d->names, (size_t)axes.n_factors, sizeof *d->names);
     axes.theirs = tow__arena_copy(memory, d->their_axes, (size_t)axes.n_theirs, sizeof *d->their_axes);
     axes.ours = tow__arena_copy(memory, d->our_axes, (size_t)axes.n_ours, sizeof *d->our_axes);
+    if (axes.fixed) axes.fixed = tow__arena_copy(memory, d->fixed, (size_t)axes.n_factors, sizeof *d->fixed);
     rule->axes = tow__arena_copy(memory, &axes, 1, sizeof axes);
-    const bool kept = (axes.names || axes.n_factors == 0) && (axes.theirs || axes.n_theirs == 0) &&
-                      (axes.ours || axes.n_ours == 0) && rule->axes;
+    const bool kept = (axes.fixed || !d->axes.fixed) && (axes.names || axes.n_factors == 0) &&
+                      (axes.theirs || axes.n_theirs == 0) && (axes.ours || axes.n_ours == 0) && rule->axes;
     return kept ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
