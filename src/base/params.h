@@ -102,8 +102,11 @@ typedef struct tow__window_params {
     tow__ints window, strides, low, high, base_dilation, window_dilation;
     bool minimum;
 } tow__window_params;
+enum {
+    TOW__DYNAMIC_ZERO = 127 /* the code of 0 where there are negative numbers: so many of them are below it */
+};
 typedef struct tow__dynamic_params {
-    bool nonnegative; /* the map has no negative numbers */
+    bool nonnegative; /* the map has no negative numbers: the code of 0 is 0 */
 } tow__dynamic_params; /* quantize_dynamic dequantize_dynamic */
 typedef struct tow__axes_params {
     tow__ints axes;

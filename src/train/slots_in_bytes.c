@@ -1,12 +1,12 @@
 /* Slots in 8 bits (slots_in_bytes.h). */
 #include "src/train/slots_in_bytes.h"
 
+#include "src/base/params.h"
 #include "src/train/transforms.h"
 #include "tow/ops.h"
 
 enum {
     BLOCK = 256,
-    ZERO = 127,        /* the code of 0 where there are negative numbers: so many of them are below it */
     USUAL_LEAST = 4096 /* elements, as in bitsandbytes: biases and scales stay as they are */
 };
 
@@ -35,7 +35,7 @@ static bool find_pair(tow_update *u, const char *name, tow_type type, pair *p)
     exact.exact = true;
     p->sizes_name = tow__joined(u->trace, name, "_sizes", "");
     if (!p->sizes_name) return false;
-    p->codes = tow_slot_with(&exact, name, tow_make_type(TOW_U8, 2, dims), u->nonnegative ? 0 : ZERO);
+    p->codes = tow_slot_with(&exact, name, tow_make_type(TOW_U8, 2, dims), u->nonnegative ? 0 : TOW__DYNAMIC_ZERO);
     p->sizes = tow_slot_with(&exact, p->sizes_name, tow_make_type(TOW_F32, 1, dims), 0);
     return !tow_is_null(p->codes) && !tow_is_null(p->sizes);
 }

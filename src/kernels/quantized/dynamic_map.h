@@ -15,8 +15,7 @@
 
 enum {
     TOW__CODES = 256,
-    TOW__DYNAMIC_ZERO = 127, /* the code of 0 where there are negative numbers: so many of them are below it */
-    TOW__DYNAMIC_LINES = 7   /* one for each exponent of ten */
+    TOW__DYNAMIC_LINES = 7 /* one for each exponent of ten */
 };
 
 /* The least of slope * magnitude + at_zero, rounded down, is the number of steps from 0 to the nearest number of the
