@@ -36,10 +36,11 @@ static inline bool tow__has_avx2(void) { return __builtin_cpu_supports("avx2") &
 #if defined(TOW_WITHOUT_AVX512)
 static inline bool tow__has_avx512(void) { return false; }
 #else
+bool tow__allows_avx512(void); /* false if the environment variable TOW_INSTRUCTIONS is avx2 */
 static inline bool tow__has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && tow__allows_avx512();
 }
 #endif
 #else

@@ -66,6 +66,21 @@ static void ask_system(void)
     }
 }
 
+static bool avx512_allowed;
+
+static void ask_environment(void)
+{
+    const char *text = getenv("TOW_INSTRUCTIONS");
+    avx512_allowed = !text || strcmp(text, "avx2") != 0;
+}
+
+bool tow__allows_avx512(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask_environment);
+    return avx512_allowed;
+}
+
 static void ask(void)
 {
     machine.vector_bytes = tow__has_avx512() ? 64 : tow__has_avx2() ? 32 : 0;

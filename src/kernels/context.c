@@ -49,6 +49,22 @@ static size_t refuse_machine(const char *found, char *text, size_t size)
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* TOW_INSTRUCTIONS, where it says neither of the two; else NULL. */
+static const char *wrong_instructions(void)
+{
+    const char *text = getenv("TOW_INSTRUCTIONS");
+    return text && *text && strcmp(text, "avx2") != 0 && strcmp(text, "avx512") != 0 ? text : NULL;
+}
+
+static size_t refuse_instructions(const char *found, char *text, size_t size)
+{
+    int length = snprintf(text, size,
+                          "environment variable TOW_INSTRUCTIONS: expected avx2 or avx512, the widest vectors that "
+                          "kernels may use where the processor has them; found \"%s\"",
+                          found);
+    return length < 0 ? 0 : (size_t)length;
+}
+
 /* Why options as this library knows them are refused. */
 static size_t check_options(const tow_context_options *options, char *text, size_t size)
 {
@@ -57,6 +73,7 @@ static size_t check_options(const tow_context_options *options, char *text, size
     if (name && !tow__gemm_read_choice(name, &(tow__gemm_choice){0}))
         return refuse_engine(name, options->engine, text, size);
     if (wrong_machine()) return refuse_machine(wrong_machine(), text, size);
+    if (wrong_instructions()) return refuse_instructions(wrong_instructions(), text, size);
     if (options->threads < 0)
         length = snprintf(text, size, "option threads: expected 0 or more, found %d", options->threads);
     else if (options->portable_bits && name && strcmp(name, "own") != 0)

@@ -115,6 +115,11 @@ static void machines_that_are_none_are_refused(void **state)
     assert_true(tow_context_options_check(NULL, description, sizeof description) > 0);
     tow_context_free(context);
     setenv("TOW_MACHINE", machine, 1);
+    setenv("TOW_INSTRUCTIONS", "sse", 1);
+    assert_int_equal(tow_context_create(NULL, &context), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(context), "TOW_INSTRUCTIONS: expected avx2 or avx512"));
+    tow_context_free(context);
+    unsetenv("TOW_INSTRUCTIONS");
 }
 
 int main(void)
