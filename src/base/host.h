@@ -23,7 +23,8 @@ typedef struct tow__host_site {
     struct tow__spill *spill;             /* of the program */
     struct tow__spill_region *region;     /* of a spill: what it begins */
     struct tow__collectives *collectives; /* of the program */
-    uint32_t collective;                  /* of all_reduce_start: its number among them */
+    uint32_t collective;                  /* of a start: its number among them, */
+    bool in_turn;                         /* or that of the first of two, which iterations take in turn */
     bool deferred;                        /* an all_reduce_wait that leaves the waiting to its loop */
 } tow__host_site;
 

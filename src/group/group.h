@@ -7,7 +7,7 @@
  *   tow__watch           what happens when nothing moves                                            watchdog.c
  *   tow__shared_memory   carries a group of processes of one machine                                shared_memory.c
  *
- * Up to 32 collectives are in flight at once; the next one waits for the first. All ranks start them in the same
+ * Up to 64 collectives are in flight at once; the next one waits for the first. All ranks start them in the same
  * order; between starts and waits they may do what they like. Whoever waits for one moves all of them. */
 #ifndef TOW_SRC_GROUP_GROUP_H
 #define TOW_SRC_GROUP_GROUP_H
@@ -48,7 +48,7 @@ typedef struct tow__collective_options {
 typedef struct tow__collective tow__collective;
 
 enum {
-    TOW__MOST_IN_FLIGHT = 32 /* two iterations of a layer's gradients */
+    TOW__MOST_IN_FLIGHT = 64 /* two iterations of a layer's parameters, and of its gradients */
 };
 
 /* group may be NULL: then all below does nothing. Errors: TOW_INVALID_ARGUMENT, TOW_TYPE_MISMATCH, TOW_OUT_OF_MEMORY.

@@ -38,14 +38,21 @@ static tow__buffer share_in(const tow__buffer *whole, const tow__collective *col
     return b;
 }
 
+/* The number of the collective to start. An iteration that starts that of the next one may have its own in flight. */
+static uint32_t number_now(const tow__host_site *site)
+{
+    return site->collective + (site->in_turn && *site->rows[0] % 2 != 0);
+}
+
 /* The sum of the iteration before, whose wait is deferred, may still be in the buffer. */
 static void start(const tow__kernel_call *call)
 {
     const tow__host_site *site = call->user;
-    tow__collective *collective = site->collectives->list[site->collective];
+    const uint32_t number = number_now(site);
+    tow__collective *collective = site->collectives->list[number];
     char *buffer = call->out[1].data;
     tow_status status = tow__collective_wait(collective);
-    memcpy(buffer, &site->collective, sizeof site->collective);
+    memcpy(buffer, &number, sizeof number);
     if (status == TOW_OK) status = tow__collective_start(collective, (void *[]){call->out[0].data}, buffer + HEADER);
     if (status != TOW_OK) end_run(site, status);
 }

@@ -75,6 +75,7 @@ typedef struct tow__carry {
     uint32_t entering, leaving; /* ys that stack it as it enters, and (one of those) as it leaves; or TOW__NONE */
     tow__carry_storage storage;
     bool copies;    /* the initial value is copied into the first buffer when the loop starts */
+    bool ahead;     /* begun for the next iteration: the last one begins nothing, and nobody reads the result */
     uint32_t spare; /* outer storage, or TOW__NONE */
     tow__view init; /* outer view */
     ptrdiff_t part; /* bytes from block to block of rows */
@@ -87,6 +88,7 @@ typedef struct tow__rows {
     const tow__carry *carry; /* ys: rows of this carry, as it enters or leaves; or NULL */
     ptrdiff_t stride;        /* bytes from row to row */
     ptrdiff_t part;          /* bytes from block to block of one row; 0: all blocks need the whole of it */
+    int shift; /* 1: the row is that of the next iteration, -1: of the one before (pipeline_exchanges.c) */
 } tow__rows;
 
 typedef struct tow__loop {
@@ -135,6 +137,8 @@ typedef struct tow__instruction {
     bool late;                    /* runs directly before its first reader */
     bool awaits;                  /* likewise: waits for other processes, or is a view or a few numbers of what does */
     bool deferred; /* all_reduce_wait: its loop waits, in the end or in front of the start of the next iteration */
+    int shift; /* in a loop: 1: works for the next iteration, not in the last one; -1: for the one before, not in the
+                      first one, and once more at the end (loop/pipeline_exchanges.c) */
     /* since lowering */
     tow__view *in, *out;
     tow__loop *loop;

@@ -19,6 +19,7 @@
     X(outer_product_to_multiply)                                                                                       \
     X(pretranspose)                                                                                                    \
     X(scan_to_reduction)                                                                                               \
+    X(pipeline_exchanges)                                                                                              \
     X(hasten_updates)                                                                                                  \
     X(fuse)                                                                                                            \
     X(accumulate_products)                                                                                             \

@@ -16,8 +16,8 @@
  *   P   inline, eliminate-recomputation .. order
  *   B   lower                                     TOW__LOWERING      inner functions first
  *   P   lower
- *   P   fold-constants .. scan-to-reduction       TOW__OUTSIDE_IN    outer functions first
- *   B   fold-constants .. scan-to-reduction
+ *   P   fold-constants .. pipeline-exchanges      TOW__OUTSIDE_IN    outer functions first
+ *   B   fold-constants .. pipeline-exchanges
  *   B   fuse .. tile, which makes T               TOW__ON_VIEWS      inner functions first
  *   T   fuse-reductions .. assign-buffers
  *   B   (end of tile) fuse-reductions .. assign-buffers
@@ -231,6 +231,10 @@ const tow__pass tow__passes[TOW__PASSES] = {
         {"scan-to-reduction", TOW__OUTSIDE_IN, .rule = &tow__rule_scan_to_reduction,
          .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
                    "its body is looked at any further."},
+    PASS(pipeline_exchanges) =
+        {"pipeline-exchanges", TOW__OUTSIDE_IN, tow__pipeline_exchanges, NULL, false,
+         "What a loop gathers begins to travel an iteration ahead, and sums that it stacks end an iteration later; "
+         "last of the passes from the outside in: the body has its instructions, and none is fused with others."},
     PASS(hasten_updates) =
         {"hasten-updates", TOW__ON_VIEWS, tow__hasten_updates, NULL, false,
          "What is written in the place of donated inputs is computed as soon as all others have read these; before "

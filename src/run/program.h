@@ -79,6 +79,7 @@ typedef struct tow__executable_carry {
     tow__carry_storage storage;
     uint32_t in, out; /* bases */
     bool copies;      /* the initial value is copied into the first buffer when the loop starts */
+    bool ahead;       /* for the next iteration: nobody reads the result, and iteration 0 writes the spare buffer */
     char *init, *result, *spare;
     uint32_t rows;  /* index of the ys, where the carry lies in rows */
     ptrdiff_t part; /* bytes from block to block of rows */
@@ -92,6 +93,8 @@ typedef struct tow__call {
     const tow__kernel *kernel; /* NULL: a loop */
     tow__executable_loop *loop;
     tow__kernel_call arguments;
+    int shift; /* in a loop: 1: for the next iteration, and not in the last one; -1: for the one before, and not in the
+                  first one */
     const struct tow__instruction *origin; /* the instruction of the plan it was made from, which recordings tell */
     uint64_t runs; /* since counting was switched on; each thread counts in the calls of its own code */
 } tow__call;
@@ -115,7 +118,9 @@ struct tow__executable_loop {
     bool reverse;
     bool stops;   /* a flag says before each iteration whether it runs */
     bool settles; /* in the end it waits for sums over processes that its iterations have begun */
-    char *flag; /* of a loop that stops; NULL: carry 0 is the flag */
+    bool shifts;  /* calls work for other iterations */
+    bool drains;  /* those for the iteration before run once more at the end */
+    char *flag;   /* of a loop that stops; NULL: carry 0 is the flag */
     int64_t length;
     int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
     int64_t shared; /* the number of last iterations that all threads share, call by call, on the first code's arena */

@@ -31,7 +31,7 @@ static char *carry_buffer(const tow__executable_loop *loop, const tow__executabl
     case TOW__CARRY_IN_PLACE:
         return c->result;
     case TOW__CARRY_ALTERNATES:
-        if (loop->stops) return c->spare && i % 2 == 0 ? c->spare : c->result;
+        if (loop->stops || c->ahead) return c->spare && i % 2 == 0 ? c->spare : c->result;
         return left % 2 ? c->spare : c->result;
     case TOW__CARRY_IN_ROWS:
         return left > 0 ? entering_row(loop, c, i + 1) : c->result;
@@ -104,6 +104,18 @@ static void run_code(tow__executable *x, const tow__code *code, int64_t block, i
     for (uint32_t i = 0; i < code->n && x->failure == TOW_OK; i++) {
         run_call(x, code, i, block, thread);
         if (block < 0) move_collectives(x);
+    }
+}
+
+/* Iteration i of a loop whose calls may work for other iterations; i = length: those for the last one that have not run
+ * yet. */
+static void run_shifted(tow__executable *x, const tow__code *code, int64_t i, int64_t length)
+{
+    for (uint32_t k = 0; k < code->n && x->failure == TOW_OK; k++) {
+        const int64_t meant = i + code->calls[k].shift;
+        if (meant < 0 || meant >= length) continue;
+        run_call(x, code, k, -1, 0);
+        move_collectives(x);
     }
 }
 
@@ -195,10 +207,13 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
         run_until_it_stops(x, loop);
         return;
     }
-    for (int64_t i = 0; i < loop->length && x->failure == TOW_OK && !tow__cancelled(); i++) {
+    for (int64_t i = 0; i < loop->length + loop->drains && x->failure == TOW_OK && !tow__cancelled(); i++) {
         *loop->row = row_of(loop, i);
         begin_iteration(x, loop, i, 0, 0);
-        run_code(x, &loop->codes[0], -1, 0);
+        if (loop->shifts)
+            run_shifted(x, &loop->codes[0], i, loop->length);
+        else
+            run_code(x, &loop->codes[0], -1, 0);
     }
     if (loop->settles && x->failure == TOW_OK) x->failure = tow__collectives_settle(&x->collectives);
 }

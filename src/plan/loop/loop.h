@@ -23,6 +23,9 @@ tow_status tow__sink_into_loops(const tow_graph *g, const uint32_t *homes, tow_g
 /* Makes donated stacks, of which the runs of a loop that is cut read rows each, two arrays of the plan each, where all
  * that reads them allows it: rows are updated in the run that makes their gradients, while others are still read. */
 tow_status tow__split_donated_stacks(tow_program *p);
+/* Lets gathers of rows begin an iteration ahead, and waits for stacked sums end an iteration later, in the loops of the
+ * function. */
+tow_status tow__pipeline_exchanges(tow__function_state *s);
 /* Makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before tile groups. */
 tow_status tow__parallelize_loop(tow__function_state *s);

@@ -222,18 +222,27 @@ static tow_status bind_region(binder *b, const tow__instruction *inst, tow__host
     return TOW_OK;
 }
 
+static tow_status add_collective(binder *b, const tow__instruction *inst, const tow__host_site *site, const char *what,
+                                 uint32_t *number)
+{
+    tow__collective *collective;
+    const tow_status status =
+        tow__collective_of_start(b->p->ctx, inst->op, inst->params, inst->in[0].type, what, &collective);
+    return status == TOW_OK ? tow__collectives_add(site->collectives, collective, number) : status;
+}
+
 /* Each exchange between processes is named after the place where it was recorded. */
 static tow_status bind_collective(binder *b, const tow__instruction *inst, tow__host_site *site)
 {
-    tow__collective *collective;
     char what[200];
+    uint32_t second;
     const bool gathers = TOW__COMPUTES(inst, all_gather_start);
     snprintf(what, sizeof what, "%s of %s%s%s%s%s", gathers ? "gathering" : "sum",
              tow__type_name(inst->out[0].type).text, site->scope ? " in " : "", site->scope ? site->scope : "",
              site->here ? ", " : "", site->here ? site->here : "");
-    const tow_status status =
-        tow__collective_of_start(b->p->ctx, inst->op, inst->params, inst->in[0].type, what, &collective);
-    return status == TOW_OK ? tow__collectives_add(site->collectives, collective, &site->collective) : status;
+    site->in_turn = inst->shift > 0;
+    const tow_status status = add_collective(b, inst, site, what, &site->collective);
+    return status == TOW_OK && site->in_turn ? add_collective(b, inst, site, what, &second) : status;
 }
 
 /* A call of a host function knows where it was recorded and how it ends the run. */
@@ -321,6 +330,7 @@ static tow_status bind_code(binder *b, const tow__body *body, tow__code *code)
         tow__call *call = &code->calls[i];
         call->origin = &body->insts[i];
         call->kernel = body->insts[i].kernel;
+        call->shift = body->insts[i].shift;
         if (body->insts[i].loop)
             TRY(bind_loop(b, body->insts[i].loop, &call->loop));
         else
@@ -341,6 +351,7 @@ static tow_status bind_carry(binder *b, const tow__carry *c, tow__executable_car
                                  .in = b->p->storages[c->in].base,
                                  .out = b->p->storages[c->out].base,
                                  .copies = c->copies,
+                                 .ahead = c->ahead,
                                  .rows = c->entering,
                                  .part = c->part,
                                  .copy_in = tow__view_buffer(&c->init),
@@ -353,7 +364,8 @@ done:
     return status;
 }
 
-static tow_status bind_rows(binder *b, const tow__rows *rows, uint32_t n, tow__executable_rows **result)
+static tow_status bind_rows(binder *b, const tow__loop *loop, const tow__rows *rows, uint32_t n,
+                            tow__executable_rows **result)
 {
     tow__executable_rows *x = *result = tow__arena_alloc(&b->p->memory, n, sizeof *x);
     if (!x) return TOW_OUT_OF_MEMORY;
@@ -361,7 +373,9 @@ static tow_status bind_rows(binder *b, const tow__rows *rows, uint32_t n, tow__e
         x[i].base = rows[i].row == TOW__NONE ? TOW__NONE : b->p->storages[rows[i].row].base;
         x[i].stride = rows[i].stride;
         x[i].part = rows[i].part;
-        tow_status status = bind_data(b, &x[i].data, &rows[i].array);
+        tow__view array = rows[i].array;
+        if (rows[i].shift != 0) array.offset += (loop->reverse ? -rows[i].shift : rows[i].shift) * array.strides[0];
+        tow_status status = bind_data(b, &x[i].data, &array);
         if (status != TOW_OK) return status;
     }
     return TOW_OK;
@@ -406,12 +420,16 @@ static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **r
                                 .n_xs = loop->n_xs,
                                 .n_ys = loop->n_ys,
                                 .row = &loop->row};
-    for (uint32_t i = 0; i < loop->body->n_insts; i++) x->settles |= loop->body->insts[i].deferred;
+    for (uint32_t i = 0; i < loop->body->n_insts; i++) {
+        x->settles |= loop->body->insts[i].deferred;
+        x->shifts |= loop->body->insts[i].shift != 0;
+        x->drains |= loop->body->insts[i].shift < 0;
+    }
     x->carry = tow__arena_alloc(&b->p->memory, loop->n_carry, sizeof *x->carry);
     if (!x->carry) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < loop->n_carry; j++) TRY(bind_carry(b, &loop->carry[j], &x->carry[j]));
-    TRY(bind_rows(b, loop->xs, loop->n_xs, &x->xs));
-    TRY(bind_rows(b, loop->ys, loop->n_ys, &x->ys));
+    TRY(bind_rows(b, loop, loop->xs, loop->n_xs, &x->xs));
+    TRY(bind_rows(b, loop, loop->ys, loop->n_ys, &x->ys));
     if (loop->stops && !loop->new_flags) TRY(bind_data(b, &x->flag, &loop->flag));
     TRY(bind_codes(b, loop, x));
 done:

@@ -255,6 +255,45 @@ static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
     return TOW_OK;
 }
 
+/* ---- instructions for other iterations --------------------------------------------------------------------------- */
+
+static bool is_of_body(const checker *c, uint32_t storage) { return c->p->storages[storage].body == c->body; }
+
+static int shift_of(const checker *c, uint32_t storage)
+{
+    const tow__storage *s = &c->p->storages[storage];
+    if (!is_of_body(c, storage)) return 0;
+    return s->kind == TOW__S_ROW_IN    ? c->loop->xs[s->index].shift
+           : s->kind == TOW__S_ROW_OUT ? c->loop->ys[s->index].shift
+                                       : 0;
+}
+
+static bool is_of_kind(const checker *c, uint32_t storage, tow__storage_kind kind)
+{
+    return !is_of_body(c, storage) || c->p->storages[storage].kind == kind;
+}
+
+/* Does instruction i access the rows of the iteration that it works for, and carries in place of other values? A start
+ * for the next iteration writes carries, a wait for the one before reads them. */
+static tow_status check_shift(const checker *c, uint32_t i)
+{
+    const tow__instruction *inst = &c->body->insts[i];
+    for (uint32_t j = 0; j < inst->n_in; j++) {
+        const uint32_t s = inst->in[j].storage;
+        if (c->p->storages[s].kind == TOW__S_ROW_IN ? shift_of(c, s) != inst->shift
+                                                    : inst->shift < 0 && !is_of_kind(c, s, TOW__S_CARRY_IN))
+            return wrong(c, i, s, "is read, but belongs to another iteration");
+    }
+    for (uint32_t j = 0; j < inst->n_out; j++) {
+        const uint32_t s = inst->out[j].storage;
+        if (c->p->storages[s].kind == TOW__S_ROW_OUT ? shift_of(c, s) != inst->shift
+                                                     : inst->shift > 0 && !is_of_kind(c, s, TOW__S_CARRY_OUT))
+            return wrong(c, i, s, "is written, but belongs to another iteration");
+    }
+    if (inst->shift == 0 || (c->loop && c->loop->schedule == TOW__SEQUENTIAL && !c->loop->stops)) return TOW_OK;
+    return wrong(c, i, inst->out[0].storage, "is of another iteration, where iterations have no order");
+}
+
 static tow_status check_plan(const checker *around, const tow__body *body, const tow__loop *loop, tow__arena *scratch);
 
 static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
@@ -271,6 +310,7 @@ static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
     for (uint32_t j = inst->loop && inst->loop->continues ? inst->loop->n_ys : inst->n_out; j < inst->n_out; j++)
         if (is_own(c, inst->out[j].storage) && !c->valid[inst->out[j].storage])
             return wrong(c, i, inst->out[j].storage, "is added to but was not written, or was overwritten");
+    TRY(check_shift(c, i));
     if (inst->loop) TRY(check_plan(c, inst->loop->body, inst->loop, scratch));
     TRY(check_writes(c, i, scratch));
 done:

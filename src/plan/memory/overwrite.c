@@ -61,7 +61,7 @@ static bool scan_may_overwrite(const tow_program *p, const tow__instruction *ins
     case TOW__CARRY_IN_PLACE:
         return !c->copies;
     case TOW__CARRY_ALTERNATES: /* iteration 0 writes the spare buffer if the number of iterations is even */
-        if (inst->loop->stops) return !c->copies && c->spare != TOW__NONE;
+        if (inst->loop->stops || c->ahead) return !c->copies && c->spare != TOW__NONE;
         return !c->copies && inst->loop->length % 2 == 0;
     case TOW__CARRY_IN_ROWS: /* the initial value is copied to its row first */
         return true;
@@ -90,6 +90,7 @@ static bool rows_may_overwrite(const tow_program *p, const tow__instruction *ins
         return false;
     const tow__rows *to = &loop->ys[k - loop->n_carry];
     const uint32_t row_in = loop->xs[j - loop->n_carry].row;
+    if (to->shift != 0 || loop->xs[j - loop->n_carry].shift != 0) return false;
     if (row_in == TOW__NONE || to->row == TOW__NONE || to->carry || inst->in[j].type.rank == 0) return false;
     const uint32_t row_out = tow__representative(p, to->row);
     if (p->storages[row_in].bytes != p->storages[to->row].bytes) return false;

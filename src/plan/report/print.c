@@ -245,7 +245,8 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     add_time(s, p, body, inst);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
         tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
-    if (inst->deferred) tow__string_add(s, "  ends in the next iteration");
+    if (inst->deferred || inst->shift < 0) tow__string_add(s, "  ends in the next iteration");
+    if (inst->shift > 0) tow__string_add(s, "  begins an iteration ahead");
     add_reason(s, body, inst);
     tow__string_add(s, "\n");
     if (inst->loop) add_loop(out, p, inst->loop, depth);

@@ -1,6 +1,7 @@
 /* Training states of which each process has its share: losses, parameters and checkpoints have the bits of one process
  * that has all, for every number of processes, stage, and way to write layers. Tests
- * autodiff/sharding/analysis.c, autodiff/sharding/inline.c, autodiff/sharding/bodies.c. */
+ * autodiff/sharding/analysis.c, autodiff/sharding/inline.c, autodiff/sharding/bodies.c,
+ * plan/loop/pipeline_exchanges.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -302,6 +303,57 @@ static void test_checkpoints(void **state)
     unlink(one), unlink(many), unlink(last), rmdir(folder);
 }
 
+/* ---- what travels during which iteration ------------------------------------------------------------------------- */
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+/* A block has kernel and bias of query, key, value, out, up and down, and scale and bias of two norms. The forward pass
+ * reads all 16, the backward pass all but the 8 that are added; each has a sum. */
+static int begin_ahead(tow_context *context, tow_group *group, void *user)
+{
+    static char text[1 << 20];
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const int stage = *(const int *)user;
+    const model m = {.module = {.cls = &class}, .kind = GPT};
+    const tow_type types[2] = {tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
+                               tow_make_type(TOW_I32, 2, (int64_t[]){B, 6})};
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 1}, .n_inputs = 1,
+                          .input_types = &types[0], .n_extra = 1, .extra_types = &types[1], .loss = loss_function,
+                          .n_aux = 2, .model = &options, .row_groups = ROW_GROUPS, .group = group, .shard = stage);
+    tow_train_state *state = NULL;
+    if (tow_train_create(context, &m.module, &train, &state) != TOW_OK) return 1;
+    if (tow_program_text(tow_train_program(state), text, sizeof text) >= sizeof text) return 2;
+    if (tow_program_check(tow_train_program(state)) != TOW_OK)
+        tow_group_abort(group, 3, "%s", tow_context_error(context));
+    tow_train_free(state);
+    const int ahead = count(text, "begins an iteration ahead"), later = count(text, "ends in the next iteration");
+    if (ahead == (stage == TOW_SHARD_PARAMETERS ? 16 + 8 : 0) && later == 16) return 0;
+    fprintf(stderr, "stage %d: %d gathers begin ahead, %d sums end in the next iteration:\n%s", stage, ahead, later,
+            text);
+    return 4;
+}
+
+static void test_travels(void **state)
+{
+    (void)state;
+    for (int stage = 1; stage <= STAGES; stage++)
+        for (int count = 2; count <= 3; count++) {
+            tow_context *own;
+            OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+            if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), begin_ahead, &stage) != TOW_OK)
+                fail_msg("%d processes, stage %d: %s", count, stage, tow_context_error(own));
+            tow_context_free(own);
+        }
+}
+
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static int save_alone(tow_context *context, tow_group *group, void *user)
@@ -343,7 +395,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_travels),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

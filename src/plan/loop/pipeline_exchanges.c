@@ -1,0 +1,387 @@
+/* Software pipelining of exchanges between processes: in a loop over rows, what travels does so while another iteration
+ * is computed.
+ *
+ *   An operand that is known before the iteration, a row of a stack, is gathered an iteration ahead:
+ *
+ *     loop: w, b = all_gather_start(row i)      w0, b0 = all_gather_start(row 0)
+ *           w = all_gather_wait(w, b)       =>  loop, carries (w, b) from (w0, b0):
+ *           ... w ...                             w', b' = all_gather_start(row i + 1)     not in the last iteration
+ *                                                 w = all_gather_wait(w, b)
+ *                                                 ... w ...
+ *
+ *   A sum that an iteration only stacks is waited for an iteration later:
+ *
+ *     loop: x = ...                             loop, carries (s, b):
+ *           s, b = reduce_scatter_start(x)  =>    row i - 1 = reduce_scatter_wait(s, b)    not in the first iteration,
+ *           row i = reduce_scatter_wait(s, b)     x = ...                                  and once more at the end
+ *                                                 s', b' = reduce_scatter_start(x)
+ *
+ * What is in flight from one iteration to the next is a carry, so lifetimes, aliasing, buffers and the checker treat it
+ * like any other: gathered rows have two buffers in turn, as the next row arrives while this one is read, and partial
+ * sums one, because the wait stands in front of what makes the next ones. An instruction that works for another
+ * iteration says so (tow__instruction.shift), and so do the rows that it accesses (tow__rows.shift).
+ *
+ * Gathers of inputs in front of a loop, those for its first row and others, begin as early as the last loop, or the
+ * last gather, before them. So at most two iterations' rows are gathered at once. */
+#include "src/ops/collective.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/loop/loop.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/pass.h"
+
+enum {
+    ZERO = 16 /* bytes of the constant from which carries begin that no iteration reads: at least one element */
+};
+
+/* A loop that is being pipelined. */
+typedef struct pipeline {
+    tow_program *p;
+    tow__arena *scratch;
+    tow__lowering outer; /* the function around */
+    tow__instruction *inst;
+    tow__loop *loop;
+    tow__body *body;
+    uint32_t *reads; /* [n_storages] instructions of the body, and of loops in it, that read the storage */
+    bool changed;
+} pipeline;
+
+/* ---- what can be pipelined --------------------------------------------------------------------------------------- */
+
+static bool is_own(const pipeline *l, uint32_t storage, tow__storage_kind kind)
+{
+    const tow__storage *s = &l->p->storages[storage];
+    return s->body == l->body && s->kind == kind && s->representative == storage;
+}
+
+static void count_reads(const pipeline *l, const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
+        for (uint32_t j = 0; j < inst->n_in; j++) l->reads[inst->in[j].storage]++;
+        if (inst->loop) count_reads(l, inst->loop->body);
+    }
+}
+
+/* The wait that alone reads both results of start `s`; TOW__NONE: there is none. */
+static uint32_t wait_of(const pipeline *l, uint32_t s, const tow_primitive *op)
+{
+    const tow__instruction *start = &l->body->insts[s];
+    for (uint32_t k = 0; k < 2; k++)
+        if (!is_own(l, start->out[k].storage, TOW__S_ARENA) || !tow__is_whole(l->p, &start->out[k]) ||
+            l->reads[start->out[k].storage] != 1)
+            return TOW__NONE;
+    for (uint32_t i = s + 1; i < l->body->n_insts; i++) {
+        const tow__instruction *wait = &l->body->insts[i];
+        if (wait->op != op || wait->in[1].storage != start->out[1].storage) continue;
+        const bool fits = wait->in[0].storage == start->out[0].storage && tow__is_whole(l->p, &wait->in[0]) &&
+                          tow__is_plain(wait) && wait->shift == 0;
+        return fits ? i : TOW__NONE;
+    }
+    return TOW__NONE;
+}
+
+/* The wait for a gather that can begin an iteration ahead: its operand is a row, which no iteration waits for. */
+static uint32_t wait_of_gather(const pipeline *l, uint32_t s)
+{
+    const tow__instruction *start = &l->body->insts[s];
+    if (!TOW__COMPUTES(start, all_gather_start) || !tow__is_plain(start) || start->shift != 0) return TOW__NONE;
+    if (!is_own(l, start->in[0].storage, TOW__S_ROW_IN)) return TOW__NONE;
+    const uint32_t w = wait_of(l, s, &tow__all_gather_wait_p);
+    if (w == TOW__NONE) return TOW__NONE;
+    const tow__view *whole = &l->body->insts[w].out[0];
+    return is_own(l, whole->storage, TOW__S_ARENA) && tow__is_whole(l->p, whole) ? w : TOW__NONE;
+}
+
+static bool is_touched_by_others(const pipeline *l, uint32_t wait, uint32_t storage)
+{
+    bool touched = l->reads[storage] > 0;
+    for (uint32_t i = 0; i < l->body->n_insts; i++)
+        for (uint32_t k = 0; k < l->body->insts[i].n_out; k++)
+            touched |= i != wait && l->body->insts[i].out[k].storage == storage;
+    return touched;
+}
+
+/* The wait for a sum that the loop only stacks. */
+static uint32_t wait_of_sum(const pipeline *l, uint32_t s)
+{
+    const tow__instruction *start = &l->body->insts[s];
+    if (!TOW__COMPUTES(start, reduce_scatter_start) || !tow__is_plain(start) || start->shift != 0) return TOW__NONE;
+    const uint32_t w = wait_of(l, s, &tow__reduce_scatter_wait_p);
+    if (w == TOW__NONE) return TOW__NONE;
+    const uint32_t row = l->body->insts[w].out[0].storage;
+    if (!is_own(l, row, TOW__S_ROW_OUT) || tow__home_of(l->p, l->body, row) != TOW__NONE) return TOW__NONE;
+    const tow__rows *ys = &l->loop->ys[l->p->storages[row].index];
+    return ys->row == row && !ys->carry && ys->shift == 0 && !is_touched_by_others(l, w, row) ? w : TOW__NONE;
+}
+
+/* ---- carries and rows -------------------------------------------------------------------------------------------- */
+
+/* Adds a carry of the type of x whose new value is in the storage of x and whose old one is in storage `in`. */
+static tow_status add_carry(pipeline *l, uint32_t in, const tow__view *x, const tow__view *init)
+{
+    tow_program *p = l->p;
+    tow__loop *loop = l->loop;
+    const uint32_t n = loop->n_carry, out = x->storage;
+    tow__carry *all = tow__arena_alloc(&p->memory, (size_t)n + 1, sizeof *all);
+    const uint32_t result = tow__add_storage(p, l->body->outer, TOW__S_ARENA, 0, tow_type_bytes(x->type));
+    if (!all || result == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    if (n) memcpy(all, loop->carry, n * sizeof *all);
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        if (loop->ys[j].carry) loop->ys[j].carry = all + (loop->ys[j].carry - loop->carry);
+    all[n] = (tow__carry){.in = in,
+                          .out = out,
+                          .result = result,
+                          .entering = TOW__NONE,
+                          .leaving = TOW__NONE,
+                          .spare = TOW__NONE,
+                          .init = *init};
+    tow__copy_maker(p, out, result);
+    p->storages[in].kind = TOW__S_CARRY_IN;
+    p->storages[out].kind = TOW__S_CARRY_OUT;
+    p->storages[in].index = p->storages[out].index = n;
+    loop->carry = all;
+    loop->n_carry++;
+    return TOW_OK;
+}
+
+/* A carry that enters in a new storage, which the view *x of the wait takes. */
+static tow_status add_carry_for(pipeline *l, tow__view *x, const tow__view *init)
+{
+    const tow__view leaves = *x;
+    const uint32_t in = tow__add_storage(l->p, l->body, TOW__S_CARRY_IN, 0, tow_type_bytes(x->type));
+    if (in == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    tow__copy_maker(l->p, leaves.storage, in);
+    x->storage = in;
+    return add_carry(l, in, &leaves, init);
+}
+
+/* The rows of the next iteration, in a storage of their own, which *storage becomes. */
+static tow_status add_next_rows(pipeline *l, uint32_t *storage)
+{
+    tow_program *p = l->p;
+    tow__loop *loop = l->loop;
+    const uint32_t n = loop->n_xs;
+    tow__rows *all = tow__arena_alloc(&p->memory, (size_t)n + 1, sizeof *all);
+    const uint32_t row = tow__add_storage(p, l->body, TOW__S_ROW_IN, n, p->storages[*storage].bytes);
+    if (!all || row == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    memcpy(all, loop->xs, n * sizeof *all);
+    all[n] = all[p->storages[*storage].index];
+    all[n].row = row;
+    all[n].shift = 1;
+    loop->xs = all;
+    loop->n_xs++;
+    *storage = row;
+    return TOW_OK;
+}
+
+/* ---- both directions --------------------------------------------------------------------------------------------- */
+
+/* View x of a row as the first iteration reads it. */
+static tow__view first_row(const pipeline *l, const tow__view *x)
+{
+    const tow__view *array = &l->loop->xs[l->p->storages[x->storage].index].array;
+    tow__view y = *x;
+    y.storage = array->storage;
+    y.offset += array->offset + (l->loop->reverse ? l->loop->length - 1 : 0) * array->strides[0];
+    return y;
+}
+
+/* The gather of the first row, in the function around. */
+static tow_status add_first_gather(pipeline *l, const tow__instruction *start, tow__view started[2])
+{
+    for (int k = 0; k < 2; k++) {
+        const uint32_t s = tow__add_storage(l->p, l->outer.body, TOW__S_ARENA, 0, tow_type_bytes(start->out[k].type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        tow__copy_maker(l->p, start->out[k].storage, s);
+        started[k] = tow__view_whole(s, start->out[k].type);
+    }
+    tow__instruction *first = tow__add_instruction(&l->outer, start->op, 1, 2);
+    if (!first) return TOW_OUT_OF_MEMORY;
+    tow__view *in = first->in, *out = first->out;
+    *first = *start;
+    first->in = in;
+    first->out = out;
+    in[0] = first_row(l, &start->in[0]);
+    out[0] = started[0];
+    out[1] = started[1];
+    return TOW_OK;
+}
+
+/* The wait makes its result where the carry is, so readers have it without a copy. */
+static tow_status gather_ahead(pipeline *l, uint32_t s, uint32_t w)
+{
+    tow__instruction *start = &l->body->insts[s], *wait = &l->body->insts[w];
+    tow__view started[2];
+    tow_status status = TOW_OK;
+    TRY(add_first_gather(l, start, started));
+    TRY(add_next_rows(l, &start->in[0].storage));
+    start->shift = 1;
+    TRY(add_carry(l, wait->out[0].storage, &start->out[0], &started[0]));
+    l->loop->carry[l->loop->n_carry - 1].ahead = true;
+    wait->in[0].storage = wait->out[0].storage;
+    TRY(add_carry_for(l, &wait->in[1], &started[1]));
+    l->loop->carry[l->loop->n_carry - 1].ahead = true;
+    l->changed = true;
+done:
+    return status;
+}
+
+/* Zeros of a type, which no iteration reads. */
+static tow__view nothing(tow_type type, uint32_t zero)
+{
+    tow__view x = tow__view_whole(zero, type);
+    memset(x.strides, 0, sizeof x.strides);
+    return x;
+}
+
+/* Moves instruction `from` in front of instruction `to`, which comes before it. */
+static void move_up(tow__body *body, uint32_t from, uint32_t to)
+{
+    const tow__instruction inst = body->insts[from];
+    memmove(&body->insts[to + 1], &body->insts[to], (from - to) * sizeof inst);
+    body->insts[to] = inst;
+}
+
+/* The first instruction that writes what the start takes, which may be made in the place of the partial sums. */
+static uint32_t first_writer(const pipeline *l, uint32_t s)
+{
+    const uint32_t storage = l->body->insts[s].in[0].storage;
+    for (uint32_t i = 0; i < s; i++)
+        for (uint32_t k = 0; k < l->body->insts[i].n_out; k++)
+            if (l->body->insts[i].out[k].storage == storage) return i;
+    return s;
+}
+
+static tow_status wait_behind(pipeline *l, uint32_t s, uint32_t w, uint32_t zero)
+{
+    tow__instruction *wait = &l->body->insts[w];
+    tow_status status = TOW_OK;
+    for (int k = 0; k < 2; k++) {
+        const tow__view init = nothing(wait->in[k].type, zero);
+        TRY(add_carry_for(l, &wait->in[k], &init));
+    }
+    l->loop->ys[l->p->storages[wait->out[0].storage].index].shift = -1;
+    wait->shift = -1;
+    move_up(l->body, w, first_writer(l, s));
+    l->changed = true;
+done:
+    return status;
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
+
+static tow_status pipeline_sums(pipeline *l)
+{
+    uint32_t zero = TOW__NONE;
+    for (uint32_t s = 0; s < l->body->n_insts; s++) {
+        const uint32_t w = wait_of_sum(l, s);
+        if (w == TOW__NONE) continue;
+        if (zero == TOW__NONE) {
+            void *data = tow__add_constant(&l->outer, ZERO, &zero);
+            if (!data) return TOW_OUT_OF_MEMORY;
+            memset(data, 0, ZERO);
+        }
+        tow_status status = wait_behind(l, s, w, zero);
+        if (status != TOW_OK) return status;
+        s++; /* the wait has moved in front of it */
+    }
+    return TOW_OK;
+}
+
+static tow_status pipeline_gathers(pipeline *l)
+{
+    for (uint32_t s = 0; s < l->body->n_insts; s++) {
+        const uint32_t w = wait_of_gather(l, s);
+        tow_status status = w == TOW__NONE ? TOW_OK : gather_ahead(l, s, w);
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}
+
+/* The results of the loop: new carries come behind the others. */
+static tow_status list_results(const pipeline *l, uint32_t n_before)
+{
+    const tow__loop *loop = l->loop;
+    const uint32_t n = loop->n_carry + loop->n_ys;
+    tow__view *out = tow__arena_alloc(&l->p->memory, n, sizeof *out);
+    if (!out) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < n_before; j++) out[j] = l->inst->out[j];
+    for (uint32_t j = n_before; j < loop->n_carry; j++)
+        out[j] = tow__view_whole(loop->carry[j].result, loop->carry[j].init.type);
+    for (uint32_t j = 0; j < loop->n_ys; j++) out[loop->n_carry + j] = l->inst->out[n_before + j];
+    l->inst->out = out;
+    l->inst->n_out = n;
+    return TOW_OK;
+}
+
+/* Adds gathers of first rows to the function around, whose list of instructions is being made. */
+static tow_status pipeline_loop(tow__function_state *s, tow__instruction *inst)
+{
+    tow__loop *loop = inst->loop;
+    pipeline l = {.p = s->p,
+                  .scratch = s->scratch,
+                  .outer = {.p = s->p, .body = s->body, .scratch = s->scratch},
+                  .inst = inst,
+                  .loop = loop,
+                  .body = loop->body};
+    const uint32_t n_before = loop->n_carry;
+    tow_status status = TOW_OK;
+    if (loop->schedule != TOW__SEQUENTIAL || loop->stops || loop->length < 2) return TOW_OK;
+    l.reads = tow__arena_alloc(s->scratch, s->p->n_storages, sizeof *l.reads);
+    if (!l.reads) return TOW_OUT_OF_MEMORY;
+    count_reads(&l, l.body);
+    TRY(pipeline_gathers(&l));
+    TRY(pipeline_sums(&l));
+    if (!l.changed) return TOW_OK;
+    TRY(list_results(&l, n_before));
+    TRY(tow__list_loop_reads(s->p, inst, s->scratch));
+done:
+    return status;
+}
+
+/* ---- where gathers begin ----------------------------------------------------------------------------------------- */
+
+/* Moves the last instruction up: a gather of an input, which begins behind the last gather or the last loop. All
+ * processes do the same, whose shares have other sizes: exchanges begin in one order. */
+static void begin_early(const tow_program *p, tow__body *body)
+{
+    const uint32_t last = body->n_insts - 1;
+    uint32_t to = last;
+    if (p->storages[body->insts[last].in[0].storage].kind != TOW__S_INPUT) return;
+    while (to > 0 && !body->insts[to - 1].loop && !TOW__COMPUTES(&body->insts[to - 1], all_gather_start)) to--;
+    move_up(body, last, to);
+}
+
+static bool pipelines_anything(const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        if (TOW__COMPUTES(&body->insts[i], all_gather_start) || body->insts[i].loop) return true;
+    return false;
+}
+
+tow_status tow__pipeline_exchanges(tow__function_state *s)
+{
+    tow__body *body = s->body;
+    const tow__instruction *insts = body->insts;
+    const uint32_t n = body->n_insts;
+    tow_status status = TOW_OK;
+    if (!pipelines_anything(body)) return TOW_OK;
+    body->insts = NULL;
+    body->n_insts = body->insts_capacity = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tow__instruction inst = insts[i];
+        const uint32_t first = body->n_insts;
+        if (inst.loop) TRY(pipeline_loop(s, &inst));
+        const uint32_t gathers = body->n_insts - first;
+        /* each of them comes behind the one before */
+        for (uint32_t k = 0; k < gathers; k++) {
+            body->n_insts = first + k + 1;
+            begin_early(s->p, body);
+        }
+        TRY(tow__append_instruction(s->p, body, &inst));
+        if (TOW__COMPUTES(&inst, all_gather_start)) begin_early(s->p, body);
+    }
+    tow__invalidate(s);
+done:
+    return status;
+}
