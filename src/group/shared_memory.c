@@ -29,7 +29,8 @@ enum {
     SMALL_RING = 1 << 13, /* with many ranks */
     FEW = 8,
     LINE = 64,
-    SPINS = 50,
+    SPINS = 50,        /* in front of sleeping, where other processes may want the processor */
+    MORE_SPINS = 2000, /* where each has one: waking up takes as long as several rings of bytes */
     REPORTS = 2 /* exchanges of the watchdog, beside collectives in flight */
 };
 
@@ -93,7 +94,7 @@ typedef struct request {
 typedef struct shared_memory {
     tow_context *ctx;
     tow__board *board;
-    int rank;
+    int rank, spins;
     request *requests;
 } shared_memory;
 
@@ -119,11 +120,11 @@ static void ring_bell(bell *b)
 }
 
 /* Until somebody rings, at most so long. */
-static void sleep_on(bell *b, unsigned seen, double seconds)
+static void sleep_on(bell *b, unsigned seen, int spins, double seconds)
 {
     const struct timespec most = {.tv_sec = (time_t)seconds,
                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < spins; i++) {
         if (atomic_load(&b->rung) != seen) return;
         relax();
     }
@@ -305,7 +306,7 @@ static tow_status test(void *started, double seconds, size_t *left, void *user)
     bell *own = &m->board->bells[m->rank];
     const unsigned seen = atomic_load(&own->rung);
     if (!move_all(m) && seconds > 0 && r->left > 0) {
-        sleep_on(own, seen, seconds);
+        sleep_on(own, seen, m->spins, seconds);
         move_all(m);
     }
     *left = r->left;
@@ -335,6 +336,7 @@ tow_status tow__board_join(tow_context *ctx, tow__board *board, int rank, tow_gr
     shared_memory *m = tow__alloc(ctx, 1, sizeof *m);
     if (!m) return TOW_OUT_OF_MEMORY;
     *m = (shared_memory){.ctx = ctx, .board = board, .rank = rank};
+    m->spins = board->count <= tow__cpu_count() ? MORE_SPINS : SPINS;
     for (int i = 0; i < TOW__MOST_IN_FLIGHT + REPORTS; i++)
         if (!new_request(m)) {
             leave(m);
