@@ -9,6 +9,7 @@ typedef struct walk {
     const tow_graph *g;
     const tow__sharding *s;
     tow__sharded_value *values;
+    uint32_t *gathers; /* of inputs, so far */
 } walk;
 
 /* ---- shares of values -------------------------------------------------------------------------------------------- */
@@ -56,14 +57,20 @@ static void gather(const walk *w, uint32_t var)
 }
 
 /* The whole of a value, for an equation of this phase. Inputs of a graph that is no body of a loop are gathered in
- * front of their first reader, and once more in the backward pass, so that they need not be kept for it. */
+ * front of their first reader, and once more in the backward pass, so that they need not be kept for it: unless nothing
+ * else was gathered since they were read, as between the last layer and its gradient. */
 static tow_value whole_of(const walk *w, uint32_t var, tow__phase phase)
 {
     tow__sharded_value *v = &w->values[var];
-    const bool kept = w->s->nested || v->phase == phase || w->g->vars[var].equation != TOW__INPUT;
-    if (!v->is_share || (!tow_is_null(v->whole) && kept)) return v->whole;
-    gather(w, var);
+    const bool kept =
+        w->s->nested || v->phase == phase || w->g->vars[var].equation != TOW__INPUT || v->read_after == *w->gathers;
+    if (!v->is_share) return v->whole;
+    if (tow_is_null(v->whole) || !kept) {
+        gather(w, var);
+        ++*w->gathers;
+    }
     v->phase = phase;
+    v->read_after = *w->gathers;
     return v->whole;
 }
 
@@ -168,7 +175,8 @@ static void record_equation(const walk *w, const tow__equation *e)
 
 void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding *s, const tow_value *in, tow_value *out)
 {
-    walk w = {t, g, s, tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *w.values)};
+    uint32_t gathers = 0;
+    walk w = {t, g, s, tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *w.values), &gathers};
     if (!w.values) return;
     tow__sharding_analyze(g, s, w.values);
     for (uint32_t i = 0; i < g->n_inputs; i++) {

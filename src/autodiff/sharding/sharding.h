@@ -38,7 +38,8 @@ typedef struct tow__sharded_value {
     bool wants_share;       /* likewise */
     uint32_t wait;          /* of the buffer of an all_reduce_start: 1 + the equation that waits */
     tow_value whole, share; /* in the new graph; null: not made */
-    tow__phase phase;       /* in which the whole was gathered */
+    tow__phase phase;       /* in which the whole was read last, */
+    uint32_t read_after;    /* and after how many gathers of inputs */
 } tow__sharded_value;
 
 /* The inputs and outputs of a graph that are shares. */

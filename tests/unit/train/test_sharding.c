@@ -335,6 +335,8 @@ static int begin_ahead(tow_context *context, tow_group *group, void *user)
         tow_group_abort(group, 3, "%s", tow_context_error(context));
     tow_train_free(state);
     const int ahead = count(text, "begins an iteration ahead"), later = count(text, "ends in the next iteration");
+    /* Input 0 is the table of tokens, which serves the first layer, the last product and its gradient. */
+    if (count(text, "all_gather_start(#0 ") != (stage == TOW_SHARD_PARAMETERS)) return 5;
     if (ahead == (stage == TOW_SHARD_PARAMETERS ? 16 + 8 : 0) && later == 16) return 0;
     fprintf(stderr, "stage %d: %d gathers begin ahead, %d sums end in the next iteration:\n%s", stage, ahead, later,
             text);
