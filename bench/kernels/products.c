@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/kernels/products/gemm_bf16.h"
 #include "src/kernels/products/gemm_trial.h"
 
 #if defined(__x86_64__)
@@ -209,7 +210,7 @@ static const shape shapes[] = {
 enum {
     SHAPES = sizeof shapes / sizeof shapes[0],
     KINDS = 3,
-    MOST_ENGINES = 5,
+    MOST_ENGINES = 6,
     PEER = MOST_ENGINES - 1 /* its place among the engines; the reference has none */
 };
 static const char *const kinds[KINDS] = {"fwd", "dX", "dW"};
@@ -286,6 +287,15 @@ typedef struct setting {
     peer peer;
 } setting;
 
+static bool bf16_vectors(void)
+{
+#ifdef TOW__BF16_UNITS
+    return tow__gemm_bf16_dots.usable();
+#else
+    return false;
+#endif
+}
+
 /* The engine that the rule finds, when the first runs have decided where they are to. */
 static const tow__gemm_engine *engine_of(const setting *set, tow__gemm *g)
 {
@@ -299,14 +309,16 @@ static figures measure(const setting *set, tow__gemm *g, const shape *s, int kin
 {
     figures f = {.chosen = -1};
     bool unit = set->isa == TOW__GEMM_AUTO && tow__gemm_amx_usable();
-    g->choice = &(tow__gemm_choice){.matrix_unit = unit, .set = (int)set->isa};
+    const bool dots = set->isa == TOW__GEMM_AUTO && bf16_vectors();
+    g->choice = &(tow__gemm_choice){.matrix_unit = unit, .dots = tow__gemm_bf16_dots_gain(), .set = (int)set->isa};
     const tow__gemm_engine *rule = engine_of(set, g);
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
     double spent = 0, limit = set->budget * set->n_engines;
     for (int round = 0; round < 1000 && (round < 3 || spent < limit); round++) {
         for (int e = 0; e < set->n_engines; e++) {
-            tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit, .set = (int)set->isa};
+            tow__gemm_choice choice = {
+                .engine = set->engines[e], .matrix_unit = unit, .dots = dots, .set = (int)set->isa};
             g->choice = &choice;
             if (!set->engines[e]->applicable(g) || (set->dtype && !set->engines[e]->halves)) continue;
             (void)tow__gemm_prepare(g, set->engines[e]);
@@ -460,7 +472,7 @@ static bool read_option(setting *set, const char *name, const char *value)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"amx", "own", "blis", "xsmm", "reference"};
+    static const char *const names[] = {"amx", "avx512_bf16", "own", "blis", "xsmm", "reference"};
     setting set = {.budget = 0.02, .scratch = aligned_alloc(64, 4 << 20)};
     bool known = argc % 2 == 1;
     for (int i = 1; i + 1 < argc; i += 2) known &= read_option(&set, argv[i], argv[i + 1]);

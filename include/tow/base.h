@@ -107,8 +107,8 @@ typedef struct tow_context_options {
     size_t size TOW__SIZE(tow_context_options); /* set by TOW_CONTEXT_OPTIONS */
     tow_allocator allocator;                    /* zero: the C library */
     int threads; /* threads that run programs, at most; 0: as many as the affinity mask allows */
-    /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors, f32
-     * as sums of three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm"
+    /* The engine that computes the matrix products that it can: "amx" (the matrix unit of some x86-64 processors: bf16,
+     * f32 as sums of three bf16; docs/techniques.md), "avx512_bf16" (vectors of stored bf16), "own", "blis", "xsmm"
      * (libxsmm) or "reference"; others are computed as if it were not set. Or the engines that must not compute them,
      * as names behind minus signs, for instance "-amx" or "-blis,-xsmm" (but not "-reference"). blis and xsmm have the
      * bits of own: xsmm computes the products for which a trial proves that. NULL: the environment variable

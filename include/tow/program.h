@@ -160,7 +160,7 @@ TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t s
  * logits, a sum of products. */
 typedef struct tow_program_engine {
     const char *instruction; /* "dot_general" */
-    const char *engine; /* as in plans, of products: "own", "xsmm", "blis", "amx", "reference"; of other instructions
+    const char *engine; /* as in plans, of products: "own", "xsmm", "blis", "amx", "avx512_bf16", "reference"; of others
                            also "vector" (convolutions of single features), "sum_dots" (sums of products over the
                            iterations of a loop), "strips" (attention), "tiles", "bands", "panels" (cross-entropy) */
     tow_type result;    /* its first one */

@@ -8,6 +8,7 @@
 #include "src/base/options.h"
 #include "src/kernels/machine_rates.h"
 #include "src/kernels/products/gemm.h"
+#include "src/kernels/products/gemm_bf16.h"
 
 /* The engine that the options name, or NULL. */
 static const char *engine_name(const tow_context_options *options)
@@ -112,6 +113,7 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     if (engine_name(&own) && !refused) (void)tow__gemm_read_choice(engine_name(&own), &products);
     products.portable = own.portable_bits;
     products.matrix_unit = tow__gemm_amx_usable();
+    products.dots = tow__gemm_bf16_dots_gain();
     tow_status status = tow__context_create(own.allocator.resize ? &own.allocator : NULL, refused ? 0 : own.threads,
                                             &products, sizeof products, context);
     if (status == TOW_OK) (*context)->portable = products.portable, (*context)->verifies = own.verify;

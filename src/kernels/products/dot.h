@@ -11,8 +11,8 @@
  * this depth of the whole product. The bits are those of the whole if every part but the last is a multiple of it. */
 int64_t tow__dot_kc(const tow__kernel_call *call);
 
-/* True if products read operands of 16 bits as they are stored. False where the matrix unit runs large products: it
- * reads f32, and it is so far ahead that widened operands cost less than it gains. */
+/* True if all products read operands of 16 bits as they are stored. False where the matrix unit runs large products: it
+ * reads f32 or two operands of bf16, and it is so far ahead that widening others costs less than it gains. */
 bool tow__dot_takes_halves(const tow__team *team);
 
 /* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of

@@ -9,7 +9,7 @@
 
 /* In the order of preference. */
 static const tow__gemm_engine *const engines[] = {
-    &tow__gemm_amx,       &tow__gemm_own,
+    &tow__gemm_amx,       &tow__gemm_dots, &tow__gemm_own,
 #ifdef TOW_HAVE_BLIS
     &tow__gemm_blis,
 #endif

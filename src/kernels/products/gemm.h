@@ -18,11 +18,11 @@
  * for the last: each says the `kc` of the whole product, and all but the first accumulate, which then means that blocks
  * are added to C one by one.
  *
- * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
- * accepts every product. libxsmm and BLIS have the bits of the own kernel: a trial proves it for the code of every
- * shape, and what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C, for AVX2
- * and for AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or TOW_ENGINE
- * force an engine or leave some out (tow__gemm_choice).
+ * Engines. gemm.c has their table, in the order of preference: amx, avx512_bf16, own, blis, xsmm and reference; only
+ * the last one accepts every product. libxsmm and BLIS have the bits of the own kernel: a trial proves it for the code
+ * of every shape, and what has no proof runs on the own kernel (gemm_trial.h). The own kernel is compiled in plain C,
+ * for AVX2 and for AVX-512, and gemm_own.c picks the best version that the processor has. Options of a context or
+ * TOW_ENGINE force an engine or leave some out (tow__gemm_choice).
  *
  * The rule. The engine of a product depends on its type, k and strides, and on `rows` and `columns`: those of the
  * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
@@ -37,8 +37,10 @@
  *     unit where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
  *   - f64 runs on the own kernel as well.
- *   - Operands and results of 16 bits run on the own kernel, which widens A and B while it packs them and rounds C
- *     where a rectangle of it is complete: no operand exists in f32 as a whole. */
+ *   - Products of stored bf16 from 16 rows and columns on run on a unit for bf16 where there is one (gemm_bf16.h): the
+ *     matrix unit, or vectors where they are faster than those of f32.
+ *   - Other operands and results of 16 bits run on the own kernel, which widens A and B while it packs them and rounds
+ *     C where a rectangle of it is complete: no operand exists in f32 as a whole. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
@@ -61,6 +63,7 @@ typedef struct tow__gemm_choice {
     unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
     bool portable;                         /* only what has the same bits on all machines */
     bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
+    bool dots;                             /* AVX512_BF16 may be used: tow__gemm_bf16_dots_gain */
     int set;                               /* tow__gemm_set, for tests */
     const struct tow__gemm_tuning *tuning; /* of the own kernel, for tests; NULL: what suits the machine */
     const struct tow__gemm_times *times;   /* that trials found, for tests; NULL: what they find */
@@ -165,7 +168,7 @@ typedef struct tow__gemm_engine {
     bool needs_code; /* without it, the own kernel does its work */
 } tow__gemm_engine;
 
-extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
+extern const tow__gemm_engine tow__gemm_amx, tow__gemm_dots, tow__gemm_own, tow__gemm_reference;
 #ifdef TOW_HAVE_BLIS
 extern const tow__gemm_engine tow__gemm_blis;
 #endif

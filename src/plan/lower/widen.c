@@ -41,13 +41,16 @@ static bool is_region(const tow__equation *e)
     return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
 }
 
+static bool are_bf16(tow_dtype x, tow_dtype y) { return x == TOW_BF16 && y == TOW_BF16; }
+
 /* True for a product whose kernel takes operands of 16 bits, sums in f32 and rounds the result itself if that has 16
  * bits. A product over one element or none stays between conversions, as the elementwise one that it becomes. */
-static bool sums_halves(const tow_graph *g, const tow__equation *e)
+static bool sums_halves(const tow_graph *g, const tow__equation *e, bool products)
 {
     if (!TOW__IS(e, dot_general)) return false;
     const tow__dot_params *p = e->params;
     const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
+    if (products && !are_bf16(x.dtype, g->vars[e->in[1]].type.dtype)) return false;
     int64_t k = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
     const bool halves = tow__is_half(x.dtype) || tow__is_half(g->vars[e->in[1]].type.dtype);
@@ -61,10 +64,11 @@ static bool widens(const tow_graph *g, const tow__equation *e)
            g->vars[e->out[0]].type.dtype == TOW_F32;
 }
 
-/* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others. */
+/* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others, but for
+ * products of two bf16. */
 static bool is_widened(const tow_graph *g, const tow__equation *e, bool products)
 {
-    if (!products && sums_halves(g, e)) return false;
+    if (sums_halves(g, e, products)) return false;
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
@@ -78,7 +82,7 @@ static bool has_narrow(const tow_graph *g, bool products)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (is_widened(g, e, products) || (!products && widens(g, e))) return true;
+        if (is_widened(g, e, products) || widens(g, e)) return true;
         for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
             const tow_graph *nested = tow__nested(e->primitive, e->params, i);
             if (nested && has_narrow(nested, products)) return true;
@@ -117,8 +121,8 @@ static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e
 
 /* Records a product of f32 with the operands that are conversions as they are stored. False: it has none. stored: of
  * each variable that widens 16 bits, what it widens. */
-static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation *e, const tow_value *stored,
-                          const tow_value *operands, tow_value *results)
+static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation *e, bool products,
+                          const tow_value *stored, const tow_value *operands, tow_value *results)
 {
     if (!TOW__IS(e, dot_general) || g->vars[e->out[0]].type.dtype != TOW_F32) return false;
     tow__dot_params p = *(const tow__dot_params *)e->params;
@@ -132,7 +136,7 @@ static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation 
     }
     for (int i = 0; i < p.lhs_contract.n; i++) k *= g->vars[e->in[0]].type.dims[p.lhs_contract.v[i]];
     const tow_dtype x = tow_value_type(in[0]).dtype, y = tow_value_type(in[1]).dtype;
-    if (!any || k <= 1 || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
+    if (!any || k <= 1 || (products && !are_bf16(x, y)) || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
     p.preferred = 1 + (int64_t)TOW_F32;
     tow__bind(t, e->primitive, &p, 2, in, 1, results);
     return true;
@@ -152,8 +156,8 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, 
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
         if (k > 0 && e->source.phase != g->equations[k - 1].source.phase) conversions.n = 0;
-        if (!products && widens(g, e)) stored[e->out[0]] = operands[0];
-        if (!products && record_stored(t, g, e, stored, operands, results))
+        if (widens(g, e)) stored[e->out[0]] = operands[0];
+        if (record_stored(t, g, e, products, stored, operands, results))
             (void)0; /* recorded */
         else if (is_widened(g, e, products))
             record_wide(t, g, e, operands, results, &conversions);

@@ -1,0 +1,157 @@
+/* Products of stored bf16 by AVX512_BF16 (gemm_bf16.h): VDPBF16PS on tiles of up to 11 rows and two vectors. */
+#include "src/kernels/products/gemm_bf16.h"
+
+#ifdef TOW__BF16_UNITS
+#include <cpuid.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))),        \
+                             apply_to = function)
+#else
+#pragma GCC target("avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#endif
+#include <immintrin.h>
+
+#include "src/kernels/products/gemm_bf16_avx512.inc"
+
+static void begin_unit(void) {}
+static void end_unit(void) {}
+
+enum {
+    ROWS = 11 /* of a tile: 22 sums, two vectors of B, and pairs of A, which instructions read as they are */
+};
+
+TOW__INLINE __m512bh pairs_of(const uint16_t *x) { return (__m512bh)_mm512_loadu_si512(x); }
+
+TOW__INLINE __m512bh every(const uint16_t *pair)
+{
+    int32_t bits;
+    memcpy(&bits, pair, sizeof bits);
+    return (__m512bh)_mm512_set1_epi32(bits);
+}
+
+TOW__INLINE void multiply_rows(const int rows, const uint16_t *a, int64_t pitch, const uint16_t *b, int64_t pairs,
+                               bool begins, f32 *sums)
+{
+    vector low[ROWS], high[ROWS];
+#pragma GCC unroll 11
+    for (int i = 0; i < rows; i++) {
+        low[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * TOW__BF16_PANEL);
+        high[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * TOW__BF16_PANEL + W);
+    }
+    for (int64_t p = 0; p < pairs; p++, a += 2, b += 2 * TOW__BF16_PANEL) {
+        const __m512bh y0 = pairs_of(b), y1 = pairs_of(b + TOW__BF16_PANEL);
+#pragma GCC unroll 11
+        for (int i = 0; i < rows; i++) {
+            const __m512bh x = every(a + i * pitch);
+            low[i] = _mm512_dpbf16_ps(low[i], x, y0);
+            high[i] = _mm512_dpbf16_ps(high[i], x, y1);
+        }
+    }
+#pragma GCC unroll 11
+    for (int i = 0; i < rows; i++) {
+        _mm512_store_ps(sums + i * TOW__BF16_PANEL, low[i]);
+        _mm512_store_ps(sums + i * TOW__BF16_PANEL + W, high[i]);
+    }
+}
+
+#define OF_ROWS(n)                                                                                                     \
+    static void multiply_##n(const uint16_t *a, int64_t pitch, const uint16_t *b, int64_t pairs, bool begins,          \
+                             f32 *sums)                                                                                \
+    {                                                                                                                  \
+        multiply_rows(n, a, pitch, b, pairs, begins, sums);                                                            \
+    }
+OF_ROWS(1)
+OF_ROWS(2)
+OF_ROWS(3)
+OF_ROWS(4)
+OF_ROWS(5)
+OF_ROWS(6)
+OF_ROWS(7)
+OF_ROWS(8)
+OF_ROWS(9)
+OF_ROWS(10)
+OF_ROWS(11)
+
+static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint16_t *b, int64_t columns, int64_t groups,
+                     bool begins, f32 *sums)
+{
+    static void (*const of[])(const uint16_t *, int64_t, const uint16_t *, int64_t, bool,
+                              f32 *) = {multiply_1, multiply_2, multiply_3, multiply_4,  multiply_5, multiply_6,
+                                        multiply_7, multiply_8, multiply_9, multiply_10, multiply_11};
+    (void)columns;
+    for (int64_t tiles = tow__ceil_div(rows, ROWS); tiles > 0; tiles--) {
+        const int64_t n = tow__ceil_div(rows, tiles);
+        of[n - 1](a, pitch, b, groups * (TOW__BF16_GROUP / 2), begins, sums);
+        a += n * pitch, sums += n * TOW__BF16_PANEL, rows -= n;
+    }
+}
+
+#define RUN run_dots
+#include "src/kernels/products/gemm_bf16.inc"
+
+/* ---- the processor ----------------------------------------------------------------------------------------------- */
+
+/* Asked of the processor itself: not all compilers know the name of this feature. */
+static bool usable(void)
+{
+    enum {
+        LEAF = 7,
+        BF16 = 1 << 5 /* of eax of its subleaf 1 */
+    };
+    unsigned a = 0, b, c, d;
+    return tow__has_avx512() && __get_cpuid_count(LEAF, 1, &a, &b, &c, &d) && (a & BF16);
+}
+
+const tow__gemm_bf16_version tow__gemm_bf16_dots = {"vectors of bf16, AVX512_BF16", usable, run_dots};
+
+/* Seconds of the same number of multiply-adds, by pairs of bf16 and by f32. */
+#define CHAINS(name, type, x, step, count)                                                                             \
+    static double name(void)                                                                                           \
+    {                                                                                                                  \
+        vector sum[2 * W];                                                                                             \
+        struct timespec begin, end;                                                                                    \
+        for (int i = 0; i < 2 * W; i++) sum[i] = _mm512_set1_ps((f32)i);                                               \
+        const type one = (type)(x);                                                                                    \
+        clock_gettime(CLOCK_MONOTONIC, &begin);                                                                        \
+        for (int n = 0; n < (count); n++) {                                                                            \
+            _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) sum[i] = step(sum[i], one);                           \
+            __asm__ volatile("" : "+v"(sum[0]), "+v"(sum[5]), "+v"(sum[10]));                                          \
+        }                                                                                                              \
+        clock_gettime(CLOCK_MONOTONIC, &end);                                                                          \
+        for (int i = 1; i < W; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);                                            \
+        __asm__ volatile("" : : "v"(sum[0]));                                                                          \
+        return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);                     \
+    }
+TOW__INLINE vector add_pairs(vector sum, __m512bh x) { return _mm512_dpbf16_ps(sum, x, x); }
+TOW__INLINE vector add_product(vector sum, vector x) { return _mm512_fmadd_ps(sum, x, x); }
+CHAINS(time_pairs, __m512bh, _mm512_set1_epi32(0x3F803F80), add_pairs, 1000)
+CHAINS(time_products, vector, _mm512_set1_ps(0.5F), add_product, 2000)
+
+enum {
+    UNKNOWN,
+    GAINS,
+    LOSES
+};
+
+bool tow__gemm_bf16_dots_gain(void)
+{
+    static _Atomic int known;
+    double pairs = 1, products = 1;
+    if (!usable()) return false;
+    for (int i = 0; i < 5 && known == UNKNOWN; i++) {
+        const double p = time_pairs(), f = time_products();
+        pairs = p < pairs ? p : pairs;
+        products = f < products ? f : products;
+    }
+    if (known == UNKNOWN) known = pairs < 0.9 * products ? GAINS : LOSES;
+    return known == GAINS;
+}
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+bool tow__gemm_bf16_dots_gain(void) { return false; }
+#endif

@@ -1,0 +1,256 @@
+/* Products of stored bf16 on units for it, and on their emulations in plain C: the bits that gemm_bf16.h defines,
+ * element by element, for all layouts and sizes, with and without scratch memory, in slices, with epilogues; which
+ * products the rule gives them; and through dot_general.
+ * Tests gemm_bf16.c, gemm_bf16.inc, gemm_bf16_amx.c, gemm_bf16_dots.c and their emulations. */
+#include "src/kernels/products/gemm_bf16.h"
+#include "src/kernels/products/gemm_own.h"
+#include "tests/unit/support/gemm_products.h"
+
+#include "src/base/params.h"
+#include "src/kernels/halves.h"
+
+/* ---- the definition ---------------------------------------------------------------------------------------------- */
+
+static float flushed(float x) { return fabsf(x) < 0x1p-126F ? copysignf(0, x) : x; }
+
+static float multiply_add(float x, float y, float sum) { return flushed(fmaf(flushed(x), flushed(y), sum)); }
+
+/* a, b: the elements of a row and of a column. */
+static float by_matrix_unit(const float *a, const float *b, int64_t k)
+{
+    float sum = 0;
+    for (int64_t first = 0; first < k; first += 32) {
+        float chain[2] = {0, 0};
+        for (int64_t p = first; p < first + 32; p++)
+            chain[p % 2] = multiply_add(p < k ? a[p] : 0, p < k ? b[p] : 0, chain[p % 2]);
+        sum = flushed(sum + flushed(chain[0] + chain[1]));
+    }
+    return sum;
+}
+
+static float by_dots(const float *a, const float *b, int64_t k)
+{
+    float sum = 0;
+    for (int64_t p = 0; p < k; p += 2) {
+        sum = multiply_add(p + 1 < k ? a[p + 1] : 0, p + 1 < k ? b[p + 1] : 0, sum);
+        sum = multiply_add(a[p], b[p], sum);
+    }
+    return sum;
+}
+
+typedef struct candidate {
+    const tow__gemm_bf16_version *version;
+    float (*definition)(const float *a, const float *b, int64_t k);
+    bool slow;
+} candidate;
+
+static const candidate candidates[] = {
+#ifdef TOW__BF16_UNITS
+    {&tow__gemm_bf16_amx, by_matrix_unit, false},
+    {&tow__gemm_bf16_dots, by_dots, false},
+#endif
+    {&tow__gemm_bf16_amx_emulated, by_matrix_unit, true},
+    {&tow__gemm_bf16_dots_emulated, by_dots, true},
+};
+enum {
+    CANDIDATES = sizeof candidates / sizeof candidates[0]
+};
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+typedef struct problem {
+    tow__buffer a, b, c, want;
+    tow__gemm g;
+} problem;
+
+/* Numbers whose sums are rounded, and now and then those that units take for zeros, infinities and NaNs. */
+static tow__buffer operand_of(int64_t rows, int64_t columns, layout how, bool special)
+{
+    static const float some[] = {0, -0.0F, 0x1p-127F, -0x1p-133F, 0x1.8p-126F, 0x1p127F, INFINITY, NAN};
+    tow__buffer x = random_operand(TOW_BF16, SHAPE(rows, columns), how);
+    for (int64_t i = 3; special && i < count_of(&x); i += 101) set(&x, i, (double)some[i / 101 % 8]);
+    return x;
+}
+
+static void set_want(problem *p, const candidate *how)
+{
+    const int64_t m = p->g.m, n = p->g.n, k = p->g.k;
+    float *a = take((size_t)(m * k + 1) * sizeof *a), *b = take((size_t)(n * k + 1) * sizeof *b);
+    for (int64_t i = 0; i < m * k; i++) a[i] = (float)get(&p->a, i);
+    for (int64_t q = 0; q < k; q++)
+        for (int64_t j = 0; j < n; j++) b[j * k + q] = (float)get(&p->b, q * n + j);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t at = i * p->g.ldc + j;
+            const float x = how->definition(a + i * k, b + j * k, k);
+            if (p->g.c_dtype)
+                ((uint16_t *)p->want.data)[at] = (uint16_t)(tow__rounded_to_bf16(tow__bits_of_f32(x)) >> 16);
+            else if (p->g.accumulate)
+                ((float *)p->want.data)[at] += x;
+            else
+                ((float *)p->want.data)[at] = x;
+        }
+    }
+}
+
+/* C has three more columns than the product, which nobody may write. adds: C + A B. */
+static problem problem_of(const candidate *how, const int64_t *size, layout a, layout b, tow_dtype c, bool adds)
+{
+    const int64_t m = size[0], n = size[1], k = size[2];
+    problem p = {.a = operand_of(m, k, a, n % 2), .b = operand_of(k, n, b, m % 2)};
+    p.c = random_operand(c, SHAPE(m, n + 3), ROW_MAJOR);
+    p.want = make(c, 2, p.c.dims, ROW_MAJOR);
+    memcpy(p.want.data, p.c.data, (size_t)count_of(&p.c) * tow_dtype_size(c));
+    p.g = product_of(&p.a, &p.b, &p.c);
+    p.g.dtype = TOW_F32;
+    p.g.a_dtype = p.g.b_dtype = TOW_BF16;
+    p.g.c_dtype = c == TOW_BF16 ? c : (tow_dtype)0;
+    p.g.accumulate = adds;
+    set_want(&p, how);
+    return p;
+}
+
+/* Bits, but for those of NaNs. */
+static void assert_wanted(const problem *p, const tow__buffer *got)
+{
+    for (int64_t i = 0; i < count_of(&p->want); i++) {
+        if (isnan(get(&p->want, i))) {
+            assert_true(isnan(get(got, i)));
+            continue;
+        }
+        const double want = get(&p->want, i), x = get(got, i);
+        if (memcmp(&want, &x, sizeof x) != 0)
+            fail_msg("%lld x %lld x %lld, element %lld: expected %a, found %a", (long long)p->g.m, (long long)p->g.n,
+                     (long long)p->g.k, (long long)i, want, x);
+    }
+}
+
+typedef struct finished {
+    const tow__gemm *g;
+    unsigned char *times;
+} finished;
+
+/* The epilogue reads what is complete: C is negated, by its sign bit. */
+static void negate(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const finished *f = user;
+    assert_true(columns <= TOW__GEMM_EPILOGUE_COLUMNS);
+    for (int64_t i = row; i < row + rows; i++) {
+        for (int64_t j = column; j < column + columns; j++) {
+            f->times[i * f->g->n + j]++;
+            if (f->g->c_dtype)
+                ((uint16_t *)f->g->c)[i * f->g->ldc + j] ^= 0x8000;
+            else
+                ((uint32_t *)f->g->c)[i * f->g->ldc + j] ^= 0x80000000;
+        }
+    }
+}
+
+static tow__buffer copy_of(const tow__buffer *x)
+{
+    tow__buffer copy = make(x->dtype, 2, x->dims, ROW_MAJOR);
+    memcpy(copy.data, x->data, (size_t)count_of(x) * tow_dtype_size(x->dtype));
+    return copy;
+}
+
+static void check_whole(const problem *p, const candidate *how, bool scratch)
+{
+    tow__buffer c = copy_of(&p->c);
+    tow__gemm g = p->g;
+    finished f = {.g = &g, .times = take((size_t)(g.m * g.n))};
+    memset(f.times, 0, (size_t)(g.m * g.n));
+    g.c = c.data;
+    g.epilogue = negate, g.user = &f;
+    g.scratch = scratch ? take(tow__gemm_bf16_scratch(&g) + 64) : NULL;
+    how->version->run(&g);
+    for (int64_t i = 0; i < g.m * g.n; i++) assert_int_equal(f.times[i], 1);
+    for (int64_t i = 0; i < g.m; i++)
+        for (int64_t j = 0; j < g.n; j += 128) negate(&f, i, 1, j, g.n - j < 128 ? g.n - j : 128);
+    assert_wanted(p, &c);
+}
+
+/* In slices of rows and columns, as threads make them, with scratch memory for the whole. */
+static void check_slices(const problem *p, const candidate *how)
+{
+    tow__buffer c = copy_of(&p->c);
+    void *scratch = take(tow__gemm_bf16_scratch(&p->g) + 64);
+    const int64_t row_cut = p->g.m / 3, column_cut = p->g.n / 2;
+    for (int part = 0; part < 4; part++) {
+        tow__gemm s = p->g;
+        const int64_t row = part & 1 ? row_cut : 0, column = part & 2 ? column_cut : 0;
+        s.m = part & 1 ? s.m - row_cut : row_cut;
+        s.n = part & 2 ? s.n - column_cut : column_cut;
+        if (s.m == 0 || s.n == 0) continue;
+        s.a = (const char *)s.a + row * s.a_row * 2;
+        s.b = (const char *)s.b + column * s.b_column * 2;
+        s.c = (char *)c.data + (row * s.ldc + column) * tow__gemm_c_bytes(&s);
+        s.scratch = scratch;
+        how->version->run(&s);
+    }
+    assert_wanted(p, &c);
+}
+
+static void check_product(const candidate *how, const int64_t *size, layout a, layout b, tow_dtype c, bool adds)
+{
+    const problem p = problem_of(how, size, a, b, c, adds);
+    check_whole(&p, how, true);
+    check_whole(&p, how, false);
+    check_slices(&p, how);
+    release_all();
+}
+
+/* m, n, k: edges of tiles, strips, panels, groups and blocks of k, rows 4 KiB apart, several blocks of columns. */
+static const int64_t sizes[][3] = {
+    {1, 1, 1},     {1, 5, 7},    {7, 1, 5},    {5, 7, 3},    {16, 16, 32}, {17, 15, 33},  {32, 32, 64},
+    {33, 65, 129}, {64, 64, 64}, {17, 31, 13}, {100, 3, 20}, {3, 100, 77}, {63, 130, 67}, {33, 34, 512},
+    {34, 36, 513}, {2, 70, 900}, {5, 9, 2048}, {3, 40, 600}, {1, 300, 90}, {9, 1100, 40}, {34, 7, 2048},
+};
+
+static void bits_are_those_of_the_definition(void **state)
+{
+    (void)state;
+    static const layout layouts[] = {ROW_MAJOR, COLUMN_MAJOR, SPACED};
+    for (size_t i = 0; i < CANDIDATES; i++) {
+        if (!candidates[i].version->usable()) continue;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (size_t how = 0; how < 9; how++)
+                for (size_t c = 0; c < 3; c++)
+                    if ((s + how + c) % (candidates[i].slow ? 18 : 5) == 0)
+                        check_product(&candidates[i], sizes[s], layouts[how % 3], layouts[how / 3],
+                                      c == 0 ? TOW_BF16 : TOW_F32, c == 2);
+    }
+}
+
+/* ---- the rule ---------------------------------------------------------------------------------------------------- */
+
+static const char *chosen(const tow__gemm_choice *choice, tow_dtype a, tow_dtype b, tow_dtype c, int64_t rows)
+{
+    tow__gemm g = {.dtype = TOW_F32, .a_dtype = a, .b_dtype = b, .c_dtype = c, .m = 8, .n = 100, .k = 200};
+    g.rows = rows, g.columns = 100;
+    g.a_row = 200, g.b_row = g.ldc = 100, g.a_column = g.b_column = 1;
+    g.choice = choice;
+    return tow__gemm_choose(&g)->name;
+}
+
+static void units_get_large_products_of_two_bf16(void **state)
+{
+    (void)state;
+    const tow_dtype sums = (tow_dtype)0;
+    const tow__gemm_choice unit = {.matrix_unit = true, .dots = true}, dots = {.dots = true};
+    const tow__gemm_choice portable = {.matrix_unit = true, .dots = true, .portable = true}, none = {0};
+    assert_string_equal(chosen(&unit, TOW_BF16, TOW_BF16, TOW_BF16, 64), "amx");
+    assert_string_equal(chosen(&unit, TOW_BF16, TOW_BF16, sums, 64), "amx");
+    assert_string_equal(chosen(&dots, TOW_BF16, TOW_BF16, TOW_BF16, 64), "avx512_bf16");
+    assert_string_equal(chosen(&unit, TOW_BF16, TOW_BF16, TOW_BF16, 4), "own");
+    assert_string_equal(chosen(&unit, TOW_F16, TOW_F16, TOW_F16, 64), "own");
+    assert_string_equal(chosen(&unit, TOW_BF16, sums, sums, 64), "own");
+    assert_string_equal(chosen(&portable, TOW_BF16, TOW_BF16, TOW_BF16, 64), "own");
+    assert_string_equal(chosen(&none, TOW_BF16, TOW_BF16, TOW_BF16, 64), "own");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_definition),
+                                       cmocka_unit_test(units_get_large_products_of_two_bf16)};
+    return cmocka_run_group_tests_name("kernels_gemm_bf16", tests, NULL, NULL);
+}
