@@ -160,6 +160,9 @@ static int resume(run *r)
     return SUCCESS;
 }
 
+/* Is it asked what processes will do that are not there? */
+static bool plans_alone(const options *o) { return o->processes > 1 && o->steps == 0; }
+
 /* ---- several processes ------------------------------------------------------------------------------------------- */
 
 /* Finds the rows of this process, and that all have been told the same. */
@@ -181,7 +184,7 @@ static int join_processes(run *r)
     }
     r->first_row = o->batch / o->row_groups * begin;
     r->n_rows = o->batch / o->row_groups * (end - begin);
-    if (tow_group_rank(r->group) > 0) {
+    if (tow_group_rank(r->group) > 0 && !plans_alone(&r->options)) {
         r->options.log = r->options.tensorboard = r->options.plan = r->options.memory = r->options.html = NULL;
         r->options.graph = r->options.trace = NULL;
         r->options.residuals = r->options.why = r->options.instructions = false;
@@ -426,6 +429,7 @@ static int report(run *r)
     printf("%s\n%s: %zu characters, %d different ones\n\n", machine, o->text, r->text.size, r->text.vocabulary);
     report_parameters(r->state);
     report_plan(r->state);
+    if (r->group) report_exchange(r->state, r->group, o->bandwidth, o->latency);
     if (r->limit) report_limit(r->state, r->limit);
     if (o->verify) printf("  verify: a step compares %llu values that it makes again\n", count_compared(r->state));
     putchar('\n');
@@ -433,7 +437,7 @@ static int report(run *r)
     if ((o->residuals || o->why) && report_residuals(r->state, r->limit > 0, o->why) != TOW_OK)
         return report_error("gpt", r->context);
     if (o->curve && report_curve(r) != SUCCESS) return FAILURE;
-    if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
+    if (o->plan && !write_plan(r->state, o->plan, o->bandwidth, o->latency)) return FAILURE;
     if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
     if (o->graph && !write_graph(r->state, o->graph)) return FAILURE;
     if (o->html && tow_program_write_html(tow_train_program(r->state), NULL, o->html) != TOW_OK)
@@ -472,6 +476,10 @@ static int work(tow_context *context, tow_group *group, void *user)
     r->group = group;
     int status = prepare(r);
     if (status == SUCCESS) status = report(r);
+    if (status == SUCCESS && plans_alone(&r->options)) {
+        run_free(r);
+        return finish_output("gpt", status);
+    }
     if (status == SUCCESS) status = open_trace(r);
     if (status == SUCCESS) status = train(r);
     if (status == SUCCESS) status = finish(r);
@@ -491,7 +499,10 @@ int main(int argc, char **argv)
     int status = SUCCESS;
     if (tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = r.options.threads), &context) != TOW_OK)
         status = report_error("gpt", context);
-    if (status == SUCCESS) status = run_in_processes(context, r.options.processes, work, &r);
+    const options *o = &r.options;
+    if (status == SUCCESS)
+        status = plans_alone(o) ? plan_for_processes(context, o->rank, o->processes, work, &r)
+                                : run_in_processes(context, o->processes, work, &r);
     tow_context_free(context);
     return status;
 }

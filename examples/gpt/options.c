@@ -56,6 +56,9 @@ enum {
     ROW_GROUPS,
     PROCESSES,
     SHARD,
+    RANK,
+    BANDWIDTH,
+    LATENCY,
     INSTRUCTIONS,
     DTYPE,
     PARAM_DTYPE,
@@ -84,7 +87,7 @@ static const struct argp_option table[] = {
      2},
     {"processes", PROCESSES, "N", 0,
      "Processes of this machine that share the rows of a batch (1), at most --row-groups; on several machines, mpirun "
-     "starts them",
+     "starts them. With --steps 0 none is started: this one says what one of so many will hold and send",
      2},
     {"shard", SHARD, "STAGE", 0,
      "Of 0, nothing (the default), 1, the state of the optimizer, 2, gradients as well, and 3, parameters as well, "
@@ -136,6 +139,10 @@ static const struct argp_option table[] = {
      "The planned bytes by kind as JSON; the peak, all that training holds while a step runs, is the sum of all but "
      "gradients, which are within residuals and workspace",
      5},
+    {"rank", RANK, "R", 0, "With --processes and --steps 0: the process of which that is said (0)", 5},
+    {"bandwidth", BANDWIDTH, "BITS", 0,
+     "That a process sends in a second while it receives as many, for the time of a step by the model: 25G (10G)", 5},
+    {"latency", LATENCY, "TIME", 0, "Of a message, for the same: 20us (20us), 1ms", 5},
     {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
     {"html", HTML, "FILE", 0, "The same as a page for a browser, in which a click says why a block of memory is there",
      5},
@@ -177,7 +184,8 @@ static const number numbers[] = {
     NUMBER(BATCH, "--batch", batch, 1, 1 << 20),
     NUMBER(MICRO_BATCHES, "--micro-batches", micro_batches, 1, 1 << 20),
     NUMBER(ROW_GROUPS, "--row-groups", row_groups, 1, 1 << 20),
-    NUMBER(PROCESSES, "--processes", processes, 1, 64),
+    NUMBER(PROCESSES, "--processes", processes, 1, 65536),
+    NUMBER(RANK, "--rank", rank, 0, 65535),
     NUMBER(SHARD, "--shard", shard, 0, 3),
     NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
     NUMBER(SLOT_BITS, "--slot-bits", slot_bits, 0, 64),
@@ -209,6 +217,36 @@ static bool parse_limit(const char *text, options *o)
     return true;
 }
 
+/* A unit behind a number, and how many of the basic one it is. */
+typedef struct unit {
+    const char *name;
+    double times;
+} unit;
+
+static double number_with_unit(struct argp_state *state, const char *name, const char *text, const unit *units,
+                               const char *example)
+{
+    char *end;
+    const double count = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : 0;
+    for (const unit *u = units; count > 0 && u->name; u++)
+        if (strcmp(end, u->name) == 0 && isfinite(count * u->times)) return count * u->times;
+    argp_error(state, "%s: expected a positive number with a unit, as %s, found '%s'", name, example, text);
+    return 0;
+}
+
+/* Bits become bytes. */
+static double read_bandwidth(struct argp_state *state, const char *text)
+{
+    static const unit units[] = {{"K", 125}, {"M", 125e3}, {"G", 125e6}, {"T", 125e9}, {NULL, 0}};
+    return number_with_unit(state, "--bandwidth", text, units, "25G or 100M");
+}
+
+static double read_latency(struct argp_state *state, const char *text)
+{
+    static const unit units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
+    return number_with_unit(state, "--latency", text, units, "20us or 1ms");
+}
+
 /* Reads the name of a type of floats. */
 static tow_dtype float_type(struct argp_state *state, const char *name, const char *value)
 {
@@ -234,6 +272,15 @@ static void check_together(struct argp_state *state, const options *o)
                    "--processes %lld needs --row-groups of at least as many, a power of two; each process has the "
                    "sequences of some of them",
                    (long long)o->processes);
+    if (o->processes > 64 && o->steps > 0)
+        argp_error(state,
+                   "--processes %lld: this machine runs 64 at most; mpirun starts more, and with --steps 0 they are "
+                   "planned and not started",
+                   (long long)o->processes);
+    if (o->rank > 0 && (o->steps > 0 || o->rank >= o->processes))
+        argp_error(state, "--rank %lld needs --steps 0 and --processes of more than that", (long long)o->rank);
+    if (o->processes > 1 && o->steps == 0 && o->checkpoint)
+        argp_error(state, "--processes with --steps 0 starts none of them, so leave --checkpoint out");
     if (o->shard == TOW_SHARD_PARAMETERS && (o->sample != 0 || o->micro_batches > 1))
         argp_error(state,
                    "--shard 3: no process has all parameters, or as many parts of a batch as the others: it needs "
@@ -274,6 +321,12 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case LEARNING_RATE:
         o->learning_rate = positive_number(state, "--learning-rate", value);
+        break;
+    case BANDWIDTH:
+        o->bandwidth = read_bandwidth(state, value);
+        break;
+    case LATENCY:
+        o->latency = read_latency(state, value);
         break;
     case CHECKPOINT:
         o->checkpoint = value;
@@ -379,6 +432,8 @@ void read_options(int argc, char **argv, options *o)
                    .batch = 8,
                    .micro_batches = 1,
                    .processes = 1,
+                   .bandwidth = 1.25e9,
+                   .latency = 20e-6,
                    .dtype = TOW_F32,
                    .param_dtype = TOW_F32,
                    .steps = 500,

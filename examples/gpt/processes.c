@@ -100,3 +100,14 @@ int run_in_processes(tow_context *context, int64_t count,
     if (started_by_mpi()) return run_with_mpi(context, body, user);
     return count > 1 ? fork_all(context, count, body, user) : body(context, NULL, user);
 }
+
+int plan_for_processes(tow_context *context, int64_t rank, int64_t count,
+                       int (*body)(tow_context *context, tow_group *group, void *user), void *user)
+{
+    tow_group *group = NULL;
+    if (tow_group_plan_only(context, (int)rank, (int)count, NULL, &group) != TOW_OK)
+        return report_error("gpt", context);
+    const int status = body(context, group, user);
+    tow_group_free(group);
+    return status;
+}

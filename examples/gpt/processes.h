@@ -9,6 +9,9 @@
  * FAILURE, with a message, if a process has failed. All processes return INTERRUPTED, or none. */
 int run_in_processes(tow_context *context, int64_t count,
                      int (*body)(tow_context *context, tow_group *group, void *user), void *user);
+/* Runs `body` in this process as rank `rank` of `count` that are not there: it plans and trains nothing. */
+int plan_for_processes(tow_context *context, int64_t rank, int64_t count,
+                       int (*body)(tow_context *context, tow_group *group, void *user), void *user);
 /* Was the program started by mpirun, or by srun, as one of several? */
 bool started_by_mpi(void);
 /* The CPUs that this process may use. */

@@ -30,6 +30,7 @@ static const kind kinds[] = {
     {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
     {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},
     {"gradients", "of these, gradients", offsetof(tow_train_bytes, gradients)},
+    {"exchange", "of these, exchange", offsetof(tow_train_bytes, exchange)},
     {"evaluation", "evaluation program", offsetof(tow_train_bytes, evaluation)},
     {"peak", "peak", offsetof(tow_train_bytes, total)},
 };
@@ -62,10 +63,97 @@ void report_plan(const tow_train_state *state)
         printf("  %-20s %14zu bytes  %9.2f MiB", kinds[i].what, bytes_of(&bytes, i),
                (double)bytes_of(&bytes, i) / (1 << 20));
         if (kinds[i].field == offsetof(tow_train_bytes, optimizer)) report_slots(tow_train_optimizer(state));
-        if (kinds[i].field == offsetof(tow_train_bytes, gradients)) printf(", at most at once");
+        if (kinds[i].field == offsetof(tow_train_bytes, gradients) ||
+            kinds[i].field == offsetof(tow_train_bytes, exchange))
+            printf(", at most at once");
         putchar('\n');
     }
 }
+
+/* ---- what processes exchange ------------------------------------------------------------------------------------- */
+
+/* Collectives of one kind in one loop, of one pass. */
+typedef struct exchanged {
+    tow_program_collective first;
+    long long runs;
+    unsigned long long sent, received;
+} exchanged;
+
+enum {
+    MOST_LINES = 64
+};
+
+static bool is_same_line(const tow_program_collective *a, const tow_program_collective *b)
+{
+    return strcmp(a->kind, b->kind) == 0 && strcmp(a->pass, b->pass) == 0 && a->length == b->length &&
+           a->deferred == b->deferred;
+}
+
+/* Returns the number of lines; what is beyond the most is added to the last one. */
+static size_t add_up(const tow_program *step, exchanged lines[MOST_LINES])
+{
+    tow_program_collective c;
+    size_t n = 0;
+    for (size_t i = 0; tow_program_get_collective(step, i, &c); i++) {
+        size_t k = 0;
+        while (k < n && k < MOST_LINES - 1 && !is_same_line(&lines[k].first, &c)) k++;
+        if (k == n) lines[n++] = (exchanged){.first = c};
+        lines[k].runs += (long long)c.runs;
+        lines[k].sent += (unsigned long long)(c.sent * (uint64_t)c.runs);
+        lines[k].received += (unsigned long long)(c.received * (uint64_t)c.runs);
+    }
+    return n;
+}
+
+static double hidden_share(const tow_program_exchange *x)
+{
+    return x->communication > 0 ? 1 - x->waiting / x->communication : 1;
+}
+
+void report_exchange(const tow_train_state *state, const tow_group *group, double bandwidth, double latency)
+{
+    const tow_program_exchange x = tow_program_get_exchange(tow_train_program(state), bandwidth, latency);
+    exchanged lines[MOST_LINES];
+    const size_t n = add_up(tow_train_program(state), lines);
+    printf("exchange of a step, rank %d of %d\n", tow_group_rank(group), tow_group_count(group));
+    for (size_t i = 0; i < n; i++) {
+        char where[64] = "outside of loops";
+        const tow_program_collective *c = &lines[i].first;
+        if (c->length > 0)
+            snprintf(where, sizeof where, "loop of %lld%s", (long long)c->length,
+                     c->deferred ? ", beside another iteration" : "");
+        printf("  %-14s  %-8s  %-40s %6lld  sent %14llu  received %14llu bytes\n", c->kind, c->pass, where,
+               lines[i].runs, lines[i].sent, lines[i].received);
+    }
+    printf("  all: sent %llu, received %llu bytes; at most %lld gathers and %lld sums in flight\n",
+           (unsigned long long)x.sent, (unsigned long long)x.received, (long long)x.gathers_in_flight,
+           (long long)x.sums_in_flight);
+    printf("  by the model, at %.3g Gbit/s and %.3g us: a step %.4g s, communication %.4g s, of which %.1f %% are "
+           "hidden\n",
+           bandwidth * 8e-9, latency * 1e6, x.seconds, x.communication, 100 * hidden_share(&x));
+}
+
+/* ", "exchanged": {...}", or nothing for a process that trains alone. */
+static bool write_exchange(const tow_train_state *state, FILE *file, double bandwidth, double latency)
+{
+    const tow_program *step = tow_train_program(state);
+    const tow_program_exchange x = tow_program_get_exchange(step, bandwidth, latency);
+    tow_program_collective c;
+    if (x.sums + x.gathers == 0) return true;
+    fprintf(file, ", \"exchanged\": {\"sent\": %llu, \"received\": %llu, \"gathers_in_flight\": %lld, ",
+            (unsigned long long)x.sent, (unsigned long long)x.received, (long long)x.gathers_in_flight);
+    fprintf(file, "\"seconds\": %g, \"communication\": %g, \"hidden\": %g, \"collectives\": [", x.seconds,
+            x.communication, hidden_share(&x));
+    for (size_t i = 0; tow_program_get_collective(step, i, &c); i++)
+        fprintf(file,
+                "%s{\"kind\": \"%s\", \"scope\": \"%s\", \"pass\": \"%s\", \"loop\": %lld, \"runs\": %lld, "
+                "\"bytes\": %zu, \"sent\": %llu, \"received\": %llu}",
+                i ? ", " : "", c.kind, c.scope ? c.scope : "", c.pass, (long long)c.length, (long long)c.runs,
+                tow_type_bytes(c.type), (unsigned long long)c.sent, (unsigned long long)c.received);
+    return fputs("]}", file) >= 0;
+}
+
+/* ---- files and lists --------------------------------------------------------------------------------------------- */
 
 void report_limit(const tow_train_state *state, size_t limit)
 {
@@ -82,14 +170,14 @@ unsigned long long count_compared(const tow_train_state *state)
     return (unsigned long long)tow_program_operation_count(tow_train_program(state), "same_bits");
 }
 
-bool write_plan(const tow_train_state *state, const char *path)
+bool write_plan(const tow_train_state *state, const char *path, double bandwidth, double latency)
 {
     tow_train_bytes bytes = tow_train_get_bytes(state);
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < N_KINDS; i++)
         ok = fprintf(file, "%s\"%s\": %zu", i == 0 ? "{" : ", ", kinds[i].key, bytes_of(&bytes, i)) > 0;
-    ok = ok && fputs("}\n", file) >= 0;
+    ok = ok && write_exchange(state, file, bandwidth, latency) && fputs("}\n", file) >= 0;
     if (file && fclose(file) != 0) ok = false;
     if (!ok) fprintf(stderr, "gpt: %s: cannot write the plan: %s\n", path, strerror(errno));
     return ok;

@@ -9,8 +9,11 @@
 void report_parameters(const tow_train_state *state);
 /* Prints the planned bytes by kind. */
 void report_plan(const tow_train_state *state);
-/* Writes them as a JSON object. Prints a message and returns false if that fails. */
-bool write_plan(const tow_train_state *state, const char *path);
+/* Prints the bytes that a process sends and receives in a step, and the time of that by the model; bandwidth in bytes
+ * in a second, latency in seconds. */
+void report_exchange(const tow_train_state *state, const tow_group *group, double bandwidth, double latency);
+/* Writes both as a JSON object. Prints a message and returns false if that fails. */
+bool write_plan(const tow_train_state *state, const char *path, double bandwidth, double latency);
 /* Draws the memory of a step, as SVG. Prints a message and returns false if that fails. */
 bool write_memory(const tow_train_state *state, const char *path);
 /* Writes the graph of the loss as text. Prints a message and returns false if that fails. */

@@ -170,6 +170,35 @@ typedef struct tow_program_engine {
 /* Describes instruction number `index` of those, in the order of the plan, bodies of loops where the loop is. Returns
  * false if there are not so many. Large products whose first runs have not been made say so. */
 TOW_API bool tow_program_get_engine(const tow_program *program, size_t index, tow_program_engine *engine);
+/* A collective over processes in a program, which starts in one instruction and ends in another. */
+typedef struct tow_program_collective {
+    const char *kind;        /* "all_reduce", "reduce_scatter", "all_gather" */
+    const char *scope;       /* the part of the model that it was recorded for: "blocks/mlp"; NULL: none */
+    const char *pass;        /* "forward", "backward"; "update": it gathers new parameters in their place */
+    tow_type type;           /* of the whole array; of several layers [layers, elements] */
+    int64_t length;          /* iterations of the innermost loop in which it stands; 0: in none */
+    int64_t runs;            /* in one run of the program */
+    bool deferred;           /* it travels while another iteration runs */
+    uint64_t sent, received; /* bytes, by this process in one of these runs */
+} tow_program_collective;
+/* Describes collective number `index`, in the order of the plan, bodies of loops where the loop is. Those over the
+ * group of one are not among them. Returns false if there are not so many. The groups must still be there. */
+TOW_API bool tow_program_get_collective(const tow_program *program, size_t index, tow_program_collective *collective);
+/* The exchange of a process with others in one run of a program. */
+typedef struct tow_program_exchange {
+    uint64_t sent, received; /* bytes of this process */
+    int64_t sums, gathers;   /* number of collectives */
+    /* At most so many at once between their start and their end. */
+    int64_t sums_in_flight, gathers_in_flight;
+    double seconds;       /* of a run by the cost model, with the time in which it waits for the network */
+    double communication; /* seconds of the network */
+    double waiting;       /* of these, seconds in which the run waits for it; the rest is hidden behind instructions */
+} tow_program_exchange;
+/* bandwidth: bytes that a process sends in a second while it receives as many; latency: of a message, in seconds. With
+ * a bandwidth of 0, the network takes no time. A collective takes latency x levels of the tree + bytes / bandwidth, and
+ * the network moves one after the other, beginning with the instruction that starts it; instructions take their
+ * modelled seconds (tow_program_seconds). */
+TOW_API tow_program_exchange tow_program_get_exchange(const tow_program *program, double bandwidth, double latency);
 /* The number of operations of primitive `name` in one run: each operation of a row program counts, and those of a scan
  * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one
  * element as "mul", "copy" counts copies; views, and small functions of constants, which are computed when the program

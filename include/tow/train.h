@@ -304,6 +304,13 @@ typedef struct tow_train_bytes {
      * not count them once more; with .early_update they are few. */
     size_t gradients;
     size_t batch; /* of the caller: inputs and extra arrays of a step, as the options have them */
+    /* With a group: most bytes at once of parameters that are gathered and of memory in which sums of other processes
+     * arrive, in the largest program of a step. Like gradients, they are a part of the arena and not counted once
+     * more. */
+    size_t exchange;
+    /* Bytes of arrays that this process sends to others and receives in one such step; no part of the total.
+     * tow_program_get_collective of tow_train_program lists the collectives that move them. */
+    size_t sent, received;
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 

@@ -23,12 +23,14 @@ static tow_status run(tow_group *group, const tow__collective_options *options, 
 
 tow_status tow__group_send_to_all(tow_group *group, int root, void *data, size_t bytes, const char *what)
 {
-    if (!group || group->carrier.count == 1 || bytes == 0) return TOW_OK;
+    if (!group || group->carrier.count == 1 || group->plan_only || bytes == 0) return TOW_OK;
     return run(group,
                &(tow__collective_options){
                    .kind = TOW__BROADCAST, .dtype = TOW_U8, .n = (int64_t)bytes, .root = root, .what = what},
                data);
 }
+
+bool tow__group_leads(const tow_group *group) { return tow_group_rank(group) == 0 || group->plan_only; }
 
 /* ---- a status ---------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +64,7 @@ static tow_status tell(tow_context *ctx, tow_group *group, int failed, tow_statu
 
 tow_status tow__group_agree(tow_context *ctx, tow_group *group, tow_status status)
 {
-    if (!group || group->carrier.count == 1) return status;
+    if (!group || group->carrier.count == 1 || group->plan_only) return status;
     const size_t count = (size_t)group->carrier.count;
     int32_t *all = tow__alloc(ctx, count, sizeof *all);
     int failed = -1;

@@ -9,6 +9,8 @@
  * rank that failed, which the others hear with its rank and host; ctx has the messages. Collective; NULL is the group
  * of one. */
 tow_status tow__group_agree(tow_context *ctx, tow_group *group, tow_status status);
+/* Does this process choose for all? Rank 0 does, and each that is there alone. */
+bool tow__group_leads(const tow_group *group);
 /* Bytes of rank `root` to all. */
 tow_status tow__group_send_to_all(tow_group *group, int root, void *data, size_t bytes, const char *what);
 

@@ -302,12 +302,20 @@ size_t tow__collective_scratch(const tow__collective *c) { return c ? c->scratch
 size_t tow__collective_sent(const tow__collective *c) { return c ? c->sent : 0; }
 size_t tow__collective_received(const tow__collective *c) { return c ? c->received : 0; }
 
+int tow__collective_rounds(const tow__collective *c)
+{
+    int rounds = 0;
+    while (c && (1 << rounds) < c->count) rounds++;
+    return c && c->kind == TOW__ALL_REDUCE ? 2 * rounds : rounds;
+}
+
 /* ---- messages of a level ----------------------------------------------------------------------------------------- */
 
 static void add_message(tow__collective *c, tow_message message, arrival what)
 {
     const size_t total = message.bytes;
     char *data = message.data;
+    *(message.sends ? &c->group->bytes.sent : &c->group->bytes.received) += total;
     for (size_t at = 0; at < total; at += TOW_MESSAGE_BYTES) {
         message.data = data + at;
         message.bytes = total - at < TOW_MESSAGE_BYTES ? total - at : TOW_MESSAGE_BYTES;
@@ -436,6 +444,10 @@ static tow_status begin_carried(tow__collective *c)
     c->phase = CARRIED;
     c->n_now = 0;
     c->left = 1;
+    if (c->by_carrier) {
+        c->group->bytes.sent += c->sent;
+        c->group->bytes.received += c->received;
+    }
     if (c->kind == TOW__ALL_GATHER)
         return carrier->gather(c->arrays[0], c->offsets, c->bytes, &c->request, carrier->user);
     if (c->kind == TOW__BROADCAST && c->by_carrier)

@@ -15,6 +15,7 @@
 int tow_group_rank(const tow_group *group) { return group ? group->carrier.rank : 0; }
 int tow_group_count(const tow_group *group) { return group ? group->carrier.count : 1; }
 const char *tow_group_name(const tow_group *group) { return group ? group->name : "data"; }
+tow_group_bytes tow_group_get_bytes(const tow_group *group) { return group ? group->bytes : (tow_group_bytes){0, 0}; }
 
 void tow_group_set_where(tow_group *group, tow_group_where where, void *user)
 {
@@ -79,6 +80,11 @@ static tow_status exchange_hosts(tow_group *group)
     tow__collective *gather = NULL;
     tow_status status = TOW_OUT_OF_MEMORY;
     if (!shares || !group->hosts) goto done;
+    if (group->plan_only) {
+        for (size_t r = 0; r < count; r++) snprintf(group->hosts[r], sizeof *group->hosts, "not there");
+        status = TOW_OK;
+        goto done;
+    }
     if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
     snprintf(group->hosts[group->carrier.rank], sizeof *group->hosts, "%s%sprocess %lld", name, *name ? ", " : "",
              (long long)getpid());
@@ -100,7 +106,7 @@ done:
 }
 
 static tow_status create_group(tow_context *ctx, const tow_group_functions *functions, const tow_group_options *o,
-                               tow_group **group)
+                               bool plan_only, tow_group **group)
 {
     const char *name = o->name && *o->name ? o->name : "data";
     tow_status status = check_functions(ctx, functions);
@@ -109,7 +115,7 @@ static tow_status create_group(tow_context *ctx, const tow_group_functions *func
         if (functions->free) functions->free(functions->user);
         return status ? status : TOW_OUT_OF_MEMORY;
     }
-    *g = (tow_group){.ctx = ctx, .carrier = *functions};
+    *g = (tow_group){.ctx = ctx, .carrier = *functions, .plan_only = plan_only};
     tow__context_hold(ctx);
     TRY(tow__watch_init(g, o->watchdog));
     status = TOW_OUT_OF_MEMORY;
@@ -139,8 +145,43 @@ tow_status tow_group_create(tow_context *context, const tow_group_functions *fun
         if (functions->free) functions->free(functions->user);
         return TOW_INVALID_ARGUMENT;
     }
-    return create_group(context, functions, &own, group);
+    return create_group(context, functions, &own, false, group);
 }
+
+/* ---- plans alone ------------------------------------------------------------------------------------------------- */
+
+static tow_status exchange_with_nobody(tow_message *messages, size_t n, int tag, void **request, void *user)
+{
+    (void)messages, (void)n, (void)tag, (void)request;
+    return tow__fail(user, TOW_UNSUPPORTED,
+                     "the group of processes was made for plans alone (tow_group_plan_only): there is nobody to "
+                     "exchange with; start the program by mpirun or tow_processes_run");
+}
+
+static tow_status test_nothing(void *request, double seconds, size_t *left, void *user)
+{
+    (void)request, (void)seconds, (void)user;
+    *left = 0;
+    return TOW_OK;
+}
+
+static void end_alone(int exit_status, void *user)
+{
+    (void)user;
+    _Exit(exit_status);
+}
+
+tow_status tow_group_plan_only(tow_context *context, int rank, int count, const char *name, tow_group **group)
+{
+    if (group) *group = NULL;
+    if (!context || !group) return tow__missing(context, __func__, "a context and a place for the group");
+    const tow_group_functions nobody =
+        TOW_GROUP_FUNCTIONS(.rank = rank, .count = count, .exchange = exchange_with_nobody, .test = test_nothing,
+                            .abort = end_alone, .user = context);
+    return create_group(context, &nobody, &TOW_GROUP_OPTIONS(.name = name), true, group);
+}
+
+/* ---- groups of a context ----------------------------------------------------------------------------------------- */
 
 tow_group *tow__group_find(const tow_context *ctx, const char *name)
 {
@@ -253,7 +294,7 @@ done:
 
 tow_status tow_group_check_same(tow_group *group, size_t n, const tow_group_fact *facts)
 {
-    if (!group || group->carrier.count == 1) return TOW_OK;
+    if (!group || group->carrier.count == 1 || group->plan_only) return TOW_OK;
     if (n > 0 && !facts) return tow__missing(group->ctx, __func__, "%zu facts", n);
     const size_t count = (size_t)group->carrier.count;
     tow__string text;

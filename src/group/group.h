@@ -66,6 +66,8 @@ size_t tow__collective_scratch(const tow__collective *c);
 /* Bytes that this rank sends and receives in one run. */
 size_t tow__collective_sent(const tow__collective *c);
 size_t tow__collective_received(const tow__collective *c);
+/* Exchanges that wait for each other, at least: levels of the tree. */
+int tow__collective_rounds(const tow__collective *c);
 /* Begins. The arrays and the scratch memory belong to the collective until it is done. Sums compute in the
  * floating-point modes of the thread that starts. */
 tow_status tow__collective_start(tow__collective *c, void *const *arrays, void *scratch);
@@ -132,6 +134,8 @@ struct tow_group {
     char (*hosts)[TOW__HOST_BYTES]; /* of all ranks: "name, process 12" */
     tow__collective *flight;        /* in the order in which they began */
     uint32_t begun;                 /* collectives so far */
+    bool plan_only;                 /* the others are not there */
+    tow_group_bytes bytes;
     tow_group_where where;
     void *where_user;
     tow__watch watch;

@@ -574,7 +574,14 @@ static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
     bytes->evaluation = beyond + bytes_beside_arenas(s, s->evaluations);
     bytes->workspace =
         tow_shared_arena_bytes(s->shared_arena) - step.residuals - beyond + bytes_beside_arenas(s, s->steps);
-    if (program) tow__gradient_bytes(program, &bytes->gradients); /* 0: no memory to find out */
+    size_t live[TOW__LIVE_KINDS] = {0};
+    if (!program) return;
+    tow__live_bytes(program, live); /* 0: no memory to find out */
+    bytes->gradients = live[TOW__LIVE_GRADIENT];
+    bytes->exchange = live[TOW__LIVE_EXCHANGE];
+    const tow_program_exchange exchange = tow_program_get_exchange(program, 0, 0);
+    bytes->sent = (size_t)exchange.sent;
+    bytes->received = (size_t)exchange.received;
 }
 
 /* The bytes that a step reads and writes besides the batch, kept arrays, loss and aux: reports, keys, numbers,

@@ -329,7 +329,7 @@ static tow_status compile_together(tow__arena *arena, const tow__variants *varia
 {
     tow__frontier f = {0};
     tow__plan_point point;
-    tow_status status = tow_group_rank(variants->group) == 0
+    tow_status status = tow__group_leads(variants->group)
                             ? tow__find_frontier(arena, variants, options, threads, &f)
                             : find_unlimited(arena, variants, options, threads, &f.unlimited);
     status = tow__group_agree(arena->ctx, variants->group, status);

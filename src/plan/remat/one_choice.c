@@ -44,7 +44,7 @@ tow_status tow__choose_together(const tow__variants *v, tow_context *ctx, const 
                                 int threads, const tow__frontier *f, tow__plan_point *point)
 {
     static const char what[] = "the plan within the memory limit";
-    const bool chooses = tow_group_rank(v->group) == 0;
+    const bool chooses = tow__group_leads(v->group);
     const tow__plan_point *best = chooses ? tow__pick_point(f, options->memory_limit) : NULL;
     uint32_t i = best ? (uint32_t)(best - f->points) : 0;
     for (;; i--) {

@@ -1,6 +1,7 @@
 /* Timeline of live bytes by group. The first walk through the plans lists the groups. Further walks list coarser
  * groups, until a picture can tell them apart. The last walk adds up bytes. */
 #include "src/plan/report/timeline.h"
+#include "src/ops/collective.h"
 #include "src/plan/analysis/phase.h"
 
 enum {
@@ -108,11 +109,22 @@ static bool is_gradient(const tow_program *p, const tow__body *body, const tow__
     return false;
 }
 
+/* Does it hold what others have, or what they send? */
+static bool is_of_exchange(const tow_program *p, const tow__body *body, uint32_t s)
+{
+    const tow__storage *storage = &p->storages[s];
+    const tow__instruction *first = &body->insts[storage->first];
+    if (storage->made == &tow__all_gather_start_p || storage->made == &tow__all_gather_wait_p) return true;
+    if (!tow__starts_collective(first->op) || first->n_out < 2) return false;
+    return tow__representative(p, first->out[1].storage) == s;
+}
+
 static tow__live_kind kind_of(const walk *w, const tow__body *body, uint32_t s, bool backward)
 {
     const tow__storage *storage = &w->t->p->storages[s];
     bool made_backward = backward || tow__is_backward(w->t->p, &body->insts[storage->first], s, true);
     if (w->scratch[s]) return TOW__LIVE_WORKSPACE;
+    if (is_of_exchange(w->t->p, body, s)) return TOW__LIVE_EXCHANGE;
     if (made_backward) return is_gradient(w->t->p, body, storage) ? TOW__LIVE_GRADIENT : TOW__LIVE_BACKWARD;
     bool read_backward = tow__is_backward(w->t->p, &body->insts[storage->last], s, false);
     return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
@@ -252,19 +264,17 @@ done:
 
 void tow__timeline_free(tow__timeline *t) { tow__arena_free(&t->memory); }
 
-tow_status tow__gradient_bytes(const tow_program *p, size_t *bytes)
+tow_status tow__live_bytes(const tow_program *p, size_t bytes[TOW__LIVE_KINDS])
 {
     tow__timeline t;
-    int64_t most = 0;
-    *bytes = 0;
-    tow_status status = tow__timeline_make(p, TOW__LIVE_SHOWN, &t);
+    memset(bytes, 0, TOW__LIVE_KINDS * sizeof *bytes);
+    const tow_status status = tow__timeline_make(p, TOW__LIVE_SHOWN, &t);
     for (uint32_t i = 0; i < t.n && status == TOW_OK; i++) {
-        int64_t alive = 0;
-        for (uint32_t g = 0; g < t.n_groups; g++)
-            if (t.groups[g].kind == TOW__LIVE_GRADIENT) alive += t.groups[g].bytes[i];
-        if (alive > most) most = alive;
+        size_t alive[TOW__LIVE_KINDS] = {0};
+        for (uint32_t g = 0; g < t.n_groups; g++) alive[t.groups[g].kind] += (size_t)t.groups[g].bytes[i];
+        for (int k = 0; k < TOW__LIVE_KINDS; k++)
+            if (alive[k] > bytes[k]) bytes[k] = alive[k];
     }
     tow__timeline_free(&t);
-    *bytes = (size_t)most;
     return status;
 }

@@ -10,6 +10,7 @@
     X(TOW__LIVE_FORWARD, "forward")                                                                                    \
     X(TOW__LIVE_BACKWARD, "backward")                                                                                  \
     X(TOW__LIVE_GRADIENT, "gradient")   /* made by the backward pass, read last by an update in place */               \
+    X(TOW__LIVE_EXCHANGE, "exchange")   /* gathered from other processes, or where sums of others arrive */            \
     X(TOW__LIVE_WORKSPACE, "workspace") /* scratch of one instruction */
 
 typedef enum tow__live_kind {
@@ -54,7 +55,7 @@ typedef struct tow__timeline {
 /* most: groups in the end, at most. Free the timeline in any case. */
 tow_status tow__timeline_make(const tow_program *p, uint32_t most, tow__timeline *t);
 void tow__timeline_free(tow__timeline *t);
-/* Most bytes of gradients that are alive at once. Error: TOW_OUT_OF_MEMORY. */
-tow_status tow__gradient_bytes(const tow_program *p, size_t *bytes);
+/* Most bytes of each kind that are alive at once. Error: TOW_OUT_OF_MEMORY. */
+tow_status tow__live_bytes(const tow_program *p, size_t bytes[TOW__LIVE_KINDS]);
 
 #endif

@@ -548,6 +548,7 @@ static int choose_one_plan(tow_context *context, tow_group *group, void *user)
                           .n_aux = 2, .model = &with_dropout, .row_groups = 2, .group = group, .memory_limit = limit);
     if (tow_train_create(context, &m.module, &options, &state) != TOW_OK) {
         if (!odd) fprintf(stderr, "refused: %s\n", tow_context_error(context));
+        tow_group_barrier(group); /* the end of one process ends the others, whatever they still print */
         return 1;
     }
     const tow_memory_point point = tow_program_memory_point(tow_train_program(state));

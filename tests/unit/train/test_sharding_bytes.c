@@ -1,0 +1,301 @@
+/* The plan of a process that is not there says how much it will hold, send and receive, and the process then does so
+ * to the byte: in each stage of sharding, for each rank of 2, 3 and 4 processes. A memory limit is one of each process.
+ * Tests plan/report/exchange.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/base/base.h"
+#include "tests/unit/support/plain_context.h"
+#include "tests/unit/support/row_models.h"
+
+enum {
+    MOST = 4, /* processes */
+    STAGES = TOW_SHARD_PARAMETERS + 1,
+    STEPS = 1
+};
+
+/* ---- memory of arrays and arenas, as it is asked for ------------------------------------------------------------- */
+
+/* Arrays of a few numbers, such as keys and constants of graphs, are left out: several graphs have the same ones. */
+enum {
+    FEW = 64 /* bytes */
+};
+static size_t held, most_held;
+
+static void hold(size_t bytes)
+{
+    if (bytes >= FEW) held += bytes;
+    if (held > most_held) most_held = held;
+}
+
+void *__real_tow__alloc_aligned(tow_context *context, size_t bytes);
+void *__wrap_tow__alloc_aligned(tow_context *context, size_t bytes);
+void *__wrap_tow__alloc_aligned(tow_context *context, size_t bytes)
+{
+    hold(bytes);
+    return __real_tow__alloc_aligned(context, bytes);
+}
+
+void *__real_tow__alloc_raw(tow_context *context, size_t bytes);
+void *__wrap_tow__alloc_raw(tow_context *context, size_t bytes);
+void *__wrap_tow__alloc_raw(tow_context *context, size_t bytes)
+{
+    hold(bytes);
+    return __real_tow__alloc_raw(context, bytes);
+}
+
+void __real_tow__free_aligned(tow_context *context, void *pointer, size_t bytes);
+void __wrap_tow__free_aligned(tow_context *context, void *pointer, size_t bytes);
+void __wrap_tow__free_aligned(tow_context *context, void *pointer, size_t bytes)
+{
+    if (pointer && bytes >= FEW) held -= bytes;
+    __real_tow__free_aligned(context, pointer, bytes);
+}
+
+/* ---- a small GPT ------------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    int stage;
+    size_t limit;
+    tow_train_bytes said[MOST];
+    size_t large[MOST]; /* of said: without arrays of a few numbers */
+} job;
+
+static tow_status create(tow_context *context, tow_group *group, const job *j, tow_train_state **state)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    static const model m = {.module = {.cls = &class}, .kind = GPT};
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6});
+    const char *const streams[] = {"dropout", NULL};
+    const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
+    const tow_train_options train =
+        TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 0.5}, .seed = 3,
+                          .n_inputs = 1, .input_types = &type, .n_extra = 1, .extra_types = &type,
+                          .loss = loss_function, .n_aux = 2, .model = &options, .row_groups = ROW_GROUPS,
+                          .group = group, .shard = j->stage, .memory_limit = j->limit);
+    return tow_train_create(context, &m.module, &train, state);
+}
+
+/* Asks for the bytes of a rank in a process that is alone. Returns how many gathers it says there are at once. */
+static int64_t plan_rank(int rank, int count, job *j)
+{
+    tow_context *own;
+    tow_group *group;
+    tow_train_state *state;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    OK(tow_group_plan_only(own, rank, count, NULL, &group));
+    if (create(own, group, j, &state) != TOW_OK) fail_msg("%s", tow_context_error(own));
+    const tow_train_bytes bytes = tow_train_get_bytes(state);
+    const tow_program *step = tow_train_program(state);
+    const int64_t gathers = tow_program_get_exchange(step, 0, 0).gathers_in_flight;
+    j->said[rank] = bytes;
+    j->large[rank] = bytes.parameters + bytes.optimizer + bytes.batch + tow_program_get_bytes(step).arena +
+                     bytes.batch / 2; /* a loss for each token */
+    assert_true(j->large[rank] <= bytes.total && bytes.total - j->large[rank] < 1024);
+    tow_train_free(state);
+    tow_group_free(group);
+    tow_context_free(own);
+    return gathers;
+}
+
+/* ---- said and done ----------------------------------------------------------------------------------------------- */
+
+static int differs(const tow_group *group, const char *what, unsigned long long found, unsigned long long said)
+{
+    fprintf(stderr, "rank %d of %d: %s: %llu bytes, said were %llu\n", tow_group_rank(group), tow_group_count(group),
+            what, found, said);
+    return 1;
+}
+
+static int train_as_said(tow_context *context, tow_group *group, void *user)
+{
+    const job *j = user;
+    const tow_train_bytes *said = &j->said[tow_group_rank(group)];
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6});
+    const size_t large = j->large[tow_group_rank(group)];
+    tow_train_state *state;
+    int begin, end;
+    held = most_held = 0;
+    if (create(context, group, j, &state) != TOW_OK) tow_group_abort(group, 2, "%s", tow_context_error(context));
+    const tow_train_bytes bytes = tow_train_get_bytes(state);
+    if (bytes.total != said->total || bytes.sent != said->sent || bytes.received != said->received ||
+        bytes.exchange != said->exchange || bytes.gradients != said->gradients)
+        return differs(group, "the plan of a run", bytes.total, said->total);
+    tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
+    const tow_group_bytes before = tow_group_get_bytes(group);
+    most_held = held;
+    for (int i = 0; i < STEPS; i++) {
+        tow_array *own[2];
+        for (int k = 0; k < 2; k++) {
+            tow_array *whole = random_array(context, type);
+            own[k] = own_rows(context, whole, begin * B / ROW_GROUPS, (end - begin) * B / ROW_GROUPS);
+            tow_array_release(whole);
+        }
+        most_held = held;
+        if (tow_train_step(state, own, NULL) != TOW_OK) tow_group_abort(group, 3, "%s", tow_context_error(context));
+        for (int k = 0; k < 2; k++) tow_array_release(own[k]);
+        if (most_held != large) return differs(group, "arrays and arena", most_held, large);
+    }
+    const tow_group_bytes after = tow_group_get_bytes(group);
+    if (after.sent - before.sent != STEPS * said->sent)
+        return differs(group, "sent", after.sent - before.sent, STEPS * said->sent);
+    if (after.received - before.received != STEPS * said->received)
+        return differs(group, "received", after.received - before.received, STEPS * said->received);
+    tow_train_free(state);
+    return 0;
+}
+
+static void run_together(int count, job *j)
+{
+    tow_context *own;
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), train_as_said, j) != TOW_OK)
+        fail_msg("%d processes, stage %d: %s", count, j->stage, tow_context_error(own));
+    tow_context_free(own);
+}
+
+static void test_said_and_done(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= MOST; count++)
+        for (int stage = 0; stage < STAGES; stage++) {
+            job j = {.stage = stage};
+            size_t sent = 0, received = 0;
+            for (int r = 0; r < count; r++) {
+                const int64_t gathers = plan_rank(r, count, &j);
+                sent += j.said[r].sent;
+                received += j.said[r].received;
+                assert_true(stage == 0 ? gathers == 0 : gathers > 0);
+            }
+            assert_true(sent > 0);
+            assert_int_equal(sent, received);
+            run_together(count, &j);
+        }
+}
+
+/* Collectives one by one are all that is sent. */
+static void test_collectives(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < STAGES; stage++) {
+        const job j = {.stage = stage};
+        tow_group *group;
+        tow_train_state *made;
+        tow_program_collective c;
+        uint64_t sent = 0, received = 0;
+        int64_t sums = 0, gathers = 0, in_loops = 0;
+        OK(tow_group_plan_only(ctx, 1, 3, NULL, &group));
+        OK(create(ctx, group, &j, &made));
+        const tow_program *step = tow_train_program(made);
+        for (size_t i = 0; tow_program_get_collective(step, i, &c); i++) {
+            sent += c.sent * (uint64_t)c.runs;
+            received += c.received * (uint64_t)c.runs;
+            *(strcmp(c.kind, "all_gather") == 0 ? &gathers : &sums) += c.runs;
+            in_loops += c.length == 2 && c.runs >= 1;
+            assert_true(stage > 0 || strcmp(c.kind, "all_reduce") == 0);
+        }
+        const tow_program_exchange x = tow_program_get_exchange(step, 1e9, 1e-5);
+        assert_int_equal(x.sent, sent);
+        assert_int_equal(x.received, received);
+        assert_int_equal(x.sums, sums);
+        assert_int_equal(x.gathers, gathers);
+        assert_true(in_loops >= (stage == TOW_SHARD_PARAMETERS ? 32 : 16)); /* 16 parameters of a block */
+        assert_true(x.seconds > tow_program_get_exchange(step, 0, 0).seconds);
+        assert_true(x.waiting > 0 && x.waiting <= x.communication * (1 + 1e-9));
+        /* A network of no bandwidth to speak of hides next to nothing: the step is its time. */
+        const tow_program_exchange slow = tow_program_get_exchange(step, 1, 0);
+        assert_true(slow.waiting > 0.999 * slow.communication);
+        tow_train_free(made);
+        tow_group_free(group);
+    }
+}
+
+/* ---- a limit ----------------------------------------------------------------------------------------------------- */
+
+/* More than stage 3 takes, and less than any plan of stage 0. */
+static void test_limit(void **state)
+{
+    (void)state;
+    enum {
+        COUNT = 4
+    };
+    job none = {.stage = TOW_SHARD_NOTHING}, all = {.stage = TOW_SHARD_PARAMETERS};
+    tow_group *group;
+    tow_train_state *made;
+    tow_memory_point least;
+    size_t n;
+    OK(tow_group_plan_only(ctx, 0, COUNT, NULL, &group));
+    OK(create(ctx, group, &none, &made));
+    OK(tow_train_memory_curve(made, 1, &least, &n));
+    tow_train_free(made);
+    for (int r = 0; r < COUNT; r++) plan_rank(r, COUNT, &all);
+    assert_true(all.said[0].total < least.bytes);
+    none.limit = all.limit = (all.said[0].total + least.bytes) / 2;
+    assert_int_equal(create(ctx, group, &none, &made), TOW_INVALID_ARGUMENT);
+    char expected[80];
+    snprintf(expected, sizeof expected, "expected at least %zu bytes, found %zu", least.bytes, none.limit);
+    static const char *const kinds[] = {"parameters ", "slots ", "gradient ", "exchange ", "by layer: "};
+    assert_non_null(strstr(tow_context_error(ctx), expected));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strstr(tow_context_error(ctx), kinds[i])) fail_msg("no %s in: %s", kinds[i], tow_context_error(ctx));
+    OK(create(ctx, group, &all, &made));
+    assert_true(tow_train_get_bytes(made).total <= all.limit);
+    tow_train_free(made);
+    tow_group_free(group);
+    for (int r = 0; r < COUNT; r++) plan_rank(r, COUNT, &all); /* within the limit */
+    run_together(COUNT, &all);
+}
+
+/* ---- processes that are not there -------------------------------------------------------------------------------- */
+
+static void test_plan_only(void **state)
+{
+    (void)state;
+    tow_group *group = NULL;
+    tow_array *x;
+    const tow_group_fact fact = {"a fact", "of this one alone"};
+    assert_int_equal(tow_group_plan_only(NULL, 0, 1, NULL, &group), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_group_plan_only(ctx, 0, 1, NULL, NULL), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_group_plan_only(ctx, 3, 3, NULL, &group), TOW_INVALID_ARGUMENT);
+    assert_null(group);
+    OK(tow_group_plan_only(ctx, 2, 3, "others", &group));
+    assert_int_equal(tow_group_rank(group), 2);
+    assert_int_equal(tow_group_count(group), 3);
+    assert_string_equal(tow_group_name(group), "others");
+    OK(tow_group_check_same(group, 1, &fact));
+    OK(tow_array_create(ctx, F32(64), &x));
+    assert_int_equal(tow_group_all_reduce(group, 4, x), TOW_UNSUPPORTED);
+    assert_non_null(strstr(tow_context_error(ctx), "plans alone"));
+    assert_int_equal(tow_group_get_bytes(NULL).sent, 0);
+    tow_array_release(x);
+    tow_group_free(group);
+    /* So does a step. */
+    const job j = {.stage = TOW_SHARD_GRADIENTS};
+    tow_train_state *made;
+    tow_array *batch[2];
+    OK(tow_group_plan_only(ctx, 0, 2, NULL, &group));
+    OK(create(ctx, group, &j, &made));
+    for (int k = 0; k < 2; k++) batch[k] = random_array(ctx, tow_make_type(TOW_I32, 2, (int64_t[]){B / 2, 6}));
+    assert_int_equal(tow_train_step(made, batch, NULL), TOW_UNSUPPORTED);
+    for (int k = 0; k < 2; k++) tow_array_release(batch[k]);
+    tow_train_free(made);
+    tow_group_free(group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_said_and_done),
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_plan_only),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
