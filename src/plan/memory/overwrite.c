@@ -153,6 +153,7 @@ tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop)
         if (c->storage != TOW__CARRY_ALTERNATES || (loop->length == 1 && !c->copies)) continue;
         c->spare = tow__add_storage(p, loop->body->outer, TOW__S_ARENA, 0, p->storages[c->result].bytes);
         if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        tow__copy_maker(p, c->result, c->spare);
     }
     return TOW_OK;
 }
