@@ -47,12 +47,13 @@ install_missing() {
 
 # Further packages of a preset: its compiler, and what goes with it. With clang, BLIS needs the OpenMP of clang. Of "long": what
 # long tests of the release preset count instructions with, and the browser in which they open the page of a plan. Of "mpi": what
-# its tests of groups over MPI run with.
+# its tests of groups over MPI run with. Of "ccache": what compiles once what presets have in common.
 packages_of() {
     case $1 in
         long) echo "valgrind chromium" ;;
         clang) echo "clang libomp-dev" ;;
         fuzz | fuzz-fast) echo "clang libclang-rt-14-dev" ;;
+        ccache) echo "ccache" ;;
         mpi) echo "openmpi-bin libopenmpi-dev" ;;
         arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libblis-openmp-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 zlib1g-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
     esac
@@ -92,7 +93,8 @@ show_build() {
 }
 
 # build PRESET [cmake arguments]: configures and builds build/PRESET, all of it or $targets, which are fewer for who runs fewer:
-# the objects of the library are the same. Prints the log only if something fails.
+# the objects of the library are the same. Prints the log only if something fails. TOW_LAUNCHER=ccache in the environment: what
+# starts the compiler.
 targets=""
 build() {
     preset=$1
@@ -103,8 +105,10 @@ build() {
     # shellcheck disable=SC2086
     failed=$({
         {
-            { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" ${targets:+--target $targets}; } 2>&1 </dev/null ||
-                echo yes >&3
+            {
+                cmake --preset "$preset" ${TOW_LAUNCHER:+"-DCMAKE_C_COMPILER_LAUNCHER=$TOW_LAUNCHER"} "$@" &&
+                    cmake --build --preset "$preset" ${targets:+--target $targets}
+            } 2>&1 </dev/null || echo yes >&3
         } | show_build "$log"
     } 3>&1) || failed=yes
     [ -z "$failed" ] || {

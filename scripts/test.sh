@@ -3,7 +3,8 @@
 #   scripts/test.sh [preset]                        what every day needs: all but long tests (label "long")
 #   scripts/test.sh all [preset] [ctest arguments]  every test, or those that the arguments leave of them
 #   scripts/test.sh [preset] ARGUMENTS              the same without the word "all", for instance -R graphs
-# TOW_WERROR=ON in the environment makes warnings errors; TOW_TEST_TARGETS="unit_tests gpt" builds these targets alone.
+# TOW_WERROR=ON in the environment makes warnings errors; TOW_TEST_TARGETS="unit_tests gpt" builds these targets alone,
+# and TOW_TEST_UNITS="train|dtypes" of the unit tests those whose names match this regular expression.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -35,7 +36,7 @@ install_missing "$preset"
 # Without MPI its tests are left out.
 [ "$preset" != release ] || command -v mpicc >/dev/null 2>&1 || (install_missing mpi) || say "tests over MPI are left out"
 targets=${TOW_TEST_TARGETS:-}
-build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}"
+build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}" "-DTOW_UNIT_TESTS=${TOW_TEST_UNITS:-}"
 
 rest=""
 if [ -z "$everything" ] && [ $# -eq 0 ]; then

@@ -2,7 +2,7 @@
 # builds.sh ROOT: scripts build what they run and no more, and say how far a build is where there is no terminal. cmake, ctest and
 # programs are stand-ins.
 set -u
-unset TOW_WERROR TOW_TEST_TARGETS # the scripts read them, and who runs the tests may have set them
+unset TOW_WERROR TOW_TEST_TARGETS TOW_TEST_UNITS TOW_LAUNCHER # the scripts read them, and who runs the tests may have set them
 root=$1
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -54,7 +54,7 @@ expect 0 "$configured
 cmake --build --preset release --target ode
 build/release/bin/ode --steps 1" scripts/example.sh ode --steps 1
 
-configured="cmake --preset release -DTOW_WERROR=OFF
+configured="cmake --preset release -DTOW_WERROR=OFF -DTOW_UNIT_TESTS=
 cmake --build --preset release"
 expect 0 "$configured
 ctest --preset release -j $jobs --progress -LE long" scripts/test.sh
@@ -71,7 +71,9 @@ expect 0 "$configured
 ctest --preset release -j $jobs --progress -E x" scripts/test.sh all release -E x
 expect 0 "$configured
 ctest --preset release -j $jobs --progress -R graphs" scripts/test.sh -R graphs
-export TOW_TEST_TARGETS="unit_tests gpt"
+export TOW_TEST_TARGETS="unit_tests gpt" TOW_TEST_UNITS="train|dtypes" TOW_LAUNCHER=ccache
+configured="cmake --preset release -DCMAKE_C_COMPILER_LAUNCHER=ccache -DTOW_WERROR=OFF -DTOW_UNIT_TESTS=train|dtypes
+cmake --build --preset release"
 expect 0 "$configured --target unit_tests gpt
 ctest --preset release -j $jobs --progress -R unit" scripts/test.sh all release -R unit
 expect 1 "" scripts/test.sh all nothing
