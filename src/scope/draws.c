@@ -168,6 +168,7 @@ static double neighbor(tow_dtype dtype, double x, bool up)
 /* The constants of the loops, as numbers of the type. */
 typedef struct job {
     tow__key key;
+    int64_t first;      /* number of the first draw */
     double low, span;   /* of the uniform draw */
     double sqrt2;       /* the factor of the inverse error function */
     double least, most; /* of a truncated draw */
@@ -175,7 +176,7 @@ typedef struct job {
 } job;
 
 enum {
-    CHUNK = 4096 /* draws: the upper half of their counter is the same */
+    CHUNK = 4096 /* draws, from a multiple of it on: the upper half of their counter is the same */
 };
 
 /* An f32 or, with steps rounded, a float of 16 bits, from word `bits`. */
@@ -213,36 +214,40 @@ INLINE double draw_f64(const job *j, tow_distribution distribution, tow__key wor
     return x * j->scale;
 }
 
-/* data[0..count) = draws number first and following; dtype and distribution are constants. */
+/* data[i] = draw number first + i; dtype and distribution are constants. */
 INLINE void draw_chunk(const job *j, tow_dtype dtype, tow_distribution distribution, uint64_t first, uint32_t count,
                        void *data)
 {
     for (uint32_t i = 0; i < count; i++) {
         tow__key word = tow__threefry(j->key, (uint32_t)(first >> 32), (uint32_t)first + i);
         if (dtype == TOW_F64) {
-            ((double *)data)[first + i] = draw_f64(j, distribution, word);
+            ((double *)data)[i] = draw_f64(j, distribution, word);
             continue;
         }
         float x = draw_f32(j, dtype, distribution, word.k[0] ^ word.k[1]);
         if (dtype == TOW_F32)
-            ((float *)data)[first + i] = x;
+            ((float *)data)[i] = x;
         else if (dtype == TOW_BF16)
-            ((uint16_t *)data)[first + i] = tow__bits_to_bf16(tow__bits_of_f32(x));
+            ((uint16_t *)data)[i] = tow__bits_to_bf16(tow__bits_of_f32(x));
         else
-            ((uint16_t *)data)[first + i] = tow__bits_to_f16(tow__bits_of_f32(x));
+            ((uint16_t *)data)[i] = tow__bits_to_f16(tow__bits_of_f32(x));
     }
 }
 
 INLINE void draw_type(const job *j, tow_dtype dtype, tow_distribution distribution, int64_t count, void *data)
 {
-    for (int64_t i = 0; i < count; i += CHUNK) {
-        uint32_t n = (uint32_t)(count - i < CHUNK ? count - i : CHUNK);
+    const int64_t size = (int64_t)tow_dtype_size(dtype);
+    for (int64_t i = 0, n; i < count; i += n) {
+        const uint64_t from = (uint64_t)(j->first + i);
+        void *to = (char *)data + i * size;
+        n = CHUNK - (int64_t)(from % CHUNK);
+        if (n > count - i) n = count - i;
         if (distribution == TOW_UNIFORM)
-            draw_chunk(j, dtype, TOW_UNIFORM, (uint64_t)i, n, data);
+            draw_chunk(j, dtype, TOW_UNIFORM, from, (uint32_t)n, to);
         else if (distribution == TOW_NORMAL)
-            draw_chunk(j, dtype, TOW_NORMAL, (uint64_t)i, n, data);
+            draw_chunk(j, dtype, TOW_NORMAL, from, (uint32_t)n, to);
         else
-            draw_chunk(j, dtype, TOW_TRUNCATED_NORMAL, (uint64_t)i, n, data);
+            draw_chunk(j, dtype, TOW_TRUNCATED_NORMAL, from, (uint32_t)n, to);
     }
 }
 
@@ -285,10 +290,11 @@ static double half_of_normal(tow_dtype dtype, double x)
     return tow__as_float(dtype, (double)error_function((float)tow__as_float(dtype, x / sqrt2)));
 }
 
-void tow__draw(const tow__draws *draws, tow_dtype dtype, int64_t count, void *data)
+void tow__draw(const tow__draws *draws, tow_dtype dtype, int64_t first, int64_t count, void *data)
 {
     double low = tow__as_float(dtype, draws->low), high = tow__as_float(dtype, draws->high);
     job j = {.key = {{draws->key[0], draws->key[1]}},
+             .first = first,
              .sqrt2 = tow__as_float(dtype, sqrt(2.0)),
              .scale = tow__as_float(dtype, draws->scale)};
     if (draws->distribution == TOW_NORMAL) {

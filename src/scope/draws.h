@@ -13,8 +13,8 @@ typedef struct tow__draws {
     bool folded;         /* of a normal draw: sqrt(2) and scale are one factor */
 } tow__draws;
 
-/* data[i] = scale * draw i, elements of a float type. */
-void tow__draw(const tow__draws *draws, tow_dtype dtype, int64_t count, void *data);
+/* data[i] = scale * draw number first + i, elements of a float type. */
+void tow__draw(const tow__draws *draws, tow_dtype dtype, int64_t first, int64_t count, void *data);
 /* The number of a float type nearest to x, as operations of JAX give it: floats of 16 bits by way of f32. */
 double tow__as_float(tow_dtype dtype, double x);
 

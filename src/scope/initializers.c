@@ -26,11 +26,16 @@ static tow_status check_finite(tow_context *ctx, const char *what, double x)
 
 /* ---- constants, and draws of fixed width ------------------------------------------------------------------------- */
 
-static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
-                                void *data)
+/* Elements [first, first + count) of the value. */
+typedef struct part {
+    int64_t first, count;
+} part;
+
+static tow_status part_of_constant(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                                   part of, void *data)
 {
     (void)ctx, (void)key;
-    int64_t count = tow_type_element_count(type);
+    const int64_t count = of.count;
     if (type.dtype == TOW_F32)
         for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)self->a;
     else
@@ -39,8 +44,8 @@ static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, t
 }
 
 /* b, c: the interval of uniform draws, the bounds of truncated ones. */
-static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
-                            void *data)
+static tow_status part_of_draw(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                               part of, void *data)
 {
     tow_status status = check_finite(ctx, self->distribution == TOW_UNIFORM ? "scale" : "stddev", self->a);
     if (status) return status;
@@ -54,7 +59,7 @@ static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_t
                         .high = self->c,
                         .scale = self->a,
                         .folded = self->compiled};
-    tow__draw(&draws, type.dtype, tow_type_element_count(type), data);
+    tow__draw(&draws, type.dtype, of.first, of.count, data);
     return TOW_OK;
 }
 
@@ -102,17 +107,16 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
     return TOW_OK;
 }
 
-static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
-                                void *data)
+static tow_status part_of_variance(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                                   part of, void *data)
 {
-    int64_t count = tow_type_element_count(type);
     if (!(self->a >= 0) || !isfinite(self->a) || self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG ||
         self->distribution < TOW_TRUNCATED_NORMAL || self->distribution > TOW_UNIFORM)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "variance scaling: expected a scale of at least 0, a tow_fan_mode and a tow_distribution, "
                          "found scale %g, mode %d, distribution %d",
                          self->a, self->mode, self->distribution);
-    if (count == 0) return TOW_OK;
+    if (tow_type_element_count(type) == 0) return TOW_OK;
     double in = 1, out = 1;
     tow_status status = fans(ctx, self, type, &in, &out);
     if (status) return status;
@@ -132,7 +136,7 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
     } else {
         draws.scale = sqrt(draws.distribution == TOW_UNIFORM ? tow__as_float(type.dtype, 3 * variance) : variance);
     }
-    tow__draw(&draws, type.dtype, count, data);
+    tow__draw(&draws, type.dtype, of.first, of.count, data);
     return TOW_OK;
 }
 
@@ -196,11 +200,50 @@ bool tow__init_draws(const tow_initializer *init)
     {                                                                                                                  \
         return function(ctx, self, type, key, data);                                                                   \
     }
-FILLS(fill_constant)
-FILLS(fill_draw)
-FILLS(fill_variance)
+/* One of these, of a function that makes a part. */
+#define FILLS_WHOLE(function, of_part)                                                                                 \
+    static tow_status function(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],    \
+                               void *data)                                                                             \
+    {                                                                                                                  \
+        return of_part(ctx, self, type, key, (part){0, tow_type_element_count(type)}, data);                           \
+    }                                                                                                                  \
+    FILLS(function)
+FILLS_WHOLE(fill_constant, part_of_constant)
+FILLS_WHOLE(fill_draw, part_of_draw)
+FILLS_WHOLE(fill_variance, part_of_variance)
 FILLS(tow__fill_orthogonal)
 FILLS(tow__fill_delta_orthogonal)
+
+/* Initializers whose elements are made one by one. */
+static const struct {
+    tow_status (*fill)(tow_context *, const tow_initializer *, tow_type, const uint32_t[2], float *);
+    tow_status (*part)(tow_context *, const tow_initializer *, tow_type, const uint32_t[2], part, void *);
+} parts[] = {
+    {fill_constant_f32, part_of_constant}, {fill_draw_f32, part_of_draw}, {fill_variance_f32, part_of_variance}};
+
+/* The whole is made first. */
+static tow_status cut_part(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2], part of,
+                           void *data)
+{
+    const size_t size = tow_dtype_size(type.dtype), bytes = tow_type_bytes(type);
+    char *whole = tow__alloc_raw(ctx, bytes);
+    if (!whole) return TOW_OUT_OF_MEMORY;
+    const tow_status status = tow__initialize(ctx, init, type, key, whole);
+    if (!status && of.count > 0) memcpy(data, whole + (size_t)of.first * size, (size_t)of.count * size);
+    tow__free_aligned(ctx, whole, bytes);
+    return status;
+}
+
+tow_status tow__initialize_part(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2],
+                                int64_t first, int64_t count, void *data)
+{
+    const part of = {first, count};
+    if (count == tow_type_element_count(type)) return tow__initialize(ctx, init, type, key, data);
+    tow_context_clear_error(ctx);
+    for (size_t i = 0; tow_dtype_is_float(type.dtype) && i < sizeof parts / sizeof *parts; i++)
+        if (init->fill == parts[i].fill) return parts[i].part(ctx, init, seen_type(init, type), key, of, data);
+    return cut_part(ctx, init, type, key, of, data);
+}
 
 tow_initializer tow_initializer_constant(double value)
 {

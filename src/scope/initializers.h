@@ -10,6 +10,11 @@
 tow_status tow__initialize(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2],
                            void *data);
 
+/* Elements [first, first + count) of that, in memory of as many; without the whole where elements are made one by one:
+ * constants, draws, variance scaling. */
+tow_status tow__initialize_part(tow_context *ctx, const tow_initializer *init, tow_type type, const uint32_t key[2],
+                                int64_t first, int64_t count, void *data);
+
 /* False: a constant, for which variables take no key. */
 bool tow__init_draws(const tow_initializer *init);
 

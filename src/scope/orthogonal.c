@@ -74,7 +74,7 @@ static tow_status draw_columns(tow_context *ctx, tow_dtype dtype, const uint32_t
     void *z = tow__alloc(ctx, (size_t)(m * n), bytes);
     if (!z) return TOW_OUT_OF_MEMORY;
     tow__draws draws = {.distribution = TOW_NORMAL, .key = key, .scale = 1};
-    tow__draw(&draws, drawn, m * n, z);
+    tow__draw(&draws, drawn, 0, m * n, z);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             a[j * m + i] = drawn == TOW_F64 ? ((double *)z)[i * n + j] : (double)((float *)z)[i * n + j];

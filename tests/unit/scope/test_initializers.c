@@ -95,6 +95,19 @@ static tow_type read_type(const char *dtype, const char *shape)
     return type;
 }
 
+/* A part that is made alone has the bits of the whole. */
+static void compare_part(const tow_initializer *init, const uint32_t key[2], const tow_array *whole)
+{
+    const tow_type type = tow_array_type(whole);
+    const int64_t n = tow_type_element_count(type), first = n / 3, count = n / 2;
+    const size_t size = tow_dtype_size(type.dtype);
+    char *part = malloc((size_t)n * size + 1);
+    assert_non_null(part);
+    OK(tow__initialize_part(ctx, init, type, key, first, count, part));
+    assert_memory_equal(part, (const char *)tow_array_data(whole) + (size_t)first * size, (size_t)count * size);
+    free(part);
+}
+
 static tow_array *initialized(const tow_initializer *init, tow_type type)
 {
     tow_array *array;
@@ -102,6 +115,7 @@ static tow_array *initialized(const tow_initializer *init, tow_type type)
     OK(tow_array_create(ctx, type, &array));
     tow_random_host_key(11, key);
     OK(tow__initialize(ctx, init, type, key, tow_array_data(array)));
+    compare_part(init, key, array);
     return array;
 }
 
