@@ -449,10 +449,14 @@ static int report(run *r)
 static int finish(run *r)
 {
     const options *o = &r->options;
-    if (o->sample == 0 || o->steps == 0 || tow_group_rank(r->group) > 0) return SUCCESS;
-    printf("\ntext from the model:\n\n");
-    tow_status status =
-        sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
+    if (o->sample == 0 || o->steps == 0) return SUCCESS;
+    tow_params *params;
+    tow_status status = tow_params_gather(tow_train_params(r->state), &params); /* whole ones, in all processes */
+    if (status == TOW_OK && tow_group_rank(r->group) == 0) {
+        printf("\ntext from the model:\n\n");
+        status = sample_text(r->context, &r->model, params, &r->text, o->context, o->seed, o->sample);
+    }
+    tow_params_free(params);
     return status == TOW_OK ? SUCCESS : report_error("gpt", r->context);
 }
 

@@ -90,8 +90,7 @@ static const struct argp_option table[] = {
      "starts them. With --steps 0 none is started: this one says what one of so many will hold and send",
      2},
     {"shard", SHARD, "STAGE", 0,
-     "Of 0, nothing (the default), 1, the state of the optimizer, 2, gradients as well, and 3, parameters as well, "
-     "each "
+     "Of 0, nothing (the default), 1 or 2, the state of the optimizer and gradients, and 3, parameters as well, each "
      "process keeps its share",
      2},
     {"steps", STEPS, "N", 0,
@@ -281,10 +280,6 @@ static void check_together(struct argp_state *state, const options *o)
         argp_error(state, "--rank %lld needs --steps 0 and --processes of more than that", (long long)o->rank);
     if (o->processes > 1 && o->steps == 0 && o->checkpoint)
         argp_error(state, "--processes with --steps 0 starts none of them, so leave --checkpoint out");
-    if (o->shard == TOW_SHARD_PARAMETERS && (o->sample != 0 || o->micro_batches > 1))
-        argp_error(state,
-                   "--shard 3: no process has all parameters, or as many parts of a batch as the others: it needs "
-                   "--no-sample, and no --micro-batches");
     if (o->processes > 1 && started_by_mpi())
         argp_error(state, "--processes is for programs that mpirun has not started; leave it out");
     if (o->warmup > 0 && o->warmup >= o->steps)

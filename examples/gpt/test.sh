@@ -114,8 +114,12 @@ for n in 2 3; do
         [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes $n --shard $stage: $(peak shares) bytes, $(peak whole) without"
     done
 done
-"$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes 3 --threads 1 --shard 3 --no-sample --log other --plan shares >out || fail "--shard 3: $(cat out)"
-[ "$(losses log)" = "$(losses other)" ] || fail "--processes 3 --shard 3: other losses"
+"$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --sample 60 >alone || fail "--sample 60: $(cat alone)"
+for parts in 1 4; do
+    "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes 3 --threads 1 --shard 3 --micro-batches $parts --sample 60 --log other --plan shares >out || fail "--shard 3: $(cat out)"
+    [ "$(losses log)" = "$(losses other)" ] || fail "--processes 3 --shard 3: other losses"
+    [ "$(sed -n '/^text from the model/,$p' out)" = "$(sed -n '/^text from the model/,$p' alone)" ] || fail "--processes 3 --shard 3: other text"
+done
 [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes 3 --shard 3: $(peak shares) bytes, $(peak whole) without"
 "$program" "${small[@]}" --batch 4 --steps 1 --shard 4 >out 2>err && fail "expected an error for stage 4"
 "$program" "${small[@]}" --batch 4 --steps 1 --processes 3 >out 2>err || fail "--processes 3 alone: $(cat err)"

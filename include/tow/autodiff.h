@@ -283,6 +283,10 @@ typedef struct tow_row_groups_options {
     const int *in_axes; /* [inputs] the axis with the rows, negative: from the end; TOW_NOT_MAPPED: not of the batch, a
                            parameter for instance; NULL: 0 for all */
     struct tow_group *group; /* processes that share the rows (tow/group.h); NULL: this one has all */
+    /* [inputs], [outputs]: those of which each process of .group takes, or gives, its share alone: the number of layers
+     * of one size that they consist of, each of which the processes share (tow_group_share). Such a value is [layers,
+     * n / N]. 0: the whole value; NULL: 0 for all. */
+    const int64_t *in_layers, *out_layers;
 } tow_row_groups_options;
 #define TOW_ROW_GROUPS_OPTIONS(...) TOW__OPTIONS(tow_row_groups_options, __VA_ARGS__)
 /* The graph with sums over the rows of a batch made as binary trees over blocks of rows of one size: products that
@@ -301,10 +305,16 @@ typedef struct tow_row_groups_options {
  * where they are made, and wait for them where they are read, so all processes run their programs together. Random
  * numbers are those of the whole batch, batch statistics those of all rows. Micro-batches are still parts of the whole
  * batch; a process with fewer groups than a part has runs them at once. Programs are to be freed before the group.
+ * in_layers, out_layers: parameters and gradients as shares. The share of an input is gathered where it is read, rows
+ * of a stack in the iteration that reads them, and once more in the backward pass; a sum over the rows of all processes
+ * of which only the share is given is scattered. All processes run equally many micro-batches then, since they gather
+ * in each: one with fewer groups than others cuts them into smaller parts, or all run as many as that process has
+ * groups.
  * Errors: TOW_INVALID_ARGUMENT for numbers that are no powers of two, for an axis that an input does not have or that
- * `groups` does not divide; TOW_UNSUPPORTED, with operation, layer and source line, for what mixes rows in another way
- * (a slice or a reversal of the batch, a comparison of each row with each, a loop over rows), and with micro-batches
- * for rows that need a sum over all rows before they go on (batch statistics). */
+ * `groups` does not divide, or for layers that do not divide a value or are of one with rows; TOW_UNSUPPORTED, with
+ * operation, layer and source line, for what mixes rows in another way (a slice or a reversal of the batch, a
+ * comparison of each row with each, a loop over rows), and with micro-batches for rows that need a sum over all rows
+ * before they go on (batch statistics). */
 TOW_API tow_status tow_row_groups(const tow_graph *graph, const tow_row_groups_options *options, tow_graph **result);
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);

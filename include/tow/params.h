@@ -65,6 +65,10 @@ TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const 
  * the weights are updated.
  * Error: TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_params_share(tow_context *context, const tow_params *params, tow_params **shared);
+/* The list with whole arrays, of one in which this process has its share of some (.shard of tow_train_options): of
+ * these new arrays, whose elements all processes of the group send to one another, of the others the arrays themselves.
+ * All processes call it together. Errors: TOW_OUT_OF_MEMORY; TOW_IO_ERROR if processes cannot be reached. */
+TOW_API tow_status tow_params_gather(const tow_params *params, tow_params **whole);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
 typedef struct tow_table_options {

@@ -209,14 +209,21 @@ typedef struct tow_train_options {
 
 /* Stages of sharding over processes, each with what the stages before it share. */
 enum {
+    /* Every process has all of the state and updates all parameters. Sums of gradients are gathered as soon as they are
+     * there, which hides them behind the backward pass: the fastest stage where the state fits and the update is short.
+     * If every process updated its share of the parameters alone, it would read no more than its share of slots and
+     * gradients, so that is the next stage. */
     TOW_SHARD_NOTHING = 0,
     /* Slots of the optimizer that have the shape of their parameter. A process updates its share of a parameter, and
      * the shares are gathered while others are updated. Transforms that read whole slots or updates, norms of layers
      * for instance, read what was gathered before. */
     TOW_SHARD_SLOTS = 1,
-    /* Gradients: the sum over processes is scattered, so that each gets its share of it. */
+    /* Gradients: the sum over processes is scattered, so that each gets its share of it. As an update of shares reads
+     * no more, TOW_SHARD_SLOTS does this, too: the two are one. */
     TOW_SHARD_GRADIENTS = 2,
-    /* Parameters: gathered before the layer that needs them, and dropped behind it. */
+    /* Parameters, and their averages: gathered before the layer that needs them, and dropped behind it.
+     * tow_train_params and tow_train_averages are lists of shares (tow_params_gather). A step that .check_finite
+     * refuses gathers all parameters once, to say why. */
     TOW_SHARD_PARAMETERS = 3
 };
 

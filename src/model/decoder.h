@@ -49,12 +49,6 @@ typedef struct tow__chooser {
 } tow__chooser;
 extern const tow_module_class tow__chooser_class;
 
-/* ---- model.c ----------------------------------------------------------------------------------------------------- */
-
-/* The variables of tow_model_init_with alone: no parameter is drawn, nor takes memory. */
-tow_status tow__model_init_state(tow_context *context, const tow_module *model, size_t n_inputs,
-                                 const tow_type *input_types, tow_params **state);
-
 /* ---- decoder.c --------------------------------------------------------------------------------------------------- */
 
 enum {

@@ -5,6 +5,7 @@
 
 #include "src/base/options.h"
 #include "src/model/generator.h"
+#include "src/model/init.h"
 #include "src/scope/tree.h"
 #include "tow/random.h"
 

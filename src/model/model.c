@@ -7,6 +7,7 @@
 #include "src/base/arithmetic.h"
 #include "src/base/counts.h"
 #include "src/base/options.h"
+#include "src/model/init.h"
 #include "src/model/summary.h"
 #include "src/scope/frames.h"
 #include "src/scope/initializers.h"
@@ -68,21 +69,22 @@ static tow_status check_at(tow_context *ctx, const char *caller, const tow_model
 
 /* ---- initializing ------------------------------------------------------------------------------------------------ */
 
-/* Draws entry i: every layer of a stack with the key of its own path. */
-static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root)
+/* Draws entry i, or this process's share of it: every layer of a stack with the key of its own path. */
+static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root, tow_group *shards)
 {
     const tow__recipe *r = &store->recipes[i];
     const char *path = store->list->names.names[i];
     const tow_type stacked = tow__type_in_front(path, store->list->types[i]);
     int levels = r->levels;
     tow_type type = tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
-    int64_t rows = 1;
+    int64_t rows = 1, first, count;
     int depths[TOW_MAX_RANK] = {0}, outer = levels; /* of the scans of which the axes are */
     for (int l = 0; l < levels; l++) rows *= stacked.dims[l];
     for (const tow_scope *s = r->scope; s; s = s->parent)
         if (s->iteration) depths[--outer] = s->level->depth;
     tow_array *front = NULL; /* the layers one after the other */
-    tow_status status = tow_array_create(ctx, store->list->types[i], &store->list->arrays[i]);
+    tow_status status = tow__params_keep_share(store->list, i, shards, &first, &count);
+    if (!status) status = tow_array_create(ctx, store->list->types[i], &store->list->arrays[i]);
     if (!status && !tow__path_in_front(path, stacked.rank)) status = tow_array_create(ctx, stacked, &front);
     if (status) return status;
     char *data = tow_array_data(front ? front : store->list->arrays[i]);
@@ -93,7 +95,8 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
             rest /= stacked.dims[l];
         }
         tow__key key = tow__scope_key(r->keys, root, index, r->counter);
-        status = tow__initialize(ctx, &r->init, type, key.k, data + (size_t)row * tow_type_bytes(type));
+        char *to = data + (size_t)(row * count) * tow_dtype_size(type.dtype);
+        status = tow__initialize_part(ctx, &r->init, type, key.k, first, count, to);
     }
     if (front && !status) tow__put_from_front(path, store->list->arrays[i], data);
     tow_array_release(front);
@@ -101,10 +104,11 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
 }
 
 /* kind: what stands before a path in messages. */
-static tow_status fill_store(tow_context *ctx, const tow__store *store, const char *kind, uint64_t seed)
+static tow_status fill_store(tow_context *ctx, const tow__store *store, const char *kind, uint64_t seed,
+                             tow_group *shards)
 {
     for (uint32_t i = 0; i < store->list->names.count; i++) {
-        tow_status status = fill_entry(ctx, store, i, tow__key_from_seed(seed));
+        tow_status status = fill_entry(ctx, store, i, tow__key_from_seed(seed), shards);
         if (!status) continue;
         char text[sizeof ctx->error]; /* say where */
         memcpy(text, ctx->error, sizeof text);
@@ -128,8 +132,8 @@ done:
 
 /* stack: the frame of the function that was called. params NULL: they are not drawn. */
 static tow_status init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                       const tow_type *input_types, const tow_model_options *options, tow_params **params,
-                       tow_params **state, const void *stack)
+                       const tow_type *input_types, const tow_model_options *options, tow_group *shards,
+                       tow_params **params, tow_params **state, const void *stack)
 {
     size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
     if (params) *params = NULL;
@@ -170,8 +174,8 @@ static tow_status init(tow_context *context, const tow_module *model, uint64_t s
                       tow_params_path(m.state.list, 0), tow_params_count(m.state.list)));
     TRY(tow__params_check_names(m.params.list, "params/"));
     TRY(tow__params_check_names(m.state.list, ""));
-    if (params) TRY(fill_store(context, &m.params, "params/", seed));
-    TRY(fill_store(context, &m.state, "", seed));
+    if (params) TRY(fill_store(context, &m.params, "params/", seed, shards));
+    TRY(fill_store(context, &m.state, "", seed, NULL));
     if (params) {
         *params = m.params.list;
         m.params.list = NULL;
@@ -194,19 +198,27 @@ TOW__OWN_FRAME tow_status tow_model_init_with(tow_context *context, const tow_mo
     tow_model_options own;
     if (context && !TOW__OPTIONS_TAKE(context, tow_model_options, options, &own)) return TOW_INVALID_ARGUMENT;
     if (!params) return tow__missing(context, "tow_model_init_with", "a place for the parameters");
-    return init(context, model, seed, n_inputs, input_types, options, params, state, TOW__CALLERS_FRAME);
+    return init(context, model, seed, n_inputs, input_types, options, NULL, params, state, TOW__CALLERS_FRAME);
+}
+
+TOW__OWN_FRAME tow_status tow__model_init_shares(tow_context *context, const tow_module *model, uint64_t seed,
+                                                 size_t n_inputs, const tow_type *input_types,
+                                                 const tow_model_options *options, tow_group *shards,
+                                                 tow_params **params, tow_params **state)
+{
+    return init(context, model, seed, n_inputs, input_types, options, shards, params, state, TOW__CALLERS_FRAME);
 }
 
 TOW__OWN_FRAME tow_status tow__model_init_state(tow_context *context, const tow_module *model, size_t n_inputs,
                                                 const tow_type *input_types, tow_params **state)
 {
-    return init(context, model, 0, n_inputs, input_types, NULL, NULL, state, TOW__CALLERS_FRAME);
+    return init(context, model, 0, n_inputs, input_types, NULL, NULL, NULL, state, TOW__CALLERS_FRAME);
 }
 
 TOW__OWN_FRAME tow_status tow_model_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                                          const tow_type *input_types, tow_params **params)
 {
-    return init(context, model, seed, n_inputs, input_types, NULL, params, NULL, TOW__CALLERS_FRAME);
+    return init(context, model, seed, n_inputs, input_types, NULL, NULL, params, NULL, TOW__CALLERS_FRAME);
 }
 
 /* ---- graphs over given parameters -------------------------------------------------------------------------------- */

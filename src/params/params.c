@@ -88,20 +88,19 @@ tow_status tow__params_add_like(tow_params *params, const char *path, tow_type t
     params->kinds[params->names.count - 1] = like->kinds[i];
     if (tow__params_whole_layer(like, i).rank < 0 || !tow_type_equal(type, like->types[i])) return TOW_OK;
     params->types[params->names.count - 1] = like->wholes[i];
-    return tow__params_set_share(params, like->shards, type);
+    return tow__params_set_share(params, params->names.count - 1, like->shards, type);
 }
 
-tow_status tow__params_set_share(tow_params *p, const tow_group *shards, tow_type kept)
+tow_status tow__params_set_share(tow_params *p, uint32_t i, tow_group *shards, tow_type kept)
 {
-    const uint32_t last = p->names.count - 1;
     if (!p->wholes) {
         p->wholes = tow__alloc(p->ctx, p->capacity, sizeof *p->wholes);
         if (!p->wholes) return TOW_OUT_OF_MEMORY;
-        for (uint32_t i = 0; i < p->capacity; i++) p->wholes[i].rank = -1;
+        for (uint32_t k = 0; k < p->capacity; k++) p->wholes[k].rank = -1;
     }
     p->shards = shards;
-    p->wholes[last] = p->types[last];
-    p->types[last] = kept;
+    p->wholes[i] = p->types[i];
+    p->types[i] = kept;
     return TOW_OK;
 }
 
@@ -116,7 +115,7 @@ tow_type tow__params_whole_layer(const tow_params *p, uint32_t i)
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
                               uint32_t i)
 {
-    const tow_type type = tow_array_type(array);
+    const tow_type type = array ? tow_array_type(array) : like->types[i];
     tow_status status = like ? tow__params_add_like(params, path, type, like, i) : tow__params_add(params, path, type);
     if (status) return status;
     params->arrays[params->names.count - 1] = tow_array_retain(array);
@@ -128,7 +127,7 @@ tow_status tow__params_shared(tow_context *ctx, const tow_params *params, tow_pa
     tow_status status = tow__params_create(ctx, shared);
     for (uint32_t i = 0; i < params->names.count && !status; i++) {
         tow_array *array = params->ctx == ctx ? tow_array_retain(params->arrays[i]) : NULL;
-        if (!array) status = tow_array_share(ctx, params->arrays[i], &array);
+        if (!array && params->arrays[i]) status = tow_array_share(ctx, params->arrays[i], &array);
         if (!status) status = tow__params_append(*shared, params->names.names[i], array, params, i);
         tow_array_release(array);
     }

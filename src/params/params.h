@@ -16,10 +16,10 @@ struct tow_params {
     tow_array **arrays; /* NULL until filled */
     bool *frozen;       /* no gradient is taken with respect to it */
     tow_param_kind *kinds;
-    tow_type *wholes; /* of entries of which the array is a process's share of each layer, [layers..., elements]: the
+    tow_type *wholes;  /* of entries of which the array is a process's share of each layer, [layers..., elements]: the
                          type of all; rank -1: no share. NULL: there are no shares */
-    const tow_group *shards; /* these processes */
-    uint32_t capacity;       /* of all columns */
+    tow_group *shards; /* these processes */
+    uint32_t capacity; /* of all columns */
 };
 
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
@@ -28,12 +28,16 @@ tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
 /* The same with the kind and the mark of entry i of another list. */
 tow_status tow__params_add_like(tow_params *params, const char *path, tow_type type, const tow_params *like,
                                 uint32_t i);
-/* The last entry, which has no array yet, is a share, of the type `kept`, of what has the type so far. The axes of
- * layers are in front. */
-tow_status tow__params_set_share(tow_params *params, const tow_group *shards, tow_type kept);
+/* Entry i, which has no array yet, is a share, of the type `kept`, of what has the type so far. The axes of layers are
+ * in front. */
+tow_status tow__params_set_share(tow_params *params, uint32_t i, tow_group *shards, tow_type kept);
+/* Makes entry i such a share, [layers..., elements], if it may be one: if its axes of layers are in front, and it is of
+ * a float type. *first, *count: the elements of each layer that this process keeps. shards NULL: all. */
+tow_status tow__params_keep_share(tow_params *params, uint32_t i, tow_group *shards, int64_t *first, int64_t *count);
 /* The type of one layer of entry i, of which the array is a share; rank -1: it is none. */
 tow_type tow__params_whole_layer(const tow_params *params, uint32_t i);
-/* The same with an array, of which it takes a reference. like NULL: by its name, not frozen. */
+/* The same with an array, of which it takes a reference. like NULL: by its name, not frozen; else the array may be NULL
+ * as that of entry i is. */
 tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, const tow_params *like,
                               uint32_t i);
 /* A list of `ctx` with the same arrays under the same paths; with arrays of `ctx` over them, if they are of a list of

@@ -96,6 +96,21 @@ done:
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
+/* Entry i of `params` with another element type, as a share if it is one. */
+static tow_status add_like(tow_params *list, const char *path, tow_type type, const tow_params *params, uint32_t i)
+{
+    tow_status status = TOW_OK;
+    const bool is_share = tow__params_whole_layer(params, i).rank >= 0;
+    tow_type whole = is_share ? params->wholes[i] : type;
+    whole.dtype = type.dtype;
+    TRY(tow__params_add(list, path, whole));
+    list->frozen[i] = params->frozen[i];
+    list->kinds[i] = params->kinds[i];
+    if (is_share) TRY(tow__params_set_share(list, i, params->shards, type));
+done:
+    return status;
+}
+
 static tow_status make_lists(tow_average *a)
 {
     tow_status status = TOW_OK;
@@ -104,8 +119,8 @@ static tow_status make_lists(tow_average *a)
     for (size_t i = 0; i < a->n; i++) {
         const char *path = a->params->names.names[i];
         const tow_type type = a->params->types[i], kept = kept_type(type);
-        TRY(tow__params_add_like(a->kept, path, kept, a->params, (uint32_t)i));
-        TRY(tow__params_add_like(a->used, path, type, a->params, (uint32_t)i));
+        TRY(add_like(a->kept, path, kept, a->params, (uint32_t)i));
+        TRY(add_like(a->used, path, type, a->params, (uint32_t)i));
         TRY(tow_array_create(a->ctx, kept, &a->kept->arrays[i]));
         a->arrays[i] = a->kept->arrays[i];
         if (tow_type_equal(type, kept)) {

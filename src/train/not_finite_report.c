@@ -130,15 +130,14 @@ size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
 
 /* Runs the gradient of one micro-batch after the other up to `last`, each with the variables that the one before has
  * written. outputs: of the last one. */
-static tow_status repeat(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t last,
-                         tow_array **outputs, tow_array **variables)
+static tow_status repeat(tow_train_state *s, const tow__train_program *p, const tow_graph *gradient,
+                         tow_array *const *batch, size_t last, tow_array **outputs, tow_array **variables)
 {
     tow_program *program = NULL;
-    const size_t n_outputs = tow_graph_output_count(p->gradient_graph);
-    tow_status status =
-        tow_compile(s->ctx, p->gradient_graph, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &program);
+    const size_t n_outputs = tow_graph_output_count(gradient);
+    tow_status status = tow_compile(s->ctx, gradient, &TOW_COMPILE_OPTIONS(.flush_subnormals = true), &program);
     for (size_t i = 0; i < n_outputs && status == TOW_OK; i++)
-        status = tow_array_create(s->ctx, tow_graph_output_type(p->gradient_graph, i), &outputs[i]);
+        status = tow_array_create(s->ctx, tow_graph_output_type(gradient, i), &outputs[i]);
     for (size_t j = 0; j <= last && status == TOW_OK; j++) {
         for (size_t i = 0; i < s->n_variables && j > 0; i++) {
             tow_array **new = &outputs[1 + s->n_aux + i], *old = variables[i];
@@ -182,16 +181,18 @@ static tow_status find_in_own_rows(tow_train_state *s, const tow__train_program 
 }
 
 /* The sentences about a micro-batch of which s->micro_inputs has the parameters and the first variables. */
-static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, tow_array *const *batch, size_t micro,
-                               bool finite, tow_not_finite *found, tow_not_finite *gradient)
+static tow_status find_in_step(tow_train_state *s, const tow__train_program *p, const tow_graph *graph,
+                               tow_array *const *batch, size_t micro, bool finite, tow_not_finite *found,
+                               tow_not_finite *gradient)
 {
-    const size_t n_outputs = tow_graph_output_count(p->gradient_graph), n_variables = s->n_variables + 1;
+    const size_t n_outputs = tow_graph_output_count(graph), n_variables = s->n_variables + 1;
     tow_array **outputs = tow__alloc(s->ctx, n_outputs, sizeof *outputs),
               **variables = tow__alloc(s->ctx, n_variables, sizeof *variables);
-    tow_status status = outputs && variables ? repeat(s, p, batch, micro, outputs, variables) : TOW_OUT_OF_MEMORY;
+    tow_status status =
+        outputs && variables ? repeat(s, p, graph, batch, micro, outputs, variables) : TOW_OUT_OF_MEMORY;
     if (status == TOW_OK)
         status = tow__train_has_others(s) ? find_in_own_rows(s, p, found)
-                                          : tow_find_not_finite(p->gradient_graph, s->micro_inputs, found);
+                                          : tow_find_not_finite(graph, s->micro_inputs, found);
     if (status == TOW_OK && !finite) status = find_gradient(s->params, outputs + n_outputs - s->n_params, gradient);
     release(s->ctx, outputs, n_outputs);
     release(s->ctx, variables, n_variables);
@@ -203,9 +204,15 @@ tow_status tow__fail_not_finite(tow_train_state *s, const tow__train_program *p,
 {
     tow_not_finite found, gradient = {0};
     char text[900], parameter[700] = "";
-    for (size_t i = 0; i < s->n_params; i++) s->micro_inputs[i] = tow_params_array(s->params, i);
+    tow_params *params = NULL; /* whole ones, which all processes gather, as all have found the same */
+    tow_graph *graph = NULL;
+    tow_status status = tow_params_gather(s->kept, &params);
+    for (size_t i = 0; i < s->n_params && params; i++) s->micro_inputs[i] = tow_params_array(params, i);
     for (size_t i = 0; i < s->n_variables; i++) s->micro_inputs[s->n_params + i] = tow_params_array(s->variables, i);
-    tow_status status = find_in_step(s, p, batch, micro, finite, &found, &gradient);
+    if (status == TOW_OK) status = tow__train_whole_gradient(s, p->loss_graph, &graph);
+    if (status == TOW_OK) status = find_in_step(s, p, graph, batch, micro, finite, &found, &gradient);
+    tow_graph_release(graph);
+    tow_params_free(params);
     if (status != TOW_OK) return status;
     tow_not_finite_text(&found, text, sizeof text);
     if (tow__train_has_others(s) && !found.found)

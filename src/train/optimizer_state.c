@@ -71,7 +71,8 @@ static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
         TRY(tow__params_add(group->list, plain, s->type));
     else
         TRY(tow__params_add_like(group->list, plain, s->type, o->params, s->parameter));
-    if (s->layers > 0) TRY(tow__params_set_share(group->list, o->shards, tow__slot_kept_type(o, slot)));
+    if (s->layers > 0)
+        TRY(tow__params_set_share(group->list, group->list->names.count - 1, o->shards, tow__slot_kept_type(o, slot)));
     TRY(make_array(o->ctx, tow__slot_kept_type(o, slot), s->initial, &s->array));
     group->list->arrays[group->list->names.count - 1] = s->array;
 done:

@@ -108,20 +108,38 @@ static int *row_axes(const tow_train_state *s, const tow_graph *g)
     return axes;
 }
 
-/* The graph of the batch, a loss or its gradient, with sums over rows as trees, and micro-batches in it. */
-static tow_status group_rows(const tow_train_state *s, tow_graph **graph)
+/* [n + 1] the layers of shares of parameters, which begin at value `first` of n; NULL: no memory. */
+static int64_t *list_layers(const tow_train_state *s, size_t n, size_t first)
 {
-    const size_t n = tow_graph_input_count(*graph);
+    int64_t *layers = tow__alloc(s->ctx, n + 1, sizeof *layers);
+    for (size_t i = 0; layers && i < s->n_params; i++)
+        layers[first + i] = tow__optimizer_layers(s->optimizer, (uint32_t)i);
+    return layers;
+}
+
+/* The graph of the batch, a loss or its gradient, with sums over rows as trees, and micro-batches in it. shard: what it
+ * takes and gives as shares; of a loss there are no gradients. */
+static tow_status group_rows(const tow_train_state *s, int shard, tow_graph **graph)
+{
+    const size_t n = tow_graph_input_count(*graph), n_out = tow_graph_output_count(*graph);
+    const bool is_gradient = n_out > 1 + s->n_aux + s->n_variables;
     tow_graph *grouped = NULL;
     if (s->row_groups == 1) return TOW_OK;
-    tow_row_groups_options options =
-        TOW_ROW_GROUPS_OPTIONS(.groups = (int64_t)s->row_groups, .micro_batches = (int64_t)s->row_parts,
-                               .group = s->options.group);
+    int64_t *in = NULL, *out = NULL;
+    tow_status status = TOW_OUT_OF_MEMORY;
     int *axes = row_axes(s, *graph);
-    tow_status status = axes ? TOW_OK : TOW_OUT_OF_MEMORY;
-    options.in_axes = axes;
-    if (axes) status = tow_row_groups(*graph, &options, &grouped);
+    if (!axes) goto done;
+    if (shard >= TOW_SHARD_PARAMETERS && !(in = list_layers(s, n, 0))) goto done;
+    if (shard >= TOW_SHARD_GRADIENTS && is_gradient && !(out = list_layers(s, n_out, n_out - s->n_params))) goto done;
+    status = tow_row_groups(*graph,
+                            &TOW_ROW_GROUPS_OPTIONS(.groups = (int64_t)s->row_groups, .in_axes = axes,
+                                                    .micro_batches = (int64_t)s->row_parts, .group = s->options.group,
+                                                    .in_layers = in, .out_layers = out),
+                            &grouped);
+done:
     if (axes) tow__free(s->ctx, axes, n + 1, sizeof *axes);
+    if (in) tow__free(s->ctx, in, n + 1, sizeof *in);
+    if (out) tow__free(s->ctx, out, n_out + 1, sizeof *out);
     if (status != TOW_OK) return status;
     tow_graph_release(*graph);
     *graph = grouped;
@@ -162,7 +180,13 @@ static tow_status gradient_of_batch(const tow_train_state *s, const tow_graph *l
 static tow_status gradient_of(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
 {
     tow_status status = gradient_of_batch(s, loss, gradient);
-    return status == TOW_OK ? group_rows(s, gradient) : status;
+    return status == TOW_OK ? group_rows(s, s->options.shard, gradient) : status;
+}
+
+tow_status tow__train_whole_gradient(const tow_train_state *s, const tow_graph *loss, tow_graph **gradient)
+{
+    tow_status status = gradient_of_batch(s, loss, gradient);
+    return status == TOW_OK ? group_rows(s, TOW_SHARD_NOTHING, gradient) : status;
 }
 
 tow_status tow__train_own_part(const tow_train_state *s, const tow_graph *loss, tow__row_part *part)
@@ -387,7 +411,7 @@ static tow_status make_evaluation(tow_train_state *s, tow__train_program *p)
     TRY(trace_loss(s, p, true, &p->loss_graph));
     TRY(check_weight(s, p));
     TRY(find_aux_axes(s, p));
-    TRY(group_rows(s, &p->loss_graph));
+    TRY(group_rows(s, s->options.shard, &p->loss_graph));
     if (tow__train_shares_params(s)) TRY(tow__train_on_shares(s, &p->loss_graph));
     TRY(tow_compile(s->ctx, p->loss_graph,
                     &TOW_COMPILE_OPTIONS(.flush_subnormals = true, .shared_arena = s->shared_arena), &p->program));

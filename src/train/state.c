@@ -11,6 +11,7 @@
 #include "src/base/hash.h"
 #include "src/base/options.h"
 #include "src/io/json.h"
+#include "src/model/init.h"
 #include "src/params/params.h"
 #include "src/scope/tree.h"
 #include "src/train/average.h"
@@ -153,15 +154,6 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
                          "tow_train_create: expected .shard from 0 (nothing) to 3 (slots, gradients and parameters), "
                          "found %d",
                          options->shard);
-    if (options->shard == TOW_SHARD_PARAMETERS && tow_group_count(options->group) > 1 &&
-        (options->average || options->check_finite || options->micro_batches > 1))
-        return tow__fail(
-            ctx, TOW_UNSUPPORTED,
-            "tow_train_create: .shard = 3 shares parameters, of which %s needs whole ones; use .shard = 2, "
-            "or leave it out",
-            options->average        ? ".average"
-            : options->check_finite ? ".check_finite"
-                                    : ".micro_batches, whose number differs from process to process,");
     const tow_model_options *m = options->model;
     if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(
@@ -169,6 +161,13 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             "tow_train_create: expected .model without .state, .mutable_collections, .updates and .capture; the train "
             "state makes the variables itself and every step may change them");
     return check_counts(ctx, options);
+}
+
+/* An update of shares reads no more of gradients than theirs. */
+static int stage_of(const tow_train_options *options)
+{
+    if (tow_group_count(options->group) == 1) return TOW_SHARD_NOTHING;
+    return options->shard == TOW_SHARD_SLOTS ? TOW_SHARD_GRADIENTS : options->shard;
 }
 
 static tow_status copy_options(tow_train_state *s, const tow_module *model, const tow_train_options *options)
@@ -184,6 +183,7 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
     s->description = tow__alloc(s->ctx, s->description_size, 1);
     if (!s->description) return TOW_OUT_OF_MEMORY;
     memcpy(s->description, description, s->description_size);
+    s->options.shard = stage_of(options);
     s->seed = options->seed;
     s->n_inputs = options->n_inputs + options->n_extra;
     s->n_aux = options->n_aux;
@@ -198,71 +198,37 @@ static tow_status copy_options(tow_train_state *s, const tow_module *model, cons
     return tow__row_share_of(s->ctx, options->group, (int64_t)s->row_groups, &s->share);
 }
 
+/* The list of the parameters, whole ones, of which this process keeps shares: without their arrays. */
+static tow_status list_wholes(tow_train_state *s)
+{
+    const tow_params *kept = s->kept;
+    tow_status status = tow__params_create(s->ctx, &s->params);
+    for (uint32_t i = 0; i < kept->names.count && status == TOW_OK; i++) {
+        const bool is_share = tow__params_whole_layer(kept, i).rank >= 0;
+        status = is_share ? tow__params_add_like(s->params, kept->names.names[i], kept->wholes[i], kept, i)
+                          : tow__params_append(s->params, kept->names.names[i], kept->arrays[i], kept, i);
+        if (s->params->wholes) s->params->wholes[i].rank = -1; /* also where this process's share is all of it */
+    }
+    return status;
+}
+
 /* The parameters are drawn for the whole batch: their number and types do not depend on it. */
 static tow_status make_params(tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    tow_status status = tow_model_init_with(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
-                                            &s->params, &s->variables);
+    tow_status status = tow__model_init_shares(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
+                                               tow__train_shares_params(s) ? o->group : NULL, &s->kept, &s->variables);
     if (status != TOW_OK) return status;
-    s->n_params = tow_params_count(s->params);
+    s->n_params = tow_params_count(s->kept);
     s->n_variables = tow_params_count(s->variables);
     /* an empty list of arguments would mean the first one, which is an input here */
     if (s->n_params == 0)
         return tow__fail(
             s->ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: the model has no parameters, so there is nothing to train; use tow_model_forward_graph");
+    if (tow__train_shares_params(s)) return list_wholes(s);
+    s->params = s->kept;
     return TOW_OK;
-}
-
-/* Copies this process's share of each layer. */
-static void copy_share(const tow_group *group, const tow_array *whole, int64_t layers, tow_array *share)
-{
-    const size_t size = tow_dtype_size(tow_array_type(whole).dtype);
-    const int64_t n = tow_type_element_count(tow_array_type(whole)) / layers;
-    const tow__range_of own = tow__share_of(tow_group_rank(group), tow_group_count(group), n, 0);
-    for (int64_t l = 0; l < layers && own.count > 0; l++)
-        memcpy((char *)tow_array_data(share) + (size_t)(l * own.count) * size,
-               (const char *)tow_array_data(whole) + (size_t)(l * n + own.offset) * size, (size_t)own.count * size);
-}
-
-static tow_status add_share(tow_train_state *s, uint32_t i)
-{
-    const int64_t layers = tow__optimizer_layers(s->optimizer, i);
-    const char *path = s->params->names.names[i];
-    tow_type kept = s->params->types[i];
-    tow_array *share = NULL;
-    tow_status status = TOW_OK;
-    if (layers == 0) return tow__params_append(s->kept, path, s->params->arrays[i], s->params, i);
-    TRY(tow__params_add_like(s->kept, path, kept, s->params, i));
-    kept.rank = tow__path_levels(path) + 1;
-    kept.dims[kept.rank - 1] = tow__sharding_type(s->options.group, s->params->types[i], layers).dims[1];
-    TRY(tow__params_set_share(s->kept, s->options.group, kept));
-    TRY(tow_array_create(s->ctx, kept, &share));
-    copy_share(s->options.group, s->params->arrays[i], layers, share);
-    s->kept->arrays[i] = share;
-    tow_array_release(s->params->arrays[i]);
-    s->params->arrays[i] = NULL;
-done:
-    return status;
-}
-
-/* The list of what this process keeps of the parameters. */
-static tow_status keep_params(tow_train_state *s)
-{
-    s->kept = s->params;
-    if (!tow__train_shares_params(s)) return TOW_OK;
-    s->kept = NULL;
-    tow_status status = tow__params_create(s->ctx, &s->kept);
-    tow_params *of_optimizer = s->optimizer->params; /* another list of the same arrays */
-    for (uint32_t i = 0; i < s->n_params && status == TOW_OK; i++) {
-        if (tow__optimizer_layers(s->optimizer, i) > 0) {
-            tow_array_release(of_optimizer->arrays[i]);
-            of_optimizer->arrays[i] = NULL;
-        }
-        status = add_share(s, i);
-    }
-    return status;
 }
 
 /* Lists the arrays that a step changes besides parameters and variables. */
@@ -272,8 +238,7 @@ static tow_status make_kept(tow_train_state *s)
     tow_array *const *averages;
     tow_status status = TOW_OK;
     TRY(make_optimizer(s, o));
-    TRY(keep_params(s));
-    if (o->average) TRY(tow__average_create(s->ctx, s->params, o->average, false, &s->average));
+    if (o->average) TRY(tow__average_create(s->ctx, s->kept, o->average, false, &s->average));
     s->options.average = NULL;
     s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
     if (s->average) s->n_kept += tow__average_arrays(s->average, &averages);
@@ -451,8 +416,8 @@ void tow_train_free(tow_train_state *s)
     if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
     tow_average_free(s->average);
     tow_optimizer_free(s->optimizer);
-    if (s->kept != s->params) tow_params_free(s->kept);
-    tow_params_free(s->params);
+    if (s->params != s->kept) tow_params_free(s->params);
+    tow_params_free(s->kept);
     tow_params_free(s->variables);
     if (s->description) tow__free(ctx, s->description, s->description_size, 1);
     tow__free(ctx, s, 1, sizeof *s);

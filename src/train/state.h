@@ -65,8 +65,10 @@ static inline bool tow__train_shares_params(const tow_train_state *s)
     return s->options.shard >= TOW_SHARD_PARAMETERS && s->share.group != NULL;
 }
 
-/* The graph with parameters, its first inputs, as shares: those of s->kept. */
+/* The graph, which takes shares of parameters as its first inputs, with these as they are kept. */
 tow_status tow__train_on_shares(const tow_train_state *state, tow_graph **graph);
+/* The gradient of the whole loss, of whole parameters, with whole gradients in every process. */
+tow_status tow__train_whole_gradient(const tow_train_state *state, const tow_graph *loss, tow_graph **gradient);
 
 /* The error of `function`, which cannot work on a state that is torn. */
 tow_status tow__train_torn(const tow_train_state *state, const char *function);

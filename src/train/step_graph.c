@@ -92,15 +92,14 @@ static int64_t *list_layers(const tow_train_state *s, tow_trace *t, size_t n, si
     return layers;
 }
 
-/* Values of parameters that are shares as [layers, n / N], or as they are kept. */
-static void reshape_shares(const tow_train_state *s, tow_value *values, bool as_kept)
+/* Values of parameters that are shares as [layers, n / N]. */
+static void reshape_shares(const tow_train_state *s, tow_value *values)
 {
     for (size_t i = 0; i < s->n_params && tow__train_shares_params(s); i++) {
         const int64_t layers = tow__optimizer_layers(s->optimizer, (uint32_t)i);
         const tow_type kept = s->kept->types[i];
         if (layers == 0) continue;
-        values[i] = as_kept ? tow_reshape(values[i], kept.rank, kept.dims)
-                            : tow_reshape(values[i], 2, (int64_t[]){layers, kept.dims[kept.rank - 1]});
+        values[i] = tow_reshape(values[i], 2, (int64_t[]){layers, kept.dims[kept.rank - 1]});
     }
 }
 
@@ -112,14 +111,12 @@ typedef struct on_shares {
 static void record_on_shares(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const on_shares *o = user;
-    const size_t n_in = tow_graph_input_count(o->graph), n_out = tow_graph_output_count(o->graph);
-    const int64_t *layers_in = list_layers(o->s, t, n_in, 0),
-                  *layers_out = tow__trace_alloc(t, n_out + 1, sizeof *layers_out);
+    const size_t n_in = tow_graph_input_count(o->graph);
     tow_value *x = tow__trace_alloc(t, n_in + 1, sizeof *x);
-    if (!layers_in || !layers_out || !x) return;
+    if (!x) return;
     memcpy(x, in, n_in * sizeof *x);
-    reshape_shares(o->s, x, false);
-    tow__sharding_inline(t, o->graph, &(tow__sharding){o->s->options.group, layers_in, layers_out, false}, x, out);
+    reshape_shares(o->s, x);
+    tow_inline(t, o->graph, x, out);
 }
 
 tow_status tow__train_on_shares(const tow_train_state *s, tow_graph **graph)
@@ -137,23 +134,6 @@ tow_status tow__train_on_shares(const tow_train_state *s, tow_graph **graph)
     tow_graph_release(*graph);
     *graph = made;
     return TOW_OK;
-}
-
-/* The gradient; those that are shared as [layers, n / N]. */
-static void inline_gradient(const recording *r, tow_trace *t, tow_value *in, tow_value *out)
-{
-    const tow_train_state *s = r->s;
-    if (!shares_gradients(s)) {
-        tow_inline(t, r->gradient, in, out);
-        return;
-    }
-    const size_t n_in = tow_graph_input_count(r->gradient), n_out = tow_graph_output_count(r->gradient);
-    int64_t *layers_in = tow__train_shares_params(s) ? list_layers(s, t, n_in, 0)
-                                                     : tow__trace_alloc(t, n_in + 1, sizeof *layers_in),
-            *layers_out = list_layers(s, t, n_out, n_out - s->n_params);
-    reshape_shares(s, in, false);
-    if (layers_in && layers_out)
-        tow__sharding_inline(t, r->gradient, &(tow__sharding){s->options.group, layers_in, layers_out, false}, in, out);
 }
 
 static void record_norm(const tow_train_state *s, tow_trace *t, const tow_value *gradients, tow_value *norm,
@@ -189,7 +169,8 @@ static bool record_passes(const recording *r, tow_trace *t, const tow_value *var
     for (size_t i = 0; i < s->n_inputs; i++) *x++ = batch[i];
     for (size_t i = 0; i < s->n_streams; i++) *x++ = keys[i];
     if (s->optimizer->loss_scale > 0) *x++ = tow__step_scale(s, r->in + r->layout.numbers);
-    inline_gradient(r, t, in, out);
+    reshape_shares(s, in);
+    tow_inline(t, r->gradient, in, out);
     p->loss = *out++;
     for (size_t i = 0; i < s->n_aux; i++) p->aux[i] = *out++;
     for (size_t i = 0; i < s->n_variables; i++) p->variables[i] = *out++;

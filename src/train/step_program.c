@@ -270,11 +270,24 @@ static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_ste
     return status;
 }
 
+static tow_status check_row_groups(const tow_step *s)
+{
+    const tow_row_groups_options *r = s->row_groups;
+    tow_row_groups_options own;
+    if (!TOW__OPTIONS_TAKE(s->optimizer->ctx, tow_row_groups_options, r, &own)) return TOW_INVALID_ARGUMENT;
+    if (!r || (!r->in_layers && !r->out_layers)) return TOW_OK;
+    return tow__fail(
+        s->optimizer->ctx, TOW_INVALID_ARGUMENT,
+        "tow_step_create: expected .row_groups without .in_layers and .out_layers, as the update is one of "
+        "whole parameters; a training state shares them (.shard of tow_train_options)");
+}
+
 static tow_status make(tow_step *s, const tow_graph *loss, const tow_step_options *options)
 {
     tow_optimizer_state *o = s->optimizer;
     tow_status status = TOW_OK;
     TRY(check(s, loss));
+    TRY(check_row_groups(s));
     TRY(find_trained(s));
     s->n_rest = tow_graph_input_count(loss) - s->n_params - s->n_state;
     s->n_results = tow_graph_output_count(loss) - s->n_state;

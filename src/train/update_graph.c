@@ -463,8 +463,7 @@ static void record_shares(tow_trace *t, const tow_value *in, tow_value *out, tow
     tow_value *x = tow__trace_alloc(t, n_in + 1, sizeof *x);
     if (layers_in && layers_out && x) {
         memcpy(x, in, n_in * sizeof *x);
-        for (uint32_t i = 0; i < n && o->shard >= TOW_SHARD_GRADIENTS; i++)
-            layers_in[n + i] = tow__optimizer_layers(o, i);
+        for (uint32_t i = 0; i < n; i++) layers_in[n + i] = tow__optimizer_layers(o, i);
         for (uint32_t i = 0; i < n && o->shard >= TOW_SHARD_PARAMETERS; i++) {
             layers_in[i] = layers_out[i] = tow__optimizer_layers(o, i);
             if (layers_in[i] > 0) x[i] = flat_share(x[i], layers_in[i]);

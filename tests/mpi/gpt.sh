@@ -72,6 +72,12 @@ case $what in
             timeout 100 "$run" -n 3 "$program" $small --steps 4 --warmup 1 --checkpoint saved --resume >out 2>err </dev/null || fail "resuming"
             cmp saved/checkpoint.safetensors whole/checkpoint.safetensors || fail "stage $stage: other parameters"
         done
+        # Micro-batches, and text from parameters of which no process has all.
+        # shellcheck disable=SC2086
+        "$program" $small --steps 2 --sample 40 >alone 2>err || fail "one process, text"
+        # shellcheck disable=SC2086
+        timeout 100 "$run" -n "$count" "$program" $small --steps 2 --shard 3 --micro-batches 8 --sample 40 >out 2>err </dev/null || fail "text of shares"
+        [ "$(sed -n '/^text from the model/,$p' out)" = "$(sed -n '/^text from the model/,$p' alone)" ] || fail "another text"
         echo "$count processes with shares: the losses and parameters of one"
         ;;
     differs)

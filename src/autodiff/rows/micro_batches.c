@@ -6,14 +6,16 @@
  * -0 is what every number is added to without a change, 0 included. */
 #include "src/autodiff/rows/part.h"
 #include "src/autodiff/rows/rows.h"
+#include "src/autodiff/sharding/sharding.h"
 #include "src/ops/rules.h"
 #include "tow/autodiff.h"
 #include "tow/numpy.h"
 
 typedef struct level {
     const tow__row_part *p;
-    const tow_value *shared; /* [inputs] those without rows, values of the outermost graph */
-    int64_t parts;           /* of this level */
+    const tow_value *shared;     /* [inputs] those without rows, values of the outermost graph */
+    const tow__sharding *shards; /* of the part's inputs; NULL: none */
+    int64_t parts;               /* of this level */
 } level;
 
 static uint32_t n_inputs(const level *l) { return (uint32_t)tow_graph_input_count(l->p->part) - 1; }
@@ -66,7 +68,7 @@ static void record_half(tow_trace *t, const tow_value *in, tow_value *out, void 
 {
     const level *l = user;
     const tow__row_part *p = l->p;
-    const level half = {.p = p, .shared = l->shared, .parts = l->parts / 2};
+    const level half = {.p = p, .shared = l->shared, .shards = l->shards, .parts = l->parts / 2};
     const tow_value *xs = in + p->n_sums + 1;
     tow_value *rows = tow__trace_alloc(t, (size_t)n_inputs(l) + 1, sizeof *rows);
     tow_value *inner = tow__trace_alloc(t, (size_t)p->n_rows + p->n_sums + 1, sizeof *inner);
@@ -92,7 +94,10 @@ static void record_level(tow_trace *t, const level *l, const tow_value *rows, to
     if (l->parts == 1) {
         for (uint32_t i = 0; i < n; i++) in[i] = p->in_axes[i] == TOW__WHOLE ? l->shared[i] : rows[i];
         in[n] = first;
-        tow_inline(t, p->part, in, out);
+        if (l->shards)
+            tow__sharding_inline(t, p->part, l->shards, in, out);
+        else
+            tow_inline(t, p->part, in, out);
         return;
     }
     in[m++] = l->parts == 2 ? first : halves(first, 0);
@@ -108,32 +113,109 @@ static void record_level(tow_trace *t, const level *l, const tow_value *rows, to
 
 /* ---- the graph --------------------------------------------------------------------------------------------------- */
 
-static void record_all(tow_trace *t, const tow_graph *g, const tow__row_part *p, const tow__row_share *share,
-                       int64_t parts, const tow_value *in, tow_value *out)
+/* The graph of all parts, and what is shared of it. */
+typedef struct whole {
+    const tow_graph *g;
+    const tow__row_part *p;
+    const tow__row_share *share;
+    const tow__sharding *shards; /* NULL: nothing */
+    int64_t parts;
+} whole;
+
+/* inputs without rows, sums over the rows of this process -> outputs without rows */
+static void record_rest(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    const level top = {.p = p, .shared = in, .parts = parts};
+    const whole *w = user;
+    const tow__row_part *p = w->p;
+    const size_t n = tow_graph_input_count(p->rest);
+    tow_value *x = tow__trace_alloc(t, n + 1, sizeof *x);
+    if (!x) return;
+    memcpy(x, in, n * sizeof *x);
+    for (uint32_t k = 0; k < p->n_sums && w->share->group; k++) {
+        tow_value *sum = &x[n - p->n_sums + k];
+        *sum = tow__rows_of_all(t, w->share->group, w->share->groups, p->joins[k], *sum);
+    }
+    tow_inline(t, p->rest, x, out);
+}
+
+/* The same on shares. */
+static void record_rest_on_shares(tow_trace *t, const whole *w, const tow_value *in, tow_value *out)
+{
+    const tow_graph *g = w->g, *rest = w->p->rest;
+    const size_t n = tow_graph_input_count(rest), n_out = tow_graph_output_count(rest);
+    int64_t *layers_in = tow__trace_alloc(t, n + 1, sizeof *layers_in), *to = layers_in,
+            *layers_out = tow__trace_alloc(t, n_out + 1, sizeof *layers_out), *from = layers_out;
+    tow_type *types = tow__trace_alloc(t, n + 1, sizeof *types);
+    tow_graph *graph = NULL;
+    if (!layers_in || !layers_out || !types) return;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (w->p->in_axes[i] == TOW__WHOLE) *to++ = w->shards->in[i];
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (w->p->axes[i] == TOW__WHOLE) *from++ = w->shards->out[i];
+    for (size_t i = 0; i < n; i++) types[i] = tow_graph_input_type(rest, i);
+    if (tow_trace_function(g->ctx, record_rest, (void *)(uintptr_t)w, n, types, NULL, n_out, &graph) != TOW_OK)
+        tow__adopt_error(t);
+    else
+        tow__sharding_inline(t, graph, &(tow__sharding){w->shards->group, layers_in, layers_out, false}, in, out);
+    tow_graph_release(graph);
+}
+
+/* The shares of the inputs of the part; its outputs are sums of its own. */
+static bool shards_of_part(tow_trace *t, const whole *w, tow__sharding *shards)
+{
+    const size_t n_out = tow_graph_output_count(w->p->part);
+    int64_t *in = tow__trace_alloc(t, (size_t)w->g->n_inputs + 1, sizeof *in);
+    *shards = (tow__sharding){w->shards->group, in, tow__trace_alloc(t, n_out + 1, sizeof *in), false};
+    if (!in || !shards->out) return false;
+    memcpy(in, w->shards->in, w->g->n_inputs * sizeof *in);
+    return true;
+}
+
+static void record_all(tow_trace *t, const whole *w, const tow_value *in, tow_value *out)
+{
+    const tow_graph *g = w->g;
+    const tow__row_part *p = w->p;
+    const tow__row_share *share = w->share;
+    tow__sharding shards;
+    const level top = {.p = p, .shared = in, .shards = w->shards ? &shards : NULL, .parts = w->parts};
     tow_value *made = tow__trace_alloc(t, (size_t)p->n_rows + p->n_sums + 1, sizeof *made), *rows = made;
     tow_value *rest = tow__trace_alloc(t, (size_t)g->n_inputs + p->n_sums + 1, sizeof *rest);
     tow_value *others = tow__trace_alloc(t, (size_t)g->n_outputs + 1, sizeof *others);
     size_t n = 0;
-    if (!made || !rest || !others) return;
+    if (!made || !rest || !others || (w->shards && !shards_of_part(t, w, &shards))) return;
     tow_value first = tow_scalar(t, TOW_I32, (double)share->first);
-    if (parts > 1) {
-        const tow_value numbers = tow_iota(t, tow_make_type(TOW_I32, 1, &parts), 0);
-        first = tow_add_scalar(tow_mul_scalar(numbers, (double)(share->count / parts)), (double)share->first);
+    if (w->parts > 1) {
+        const tow_value numbers = tow_iota(t, tow_make_type(TOW_I32, 1, &w->parts), 0);
+        first = tow_add_scalar(tow_mul_scalar(numbers, (double)(share->count / w->parts)), (double)share->first);
     }
     record_level(t, &top, in, first, made);
-    for (uint32_t k = 0; k < p->n_sums && share->group; k++)
-        made[p->n_rows + k] = tow__rows_of_all(t, share->group, share->groups, p->joins[k], made[p->n_rows + k]);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (p->in_axes[i] == TOW__WHOLE) rest[n++] = in[i];
     memcpy(rest + n, made + p->n_rows, p->n_sums * sizeof *made);
-    tow_inline(t, p->rest, rest, others);
+    if (tow__failed(t)) return;
+    if (w->shards)
+        record_rest_on_shares(t, w, rest, others);
+    else
+        record_rest(t, rest, others, (void *)(uintptr_t)w);
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = p->axes[i] == TOW__WHOLE ? *others++ : *rows++;
 }
 
+/* The number of parts in which this process runs its groups, of which a part of the batch has `of_batch`. With shares,
+ * which every part gathers, all run equally many. */
+static int64_t parts_of(const tow__row_share *share, int64_t of_batch, const tow__sharding *shards)
+{
+    int64_t parts = share->count > of_batch ? share->count / of_batch : 1, fewest = share->count;
+    const int count = shards ? tow_group_count(share->group) : 0;
+    for (int r = 0, begin, end; r < count; r++) {
+        if (tow_group_rows(r, count, (int)share->groups, &begin, &end) != TOW_OK) continue;
+        if ((end - begin) / of_batch > parts) parts = (end - begin) / of_batch;
+        if (end - begin < fewest) fewest = end - begin;
+    }
+    return parts < fewest ? parts : fewest;
+}
+
 tow_status tow__row_groups_in_parts(const tow_graph *g, const tow__row_share *share, int64_t n, const int *in_axes,
-                                    tow_graph **result)
+                                    const tow__sharding *shards, tow_graph **result)
 {
     tow__row_part p = {0};
     tow_value *in, *out;
@@ -142,15 +224,18 @@ tow_status tow__row_groups_in_parts(const tow_graph *g, const tow__row_share *sh
                          "row groups: expected a number of micro-batches that is a power of two and divides the %lld "
                          "groups, found %lld; each micro-batch owns a subtree of groups",
                          (long long)share->groups, (long long)n);
-    const int64_t of_batch = share->groups / n, each = of_batch < share->count ? of_batch : share->count;
-    n = share->count / each;
-    tow_status status = tow__row_part_create(g, share->groups, each, in_axes, &p);
+    const whole w = {g, &p, share, shards, parts_of(share, share->groups / n, shards)};
+    tow_status status = tow__row_part_create(g, share->groups, share->count / w.parts, in_axes, &p);
     tow_trace *t = status == TOW_OK ? tow__trace_begin_over(g, &in, &out) : NULL;
     if (t) {
         const tow__row_blocks own = {.groups = share->groups, .count = share->count};
-        for (uint32_t i = 0; i < g->n_inputs; i++)
-            in[i] = tow__input(t, tow__rows_type(&own, g->vars[g->inputs[i]].type, p.in_axes[i]), g->input_names[i]);
-        if (!tow__failed(t)) record_all(t, g, &p, share, n, in, out);
+        for (uint32_t i = 0; i < g->n_inputs; i++) {
+            const tow_type type = tow__rows_type(&own, g->vars[g->inputs[i]].type, p.in_axes[i]);
+            const int64_t layers = shards ? shards->in[i] : 0;
+            in[i] =
+                tow__input(t, layers > 0 ? tow__sharding_type(shards->group, type, layers) : type, g->input_names[i]);
+        }
+        if (!tow__failed(t)) record_all(t, &w, in, out);
         status = tow__trace_end(t, g->n_outputs, out, true, result);
     } else if (status == TOW_OK) {
         status = TOW_OUT_OF_MEMORY;

@@ -31,11 +31,11 @@ void tow__row_part_free(tow__row_part *p);
 /* The rows of this process: `count` of all groups, from `first` on. */
 typedef struct tow__row_share {
     int64_t groups, first, count;
-    const tow_group *group; /* that has the others; NULL: there are no others */
+    tow_group *group; /* that has the others; NULL: there are no others */
 } tow__row_share;
 
 /* The share of this process in so many row groups. Error: TOW_INVALID_ARGUMENT. */
-tow_status tow__row_share_of(tow_context *ctx, const tow_group *group, int64_t groups, tow__row_share *share);
+tow_status tow__row_share_of(tow_context *ctx, tow_group *group, int64_t groups, tow__row_share *share);
 
 /* axes[i]: that of output i which has the rows of the batch; TOW__WHOLE: the output is of all rows. Errors: those of
  * tow_row_groups. */
@@ -44,7 +44,9 @@ tow_status tow__row_axes_of_outputs(const tow_graph *g, const tow__row_share *sh
  * run one after the other (micro_batches.c). */
 tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share, const int *in_axes,
                                  tow_graph **result);
+struct tow__sharding; /* src/autodiff/sharding/sharding.h */
+/* shards: inputs and outputs of which processes have shares, which is how the result has them; NULL: none. */
 tow_status tow__row_groups_in_parts(const tow_graph *g, const tow__row_share *share, int64_t n, const int *in_axes,
-                                    tow_graph **result);
+                                    const struct tow__sharding *shards, tow_graph **result);
 
 #endif

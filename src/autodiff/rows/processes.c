@@ -9,7 +9,7 @@
 #include "tow/numpy.h"
 #include "tow/ops.h"
 
-tow_status tow__row_share_of(tow_context *ctx, const tow_group *group, int64_t groups, tow__row_share *share)
+tow_status tow__row_share_of(tow_context *ctx, tow_group *group, int64_t groups, tow__row_share *share)
 {
     int begin, end;
     *share = (tow__row_share){.groups = groups, .count = groups};

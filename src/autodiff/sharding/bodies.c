@@ -2,7 +2,6 @@
  * one iteration; carries and constants are whole. A region that runs once takes and gives shares as they are. */
 #include "src/autodiff/loops.h"
 #include "src/autodiff/sharding/sharding.h"
-#include "src/graph/builder.h"
 #include "tow/ops.h"
 
 typedef enum region_kind {
@@ -73,21 +72,6 @@ static bool find_shares(tow_trace *t, const tow_graph *g, const tow__equation *e
     return true;
 }
 
-static tow_status record_body(const body *b, tow_graph **result)
-{
-    tow_value *in, *out;
-    tow_trace *t = tow__trace_begin_over(b->g, &in, &out);
-    *result = NULL;
-    if (!t) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < b->g->n_inputs; i++) {
-        const tow_type type = b->g->vars[b->g->inputs[i]].type;
-        in[i] =
-            tow__input(t, b->in[i] > 0 ? tow__sharding_type(b->s.group, type, b->in[i]) : type, b->g->input_names[i]);
-    }
-    tow__sharding_inline(t, b->g, &b->s, in, out);
-    return tow__trace_end(t, b->g->n_outputs, out, true, result);
-}
-
 /* A share [layers, n / N] as rows of a loop, [length, layers of one, n / N], and back. */
 static tow_value as_rows(tow_value x, const tow__region_form *form)
 {
@@ -130,7 +114,7 @@ bool tow__sharding_region(tow_trace *t, const tow_graph *g, const tow__equation 
     tow_value *in = tow__trace_alloc(t, (size_t)e->n_in + e->n_out + 1, sizeof *in), *out = in + e->n_in;
     if (!in || !find_shares(t, g, e, &form, values, &b)) return true;
     if (!b.any) return false;
-    if (record_body(&b, &on_shares) != TOW_OK) {
+    if (tow__sharding_graph(b.g, &b.s, &on_shares) != TOW_OK) {
         tow__adopt_error(t);
         return true;
     }

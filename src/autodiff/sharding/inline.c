@@ -188,3 +188,17 @@ void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding 
     for (uint32_t i = 0; i < g->n_outputs && !tow__failed(t); i++)
         out[i] = s->out[i] > 0 ? share_of(&w, g->outputs[i], s->out[i]) : whole_of(&w, g->outputs[i], TOW__FORWARD);
 }
+
+tow_status tow__sharding_graph(const tow_graph *g, const tow__sharding *s, tow_graph **result)
+{
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    *result = NULL;
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const tow_type type = g->vars[g->inputs[i]].type;
+        in[i] = tow__input(t, s->in[i] > 0 ? tow__sharding_type(s->group, type, s->in[i]) : type, g->input_names[i]);
+    }
+    tow__sharding_inline(t, g, s, in, out);
+    return tow__trace_end(t, g->n_outputs, out, true, result);
+}

@@ -72,6 +72,8 @@ bool tow__sharding_region(tow_trace *t, const tow_graph *g, const tow__equation 
 /* Records all equations of g, as tow__inline does. Inputs and outputs that are shares are [layers, n / N]. */
 void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding *sharding, const tow_value *in,
                           tow_value *out);
+/* The same as a graph of its own. */
+tow_status tow__sharding_graph(const tow_graph *g, const tow__sharding *sharding, tow_graph **result);
 
 /* The type of the share of rank `rank`, of so many layers. */
 tow_type tow__sharding_type(const tow_group *group, tow_type whole, int64_t layers);

@@ -568,6 +568,8 @@ static void models(void **state)
     refuses_into(array, tow_params_get(params, NULL, &array), "tow_params_get: expected parameters, a path");
     refuses(tow_params_get(params, "bias", NULL), "a place for the array");
     refuses_into(array, tow_params_get(NULL, "bias", &array), "");
+    refuses_into(zeros, tow_params_gather(NULL, &zeros), "");
+    refuses(tow_params_gather(params, NULL), "tow_params_gather: expected");
     refuses_into(zeros, tow_params_zeros_like(NULL, &zeros), "");
     refuses(tow_params_zeros_like(params, NULL), "tow_params_zeros_like: expected");
     assert_int_equal(tow_tensors_create(ctx, &tensors), TOW_OK);

@@ -204,6 +204,11 @@ static uint64_t hash_of_shares(tow_context *context, tow_group *group, const tow
     return numbers;
 }
 
+static uint64_t hash_of_all(tow_context *context, tow_group *group, int stage, const tow_params *list)
+{
+    return stage < TOW_SHARD_PARAMETERS ? hash_of_list(list) : hash_of_shares(context, group, list);
+}
+
 /* Rows [first, first + count) of B. NULL: no memory. */
 static tow_array *own_rows(tow_context *context, tow_array *whole, int64_t first, int64_t count)
 {
@@ -283,10 +288,10 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
     for (int i = 0; i < RUNS && !status; i++)
         status = run_one(context, state, types, kind, i, first, count, v == SKIPPED && i == 0, result);
     if (!status)
-        result->numbers = (s->shard < TOW_SHARD_PARAMETERS ? hash_of_list(tow_train_params(state))
-                                                           : hash_of_shares(context, group, tow_train_params(state))) +
+        result->numbers = hash_of_all(context, group, s->shard, tow_train_params(state)) +
                           31 * hash_of_list(tow_train_variables(state));
-    if (!status && tow_train_averages(state)) result->numbers += 17 * hash_of_list(tow_train_averages(state));
+    if (!status && tow_train_averages(state))
+        result->numbers += 17 * hash_of_all(context, group, s->shard, tow_train_averages(state));
     tow_train_free(state);
     return status;
 }

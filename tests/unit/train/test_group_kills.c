@@ -1,6 +1,7 @@
-/* Processes that train together, and one of them is killed at a random moment: processes of another number go on from
- * the checkpoint. All losses that were ever computed, and the last checkpoint byte for byte, are those of one process
- * that nobody killed. TOW_TEST_KILLS: how often; 5 without. A process without memory ends all, too. */
+/* Processes that train together, and one of them is killed at a random moment: processes of another number, which share
+ * more or less of the state, go on from the checkpoint. All losses that were ever computed, and the last checkpoint,
+ * byte for byte, are those of one process that nobody killed. TOW_TEST_KILLS: how often; 5 without. A process without
+ * memory ends all, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@ enum {
 
 /* All that the processes of one attempt know. */
 typedef struct attempt {
-    int kind;
+    int kind, shard;
     const char *path;
     double *losses; /* [steps], shared; NAN: no process has ever computed it */
     int64_t steps;
@@ -99,6 +100,7 @@ static tow_status make_training(tow_context *context, tow_group *group, const at
                                tow_make_type(TOW_I32, 1, (int64_t[]){B})};
     const char *const streams[] = {"dropout", NULL};
     const tow_model_options with_dropout = TOW_MODEL_OPTIONS(.streams = streams);
+    const tow_average_options average = TOW_AVERAGE_OPTIONS(.decay = 0.9);
     *t = (training){.state = NULL};
     tow_status status = make_data(context, group, types[0], t);
     if (!status)
@@ -107,7 +109,7 @@ static tow_status make_training(tow_context *context, tow_group *group, const at
             &TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01), .clip_norm = 0.5}, .seed = 4,
                                .n_inputs = 1, .input_types = &types[0], .n_extra = 1, .extra_types = &types[1],
                                .loss = loss_function, .n_aux = 2, .model = &with_dropout, .row_groups = ROW_GROUPS,
-                               .group = group),
+                               .average = &average, .group = group, .shard = a->shard),
             &t->state);
     if (!status && access(a->path, R_OK) == 0) status = tow_train_load(t->state, a->path);
     if (!status) status = tow_loader_seek(t->loader, tow_train_data_position(t->state));
@@ -186,6 +188,7 @@ static void kill_and_resume(attempt a, int kills, uint64_t seed, int *done, int6
         a.killed = i < kills ? (int)(next_random(&seed) % (unsigned)count) : -1;
         a.at = (int64_t)(next_random(&seed) % (2 * STEPS_OF_A_KILL)) - 1;
         a.after_us = 1 + (long)(next_random(&seed) % 3000);
+        a.shard = (int)(next_random(&seed) % (TOW_SHARD_PARAMETERS + 1));
         OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
         const tow_status status = tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), go_on, &a);
         if (status != (i < kills ? TOW_INTERRUPTED : TOW_OK) ||

@@ -1,6 +1,6 @@
 /* Training states of which each process has its share: losses, parameters and checkpoints have the bits of one process
  * that has all, for every number of processes, stage, and way to write layers. Tests
- * autodiff/sharding/analysis.c, autodiff/sharding/inline.c, autodiff/sharding/bodies.c,
+ * autodiff/sharding/analysis.c, autodiff/sharding/inline.c, autodiff/sharding/bodies.c, params/params_shares.c,
  * plan/loop/pipeline_exchanges.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,9 @@
 
 #include <cmocka.h>
 
+#include "src/model/init.h"
+#include "src/params/params.h"
+#include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/row_models.h"
 
@@ -51,9 +54,7 @@ static void compare(int kind, size_t n, const setting *settings, size_t n_counts
     OK(train(ctx, NULL, kind, ROW_GROUPS, &c.s, &c.expected));
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n_counts; k++)
-            for (int stage = kind == GPT && n_counts > 2 ? 1 : STAGES - 1; stage <= STAGES; stage++) {
-                if (stage == TOW_SHARD_PARAMETERS && (settings[i].variant == SKIPPED || settings[i].micro_batches > 1))
-                    continue; /* are refused */
+            for (int stage = TOW_SHARD_GRADIENTS; stage <= STAGES; stage++) {
                 tow_context *own;
                 c.s = settings[i];
                 c.s.shard = stage;
@@ -99,10 +100,21 @@ typedef struct job {
     bool unrolled;
     const tow_gradient_transform *transform; /* NULL: AdamW with clipping */
     int slot_bits;
+    bool all;                            /* that checkpoints may have: averages, and the scale of the loss */
     const char *load, *save;             /* NULL: neither */
     uint64_t numbers;                    /* of parameters, or what they must be */
     size_t slots, gradients, parameters; /* bytes, or as many at most; 0: any */
 } job;
+
+/* Gathered parameters are those of one process. */
+static tow_status check_gathered(const tow_train_state *state, uint64_t numbers)
+{
+    tow_params *whole = NULL;
+    tow_status status = tow_params_gather(tow_train_params(state), &whole);
+    if (!status && hash_of_list(whole) != numbers) status = TOW_CHECK_FAILED;
+    tow_params_free(whole);
+    return status;
+}
 
 static tow_status take_step(tow_context *context, tow_train_state *state, const tow_type *types, int kind, int step,
                             int64_t first, int64_t count)
@@ -134,6 +146,12 @@ static tow_status work(tow_context *context, tow_group *group, const job *j, job
                           .loss = loss_function, .n_aux = 2, .model = &options, .row_groups = ROW_GROUPS,
                           .group = group, .shard = j->stage, .transform = j->transform, .slot_bits = j->slot_bits,
                           .slot_bits_least = 64);
+    const tow_average_options average = TOW_AVERAGE_OPTIONS(.decay = 0.75, .debias = true);
+    if (j->all) {
+        train.average = &average;
+        train.loss_scale = 1024;
+        train.loss_scale_period = 3;
+    }
     if (!j->transform) {
         train.optimizer.learning_rate = tow_schedule_constant(0.01);
         train.optimizer.clip_norm = 0.5;
@@ -148,12 +166,12 @@ static tow_status work(tow_context *context, tow_group *group, const job *j, job
     if (!status && j->save) status = tow_train_save_all(state, group, j->save);
     if (!status) {
         const tow_train_bytes bytes = tow_train_get_bytes(state);
-        result->numbers = j->stage < TOW_SHARD_PARAMETERS ? hash_of_list(tow_train_params(state))
-                                                          : hash_of_shares(context, group, tow_train_params(state));
+        result->numbers = hash_of_all(context, group, j->stage, tow_train_params(state));
         result->parameters = bytes.parameters;
         result->slots = bytes.optimizer;
         result->gradients = bytes.gradients;
     }
+    if (!status) status = check_gathered(state, result->numbers);
     tow_train_free(state);
     return status;
 }
@@ -194,8 +212,7 @@ static void test_bytes(void **state)
             job j = whole;
             j.stage = stage;
             j.slots = whole.slots / (size_t)count + 2 * 23 * 31 * sizeof(float);
-            j.gradients =
-                stage < TOW_SHARD_GRADIENTS ? 0 : whole.gradients / (size_t)count + (23 * 31 + 11 * 16) * sizeof(float);
+            j.gradients = whole.gradients / (size_t)count + (23 * 31 + 11 * 16) * sizeof(float);
             j.parameters =
                 stage < TOW_SHARD_PARAMETERS ? 0 : whole.parameters / (size_t)count + 23 * 31 * sizeof(float);
             if (stage == TOW_SHARD_PARAMETERS) j.gradients += 1024 * sizeof(float); /* the largest one of a layer */
@@ -273,9 +290,8 @@ static void expect_same_files(const char *a, const char *b)
 }
 
 /* Any stage and number of processes write one file, and go on from it; unrolled layers have it in another order. */
-static void test_checkpoints(void **state)
+static void try_checkpoints(bool all)
 {
-    (void)state;
     static const struct {
         int count, stage;
         bool unrolled;
@@ -285,7 +301,8 @@ static void test_checkpoints(void **state)
     snprintf(one, sizeof one, "%s/one", folder);
     snprintf(many, sizeof many, "%s/many", folder);
     snprintf(last, sizeof last, "%s/last", folder);
-    job first = {.kind = GPT, .from = 0, .to = 2, .save = one}, second = {.kind = GPT, .from = 2, .to = 4};
+    job first = {.kind = GPT, .from = 0, .to = 2, .all = all, .slot_bits = all ? 8 : 0, .save = one}, second = first;
+    second.from = 2, second.to = 4;
     OK(work(ctx, NULL, &first, &first));
     second.load = one, second.save = last;
     OK(work(ctx, NULL, &second, &second));
@@ -356,6 +373,240 @@ static void test_travels(void **state)
         }
 }
 
+static void test_checkpoints(void **state)
+{
+    (void)state;
+    try_checkpoints(false);
+    try_checkpoints(true);
+}
+
+/* ---- gradients of one's own -------------------------------------------------------------------------------------- */
+
+enum {
+    MOST = 64 /* inputs and outputs of a graph */
+};
+
+/* A gradient, and what it is of random tokens. */
+typedef struct own_gradient {
+    size_t n; /* parameters */
+    int64_t micro_batches;
+    tow_graph *gradient;
+    int axes[MOST];
+    int64_t layers_in[MOST], layers_out[MOST];
+    tow_array *inputs[MOST], *outputs[MOST]; /* outputs: of one process that has all */
+} own_gradient;
+
+/* This process's share of each layer. NULL: no memory. */
+static tow_array *cut_share(tow_context *context, const tow_group *group, const tow_array *whole, int64_t layers)
+{
+    const tow_type type = tow_array_type(whole);
+    const int64_t n = tow_type_element_count(type) / layers;
+    int64_t first, count;
+    tow_array *share;
+    tow_group_share(tow_group_rank(group), tow_group_count(group), n, &first, &count);
+    if (tow_array_create(context, tow_make_type(type.dtype, 2, (int64_t[]){layers, count}), &share) != TOW_OK)
+        return NULL;
+    for (int64_t l = 0; l < layers; l++)
+        memcpy((float *)tow_array_data(share) + l * count, (const float *)tow_array_data(whole) + l * n + first,
+               (size_t)count * sizeof(float));
+    return share;
+}
+
+/* A loss of the mean alone, without values of rows. */
+static void mean_loss(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
+                      void *user)
+{
+    (void)t, (void)aux, (void)user;
+    *loss = tow_mean(tow_softmax_cross_entropy(out[0], extra[0]), 0, NULL);
+}
+
+/* The gradient of the whole batch, and its inputs. */
+static tow_status make_own_gradient(tow_context *context, own_gradient *o)
+{
+    static const tow_module_class class = {.name = "Model", .call = call_model};
+    const model m = {.module = {.cls = &class}, .kind = GPT};
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6});
+    size_t wrt[MOST];
+    tow_params *params = NULL;
+    tow_graph *loss = NULL;
+    *o = (own_gradient){.micro_batches = 1};
+    tow_status status = tow_model_init(context, &m.module, 3, 1, &type, &params);
+    if (!status)
+        status = tow_model_loss_graph(&m.module, params, 1, &type, 1, &type, mean_loss, NULL, 0,
+                                      &TOW_MODEL_OPTIONS(.deterministic = true), &loss);
+    o->n = status ? 0 : tow_params_count(params);
+    drawn = 5;
+    for (size_t i = 0; i < o->n + 2 && !status; i++) {
+        wrt[i] = i;
+        o->axes[i] = i < o->n ? TOW_NOT_MAPPED : 0;
+        o->inputs[i] = i < o->n ? tow_array_retain(tow_params_array(params, i)) : random_array(context, type);
+        if (!o->inputs[i]) status = TOW_OUT_OF_MEMORY;
+        if (i < o->n) o->layers_in[i] = o->layers_out[1 + i] = strstr(tow_params_path(params, i), "{}") ? 2 : 1;
+    }
+    if (!status) status = tow_value_and_grad(loss, o->n, wrt, false, &o->gradient);
+    tow_graph_release(loss);
+    tow_params_free(params);
+    return status;
+}
+
+static void free_own_gradient(own_gradient *o)
+{
+    for (size_t i = 0; i < MOST; i++) tow_array_release(o->inputs[i]), tow_array_release(o->outputs[i]);
+    tow_graph_release(o->gradient);
+}
+
+/* Runs it as one of the processes, or alone, on inputs that it releases. */
+static tow_status run_gradient(tow_context *context, tow_group *group, const own_gradient *o, bool shares,
+                               tow_array **in, tow_array **out)
+{
+    tow_graph *graph = NULL;
+    tow_program *program = NULL;
+    tow_row_groups_options options =
+        TOW_ROW_GROUPS_OPTIONS(.groups = ROW_GROUPS, .micro_batches = o->micro_batches, .in_axes = o->axes,
+                               .group = group, .in_layers = shares ? o->layers_in : NULL,
+                               .out_layers = shares ? o->layers_out : NULL);
+    tow_status status = tow_row_groups(o->gradient, &options, &graph);
+    if (!status) status = tow_compile(context, graph, NULL, &program);
+    for (size_t i = 0; i <= o->n && !status; i++)
+        status = tow_array_create(context, tow_graph_output_type(graph, i), &out[i]);
+    if (!status) status = tow_program_run(program, in, out);
+    tow_program_free(program);
+    tow_graph_release(graph);
+    for (size_t i = 0; i < o->n + 2; i++) tow_array_release(in[i]);
+    return status;
+}
+
+static int run_own_gradient(tow_context *context, tow_group *group, void *user)
+{
+    const own_gradient *all = user;
+    own_gradient o;
+    tow_array *in[MOST] = {NULL}, *out[MOST] = {NULL};
+    int begin, end, wrong = 0;
+    tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
+    if (make_own_gradient(context, &o) != TOW_OK) return 1;
+    o.micro_batches = all->micro_batches;
+    for (size_t i = 0; i < o.n + 2; i++) {
+        const int64_t first = begin * B / ROW_GROUPS, count = (end - begin) * B / ROW_GROUPS;
+        in[i] = i < o.n ? cut_share(context, group, o.inputs[i], o.layers_in[i])
+                        : own_rows(context, o.inputs[i], first, count);
+        if (!in[i]) return 2;
+    }
+    if (run_gradient(context, group, &o, true, in, out) != TOW_OK) {
+        fprintf(stderr, "%s\n", tow_context_error(context));
+        return 3;
+    }
+    for (size_t i = 0; i <= o.n; i++) {
+        const int64_t layers = o.layers_out[i];
+        tow_array *expected =
+            i > 0 ? cut_share(context, group, all->outputs[i], layers) : tow_array_retain(all->outputs[i]);
+        if (!expected) return 4;
+        const size_t bytes = tow_type_bytes(tow_array_type(expected));
+        wrong += memcmp(tow_array_data(out[i]), tow_array_data(expected), bytes) != 0;
+        tow_array_release(expected), tow_array_release(out[i]);
+    }
+    free_own_gradient(&o);
+    return wrong > 0 ? differs(group, "a gradient") : 0;
+}
+
+static void refuse_layers(const own_gradient *o)
+{
+    tow_graph *graph;
+    assert_int_equal(tow_row_groups(o->gradient,
+                                    &TOW_ROW_GROUPS_OPTIONS(.groups = ROW_GROUPS, .in_axes = o->axes,
+                                                            .in_layers = o->layers_in, .out_layers = o->layers_out),
+                                    &graph),
+                     TOW_INVALID_ARGUMENT);
+}
+
+static void test_own_gradients(void **state)
+{
+    (void)state;
+    own_gradient o;
+    OK(make_own_gradient(ctx, &o));
+    tow_array *in[MOST];
+    for (size_t i = 0; i < o.n + 2; i++) in[i] = tow_array_retain(o.inputs[i]);
+    OK(run_gradient(ctx, NULL, &o, false, in, o.outputs));
+    for (int i = 0; i < 4; i++) {
+        tow_context *own;
+        o.micro_batches = i % 2 ? 8 : 1;
+        OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+        if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = 2 + i / 2), run_own_gradient, &o) != TOW_OK)
+            fail_msg("%s", tow_context_error(own));
+        tow_context_free(own);
+    }
+    const int64_t layers = o.layers_in[0];
+    o.layers_in[0] = 7; /* no divisor of its elements */
+    refuse_layers(&o);
+    o.layers_in[0] = layers;
+    o.layers_in[o.n] = 1; /* has rows */
+    refuse_layers(&o);
+    free_own_gradient(&o);
+}
+
+/* ---- initial values ---------------------------------------------------------------------------------------------- */
+
+enum {
+    SCRATCH = 200 << 10 /* bytes of what describes the model */
+};
+
+/* A table and eight layers. */
+static void call_wide(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    tow_embed tokens = TOW_EMBED(.num_embeddings = 4096, .features = 128);
+    tow_dense layer = TOW_DENSE(.features = 128);
+    tow_scan layers = TOW_SCAN(&layer, .length = 8);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_apply(s, "layers", &layers, tow_apply(s, "tokens", &tokens, in[0]));
+}
+
+static const tow_module_class wide_class = {.name = "Wide", .call = call_wide};
+static const tow_module wide = {.cls = &wide_class};
+
+/* A process draws its share, with the bits of the whole, and never has more memory than for that. */
+static int draw_share(tow_context *context, tow_group *group, void *user)
+{
+    const uint64_t expected = *(const uint64_t *)user;
+    const tow_type type = tow_make_type(TOW_I32, 1, (int64_t[]){4});
+    tow_params *params = NULL, *state = NULL;
+    counting c;
+    tow_context *own;
+    size_t bytes = 0;
+    const tow_context_options options = counting_options(&c, -1);
+    if (tow_context_create(&options, &own) != TOW_OK) return 1;
+    const size_t before = c.bytes;
+    if (tow__model_init_shares(own, &wide, 5, 1, &type, NULL, group, &params, &state) != TOW_OK) return 2;
+    const size_t peak = c.peak;
+    for (size_t i = 0; i < tow_params_count(params); i++) bytes += tow_type_bytes(params->types[i]);
+    const size_t whole = (4096 * 128 + 8 * 129 * 128) * sizeof(float);
+    if (bytes > whole / (size_t)tow_group_count(group) + 10 * 31 * sizeof(float)) return 3;
+    if (peak > before + bytes + SCRATCH) {
+        fprintf(stderr, "peak %zu, share %zu\n", peak - before, bytes);
+        return 4;
+    }
+    const uint64_t numbers = hash_of_shares(context, group, params);
+    tow_params_free(params), tow_params_free(state);
+    tow_context_free(own);
+    return numbers == expected ? 0 : differs(group, "an initial value");
+}
+
+static void test_initial_values(void **state)
+{
+    (void)state;
+    const tow_type type = tow_make_type(TOW_I32, 1, (int64_t[]){4});
+    tow_params *params;
+    tow_context *own;
+    OK(tow_model_init(ctx, &wide, 5, 1, &type, &params));
+    uint64_t numbers = hash_of_list(params);
+    tow_params_free(params);
+    for (int count = 2; count <= 4; count++) {
+        OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+        if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = count), draw_share, &numbers) != TOW_OK)
+            fail_msg("%d processes: %s", count, tow_context_error(own));
+        tow_context_free(own);
+    }
+}
+
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static int save_alone(tow_context *context, tow_group *group, void *user)
@@ -376,7 +627,7 @@ static int save_alone(tow_context *context, tow_group *group, void *user)
     if (tow_train_create(context, &m.module, &train, &state) != TOW_OK) return 2;
     if (tow_train_save(state, "/tmp/tow_sharding_alone") != TOW_INVALID_ARGUMENT) return 3;
     tow_train_free(state);
-    train.shard = tow_group_rank(group);
+    train.shard = 2 + tow_group_rank(group);
     if (tow_train_create(context, &m.module, &train, &state) != TOW_INVALID_ARGUMENT) return 4;
     if (!strstr(tow_context_error(context), "stage of sharding")) return 5;
     train.shard = 4;
@@ -396,9 +647,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_travels),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_counts),        cmocka_unit_test(test_settings),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_initial_values), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_travels),        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
