@@ -35,7 +35,9 @@ enum {
     FEW_ROWS = 16,   /* with which BLIS, which packs all of B, is never ahead of a vector kernel */
     PROOF_ROWS = 40, /* of a proof: several tiles of every kernel, and an edge */
     PROOF_COLUMNS = 72,
-    TINY_COLUMNS = 8 /* whose sums underflow */
+    TINY_COLUMNS = 8, /* whose sums underflow */
+    SUMS = 64,        /* of a proof with ordinary numbers: two orders of two products round alike in most sums */
+    MOST_PROOFS = 24
 };
 
 #define CLOSE 1.25
@@ -190,37 +192,54 @@ static void make_tiny(const tow__gemm *g, const arrays *x)
     }
 }
 
-static void fill_operands(const tow__gemm *g, const arrays *x, bool hard)
+/* start: where the first of the numbers is that they repeat. */
+static void fill_operands(const tow__gemm *g, const arrays *x, bool hard, int64_t start)
 {
     f32 numbers[2 * NUMBERS];
     make_numbers(numbers, NUMBERS, hard);
     memcpy(numbers + NUMBERS, numbers, sizeof numbers / 2);
     if (g->a_column == 1)
-        fill(x->a, g->m, g->a_row, g->k, numbers, 0);
+        fill(x->a, g->m, g->a_row, g->k, numbers, start);
     else
-        fill(x->a, g->k, g->a_column, g->m, numbers, 0);
+        fill(x->a, g->k, g->a_column, g->m, numbers, start);
     if (g->b_column == 1 || g->n == 1)
-        fill(x->b, g->k, g->b_row, g->n, numbers, 7);
+        fill(x->b, g->k, g->b_row, g->n, numbers, start + 7);
     else
-        fill(x->b, g->n, g->b_column, g->k, numbers, 7);
+        fill(x->b, g->n, g->b_column, g->k, numbers, start + 7);
     fill(x->first, 1, 0, x->c_elements, numbers, 0);
-    if (!hard) return;
-    make_tiny(g, x);
     fill(x->second, 1, 0, x->c_elements, numbers, 0);
+    if (hard) make_tiny(g, x);
 }
 
 /* ---- one trial --------------------------------------------------------------------------------------------------- */
 
-/* True if `engine` gives every bit that the own kernel gives, and writes nothing else. */
-static bool is_equal(const tow__gemm *g, const tow__gemm_engine *engine, const arrays *x)
+static bool is_equal_once(const tow__gemm *g, const tow__gemm_engine *engine, const arrays *x, bool hard, int64_t start)
 {
     tow__gemm own = *g, other = *g;
-    fill_operands(g, x, true);
+    fill_operands(g, x, hard, start);
     own.c = x->first, own.code = NULL;
     other.c = x->second;
     tow__gemm_own.run(&own);
     engine->run(&other);
     return memcmp(x->first, x->second, (size_t)x->c_elements * sizeof(f32)) == 0;
+}
+
+/* Sums of the smallest tile that the engine cuts C into. */
+static int64_t sums_of_least_tile(const tow__gemm *g)
+{
+    if (g->code == NULL) return g->m * g->n;
+    const int64_t rows = g->m % g->code->rows, columns = g->n % g->code->columns;
+    return (rows > 0 ? rows : g->code->rows) * (columns > 0 ? columns : g->code->columns);
+}
+
+/* True if `engine` gives every bit that the own kernel gives, and writes nothing else: once with hard numbers, and with
+ * ordinary ones until each tile has made SUMS sums, as a few sums may have equal bits whatever their order is. */
+static bool is_equal(const tow__gemm *g, const tow__gemm_engine *engine, const arrays *x)
+{
+    const int64_t proofs = tow__min(tow__ceil_div(SUMS, sums_of_least_tile(g)), MOST_PROOFS);
+    bool equal = is_equal_once(g, engine, x, true, 0);
+    for (int64_t i = 0; i < proofs && equal; i++) equal = is_equal_once(g, engine, x, false, i * 37);
+    return equal;
 }
 
 static double now(void)
@@ -244,7 +263,7 @@ static void compare_times(const tow__gemm *g, const tow__gemm_engine *engine, co
                           double *other)
 {
     tow__gemm first = *g, second = *g;
-    fill_operands(g, x, false);
+    fill_operands(g, x, false, 0);
     first.c = second.c = x->first, first.code = NULL;
     const double once = lesser(time_of(&first, &tow__gemm_own, 1), time_of(&first, &tow__gemm_own, 1));
     const int64_t times = 1 + (int64_t)(LEAST / (once + 1));

@@ -140,6 +140,8 @@ static void compare(const tow_graph *g, uint32_t random, const char *what)
     for (size_t i = 0; i < n_out; i++) out_axes[i] = random_axis(&random, tow_graph_output_type(g, i));
     if (tow_vmap(g, ROWS, axes, out_axes, &batched) != TOW_OK) {
         if (strstr(tow_context_error(ctx), "would have rank 9")) return; /* stacks of loops nested deep */
+        if (strstr(tow_context_error(ctx), "over processes has no rows"))
+            return; /* an exchange of one process's part */
         fail_msg("%s: %s", what, tow_context_error(ctx));
     }
     make_inputs(g, axes, &random, &all, rows);

@@ -107,6 +107,19 @@ static void engines_that_stand_in_keep_bits(void **state)
     if (has_library()) assert_true(others > 40);
 }
 
+/* An engine that sums in another order is found out in products of few sums, too, many of which round alike. */
+static void proofs_of_tiny_products_hold(void **state)
+{
+    (void)state;
+    enum {
+        DRAWS = 40
+    };
+    for (int64_t shape = 0; shape < 18; shape++)
+        for (unsigned transposed = 0; transposed < 4; transposed++)
+            for (int draw = 0; draw < DRAWS; draw++)
+                check_engines(1 + shape % 3, 1 + shape / 3 % 3, 2 + shape / 9, transposed, false, 0);
+}
+
 /* With blocks of k as long as the own kernel's, BLIS has its bits, whatever the rows, columns and strides. */
 static void blis_keeps_bits(void **state)
 {
@@ -427,6 +440,7 @@ int main(void)
         cmocka_unit_test(tuning_keeps_bits),
         cmocka_unit_test(tuning_follows_the_machine),
         cmocka_unit_test(timings_are_made_once),
+        cmocka_unit_test(proofs_of_tiny_products_hold),
     };
     return cmocka_run_group_tests_name("trials of engines", tests, NULL, NULL);
 }
