@@ -19,7 +19,7 @@
 #include "models.h"
 
 typedef struct shape {
-    int64_t layers, width, heads, context, batch, vocabulary;
+    int64_t layers, width, heads, context, batch, vocabulary, row_groups;
 } shape;
 
 static double useful_flops(const shape *s)
@@ -71,7 +71,7 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
 {
     bench_training t = {0};
     const int count = tow_group_count(group);
-    size_t row_groups = 1;
+    size_t row_groups = (size_t)s->row_groups;
     int begin = 0, end = 1;
     while (row_groups < (size_t)count) row_groups *= 2;
     tow_train_options train = TOW_TRAIN_OPTIONS(
@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     static gpt model;
     static tow_precision precision;
     bench b;
-    shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
+    shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65, .row_groups = 1};
     const char *policy_text = "none", *dtype = "f32";
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
     int64_t memory_limit = 0, processes = 1;
@@ -156,6 +156,7 @@ int main(int argc, char **argv)
                                     {"context", .number = &s.context, .least = 1},
                                     {"batch", .number = &s.batch, .least = 1},
                                     {"vocabulary", .number = &s.vocabulary, .least = 1},
+                                    {"row-groups", .number = &s.row_groups, .least = 1, .most = 1 << 16},
                                     {"policy", .text = &policy_text},
                                     {"dtype", .text = &dtype},
                                     {"no-scan", .flag = &unrolled},

@@ -86,6 +86,8 @@ typedef struct tow__dot_params {                                /* dot_general *
     int64_t preferred;     /* 1 + the dtype to sum in and of the result; 0: that of the operands */
     int64_t mapped;        /* so many of the batch axes are there because of vmap: policies do not count them */
     int64_t rows, columns; /* free elements of each side before a plan cut or joined products; 0: as they are */
+    int64_t groups; /* the first contracted axes are so many equal blocks, a power of two, whose products are added as a
+                       binary tree; 0: one product */
 } tow__dot_params;
 /* conv_general_dilated(lhs, rhs): lists have an entry for each spatial axis, in the kernel's order, or none: 1, 0 for
  * padding. See src/base/window.h. */

@@ -10,6 +10,7 @@
     X(inline)                                                                                                          \
     X(eliminate_recomputation)                                                                                         \
     X(pads_to_concatenate)                                                                                             \
+    X(group_products)                                                                                                  \
     X(fuse_loss_and_gradient)                                                                                          \
     X(iota_to_broadcast)                                                                                               \
     X(order)                                                                                                           \

@@ -196,6 +196,10 @@ const tow__pass tow__passes[TOW__PASSES] = {
                                  .reason =
                                      "Sums of padded pieces, which gradients of slices are, become one concatenation; "
                                      "before lowering, which gives every pad and every partial sum memory."},
+    PASS(group_products) =
+        {"group-products", TOW__ON_VALUES, .rule = &tow__rule_group_products,
+         .reason = "A sum over groups of rows, a tree of products and additions, becomes one product that keeps its "
+                   "partial sums in a cache; before lowering, which gives every partial sum memory."},
     PASS(fuse_loss_and_gradient) =
         {"fuse-loss-and-gradient", TOW__ON_VALUES, .rule = &tow__rule_fuse_loss_and_gradient,
          .reason = "A cross-entropy and its derivative share their logits; after recomputation is decided, which "

@@ -56,6 +56,7 @@ typedef struct dot_job {
     int64_t m, n; /* of the whole C */
     int64_t batches, x_outer, y_outer, jobs;
     int64_t slices; /* per job */
+    int64_t groups; /* of k: `product` is that of one */
     bool exchanged; /* x is operand 1: C has one column, which is computed as one row. No bits change */
     double nanoseconds;
 } dot_job;
@@ -178,9 +179,10 @@ static void choose_engine(dot_job *job, const tow__team *team)
     if (team && team->products) job->choice = *team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
-    job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
+    job->engine_bytes = round_up(job->groups > 1 ? tow__gemm_groups_scratch(g, job->engine, job->groups)
+                                                 : tow__gemm_scratch(g, job->engine));
     g->choice = NULL; /* the job may move: runs set it */
-    double work = (double)g->m * (double)g->n * (double)g->k;
+    double work = (double)g->m * (double)g->n * (double)g->k * (double)job->groups;
     job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
     bool large = work >= LARGE && job->jobs < FEW && job->engine->cuts;
     job->slices = large && team ? team->threads : 1;
@@ -204,6 +206,7 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
         operand x = job.x;
         job.x = job.y, job.y = x;
     }
+    job.groups = tow__max(1, p->groups);
     job.m = count(&job.x.free);
     job.n = count(&job.y.free);
     int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
@@ -215,7 +218,7 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
                               .threads = 1,
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
-                              .k = inner_dim(&job.x.contract),
+                              .k = inner_dim(&job.x.contract) / job.groups,
                               .kc = kc,
                               .rows = job.exchanged ? columns : rows,
                               .columns = job.exchanged ? rows : columns,
@@ -262,7 +265,7 @@ static tow__gemm slice_of(const dot_job *job, const tow__kernel_call *call, bool
  * slices. */
 static void prepare_job(dot_job *job, const tow__kernel_call *call, bool adds)
 {
-    if (job->jobs == 0) return;
+    if (job->jobs == 0 || job->groups > 1) return; /* tiles of groups have shapes of their own */
     tow__gemm g = slice_of(job, call, adds);
     job->engine = tow__gemm_prepare(&g, job->engine);
     job->product.code = g.code;
@@ -340,7 +343,10 @@ static void run_block(void *user, int64_t block, int thread)
         for (int i = 0; i < TOW__EPILOGUE_OPERANDS && r->epilogue->operands[i]; i++)
             g.epilogue_operands[i] = (const char *)r->epilogue->operands[i] + ((char *)g.c - r->out);
     }
-    tow__gemm_run(&g, job->engine);
+    if (job->groups > 1)
+        tow__gemm_run_groups(&g, job->engine, job->groups);
+    else
+        tow__gemm_run(&g, job->engine);
 }
 
 static const char *run_packing(const tow__kernel_call *call, const operand *o, const tow__buffer *b, char **scratch)
@@ -439,7 +445,7 @@ void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)
 int64_t tow__dot_kc(const tow__kernel_call *call)
 {
     const tow__dot_params *p = call->params;
-    if (call->out[0].dtype != TOW_F32 || p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
+    if (call->out[0].dtype != TOW_F32 || p->lhs_batch.n > 0 || p->lhs_contract.n == 0 || p->groups > 1) return 0;
     dot_job job = job_of(call, 0);
     return job.engine->in_parts ? tow__gemm_kc(job.product.k) : 0;
 }
@@ -473,7 +479,8 @@ static size_t scratch_part(const tow__kernel_call *call)
 /* The sum has the bits of a product and an addition if each element is one chain of multiply-adds. */
 static bool takes_add(const tow__kernel_call *call)
 {
-    if (call->out[0].dtype != TOW_F32 || ((const tow__dot_params *)call->params)->lhs_contract.n == 0) return false;
+    const tow__dot_params *p = call->params;
+    if (call->out[0].dtype != TOW_F32 || p->lhs_contract.n == 0 || p->groups > 1) return false;
     dot_job job = job_of(call, 0);
     const int64_t k = job.product.k;
     return job.jobs > 0 && k > 0 && job.engine->in_parts && k <= tow__gemm_kc(k);
@@ -513,7 +520,7 @@ size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *param
     /* who packs has no operand of f64, and operands of 16 bits are widened panel by panel */
     if (call->out[0].dtype != TOW_F32 || call->in[1].dtype != TOW_F32) return 0;
     dot_job job = job_of(call, 0);
-    if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged) return 0;
+    if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged || job.groups > 1) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
     job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
     return tow__gemm_packed(&job.product, job.engine);
@@ -557,7 +564,9 @@ static const char *add_engine(const tow__kernel_call *call)
 static size_t explain(const dot_job *job, const tow__kernel_call *call, bool adds, char *text, size_t size)
 {
     tow__gemm g = slice_of(job, call, adds);
-    return tow__gemm_explain(&g, job->engine, job->jobs == 0 ? "empty" : NULL, text, size);
+    const char *unprepared = job->groups > 1 ? "a sum over groups of rows, made in tiles" : NULL;
+    if (job->jobs == 0) unprepared = "empty";
+    return tow__gemm_explain(&g, job->engine, unprepared, text, size);
 }
 
 static size_t dot_reason(const tow__kernel_call *call, char *text, size_t size)

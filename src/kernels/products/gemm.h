@@ -178,6 +178,12 @@ extern const tow__gemm_engine tow__gemm_xsmm;
 
 /* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
+/* C as a sum over groups of k, a power of two of them, which is a binary tree: neighbors are added, then their sums. g
+ * is the product of the first group; A and B of the next one begin k columns and k rows further on. The bits are those
+ * of a product for each group (chosen and run as g) and additions. The epilogue of g runs on the whole sum. `scratch`:
+ * tow__gemm_groups_scratch bytes, which have to be there. Nothing was packed, and g does not accumulate. */
+void tow__gemm_run_groups(const tow__gemm *g, const tow__gemm_engine *engine, int64_t groups);
+size_t tow__gemm_groups_scratch(const tow__gemm *g, const tow__gemm_engine *engine, int64_t groups);
 /* The engine for g and for every cut of it in rows or columns. Reads no pointers; m and n only if rows
  * and columns are 0. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);

@@ -261,7 +261,8 @@ TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .sums = sum_dot, .prod
                            TOW__PARAM(tow__dot_params, preferred, TOW__P_SUM_DTYPE),
                            TOW__PARAM(tow__dot_params, mapped, TOW__P_COUNT),
                            TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
-                           TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)));
+                           TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN),
+                           TOW__PARAM(tow__dot_params, groups, TOW__P_PLAN)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

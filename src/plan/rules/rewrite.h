@@ -18,6 +18,7 @@
 /* X(name) for each rule. */
 #define TOW__RULE_LIST(X)                                                                                              \
     X(pads_to_concatenate)                                                                                             \
+    X(group_products)                                                                                                  \
     X(fuse_loss_and_gradient)                                                                                          \
     X(iota_to_broadcast)                                                                                               \
     X(fold_constants)                                                                                                  \
