@@ -11,24 +11,30 @@ enum {
 static int64_t round_to(int64_t n, int64_t multiple) { return tow__ceil_div(n, multiple) * multiple; }
 static int64_t round_down(int64_t n, int64_t multiple) { return tow__max(n / multiple, 1) * multiple; }
 
-tow__gemm_bf16_plan tow__gemm_bf16_cut(const tow__gemm *g, int64_t most_rows, int64_t most_columns)
+static tow__gemm_bf16_plan cut(const tow__gemm *g, int64_t depth, int64_t most_rows, int64_t most_columns)
 {
     const int64_t m = round_to(g->m, TOW__BF16_STRIP), n = round_to(g->n, TOW__BF16_PANEL);
-    const int64_t blocks = tow__ceil_div(g->k, TOW__BF16_DEPTH);
+    const int64_t blocks = tow__ceil_div(g->k, depth);
     tow__gemm_bf16_plan p = {.depth = round_to(tow__ceil_div(g->k, blocks), TOW__BF16_GROUP), .waits = blocks > 1};
     p.columns = tow__min(n, round_down(PANELS / p.depth, TOW__GEMM_EPILOGUE_COLUMNS));
-    if (most_columns > 0) p.columns = tow__min(p.columns, most_columns);
+    p.columns = tow__min(p.columns, most_columns);
     p.rows = p.waits ? tow__min(m, round_down(SUMS / p.columns, TOW__BF16_STRIP)) : m;
-    if (most_rows > 0) p.rows = tow__min(p.rows, most_rows);
+    p.rows = tow__min(p.rows, most_rows);
     p.panels = (size_t)(TOW__BF16_STRIP * p.depth) * sizeof(uint16_t);
     p.sums = p.panels + (size_t)(p.columns * p.depth) * sizeof(uint16_t);
     /* Enough for slices as well, which may get more rows or columns at a time. */
-    const int64_t sums = most_rows > 0 ? p.rows * p.columns : tow__min(m * n, SUMS);
-    p.bytes = p.sums + (p.waits ? (size_t)sums * sizeof(f32) : 0);
+    p.bytes = p.sums + (p.waits ? (size_t)tow__min(m * n, SUMS) * sizeof(f32) : 0);
     return p;
 }
 
-size_t tow__gemm_bf16_scratch(const tow__gemm *g) { return tow__gemm_bf16_cut(g, 0, 0).bytes; }
+tow__gemm_bf16_plan tow__gemm_bf16_cut(const tow__gemm *g) { return cut(g, TOW__BF16_DEPTH, INT64_MAX, INT64_MAX); }
+
+tow__gemm_bf16_plan tow__gemm_bf16_cut_small(const tow__gemm *g)
+{
+    return cut(g, TOW__BF16_LITTLE_DEPTH, TOW__BF16_STRIP, TOW__BF16_PANEL);
+}
+
+size_t tow__gemm_bf16_scratch(const tow__gemm *g) { return tow__gemm_bf16_cut(g).bytes; }
 
 bool tow__gemm_bf16_fits(const tow__gemm *g)
 {

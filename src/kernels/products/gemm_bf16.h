@@ -17,10 +17,11 @@
 #include "src/kernels/products/gemm.h"
 
 enum {
-    TOW__BF16_STRIP = 32,  /* rows of A that are multiplied at a time */
-    TOW__BF16_PANEL = 32,  /* columns of B likewise */
-    TOW__BF16_GROUP = 32,  /* k is filled up with zeros to a multiple of these */
-    TOW__BF16_DEPTH = 512, /* of k at a time, at most */
+    TOW__BF16_STRIP = 32,   /* rows of A that are multiplied at a time */
+    TOW__BF16_PANEL = 32,   /* columns of B likewise */
+    TOW__BF16_GROUP = 32,   /* k is filled up with zeros to a multiple of these */
+    TOW__BF16_DEPTH = 1024, /* of k at a time, at most: sums that wait for more cost more than the first cache gains */
+    TOW__BF16_LITTLE_DEPTH = 256, /* the same without scratch memory */
     TOW__BF16_SQUARE = TOW__BF16_STRIP * TOW__BF16_PANEL
 };
 
@@ -45,8 +46,9 @@ typedef struct tow__gemm_bf16_plan {
     bool waits;                 /* k has several blocks */
 } tow__gemm_bf16_plan;
 
-/* most_rows, most_columns: of blocks; 0: as the plan likes. */
-tow__gemm_bf16_plan tow__gemm_bf16_cut(const tow__gemm *g, int64_t most_rows, int64_t most_columns);
+tow__gemm_bf16_plan tow__gemm_bf16_cut(const tow__gemm *g);
+/* The smallest blocks: one strip and one panel of TOW__BF16_LITTLE_DEPTH at most. */
+tow__gemm_bf16_plan tow__gemm_bf16_cut_small(const tow__gemm *g);
 
 /* True if units can run it: both operands are bf16, C is that or f32, and the product is whole. */
 bool tow__gemm_bf16_fits(const tow__gemm *g);

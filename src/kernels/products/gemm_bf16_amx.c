@@ -24,6 +24,9 @@ typedef struct configuration {
     uint8_t rows[16];
 } configuration;
 
+#define RUN run_amx
+#include "src/kernels/products/gemm_bf16.inc"
+
 static void begin_unit(void)
 {
     configuration c = {.palette = 1};
@@ -37,10 +40,10 @@ static void begin_unit(void)
 static void end_unit(void) { _tile_release(); }
 
 enum {
-    LINE = 2 * TOW__BF16_PANEL * (int)sizeof(uint16_t), /* bytes of a pair of k in a panel, and of a row of sums */
-    HALF = LINE / 2
+    PITCH = 2 * PANEL * (int)sizeof(uint16_t), /* bytes of a pair of k in a panel, and of a row of sums */
+    HALF = PITCH / 2
 };
-_Static_assert(LINE == TOW__BF16_PANEL * sizeof(f32), "a row of sums is as long as a pair of k in a panel");
+_Static_assert(PITCH == PANEL * sizeof(f32), "a row of sums is as long as a pair of k in a panel");
 
 /* Tiles 0 .. 3: sums, with the rows and columns behind the first 16; 4, 5: of A; 6, 7: of B. Numbers of tiles are
  * parts of instructions. f: of a sum, its row and its column of tiles, and those of A and of B. */
@@ -52,42 +55,41 @@ _Static_assert(LINE == TOW__BF16_PANEL * sizeof(f32), "a row of sums is as long 
         if (two_rows && two_columns) f(3, 1, 1, 5, 7);                                                                 \
     } while (0)
 #define CLEAR(sum, row, column, a, b)    _tile_zero(sum)
-#define LOAD(sum, row, column, a, b)     _tile_loadd(sum, (char *)sums + (row)*W * LINE + (column)*HALF, LINE)
-#define STORE(sum, row, column, a, b)    _tile_stored(sum, (char *)sums + (row)*W * LINE + (column)*HALF, LINE)
+#define LOAD(sum, row, column, a, b)     _tile_loadd(sum, (char *)sums + (row)*W * PITCH + (column)*HALF, PITCH)
+#define STORE(sum, row, column, a, b)    _tile_stored(sum, (char *)sums + (row)*W * PITCH + (column)*HALF, PITCH)
 #define MULTIPLY(sum, row, column, a, b) _tile_dpbf16ps(sum, a, b)
 
 TOW__INLINE void multiply_tiles(const bool two_rows, const bool two_columns, const uint16_t *a, int64_t pitch,
-                                const uint16_t *b, int64_t groups, bool begins, f32 *sums)
+                                const uint16_t *b, int64_t groups, bool begins, f32 *sums, delivery *before)
 {
+    const int64_t share = tow__ceil_div(STRIP, groups);
     if (begins)
         EACH_SUM(CLEAR);
     else
         EACH_SUM(LOAD);
-    for (int64_t i = 0; i < groups; i++, a += TOW__BF16_GROUP, b += TOW__BF16_GROUP * TOW__BF16_PANEL) {
+    for (int64_t i = 0; i < groups; i++, a += GROUP, b += GROUP * PANEL) {
         _tile_loadd(4, a, 2 * pitch);
-        _tile_loadd(6, b, LINE);
-        if (two_columns) _tile_loadd(7, (const char *)b + HALF, LINE);
+        _tile_loadd(6, b, PITCH);
+        if (two_columns) _tile_loadd(7, (const char *)b + HALF, PITCH);
         if (two_rows) _tile_loadd(5, a + W * pitch, 2 * pitch);
         EACH_SUM(MULTIPLY);
+        deliver(before, share);
     }
     EACH_SUM(STORE);
 }
 
 static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint16_t *b, int64_t columns, int64_t groups,
-                     bool begins, f32 *sums)
+                     bool begins, f32 *sums, delivery *before)
 {
     if (rows > W && columns > W)
-        multiply_tiles(true, true, a, pitch, b, groups, begins, sums);
+        multiply_tiles(true, true, a, pitch, b, groups, begins, sums, before);
     else if (rows > W)
-        multiply_tiles(true, false, a, pitch, b, groups, begins, sums);
+        multiply_tiles(true, false, a, pitch, b, groups, begins, sums, before);
     else if (columns > W)
-        multiply_tiles(false, true, a, pitch, b, groups, begins, sums);
+        multiply_tiles(false, true, a, pitch, b, groups, begins, sums, before);
     else
-        multiply_tiles(false, false, a, pitch, b, groups, begins, sums);
+        multiply_tiles(false, false, a, pitch, b, groups, begins, sums, before);
 }
-
-#define RUN run_amx
-#include "src/kernels/products/gemm_bf16.inc"
 
 const tow__gemm_bf16_version tow__gemm_bf16_amx = {"matrix unit on bf16, AMX", tow__gemm_amx_usable, run_amx};
 #if defined(__clang__)

@@ -8,11 +8,17 @@
 
 #include "src/kernels/products/gemm_bf16_plain.inc"
 
+#define RUN run_emulated
+#include "src/kernels/products/gemm_bf16.inc"
+
+static void begin_unit(void) {}
+static void end_unit(void) {}
+
 /* sum + the products of a group of 32 elements of k */
 static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
 {
     f32 even = 0, odd = 0;
-    for (int64_t p = 0; p < TOW__BF16_GROUP; p += 2, b += 2 * TOW__BF16_PANEL) {
+    for (int64_t p = 0; p < GROUP; p += 2, b += 2 * PANEL) {
         even = multiply_add(even, a[p], b[0]);
         odd = multiply_add(odd, a[p + 1], b[1]);
     }
@@ -20,21 +26,18 @@ static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
 }
 
 static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint16_t *b, int64_t columns, int64_t groups,
-                     bool begins, f32 *sums)
+                     bool begins, f32 *sums, delivery *before)
 {
+    deliver(before, STRIP);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
-            f32 *sum = sums + i * TOW__BF16_PANEL + j;
+            f32 *sum = sums + i * PANEL + j;
             if (begins) *sum = 0;
             for (int64_t g = 0; g < groups; g++)
-                *sum = add_group(*sum, a + i * pitch + g * TOW__BF16_GROUP,
-                                 b + g * TOW__BF16_GROUP * TOW__BF16_PANEL + 2 * j);
+                *sum = add_group(*sum, a + i * pitch + g * GROUP, b + g * GROUP * PANEL + 2 * j);
         }
     }
 }
-
-#define RUN run_emulated
-#include "src/kernels/products/gemm_bf16.inc"
 
 static bool everywhere(void) { return true; }
 

@@ -16,6 +16,9 @@
 
 #include "src/kernels/products/gemm_bf16_avx512.inc"
 
+#define RUN run_dots
+#include "src/kernels/products/gemm_bf16.inc"
+
 static void begin_unit(void) {}
 static void end_unit(void) {}
 
@@ -38,11 +41,11 @@ TOW__INLINE void multiply_rows(const int rows, const uint16_t *a, int64_t pitch,
     vector low[ROWS], high[ROWS];
 #pragma GCC unroll 11
     for (int i = 0; i < rows; i++) {
-        low[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * TOW__BF16_PANEL);
-        high[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * TOW__BF16_PANEL + W);
+        low[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * PANEL);
+        high[i] = begins ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * PANEL + W);
     }
-    for (int64_t p = 0; p < pairs; p++, a += 2, b += 2 * TOW__BF16_PANEL) {
-        const __m512bh y0 = pairs_of(b), y1 = pairs_of(b + TOW__BF16_PANEL);
+    for (int64_t p = 0; p < pairs; p++, a += 2, b += 2 * PANEL) {
+        const __m512bh y0 = pairs_of(b), y1 = pairs_of(b + PANEL);
 #pragma GCC unroll 11
         for (int i = 0; i < rows; i++) {
             const __m512bh x = every(a + i * pitch);
@@ -52,8 +55,8 @@ TOW__INLINE void multiply_rows(const int rows, const uint16_t *a, int64_t pitch,
     }
 #pragma GCC unroll 11
     for (int i = 0; i < rows; i++) {
-        _mm512_store_ps(sums + i * TOW__BF16_PANEL, low[i]);
-        _mm512_store_ps(sums + i * TOW__BF16_PANEL + W, high[i]);
+        _mm512_store_ps(sums + i * PANEL, low[i]);
+        _mm512_store_ps(sums + i * PANEL + W, high[i]);
     }
 }
 
@@ -76,21 +79,19 @@ OF_ROWS(10)
 OF_ROWS(11)
 
 static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint16_t *b, int64_t columns, int64_t groups,
-                     bool begins, f32 *sums)
+                     bool begins, f32 *sums, delivery *before)
 {
     static void (*const of[])(const uint16_t *, int64_t, const uint16_t *, int64_t, bool,
                               f32 *) = {multiply_1, multiply_2, multiply_3, multiply_4,  multiply_5, multiply_6,
                                         multiply_7, multiply_8, multiply_9, multiply_10, multiply_11};
     (void)columns;
+    deliver(before, STRIP);
     for (int64_t tiles = tow__ceil_div(rows, ROWS); tiles > 0; tiles--) {
         const int64_t n = tow__ceil_div(rows, tiles);
-        of[n - 1](a, pitch, b, groups * (TOW__BF16_GROUP / 2), begins, sums);
-        a += n * pitch, sums += n * TOW__BF16_PANEL, rows -= n;
+        of[n - 1](a, pitch, b, groups * (GROUP / 2), begins, sums);
+        a += n * pitch, sums += n * PANEL, rows -= n;
     }
 }
-
-#define RUN run_dots
-#include "src/kernels/products/gemm_bf16.inc"
 
 /* ---- the processor ----------------------------------------------------------------------------------------------- */
 
