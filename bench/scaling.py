@@ -2,7 +2,7 @@
 """The tables of docs/scaling.md: what a step of GPT-2 is predicted to take on many machines.
 
     python3 bench/scaling.py --build build/release
-    python3 bench/scaling.py --build build/release --machine '' --batch 1 --latency 50us --stage 0
+    python3 bench/scaling.py --build build/release --machine '' --batch 1 --latency 50us --stage 2
 
 Nothing is measured: bench_gpt2_graph writes graphs, which have shapes only, and `tow plan --processes` predicts. With an
 empty --machine plans are for the machine at hand.
@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--machine", default=SERVER, help="TOW_MACHINE of each process; '': the machine at hand")
     parser.add_argument("--batch", type=int, default=8, help="sequences of 1024 tokens of each process")
     parser.add_argument("--latency", default="20us")
-    parser.add_argument("--stage", default="3", help="none, 0, 1, 2 or 3")
+    parser.add_argument("--stage", default="3", help="none, 2 or 3")
     parser.add_argument("--processes", type=int, nargs="*", default=[8, 64, 512])
     parser.add_argument("--bandwidth", nargs="*", default=["10G", "25G", "100G"])
     o = parser.parse_args()

@@ -3,7 +3,7 @@
  *
  *   none             computation  | forward | backward ......... |            | update of all |
  *                    network                    both both both ... both
- *   stages 0, 1, 2   computation  | forward | backward ......... |          | update |
+ *   stages 1, 2      computation  | forward | backward ......... |          | update |
  *                    network                    sum  sum  sum ...  sum       gather gather ...
  *   stage 3          computation  | forward ........... | backward ............... | update |
  *                    network      gather gather gather ... gather sum gather sum ... sum
@@ -266,9 +266,9 @@ static held bytes_held(const step *s, int processes, int stage, int64_t slots)
               .slots = (double)slots * s->parameters,
               .rest = s->arena + s->rest};
     if (stage >= 1) h.slots /= n;
-    if (stage >= 2) h.gradients /= n;
+    if (stage >= 1) h.gradients /= n;
     if (stage >= 3) h.parameters /= n;
-    if (stage >= 2 && processes > 1) h.gathered = fmin(on_the_way, s->parameters) * (stage - 1);
+    if (stage >= 1 && processes > 1) h.gathered = fmin(on_the_way, s->parameters) * (stage == 3 ? 2 : 1);
     return h;
 }
 

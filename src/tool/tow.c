@@ -170,8 +170,8 @@ static const struct argp_option argp_options[] = {
      "bytes, and seconds by a model",
      2},
     {"shard", KEY_SHARD, "STAGE", 0,
-     "plan --processes: what is split among them: none (none), 0 the work of the update, 1 the state of the optimizer, "
-     "too, 2 gradients, too, 3 parameters, too",
+     "plan --processes: what is split among them: none or 0 nothing (none), 1 or 2 slots of the optimizer, gradients "
+     "and the work of the update, 3 parameters, too",
      2},
     {"bandwidth", KEY_BANDWIDTH, "BITS", 0,
      "plan --processes: bits that a process sends in a second while it receives as many (10G)", 2},
@@ -526,7 +526,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         o->latency = read_time(argument, "--latency", state);
         break;
     case KEY_SHARD:
-        o->stage = strcmp(argument, "none") == 0 ? TOOL_NO_STAGE : read_count(argument, "--shard", 0, 3, state);
+        o->stage = strcmp(argument, "none") == 0 ? 0 : read_count(argument, "--shard", 0, 3, state);
+        if (o->stage == 0) o->stage = TOOL_NO_STAGE;
         break;
     case KEY_SLOTS:
         o->slots = read_count(argument, "--slots", 0, 16, state);

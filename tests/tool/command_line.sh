@@ -162,9 +162,13 @@ in_table 'at any bandwidth: 1 s of latency'
 in_table '^2 processes, nothing split'
 scale --shard 0
 in_table '^a step +5 s'
-in_table '^2 processes, stage 0'
+in_table '^2 processes, nothing split'
 scale --shard 1 --slots 4
 in_table '^optimizer +16.0 KiB +8.00 KiB'
+in_table '^gradients +4.00 KiB +2.00 KiB'
+scale --shard 2
+in_table '^2 processes, stage 2'
+in_table '^gradients +4.00 KiB +2.00 KiB'
 scale --shard 3
 in_table '^communication +4.5 s'
 in_table '^gathers of parameters +4.00 KiB +2$'
