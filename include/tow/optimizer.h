@@ -153,7 +153,7 @@ TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t 
 TOW_API tow_params *tow_optimizer_find_slot(const tow_optimizer_state *state, const char *prefix);
 /* The parameters x of a schedule-free optimizer, (y - (1-b1) z) / b1 with y the parameters, for evaluation: a list of
  * its own. Before the first update: a copy of the parameters. Errors: TOW_NOT_FOUND for a transform that the optimizer
- * does not have, TOW_OUT_OF_MEMORY. */
+ * does not have, TOW_OUT_OF_MEMORY. Processes that share slots (.shard of tow_train_options) call it together. */
 TOW_API tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_schedule_free *transform,
                                             tow_params **params);
 /* Bytes of all slots. */

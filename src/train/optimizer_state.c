@@ -281,6 +281,7 @@ tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transf
     o->shards = of_state ? of_state->shards : NULL;
     o->shard = of_state ? of_state->shard : TOW_SHARD_NOTHING;
     o->by_lines = of_state && of_state->by_lines;
+    o->kept = of_state ? of_state->kept : NULL;
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);

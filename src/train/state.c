@@ -53,7 +53,7 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
                                .loss_scale = options->loss_scale, .loss_scale_period = options->loss_scale_period,
                                .slot_bits = options->slot_bits, .slot_bits_least = options->slot_bits_least),
         &(tow__optimizer_of_state){options->shard >= TOW_SHARD_SLOTS ? options->group : NULL, options->shard,
-                                   state->row_groups > 1},
+                                   state->row_groups > 1, state->kept},
         &state->optimizer));
     state->options.skip_not_finite = state->optimizer->skip_not_finite;
 done:

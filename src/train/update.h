@@ -96,6 +96,7 @@ struct tow_optimizer_state {
     const char *loss_taker;                         /* the class of a transform that takes the loss; NULL: none does */
     double loss, loss_sum;                          /* of this update; of the calls since the last one */
     double loss_weight;
+    const tow_params *kept;   /* of a training state: its parameters, or shares of them; NULL: `params` */
     tow_group *shards;        /* processes that share slots, each updating its shares; NULL: this one has all */
     int shard;                /* what they share, TOW_SHARD_SLOTS, ... */
     bool by_lines;            /* norms of all gradients are sums of lines, which have the same bits for any shares */
@@ -114,9 +115,10 @@ tow_status tow__optimizer_run(tow_optimizer_state *state, tow_array *const *grad
 /* tow_optimizer_create. of_state: a training state updates, in the program of its steps, and so there is no program;
  * NULL: there is one. */
 typedef struct tow__optimizer_of_state {
-    tow_group *shards; /* processes that share slots; or NULL */
-    int shard;         /* what they share */
-    bool by_lines;     /* norms of all gradients */
+    tow_group *shards;      /* processes that share slots; or NULL */
+    int shard;              /* what they share */
+    bool by_lines;          /* norms of all gradients */
+    const tow_params *kept; /* the state's parameters, or shares of them */
 } tow__optimizer_of_state;
 tow_status tow__optimizer_create(tow_context *context, const tow_gradient_transform *transform,
                                  const tow_params *params, const tow_optimizer_options *options,

@@ -141,16 +141,17 @@ tow_status tow_schedule_free_params(const tow_optimizer_state *state, const tow_
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "%s", text);
     tow__struct_copy(TOW__STRUCT_KIND(tow_schedule_free), transform, transform->base.size, &own);
     const tow_params *z = find_z(state);
-    if (tow_group_count(state->shards) > 1)
-        return tow__fail(state->ctx, TOW_UNSUPPORTED,
-                         "tow_schedule_free_params: processes share the slots of the optimizer (.shard); save a "
-                         "checkpoint, and load it into a state without");
     if (!z)
         return tow__fail(
             state->ctx, TOW_NOT_FOUND,
             "tow_schedule_free_params: the optimizer has no TOW_SCHEDULE_FREE; give the one that it was made with");
     mixture m = {own.b1 == 0 ? tow__usual_b1 : own.b1, tow_optimizer_step_count(state) > 0};
-    return tow_params_zip(2, (const tow_params *const[]){state->params, z}, mix, &m, params);
+    tow_params *wholes[2] = {NULL, NULL}; /* of shares; else the same arrays */
+    tow_status status = tow_params_gather(state->kept ? state->kept : state->params, &wholes[0]);
+    if (status == TOW_OK) status = tow_params_gather(z, &wholes[1]);
+    if (status == TOW_OK) status = tow_params_zip(2, (const tow_params *const *)wholes, mix, &m, params);
+    for (int i = 0; i < 2; i++) tow_params_free(wholes[i]);
+    return status;
 }
 
 /* ---- sam --------------------------------------------------------------------------------------------------------- */
