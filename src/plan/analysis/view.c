@@ -33,6 +33,6 @@ uint32_t tow__home_of(const tow_program *p, const tow__body *body, uint32_t stor
     if (s->kind != TOW__S_ROW_OUT || tow__by_blocks(loop) || !body->outer) return TOW__NONE;
     const uint32_t home = tow__home_of(p, body->outer, loop->ys[s->index].array.storage);
     for (uint32_t i = 0; home != TOW__NONE && i < loop->n_xs; i++)
-        if (loop->xs[i].array.storage == home) return loop->xs[i].row;
+        if (loop->xs[i].array.storage == home && loop->xs[i].shift == loop->ys[s->index].shift) return loop->xs[i].row;
     return TOW__NONE;
 }

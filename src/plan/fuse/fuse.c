@@ -268,7 +268,7 @@ static tow_status absorb(tow__fuse_state *f, tow__group *to, tow__group *from, t
  * in its own pass of a gradient, unless the readers store fewer bytes as a row program with reductions. */
 static bool can_pair(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    if (a == b || !a->fusible || !b->fusible || a->count != b->count) return false;
+    if (a == b || !a->fusible || !b->fusible || a->count != b->count || a->shift != b->shift) return false;
     if (b->position - a->position > WINDOW) return false;
     if (a->product == TOW__NONE && b->product == TOW__NONE) return true;
     if (a->backward != b->backward || (a->product != TOW__NONE && b->product != TOW__NONE)) return false;
@@ -381,6 +381,7 @@ static tow_status place_inst(tow__fuse_state *f, uint32_t i)
     tow_status status = TOW_OK;
     *g = (tow__group){
         .n = 1, .position = f->n_order, .product = TOW__NONE, .backward = inst->backward, .updates = f->updates[i]};
+    g->shift = inst->shift;
     if (is_product(f, inst)) g->product = i;
     g->fusible = f->tiles[i] || g->product != TOW__NONE;
     g->members = tow__arena_alloc(f->scratch, 1, sizeof *g->members);
@@ -465,6 +466,7 @@ static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction
                                .n_out = c.n_out,
                                .scratch = TOW__NONE,
                                .backward = g->backward,
+                               .shift = g->shift,
                                .source = f->body->insts[g->members[0]].source};
     inst->in = tow__arena_copy(&f->p->memory, c.in, c.n_in, sizeof *c.in);
     inst->out = tow__arena_copy(&f->p->memory, c.out, c.n_out, sizeof *c.out);

@@ -14,6 +14,7 @@ typedef struct tow__group {
     int64_t count;
     uint32_t product; /* the member that is one, or TOW__NONE */
     bool fusible, backward;
+    int shift;    /* of its instructions */
     bool updates; /* a member belongs to an update */
 } tow__group;
 

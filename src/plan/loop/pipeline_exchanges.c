@@ -16,6 +16,9 @@
  *           row i = reduce_scatter_wait(s, b)     x = ...                                  and once more at the end
  *                                                 s', b' = reduce_scatter_start(x)
  *
+ *   Likewise where an iteration does more with the sum, element by element, and stacks that: an update of parameters
+ *   moves with the wait, and accesses the rows of the iteration before.
+ *
  * What is in flight from one iteration to the next is a carry, so lifetimes, aliasing, buffers and the checker treat it
  * like any other: gathered rows have two buffers in turn, as the next row arrives while this one is read, and partial
  * sums one, because the wait stands in front of what makes the next ones. An instruction that works for another
@@ -41,7 +44,8 @@ typedef struct pipeline {
     tow__instruction *inst;
     tow__loop *loop;
     tow__body *body;
-    uint32_t *reads; /* [n_storages] instructions of the body, and of loops in it, that read the storage */
+    uint32_t *reads; /* [n_storages] operands of the body, and of loops in it, that are in the storage */
+    bool *moves;     /* [n_insts] it moves with a wait */
     bool changed;
 } pipeline;
 
@@ -92,26 +96,102 @@ static uint32_t wait_of_gather(const pipeline *l, uint32_t s)
     return is_own(l, whole->storage, TOW__S_ARENA) && tow__is_whole(l->p, whole) ? w : TOW__NONE;
 }
 
-static bool is_touched_by_others(const pipeline *l, uint32_t wait, uint32_t storage)
+static bool is_of_body(const pipeline *l, uint32_t storage) { return l->p->storages[storage].body == l->body; }
+
+/* Number of operands, of instructions in the set, that lie in the storage. */
+static uint32_t reads_inside(const pipeline *l, uint32_t storage)
 {
-    bool touched = l->reads[storage] > 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < l->body->n_insts; i++)
-        for (uint32_t k = 0; k < l->body->insts[i].n_out; k++)
-            touched |= i != wait && l->body->insts[i].out[k].storage == storage;
-    return touched;
+        for (uint32_t j = 0; l->moves[i] && j < l->body->insts[i].n_in; j++)
+            n += l->body->insts[i].in[j].storage == storage;
+    return n;
 }
 
-/* The wait for a sum that the loop only stacks. */
+/* Is everything that makes the storage, and that reads it, in the set? */
+static bool is_inside(const pipeline *l, uint32_t storage)
+{
+    for (uint32_t i = 0; i < l->body->n_insts; i++)
+        for (uint32_t k = 0; !l->moves[i] && k < l->body->insts[i].n_out; k++)
+            if (l->body->insts[i].out[k].storage == storage) return false;
+    return l->reads[storage] == reads_inside(l, storage);
+}
+
+static bool reads_set(const pipeline *l, const tow__instruction *inst)
+{
+    for (uint32_t i = 0; i < l->body->n_insts; i++)
+        for (uint32_t k = 0; l->moves[i] && k < l->body->insts[i].n_out; k++)
+            for (uint32_t j = 0; j < inst->n_in; j++)
+                if (inst->in[j].storage == l->body->insts[i].out[k].storage) return true;
+    return false;
+}
+
+static bool is_elementwise(const tow__instruction *inst)
+{
+    return !inst->loop && inst->op->kind == TOW__ELEMENTWISE && !inst->op->host && inst->shift == 0 &&
+           inst->scratch == TOW__NONE && tow__is_plain(inst);
+}
+
+/* The set: what depends on the wait, and what only that reads. False: it has more than elementwise instructions. */
+static bool collect(const pipeline *l, uint32_t w)
+{
+    memset(l->moves, 0, l->body->n_insts * sizeof *l->moves);
+    l->moves[w] = true;
+    for (uint32_t i = w + 1; i < l->body->n_insts; i++) {
+        if (!reads_set(l, &l->body->insts[i])) continue;
+        if (!is_elementwise(&l->body->insts[i])) return false;
+        l->moves[i] = true;
+    }
+    for (uint32_t i = l->body->n_insts; i-- > 0;) {
+        const tow__instruction *inst = &l->body->insts[i];
+        bool only = !l->moves[i] && is_elementwise(inst), any = false;
+        for (uint32_t k = 0; k < inst->n_out && only; k++) {
+            const uint32_t s = inst->out[k].storage, inside = reads_inside(l, s);
+            only = is_own(l, s, TOW__S_ARENA) && inside == l->reads[s];
+            any |= inside > 0;
+        }
+        l->moves[i] |= only && any;
+    }
+    return true;
+}
+
+/* Operands come from the wait, from outside of the loop, or are rows; results stay in the set, or are rows. */
+static bool can_move(const pipeline *l, const tow__instruction *inst, bool waits)
+{
+    for (uint32_t j = 0; j < inst->n_in && !waits; j++) {
+        const uint32_t s = inst->in[j].storage;
+        if (!is_of_body(l, s) || l->p->storages[s].kind == TOW__S_CONSTANT) continue;
+        const bool row = is_own(l, s, TOW__S_ROW_IN) && l->loop->xs[l->p->storages[s].index].shift == 0;
+        const bool made = is_own(l, s, TOW__S_ARENA) || is_own(l, s, TOW__S_ROW_OUT);
+        if (!row && !(made && is_inside(l, s))) return false;
+    }
+    for (uint32_t k = 0; k < inst->n_out; k++) {
+        const uint32_t s = inst->out[k].storage;
+        if (!is_inside(l, s)) return false;
+        if (is_own(l, s, TOW__S_ARENA)) continue;
+        if (!is_own(l, s, TOW__S_ROW_OUT)) return false;
+        const tow__rows *ys = &l->loop->ys[l->p->storages[s].index];
+        if (ys->row != s || ys->carry || ys->shift != 0) return false;
+    }
+    return true;
+}
+
+/* The wait for a sum that the loop only stacks, or what is made of it element by element, with l->moves. A sum of the
+ * whole that is stacked lies in its row, where it needs no carry (memory/defer_waits.c). */
 static uint32_t wait_of_sum(const pipeline *l, uint32_t s)
 {
     const tow__instruction *start = &l->body->insts[s];
-    if (!TOW__COMPUTES(start, reduce_scatter_start) || !tow__is_plain(start) || start->shift != 0) return TOW__NONE;
-    const uint32_t w = wait_of(l, s, &tow__reduce_scatter_wait_p);
+    const bool scatters = TOW__COMPUTES(start, reduce_scatter_start);
+    if (!scatters && !TOW__COMPUTES(start, all_reduce_start)) return TOW__NONE;
+    if (!tow__is_plain(start) || start->shift != 0) return TOW__NONE;
+    const uint32_t w = wait_of(l, s, scatters ? &tow__reduce_scatter_wait_p : &tow__all_reduce_wait_p);
     if (w == TOW__NONE) return TOW__NONE;
-    const uint32_t row = l->body->insts[w].out[0].storage;
-    if (!is_own(l, row, TOW__S_ROW_OUT) || tow__home_of(l->p, l->body, row) != TOW__NONE) return TOW__NONE;
-    const tow__rows *ys = &l->loop->ys[l->p->storages[row].index];
-    return ys->row == row && !ys->carry && ys->shift == 0 && !is_touched_by_others(l, w, row) ? w : TOW__NONE;
+    const tow__view *sum = &l->body->insts[w].out[0];
+    if (!scatters && !(is_own(l, sum->storage, TOW__S_ARENA) && tow__is_whole(l->p, sum))) return TOW__NONE;
+    if (!collect(l, w)) return TOW__NONE;
+    for (uint32_t i = 0; i < l->body->n_insts; i++)
+        if (l->moves[i] && !can_move(l, &l->body->insts[i], i == w)) return TOW__NONE;
+    return w;
 }
 
 /* ---- carries and rows -------------------------------------------------------------------------------------------- */
@@ -155,19 +235,25 @@ static tow_status add_carry_for(pipeline *l, tow__view *x, const tow__view *init
     return add_carry(l, in, &leaves, init);
 }
 
-/* The rows of the next iteration, in a storage of their own, which *storage becomes. */
-static tow_status add_next_rows(pipeline *l, uint32_t *storage)
+/* The rows of another iteration, in a storage of their own, which *storage becomes. */
+static tow_status shift_rows(pipeline *l, int shift, uint32_t *storage)
 {
     tow_program *p = l->p;
     tow__loop *loop = l->loop;
     const uint32_t n = loop->n_xs;
+    const tow__rows rows = loop->xs[p->storages[*storage].index];
+    for (uint32_t i = 0; i < n; i++)
+        if (loop->xs[i].shift == shift && tow__view_same(&loop->xs[i].array, &rows.array)) {
+            *storage = loop->xs[i].row;
+            return TOW_OK;
+        }
     tow__rows *all = tow__arena_alloc(&p->memory, (size_t)n + 1, sizeof *all);
     const uint32_t row = tow__add_storage(p, l->body, TOW__S_ROW_IN, n, p->storages[*storage].bytes);
     if (!all || row == TOW__NONE) return TOW_OUT_OF_MEMORY;
     memcpy(all, loop->xs, n * sizeof *all);
-    all[n] = all[p->storages[*storage].index];
+    all[n] = rows;
     all[n].row = row;
-    all[n].shift = 1;
+    all[n].shift = shift;
     loop->xs = all;
     loop->n_xs++;
     *storage = row;
@@ -214,7 +300,7 @@ static tow_status gather_ahead(pipeline *l, uint32_t s, uint32_t w)
     tow__view started[2];
     tow_status status = TOW_OK;
     TRY(add_first_gather(l, start, started));
-    TRY(add_next_rows(l, &start->in[0].storage));
+    TRY(shift_rows(l, 1, &start->in[0].storage));
     start->shift = 1;
     TRY(add_carry(l, wait->out[0].storage, &start->out[0], &started[0]));
     l->loop->carry[l->loop->n_carry - 1].ahead = true;
@@ -252,17 +338,57 @@ static uint32_t first_writer(const pipeline *l, uint32_t s)
     return s;
 }
 
+/* Moves the set in front of instruction `to`, in its order. */
+static tow_status move_set_up(const pipeline *l, uint32_t to)
+{
+    const uint32_t n = l->body->n_insts;
+    tow__instruction *insts = l->body->insts, *all = tow__arena_alloc(l->scratch, n, sizeof *all);
+    uint32_t count = 0;
+    if (!all) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < to; i++)
+        if (!l->moves[i]) all[count++] = insts[i];
+    for (uint32_t i = 0; i < n; i++)
+        if (l->moves[i]) all[count++] = insts[i];
+    for (uint32_t i = to; i < n; i++)
+        if (!l->moves[i]) all[count++] = insts[i];
+    memcpy(insts, all, n * sizeof *insts);
+    return TOW_OK;
+}
+
+static tow_status shift_set(pipeline *l)
+{
+    for (uint32_t i = 0; i < l->body->n_insts; i++) {
+        tow__instruction *inst = &l->body->insts[i];
+        if (!l->moves[i]) continue;
+        inst->shift = -1;
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            if (!is_own(l, inst->in[j].storage, TOW__S_ROW_IN)) continue;
+            const tow_status status = shift_rows(l, -1, &inst->in[j].storage);
+            if (status != TOW_OK) return status;
+        }
+        for (uint32_t k = 0; k < inst->n_out; k++) {
+            const tow__storage *out = &l->p->storages[inst->out[k].storage];
+            if (out->kind == TOW__S_ROW_OUT) l->loop->ys[out->index].shift = -1;
+        }
+    }
+    return TOW_OK;
+}
+
+/* A sum of the whole stays where it is while it is read: it is the carry. Of another one, the wait copies the share. */
 static tow_status wait_behind(pipeline *l, uint32_t s, uint32_t w, uint32_t zero)
 {
     tow__instruction *wait = &l->body->insts[w];
+    const tow__view init[2] = {nothing(wait->in[0].type, zero), nothing(wait->in[1].type, zero)};
     tow_status status = TOW_OK;
-    for (int k = 0; k < 2; k++) {
-        const tow__view init = nothing(wait->in[k].type, zero);
-        TRY(add_carry_for(l, &wait->in[k], &init));
+    if (TOW__COMPUTES(wait, all_reduce_wait)) {
+        TRY(add_carry(l, wait->out[0].storage, &wait->in[0], &init[0]));
+        wait->in[0].storage = wait->out[0].storage;
+    } else {
+        TRY(add_carry_for(l, &wait->in[0], &init[0]));
     }
-    l->loop->ys[l->p->storages[wait->out[0].storage].index].shift = -1;
-    wait->shift = -1;
-    move_up(l->body, w, first_writer(l, s));
+    TRY(add_carry_for(l, &wait->in[1], &init[1]));
+    TRY(shift_set(l));
+    TRY(move_set_up(l, first_writer(l, s)));
     l->changed = true;
 done:
     return status;
@@ -283,7 +409,8 @@ static tow_status pipeline_sums(pipeline *l)
         }
         tow_status status = wait_behind(l, s, w, zero);
         if (status != TOW_OK) return status;
-        s++; /* the wait has moved in front of it */
+        while (l->body->insts[s].shift != 0 || !tow__starts_collective(l->body->insts[s].op))
+            s++; /* it has moved down */
     }
     return TOW_OK;
 }
@@ -328,7 +455,8 @@ static tow_status pipeline_loop(tow__function_state *s, tow__instruction *inst)
     tow_status status = TOW_OK;
     if (loop->schedule != TOW__SEQUENTIAL || loop->stops || loop->length < 2) return TOW_OK;
     l.reads = tow__arena_alloc(s->scratch, s->p->n_storages, sizeof *l.reads);
-    if (!l.reads) return TOW_OUT_OF_MEMORY;
+    l.moves = tow__arena_alloc(s->scratch, l.body->n_insts, sizeof *l.moves);
+    if (!l.reads || !l.moves) return TOW_OUT_OF_MEMORY;
     count_reads(&l, l.body);
     TRY(pipeline_gathers(&l));
     TRY(pipeline_sums(&l));

@@ -87,20 +87,13 @@ static uint32_t find_donor(const tow_program *p, const tow__body *body, uint32_t
     return TOW__NONE;
 }
 
-/* Is operand j rows that an iteration reads ahead? Another one writes them later. */
-static bool is_ahead(const tow__loop *loop, uint32_t j)
-{
-    return j >= loop->n_carry && j - loop->n_carry < loop->n_xs && loop->xs[j - loop->n_carry].shift > 0;
-}
-
 /* Fills instruction->alone. */
 static tow_status find_alone(tow_program *p, tow__instruction *inst, tow__arena *scratch)
 {
     uint32_t *count = tow__borrow(p, scratch, sizeof *count, 0);
     inst->alone = tow__arena_alloc(&p->memory, inst->n_in, sizeof *inst->alone);
     if (!count || !inst->alone) return TOW_OUT_OF_MEMORY;
-    for (uint32_t j = 0; j < inst->n_in; j++)
-        if (!is_ahead(inst->loop, j)) count[tow__representative(p, inst->in[j].storage)]++;
+    for (uint32_t j = 0; j < inst->n_in; j++) count[tow__representative(p, inst->in[j].storage)]++;
     for (uint32_t j = 0; j < inst->n_in; j++) inst->alone[j] = count[tow__representative(p, inst->in[j].storage)] == 1;
     for (uint32_t j = 0; j < inst->n_in; j++) count[tow__representative(p, inst->in[j].storage)] = 0;
     tow__give_back(p, count, NULL, 0, NULL);

@@ -20,6 +20,7 @@ typedef struct checker {
     const tow_program *p;
     const tow__body *body;
     const tow__loop *loop; /* the loop that runs `body`, or NULL */
+    bool shifts;           /* instructions of it work for other iterations */
     /* [n_storages] arrays that the checkers of all plans share; each checker uses the entries of its plan's storages */
     bool *valid; /* the value is in memory */
     place *places;
@@ -40,11 +41,16 @@ static uint32_t memory_of(const tow_program *p, uint32_t storage)
     return donated ? p->donors[p->storages[s].index] : s; /* the storages of inputs come first */
 }
 
-/* Rows that a loop writes may share memory with the rows that it reads. */
+/* Rows that a loop writes may share memory with the rows that it reads: with those of the same iteration. */
 static place row_place(const checker *c, const tow__storage *s, size_t bytes)
 {
-    uint32_t i = c->rows[memory_of(c->p, c->loop->ys[s->index].array.storage)];
-    if (i != TOW__NONE) return (place){(uint64_t)(TOW__S_ROW_IN + 1) << 32 | i, 0, bytes};
+    const tow__rows *ys = &c->loop->ys[s->index];
+    const uint32_t memory = memory_of(c->p, ys->array.storage);
+    uint32_t i = c->rows[memory];
+    while (i < c->loop->n_xs &&
+           (c->loop->xs[i].shift != ys->shift || memory_of(c->p, c->loop->xs[i].array.storage) != memory))
+        i++;
+    if (i < c->loop->n_xs) return (place){(uint64_t)(TOW__S_ROW_IN + 1) << 32 | i, 0, bytes};
     return (place){(uint64_t)(TOW__S_ROW_OUT + 1) << 32 | s->index, 0, bytes};
 }
 
@@ -268,27 +274,48 @@ static int shift_of(const checker *c, uint32_t storage)
                                        : 0;
 }
 
-static bool is_of_kind(const checker *c, uint32_t storage, tow__storage_kind kind)
+/* Does an instruction for another iteration than `shift` says make what is in the storage? */
+static bool is_made_for_other(const checker *c, uint32_t storage, int shift)
 {
-    return !is_of_body(c, storage) || c->p->storages[storage].kind == kind;
+    for (uint32_t i = 0; i < c->body->n_insts; i++)
+        for (uint32_t k = 0; k < c->body->insts[i].n_out; k++)
+            if (c->body->insts[i].out[k].storage == storage && c->body->insts[i].shift != shift) return true;
+    return false;
 }
 
-/* Does instruction i access the rows of the iteration that it works for, and carries in place of other values? A start
- * for the next iteration writes carries, a wait for the one before reads them. */
+static bool has_shifts(const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        if (body->insts[i].shift != 0) return true;
+    return false;
+}
+
+/* Is a row that the body writes one of those that a later iteration is still to read? */
+static bool is_read_later(const checker *c, uint32_t storage)
+{
+    const tow__rows *ys = &c->loop->ys[c->p->storages[storage].index];
+    const uint32_t memory = memory_of(c->p, ys->array.storage);
+    for (uint32_t i = 0; i < c->loop->n_xs; i++)
+        if (c->loop->xs[i].shift < ys->shift && memory_of(c->p, c->loop->xs[i].array.storage) == memory) return true;
+    return false;
+}
+
+/* Does instruction i access rows, and values, of the iteration that it works for? Carries lead from one to another. */
 static tow_status check_shift(const checker *c, uint32_t i)
 {
     const tow__instruction *inst = &c->body->insts[i];
     for (uint32_t j = 0; j < inst->n_in; j++) {
         const uint32_t s = inst->in[j].storage;
-        if (c->p->storages[s].kind == TOW__S_ROW_IN ? shift_of(c, s) != inst->shift
-                                                    : inst->shift < 0 && !is_of_kind(c, s, TOW__S_CARRY_IN))
+        const tow__storage_kind kind = c->p->storages[s].kind;
+        if (kind == TOW__S_ROW_IN ? shift_of(c, s) != inst->shift
+                                  : kind == TOW__S_ARENA && is_made_for_other(c, s, inst->shift))
             return wrong(c, i, s, "is read, but belongs to another iteration");
     }
     for (uint32_t j = 0; j < inst->n_out; j++) {
         const uint32_t s = inst->out[j].storage;
-        if (c->p->storages[s].kind == TOW__S_ROW_OUT ? shift_of(c, s) != inst->shift
-                                                     : inst->shift > 0 && !is_of_kind(c, s, TOW__S_CARRY_OUT))
-            return wrong(c, i, s, "is written, but belongs to another iteration");
+        if (c->p->storages[s].kind != TOW__S_ROW_OUT) continue;
+        if (shift_of(c, s) != inst->shift) return wrong(c, i, s, "is written, but belongs to another iteration");
+        if (is_read_later(c, s)) return wrong(c, i, s, "is written before a later iteration reads it");
     }
     if (inst->shift == 0 || (c->loop && c->loop->schedule == TOW__SEQUENTIAL && !c->loop->stops)) return TOW_OK;
     return wrong(c, i, inst->out[0].storage, "is of another iteration, where iterations have no order");
@@ -310,7 +337,7 @@ static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
     for (uint32_t j = inst->loop && inst->loop->continues ? inst->loop->n_ys : inst->n_out; j < inst->n_out; j++)
         if (is_own(c, inst->out[j].storage) && !c->valid[inst->out[j].storage])
             return wrong(c, i, inst->out[j].storage, "is added to but was not written, or was overwritten");
-    TRY(check_shift(c, i));
+    if (c->shifts) TRY(check_shift(c, i));
     if (inst->loop) TRY(check_plan(c, inst->loop->body, inst->loop, scratch));
     TRY(check_writes(c, i, scratch));
 done:
@@ -340,6 +367,7 @@ static tow_status check_plan(const checker *around, const tow__body *body, const
     checker c = {.p = p,
                  .body = body,
                  .loop = loop,
+                 .shifts = has_shifts(body),
                  .valid = around->valid,
                  .places = around->places,
                  .ranks = around->ranks,

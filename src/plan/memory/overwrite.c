@@ -82,21 +82,39 @@ static bool writes_over_row(const tow_program *p, const tow__body *body, uint32_
     return false;
 }
 
+/* Rows of xs: are they read before those of ys are written in their place? Those of a later iteration are. */
+static bool rows_precede(const tow_program *p, const tow__loop *loop, const tow__rows *xs, const tow__rows *ys)
+{
+    const uint32_t row_in = xs->row;
+    if (row_in == TOW__NONE || p->storages[row_in].bytes != p->storages[ys->row].bytes) return false;
+    if (xs->shift != ys->shift) return xs->shift > ys->shift;
+    const uint32_t row_out = tow__representative(p, ys->row);
+    const uint32_t last_read = p->storages[row_in].last, first_write = p->storages[row_out].first;
+    if (last_read == TOW__NONE || last_read < first_write) return true;
+    return last_read == first_write && writes_over_row(p, loop->body, first_write, row_out, row_in);
+}
+
+static bool is_shifted(const tow__loop *loop)
+{
+    for (uint32_t i = 0; i < loop->n_xs; i++)
+        if (loop->xs[i].shift != 0) return true;
+    return false;
+}
+
+/* Other operands in that memory may be rows of other iterations alone. */
 static bool rows_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
 {
     const tow__loop *loop = inst->loop;
     if (k - loop->n_carry >= loop->n_ys) return false; /* a sum */
-    if (j < loop->n_carry || j - loop->n_carry >= loop->n_xs || !inst->alone[j] || !tow__is_whole(p, &inst->in[j]))
-        return false;
     const tow__rows *to = &loop->ys[k - loop->n_carry];
-    const uint32_t row_in = loop->xs[j - loop->n_carry].row;
-    if (to->shift != 0 || loop->xs[j - loop->n_carry].shift != 0) return false;
-    if (row_in == TOW__NONE || to->row == TOW__NONE || to->carry || inst->in[j].type.rank == 0) return false;
-    const uint32_t row_out = tow__representative(p, to->row);
-    if (p->storages[row_in].bytes != p->storages[to->row].bytes) return false;
-    const uint32_t last_read = p->storages[row_in].last, first_write = p->storages[row_out].first;
-    if (last_read == TOW__NONE || last_read < first_write) return true;
-    return last_read == first_write && writes_over_row(p, loop->body, first_write, row_out, row_in);
+    if (to->row == TOW__NONE || to->carry || (!inst->alone[j] && !is_shifted(loop))) return false;
+    const uint32_t memory = tow__representative(p, inst->in[j].storage);
+    for (uint32_t i = inst->alone[j] ? j : 0; i < (inst->alone[j] ? j + 1 : inst->n_in); i++) {
+        if (tow__representative(p, inst->in[i].storage) != memory) continue;
+        if (i < loop->n_carry || i - loop->n_carry >= loop->n_xs || !tow__is_whole(p, &inst->in[i])) return false;
+        if (inst->in[i].type.rank == 0 || !rows_precede(p, loop, &loop->xs[i - loop->n_carry], to)) return false;
+    }
+    return true;
 }
 
 /* ---- all instructions -------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/joined.h"
+#include "src/ops/collective.h"
 #include "src/plan/analysis/cost.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse.h"
@@ -245,7 +246,10 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     add_time(s, p, body, inst);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
         tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
-    if (inst->deferred || inst->shift < 0) tow__string_add(s, "  ends in the next iteration");
+    if (inst->deferred || (inst->shift < 0 && tow__awaits_collective(inst->op)))
+        tow__string_add(s, "  ends in the next iteration");
+    else if (inst->shift < 0)
+        tow__string_add(s, "  for the iteration before");
     if (inst->shift > 0) tow__string_add(s, "  begins an iteration ahead");
     add_reason(s, body, inst);
     tow__string_add(s, "\n");

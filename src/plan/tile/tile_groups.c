@@ -198,7 +198,7 @@ static bool may_join(const tow__tiler *f, uint32_t i)
 {
     const tow__instruction *inst = &f->insts[i];
     bool any = false;
-    if (f->roles[i] == TOW__NOT_TILEABLE) return false;
+    if (f->roles[i] == TOW__NOT_TILEABLE || inst->shift != 0) return false;
     tow__axis_role_of(f, inst);
     for (uint32_t j = 0; j < inst->n_in; j++) {
         tow__defined where = f->defined[inst->in[j].storage];
