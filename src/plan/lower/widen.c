@@ -11,6 +11,7 @@
  *   w: f32 = convert k: bf16,  y: f32 = dot_general x, w   =>   y: f32 = dot_general[preferred=f32] x, k */
 #include "src/graph/builder.h"
 #include "src/graph/region.h"
+#include "src/kernels/products/dot.h"
 #include "src/ops/wide.h"
 #include "src/plan/lower/inline.h"
 
@@ -43,6 +44,18 @@ static bool is_region(const tow__equation *e)
 
 static bool are_bf16(tow_dtype x, tow_dtype y) { return x == TOW_BF16 && y == TOW_BF16; }
 
+/* True for a product that no engine but the own kernel runs, which takes operands of 16 bits: with so few rows or
+ * columns, widening an operand beforehand would take longer than the product. */
+static bool has_few_rows(const tow_graph *g, const tow__equation *e)
+{
+    enum {
+        FEW = 64 /* half of what the matrix unit runs at least */
+    };
+    tow__dot_params p = *(const tow__dot_params *)e->params;
+    tow__dot_sizes(&p, g->vars[e->in[0]].type, g->vars[e->in[1]].type);
+    return p.rows <= FEW || p.columns <= FEW;
+}
+
 /* True for a product whose kernel takes operands of 16 bits, sums in f32 and rounds the result itself if that has 16
  * bits. A product over one element or none stays between conversions, as the elementwise one that it becomes. */
 static bool sums_halves(const tow_graph *g, const tow__equation *e, bool products)
@@ -50,7 +63,7 @@ static bool sums_halves(const tow_graph *g, const tow__equation *e, bool product
     if (!TOW__IS(e, dot_general)) return false;
     const tow__dot_params *p = e->params;
     const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
-    if (products && !are_bf16(x.dtype, g->vars[e->in[1]].type.dtype)) return false;
+    if (products && !are_bf16(x.dtype, g->vars[e->in[1]].type.dtype) && !has_few_rows(g, e)) return false;
     int64_t k = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
     const bool halves = tow__is_half(x.dtype) || tow__is_half(g->vars[e->in[1]].type.dtype);
@@ -65,7 +78,7 @@ static bool widens(const tow_graph *g, const tow__equation *e)
 }
 
 /* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others, but for
- * products of two bf16. */
+ * products of two bf16 or of few rows. */
 static bool is_widened(const tow_graph *g, const tow__equation *e, bool products)
 {
     if (sums_halves(g, e, products)) return false;
@@ -136,7 +149,8 @@ static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation 
     }
     for (int i = 0; i < p.lhs_contract.n; i++) k *= g->vars[e->in[0]].type.dims[p.lhs_contract.v[i]];
     const tow_dtype x = tow_value_type(in[0]).dtype, y = tow_value_type(in[1]).dtype;
-    if (!any || k <= 1 || (products && !are_bf16(x, y)) || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
+    if (!any || k <= 1 || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
+    if (products && !are_bf16(x, y) && !has_few_rows(g, e)) return false;
     p.preferred = 1 + (int64_t)TOW_F32;
     tow__bind(t, e->primitive, &p, 2, in, 1, results);
     return true;
