@@ -151,6 +151,37 @@ static void make_blocks(tow_dtype dtype, void *to, tow_dtype from_dtype, const v
     }
 }
 
+/* Whole files are converted so. */
+#define CONVERT(to_symbol, To, from_symbol, From, expression)                                                          \
+    static void from_symbol##_to_##to_symbol(void *to, const void *from, int64_t n)                                    \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            From x;                                                                                                    \
+            memcpy(&x, (const char *)from + i * (int64_t)sizeof x, sizeof x);                                          \
+            const To y = (expression);                                                                                 \
+            memcpy((char *)to + i * (int64_t)sizeof y, &y, sizeof y);                                                  \
+        }                                                                                                              \
+    }
+CONVERT(f32, f32, bf16, bf16, tow__from_bf16(x))
+CONVERT(f32, f32, f16, f16, tow__from_f16(x))
+CONVERT(bf16, bf16, f32, u32, tow__bits_to_bf16(x))
+CONVERT(f16, f16, f32, u32, tow__bits_to_f16(x))
+CONVERT(bf16, bf16, f16, f16, tow__bits_to_bf16(tow__bits_of_f32(tow__from_f16(x))))
+CONVERT(f16, f16, bf16, bf16, tow__bits_to_f16(tow__bits_of_f32(tow__from_bf16(x))))
+
+/* Between f32 and floats of 16 bits, or NULL. */
+static void (*loop_of(tow_dtype to, tow_dtype from))(void *, const void *, int64_t)
+{
+    static const struct {
+        tow_dtype to, from;
+        void (*run)(void *, const void *, int64_t);
+    } loops[] = {{TOW_F32, TOW_BF16, bf16_to_f32}, {TOW_F32, TOW_F16, f16_to_f32},   {TOW_BF16, TOW_F32, f32_to_bf16},
+                 {TOW_F16, TOW_F32, f32_to_f16},   {TOW_BF16, TOW_F16, f16_to_bf16}, {TOW_F16, TOW_BF16, bf16_to_f16}};
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
+        if (loops[i].to == to && loops[i].from == from) return loops[i].run;
+    return NULL;
+}
+
 void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n)
 {
     const int64_t size = (int64_t)tow_dtype_size(to_dtype);
@@ -164,6 +195,11 @@ void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, c
     }
     if (tow__is_blocks(from_dtype) && to_dtype == TOW_F32) {
         tow__dequantize_blocks(from_dtype, n / TOW__BLOCK_NUMBERS, from, to);
+        return;
+    }
+    void (*const loop)(void *, const void *, int64_t) = loop_of(to_dtype, from_dtype);
+    if (loop) {
+        loop(to, from, n);
         return;
     }
     for (int64_t i = 0; i < n; i++) {

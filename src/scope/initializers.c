@@ -35,11 +35,11 @@ static tow_status part_of_constant(tow_context *ctx, const tow_initializer *self
                                    part of, void *data)
 {
     (void)ctx, (void)key;
-    const int64_t count = of.count;
-    if (type.dtype == TOW_F32)
-        for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)self->a;
-    else
-        for (int64_t i = 0; i < count; i++) tow__store_element(type.dtype, data, i, self->a);
+    const size_t size = tow_dtype_size(type.dtype), bytes = (size_t)of.count * size;
+    if (bytes == 0) return TOW_OK;
+    tow__store_element(type.dtype, data, 0, self->a);
+    for (size_t done = size; done < bytes; done *= 2) /* all that is there once more */
+        memcpy((char *)data + done, data, done < bytes - done ? done : bytes - done);
     return TOW_OK;
 }
 
