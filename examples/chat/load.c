@@ -38,11 +38,16 @@ static tow_status make_params(chat *c, const tow_module *module, tow_params **pa
     return status;
 }
 
-/* The file as parameters of c->options.dtype, which is one of single numbers; what the file has in its own order and
- * type stays there. */
+/* The file as the parameters of `module`; what it has in their order and type stays there. */
 static tow_status read_weights(chat *c, const tow_module *module, tow_params **params)
 {
-    const tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .in_place = true);
+    /* Rows of queries and keys of gguf-llama are in another order, pair by pair of a head. The shape of a parameter in
+     * blocks does not tell how many pairs there are. */
+    const tow_transformer_block *block = &c->config.block;
+    const bool has_pairs = block->rope && block->heads > 0 && block->qkv_features >= 2 * block->heads;
+    const tow_weight_mapping_axis pairs = {"p", has_pairs ? block->qkv_features / block->heads / 2 : 1};
+    const tow_weight_mapping_options options =
+        TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .in_place = true, .n_axes = has_pairs, .axes = &pairs);
     tow_weight_mapping *mapping = NULL;
     tow_status status = tow_weight_mapping_read(c->context, c->config.mapping, &mapping);
     if (status == TOW_OK) status = make_params(c, module, params);
