@@ -67,6 +67,19 @@ TOW__INLINE vector load_f16(const uint16_t *x)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
+TOW__INLINE void widen_bf16_pairs(vector pairs, vector y[2])
+{
+    const __m256i x = _mm256_castps_si256(pairs);
+    y[0] = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+    y[1] = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xFFFF0000)));
+}
+TOW__INLINE vector split_pairs(vector pairs)
+{
+    const __m256i from =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i x = _mm256_shuffle_epi8(_mm256_castps_si256(pairs), from);
+    return _mm256_castsi256_ps(_mm256_permute4x64_epi64(x, 0xD8));
+}
 /* NaNs lose their payload, as everywhere. */
 TOW__INLINE void store_f16(uint16_t *x, vector v)
 {

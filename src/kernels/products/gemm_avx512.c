@@ -41,6 +41,18 @@ TOW__INLINE vector load_f16(const uint16_t *x)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
+TOW__INLINE void widen_bf16_pairs(vector pairs, vector y[2])
+{
+    const __m512i x = _mm512_castps_si512(pairs);
+    y[0] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    y[1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xFFFF0000)));
+}
+TOW__INLINE vector split_pairs(vector pairs)
+{
+    const __m512i from = _mm512_set_epi32(0x1F001D, 0x1B0019, 0x170015, 0x130011, 0xF000D, 0xB0009, 0x70005, 0x30001,
+                                          0x1E001C, 0x1A0018, 0x160014, 0x120010, 0xE000C, 0xA0008, 0x60004, 0x20000);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(from, _mm512_castps_si512(pairs)));
+}
 /* NaNs lose their payload, as everywhere. */
 TOW__INLINE void store_f16(uint16_t *x, vector v)
 {

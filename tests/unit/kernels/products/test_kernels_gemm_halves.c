@@ -1,7 +1,7 @@
 /* Matrix products whose operands or results are stored in 16 bits: the bits of the product of the same numbers as f32
  * (which test_kernels_gemm.c compares with its definition), rounded once, for every instruction set, layout and size,
  * with and without scratch memory, in parts and slices, and through dot_general.
- * Tests gemm_halves.inc. */
+ * Tests gemm_halves.inc, gemm_few.inc. */
 #include "src/kernels/products/gemm_own.h"
 #include "tests/unit/support/gemm_products.h"
 
@@ -192,6 +192,30 @@ static void halves_have_the_bits_of_the_wide_product(void **state)
                                       layouts[how / 3], halves, set);
 }
 
+/* One to four rows and a B of 16 bits, which is read as it is stored: along its rows with columns that fill no panel,
+ * no block of sums or several, and along its columns with pairs and words of k that are not whole. */
+static void few_rows_have_the_bits_of_the_wide_product(void **state)
+{
+    (void)state;
+    static const int64_t columns[] = {3, 32, 47, 131, 1030}, depths[] = {2, 9, 16, 31, 33, 406};
+    static const unsigned halves[] = {HALF_B, HALF_A | HALF_B, HALF_B | HALF_C};
+    unsigned turn = 0;
+    for (int64_t rows = 1; rows <= 4; rows++)
+        for (size_t j = 0; j < sizeof columns / sizeof *columns; j++)
+            for (size_t k = 0; k < sizeof depths / sizeof *depths; k++)
+                for (int set = TOW__GEMM_PLAIN; set <= TOW__GEMM_AVX512; set++, turn++) {
+                    const int64_t size[] = {rows, columns[j], depths[k]};
+                    const tow_dtype half = (turn / 3 + (unsigned)rows) % 2 ? TOW_BF16 : TOW_F16;
+                    check_product(half, size, ROW_MAJOR, ROW_MAJOR, halves[turn % 7 % 3], set);
+                    check_product(half, size, turn % 2 ? ROW_MAJOR : COLUMN_MAJOR, COLUMN_MAJOR, halves[turn % 5 % 3],
+                                  set);
+                }
+    const int64_t long_row[] = {1, 4160, 390};
+    check_product(TOW_BF16, long_row, ROW_MAJOR, ROW_MAJOR, HALF_B, TOW__GEMM_AVX2);
+    check_product(TOW_F16, long_row, ROW_MAJOR, ROW_MAJOR, HALF_B, TOW__GEMM_AVX512);
+    release_all();
+}
+
 /* All numbers of f32 that begin with these 16 bits and end in some others are rounded as convert rounds them. */
 static void results_are_rounded_as_convert_does(void **state)
 {
@@ -268,6 +292,7 @@ static void dot_general_takes_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(halves_have_the_bits_of_the_wide_product),
+                                       cmocka_unit_test(few_rows_have_the_bits_of_the_wide_product),
                                        cmocka_unit_test(results_are_rounded_as_convert_does),
                                        cmocka_unit_test(dot_general_takes_halves)};
     return cmocka_run_group_tests_name("kernels_gemm_halves", tests, NULL, NULL);
