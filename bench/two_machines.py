@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 
+PAYLOAD = 1448 / 1514  # of a packet, which the rate of a card counts with its headers
+
 
 def read(path):
     """Seconds of the step, and those in starts and waits and at the ends of loops."""
@@ -26,7 +28,7 @@ def read(path):
 
 
 def predict(o, rate, stage, compute):
-    command = [o.tow, "plan", "--grad", "--json", "--processes", "2", "--latency", o.latency, "--bandwidth", f"{rate}M",
+    command = [o.tow, "plan", "--grad", "--json", "--processes", "2", "--latency", o.latency, "--bandwidth", f"{float(rate) * PAYLOAD:.6g}M",
                "--shard", stage if stage != "0" else "none", "--compute", f"{compute * 1e3}ms", o.graph]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["seconds"]
 
