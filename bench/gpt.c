@@ -2,13 +2,13 @@
  *
  *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing]
  *         [--memory-limit BYTES] [--no-scan] [--early-update] [--only-compile] [--dtype mixed]
- *         [--processes 2]
+ *         [--processes 2 [--shard 3]]
  *
  * Element types: f32; `mixed`, activations of bf16 with parameters of f32 (`mixed-f16`: of f16); bf16 or f16, the
  * parameters too.
  *
  * --processes: so many processes of this machine share the rows of a batch and the threads. Rank 0 is timed, for
- * --steps steps (10). Without it, one process has all.
+ * --steps steps (10). Without it, one process has all. --shard: the stage, of tow_train_options.
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */
@@ -29,6 +29,12 @@ static double useful_flops(const shape *s)
     double attention = 6 * (double)s->context * (double)s->context * width * (double)(s->layers * s->batch);
     return 6 * parameters * tokens + attention;
 }
+
+/* Ways to make a step. */
+typedef struct way {
+    bool early_update;
+    int64_t memory_limit, stage;
+} way;
 
 static void set_bytes(bench *b, const tow_train_state *state)
 {
@@ -66,8 +72,7 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     free(wrt);
 }
 
-static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update,
-                       int64_t memory_limit, tow_group *group)
+static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, const way *w, tow_group *group)
 {
     bench_training t = {0};
     const int count = tow_group_count(group);
@@ -76,8 +81,8 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
     while (row_groups < (size_t)count) row_groups *= 2;
     tow_train_options train = TOW_TRAIN_OPTIONS(
             .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
-            .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss, .early_update = early_update,
-            .memory_limit = (size_t)memory_limit, .row_groups = row_groups, .group = group);
+            .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss, .early_update = w->early_update,
+            .memory_limit = (size_t)w->memory_limit, .row_groups = row_groups, .group = group, .shard = (int)w->stage);
     bench_create_training(b, model, &train, &t);
     tow_group_rows(tow_group_rank(group), count, (int)row_groups, &begin, &end);
     type.dims[0] = type.dims[0] / (int64_t)row_groups * (end - begin);
@@ -92,15 +97,14 @@ typedef struct job {
     const shape *s;
     const tow_module *model;
     tow_type type;
-    bool early_update;
-    int64_t memory_limit;
+    const way *w;
 } job;
 
 static int time_rank(tow_context *context, tow_group *group, void *user)
 {
     const job *j = user;
     j->b->context = context;
-    time_steps(j->b, j->s, j->model, j->type, j->early_update, j->memory_limit, group);
+    time_steps(j->b, j->s, j->model, j->type, j->w, group);
     return tow_group_rank(group) == 0 ? bench_finish(j->b, useful_flops(j->s)) : 0;
 }
 
@@ -147,8 +151,9 @@ int main(int argc, char **argv)
     bench b;
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65, .row_groups = 1};
     const char *policy_text = "none", *dtype = "f32";
-    bool unrolled = false, scan = false, early_update = false, only_compile = false;
-    int64_t memory_limit = 0, processes = 1;
+    bool unrolled = false, scan = false, only_compile = false;
+    int64_t processes = 1;
+    way w = {.stage = 0};
     tow_policy *policy = NULL;
     const bench_option options[] = {{"layers", .number = &s.layers, .least = 1},
                                     {"width", .number = &s.width, .least = 1},
@@ -161,9 +166,10 @@ int main(int argc, char **argv)
                                     {"dtype", .text = &dtype},
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
-                                    {"early-update", .flag = &early_update},
-                                    {"memory-limit", .number = &memory_limit, .most = INT64_MAX},
+                                    {"early-update", .flag = &w.early_update},
+                                    {"memory-limit", .number = &w.memory_limit, .most = INT64_MAX},
                                     {"processes", .number = &processes, .least = 1, .most = 64},
+                                    {"shard", .number = &w.stage, .most = TOW_SHARD_PARAMETERS},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
@@ -178,12 +184,11 @@ int main(int argc, char **argv)
                                   .unrolled = unrolled});
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){s.batch, s.context});
     const tow_module *module = with_dtypes(&model, dtype, &precision);
-    if (processes > 1 && !only_compile)
-        return time_processes(&(job){&b, &s, module, type, early_update, memory_limit}, processes);
+    if (processes > 1 && !only_compile) return time_processes(&(job){&b, &s, module, type, &w}, processes);
     if (only_compile)
         time_compiling(&b, module, type);
     else
-        time_steps(&b, &s, module, type, early_update, memory_limit, NULL);
+        time_steps(&b, &s, module, type, &w, NULL);
     tow_policy_free(policy);
     return bench_finish(&b, useful_flops(&s));
 }

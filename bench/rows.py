@@ -173,6 +173,12 @@ ROWS = [
       for number, what, peers in ((35, "Tow's own of one process", {"Tow": [f"gpt{GPT}"]}),
                                   (36, "DistributedDataParallel", {"PyTorch": [f"gpt_torch{GPT} --processes 2"]}),
                                   (37, "FSDP2", {"PyTorch": [f"gpt_torch{GPT} --processes 2 --sharded"]}))],
+    *[Row(number, f"row 1 by two processes of one thread, stage {stage}, over {what}", "processes",
+          f"gpt{GPT} --processes 2 --shard {stage}", peers)
+      for stage in (1, 2, 3)
+      for number, what, peers in ((36, "DistributedDataParallel", {"PyTorch": [f"gpt_torch{GPT} --processes 2"]}),
+                                  (37, "FSDP2", {"PyTorch": [f"gpt_torch{GPT} --processes 2 --sharded"]}))
+      if (number == 37) == (stage == 3)],
     *[Row(number, f"row 1 with {what}{beside}", "gpt", gpt(GPT, f" --dtype {dtype}"), peers, value)
       for dtype, what in (("mixed", "activations of bf16, parameters of f32"), ("bf16", "bf16 throughout"))
       for number, beside, value, peers in (

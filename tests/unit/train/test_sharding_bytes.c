@@ -217,6 +217,56 @@ static void test_collectives(void **state)
     }
 }
 
+/* ---- 1 / N, and two iterations' rows ----------------------------------------------------------------------------- */
+
+/* Bytes of the parameters of the whole model, counted by the shape of each. */
+typedef struct counted {
+    size_t whole, share, rows, outside; /* all; of this rank; of one iteration of the loop; outside of it */
+    size_t arrays;
+} counted;
+
+static counted count_parameters(const tow_graph *loss, size_t n, int rank, int count)
+{
+    counted c = {.arrays = n};
+    for (size_t i = 0; i < n; i++) {
+        const tow_type type = tow_graph_input_type(loss, i);
+        const int64_t layers = strstr(tow_graph_input_name(loss, i), "blocks") ? type.dims[0] : 1;
+        int64_t offset, length;
+        OK(tow_group_share(rank, count, tow_type_element_count(type) / layers, &offset, &length));
+        c.whole += tow_type_bytes(type);
+        c.share += (size_t)(layers * length) * sizeof(float);
+        *(layers > 1 ? &c.rows : &c.outside) += tow_type_bytes(type) / (size_t)layers;
+    }
+    return c;
+}
+
+/* Of what a stage shares a process has its share and no more. What is gathered, and what arrives, are two iterations'
+ * rows and arrays outside of loops; a gradient that is summed whole, that of the table, which also makes the logits, is
+ * one of these. Each buffer begins with a number of 64 bytes, and is a multiple of as many. */
+static void test_shares(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= MOST; count++)
+        for (int stage = 0; stage < STAGES; stage++) {
+            const job j = {.stage = stage};
+            tow_group *group;
+            tow_train_state *made;
+            OK(tow_group_plan_only(ctx, count - 1, count, NULL, &group));
+            OK(create(ctx, group, &j, &made));
+            const tow_train_bytes bytes = tow_train_get_bytes(made);
+            const counted c = count_parameters(tow_train_loss_graph(made), tow_params_count(tow_train_params(made)),
+                                               count - 1, count);
+            const size_t numbers = 4 * 2 * 64 * c.arrays;
+            assert_int_equal(bytes.parameters, stage == TOW_SHARD_PARAMETERS ? c.share : c.whole);
+            assert_int_equal(bytes.optimizer, 2 * (stage == TOW_SHARD_NOTHING ? c.whole : c.share));
+            if (stage >= TOW_SHARD_GRADIENTS) assert_true(bytes.gradients <= c.share + c.rows + c.outside + numbers);
+            assert_true(bytes.exchange <=
+                        (stage == TOW_SHARD_PARAMETERS ? 2 * c.rows : c.rows) + 2 * c.outside + numbers);
+            tow_train_free(made);
+            tow_group_free(group);
+        }
+}
+
 /* ---- a limit ----------------------------------------------------------------------------------------------------- */
 
 /* More than stage 3 takes, and less than any plan of stage 0. */
@@ -292,10 +342,8 @@ static void test_plan_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_said_and_done),
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_plan_only),
+        cmocka_unit_test(test_said_and_done), cmocka_unit_test(test_collectives), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_limit),         cmocka_unit_test(test_plan_only),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
