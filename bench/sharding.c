@@ -1,12 +1,12 @@
-/* Bytes of one of N processes that train a GPT together, in each stage of sharding: planned by this process alone, which
- * makes no other and trains nothing.
+/* Bytes of one of N processes that train a GPT together, in each stage of sharding: planned by this process alone,
+ * which starts no other and trains nothing.
  *
  *     bench_sharding                                                      GPT-2 of 124 million parameters
  *     bench_sharding --layers 4 --width 256 --heads 4 --processes 2,3
  *
- * The lines are those of the table in docs/many-machines.md. The last columns are what parameters, gradients and slots
- * take together beside what sharding promises: of what a stage shares 1 / N, of the rest all, and two iterations' rows of
- * what is gathered or scattered. */
+ * It prints the table of docs/many-machines.md, in megabytes. The column "1 / N and two rows" is the promise: 1 / N of
+ * parameters, gradients and slots that a stage shares, the others whole, and two iterations' rows of parameters and of
+ * gradients where those are shared. "together" is what the plan takes for them. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

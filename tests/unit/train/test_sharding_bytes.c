@@ -240,8 +240,8 @@ static counted count_parameters(const tow_graph *loss, size_t n, int rank, int c
     return c;
 }
 
-/* Of what a stage shares a process has its share and no more. What is gathered, and what arrives, are two iterations'
- * rows and arrays outside of loops; a gradient that is summed whole, that of the table, which also makes the logits, is
+/* A process has its share of what a stage shares, and no more. Two iterations' rows and arrays outside of loops are
+ * gathered, or arrive; a gradient that is summed whole, that of the table, which also makes the logits, is
  * one of these. Each buffer begins with a number of 64 bytes, and is a multiple of as many. */
 static void test_shares(void **state)
 {
