@@ -175,7 +175,7 @@ ROWS = [
                                   (37, "FSDP2", {"PyTorch": [f"gpt_torch{GPT} --processes 2 --sharded"]}))],
     *[Row(number, f"row 1 by two processes of one thread, stage {stage}, over {what}", "processes",
           f"gpt{GPT} --processes 2 --shard {stage}", peers)
-      for stage in (1, 2, 3)
+      for stage in (2, 3)
       for number, what, peers in ((36, "DistributedDataParallel", {"PyTorch": [f"gpt_torch{GPT} --processes 2"]}),
                                   (37, "FSDP2", {"PyTorch": [f"gpt_torch{GPT} --processes 2 --sharded"]}))
       if (number == 37) == (stage == 3)],

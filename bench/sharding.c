@@ -67,7 +67,7 @@ static counted count_bytes(const setup *s)
 static double promised(const counted *c, const setup *s)
 {
     double sum = 0;
-    const double shares[3] = {s->stage >= 3, s->stage >= 2, s->stage >= 1}, times[3] = {1, 1, 2};
+    const double shares[3] = {s->stage >= 3, s->stage >= 1, s->stage >= 1}, times[3] = {1, 1, 2};
     for (int k = 0; k < 3; k++) sum += times[k] * c->parameters * (shares[k] > 0 ? 1.0 / s->count : 1);
     return sum + (s->count > 1 ? 2 * c->rows * (shares[0] + shares[1]) : 0);
 }
@@ -75,10 +75,11 @@ static double promised(const counted *c, const setup *s)
 static void print_line(const setup *s)
 {
     static const double mega = 1e-6;
+    static const char *const names[] = {"0", "1", "1, 2", "3"}; /* 1 and 2 are one */
     const counted c = count_bytes(s);
     const double held =
         (double)c.bytes.parameters + (double)c.bytes.gradients + (double)c.bytes.optimizer + (double)c.bytes.exchange;
-    printf("| %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", s->count, s->stage,
+    printf("| %d | %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", s->count, names[s->stage],
            mega * (double)c.bytes.parameters, mega * (double)c.bytes.gradients, mega * (double)c.bytes.optimizer,
            mega * (double)c.bytes.exchange, mega * held, mega * promised(&c, s), mega * (double)c.bytes.total,
            mega * (double)c.bytes.sent);
@@ -118,7 +119,8 @@ int main(int argc, char **argv)
         "all of a process | sent in a step |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (const char *at = processes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         s.count = (int)read_number(at);
-        for (s.stage = 0; s.stage <= (s.count > 1 ? TOW_SHARD_PARAMETERS : 0); s.stage++) print_line(&s);
+        for (s.stage = 0; s.stage <= (s.count > 1 ? TOW_SHARD_PARAMETERS : 0); s.stage++)
+            if (s.stage != TOW_SHARD_SLOTS) print_line(&s);
     }
     return 0;
 }
