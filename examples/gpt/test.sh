@@ -121,6 +121,21 @@ for parts in 1 4; do
     [ "$(sed -n '/^text from the model/,$p' out)" = "$(sed -n '/^text from the model/,$p' alone)" ] || fail "--processes 3 --shard 3: other text"
 done
 [ "$(peak shares)" -lt "$(peak whole)" ] || fail "--processes 3 --shard 3: $(peak shares) bytes, $(peak whole) without"
+# A process that is not there is planned as it is when it is there; each rank has its own plan.
+for stage in 0 3; do
+    "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 4 --processes 3 --threads 1 --shard $stage --plan done >out || fail "--shard $stage: $(cat out)"
+    "$program" "${small[@]}" --batch 4 --steps 0 --row-groups 4 --processes 3 --threads 1 --shard $stage --plan said >out || fail "--steps 0 --shard $stage: $(cat out)"
+    cmp said done || fail "--steps 0 --processes 3 --shard $stage: said is $(cat said), done is $(cat done)"
+    grep -q '^exchange of a step, rank 0 of 3' out || fail "--steps 0 --processes 3 says nothing of the exchange: $(cat out)"
+done
+"$program" "${small[@]}" --batch 4 --steps 0 --row-groups 4 --processes 3 --threads 1 --rank 2 --plan done --bandwidth 1G --latency 1ms >out || fail "--rank 2: $(cat out)"
+[ "$(peak done)" -lt "$(peak said)" ] || [ "$(peak done)" -gt "$(peak said)" ] || fail "--rank 2 has the plan of rank 0"
+expect_status 2 "--rank 3 needs" "${small[@]}" --steps 0 --processes 3 --rank 3
+expect_status 2 "--rank 1 needs" "${small[@]}" --steps 1 --processes 3 --rank 1
+expect_status 2 "starts more" "${small[@]}" --steps 1 --processes 65
+expect_status 2 "leave --checkpoint out" "${small[@]}" --steps 0 --processes 3 --checkpoint "$PWD/never"
+expect_status 2 "--bandwidth: expected" "${small[@]}" --bandwidth 10
+expect_status 2 "--latency: expected" "${small[@]}" --latency 1h
 "$program" "${small[@]}" --batch 4 --steps 1 --shard 4 >out 2>err && fail "expected an error for stage 4"
 "$program" "${small[@]}" --batch 4 --steps 1 --processes 3 >out 2>err || fail "--processes 3 alone: $(cat err)"
 "$program" "${small[@]}" --batch 4 --steps 1 --row-groups 2 --processes 4 >out 2>err && fail "expected an error for 4 processes of 2 row groups"
