@@ -29,7 +29,7 @@ while [ $i -lt 400 ]; do
     echo "line $i of a text about $((i * i % 97)) things"
     i=$((i + 1))
 done >text
-small="--text text --layers 2 --width 16 --heads 2 --context 16 --batch 8 --row-groups 8 --threads 1 --no-sample --eval-every 2"
+small="--text text --layers 3 --width 16 --heads 2 --context 16 --batch 8 --row-groups 8 --threads 1 --no-sample --eval-every 2"
 losses() { sed -n 's/.*"step": \([0-9]*\).*"loss": \([^,}]*\).*/\1 \2/p' "$1"; }
 case $what in
     losses)
