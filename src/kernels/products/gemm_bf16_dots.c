@@ -108,28 +108,45 @@ static bool usable(void)
 
 const tow__gemm_bf16_version tow__gemm_bf16_dots = {"vectors of bf16, AVX512_BF16", usable, run_dots};
 
-/* Seconds of the same number of multiply-adds, by pairs of bf16 and by f32. */
-#define CHAINS(name, type, x, step, count)                                                                             \
-    static double name(void)                                                                                           \
-    {                                                                                                                  \
-        vector sum[2 * W];                                                                                             \
-        struct timespec begin, end;                                                                                    \
-        for (int i = 0; i < 2 * W; i++) sum[i] = _mm512_set1_ps((f32)i);                                               \
-        const type one = (type)(x);                                                                                    \
-        clock_gettime(CLOCK_MONOTONIC, &begin);                                                                        \
-        for (int n = 0; n < (count); n++) {                                                                            \
-            _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) sum[i] = step(sum[i], one);                           \
-            __asm__ volatile("" : "+v"(sum[0]), "+v"(sum[5]), "+v"(sum[10]));                                          \
-        }                                                                                                              \
-        clock_gettime(CLOCK_MONOTONIC, &end);                                                                          \
-        for (int i = 1; i < W; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);                                            \
-        __asm__ volatile("" : : "v"(sum[0]));                                                                          \
-        return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);                     \
-    }
-TOW__INLINE vector add_pairs(vector sum, __m512bh x) { return _mm512_dpbf16_ps(sum, x, x); }
-TOW__INLINE vector add_product(vector sum, vector x) { return _mm512_fmadd_ps(sum, x, x); }
-CHAINS(time_pairs, __m512bh, _mm512_set1_epi32(0x3F803F80), add_pairs, 1000)
-CHAINS(time_products, vector, _mm512_set1_ps(0.5F), add_product, 2000)
+/* Each instruction on sums in registers 0 .. 15, `count` times: in assembly, since a compiler that keeps sums in memory
+ * would measure that. */
+#define LOW(f)             f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
+#define HIGH(f)            f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
+#define EACH(f)            LOW(f) HIGH(f)
+#define CLEAR(i)           "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n\t"
+#define ADD_PAIRS(i)       "vdpbf16ps %%zmm31, %%zmm31, %%zmm" #i "\n\t"
+#define ADD_PRODUCT(i)     "vfmadd231ps %%zmm31, %%zmm31, %%zmm" #i "\n\t"
+#define LOOP(instructions) CLEAR(31) EACH(CLEAR) "1:\n\t" EACH(instructions) "dec %0\n\tjnz 1b"
+#define REGISTERS                                                                                                      \
+    "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",   \
+        "xmm13", "xmm14", "xmm15", "xmm31"
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum {
+    TIMED = 1000 /* instructions of pairs on each sum; of f32 twice as many make as many multiply-adds */
+};
+
+static double time_pairs(void)
+{
+    const double begin = seconds();
+    int64_t count = TIMED;
+    __asm__ volatile(LOOP(ADD_PAIRS) : "+r"(count) : : REGISTERS);
+    return seconds() - begin;
+}
+
+static double time_products(void)
+{
+    const double begin = seconds();
+    int64_t count = (int64_t)2 * TIMED;
+    __asm__ volatile(LOOP(ADD_PRODUCT) : "+r"(count) : : REGISTERS);
+    return seconds() - begin;
+}
 
 enum {
     UNKNOWN,
