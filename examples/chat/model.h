@@ -10,7 +10,8 @@ enum {
 };
 
 typedef struct chat_config {
-    const char *mapping; /* the table of weight names (tow_weight_mapping_read) */
+    const char *mapping;  /* the table of weight names (tow_weight_mapping_read) */
+    const char *left_out; /* a tensor of the file that is no parameter, because the options say it; NULL: none */
     bool learned_positions, tied;
     bool one_plus;      /* norms multiply by 1 + the scale of the file */
     bool scaled_tokens; /* the rows of the table are multiplied by the root of their features */

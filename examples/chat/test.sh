@@ -3,9 +3,19 @@
 . "$(dirname "$0")/../common/testing.sh"
 weights=$here/../../tests/oracle/golden/weights
 
-for model in gpt2 llama qwen3 gemma2; do
+for model in gpt2 llama llama3 qwen3 gemma2; do
     "$program" --model "$weights/$model" --check "$weights/$model/expected.safetensors" >out 2>err || fail "$model: $(cat out err)"
 done
+
+# the same of GGUF files, one with the factors of Llama 3 for positions; factors that are others are refused
+gguf=$here/../../tests/oracle/golden/gguf/models
+for model in gpt2 llama llama3 qwen3; do
+    "$program" --model "$gguf/$model.gguf" --check "$weights/$model/expected.safetensors" >out 2>err || fail "$model.gguf: $(cat out err)"
+done
+cp "$gguf/llama3.gguf" other.gguf
+# the last 32 bytes are these factors, 1, 1, 3.29 and 32: the second one becomes 4
+printf '\100' | dd of=other.gguf bs=1 seek=$(($(wc -c <other.gguf) - 25)) conv=notrunc 2>dd
+expect_status 2 'rope_freqs.weight: expected the factors of Llama 3' --model other.gguf
 
 # a pure function of its options, whatever the threads; what is drawn depends on the seed
 "$program" --prompt 'tow_' --tokens 40 --seed 3 --bare >a

@@ -4,9 +4,10 @@
     python3 tests/oracle/gguf_models.py --check FOLDER       (llama.cpp's logits, from xllamacpp, of FOLDER/NAME.gguf beside torch's)
 
 Names and arrangement are those of convert_hf_to_gguf.py: rows of queries and keys of Llama in pairs, norms of Gemma with 1 added,
-linear layers of GPT-2 as [out, in].
+linear layers of GPT-2 as [out, in]. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
 """
 import json
+import math
 import pathlib
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
-NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
+NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2", "llama3"]
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm"}
@@ -41,17 +42,30 @@ def tensors(name, config):
             if rest not in table:
                 continue  # masks
             stem = f"blk.{layer}.{table[rest]}"
-            if name == "llama" and rest in ("self_attn.q_proj", "self_attn.k_proj"):
+            if name.startswith("llama") and rest in ("self_attn.q_proj", "self_attn.k_proj"):
                 x = permute(x, config["num_attention_heads" if "q_proj" in rest else "num_key_value_heads"])
             if name == "gpt2" and kind == "weight" and "norm" not in stem:
                 x = x.T
         else:
-            if stem == "lm_head" and name in ("gpt2", "gemma", "gemma2", "qwen3"):
+            if stem == "lm_head" and name in ("gpt2", "gemma", "gemma2", "qwen3", "llama3"):
                 continue
             stem = TOP[stem]
         if name.startswith("gemma") and stem.endswith("norm"):
             x = x + 1
         yield f"{stem}.{kind}", np.ascontiguousarray(x)
+
+
+def rope_factors(c):
+    """As convert_hf_to_gguf.py makes them, in f32."""
+    rope = c["rope_parameters"]
+    low, high, length = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
+    frequencies = (rope["rope_theta"] ** (np.arange(0, c["head_dim"], 2, dtype=np.float32) / np.float32(c["head_dim"]))) ** np.float32(-1)
+    factors = []
+    for wavelength in 2 * math.pi / frequencies:
+        smooth = (length / wavelength - low) / (high - low)
+        factors.append(1 if wavelength < length / high else rope["factor"] if wavelength > length / low
+                       else 1 / ((1 - smooth) / rope["factor"] + smooth))
+    return np.array(factors, dtype=np.float32)
 
 
 def header(w, name, c):
@@ -88,10 +102,12 @@ def write():
     (GOLDEN / "gguf" / "models").mkdir(exist_ok=True, parents=True)
     for name in NAMES:
         config = json.loads((GOLDEN / "weights" / name / "config.json").read_text())
-        w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", name)
+        w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", "llama" if name == "llama3" else name)
         header(w, name, config)
         for key, x in tensors(name, config):
             w.add_tensor(key, x)
+        if name == "llama3":
+            w.add_tensor("rope_freqs.weight", rope_factors(config))
         w.write_header_to_file()
         w.write_kv_data_to_file()
         w.write_tensors_to_file()

@@ -2,7 +2,7 @@
 
 gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model), qwen3 (norms of queries and
 keys), gemma2 (four norms, capped logits, local and global layers), phi3 (joined projections), qwen2 (biases of queries, keys and
-values), gemma. Logits are computed in double precision
+values), gemma, llama3 (scaled rotary positions, 32 of them). Logits are computed in double precision
 from the values in the files. By hand: python tests/oracle/weights_golden.py [NAME...]
 """
 import json
@@ -81,6 +81,12 @@ def main():
         **small, rms_norm_eps=1e-5, pad_token_id=0, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=32))
     randomise(phi3, 7)
     save("phi3", phi3, {"input_ids": ids})
+    llama3 = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        **small, head_dim=8, rms_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters=dict(
+            rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=8192)))
+    randomise(llama3, 10)
+    save("llama3", llama3, {"input_ids": torch.randint(0, 60, (1, 32), generator=torch.Generator().manual_seed(11)).tolist()})
     for config in FOLDER.glob("*/config.json"):  # without what changes with the version of transformers
         values = json.loads(config.read_text())
         values.pop("transformers_version", None)

@@ -161,6 +161,11 @@ static void refused(void **state)
     assert_int_equal(tow_weight_mapping_translate_file(f->ctx, theirs, p.folder, gguf, p.a, &options, NULL),
                      TOW_UNSUPPORTED);
     assert_message(f, "a GGUF file is one file");
+    options.max_file_bytes = 0; /* scaled positions are not left out unseen */
+    assert_int_equal(
+        tow_weight_mapping_translate_file(f->ctx, gguf, GOLDEN "gguf/models/llama3.gguf", theirs, p.b, &options, NULL),
+        TOW_NOT_FOUND);
+    assert_message(f, "rope_freqs.weight");
     tow_weight_mapping_free(theirs);
     tow_weight_mapping_free(gguf);
     tow_weight_mapping_free(other);
