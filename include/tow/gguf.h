@@ -31,9 +31,9 @@ extern "C" {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Reads a file. The header is checked as a whole before memory is taken for the data: every length against the bytes
- * that are left, names, types and shapes, that data are within the file, aligned, and follow one another without gaps.
- * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
+/* Reads a file, or several if it is the first of them (NAME-00001-of-00003.gguf). A header is checked before memory is
+ * taken for data: lengths against the bytes that are left, names, types, shapes, that data are in the file, aligned and
+ * without gaps. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_gguf_read(tow_context *context, const char *path, tow_tensors **tensors);
 /* The same without the data, which stay in the file, as tow_safetensors_mmap leaves them (tow/io.h): a tensor is read
  * when it is asked for, and one that is not made of blocks is used in place. */

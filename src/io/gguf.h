@@ -34,8 +34,13 @@ const tow__gguf_dtype *tow__gguf_dtype_of(uint32_t number);
 /* The number of the type of a form of elements, or UINT32_MAX. */
 uint32_t tow__gguf_number_of(tow_dtype dtype, int stored);
 
-/* Opens a file and checks its header; tensors are in the order of their data. Errors: those of tow_gguf_read. */
+/* Opens a file, or all files of a model of which it is the first, and checks the headers; tensors are in the order of
+ * the files and of their data. Errors: those of tow_gguf_read. */
 tow_status tow__gguf_open(tow_context *ctx, const char *path, tow_tensors **tensors);
+/* Adds what the header of the one open file of a set, which is empty, says. */
+tow_status tow__gguf_read_header(tow_tensors *tensors);
+/* Adds the tensors of the other files, if the metadata say that the file of the set is the first of several. */
+tow_status tow__gguf_read_others(tow_tensors *tensors);
 /* True for a file that begins as GGUF files do. */
 tow_status tow__gguf_recognize(tow_context *ctx, const char *path, bool *is_gguf);
 /* tow_gguf_write with data from elsewhere, which are asked for once, in the order of the set. */

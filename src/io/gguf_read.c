@@ -380,7 +380,7 @@ static tow_status check_data(reader *r, uint64_t alignment)
     return TOW_OK;
 }
 
-static tow_status read_header(tow_tensors *t)
+tow_status tow__gguf_read_header(tow_tensors *t)
 {
     tow_status status = TOW_OK;
     uint64_t n_tensors, n_entries, alignment;
@@ -411,7 +411,8 @@ tow_status tow__gguf_open(tow_context *ctx, const char *path, tow_tensors **tens
     if (status != TOW_OK) return status;
     TRY(tow__tensors_open_file(*tensors, path));
     (*tensors)->files[0].format = TOW__FORMAT_GGUF;
-    TRY(read_header(*tensors));
+    TRY(tow__gguf_read_header(*tensors));
+    TRY(tow__gguf_read_others(*tensors));
 done:
     if (status != TOW_OK) {
         tow_tensors_free(*tensors);

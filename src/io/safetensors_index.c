@@ -159,18 +159,13 @@ static tow_status take_tensor(const reader *r, const tow__tensor *tensor, uint32
         e->elsewhere = file;
         return TOW_OK;
     }
-    const tow_status status = tow__tensors_append(t, tensor->name, tensor->type, &duplicate);
-    if (status != TOW_OK) return status;
-    if (duplicate)
+    const tow_status status = tow__tensors_take(t, tensor, file, &duplicate);
+    if (status == TOW_OK && duplicate)
         return tow__fail(
             r->ctx, TOW_BAD_FORMAT,
             "%s: tensor '%.200s': duplicate name, here and in a file before; an index that names it decides",
             t->files[file].path, tensor->name);
-    const char *name = t->items[t->count - 1].name;
-    t->items[t->count - 1] = *tensor;
-    t->items[t->count - 1].name = name;
-    t->items[t->count - 1].file = file;
-    return TOW_OK;
+    return status;
 }
 
 /* Adds what the set of one file has: tensors, the metadata that files before it did not have, and its mark. */

@@ -155,6 +155,18 @@ done:
     return status;
 }
 
+tow_status tow__tensors_take(tow_tensors *t, const tow__tensor *tensor, uint32_t file, bool *duplicate)
+{
+    const tow_status status = tow__tensors_append(t, tensor->name, tensor->type, duplicate);
+    if (status != TOW_OK || *duplicate) return status;
+    tow__tensor *taken = &t->items[t->count - 1];
+    const char *name = taken->name;
+    *taken = *tensor;
+    taken->name = name;
+    taken->file = file;
+    return TOW_OK;
+}
+
 tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array)
 {
     if (!tensors) return tow__missing(NULL, __func__, "a set of tensors");

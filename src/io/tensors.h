@@ -84,6 +84,8 @@ struct tow_tensors {
 ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name);
 /* Appends a tensor without an array. The name is copied. */
 tow_status tow__tensors_append(tow_tensors *tensors, const char *name, tow_type type, bool *duplicate);
+/* Appends a tensor of another set, without an array, as one of this `file`. The name is copied. */
+tow_status tow__tensors_take(tow_tensors *tensors, const tow__tensor *tensor, uint32_t file, bool *duplicate);
 /* Makes room for `capacity` tensors in all. */
 tow_status tow__tensors_reserve(tow_tensors *tensors, size_t capacity);
 /* Of its data: those in its file if it has no array. */

@@ -90,6 +90,18 @@ def numbers():
         finish(w)
 
 
+def split():
+    """The tensors of numbers_q8_0.gguf, each in a file of its own."""
+    tensors = safetensors.numpy.load_file(FOLDER / "numbers.safetensors")
+    w = gguf.GGUFWriter(FOLDER / "split.gguf", "gpt2", split_max_tensors=1)
+    w.add_uint32("gpt2.block_count", 3)
+    w.add_array("tokenizer.ggml.tokens", ["a", "bc"])
+    for name in ("matrix", "norm", "rest"):
+        chosen = Q.Q8_0 if name == "matrix" else Q.F32
+        w.add_tensor(name, gguf.quantize(tensors[name], chosen), raw_dtype=chosen)
+    finish(w)
+
+
 def finish(w):
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -114,5 +126,6 @@ if __name__ == "__main__":
     else:
         types()
         numbers()
-        for file in FOLDER.iterdir():  # safetensors lets nobody else read
+        split()
+        for file in FOLDER.glob("*.*"):  # safetensors lets nobody else read
             file.chmod(0o644)
