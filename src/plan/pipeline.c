@@ -111,8 +111,7 @@ static tow_status widen(tow__function_state *s)
 {
     tow_program *p = s->p;
     if (!reserve_graph(p)) return TOW_OUT_OF_MEMORY;
-    const bool products = !tow__dot_takes_halves(&p->team);
-    tow_status status = tow__widen_graph(s->graph, products, &p->decompositions[p->n_decompositions]);
+    tow_status status = tow__widen_graph(s->graph, &p->team, &p->decompositions[p->n_decompositions]);
     if (status != TOW_OK) return status;
     s->graph = p->decompositions[p->n_decompositions++];
     return TOW_OK;

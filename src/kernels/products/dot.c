@@ -447,7 +447,7 @@ int64_t tow__dot_kc(const tow__kernel_call *call)
     const tow__dot_params *p = call->params;
     if (call->out[0].dtype != TOW_F32 || p->lhs_batch.n > 0 || p->lhs_contract.n == 0 || p->groups > 1) return 0;
     dot_job job = job_of(call, 0);
-    return job.engine->in_parts ? tow__gemm_kc(job.product.k) : 0;
+    return tow__gemm_in_parts(&job.product, job.engine) ? tow__gemm_kc(job.product.k) : 0;
 }
 
 static void run_part(const tow__kernel_call *call)
@@ -502,15 +502,32 @@ static void run_add(const tow__kernel_call *call)
     run_product(&product, 0, true);
 }
 
-bool tow__dot_takes_halves(const tow__team *team)
+/* The engine of the whole product, of f32 or as it is stored. */
+static const tow__gemm_engine *engine_of(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y,
+                                         bool stored)
 {
-    enum {
-        N = 1024
-    };
-    tow__gemm large = {.dtype = TOW_F32, .m = N, .n = N, .k = N, .a_row = N, .b_row = N, .ldc = N};
-    large.a_column = large.b_column = 1;
-    large.choice = team != NULL ? team->products : NULL;
-    return tow__gemm_choose(&large) != &tow__gemm_amx;
+    tow__dot_params sizes = *p;
+    int64_t k = 1;
+    for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
+    tow__dot_sizes(&sizes, x, y);
+    if (p->rows > 0) sizes.rows = p->rows, sizes.columns = p->columns;
+    tow__gemm g = {.dtype = TOW_F32, .m = sizes.rows, .n = sizes.columns, .k = k / tow__max(1, p->groups)};
+    g.a_row = g.k, g.a_column = 1, g.b_row = g.n, g.b_column = 1, g.ldc = g.n;
+    if (stored) g.a_dtype = half_or_none(x.dtype), g.b_dtype = half_or_none(y.dtype);
+    g.choice = team != NULL ? team->products : NULL;
+    return tow__gemm_choose(&g);
+}
+
+static bool is_unit(const tow__gemm_engine *engine) { return engine == &tow__gemm_amx || engine == &tow__gemm_dots; }
+
+bool tow__dot_takes_halves(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y)
+{
+    return (x.dtype == TOW_BF16 && y.dtype == TOW_BF16) || engine_of(team, p, x, y, false) != &tow__gemm_amx;
+}
+
+bool tow__dot_has_bits_of_f32(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y)
+{
+    return !is_unit(engine_of(team, p, x, y, false)) && !is_unit(engine_of(team, p, x, y, true));
 }
 
 /* ---- packed operands --------------------------------------------------------------------------------------------- */

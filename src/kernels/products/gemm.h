@@ -193,6 +193,8 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
  * tens of microseconds. Other calls with that engine and code are right as well. Reads no pointers but whether `packed`
  * and `epilogue` are NULL. */
 const tow__gemm_engine *tow__gemm_prepare(tow__gemm *g, const tow__gemm_engine *engine);
+/* True if parts of g along k have the bits of the whole. Units for bf16 make one chain of all of k. */
+bool tow__gemm_in_parts(const tow__gemm *g, const tow__gemm_engine *engine);
 /* True if `engine` may run what the rule gives to the own kernel: nobody leaves it out, and none is forced, nor a
  * version of the own kernel. */
 bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine);

@@ -123,7 +123,7 @@ static tow_status inline_parts(inliner *in, const tow_graph *g, const tow__equat
     if (!tow__failed(t)) tow__decompose(t, e, x, y); /* null values have no shapes */
     tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
     if (status != TOW_OK) return status;
-    status = tow__widen_graph(parts, !tow__dot_takes_halves(&p->team), &kept[p->n_decompositions]);
+    status = tow__widen_graph(parts, &p->team, &kept[p->n_decompositions]);
     tow_graph_release(parts);
     if (status != TOW_OK) return status;
     return inline_graph(in, kept[p->n_decompositions++], operands, results);

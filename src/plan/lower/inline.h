@@ -5,9 +5,8 @@
 #include "src/plan/ir.h"
 
 /* The graph with equations on floats of 16 bits in wider types, where there is no kernel for them (lower/widen.c); `g`
- * itself, retained, if there are none. products: no engine takes operands of 16 bits (tow__dot_takes_halves) but two
- * of bf16, and those of few rows. */
-tow_status tow__widen_graph(const tow_graph *g, bool products, tow_graph **result);
+ * itself, retained, if there are none. team: says which engine runs a product. */
+tow_status tow__widen_graph(const tow_graph *g, const tow__team *team, tow_graph **result);
 /* The type by which kernels are chosen: a float of 16 bits, for which few have code; else of the first float operand,
  * else of operand 0; of the result if there are none, or if operand 0 are indices. */
 tow_dtype tow__dtype_of_kernel(const tow_graph *g, const tow__equation *e);

@@ -42,28 +42,14 @@ static bool is_region(const tow__equation *e)
     return e->primitive->region && e->primitive->region->planned != TOW__AS_PARTS;
 }
 
-static bool are_bf16(tow_dtype x, tow_dtype y) { return x == TOW_BF16 && y == TOW_BF16; }
-
-/* True for a product that no engine but the own kernel runs, which takes operands of 16 bits: with so few rows or
- * columns, widening an operand beforehand would take longer than the product. */
-static bool has_few_rows(const tow_graph *g, const tow__equation *e)
-{
-    enum {
-        FEW = 64 /* half of what the matrix unit runs at least */
-    };
-    tow__dot_params p = *(const tow__dot_params *)e->params;
-    tow__dot_sizes(&p, g->vars[e->in[0]].type, g->vars[e->in[1]].type);
-    return p.rows <= FEW || p.columns <= FEW;
-}
-
 /* True for a product whose kernel takes operands of 16 bits, sums in f32 and rounds the result itself if that has 16
  * bits. A product over one element or none stays between conversions, as the elementwise one that it becomes. */
-static bool sums_halves(const tow_graph *g, const tow__equation *e, bool products)
+static bool sums_halves(const tow_graph *g, const tow__equation *e, const tow__team *team)
 {
     if (!TOW__IS(e, dot_general)) return false;
     const tow__dot_params *p = e->params;
     const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
-    if (products && !are_bf16(x.dtype, g->vars[e->in[1]].type.dtype) && !has_few_rows(g, e)) return false;
+    if (!tow__dot_takes_halves(team, p, x, g->vars[e->in[1]].type)) return false;
     int64_t k = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
     const bool halves = tow__is_half(x.dtype) || tow__is_half(g->vars[e->in[1]].type.dtype);
@@ -77,11 +63,10 @@ static bool widens(const tow_graph *g, const tow__equation *e)
            g->vars[e->out[0]].type.dtype == TOW_F32;
 }
 
-/* Constants, views and names touch no bits. products: those with operands of 16 bits are widened like others, but for
- * products of two bf16 or of few rows. */
-static bool is_widened(const tow_graph *g, const tow__equation *e, bool products)
+/* Constants, views and names touch no bits. */
+static bool is_widened(const tow_graph *g, const tow__equation *e, const tow__team *team)
 {
-    if (sums_halves(g, e, products)) return false;
+    if (sums_halves(g, e, team)) return false;
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
@@ -91,21 +76,21 @@ static bool is_widened(const tow_graph *g, const tow__equation *e, bool products
 }
 
 /* Is there anything to widen, here or in a region? */
-static bool has_narrow(const tow_graph *g, bool products)
+static bool has_narrow(const tow_graph *g, const tow__team *team)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (is_widened(g, e, products) || widens(g, e)) return true;
+        if (is_widened(g, e, team) || widens(g, e)) return true;
         for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
             const tow_graph *nested = tow__nested(e->primitive, e->params, i);
-            if (nested && has_narrow(nested, products)) return true;
+            if (nested && has_narrow(nested, team)) return true;
         }
     }
     return false;
 }
 
 /* A region with nested graphs that are widened. */
-static tow_status record_region(tow_trace *t, const tow__equation *e, bool products, const tow_value *operands,
+static tow_status record_region(tow_trace *t, const tow__equation *e, const tow__team *team, const tow_value *operands,
                                 tow_value *results)
 {
     const uint32_t n = tow__nested_count(e->primitive, e->params);
@@ -115,7 +100,7 @@ static tow_status record_region(tow_trace *t, const tow__equation *e, bool produ
     for (uint32_t i = 0; i < n && status == TOW_OK; i++) {
         const tow_graph *nested = tow__nested(e->primitive, e->params, i);
         if (!nested) continue;
-        status = tow__widen_graph(nested, products, &wide[i]);
+        status = tow__widen_graph(nested, team, &wide[i]);
         if (status == TOW_OK) tow__set_nested(e->primitive, params, i, wide[i]);
     }
     if (status == TOW_OK) tow__bind(t, e->primitive, params, e->n_in, operands, e->n_out, results);
@@ -134,7 +119,7 @@ static void record_wide(tow_trace *t, const tow_graph *g, const tow__equation *e
 
 /* Records a product of f32 with the operands that are conversions as they are stored. False: it has none. stored: of
  * each variable that widens 16 bits, what it widens. */
-static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation *e, bool products,
+static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation *e, const tow__team *team,
                           const tow_value *stored, const tow_value *operands, tow_value *results)
 {
     if (!TOW__IS(e, dot_general) || g->vars[e->out[0]].type.dtype != TOW_F32) return false;
@@ -150,13 +135,14 @@ static bool record_stored(tow_trace *t, const tow_graph *g, const tow__equation 
     for (int i = 0; i < p.lhs_contract.n; i++) k *= g->vars[e->in[0]].type.dims[p.lhs_contract.v[i]];
     const tow_dtype x = tow_value_type(in[0]).dtype, y = tow_value_type(in[1]).dtype;
     if (!any || k <= 1 || (x != y && tow__is_half(x) && tow__is_half(y))) return false;
-    if (products && !are_bf16(x, y) && !has_few_rows(g, e)) return false;
+    if (!tow__dot_has_bits_of_f32(team, &p, tow_value_type(in[0]), tow_value_type(in[1]))) return false;
     p.preferred = 1 + (int64_t)TOW_F32;
     tow__bind(t, e->primitive, &p, 2, in, 1, results);
     return true;
 }
 
-static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, tow_value *values, tow_value *stored)
+static tow_status record_graph(tow_trace *t, const tow_graph *g, const tow__team *team, tow_value *values,
+                               tow_value *stored)
 {
     tow_status status = TOW_OK;
     tow__conversions conversions = {.n = 0};
@@ -171,12 +157,12 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, 
         tow__set_source(t, &e->source);
         if (k > 0 && e->source.phase != g->equations[k - 1].source.phase) conversions.n = 0;
         if (widens(g, e)) stored[e->out[0]] = operands[0];
-        if (record_stored(t, g, e, products, stored, operands, results))
+        if (record_stored(t, g, e, team, stored, operands, results))
             (void)0; /* recorded */
-        else if (is_widened(g, e, products))
+        else if (is_widened(g, e, team))
             record_wide(t, g, e, operands, results, &conversions);
         else if (is_region(e))
-            status = record_region(t, e, products, operands, results);
+            status = record_region(t, e, team, operands, results);
         else
             tow__rebind(t, e, operands, results);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
@@ -185,10 +171,10 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, bool products, 
     return status;
 }
 
-tow_status tow__widen_graph(const tow_graph *g, bool products, tow_graph **result)
+tow_status tow__widen_graph(const tow_graph *g, const tow__team *team, tow_graph **result)
 {
     *result = NULL;
-    if (!has_narrow(g, products)) {
+    if (!has_narrow(g, team)) {
         *result = tow__graph_share(g);
         return TOW_OK;
     }
@@ -196,7 +182,7 @@ tow_status tow__widen_graph(const tow_graph *g, bool products, tow_graph **resul
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *values = tow__trace_alloc(t, (size_t)g->n_vars + g->n_outputs + 1, sizeof *values);
     tow_value *stored = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *stored);
-    tow_status status = values && stored ? record_graph(t, g, products, values, stored) : TOW_OUT_OF_MEMORY;
+    tow_status status = values && stored ? record_graph(t, g, team, values, stored) : TOW_OUT_OF_MEMORY;
     if (status != TOW_OK) {
         tow__trace_abandon(t);
         return status;

@@ -561,7 +561,7 @@ static void contexts_choose_engines(void **state)
     assert_described(&TOW_CONTEXT_OPTIONS(.engine = "amx"),
                      tow__gemm_amx_usable() ? "AMX, f64 by" : "the chosen engine cannot run here");
     assert_int_equal(setenv("TOW_ENGINE", "quick", 1), 0);
-    assert_refused(NULL, "TOW_ENGINE: expected an engine of this build, one of \"amx\", \"own\"");
+    assert_refused(NULL, "TOW_ENGINE: expected an engine of this build, one of \"amx\", \"avx512_bf16\", \"own\"");
     assert_described(&TOW_CONTEXT_OPTIONS(.engine = "own"), "f32 by own kernel");
     assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "bits are portable");
     assert_int_equal(setenv("TOW_ENGINE", "reference", 1), 0);

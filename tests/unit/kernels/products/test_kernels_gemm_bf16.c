@@ -248,9 +248,21 @@ static void units_get_large_products_of_two_bf16(void **state)
     assert_string_equal(chosen(&none, TOW_BF16, TOW_BF16, TOW_BF16, 64), "own");
 }
 
+/* Units make one chain of all of k, so plans may not cut what they run. */
+static void units_take_no_parts(void **state)
+{
+    (void)state;
+    tow__gemm g = {.dtype = TOW_F32, .m = 64, .n = 64, .k = 800};
+    assert_true(tow__gemm_in_parts(&g, &tow__gemm_amx) && tow__gemm_in_parts(&g, &tow__gemm_own));
+    g.a_dtype = g.b_dtype = TOW_BF16;
+    assert_false(tow__gemm_in_parts(&g, &tow__gemm_amx) || tow__gemm_in_parts(&g, &tow__gemm_dots));
+    assert_true(tow__gemm_in_parts(&g, &tow__gemm_own));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_definition),
-                                       cmocka_unit_test(units_get_large_products_of_two_bf16)};
+                                       cmocka_unit_test(units_get_large_products_of_two_bf16),
+                                       cmocka_unit_test(units_take_no_parts)};
     return cmocka_run_group_tests_name("kernels_gemm_bf16", tests, NULL, NULL);
 }
