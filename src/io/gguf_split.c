@@ -6,7 +6,8 @@
 #include "src/io/gguf.h"
 
 enum {
-    MAX_FILES = 99999 /* the digits of their names */
+    MAX_FILES = 99999, /* the digits of their names */
+    END = 64           /* bytes of the end of a name, at most, whatever the numbers are */
 };
 static const char number_key[] = "split.no", count_key[] = "split.count", tensors_key[] = "split.tensors.count";
 
@@ -22,15 +23,15 @@ static tow_status read_integer(const tow_tensors *t, const char *key, int64_t mo
 }
 
 /* "-00001-of-00003.gguf" */
-static void end_of_name(char end[32], int64_t number, int64_t count)
+static void end_of_name(char end[END], int64_t number, int64_t count)
 {
-    snprintf(end, 32, "-%05" PRId64 "-of-%05" PRId64 ".gguf", number + 1, count);
+    snprintf(end, END, "-%05" PRId64 "-of-%05" PRId64 ".gguf", number + 1, count);
 }
 
 /* The length of the path up to its number. */
 static tow_status find_stem(const tow_tensors *t, int64_t number, int64_t count, size_t *stem)
 {
-    char end[32], first[32];
+    char end[END], first[END];
     const char *path = t->files[0].path;
     const size_t length = strlen(path);
     end_of_name(end, number, count);
