@@ -84,7 +84,7 @@ static tow_status take_tensors(tow_tensors *t, const tow_tensors *one, uint32_t 
 /* Opens file `number` of the model, which is also that of the set, and adds its tensors. */
 static tow_status take_file(tow_tensors *t, size_t stem, int64_t number, int64_t count)
 {
-    char end[32];
+    char end[END];
     tow_tensors *one = NULL;
     tow_status status = TOW_OK;
     tow__string path;
