@@ -26,6 +26,38 @@ static bool find_type(const char *option, const char *name, tow_dtype *dtype)
     return false;
 }
 
+/* Without --dtype those of a GGUF file, else f32. */
+static bool choose_types(chat *c, bool is_gguf)
+{
+    if (c->dtype) return find_type("--dtype", c->dtype, &c->options.dtype);
+    if (!is_gguf) c->options.dtype = TOW_F32;
+    if (!c->config.mixed[0]) return true;
+    fprintf(stderr,
+            "chat: %s: expected one element type of all matrices of layers, found %s; name one for all weights with "
+            "--dtype\n",
+            c->path, c->config.mixed);
+    return false;
+}
+
+static bool in_blocks(tow_dtype dtype) { return dtype && tow_dtype_numbers(dtype) > 1; }
+
+static bool have_blocks(const chat *c)
+{
+    const chat_config *g = &c->config;
+    return c->options.dtype ? in_blocks(c->options.dtype)
+                            : in_blocks(g->tokens_dtype) || in_blocks(g->blocks_dtype) || in_blocks(g->head_dtype);
+}
+
+static void show_types(const chat *c)
+{
+    const chat_config *g = &c->config;
+    const tow_dtype head = g->tied ? g->tokens_dtype : g->head_dtype;
+    if (c->options.dtype || c->bare || (g->tokens_dtype == TOW_F32 && g->blocks_dtype == TOW_F32 && head == TOW_F32))
+        return;
+    fprintf(stderr, "[weights: tokens in %s, layers in %s, the output in %s]\n", tow_dtype_name(g->tokens_dtype),
+            tow_dtype_name(g->blocks_dtype), tow_dtype_name(head));
+}
+
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 /* Zeros for the model's parameters. */
@@ -79,12 +111,12 @@ static int load_weights(chat *c)
     static chat_model wide;
     chat_model_options options = c->options;
     tow_params *numbers = NULL;
-    const bool in_blocks = tow_dtype_numbers(options.dtype) > 1;
+    const bool blocks = have_blocks(c);
     tow_status status = TOW_OK;
     c->module = chat_make_model(&c->model, &c->config, &c->options);
     options.dtype = TOW_F32;
-    if (in_blocks && read_weights(c, c->module, &c->params) == TOW_OK) return SUCCESS; /* the file has them so */
-    if (in_blocks) {
+    if (blocks && read_weights(c, c->module, &c->params) == TOW_OK) return SUCCESS; /* the file has them so */
+    if (blocks) {
         tow_context_clear_error(c->context);
         tow_params_free(c->params);
         c->params = NULL;
@@ -122,14 +154,14 @@ static int choose_context(chat *c)
 
 int chat_load(chat *c)
 {
-    if (!find_type("--dtype", c->dtype, &c->options.dtype) ||
-        !find_type("--cache-dtype", c->cache_dtype, &c->options.cache_dtype))
-        return BAD_OPTION;
+    if (!find_type("--cache-dtype", c->cache_dtype, &c->options.cache_dtype)) return BAD_OPTION;
     const size_t length = strlen(c->path);
     const bool is_gguf = length > 5 && strcmp(c->path + length - 5, ".gguf") == 0;
     if (is_gguf ? !chat_read_gguf("chat", c->context, c->path, &c->config)
                 : !chat_read_config("chat", c->path, &c->config))
         return BAD_OPTION;
+    if (!choose_types(c, is_gguf)) return BAD_OPTION;
+    show_types(c);
     int status = choose_context(c);
     if (status == SUCCESS) status = load_tokenizer(c);
     return status == SUCCESS ? load_weights(c) : status;

@@ -24,7 +24,6 @@ static void read_options(int argc, char **argv, chat *c)
                 .top_p = 0.95,
                 .repetition_penalty = 1,
                 .rows = 4,
-                .dtype = "f32",
                 .cache_dtype = "f32",
                 .layout = "plain"};
     const example_option table[] = {
@@ -48,8 +47,8 @@ static void read_options(int argc, char **argv, chat *c)
          0, 0},
         {"seed", "N", "Of the draws", OPTION_SEED, &c->seed, 0, 0},
         {"threads", "N", "Threads (as many as the CPUs that may be used)", OPTION_WHOLE, &c->threads, 1, 1024},
-        {"dtype", "TYPE", "Of the weights in memory: f32, bf16, f16, q8_0 or q4_0", OPTION_TEXT, (void *)&c->dtype, 0,
-         0},
+        {"dtype", "TYPE", "Of the weights in memory: f32, bf16, f16, q8_0 or q4_0 (those of a GGUF file, else f32)",
+         OPTION_TEXT, (void *)&c->dtype, 0, 0},
         {"cache-dtype", "TYPE", "Of keys and values: f32, bf16, f16, q8_0 or q4_0", OPTION_TEXT,
          (void *)&c->cache_dtype, 0, 0},
         {"ignore-end", NULL, "Go on behind tokens that end an answer", OPTION_FLAG, &c->ignore_end, 0, 0},

@@ -45,6 +45,14 @@ static tow_value add_one(tow_value stored, const tow_variable_request *asked, co
     return tow_add_scalar(stored, 1.0);
 }
 
+/* The types are those of the file. Other parameters of layers are f32 beside blocks, and else of the matrices' type. */
+static void set_dtypes(chat_model *m)
+{
+    m->tokens.param_dtype = m->config->tokens_dtype;
+    m->block.param_dtype = m->local.param_dtype = m->config->blocks_dtype;
+    m->head.param_dtype = m->config->head_dtype;
+}
+
 const tow_module *chat_make_model(chat_model *m, const chat_config *c, const chat_model_options *o)
 {
     static const char *const scales[] = {"params/**scale", NULL};
@@ -64,7 +72,8 @@ const tow_module *chat_make_model(chat_model *m, const chat_config *c, const cha
     m->rms_norm = TOW_RMS_NORM(.epsilon = c->epsilon);
     m->head = TOW_DENSE(.features = c->vocabulary, .no_bias = true, .kernel_init = zeros);
     m->one_plus = TOW_MAP_VARIABLES(m, .variables = scales, .trans_in = add_one);
-    m->precision = TOW_PRECISION(m, .dtype = TOW_F32, .param_dtype = o->dtype);
+    m->precision = TOW_PRECISION(m, .dtype = TOW_F32, .param_dtype = o->dtype ? o->dtype : TOW_F32);
+    if (!o->dtype) set_dtypes(m);
     if (c->one_plus) m->precision.inner = &m->one_plus.module;
     return &m->precision.module;
 }

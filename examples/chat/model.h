@@ -12,6 +12,9 @@ enum {
 typedef struct chat_config {
     const char *mapping;  /* the table of weight names (tow_weight_mapping_read) */
     const char *left_out; /* a tensor of the file that is no parameter, because the options say it; NULL: none */
+    /* Element types of a GGUF file: of the table of tokens, of the matrices of layers, of the head. 0: f32. */
+    tow_dtype tokens_dtype, blocks_dtype, head_dtype;
+    char mixed[320]; /* which matrices of layers have two types; "": none */
     bool learned_positions, tied;
     bool one_plus;      /* norms multiply by 1 + the scale of the file */
     bool scaled_tokens; /* the rows of the table are multiplied by the root of their features */
@@ -46,7 +49,7 @@ typedef struct chat_model {
 } chat_model;
 
 typedef struct chat_model_options {
-    tow_dtype dtype;       /* of the parameters; activations are f32 */
+    tow_dtype dtype;       /* of the parameters; activations are f32. 0: those of the configuration */
     tow_dtype cache_dtype; /* of keys and values */
     int64_t context; /* positions of the cache; 0: the model does not decode, and gives the logits of all positions */
 } chat_model_options;

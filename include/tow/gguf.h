@@ -39,6 +39,11 @@ TOW_API tow_status tow_gguf_read(tow_context *context, const char *path, tow_ten
  * when it is asked for, and one that is not made of blocks is used in place. */
 TOW_API tow_status tow_gguf_mmap(tow_context *context, const char *path, tow_tensors **tensors);
 
+/* The element type of tensor `index` in the set: TOW_Q8_0 or TOW_Q4_0 if a mapped file has such blocks, which
+ * tow_tensors_get_with then hands out untouched; else that of tow_tensors_type. 0: there is no such tensor, or Tow
+ * cannot read it. */
+TOW_API tow_dtype tow_tensors_stored_dtype(const tow_tensors *tensors, size_t index);
+
 /* The types in which tow_gguf_write stores floats. */
 typedef enum tow_gguf_type {
     TOW_GGUF_AS_IT_IS, /* as arrays have them */

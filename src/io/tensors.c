@@ -199,6 +199,13 @@ tow_type tow_tensors_type(const tow_tensors *tensors, size_t index)
     return index < tensors->count ? tensors->items[index].type : tow_make_type(TOW_F32, -1, NULL);
 }
 
+tow_dtype tow_tensors_stored_dtype(const tow_tensors *tensors, size_t index)
+{
+    if (!tensors || index >= tensors->count || tensors->items[index].type.rank < 0) return (tow_dtype)0;
+    const tow_dtype blocks = tow__stored_forms[tensors->items[index].stored].dtype;
+    return blocks && tow__tensors_mapped(tensors, index, blocks) ? blocks : tensors->items[index].type.dtype;
+}
+
 tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index)
 {
     return index < tensors->count && tow__tensors_load(tensors, index) == TOW_OK ? tensors->items[index].array : NULL;

@@ -4,7 +4,8 @@
     python3 tests/oracle/gguf_models.py --check FOLDER       (llama.cpp's logits, from xllamacpp, of FOLDER/NAME.gguf beside torch's)
 
 Names and arrangement are those of convert_hf_to_gguf.py: rows of queries and keys of Llama in pairs, norms of Gemma with 1 added,
-linear layers of GPT-2 as [out, in]. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
+linear layers of GPT-2 as [out, in]. mixed is llama with tokens in bf16, layers in f16 and an output in f32, and mixed.safetensors the logits
+of these numbers in f64; unequal has one matrix in f16 alone; few_bits has tokens in Q8_0, layers in Q4_0 and an output in f16. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
 """
 import json
 import math
@@ -114,6 +115,106 @@ def write():
         w.close()
 
 
+def write_types(name, config, weights, type_of):
+    """Tensors of the types type_of(name); yields the numbers that they then are."""
+    import gguf
+    w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", "llama")
+    header(w, "llama", config)
+    for key, x in weights:
+        dtype = gguf.GGMLQuantizationType[type_of(key)] if x.ndim > 1 else gguf.GGMLQuantizationType.F32
+        data = gguf.quantize(x, dtype)
+        w.add_tensor(key, data, raw_dtype=dtype)
+        yield key, gguf.dequantize(data, dtype)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def mixed():
+    import torch
+    import transformers
+    folder = GOLDEN / "weights" / "llama"
+    config = json.loads((folder / "config.json").read_text())
+    # Norms are kept in the type of their layer.
+    weights = [(k, x.astype(np.float16).astype(np.float32) if "norm" in k else x) for k, x in tensors("llama", config)]
+    stored = dict(write_types("mixed", config, weights,
+                              lambda k: "BF16" if k.startswith("token") else "F32" if k.startswith("output") else "F16"))
+    dict(write_types("unequal", config, weights, lambda k: "F16" if k == "blk.2.ffn_up.weight" else "F32"))
+    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    for key, p in model.named_parameters():
+        stem, kind = key.removeprefix("model.").rsplit(".", 1)
+        layer = stem.split(".", 2)
+        x = stored[f"{TOP[stem]}.{kind}" if len(layer) < 3 else f"blk.{layer[1]}.{LAYER[layer[2]]}.{kind}"]
+        if "q_proj" in key or "k_proj" in key:
+            heads = config["num_attention_heads" if "q_proj" in key else "num_key_value_heads"]
+            x = x.reshape(heads, x.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        p.data.copy_(torch.tensor(x))
+    ids = safetensors.numpy.load_file(folder / "expected.safetensors")["input_ids"]
+    with torch.no_grad():
+        logits = model(torch.tensor(ids.astype(np.int64))).logits.float().numpy()
+    safetensors.numpy.save_file({"logits": logits, "input_ids": ids}, GOLDEN / "gguf" / "models" / "mixed.safetensors")
+    (GOLDEN / "gguf" / "models" / "mixed.safetensors").chmod(0o644)
+
+
+def few_bits_logits(w, ids):
+    """In f64, but for activations in front of layers' matrices, which are integers of 8 bits times a scale for each 32; and how near to a
+    tie of that rounding one is, in integers."""
+    w = {k.removesuffix(".weight"): x.astype(np.float64) for k, x in w.items()}
+    nearest = [1.0]
+
+    def product(name, x):
+        blocks = x.reshape(-1, 32)
+        scale = (np.abs(blocks).max(-1, keepdims=True) / 127).astype(np.float32).astype(np.float64)
+        codes = blocks / scale
+        nearest[0] = min(nearest[0], np.abs(np.abs(codes - np.floor(codes)) - 0.5).min())
+        return (np.round(codes) * scale).reshape(x.shape) @ w[name].T
+
+    def norm(name, x):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[name]
+
+    def turn(x):  # [positions, heads, features], pairs side by side
+        angles = (np.arange(len(ids))[:, None] * 10000.0 ** (-np.arange(8) / 8))[:, None]
+        a, b = x[..., 0::2], x[..., 1::2]
+        return np.stack([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1).reshape(x.shape)
+
+    x = w["token_embd"][ids]
+    for i in range(2):
+        p = f"blk.{i}."
+        y = norm(p + "attn_norm", x)
+        q, k = (turn(product(p + n, y).reshape(len(ids), -1, 16)) for n in ("attn_q", "attn_k"))
+        scores = np.einsum("thk,sgk->hts", q, k) / 4 + np.where(np.tri(len(ids)) > 0, 0, -np.inf)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        y = np.einsum("hts,sk->thk", scores / scores.sum(-1, keepdims=True), product(p + "attn_v", y)).reshape(x.shape)
+        x = x + product(p + "attn_output", y)
+        y = norm(p + "ffn_norm", x)
+        gate = product(p + "ffn_gate", y)
+        x = x + product(p + "ffn_down", gate / (1 + np.exp(-gate)) * product(p + "ffn_up", y))
+    return (norm("output_norm", x) @ w["output"].T)[None], nearest[0]
+
+
+def few_bits():
+    rng = np.random.default_rng(5)
+    d = 32
+    config = dict(vocab_size=60, hidden_size=d, intermediate_size=d, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+                  max_position_embeddings=32, rms_norm_eps=1e-5, rope_parameters={"rope_theta": 10000.0})
+    shapes = {"token_embd.weight": (60, d), "output_norm.weight": (d,), "output.weight": (60, d)}
+    for i in range(2):
+        for name, rows in dict(attn_q=d, attn_k=d // 2, attn_v=d // 2, attn_output=d, ffn_gate=d, ffn_up=d, ffn_down=d).items():
+            shapes[f"blk.{i}.{name}.weight"] = (rows, d)
+        shapes |= {f"blk.{i}.attn_norm.weight": (d,), f"blk.{i}.ffn_norm.weight": (d,)}
+    weights = [(k, rng.normal(len(s) == 1, 0.2, s).astype(np.float32)) for k, s in shapes.items()]
+    stored = dict(write_types("few_bits", config, weights,
+                              lambda k: "Q8_0" if k.startswith("token") else "F16" if k.startswith("output") else "Q4_0"))
+    for seed in range(1000):  # until no activation is rounded one way or the other by an error of f32
+        ids = np.random.default_rng(seed).integers(0, 60, (1, 4)).astype(np.int32)
+        logits, nearest = few_bits_logits(stored, ids[0])
+        if nearest > 5e-4:
+            break
+    safetensors.numpy.save_file({"logits": logits.astype(np.float32), "input_ids": ids}, GOLDEN / "gguf" / "models" / "few_bits.safetensors")
+    (GOLDEN / "gguf" / "models" / "few_bits.safetensors").chmod(0o644)
+
+
 def log_softmax(x):
     x = x - x.max()
     return x - np.log(np.exp(x).sum())
@@ -147,4 +248,8 @@ def check(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(check(sys.argv[2]) if len(sys.argv) == 3 else write())
+    if len(sys.argv) == 3:
+        sys.exit(check(sys.argv[2]))
+    write()
+    mixed()
+    few_bits()

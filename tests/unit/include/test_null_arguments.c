@@ -136,6 +136,7 @@ static void files(void **state)
             "found NULL");
     assert_int_equal(tow_tensors_metadata_value(tensors, NULL).type, TOW_METADATA_NONE);
     assert_null(tow_tensors_metadata_key(NULL, 0));
+    assert_int_equal(tow_tensors_stored_dtype(NULL, 0), 0);
     refuses_into(found, tow_tensors_get(NULL, "a", &found), "");
     refuses_into(found, tow_tensors_get(tensors, NULL, &found), "expected tensors, a name and a place");
     refuses(tow_tensors_get(tensors, "a", NULL), "expected tensors, a name and a place");

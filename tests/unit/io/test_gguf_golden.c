@@ -44,6 +44,8 @@ static void tensors_of_every_type(void **state)
     assert_int_equal(tow_tensors_get(found, "q5_1", &array), TOW_UNSUPPORTED);
     assert_message(f, "tensor 'q5_1': expected F32, F16");
     assert_message(f, "found Q5_1");
+    assert_int_equal(tow_tensors_stored_dtype(found, (size_t)tow__tensors_lookup(found, "q5_1")), 0);
+    assert_int_equal(tow_tensors_stored_dtype(found, (size_t)tow__tensors_lookup(found, "q6_k")), TOW_F32);
     tow_tensors_free(found);
     assert_int_equal(tow_gguf_read(f->ctx, FILES "types.gguf", &found), TOW_UNSUPPORTED);
     tow_tensors_free(expected);
@@ -205,6 +207,10 @@ static void arrays_of_blocks(void **state)
         assert_int_equal(tow_tensors_get_with(file, "matrix", kinds[k].dtype, &blocks), TOW_OK);
         assert_true(tow_type_equal(tow_array_type(blocks), tow_make_type(kinds[k].dtype, 2, (int64_t[]){6, 3})));
         assert_int_equal(tow_tensors_get_with(plain, "matrix", kinds[k].dtype, &made), TOW_OK);
+        assert_int_equal(tow_tensors_stored_dtype(file, 0), kinds[k].dtype);
+        assert_int_equal(tow_tensors_stored_dtype(file, 1), TOW_F32);
+        assert_int_equal(tow_tensors_stored_dtype(file, 3), 0);
+        assert_int_equal(tow_tensors_stored_dtype(plain, 0), TOW_F32);
         assert_array(made, tow_array_type(blocks), tow_array_data(blocks));
         assert_int_equal(tow_tensors_get_with(plain, "rest", kinds[k].dtype, &none), TOW_TYPE_MISMATCH);
         assert_message(f, "a multiple of 32 on the last axis");
