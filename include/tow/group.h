@@ -181,8 +181,8 @@ TOW_API tow_status tow_group_create(tow_context *context, const tow_group_functi
                                     const tow_group_options *options, tow_group **group);
 /* A group whose other processes are not there, to say before anything is started what rank `rank` of `count` will hold
  * and send: training states and programs are planned as those of that rank, and can be asked (tow_train_get_bytes,
- * tow_program_get_exchange), and whatever would send or receive ends with TOW_UNSUPPORTED. name: as in
- * tow_group_options. Errors: TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY. */
+ * tow_program_get_exchange), and whatever would send or receive ends with TOW_UNSUPPORTED; comparisons with the others
+ * succeed. name: as in tow_group_options. Errors: TOW_INVALID_ARGUMENT, TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_group_plan_only(tow_context *context, int rank, int count, const char *name, tow_group **group);
 /* Bytes that this process has sent to others and received from them since the group was made: arrays, without headers
  * of the network. An array that the carrier itself gathers or broadcasts counts as sent to every other process once. */

@@ -1,4 +1,5 @@
 /* Entries of which each process has its share of every layer, and whole arrays from shares. */
+#include "src/group/agreement.h"
 #include "src/group/group.h"
 #include "src/params/params.h"
 
@@ -39,10 +40,13 @@ static tow_status gather(const tow_params *p, uint32_t i, tow_array **whole)
         &(tow__collective_options){
             .kind = TOW__ALL_GATHER, .dtype = type.dtype, .n = n, .layers = layers, .what = p->names.names[i]},
         &c));
+done:
+    status = tow__group_agree(p->ctx, p->shards, status); /* before anybody waits for who has no memory */
+    if (status != TOW_OK) goto end;
     put_share(tow_array_data(p->arrays[i]), tow__collective_share(c, n), layers, n, tow_dtype_size(type.dtype),
               tow_array_data(*whole));
-    TRY(tow__collective_run(c, (void *[]){tow_array_data(*whole)}, NULL));
-done:
+    status = tow__collective_run(c, (void *[]){tow_array_data(*whole)}, NULL);
+end:
     tow__collective_free(c);
     return status;
 }

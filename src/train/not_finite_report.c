@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/base/arithmetic.h"
+#include "src/group/agreement.h"
 #include "src/train/not_finite.h"
 #include "tow/program.h"
 
@@ -210,6 +211,7 @@ tow_status tow__fail_not_finite(tow_train_state *s, const tow__train_program *p,
     for (size_t i = 0; i < s->n_params && params; i++) s->micro_inputs[i] = tow_params_array(params, i);
     for (size_t i = 0; i < s->n_variables; i++) s->micro_inputs[s->n_params + i] = tow_params_array(s->variables, i);
     if (status == TOW_OK) status = tow__train_whole_gradient(s, p->loss_graph, &graph);
+    status = tow__group_agree(s->ctx, s->options.group, status);
     if (status == TOW_OK) status = find_in_step(s, p, graph, batch, micro, finite, &found, &gradient);
     tow_graph_release(graph);
     tow_params_free(params);

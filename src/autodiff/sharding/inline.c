@@ -164,7 +164,7 @@ static void record_equation(const walk *w, const tow__equation *e)
                tow__sharding_sums_lines(w->g, e, w->values[e->in[0]].layers)) {
         record_lines(w, e);
     } else if (region && tow__sharding_region(w->t, w->g, e, w->s, w->values)) {
-        /* recorded */
+        ++*w->gathers; /* it may have gathered */
     } else if (y && (y->is_share || (!whole && tow__sharding_follows(w->g, e, y->layers)))) {
         record_share(w, e);
     } else {

@@ -172,6 +172,28 @@ static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, con
     return o;
 }
 
+/* The beginning of slice `index` of an axis: a multiple of CUT, or the end. */
+static int64_t slice_begin(int64_t length, int64_t index, int64_t slices)
+{
+    return tow__min(index * tow__ceil_div(length, CUT) / slices * CUT, length);
+}
+
+/* Scratch memory of one thread: slices are cut into tiles each for itself, and a shorter one may have larger ones. */
+static size_t scratch_of_engine(const dot_job *job)
+{
+    tow__gemm g = job->product;
+    int64_t *cut = g.m >= g.n ? &g.m : &g.n;
+    const int64_t length = *cut;
+    size_t most = 0;
+    if (job->groups <= 1) return tow__gemm_scratch(&g, job->engine);
+    for (int64_t i = 0; i < job->slices; i++) {
+        *cut = slice_begin(length, i + 1, job->slices) - slice_begin(length, i, job->slices);
+        const size_t bytes = tow__gemm_groups_scratch(&g, job->engine, job->groups);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 /* The engine, and how the work is split: by shapes alone, except that there is at most one slice per thread. */
 static void choose_engine(dot_job *job, const tow__team *team)
 {
@@ -179,13 +201,12 @@ static void choose_engine(dot_job *job, const tow__team *team)
     if (team && team->products) job->choice = *team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
-    job->engine_bytes = round_up(job->groups > 1 ? tow__gemm_groups_scratch(g, job->engine, job->groups)
-                                                 : tow__gemm_scratch(g, job->engine));
-    g->choice = NULL; /* the job may move: runs set it */
     double work = (double)g->m * (double)g->n * (double)g->k * (double)job->groups;
     job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
     bool large = work >= LARGE && job->jobs < FEW && job->engine->cuts;
     job->slices = large && team ? team->threads : 1;
+    job->engine_bytes = round_up(scratch_of_engine(job));
+    g->choice = NULL; /* the job may move: runs set it */
 }
 
 /* A tow__gemm names the type of an operand or result if that has 16 bits. */
@@ -234,12 +255,6 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     job.jobs = job.batches * job.x_outer * job.y_outer;
     choose_engine(&job, call->team);
     return job;
-}
-
-/* The beginning of slice `index` of an axis: a multiple of CUT, or the end. */
-static int64_t slice_begin(int64_t length, int64_t index, int64_t slices)
-{
-    return tow__min(index * tow__ceil_div(length, CUT) / slices * CUT, length);
 }
 
 static void no_epilogue(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)

@@ -3,6 +3,7 @@
 
 #ifdef TOW__BF16_UNITS
 #include <cpuid.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -148,24 +149,25 @@ static double time_products(void)
     return seconds() - begin;
 }
 
-enum {
-    UNKNOWN,
-    GAINS,
-    LOSES
-};
+static bool gains;
 
-bool tow__gemm_bf16_dots_gain(void)
+static void compare(void)
 {
-    static _Atomic int known;
     double pairs = 1, products = 1;
-    if (!usable()) return false;
-    for (int i = 0; i < 5 && known == UNKNOWN; i++) {
+    for (int i = 0; i < 5; i++) {
         const double p = time_pairs(), f = time_products();
         pairs = p < pairs ? p : pairs;
         products = f < products ? f : products;
     }
-    if (known == UNKNOWN) known = pairs < 0.9 * products ? GAINS : LOSES;
-    return known == GAINS;
+    gains = pairs < 0.9 * products;
+}
+
+bool tow__gemm_bf16_dots_gain(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!usable()) return false;
+    pthread_once(&once, compare);
+    return gains;
 }
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -152,6 +152,7 @@ size_t tow__gemm_groups_scratch(const tow__gemm *g, const tow__gemm_engine *engi
 
 void tow__gemm_run_groups(const tow__gemm *g, const tow__gemm_engine *engine, int64_t groups)
 {
+    if (g->m == 0 || g->n == 0) return; /* an empty slice */
     tree t = plan(g, engine, groups);
     t.memory = g->scratch;
     for (int64_t row = 0; row < g->m; row += t.rows)

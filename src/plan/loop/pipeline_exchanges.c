@@ -476,7 +476,9 @@ static void begin_early(const tow_program *p, tow__body *body)
     const uint32_t last = body->n_insts - 1;
     uint32_t to = last;
     if (p->storages[body->insts[last].in[0].storage].kind != TOW__S_INPUT) return;
-    while (to > 0 && !body->insts[to - 1].loop && !TOW__COMPUTES(&body->insts[to - 1], all_gather_start)) to--;
+    while (to > 0 && !body->insts[to - 1].loop && !TOW__COMPUTES(&body->insts[to - 1], all_gather_start) &&
+           !TOW__COMPUTES(&body->insts[to - 1], all_gather_wait))
+        to--;
     move_up(body, last, to);
 }
 

@@ -143,6 +143,24 @@ static void bits(void **state)
     ctx = plain;
 }
 
+/* Slices of threads: more than there are blocks of columns, and some whose tiles are larger than those of the whole. */
+static void slices(void **state)
+{
+    static const int threads[] = {2, 3, 16};
+    static const example large[] = {{384, 384, 128, 2, "x", false},
+                                    {800, 800, 32, 4, "x", true},
+                                    {640, 640, 32, 4, "x", false},
+                                    {512, 1280, 16, 4, "x", false}};
+    tow_context *plain = ctx;
+    (void)state;
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = threads[t]), &ctx));
+        for (size_t i = 0; i < sizeof large / sizeof *large; i++) expect_same(&large[i]);
+        tow_context_free(ctx);
+        ctx = plain;
+    }
+}
+
 static void expect_left_alone(const example *x, bool chain)
 {
     uint64_t products;
@@ -188,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits),
+        cmocka_unit_test(slices),
         cmocka_unit_test(others),
         cmocka_unit_test(blocks),
     };
