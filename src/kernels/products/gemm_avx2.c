@@ -73,6 +73,12 @@ TOW__INLINE void widen_bf16_pairs(vector pairs, vector y[2])
     y[0] = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
     y[1] = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xFFFF0000)));
 }
+TOW__INLINE void widen_f16_halves(const vector *words, vector y[2])
+{
+    const uint16_t *x = (const uint16_t *)(const void *)words; /* which intrinsics may read as what they like */
+    y[0] = load_f16(x);
+    y[1] = load_f16(x + W);
+}
 TOW__INLINE vector split_pairs(vector pairs)
 {
     const __m256i from =

@@ -47,6 +47,12 @@ TOW__INLINE void widen_bf16_pairs(vector pairs, vector y[2])
     y[0] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
     y[1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xFFFF0000)));
 }
+TOW__INLINE void widen_f16_halves(const vector *words, vector y[2])
+{
+    const uint16_t *x = (const uint16_t *)(const void *)words; /* which intrinsics may read as what they like */
+    y[0] = load_f16(x);
+    y[1] = load_f16(x + W);
+}
 TOW__INLINE vector split_pairs(vector pairs)
 {
     const __m512i from = _mm512_set_epi32(0x1F001D, 0x1B0019, 0x170015, 0x130011, 0xF000D, 0xB0009, 0x70005, 0x30001,
