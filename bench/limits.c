@@ -94,7 +94,7 @@ DEFINE_ROUNDS(avx512_rounds, __attribute__((target("avx512f"))), __m512, 16)
 bench_isa bench_best_isa(void)
 {
     __builtin_cpu_init();
-    if (tow__has_avx512()) return BENCH_AVX512;
+    if (tow__processor_has_avx512()) return BENCH_AVX512;
     return tow__has_avx2() ? BENCH_AVX2 : BENCH_PLAIN;
 }
 

@@ -34,17 +34,20 @@
 #if defined(__x86_64__)
 static inline bool tow__has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #if defined(TOW_WITHOUT_AVX512)
+static inline bool tow__processor_has_avx512(void) { return false; }
 static inline bool tow__has_avx512(void) { return false; }
 #else
-bool tow__allows_avx512(void); /* false if the environment variable TOW_INSTRUCTIONS is avx2 */
-static inline bool tow__has_avx512(void)
+static inline bool tow__processor_has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && tow__allows_avx512();
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+bool tow__allows_avx512(void); /* false if the environment variable TOW_INSTRUCTIONS is avx2 */
+static inline bool tow__has_avx512(void) { return tow__processor_has_avx512() && tow__allows_avx512(); }
 #endif
 #else
 static inline bool tow__has_avx2(void) { return false; }
+static inline bool tow__processor_has_avx512(void) { return false; }
 static inline bool tow__has_avx512(void) { return false; }
 #endif
 

@@ -441,6 +441,14 @@ static tow_status list_results(const pipeline *l, uint32_t n_before)
     return TOW_OK;
 }
 
+static bool exchanges_anything(const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        if (TOW__COMPUTES(&body->insts[i], all_gather_start) || TOW__COMPUTES(&body->insts[i], reduce_scatter_start))
+            return true;
+    return false;
+}
+
 /* Adds gathers of first rows to the function around, whose list of instructions is being made. */
 static tow_status pipeline_loop(tow__function_state *s, tow__instruction *inst)
 {
@@ -454,6 +462,7 @@ static tow_status pipeline_loop(tow__function_state *s, tow__instruction *inst)
     const uint32_t n_before = loop->n_carry;
     tow_status status = TOW_OK;
     if (loop->schedule != TOW__SEQUENTIAL || loop->stops || loop->length < 2) return TOW_OK;
+    if (!exchanges_anything(l.body)) return TOW_OK; /* or all loops together would take memory for all storages each */
     l.reads = tow__arena_alloc(s->scratch, s->p->n_storages, sizeof *l.reads);
     l.moves = tow__arena_alloc(s->scratch, l.body->n_insts, sizeof *l.moves);
     if (!l.reads || !l.moves) return TOW_OUT_OF_MEMORY;
