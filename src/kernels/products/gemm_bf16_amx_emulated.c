@@ -8,13 +8,6 @@
 
 #include "src/kernels/products/gemm_bf16_plain.inc"
 
-#define RUN run_emulated
-#include "src/kernels/products/gemm_bf16.inc"
-
-static void begin_unit(void) {}
-static void end_unit(void) {}
-
-/* sum + the products of a group of 32 elements of k */
 static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
 {
     f32 even = 0, odd = 0;
@@ -24,21 +17,5 @@ static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
     }
     return flushed(sum + flushed(even + odd));
 }
-
-static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint16_t *b, int64_t columns, int64_t groups,
-                     bool begins, f32 *sums, delivery *before)
-{
-    deliver(before, STRIP);
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < columns; j++) {
-            f32 *sum = sums + i * PANEL + j;
-            if (begins) *sum = 0;
-            for (int64_t g = 0; g < groups; g++)
-                *sum = add_group(*sum, a + i * pitch + g * GROUP, b + g * GROUP * PANEL + 2 * j);
-        }
-    }
-}
-
-static bool everywhere(void) { return true; }
 
 const tow__gemm_bf16_version tow__gemm_bf16_amx_emulated = {"matrix unit on bf16, emulated", everywhere, run_emulated};
