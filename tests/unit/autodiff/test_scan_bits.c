@@ -441,6 +441,7 @@ static void test_refusals(void **state)
          {.carry = {M1, M2, M0}, .y = {M1, X}, .start = {0, 1, 2}, .length = 3, .constant_x = true}},
         {NULL, {.carry = {M0, M1, X}, .y = {K2, M1}, .start = {0, 1, 2}, .length = 4}},
     };
+    int same = 0;
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const shape *s = &refused[i].s;
@@ -458,9 +459,9 @@ static void test_refusals(void **state)
         if (reason) assert_string_equal(why_left, reason);
         const size_t n = run(s, &plain, expected);
         assert_int_equal(run(s, &forced, moved), n);
-        /* the matrix unit sums some of these few numbers alike in either order */
-        const bool same = memcmp(expected, moved, n * sizeof *moved) == 0;
-        if (same && !getenv("TOW_ENGINE")) fail_msg("%s: the same bits", reason ? reason : "groups");
+        same += memcmp(expected, moved, n * sizeof *moved) == 0;
+        /* the matrix unit sums the few numbers of one of these alike in either order */
+        if (same > (getenv("TOW_ENGINE") ? 1 : 0)) fail_msg("%s: the same bits", reason ? reason : "groups");
         if (reason) expect_reason(s, reason);
     }
 }
