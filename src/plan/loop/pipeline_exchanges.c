@@ -444,7 +444,8 @@ static tow_status list_results(const pipeline *l, uint32_t n_before)
 static bool exchanges_anything(const tow__body *body)
 {
     for (uint32_t i = 0; i < body->n_insts; i++)
-        if (TOW__COMPUTES(&body->insts[i], all_gather_start) || TOW__COMPUTES(&body->insts[i], reduce_scatter_start))
+        if (TOW__COMPUTES(&body->insts[i], all_gather_start) || TOW__COMPUTES(&body->insts[i], reduce_scatter_start) ||
+            TOW__COMPUTES(&body->insts[i], all_reduce_start))
             return true;
     return false;
 }
