@@ -151,8 +151,7 @@ static int go_on(tow_context *context, tow_group *group, void *user)
         if (!status && ((step + 1) % SAVE_EVERY == 0 || step + 1 == a->steps))
             status = tow_train_save_all(t.state, group, a->path);
     }
-    if (dies && !status)
-        for (;;) pause(); /* the timer ends it */
+    if (dies && !status) raise(SIGKILL); /* all steps were taken before the timer ended it */
     if (status) tow_group_abort(group, 1, "%s", tow_context_error(context));
     free_training(&t);
     return 0;
