@@ -22,7 +22,7 @@
 
 enum {
     LINKS = 1500,        /* of the shorter chain whose bytes are counted */
-    COUNTED_LINKS = 150, /* of the one whose instructions are */
+    COUNTED_LINKS = 60,  /* of the one whose instructions are */
     LONGER = 8,          /* times as many has the longer one */
     BOUND = 2 * LONGER   /* between what grows linearly and what grows quadratically */
 };
