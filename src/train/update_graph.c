@@ -434,19 +434,19 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
 
 /* ---- updates of shares ------------------------------------------------------------------------------------------- */
 
-/* A share [levels..., n / N] as [layers, n / N], or back. */
-static tow_value reshape_share(tow_value x, const tow_optimizer_state *o, uint32_t slot, bool back)
-{
-    const tow_type kept = tow__slot_kept_type(o, slot);
-    const int64_t dims[2] = {o->slots[slot].layers, kept.dims[kept.rank - 1]};
-    if (o->slots[slot].layers == 0) return x;
-    return back ? tow_reshape(x, kept.rank, kept.dims) : tow_reshape(x, 2, dims);
-}
-
 static tow_value flat_share(tow_value x, int64_t layers)
 {
     const tow_type type = tow_value_type(x);
     return tow_reshape(x, 2, (int64_t[]){layers, type.dims[type.rank - 1]});
+}
+
+/* A share [levels..., n / N] as [layers, n / N], or back. */
+static tow_value reshape_share(tow_value x, const tow_optimizer_state *o, uint32_t slot, bool back)
+{
+    const int64_t layers = o->slots[slot].layers;
+    if (layers == 0) return x; /* a slot of another form; a number has no dimension */
+    const tow_type kept = tow__slot_kept_type(o, slot);
+    return back ? tow_reshape(x, kept.rank, kept.dims) : flat_share(x, layers);
 }
 
 /* The graph of the update of whole slots, recorded on shares. */
