@@ -222,7 +222,8 @@ enum {
      * no more, TOW_SHARD_SLOTS does this, too: the two are one. */
     TOW_SHARD_GRADIENTS = 2,
     /* Parameters, and their averages. Those that a loop stacks are gathered an iteration ahead of the one that needs
-     * them, and dropped behind it; of others, all that a pass needs may be there at once, so keep layers in a scan.
+     * them, and dropped behind it; others while what was gathered before them is read, at most two at a time, and
+     * dropped behind their last reader of the forward pass and of the backward pass.
      * tow_train_params and tow_train_averages are lists of shares (tow_params_gather). A step that .check_finite
      * refuses gathers all parameters once, to say why. */
     TOW_SHARD_PARAMETERS = 3

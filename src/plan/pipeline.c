@@ -237,7 +237,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(pipeline_exchanges) =
         {"pipeline-exchanges", TOW__OUTSIDE_IN, tow__pipeline_exchanges, NULL, false,
          "What a loop gathers begins to travel an iteration ahead, and sums that it stacks end an iteration later; "
-         "last of the passes from the outside in: the body has its instructions, and none is fused with others."},
+         "elsewhere at most two gathers of inputs, and two sums of shares, are in flight; last of the passes from the "
+         "outside in: the body has its instructions, and none is fused with others."},
     PASS(hasten_updates) =
         {"hasten-updates", TOW__ON_VIEWS, tow__hasten_updates, NULL, false,
          "What is written in the place of donated inputs is computed as soon as all others have read these; before "

@@ -24,8 +24,15 @@
  * sums one, because the wait stands in front of what makes the next ones. An instruction that works for another
  * iteration says so (tow__instruction.shift), and so do the rows that it accesses (tow__rows.shift).
  *
- * Gathers of inputs in front of a loop, those for its first row and others, begin as early as the last loop, or the
- * last gather, before them. So at most two iterations' rows are gathered at once. */
+ * Outside of loops, and in loops where they cannot travel from one iteration to the next, at most two gathers of inputs
+ * are in flight, and at most two sums of which a process gets its share. A gather begins directly behind the wait for
+ * the last gather but one, so that it travels while what reads the last one is computed:
+ *
+ *     all_gather_start(k)  ..  k-2 = all_gather_wait  all_gather_start(k)  .. k-2 ..  k-1 = all_gather_wait  .. k-1 ..
+ *
+ * and a sum ends at the latest when the next but one begins, although its reader, an update, comes much later: what is
+ * summed is whole until then. Gathers for the first row of a loop, which end in it, begin as early as the last loop, or
+ * the last gather, before them. So at most two iterations' rows are gathered at once. No gather moves over a loop. */
 #include "src/ops/collective.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/loop/loop.h"
@@ -320,14 +327,6 @@ static tow__view nothing(tow_type type, uint32_t zero)
     return x;
 }
 
-/* Moves instruction `from` in front of instruction `to`, which comes before it. */
-static void move_up(tow__body *body, uint32_t from, uint32_t to)
-{
-    const tow__instruction inst = body->insts[from];
-    memmove(&body->insts[to + 1], &body->insts[to], (from - to) * sizeof inst);
-    body->insts[to] = inst;
-}
-
 /* The first instruction that writes what the start takes, which may be made in the place of the partial sums. */
 static uint32_t first_writer(const pipeline *l, uint32_t s)
 {
@@ -477,25 +476,152 @@ done:
     return status;
 }
 
-/* ---- where gathers begin ----------------------------------------------------------------------------------------- */
+/* ---- outside of loops -------------------------------------------------------------------------------------------- */
 
-/* Moves the last instruction up: a gather of an input, which begins behind the last gather or the last loop. All
- * processes do the same, whose shares have other sizes: exchanges begin in one order. */
-static void begin_early(const tow_program *p, tow__body *body)
+enum {
+    FLIGHTS = 2 /* of a kind at once: one more begins when the first of them has ended */
+};
+
+/* The exchanges of one kind that the list has begun, and that have a wait of their own in it. */
+typedef struct flights {
+    uint32_t waits[FLIGHTS]; /* their numbers in the old list, the latest one last; TOW__NONE: none */
+} flights;
+
+/* A function whose instructions are put into a new order. */
+typedef struct placing {
+    const tow_program *p;
+    const tow__body *body; /* with the instructions in the old order */
+    uint32_t *wait_of;     /* [n_insts] of a start: its wait, if it may move; TOW__NONE */
+    bool *done;            /* [n_insts] it is in the new order */
+    uint32_t *order, n;    /* the new order so far */
+    flights gathers, sums;
+} placing;
+
+static bool is_free(const placing *o, uint32_t storage)
 {
-    const uint32_t last = body->n_insts - 1;
-    uint32_t to = last;
-    if (p->storages[body->insts[last].in[0].storage].kind != TOW__S_INPUT) return;
-    while (to > 0 && !body->insts[to - 1].loop && !TOW__COMPUTES(&body->insts[to - 1], all_gather_start) &&
-           !TOW__COMPUTES(&body->insts[to - 1], all_gather_wait))
-        to--;
-    move_up(body, last, to);
+    const tow__storage *s = &o->p->storages[storage];
+    return s->body == o->body && s->kind == TOW__S_ARENA && s->representative == storage;
 }
 
-static bool pipelines_anything(const tow__body *body)
+/* May the result be written earlier? Not where it takes the place of what others still read. */
+static bool may_be_early(const placing *o, uint32_t storage)
 {
+    const tow__storage *s = &o->p->storages[storage];
+    return is_free(o, storage) || (s->kind == TOW__S_OUTPUT && o->p->donors[s->index] == TOW__NONE);
+}
+
+static bool gathers_input(const placing *o, const tow__instruction *inst)
+{
+    return TOW__COMPUTES(inst, all_gather_start) && inst->shift == 0 &&
+           o->p->storages[inst->in[0].storage].kind == TOW__S_INPUT;
+}
+
+static bool scatters_sum(const tow__instruction *inst)
+{
+    return TOW__COMPUTES(inst, reduce_scatter_start) && inst->shift == 0;
+}
+
+/* Finds the waits by the buffers that starts have written before them. */
+static tow_status find_waits(const placing *o, tow__arena *scratch)
+{
+    uint32_t *start_of = tow__arena_alloc(scratch, o->p->n_storages, sizeof *start_of);
+    if (!start_of) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < o->body->n_insts; i++) {
+        const tow__instruction *inst = &o->body->insts[i];
+        o->wait_of[i] = TOW__NONE;
+        if (inst->loop) continue;
+        if ((gathers_input(o, inst) || scatters_sum(inst)) && is_free(o, inst->out[1].storage))
+            start_of[inst->out[1].storage] = i + 1;
+        const bool waits = TOW__COMPUTES(inst, all_gather_wait) || TOW__COMPUTES(inst, reduce_scatter_wait);
+        const uint32_t start = waits ? start_of[inst->in[1].storage] : 0;
+        if (start > 0 && inst->shift == 0 && may_be_early(o, inst->out[0].storage)) o->wait_of[start - 1] = i;
+    }
+    return TOW_OK;
+}
+
+static void place(placing *o, uint32_t i, uint32_t at)
+{
+    memmove(&o->order[at + 1], &o->order[at], (o->n - at) * sizeof *o->order);
+    o->order[at] = i;
+    o->n++;
+    o->done[i] = true;
+}
+
+/* The place behind all loops, and behind the gathers, or also the waits for gathers, that are in the order so far. */
+static uint32_t behind_gathers(const placing *o, bool waits)
+{
+    uint32_t at = o->n;
+    for (; at > 0; at--) {
+        const tow__instruction *inst = &o->body->insts[o->order[at - 1]];
+        if (inst->loop || TOW__COMPUTES(inst, all_gather_start)) break;
+        if (waits && TOW__COMPUTES(inst, all_gather_wait)) break;
+    }
+    return at;
+}
+
+static uint32_t behind(const placing *o, uint32_t inst)
+{
+    for (uint32_t at = o->n; at > 0; at--)
+        if (o->order[at - 1] == inst) return at;
+    return 0;
+}
+
+/* Ends the exchange that is to be over before the start runs, and returns the place behind its wait. */
+static uint32_t make_room(placing *o, flights *f, uint32_t start)
+{
+    const uint32_t first = f->waits[0];
+    if (first != TOW__NONE && !o->done[first]) place(o, first, o->n);
+    memmove(f->waits, f->waits + 1, sizeof f->waits - sizeof *f->waits);
+    f->waits[FLIGHTS - 1] = o->wait_of[start];
+    return first == TOW__NONE ? 0 : behind(o, first);
+}
+
+/* A gather of an input moves up; all processes do the same, whose shares have other sizes: exchanges begin in one
+ * order. That of the first row of a loop ends in the loop. */
+static void place_next(placing *o, uint32_t i)
+{
+    const tow__instruction *inst = &o->body->insts[i];
+    const bool ends = o->wait_of[i] != TOW__NONE;
+    if (inst->loop) {
+        place(o, i, o->n);
+    } else if (gathers_input(o, inst)) {
+        const uint32_t room = ends ? make_room(o, &o->gathers, i) : 0;
+        const uint32_t last = behind_gathers(o, !ends);
+        place(o, i, room > last ? room : last);
+    } else {
+        if (ends && scatters_sum(inst)) make_room(o, &o->sums, i);
+        place(o, i, o->n);
+    }
+}
+
+static tow_status place_exchanges(tow__function_state *s)
+{
+    tow__body *body = s->body;
+    const uint32_t n = body->n_insts;
+    placing o = {.p = s->p,
+                 .body = body,
+                 .wait_of = tow__arena_alloc(s->scratch, n, sizeof *o.wait_of),
+                 .done = tow__arena_alloc(s->scratch, n, sizeof *o.done),
+                 .order = tow__arena_alloc(s->scratch, n, sizeof *o.order)};
+    tow__instruction *insts = tow__arena_alloc(s->scratch, n, sizeof *insts);
+    if (!o.wait_of || !o.done || !o.order || !insts) return TOW_OUT_OF_MEMORY;
+    for (int k = 0; k < FLIGHTS; k++) o.gathers.waits[k] = o.sums.waits[k] = TOW__NONE;
+    const tow_status status = find_waits(&o, s->scratch);
+    if (status != TOW_OK) return status;
+    for (uint32_t i = 0; i < n; i++)
+        if (!o.done[i]) place_next(&o, i);
+    for (uint32_t i = 0; i < n; i++) insts[i] = body->insts[o.order[i]];
+    memcpy(body->insts, insts, n * sizeof *insts);
+    return TOW_OK;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
+
+static bool exchanges_or_loops(const tow__body *body)
+{
+    if (exchanges_anything(body)) return true;
     for (uint32_t i = 0; i < body->n_insts; i++)
-        if (TOW__COMPUTES(&body->insts[i], all_gather_start) || body->insts[i].loop) return true;
+        if (body->insts[i].loop) return true;
     return false;
 }
 
@@ -505,22 +631,15 @@ tow_status tow__pipeline_exchanges(tow__function_state *s)
     const tow__instruction *insts = body->insts;
     const uint32_t n = body->n_insts;
     tow_status status = TOW_OK;
-    if (!pipelines_anything(body)) return TOW_OK;
+    if (!exchanges_or_loops(body)) return TOW_OK;
     body->insts = NULL;
     body->n_insts = body->insts_capacity = 0;
     for (uint32_t i = 0; i < n; i++) {
         tow__instruction inst = insts[i];
-        const uint32_t first = body->n_insts;
         if (inst.loop) TRY(pipeline_loop(s, &inst));
-        const uint32_t gathers = body->n_insts - first;
-        /* each of them comes behind the one before */
-        for (uint32_t k = 0; k < gathers; k++) {
-            body->n_insts = first + k + 1;
-            begin_early(s->p, body);
-        }
         TRY(tow__append_instruction(s->p, body, &inst));
-        if (TOW__COMPUTES(&inst, all_gather_start)) begin_early(s->p, body);
     }
+    if (exchanges_anything(body)) TRY(place_exchanges(s));
     tow__invalidate(s);
 done:
     return status;

@@ -267,6 +267,75 @@ static void test_shares(void **state)
         }
 }
 
+/* ---- layers that are no loop ------------------------------------------------------------------------------------- */
+
+enum {
+    LAYERS = 16,
+    WIDTH = 96,
+    LAYER = (WIDTH * WIDTH + WIDTH) * (int)sizeof(float)
+};
+
+static void call_layers(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    const tow_dense dense = TOW_DENSE(.features = WIDTH);
+    tow_value x = in[0];
+    (void)module, (void)n_in, (void)n_out;
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer%d", i);
+        x = tow_tanh(tow_apply(s, name, &dense, x));
+    }
+    out[0] = x;
+}
+
+static void mean_of_squares(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
+                            void *user)
+{
+    (void)t, (void)extra, (void)aux, (void)user;
+    *loss = tow_mean(tow_reduce_sum(tow_mul(out[0], out[0]), 1, (int[]){1}), 0, NULL);
+}
+
+/* At most two gathers are in flight, two sums of which a process gets its share, and the sum of the loss. So there are
+ * never more whole parameters than those of three layers, where all would be 16. A whole gradient is in flight, with
+ * memory for half of it that arrives, while the next one is made in a tree over a process's row groups, as three
+ * arrays at most. Layers keep their results for the backward pass. */
+static void test_layers(void **state)
+{
+    (void)state;
+    static const tow_module_class class = {.name = "Layers", .call = call_layers};
+    static const tow_module module = {.cls = &class};
+    const tow_type type = F32(B, WIDTH);
+    for (int count = 2; count <= MOST; count += 2)
+        for (int stage = TOW_SHARD_GRADIENTS; stage < STAGES; stage++) {
+            tow_group *group;
+            tow_train_state *made;
+            const bool shares = stage == TOW_SHARD_PARAMETERS;
+            OK(tow_group_plan_only(ctx, 0, count, NULL, &group));
+            const tow_train_options train =
+                TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .n_inputs = 1,
+                                  .input_types = &type, .loss = mean_of_squares, .row_groups = ROW_GROUPS,
+                                  .group = group, .shard = stage);
+            OK(tow_train_create(ctx, &module, &train, &made));
+            const tow_train_bytes bytes = tow_train_get_bytes(made);
+            const tow_program *step = tow_train_program(made);
+            const tow_program_exchange x = tow_program_get_exchange(step, 0, 0);
+            const counted c =
+                count_parameters(tow_train_loss_graph(made), tow_params_count(tow_train_params(made)), 0, count);
+            const size_t arena = tow_program_get_bytes(step).arena;
+            const size_t gathered = shares ? 3 * LAYER : 0, sums = LAYER + LAYER / 2 + 3 * LAYER;
+            assert_int_equal(bytes.parameters, shares ? c.share : LAYERS * LAYER);
+            assert_true(x.sums_in_flight <= 3);
+            if (shares) assert_true(x.gathers_in_flight <= 2);
+            assert_true(bytes.exchange <= gathered + LAYER / 2 + 2048);
+            if (arena > bytes.residuals + gathered + sums)
+                fail_msg("%d processes, stage %d: an arena of %zu bytes, of which %zu are residuals", count, stage,
+                         arena, bytes.residuals);
+            tow_train_free(made);
+            tow_group_free(group);
+        }
+}
+
 /* ---- a limit ----------------------------------------------------------------------------------------------------- */
 
 /* More than stage 3 takes, and less than any plan of stage 0. */
@@ -343,7 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_said_and_done), cmocka_unit_test(test_collectives), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_limit),         cmocka_unit_test(test_plan_only),
+        cmocka_unit_test(test_layers),        cmocka_unit_test(test_limit),       cmocka_unit_test(test_plan_only),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
