@@ -1,5 +1,6 @@
 /* The train state: made of options, and asked. All its arrays are made with it, so that a step allocates nothing. */
 #include "src/train/state.h"
+#include "src/plan/report/report.h"
 #include "src/plan/report/timeline.h"
 
 #include <math.h>
@@ -265,7 +266,7 @@ static uint64_t hash_of_list(const tow_params *list)
 static tow_status check_same(const tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64], stage[16];
+    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64], stage[16], units[64];
     uint64_t types = 0;
     if (!tow__train_has_others(s)) return TOW_OK;
     for (size_t i = 0; i < s->n_inputs; i++) {
@@ -285,6 +286,7 @@ static tow_status check_same(const tow_train_state *s)
              (unsigned long long)types);
     snprintf(parts, sizeof parts, "%zu in %zu micro-batches", s->row_groups, s->row_parts);
     snprintf(stage, sizeof stage, "%d", o->shard);
+    tow__units_of_products(s->ctx, units, sizeof units);
     const tow_group_fact facts[] = {{"the description", s->description},
                                     {"the seed", seed},
                                     {"the list of parameters", parameters},
@@ -292,7 +294,10 @@ static tow_status check_same(const tow_train_state *s)
                                     {"the optimizer", update},
                                     {"the batch", batch},
                                     {"the number of row groups", parts},
-                                    {"the stage of sharding (.shard)", stage}};
+                                    {"the stage of sharding (.shard)", stage},
+                                    {"the unit of products, which .portable_bits of contexts makes the same on all "
+                                     "machines,",
+                                     units}};
     return tow_group_check_same(o->group, sizeof facts / sizeof *facts, facts);
 }
 

@@ -80,6 +80,31 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* The name of the engine of large products of operands that are stored so. */
+static const char *unit_for(const tow__gemm_choice *choice, tow_dtype stored)
+{
+    const tow__gemm g = {.dtype = TOW_F32,
+                         .a_dtype = stored,
+                         .b_dtype = stored,
+                         .choice = choice,
+                         .m = 256,
+                         .n = 256,
+                         .k = 256,
+                         .a_row = 256,
+                         .a_column = 1,
+                         .b_row = 256,
+                         .b_column = 1,
+                         .ldc = 256};
+    return tow__gemm_choose(&g)->name;
+}
+
+size_t tow__gemm_describe_units(const tow__gemm_choice *choice, char *text, size_t size)
+{
+    const int length =
+        snprintf(text, size, "%s for f32 and %s for bf16", unit_for(choice, 0), unit_for(choice, TOW_BF16));
+    return length < 0 ? 0 : (size_t)length;
+}
+
 /* Describes the machine, and the tuning of large products to it. */
 size_t tow__gemm_describe_machine(char *text, size_t size)
 {

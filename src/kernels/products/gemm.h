@@ -223,6 +223,8 @@ bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice);
 const tow__gemm_engine *tow__gemm_at(int index);
 /* The engines of products under this choice, in a line for tow_context_describe; written like snprintf. */
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size);
+/* The engines of large products of f32, and of stored bf16: where they are others, bits are. Likewise. */
+size_t tow__gemm_describe_units(const tow__gemm_choice *choice, char *text, size_t size);
 /* The machine, and what was timed for large products, likewise. */
 size_t tow__gemm_describe_machine(char *text, size_t size);
 /* True if strides address rows * columns different elements in a plain row- or column-like layout. */

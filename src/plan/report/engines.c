@@ -2,6 +2,7 @@
  * call. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
+#include "src/kernels/products/gemm.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/report/report.h"
 
@@ -44,6 +45,11 @@ bool tow__reason_of(const tow__body *body, const tow__instruction *inst, char te
     if (inst->loop || !inst->kernel->reason) return false;
     inst->kernel->reason(shape_call(body, inst, &x), text, TOW__REASON);
     return text[0] != '\0';
+}
+
+size_t tow__units_of_products(const tow_context *ctx, char *text, size_t size)
+{
+    return tow__gemm_describe_units(ctx->products, text, size);
 }
 
 /* The instruction that is number *index of those with a reason in a body and in the loops within; NULL: *index is that

@@ -13,6 +13,10 @@ enum {
 /* Why it is that engine, of any instruction. False: there is nothing to choose from. */
 bool tow__reason_of(const tow__body *body, const tow__instruction *inst, char text[TOW__REASON]);
 
+/* The units of products in programs of the context, "amx for f32 and own for bf16", written like snprintf. Others have
+ * other bits. */
+size_t tow__units_of_products(const tow_context *ctx, char *text, size_t size);
+
 /* "dot_general", "fused(add, tanh)" */
 void tow__string_add_operation(tow__string *s, const tow__instruction *inst);
 

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "src/base/base.h"
+#include "src/kernels/products/gemm.h"
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/row_models.h"
 
@@ -671,12 +673,36 @@ static int have_few_groups(tow_context *context, tow_group *group, void *user)
     return status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), "number of processes, 2") ? 0 : 1;
 }
 
+/* On the machine of rank 1, products would run on another unit. */
+static int have_another_unit(tow_context *context, tow_group *group, void *user)
+{
+    const tow__gemm_choice *here = context->products;
+    tow__gemm_choice other = *here;
+    small s;
+    (void)user;
+    other.engine = tow__gemm_find("reference");
+    if (tow_group_rank(group) == 1) context->products = &other;
+    const tow_status status = make_small(context, group, 1, 4, &s);
+    free_small(&s);
+    context->products = here;
+    static const char *const parts[] = {"the unit of products, which .portable_bits of contexts makes the same",
+                                        " for bf16 at rank 0 (",
+                                        "and reference for f32 and reference for bf16 at rank 1"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(tow_context_error(context), parts[i])) {
+            fprintf(stderr, "%s\n", tow_context_error(context));
+            return 1;
+        }
+    return status == TOW_INVALID_ARGUMENT ? 0 : 1;
+}
+
 static void test_differences(void **state)
 {
     (void)state;
     for (int what = 0; what < 2; what++)
         if (run(2, 0, differ, &what) != TOW_OK) fail_msg("difference %d: %s", what, printed);
     if (run(2, 0, have_few_groups, NULL) != TOW_OK) fail_msg("few groups: %s", printed);
+    if (run(2, 0, have_another_unit, NULL) != TOW_OK) fail_msg("another unit: %s", printed);
 }
 
 int main(void)
