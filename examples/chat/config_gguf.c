@@ -36,66 +36,6 @@ static double number_of(const reader *r, const char *key, double otherwise)
 
 /* ---- rotary positions -------------------------------------------------------------------------------------------- */
 
-static const char rope_factors[] = "rope_freqs.weight"; /* by which llama.cpp divides the frequencies of pairs */
-
-/* By what TOW_ROPE_LLAMA3 divides the frequency of a pair. */
-static double llama3_factor(const tow_rope_options *o, double pair, double pairs)
-{
-    const double turns = o->original_length * pow(o->theta, -pair / pairs) / (2 * acos(-1));
-    const double smooth = (turns - o->low_frequency) / (o->high_frequency - o->low_frequency);
-    return turns < o->low_frequency    ? o->factor
-           : turns > o->high_frequency ? 1
-                                       : 1 / ((1 - smooth) / o->factor + smooth);
-}
-
-static bool explains(const tow_rope_options *o, const float *factors, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const double expected = llama3_factor(o, (double)i, (double)count);
-        if (!(fabs((double)factors[i] - expected) <= 1e-5 * expected)) return false;
-    }
-    return true;
-}
-
-/* Finds the scaling of which the factors are. The files do not say it: those of Llama 3.1 have a factor of 8, those of
- * Llama 3.2 one of 32, others that of their slowest pair; all count from 8192 positions unless metadata say so. */
-static bool find_llama3(const reader *r, const float *factors, int64_t count, tow_rope_options *o)
-{
-    const double known[] = {8, 32, (double)factors[count - 1], number_of(r, "rope.scaling.factor", 8)};
-    o->scaling = TOW_ROPE_LLAMA3;
-    o->low_frequency = 1;
-    o->high_frequency = 4;
-    o->original_length = number_of(r, "rope.scaling.original_context_length", 8192);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        o->factor = known[i];
-        if (o->factor >= 1 && explains(o, factors, count)) return true;
-    }
-    return false;
-}
-
-static void read_rope_factors(reader *r, tow_rope_options *o)
-{
-    tow_array *array = NULL;
-    const int64_t count = r->sizes.rope_width / 2;
-    if (tow_tensors_get_with(r->tensors, rope_factors, TOW_F32, &array) != TOW_OK) {
-        fail(r, rope_factors, ": expected numbers");
-    } else if (count < 1 || tow_type_element_count(tow_array_type(array)) != count) {
-        fail(r, rope_factors, ": expected a number for each pair of features that positions turn");
-    } else if (o->scaling != TOW_ROPE_PLAIN) {
-        fail(r, rope_factors, ": expected no other scaling of positions beside it, found rope.scaling.type");
-    } else if (!find_llama3(r, tow_array_data(array), count, o)) {
-        const float *factors = tow_array_data(array);
-        char found[160];
-        snprintf(
-            found, sizeof found,
-            ": expected the factors of Llama 3 (for wavelengths from a quarter of %.0f positions on), found %g ... "
-            "%g, which are others",
-            o->original_length, (double)factors[0], (double)factors[count - 1]);
-        fail(r, rope_factors, found);
-    }
-    tow_array_release(array);
-}
-
 static bool has_tensor(const reader *r, const char *name)
 {
     for (size_t i = 0; i < tow_tensors_count(r->tensors); i++)
@@ -105,16 +45,20 @@ static bool has_tensor(const reader *r, const char *name)
 
 static void read_rope(reader *r, tow_rope_options *o)
 {
-    const tow_metadata_value type = of_architecture(r, "rope.scaling.type");
-    o->theta = r->sizes.rope_base;
-    if (r->sizes.rope_width != r->sizes.head_width) o->features = r->sizes.rope_width;
-    if (type.type == TOW_METADATA_STRING && strcmp(type.text, "linear") == 0) {
+    const tow_gguf_model *m = &r->sizes;
+    o->theta = m->rope_base;
+    o->factor = m->rope_factor;
+    if (m->rope_width != m->head_width) o->features = m->rope_width;
+    if (strcmp(m->rope_scaling, "linear") == 0) {
         o->scaling = TOW_ROPE_LINEAR;
-        o->factor = number_of(r, "rope.scaling.factor", 1);
-    } else if (type.type == TOW_METADATA_STRING && strcmp(type.text, "none") != 0) {
+    } else if (strcmp(m->rope_scaling, "llama3") == 0) {
+        o->scaling = TOW_ROPE_LLAMA3;
+        o->low_frequency = m->rope_low;
+        o->high_frequency = m->rope_high;
+        o->original_length = m->rope_length;
+    } else if (strcmp(m->rope_scaling, "none") != 0) {
         fail(r, "rope.scaling.type", ": expected none or linear");
     }
-    if (has_tensor(r, rope_factors)) read_rope_factors(r, o);
 }
 
 /* ---- element types ----------------------------------------------------------------------------------------------- */
@@ -169,7 +113,6 @@ static void read_llama(reader *r, chat_config *c)
     c->block.kv_heads = r->sizes.kv_heads;
     c->block.no_bias = c->block.rms_norm = c->block.gated = c->block.rope = true;
     read_rope(r, &c->block.rope_options);
-    if (has_tensor(r, rope_factors)) c->left_out = rope_factors;
 }
 
 static void read_gpt2(reader *r, chat_config *c)

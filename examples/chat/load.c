@@ -70,22 +70,6 @@ static tow_status make_params(chat *c, const tow_module *module, tow_params **pa
     return status;
 }
 
-/* The table of the model's kind. It takes all tensors to be parameters: what became an option is left out here. */
-static tow_status read_mapping(chat *c, tow_weight_mapping **mapping)
-{
-    const char *name, *text = "", *left_out = c->config.left_out;
-    if (!left_out) return tow_weight_mapping_read(c->context, c->config.mapping, mapping);
-    for (size_t i = 0; (name = tow_weight_mapping_table_name(i)); i++)
-        if (strcmp(name, c->config.mapping) == 0) text = tow_weight_mapping_table_text(i);
-    const size_t size = strlen(text) + strlen(left_out) + 16;
-    char *rules = malloc(size);
-    if (!rules) return TOW_OUT_OF_MEMORY;
-    snprintf(rules, size, "%s\nignore %s\n", text, left_out);
-    const tow_status status = tow_weight_mapping_parse(c->context, c->config.mapping, rules, mapping);
-    free(rules);
-    return status;
-}
-
 /* The file as the parameters of `module`; what it has in their order and type stays there. */
 static tow_status read_weights(chat *c, const tow_module *module, tow_params **params)
 {
@@ -94,10 +78,12 @@ static tow_status read_weights(chat *c, const tow_module *module, tow_params **p
     const tow_transformer_block *block = &c->config.block;
     const bool has_pairs = block->rope && block->heads > 0 && block->qkv_features >= 2 * block->heads;
     const tow_weight_mapping_axis pairs = {"p", has_pairs ? block->qkv_features / block->heads / 2 : 1};
+    /* Tensors that became options. */
     const tow_weight_mapping_options options =
-        TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .in_place = true, .n_axes = has_pairs, .axes = &pairs);
+        TOW_WEIGHT_MAPPING_OPTIONS(.convert = true, .in_place = true, .n_axes = has_pairs, .axes = &pairs,
+                                   .ignored = TOW_NAMES("rope_freqs.weight"));
     tow_weight_mapping *mapping = NULL;
-    tow_status status = read_mapping(c, &mapping);
+    tow_status status = tow_weight_mapping_read(c->context, c->config.mapping, &mapping);
     if (status == TOW_OK) status = make_params(c, module, params);
     if (status == TOW_OK) status = tow_weight_mapping_load_file(mapping, *params, c->path, &options, NULL);
     tow_weight_mapping_free(mapping);

@@ -10,8 +10,7 @@ enum {
 };
 
 typedef struct chat_config {
-    const char *mapping;  /* the table of weight names (tow_weight_mapping_read) */
-    const char *left_out; /* a tensor of the file that is no parameter, because the options say it; NULL: none */
+    const char *mapping; /* the table of weight names (tow_weight_mapping_read) */
     /* Element types of a GGUF file: of the table of tokens, of the matrices of layers, of the head. 0: f32. */
     tow_dtype tokens_dtype, blocks_dtype, head_dtype;
     char mixed[320]; /* which matrices of layers have two types; "": none */

@@ -132,11 +132,27 @@ typedef struct tow_gguf_model {
     int64_t vocabulary;       /* vocab_size; default: rows of token_embd.weight, or tokens of the tokenizer */
     double rope_base;         /* rope.freq_base; default: 10000 */
     double norm_epsilon;      /* attention.layer_norm_rms_epsilon, or attention.layer_norm_epsilon */
+    /* The scaling of angles of positions: what rope.scaling.type says ("none", "linear", "yarn", ...; default: linear
+     * with a rope.scaling.factor, else none), or "llama3", if the file has a tensor rope_freqs.weight with the factors
+     * of Llama 3.1. */
+    const char *rope_scaling;
+    double rope_factor; /* by which angles are divided; 1 without scaling */
+    /* Of llama3: pairs of features that turn fewer than rope_low times within rope_length positions are divided by the
+     * factor, those that turn more often than rope_high times by 1 (factor, low_freq_factor, high_freq_factor and
+     * original_max_position_embeddings of transformers). A file has the quotients alone: of several numbers that give
+     * them, 1, 4 and 8192 are preferred. */
+    double rope_low, rope_high, rope_length;
 } tow_gguf_model;
 
 /* Errors: TOW_NOT_FOUND without "general.architecture"; TOW_BAD_FORMAT for a value of the wrong type, and for numbers
- * that no model has (negative, more heads than the width, heads that are no multiple of kv_heads), with the key. */
+ * that no model has (negative, more heads than the width, heads that are no multiple of kv_heads), with the key;
+ * TOW_UNSUPPORTED for a rope_freqs.weight that Llama 3.1 does not explain. */
 TOW_API tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model);
+
+/* The tensor rope_freqs.weight, f32[rope_width / 2], of a model whose rope_scaling is "llama3": by what llama.cpp
+ * divides the angles of each pair. Errors: TOW_INVALID_ARGUMENT for another scaling, and for numbers that it cannot
+ * have. */
+TOW_API tow_status tow_gguf_rope_factors(tow_context *context, const tow_gguf_model *model, tow_array **factors);
 
 #ifdef __cplusplus
 }

@@ -47,6 +47,11 @@ TOW_API tow_status tow_tokenizer_read_wordpiece(tow_context *context, const char
  * expression. */
 TOW_API tow_status tow_tokenizer_from_tensors(tow_context *context, const tow_tensors *tensors,
                                               tow_tokenizer **tokenizer);
+/* Writes that tokenizer as a tokenizer.json, which `tokenizers` (0.20 and later) and tow_tokenizer_read read. Merges of
+ * "llama" are in the order of their scores; among equal scores, of which SentencePiece takes the leftmost pair, those
+ * with the longest first token come first, as transformers has them.
+ * Errors: those of tow_tokenizer_from_tensors; TOW_IO_ERROR with the path. */
+TOW_API tow_status tow_tokenizer_write_json(tow_context *context, const tow_tensors *tensors, const char *path);
 /* NULL is accepted. */
 TOW_API void tow_tokenizer_free(tow_tokenizer *tokenizer);
 

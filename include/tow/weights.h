@@ -93,8 +93,12 @@ typedef struct tow_weight_mapping_options {
     /* Writing, where the path ends with ".gguf", which makes the file one of GGUF: the type of its matrices
      * (tow_gguf_write_options). */
     tow_gguf_type gguf_type;
-    /* Writing: the metadata of the file are those of this set. NULL: "format": "pt", or in a GGUF file none. */
+    /* Writing: the metadata of the file are those of this set, whose tensors are written behind those of the mapping.
+     * NULL: "format": "pt", or in a GGUF file none. */
     const tow_tensors *metadata;
+    /* Reading: tensors that are no parameters, as if the mapping ended with an `ignore` of each; a list that ends with
+     * NULL, may be NULL. */
+    const char *const *ignored;
 } tow_weight_mapping_options;
 #define TOW_WEIGHT_MAPPING_OPTIONS(...) TOW__OPTIONS(tow_weight_mapping_options, __VA_ARGS__)
 

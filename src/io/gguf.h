@@ -43,6 +43,9 @@ tow_status tow__gguf_read_header(tow_tensors *tensors);
 tow_status tow__gguf_read_others(tow_tensors *tensors);
 /* True for a file that begins as GGUF files do. */
 tow_status tow__gguf_recognize(tow_context *ctx, const char *path, bool *is_gguf);
+/* Reads the scaling of a model's positions from the metadata and the tensor of factors; the other numbers of the model
+ * are there. Errors: those of tow_gguf_model_read. */
+tow_status tow__gguf_read_rope(const tow_tensors *tensors, tow_gguf_model *model);
 /* tow_gguf_write with data from elsewhere, which are asked for once, in the order of the set. */
 tow_status tow__gguf_write_file(const char *path, const tow_tensors *tensors, tow__tensor_data data,
                                 tow_gguf_type type);

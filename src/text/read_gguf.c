@@ -1,9 +1,11 @@
 /* Tokenizers in the metadata of GGUF files: tokens by id, with merges (model "gpt2") or with scores (model "llama"), of
- * which merges are made. Normalization, splitting and decoding are those of a text such as tokenizer.json has it. */
+ * which merges are made. Normalization, splitting and decoding are those of a text such as tokenizer.json has it, and
+ * such a file is written. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
+#include "src/io/io.h"
 #include "src/io/json.h"
 #include "src/text/read.h"
 #include "tow/gguf.h"
@@ -126,7 +128,8 @@ static void add_splitting(tow__string *text, const splitting *s)
     tow__string_add(
         text,
         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": %s}]}, "
-        "\"decoder\": {\"type\": \"ByteLevel\"}",
+        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": "
+        "true}",
         s->expression ? "false" : "true");
 }
 
@@ -195,22 +198,30 @@ done:
     return status;
 }
 
+/* Adds the members of tokenizer.json around "model". */
+static tow_status add_surroundings(gguf_reader *g, const splitting *s, tow__string *text)
+{
+    int32_t bos, eos;
+    const tow_status status = take_ends(g, s ? s->bos : true, &bos, &eos);
+    if (status != TOW_OK) return status;
+    if (s)
+        add_splitting(text, s);
+    else
+        add_pieces(text, take_flag(g, KEY("add_space_prefix"), true));
+    add_template(text, g, bos, eos);
+    return TOW_OK;
+}
+
 /* Parses the text, and reads what comes before the model. */
 static tow_status read_surroundings(gguf_reader *g, const splitting *s)
 {
     tow__token_reader *r = &g->r;
     tow__string text;
-    int32_t bos, eos;
     tow_status status = TOW_OK;
     tow__string_init(&text, r->ctx);
-    TRY(take_ends(g, s ? s->bos : true, &bos, &eos));
-    r->path = "tokenizer of GGUF";
     tow__string_add(&text, "{");
-    if (s)
-        add_splitting(&text, s);
-    else
-        add_pieces(&text, take_flag(g, KEY("add_space_prefix"), true));
-    add_template(&text, g, bos, eos);
+    TRY(add_surroundings(g, s, &text));
+    r->path = "tokenizer of GGUF";
     tow__string_add(&text, "}");
     if (text.failed) TRY(TOW_OUT_OF_MEMORY);
     TRY(tow__dom_parse(r->ctx, r->path, text.text, text.length, &r->dom));
@@ -240,16 +251,22 @@ done:
 }
 
 /* Tokens that are not text of the model: they are found as a whole, before the model sees the text. */
+static bool is_special(const gguf_reader *g, size_t id)
+{
+    return type_of(g, id) == CONTROL || type_of(g, id) == UNKNOWN;
+}
+
+static bool is_added(const gguf_reader *g, size_t id)
+{
+    return (is_special(g, id) || type_of(g, id) == USER_DEFINED) && token_text(g, id)[0] != '\0';
+}
+
 static tow_status read_added(gguf_reader *g)
 {
     const tow__added options = {.normalized = false};
     tow_status status = TOW_OK;
-    for (size_t id = 0; id < g->tokens.count; id++) {
-        const int type = type_of(g, id);
-        const bool special = type == CONTROL || type == UNKNOWN;
-        if ((special || type == USER_DEFINED) && token_text(g, id)[0] != '\0')
-            TRY(tow__add_added(&g->r, token_text(g, id), (int32_t)id, special, &options));
-    }
+    for (size_t id = 0; id < g->tokens.count; id++)
+        if (is_added(g, id)) TRY(tow__add_added(&g->r, token_text(g, id), (int32_t)id, is_special(g, id), &options));
 done:
     return status;
 }
@@ -277,15 +294,17 @@ done:
 typedef struct scored {
     int32_t left, right, id;
     float score; /* of the third */
+    size_t left_length, right_length;
 } scored;
 
-/* Higher scores first; the order of equal ones does not matter. */
+/* Higher scores first, then longer tokens. The order of equal scores does not matter here, as they have one rank. */
 static int by_score(const void *a, const void *b)
 {
     const scored *x = a, *y = b;
     if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    return (x->left > y->left) - (x->left < y->left);
+    if (x->left_length != y->left_length) return x->left_length > y->left_length ? -1 : 1;
+    if (x->right_length != y->right_length) return x->right_length > y->right_length ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
 }
 
 static bool is_continuation(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
@@ -304,37 +323,47 @@ static size_t find_merges(const gguf_reader *g, size_t id, scored *out)
         const int32_t left = tow__vocabulary_find(v, token, at);
         const int32_t right = left != TOW__NO_ID ? tow__vocabulary_find(v, token + at, length - at) : TOW__NO_ID;
         if (right == TOW__NO_ID) continue;
-        if (out) out[n] = (scored){left, right, (int32_t)id, ((const float *)g->scores.elements)[id]};
+        if (out) out[n] = (scored){left, right, (int32_t)id, ((const float *)g->scores.elements)[id], at, length - at};
         n++;
     }
     return n;
+}
+
+/* All merges of tokens with scores, in their order; the caller frees them. */
+static tow_status list_merges(gguf_reader *g, scored **merges, size_t *count)
+{
+    size_t n = 0;
+    *count = 0;
+    g->r.path = KEY("scores");
+    if (g->scores.count == 0) return tow__refuse(&g->r, TOW_BAD_FORMAT, "expected an array of numbers, found none");
+    for (size_t id = 0; id < g->tokens.count; id++) {
+        if (isnan(((const float *)g->scores.elements)[id]))
+            return tow__refuse(&g->r, TOW_BAD_FORMAT, "expected a score of token %zu, found NaN", id);
+        *count += find_merges(g, id, NULL);
+    }
+    if (*count > UINT32_MAX) return tow__refuse(&g->r, TOW_BAD_FORMAT, "its tokens have too many parts");
+    *merges = tow__alloc(g->r.ctx, *count, sizeof **merges);
+    if (!*merges) return TOW_OUT_OF_MEMORY;
+    for (size_t id = 0; id < g->tokens.count; id++) n += find_merges(g, id, *merges + n);
+    if (n > 1) qsort(*merges, n, sizeof **merges, by_score);
+    return TOW_OK;
 }
 
 /* The merges that SentencePiece does: of all pairs of tokens that make a token, that of the highest score, and of those
  * of one score, which have one rank, the leftmost. */
 static tow_status make_merges(gguf_reader *g)
 {
+    scored *merges = NULL;
+    size_t count;
     tow_status status = TOW_OK;
-    size_t count = 0, n = 0;
-    g->r.path = KEY("scores");
-    if (g->scores.count == 0) return tow__refuse(&g->r, TOW_BAD_FORMAT, "expected an array of numbers, found none");
-    for (size_t id = 0; id < g->tokens.count; id++) {
-        if (isnan(((const float *)g->scores.elements)[id]))
-            return tow__refuse(&g->r, TOW_BAD_FORMAT, "expected a score of token %zu, found NaN", id);
-        count += find_merges(g, id, NULL);
-    }
-    if (count > UINT32_MAX) return tow__refuse(&g->r, TOW_BAD_FORMAT, "its tokens have too many parts");
-    scored *merges = tow__alloc(g->r.ctx, count, sizeof *merges);
-    if (!merges) return TOW_OUT_OF_MEMORY;
-    for (size_t id = 0; id < g->tokens.count; id++) n += find_merges(g, id, merges + n);
-    if (count > 1) qsort(merges, count, sizeof *merges, by_score);
+    TRY(list_merges(g, &merges, &count));
     TRY(tow__bpe_create(g->r.ctx, count, &g->r.t->bpe));
     for (size_t i = 0, rank = 0; i < count; i++) {
         if (i > 0 && merges[i].score != merges[i - 1].score) rank++;
         tow__bpe_add(&g->r.t->bpe, merges[i].left, merges[i].right, (uint32_t)rank, merges[i].id);
     }
 done:
-    tow__free(g->r.ctx, merges, count, sizeof *merges);
+    if (merges) tow__free(g->r.ctx, merges, count, sizeof *merges);
     return status;
 }
 
@@ -378,20 +407,16 @@ static tow_status choose(const gguf_reader *g, const splitting **s)
                      pre);
 }
 
-tow_status tow_tokenizer_from_tensors(tow_context *context, const tow_tensors *tensors, tow_tokenizer **tokenizer)
+/* Reads the metadata into g->r.t, with what was found on the way in g; the caller frees both. */
+static tow_status read_all(gguf_reader *g, const splitting **s)
 {
-    if (tokenizer) *tokenizer = NULL;
-    if (!context || !tensors || !tokenizer)
-        return tow__missing(context, __func__, "a context, tensors and a place for the tokenizer");
-    gguf_reader g = {.r = {.ctx = context, .dom.ctx = context}, .tensors = tensors};
-    tow__token_reader *r = &g.r;
-    const splitting *s;
+    tow__token_reader *r = &g->r;
     tow_status status = TOW_OK;
-    TRY(choose(&g, &s));
-    TRY(take_arrays(&g));
-    TRY(read_surroundings(&g, s));
-    TRY(read_bpe(&g, s));
-    TRY(read_added(&g));
+    TRY(choose(g, s));
+    TRY(take_arrays(g));
+    TRY(read_surroundings(g, *s));
+    TRY(read_bpe(g, *s));
+    TRY(read_added(g));
     r->path = "tokenizer of GGUF";
     TRY(tow__read_processor(r, tow__dom_get(&r->dom, &r->dom.nodes[0], "post_processor")));
     TRY(tow__read_decoder(r, tow__dom_get(&r->dom, &r->dom.nodes[0], "decoder")));
@@ -400,9 +425,139 @@ tow_status tow_tokenizer_from_tensors(tow_context *context, const tow_tensors *t
     TRY(tow__tokenizer_finish(r));
 done:
     tow__dom_free(&r->dom);
+    return status;
+}
+
+tow_status tow_tokenizer_from_tensors(tow_context *context, const tow_tensors *tensors, tow_tokenizer **tokenizer)
+{
+    if (tokenizer) *tokenizer = NULL;
+    if (!context || !tensors || !tokenizer)
+        return tow__missing(context, __func__, "a context, tensors and a place for the tokenizer");
+    gguf_reader g = {.r = {.ctx = context, .dom.ctx = context}, .tensors = tensors};
+    const splitting *s;
+    const tow_status status = read_all(&g, &s);
     if (status == TOW_OK)
-        *tokenizer = r->t;
+        *tokenizer = g.r.t;
     else
-        tow_tokenizer_free(r->t);
+        tow_tokenizer_free(g.r.t);
+    return status;
+}
+
+/* ---- tokenizer.json ---------------------------------------------------------------------------------------------- */
+
+static void add_added(const gguf_reader *g, tow__string *text)
+{
+    bool first = true;
+    tow__string_add(text, "\"added_tokens\": [");
+    for (size_t id = 0; id < g->tokens.count; id++) {
+        if (!is_added(g, id)) continue;
+        tow__string_add(text, "%s\n    {\"id\": %zu, \"content\": ", first ? "" : ",", id);
+        tow__json_add_string(text, token_text(g, id));
+        tow__string_add(text,
+                        ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, "
+                        "\"special\": %s}",
+                        is_special(g, id) ? "true" : "false");
+        first = false;
+    }
+    tow__string_add(text, "]");
+}
+
+static void add_vocabulary(const gguf_reader *g, tow__string *text)
+{
+    tow__string_add(text, "\"vocab\": {");
+    for (size_t id = 0; id < g->tokens.count; id++) {
+        tow__string_add(text, "%s\n      ", id > 0 ? "," : "");
+        tow__json_add_string(text, token_text(g, id));
+        tow__string_add(text, ": %zu", id);
+    }
+    tow__string_add(text, "}");
+}
+
+/* A pair of tokens, each `length` bytes. */
+static void add_pair(const gguf_reader *g, bool first, const char *left, size_t left_length, const char *right,
+                     tow__string *text)
+{
+    char *copy = tow__alloc(g->r.ctx, left_length + 1, 1);
+    text->failed = text->failed || !copy;
+    if (!copy) return;
+    memcpy(copy, left, left_length);
+    tow__string_add(text, "%s\n      [", first ? "" : ",");
+    tow__json_add_string(text, copy);
+    tow__string_add(text, ", ");
+    tow__json_add_string(text, right);
+    tow__string_add(text, "]");
+    tow__free(g->r.ctx, copy, left_length + 1, 1);
+}
+
+static tow_status add_merges(gguf_reader *g, bool scored_tokens, tow__string *text)
+{
+    const tow_metadata_value given = tow_tensors_metadata_value(g->tensors, KEY("merges"));
+    scored *merges = NULL;
+    size_t count = given.count;
+    tow_status status = scored_tokens ? list_merges(g, &merges, &count) : TOW_OK;
+    if (status != TOW_OK) return status;
+    tow__string_add(text, "\"merges\": [");
+    for (size_t i = 0; i < count; i++) {
+        const char *whole = merges ? token_text(g, (size_t)merges[i].id) : ((const char *const *)given.elements)[i];
+        const size_t length = merges ? merges[i].left_length : (size_t)(strchr(whole + 1, ' ') - whole);
+        add_pair(g, i == 0, whole, length, whole + length + (merges ? 0 : 1), text);
+    }
+    tow__string_add(text, "]");
+    if (merges) tow__free(g->r.ctx, merges, count, sizeof *merges);
+    return TOW_OK;
+}
+
+static void add_options(const gguf_reader *g, tow__string *text)
+{
+    const tow__bpe *b = &g->r.t->bpe;
+    tow__string_add(text, "\"model\": {\n    \"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
+    if (b->unk >= 0)
+        tow__json_add_string(text, token_text(g, (size_t)b->unk));
+    else
+        tow__string_add(text, "null");
+    tow__string_add(text,
+                    ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": %s, "
+                    "\"byte_fallback\": %s, \"ignore_merges\": %s,\n    ",
+                    b->fuse_unk ? "true" : "false", b->byte_fallback ? "true" : "false",
+                    b->ignore_merges ? "true" : "false");
+}
+
+/* The whole file of a tokenizer that was read. */
+static tow_status make_json(gguf_reader *g, const splitting *s, tow__string *text)
+{
+    tow_status status = TOW_OK;
+    tow__string_add(text, "{\n  \"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n  ");
+    add_added(g, text);
+    tow__string_add(text, ",\n  %s", s ? "" : "\"pre_tokenizer\": null, ");
+    TRY(add_surroundings(g, s, text));
+    tow__string_add(text, ",\n  ");
+    add_options(g, text);
+    add_vocabulary(g, text);
+    tow__string_add(text, ",\n    ");
+    TRY(add_merges(g, !s, text));
+    tow__string_add(text, "\n  }\n}\n");
+    if (text->failed) status = TOW_OUT_OF_MEMORY;
+done:
+    return status;
+}
+
+tow_status tow_tokenizer_write_json(tow_context *context, const tow_tensors *tensors, const char *path)
+{
+    if (!context || !tensors || !path) return tow__missing(context, __func__, "a context, tensors and a path");
+    gguf_reader g = {.r = {.ctx = context, .dom.ctx = context}, .tensors = tensors};
+    const splitting *s;
+    tow__string text;
+    tow__output_file file = {.fd = -1};
+    tow_status status = TOW_OK;
+    tow__string_init(&text, context);
+    TRY(read_all(&g, &s));
+    TRY(make_json(&g, s, &text));
+    TRY(tow__output_open(context, path, &file));
+    TRY(tow__output_write(&file, text.text, text.length));
+    TRY(tow__output_commit(&file));
+done:
+    tow__output_close(&file);
+    tow__string_free(&text);
+    tow_tokenizer_free(g.r.t);
     return status;
 }

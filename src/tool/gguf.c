@@ -27,13 +27,7 @@ static tow_status set_array(tool_gguf *g, const char *key, tow_metadata_type ele
 
 /* ---- config.json ------------------------------------------------------------------------------------------------- */
 
-/* A number of config.json under its names there, and the end of its key. */
-typedef struct number {
-    const char *key, *names[3];
-    tow_metadata_type type;
-    const char *only; /* of this architecture alone; NULL: of all */
-} number;
-static const number numbers[] = {
+const tool_number tool_numbers[] = {
     {"context_length", {"max_position_embeddings", "n_positions"}, TOW_METADATA_U32, NULL},
     {"embedding_length", {"hidden_size", "n_embd"}, TOW_METADATA_U32, NULL},
     {"block_count", {"num_hidden_layers", "n_layer"}, TOW_METADATA_U32, NULL},
@@ -50,9 +44,10 @@ static const number numbers[] = {
     {"attn_logit_softcapping", {"attn_logit_softcapping"}, TOW_METADATA_F32, "gemma2"},
     {"final_logit_softcapping", {"final_logit_softcapping"}, TOW_METADATA_F32, "gemma2"},
     {"attention.sliding_window", {"sliding_window"}, TOW_METADATA_U32, "gemma2"},
+    {NULL, {NULL}, TOW_METADATA_NONE, NULL},
 };
 
-static const json_t *find_number(const json_t *config, const number *n)
+static const json_t *find_number(const json_t *config, const tool_number *n)
 {
     const json_t *rope = json_object_get(config, "rope_parameters");
     for (size_t i = 0; i < 3 && n->names[i]; i++) {
@@ -66,8 +61,7 @@ static const json_t *find_number(const json_t *config, const number *n)
 static tow_status set_numbers(tool_gguf *g, const json_t *config)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == TOW_OK; i++) {
-        const number *n = &numbers[i];
+    for (const tool_number *n = tool_numbers; n->key && status == TOW_OK; n++) {
         const json_t *value = find_number(config, n);
         char key[128];
         if (!value || (n->only && strcmp(n->only, g->architecture->name) != 0)) continue;
@@ -80,19 +74,74 @@ static tow_status set_numbers(tool_gguf *g, const json_t *config)
     return status;
 }
 
-/* Angles that are scaled need a tensor that says so, which is not made here. */
-static tow_status check_rope(tool_gguf *g, const json_t *config)
+/* ---- scaled positions -------------------------------------------------------------------------------------------- */
+
+static tow_status refuse_rope(const tool_gguf *g, const char *what, const char *found)
 {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"}, *const kinds[] = {"rope_type", "type"};
+    return tool_fail(g->tool, TOW_UNSUPPORTED, "%s/config.json: rotary positions: expected %s, found %.60s",
+                     g->directory, what, found);
+}
+
+/* A number above 0 of the section; 0: reported. */
+static double rope_number(tool_gguf *g, const json_t *section, const char *name)
+{
+    const double number = json_number_value(json_object_get(section, name));
+    if (number > 0 && number < 1e30) return number;
+    tool_fail(g->tool, TOW_BAD_FORMAT, "%s/config.json: rotary positions: expected a number above 0 as %s",
+              g->directory, name);
+    return 0;
+}
+
+static tow_status set_linear(tool_gguf *g, double factor)
+{
+    char type[64], key[64];
+    snprintf(type, sizeof type, "%s.rope.scaling.type", g->architecture->name);
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", g->architecture->name);
+    const tow_status status = tow_tensors_set_metadata(g->metadata, type, "linear");
+    return status == TOW_OK ? set(g, key, (tow_metadata_value){.type = TOW_METADATA_F32, .number = factor}) : status;
+}
+
+/* Adds the tensor of factors, which llama.cpp has in place of the numbers. It reads that of Llama alone. */
+static tow_status set_llama3(tool_gguf *g, const json_t *section)
+{
+    tow_gguf_model *m = &g->model;
+    tow_array *factors = NULL;
+    if (strcmp(g->architecture->name, "llama") != 0) return refuse_rope(g, "none or linear scaling", "llama3");
+    m->rope_scaling = "llama3";
+    m->rope_factor = rope_number(g, section, "factor");
+    m->rope_low = rope_number(g, section, "low_freq_factor");
+    m->rope_high = rope_number(g, section, "high_freq_factor");
+    m->rope_length = rope_number(g, section, "original_max_position_embeddings");
+    if (g->tool->message[0]) return TOW_BAD_FORMAT;
+    if (m->rope_factor < 1 || m->rope_high <= m->rope_low)
+        return refuse_rope(g, "a factor of 1 or above, and low_freq_factor below high_freq_factor", "others");
+    tow_status status = tow_gguf_rope_factors(g->tool->context, m, &factors);
+    if (status == TOW_OK) status = tow_tensors_add(g->metadata, "rope_freqs.weight", factors);
+    if (status == TOW_OK && m->rope_length != 8192)
+        status =
+            set_integer(g, "llama.rope.scaling.original_context_length", TOW_METADATA_U32, (int64_t)m->rope_length);
+    tow_array_release(factors);
+    return status;
+}
+
+/* "rope_parameters" of today's files, "rope_scaling" of older ones. */
+static tow_status set_rope(tool_gguf *g, const json_t *config)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"}, *const kinds[] = {"rope_type", "type"};
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < 2; i++) {
-            const char *kind = json_string_value(json_object_get(json_object_get(config, keys[k]), kinds[i]));
-            if (kind && strcmp(kind, "default") != 0)
-                return tool_fail(g->tool, TOW_UNSUPPORTED, "%s/config.json: %s of type '%.40s' is not known here",
-                                 g->directory, keys[k], kind);
+            const json_t *section = json_object_get(config, keys[k]);
+            const char *kind = json_string_value(json_object_get(section, kinds[i]));
+            if (!kind || strcmp(kind, "default") == 0) continue;
+            if (strcmp(kind, "llama3") == 0) return set_llama3(g, section);
+            if (strcmp(kind, "linear") != 0) return refuse_rope(g, "scaling of type linear or llama3", kind);
+            const double factor = rope_number(g, section, "factor");
+            return factor > 0 ? set_linear(g, factor) : TOW_BAD_FORMAT;
         }
     return TOW_OK;
 }
+
+/* ---- general ----------------------------------------------------------------------------------------------------- */
 
 /* Sets the architecture, a name, and the type of matrices by its number in llama.cpp. */
 static tow_status set_general(tool_gguf *g, const json_t *config)
@@ -273,8 +322,8 @@ static tow_status set_scores(tool_gguf *g, const json_t *model, vocabulary *v)
     return set_array(g, "tokenizer.ggml.scores", TOW_METADATA_F32, v->count, v->scores);
 }
 
-/* Ids that config.json names; of several the first. */
-static tow_status set_ids(tool_gguf *g, const json_t *config)
+/* Ids that config.json names; of several the first. Those of models that were cut may name none of `count` tokens. */
+static tow_status set_ids(tool_gguf *g, const json_t *config, size_t count)
 {
     static const char *const names[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
                                            {"eos_token_id", "tokenizer.ggml.eos_token_id"},
@@ -283,7 +332,7 @@ static tow_status set_ids(tool_gguf *g, const json_t *config)
     for (size_t i = 0; i < 3 && status == TOW_OK; i++) {
         const json_t *id = json_object_get(config, names[i][0]);
         if (json_is_array(id)) id = json_array_get(id, 0);
-        if (json_is_integer(id) && json_integer_value(id) >= 0)
+        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (json_int_t)count)
             status = set_integer(g, names[i][1], TOW_METADATA_U32, json_integer_value(id));
     }
     return status;
@@ -354,7 +403,7 @@ static tow_status set_tokenizer(tool_gguf *g, const json_t *config, const json_t
     if (status == TOW_OK) status = set_model(g, root, &v);
     if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
     if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
-    if (status == TOW_OK) status = set_ids(g, config);
+    if (status == TOW_OK) status = set_ids(g, config, v.count);
     if (status == TOW_OK) status = set_ends(g, root);
     free_vocabulary(&v);
     return status;
@@ -389,10 +438,11 @@ tow_status tool_gguf_begin(tool_gguf *g, const char *name)
         name = type && strcmp(type, "mistral") == 0 ? "llama" : type ? type : "none";
     }
     if (status == TOW_OK) status = tool_find_architecture(g->tool, name, &g->architecture);
-    if (status == TOW_OK) status = check_rope(g, config);
     if (status == TOW_OK) status = read_json(g, "tokenizer.json", &tokenizer);
     if (status == TOW_OK) status = set_general(g, config);
     if (status == TOW_OK) status = set_numbers(g, config);
+    if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);
+    if (status == TOW_OK) status = set_rope(g, config);
     if (status == TOW_OK && tokenizer) status = set_tokenizer(g, config, tokenizer);
     json_decref(config);
     json_decref(tokenizer);

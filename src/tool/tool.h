@@ -6,7 +6,7 @@
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  *   weights.c   the subcommands convert-weights and tokenize
- *   gguf.c      convert-weights to GGUF
+ *   gguf.c, transformers.c  convert-weights to GGUF, and back
  *   scale.c     plan --processes
  *   page.c      the page of plan --html             reasons.c  the subcommand residuals
  *   curve.c     plan --curve

@@ -190,7 +190,8 @@ static const struct argp_option argp_options[] = {
      "convert-weights: rules of names and shapes: a table, such as llama or gguf-llama, or a file (tow/weights.h)", 2},
     {"architecture", KEY_ARCHITECTURE, "NAME", 0,
      "convert-weights: instead of a mapping, from safetensors of transformers, beside which config.json and "
-     "tokenizer.json are, to GGUF, or from GGUF: gemma, gemma2, gpt2, llama, qwen2, qwen3, or auto, as the files say",
+     "tokenizer.json are, to GGUF, or from GGUF to such a directory: gemma, gemma2, gpt2, llama, qwen2, qwen3, or "
+     "auto, as the files say",
      2},
     {"type", KEY_TYPE, "TYPE", 0, "convert-weights: matrices in a GGUF file as f32, f16, bf16, q8_0 or q4_0", 2},
     {"reverse", KEY_REVERSE, NULL, 0, "convert-weights: from Tow's names to those of the other program", 2},

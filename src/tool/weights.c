@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "src/tool/gguf.h"
 
@@ -114,7 +115,7 @@ static tow_status find_directory(tool *t, char *directory, size_t size)
 
 /* Both mappings, and the sizes that shapes do not tell, of which there are two. */
 static tow_status translate(tool *t, const tool_architecture *a, const tow_gguf_model *model, bool from_gguf,
-                            tow_weight_mapping_options *options, tow_weight_mapping_report **report)
+                            const char *output, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     const tow_weight_mapping_axis axes[] = {{"k", model->head_width}, {"p", model->head_width / 2}};
     tow_weight_mapping *from = NULL, *to = NULL;
@@ -126,26 +127,63 @@ static tow_status translate(tool *t, const tool_architecture *a, const tow_gguf_
     tow_status status = tow_weight_mapping_read(t->context, from_gguf ? a->gguf : a->theirs, &from);
     if (status == TOW_OK) status = tow_weight_mapping_read(t->context, from_gguf ? a->theirs : a->gguf, &to);
     if (status == TOW_OK)
-        status = tow_weight_mapping_translate_file(t->context, from, t->options.file, to, t->options.output[0], options,
-                                                   report);
+        status = tow_weight_mapping_translate_file(t->context, from, t->options.file, to, output, options, report);
     tow_weight_mapping_free(from);
     tow_weight_mapping_free(to);
     return status;
 }
 
+/* Tensors of GGUF files that are no weights, but options. */
+static const char *const ignored[] = {"rope_freqs.weight", NULL};
+
+/* The file of weights: what -o says, or model.safetensors in the directory that it names, which is made. */
+static tow_status find_output(tool *t, const char *directory, char *path, size_t size)
+{
+    const int length = directory ? snprintf(path, size, "%s/model.safetensors", directory)
+                                 : snprintf(path, size, "%s", t->options.output[0]);
+    if (length < 0 || length >= (int)size) return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: the path is too long");
+    if (!directory || mkdir(directory, 0777) == 0 || errno == EEXIST) return TOW_OK;
+    return tool_fail(t, TOW_IO_ERROR, "%s: cannot make this directory: %s", directory, strerror(errno));
+}
+
+/* Weights alone, or a directory with all that transformers reads. */
+static tow_status write_transformers(tool *t, tool_transformers *f, tow_weight_mapping_options *options,
+                                     tow_weight_mapping_report **report)
+{
+    const char *directory = ends_with(t->options.output[0], ".safetensors") ? NULL : t->options.output[0];
+    const bool scaled = strcmp(f->model->rope_scaling, "llama3") == 0;
+    char path[4096];
+    tow_status status = TOW_OK;
+    if (scaled && !directory)
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "%s: rope_freqs.weight is no weight in transformers but a part of config.json; give -o a "
+                         "directory, into which both are written",
+                         t->options.file);
+    options->ignored = scaled ? ignored : NULL;
+    if (directory) status = tool_transformers_begin(t, f);
+    if (status == TOW_OK) status = find_output(t, directory, path, sizeof path);
+    if (status == TOW_OK) status = translate(t, f->architecture, f->model, true, path, options, report);
+    if (status == TOW_OK && directory) status = tool_transformers_write(t, f, directory);
+    tool_transformers_end(f);
+    return status;
+}
+
 static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
-    const tool_architecture *a = NULL;
     const char *name = t->options.architecture;
     tow_tensors *tensors = NULL;
     tow_gguf_model model = {.architecture = NULL};
+    tool_transformers f = {.model = &model};
     if (ends_with(t->options.output[0], ".gguf"))
-        return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: expected a name that ends with .safetensors, as %s is GGUF",
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "-o: expected a directory, or a name that ends with .safetensors, as %s is GGUF",
                          t->options.file);
     tow_status status = tow_gguf_mmap(t->context, t->options.file, &tensors);
     if (status == TOW_OK) status = tow_gguf_model_read(tensors, &model);
-    if (status == TOW_OK) status = tool_find_architecture(t, strcmp(name, "auto") == 0 ? model.architecture : name, &a);
-    if (status == TOW_OK) status = translate(t, a, &model, true, options, report);
+    if (status == TOW_OK)
+        status = tool_find_architecture(t, strcmp(name, "auto") == 0 ? model.architecture : name, &f.architecture);
+    f.tensors = tensors;
+    if (status == TOW_OK) status = write_transformers(t, &f, options, report);
     tow_tensors_free(tensors);
     return status;
 }
@@ -153,7 +191,6 @@ static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_we
 static tow_status to_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     char directory[2048];
-    tow_gguf_model model;
     tool_gguf g = {.tool = t, .directory = directory, .type = options->gguf_type};
     if (!ends_with(t->options.output[0], ".gguf"))
         return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: expected a name that ends with .gguf, as %s is not GGUF",
@@ -162,9 +199,8 @@ static tow_status to_gguf(tool *t, tow_weight_mapping_options *options, tow_weig
     tow_status status = find_directory(t, directory, sizeof directory);
     if (status == TOW_OK) status = tow_tensors_create(t->context, &g.metadata);
     if (status == TOW_OK) status = tool_gguf_begin(&g, t->options.architecture);
-    if (status == TOW_OK) status = tow_gguf_model_read(g.metadata, &model);
     options->metadata = g.metadata;
-    if (status == TOW_OK) status = translate(t, g.architecture, &model, false, options, report);
+    if (status == TOW_OK) status = translate(t, g.architecture, &g.model, false, t->options.output[0], options, report);
     tow_tensors_free(g.metadata);
     return status;
 }

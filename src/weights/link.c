@@ -166,6 +166,14 @@ done:
     return status;
 }
 
+/* The options say that the tensor is no parameter, or the rule does, which may be NULL. */
+static bool is_ignored(const tow__links *l, const tow__tensor_rule *rule, const char *name)
+{
+    for (const char *const *ignored = l->options->ignored; ignored && *ignored; ignored++)
+        if (strcmp(*ignored, name) == 0) return true;
+    return rule && rule->kind == TOW__RULE_IGNORE;
+}
+
 static tow_status match_tensor(tow__links *l, size_t theirs)
 {
     const char *name = l->theirs->items[theirs].name;
@@ -174,8 +182,8 @@ static tow_status match_tensor(tow__links *l, size_t theirs)
     size_t ours[TOW__MAX_PARTS];
     tow_status status = TOW_OK;
     int found;
+    if (is_ignored(l, rule, name)) return tow__report_add(l->report, TOW_FATE_IGNORED, name);
     if (!rule) return tow__report_add(l->report, TOW_FATE_UNUSED, name);
-    if (rule->kind == TOW__RULE_IGNORE) return tow__report_add(l->report, TOW_FATE_IGNORED, name);
     if (rule->kind == TOW__RULE_TIED) return check_tied(l, rule, &numbers, theirs);
     TRY(find_parts(l, rule, &numbers, ours, &found));
     if (found == 0) {
@@ -278,8 +286,9 @@ tow_status tow__links_make_ours(tow__links *l)
         const char *name = l->theirs->items[i].name;
         tow__numbers numbers;
         const tow__tensor_rule *rule = tow__mapping_rule(l->mapping, name, &numbers);
-        if (!rule || rule->kind == TOW__RULE_IGNORE)
-            TRY(tow__report_add(l->report, rule ? TOW_FATE_IGNORED : TOW_FATE_UNUSED, name));
+        const bool ignored = is_ignored(l, rule, name);
+        if (!rule || ignored)
+            TRY(tow__report_add(l->report, ignored ? TOW_FATE_IGNORED : TOW_FATE_UNUSED, name));
         else if (rule->kind == TOW__RULE_TIED)
             TRY(check_tied(l, rule, &numbers, i));
         else

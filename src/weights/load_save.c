@@ -318,6 +318,37 @@ static bool is_gguf_path(const char *path)
     return length >= tail && strcmp(path + length - tail, ".gguf") == 0;
 }
 
+/* The data of a set, and behind them those of the tensors of another one. */
+typedef struct joined {
+    tow__tensor_data data;
+    size_t count; /* tensors of the first */
+    const tow_tensors *more;
+} joined;
+
+static tow_status next_of_joined(void *user, size_t index, const void **data)
+{
+    const joined *j = user;
+    if (index < j->count) return j->data.get(j->data.user, index, data);
+    const tow_status status = tow__tensors_load(j->more, index - j->count);
+    if (status == TOW_OK) *data = data_of(j->more, index - j->count);
+    return status;
+}
+
+/* Adds the tensors, whose data the joined function gives. */
+static tow_status add_tensors(const tow__links *l, tow_tensors *set, const tow_tensors *more)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; more && i < more->count; i++) {
+        bool duplicate;
+        TRY(tow__tensors_append(set, more->items[i].name, more->items[i].type, &duplicate));
+        if (duplicate)
+            TRY(tow__links_fail(l, TOW_INVALID_ARGUMENT, more->items[i].name,
+                                "the set that .metadata is has a tensor of this name, and so has the mapping"));
+    }
+done:
+    return status;
+}
+
 static tow_status set_metadata(const tow__links *l, const char *path, tow_tensors *set)
 {
     const tow_tensors *from = l->options->metadata;
@@ -332,7 +363,10 @@ done:
 tow_status tow__weights_write(const tow__links *l, const char *path, tow_tensors *set, tow__tensor_data data)
 {
     const uint64_t most = l->options->max_file_bytes;
-    tow_status status = set_metadata(l, path, set);
+    joined j = {data, set->count, l->options->metadata};
+    if (j.more && j.more->count > 0) data = (tow__tensor_data){.get = next_of_joined, .user = &j};
+    tow_status status = add_tensors(l, set, j.more);
+    if (status == TOW_OK) status = set_metadata(l, path, set);
     if (status != TOW_OK) return status;
     if (is_gguf_path(path) && most > 0)
         return tow__fail(l->ctx, TOW_UNSUPPORTED, "%s: a GGUF file is one file; leave .max_file_bytes out", path);

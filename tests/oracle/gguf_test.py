@@ -2,15 +2,18 @@
 
 Each tiny model of golden/weights becomes a GGUF file, with the tokenizer of gguf_models.py, and has torch's logits there; then
 safetensors again, with the same numbers. A wider model is written in all types, and has the logits of a model in f64 whose weights are
-those of the file. Weights in blocks are multiplied with activations that llama.cpp rounds to 8 bits, 32 at a time: how far that moves the
+those of the file. Tokenizers that go from tokenizer.json to GGUF and back cut strings as llama.cpp does. Weights in blocks are multiplied with activations that llama.cpp rounds to 8 bits, 32 at a time: how far that moves the
 logits is computed here, and llama.cpp's may be twice as far away, because near ties it rounds to the other side.
 """
 import json
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
+import urllib.request
 
 try:
     import gguf
@@ -22,7 +25,7 @@ except ImportError as e:
     sys.exit(77)
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
-NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
+NAMES = ["llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
 
 
 def tokenizer(count):
@@ -72,10 +75,12 @@ def tiny(tow, folder, name):
     shutil.copytree(GOLDEN / "weights" / name, source)
     if name == "gemma2":
         scale_queries(source)
+    if name == "llama3":  # all positions of the model are asked for, and llama.cpp wants one more
+        (source / "config.json").write_text((source / "config.json").read_text().replace('"max_position_embeddings": 32', '"max_position_embeddings": 64'))
     (source / "tokenizer.json").write_text(json.dumps(tokenizer(60)))
     convert(tow, source, "--architecture", "auto", "-o", folder / f"{name}.gguf")
-    convert(tow, folder / f"{name}.gguf", "--architecture", "auto", "-o", folder / f"{name}.safetensors")
-    before, after = (safetensors.numpy.load_file(p) for p in (source / "model.safetensors", folder / f"{name}.safetensors"))
+    convert(tow, folder / f"{name}.gguf", "--architecture", "auto", "-o", folder / f"{name}_back")
+    before, after = (safetensors.numpy.load_file(p / "model.safetensors") for p in (source, folder / f"{name}_back"))
     for key, x in after.items():
         original = before.get(key, before.get(key.removeprefix("transformer.")))
         tolerance = 2**-22 if name.startswith("gemma") and "norm" in key else 0
@@ -177,6 +182,46 @@ def types(tow, folder):
         assert error < most, type
 
 
+def cut(tow, folder, name):
+    """The tokenizer that a directory gets of a GGUF file, beside llama.cpp's of that file."""
+    try:
+        import tokenizers
+    except ImportError:
+        return
+    source = folder / f"tokens_{name}"
+    source.mkdir()
+    shutil.copy(GOLDEN / "tokenizers" / f"{name}.json", source / "tokenizer.json")
+    count, d = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab_size(), 32
+    names = {"input_layernorm": (d,), "post_attention_layernorm": (d,)} | {
+        n: (d, d) for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+                            "mlp.down_proj")}
+    weights = {"model.embed_tokens.weight": np.ones((count, d), np.float32), "model.norm.weight": np.ones(d, np.float32)}
+    weights |= {f"model.layers.0.{n}.weight": np.ones(shape, np.float32) for n, shape in names.items()}
+    safetensors.numpy.save_file(weights, source / "model.safetensors")
+    (source / "config.json").write_text(json.dumps(dict(
+        model_type="llama", hidden_size=d, intermediate_size=d, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, vocab_size=count, tie_word_embeddings=True)))
+    convert(tow, source, "--architecture", "auto", "-o", folder / f"{name}_tokens.gguf")
+    convert(tow, folder / f"{name}_tokens.gguf", "--architecture", "auto", "-o", folder / f"{name}_tokens")
+    written = tokenizers.Tokenizer.from_file(str(folder / f"{name}_tokens" / "tokenizer.json"))
+    params = xllamacpp.CommonParams()
+    params.model.path = str(folder / f"{name}_tokens.gguf")
+    params.n_ctx = 64
+    params.warmup = False
+    server = xllamacpp.Server(params)
+    rng = random.Random(2)
+    words = (GOLDEN / "tokenizers" / "snippets.txt").read_bytes().decode("unicode_escape").split()
+    for _ in range(250):
+        text = " ".join(rng.choice(words) for _ in range(rng.randrange(1, 6)))
+        text = unicodedata.normalize("NFC", text)  # as Qwen 2's tokenizer does, and llama.cpp does not
+        body = json.dumps({"content": text, "add_special": False, "parse_special": True}).encode()
+        request = urllib.request.Request(server.listening_address + "/tokenize", body, {"Content-Type": "application/json"})
+        found = json.load(urllib.request.urlopen(request))["tokens"]
+        ids = written.encode(text, add_special_tokens=False).ids
+        assert ids == found, (name, text, ids, found)
+    print(f"{name}: 250 strings have llama.cpp's ids")
+
+
 def main():
     tow = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -184,6 +229,8 @@ def main():
         for name in NAMES:
             tiny(tow, folder, name)
         types(tow, folder)
+        for name in ("gpt2", "llama2", "llama3", "qwen2"):
+            cut(tow, folder, name)
     print("what tow wrote is right")
 
 

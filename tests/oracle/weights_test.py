@@ -1,4 +1,5 @@
-"""What `tow convert-weights` writes is read by the packages safetensors and transformers, and gives the logits of the models.
+"""What `tow convert-weights` writes is read by the packages safetensors and transformers, and gives the logits of the models; directories that
+are made of GGUF files, too, whose tokenizers give the ids of those that the files were made of.
 
     python tests/oracle/weights_test.py TOW
 
@@ -6,6 +7,7 @@ Status 77, skipped, without these packages.
 """
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ try:
     import numpy
     import safetensors
     import safetensors.numpy
+    import tokenizers
     import torch
     import transformers
 except ImportError as missing:
@@ -55,6 +58,55 @@ def check(name, table, scratch, dtype):
     print(f"{name}: {len(files)} files, logits are equal")
 
 
+def check_gguf(name, scratch):
+    """config.json and weights of a GGUF file."""
+    folder = scratch / f"gguf_{name}"
+    convert(GOLDEN.parent / "gguf" / "models" / f"{name}.gguf", "--architecture", "auto", "-o", folder)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    expected = safetensors.numpy.load_file(GOLDEN / name / "expected.safetensors")
+    if name == "gemma2":  # GGUF has no number for it
+        config.query_pre_attn_scalar = transformers.AutoConfig.from_pretrained(GOLDEN / name).query_pre_attn_scalar
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float64, attn_implementation="eager",
+                                                                    output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    with torch.no_grad():
+        found = model.eval()(torch.tensor(expected["input_ids"])).logits.float().numpy()
+    error = numpy.abs(found - expected["logits"]).max()
+    assert error <= 1e-5, (name, error)
+    transformers.AutoTokenizer.from_pretrained(folder)
+    print(f"{name}: a directory of a GGUF file, logits differ by {error:.2g}")
+
+
+def texts(count):
+    """Words, numbers, spaces and characters of many languages, in any order."""
+    rng = random.Random(1)
+    words = (GOLDEN.parent / "tokenizers" / "snippets.txt").read_bytes().decode("unicode_escape").split()
+    others = ["  ", "\n", "\t", "123", "4567", "'s", "don't", "\u00e9", "e\u0301", "\u4f60\u597d", "\U0001f600", "\u2581", "...", "<|x|>"]
+    return ["".join(rng.choice([rng.choice(words) + " ", rng.choice(words), rng.choice(others)]) for _ in range(rng.randrange(8)))
+            for _ in range(count)]
+
+
+def check_tokenizer(name, scratch):
+    """tokenizer.json of a GGUF file, whose metadata are made of another one."""
+    source, folder = scratch / f"tokens_{name}", scratch / f"tokens_{name}_back"
+    shutil.copytree(GOLDEN / "llama", source)
+    shutil.copy(GOLDEN.parent / "tokenizers" / f"{name}.json", source / "tokenizer.json")
+    convert(source, "--architecture", "auto", "-o", scratch / f"{name}.gguf")
+    convert(scratch / f"{name}.gguf", "--architecture", "auto", "-o", folder)
+    before, after = (tokenizers.Tokenizer.from_file(str(d / "tokenizer.json")) for d in (source, folder))
+    whole = transformers.AutoTokenizer.from_pretrained(folder)
+    strings = texts(1000)
+    for text in strings:
+        ids = before.encode(text).ids
+        assert after.encode(text).ids == ids and whole(text)["input_ids"] == ids, (name, text, ids, after.encode(text).ids)
+        assert after.decode(ids) == before.decode(ids), (name, text)
+    print(f"{name}: {len(strings)} strings have the same ids and texts")
+
+
 with tempfile.TemporaryDirectory() as directory:
+    for name in ("llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"):
+        check_gguf(name, pathlib.Path(directory))
+    for name in ("gpt2", "llama2", "llama3", "qwen2"):
+        check_tokenizer(name, pathlib.Path(directory))
     for name, table, dtype in (("gpt2", "gpt2", "f32"), ("llama", "llama", "f32"), ("llama_bf16", "llama", "bf16"), ("bert", "bert", "f32")):
         check(name, table, pathlib.Path(directory), dtype)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c, tool/gguf.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
+# Tests tool/vmap.c, tool/weights.c, tool/gguf.c, tool/transformers.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
 set -u
 tow=$1 completion=$2 golden=$(cd "$(dirname "$0")/../oracle/golden" && pwd)
 scratch=$(mktemp -d) || exit 1
@@ -338,7 +338,7 @@ expect 2 "needs a --mapping or an --architecture, and one -o FILE" "$tow" conver
 expect 2 "needs a --mapping or an --architecture, and one -o FILE" "$tow" convert-weights x --mapping gpt2
 expect 2 "--architecture does not go with --mapping" "$tow" convert-weights x --mapping gpt2 --architecture gpt2 -o y
 expect 1 "expected a name that ends with .gguf" "$tow" convert-weights x --architecture gpt2 -o y
-expect 1 "expected a name that ends with .safetensors" "$tow" convert-weights x.gguf --architecture gpt2 -o y.gguf
+expect 1 "expected a directory, or a name that ends with .safetensors" "$tow" convert-weights x.gguf --architecture gpt2 -o y.gguf
 expect 1 "--type: expected f32, f16, bf16, q8_0 or q4_0, found 'q9'" "$tow" convert-weights x --architecture gpt2 -o y.gguf --type q9
 expect 1 "config.json: cannot open" "$tow" convert-weights x --architecture gpt2 -o y.gguf
 mkdir -p model
@@ -351,7 +351,32 @@ for tokenizer in llama2 llama3 qwen2 gpt2; do
     "$tow" tokenize --json text --tokenizer model.gguf >gguf.ids
     "$tow" tokenize --json text --tokenizer model/tokenizer.json >json.ids
     cmp gguf.ids json.ids || { echo "$tokenizer: other tokens in GGUF"; failed=1; }
+    expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o "back-$tokenizer"
+    "$tow" tokenize --json text --tokenizer "back-$tokenizer" >back.ids
+    cmp back.ids json.ids || { echo "$tokenizer: other tokens in a directory of a GGUF file"; failed=1; }
 done
+expect 0 '"architectures"' cat back-llama2/config.json
+expect 0 '"unk_token": "<unk>"' cat back-llama2/tokenizer_config.json
+expect 1 'cannot make this directory' "$tow" convert-weights model.gguf --architecture auto -o absent/back
+
+# scaled rotary positions: a tensor in GGUF files, numbers in config.json
+expect 0 'tensors mapped' "$tow" convert-weights "$golden/weights/llama3" --architecture auto -o scaled.gguf
+expect 0 'ignored            1' "$tow" convert-weights scaled.gguf --architecture auto -o scaled
+expect 0 '"factor": 32.0' cat scaled/config.json
+expect 0 '"rope_type": "llama3"' cat scaled/config.json
+expect 1 'rope_freqs.weight is no weight in transformers' "$tow" convert-weights scaled.gguf --architecture auto -o x.safetensors
+expect 1 'expected none or linear scaling, found llama3' "$tow" convert-weights scaled --architecture qwen2 -o x.gguf
+cp "$golden/gguf/models/llama3.gguf" other.gguf
+printf '\100' | dd of=other.gguf bs=1 seek=$(($(wc -c <other.gguf) - 25)) conv=notrunc 2>dd
+expect 1 'rope_freqs.weight: expected the factors of Llama 3' "$tow" convert-weights other.gguf --architecture auto -o x
+sed -i 's/"llama3"/"yarn"/' scaled/config.json
+expect 1 'expected scaling of type linear or llama3, found yarn' "$tow" convert-weights scaled --architecture auto -o x.gguf
+sed -i 's/"yarn"/"linear"/' scaled/config.json
+expect 0 'tensors mapped' "$tow" convert-weights scaled --architecture auto -o linear.gguf
+expect 0 'tensors mapped' "$tow" convert-weights linear.gguf --architecture auto -o linear
+expect 0 '"rope_type": "linear"' cat linear/config.json
+sed -i 's/"linear"/"llama3"/; s/"low_freq_factor": 1.0/"low_freq_factor": 0/' scaled/config.json
+expect 1 'expected a number above 0 as low_freq_factor' "$tow" convert-weights scaled --architecture auto -o x.gguf
 expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o back.safetensors
 expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
 expect 2 "needs a --tokenizer" "$tow" tokenize x

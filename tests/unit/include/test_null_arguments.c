@@ -131,6 +131,7 @@ static void files(void **state)
     refuses(tow_gguf_write("/nowhere", NULL, NULL), "");
     refuses(tow_gguf_model_read(tensors, NULL), "tensors and a place");
     refuses(tow_gguf_model_read(NULL, NULL), "");
+    refuses(tow_gguf_rope_factors(ctx, NULL, NULL), "a context, a model and a place for the array");
     refuses(tow_tensors_set_metadata_value(NULL, "key", (tow_metadata_value){.type = TOW_METADATA_BOOL}), "");
     refuses(tow_tensors_set_metadata_value(tensors, NULL, (tow_metadata_value){.type = TOW_METADATA_BOOL}),
             "found NULL");
@@ -172,6 +173,7 @@ static void files(void **state)
     refuses_into(tensors, tow_gguf_mmap(ctx, NULL, &tensors), "the path of a file to read");
     refuses(tow_gguf_mmap(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses(tow_tokenizer_from_tensors(ctx, NULL, NULL), "tensors and a place for the tokenizer");
+    refuses(tow_tokenizer_write_json(ctx, NULL, NULL), "a context, tensors and a path");
     refuses(tow_weight_mapping_translate_file(ctx, NULL, "a", NULL, "b", NULL, NULL), "two mappings and two paths");
 }
 

@@ -1,6 +1,7 @@
 /* Tokenizers of GGUF files (tests/oracle/gguf_tokenizers.py): those with merges give the ids, the decoded texts and the
  * tokens of the same tokenizers' tokenizer.json, which test_tokenizer_golden.c holds against `tokenizers`; the one with
- * scores gives the ids of sentencepiece. Wrong metadata are refused. Tests read_gguf.c. */
+ * scores gives the ids of sentencepiece. A tokenizer.json that is written of one gives the same. Wrong metadata are
+ * refused. Tests read_gguf.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,6 +115,45 @@ static void with_scores(void **state)
     tow_tokenizer_free(t);
 }
 
+/* The tokenizer.json that is made of a file gives the same ids, texts and special tokens. */
+static void written(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"gpt2", "llama3", "qwen2", "spm"};
+    tow_encoding *e, *wanted;
+    OK(tow_encoding_create(f->ctx, &e));
+    OK(tow_encoding_create(f->ctx, &wanted));
+    for (size_t n = 0; n < 4; n++) {
+        tow_tokenizer *t = read_tokenizer(f, names[n]), *json;
+        tow_tensors *tensors;
+        char gguf[256], path[256];
+        snprintf(gguf, sizeof gguf, FILES "gguf/tokenizers/%s.gguf", names[n]);
+        snprintf(path, sizeof path, "%s/tokenizer.json", f->directory);
+        OK(tow_gguf_mmap(f->ctx, gguf, &tensors));
+        OK(tow_tokenizer_write_json(f->ctx, tensors, path));
+        OK(tow_tokenizer_read(f->ctx, path, &json));
+        assert_int_equal(tow_tokenizer_vocabulary_count(t), tow_tokenizer_vocabulary_count(json));
+        for (int32_t id = 0; id < tow_tokenizer_vocabulary_count(t); id++) {
+            assert_string_equal(tow_tokenizer_token(t, id), tow_tokenizer_token(json, id));
+            assert_int_equal(tow_tokenizer_is_special(t, id), tow_tokenizer_is_special(json, id));
+        }
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+            char a[512], b[512];
+            OK(tow_tokenizer_encode(json, texts[i], strlen(texts[i]), NULL, wanted));
+            assert_ids(f, t, e, texts[i], strlen(texts[i]), tow_encoding_ids(wanted), tow_encoding_count(wanted));
+            tow_tokenizer_decode(t, tow_encoding_ids(e), tow_encoding_count(e), true, a, sizeof a);
+            tow_tokenizer_decode(json, tow_encoding_ids(e), tow_encoding_count(e), true, b, sizeof b);
+            assert_string_equal(a, b);
+        }
+        if (n == 0) assert_int_equal(tow_tokenizer_write_json(f->ctx, tensors, "/absent/tokenizer.json"), TOW_IO_ERROR);
+        tow_tensors_free(tensors);
+        tow_tokenizer_free(t);
+        tow_tokenizer_free(json);
+    }
+    tow_encoding_free(e);
+    tow_encoding_free(wanted);
+}
+
 /* ---- refused ----------------------------------------------------------------------------------------------------- */
 
 static void set_strings(tow_tensors *t, const char *key, size_t count, const char *const *strings)
@@ -129,6 +169,7 @@ static void expect(const fixture *f, const tow_tensors *t, tow_status status, co
     assert_int_equal(tow_tokenizer_from_tensors(f->ctx, t, &tokenizer), status);
     assert_null(tokenizer);
     assert_message(f, message);
+    assert_int_equal(tow_tokenizer_write_json(f->ctx, t, "refused.json"), status);
 }
 
 static void refused(void **state)
@@ -201,6 +242,7 @@ static void allocations_fail_in_turn(void **state)
             if (tow_context_create(&options, &ctx) != TOW_OK) continue;
             tow_status status = tow_gguf_mmap(ctx, path, &t);
             if (status == TOW_OK) status = tow_tokenizer_from_tensors(ctx, t, &tokenizer);
+            if (status == TOW_OK) status = tow_tokenizer_write_json(ctx, t, "/dev/null");
             tow_tokenizer_free(tokenizer);
             tow_tensors_free(t);
             tow_context_free(ctx);
@@ -213,10 +255,7 @@ static void allocations_fail_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(with_merges),
-        TEST(with_scores),
-        TEST(refused),
-        cmocka_unit_test(allocations_fail_in_turn),
+        TEST(with_merges), TEST(with_scores), TEST(written), TEST(refused), cmocka_unit_test(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,6 +142,42 @@ static void translated(void **state)
     }
 }
 
+/* A tensor that is no parameter comes from the set of metadata, and is left out where the options say so. */
+static void scaled_positions(void **state)
+{
+    fixture *f = *state;
+    const kind k = {"llama3", "llama", "gguf-llama", 8, 0};
+    const paths p = paths_of(f, &k);
+    tow_weight_mapping_axis axes[2];
+    tow_weight_mapping_options options = with_axes(&k, axes);
+    tow_weight_mapping *theirs = mapping_of(f, k.theirs), *gguf = mapping_of(f, k.gguf);
+    tow_tensors *golden = open_set(f, p.gguf), *more;
+    tow_array *factors;
+    char model[300];
+    OK(tow_tensors_get(golden, "rope_freqs.weight", &factors));
+    OK(tow_tensors_create(f->ctx, &more));
+    OK(tow_tensors_add(more, "rope_freqs.weight", factors));
+    options.metadata = more;
+    OK(tow_weight_mapping_translate_file(f->ctx, theirs, p.folder, gguf, p.a, &options, NULL));
+    assert_same(f, p.a, p.gguf, 0);
+    options.metadata = NULL;
+    options.ignored = TOW_NAMES("output.weight", "rope_freqs.weight");
+    OK(tow_weight_mapping_translate_file(f->ctx, gguf, p.a, theirs, p.b, &options, NULL));
+    snprintf(model, sizeof model, "%s/model.safetensors", p.folder);
+    assert_same(f, p.b, model, 0);
+    options.ignored = NULL;
+    options.metadata = more;
+    OK(tow_tensors_add(more, "token_embd.weight", factors));
+    assert_int_equal(tow_weight_mapping_translate_file(f->ctx, theirs, p.folder, gguf, p.a, &options, NULL),
+                     TOW_INVALID_ARGUMENT);
+    assert_message(f, "token_embd.weight: the set that .metadata is has a tensor of this name");
+    tow_array_release(factors);
+    tow_tensors_free(more);
+    tow_tensors_free(golden);
+    tow_weight_mapping_free(theirs);
+    tow_weight_mapping_free(gguf);
+}
+
 static void refused(void **state)
 {
     fixture *f = *state;
