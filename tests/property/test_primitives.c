@@ -1,8 +1,9 @@
 /* Walks the table of primitives: every one has cases, and every case passes all checks. With --coverage it only says
  * which primitives have no case, and which cases have no primitive. With --bits it prints hashes of results instead,
  * which are the same for every processor, compiler and preset. With names as arguments it runs only the cases of
- * those. */
+ * those, with --part K N those of every Nth primitive from K on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/ops/batching.h"
@@ -186,12 +187,16 @@ int main(int argc, char **argv)
     static const tow_context_options options = TOW_CONTEXT_OPTIONS(.portable_bits = true);
     tow_context *context = NULL, *portable = NULL;
     int failures = 0;
-    size_t cases = 0;
+    size_t cases = 0, parts = 1, part = 0;
     if (argc == 2 && strcmp(argv[1], "--coverage") == 0) return coverage();
     if (argc == 2 && strcmp(argv[1], "--bits") == 0) return bits();
+    if (argc == 4 && strcmp(argv[1], "--part") == 0) {
+        part = strtoul(argv[2], NULL, 10);
+        parts = strtoul(argv[3], NULL, 10);
+    }
     if (tow_context_create(NULL, &context) != TOW_OK || tow_context_create(&options, &portable) != TOW_OK) return 1;
     for (size_t i = 0; i < tow__primitive_count; i++) {
-        bool wanted = argc == 1;
+        bool wanted = argc == 1 || (parts > 1 && i % parts == part);
         for (int a = 1; a < argc; a++) wanted = wanted || strcmp(argv[a], tow__primitives[i]->name) == 0;
         if (!wanted) continue;
         cases += cases_of(tow__primitives[i]->name, context, portable, &failures);
