@@ -1,12 +1,13 @@
 /* The vector functions of one variable against libm in double precision, in units in the last place, on inputs spread
  * over all exponents and on special values; and compiled for each instruction set, whose bits must agree.
  * Tests elementwise.c. */
+#include "tests/unit/support/tried.h"
 #include "tests/unit/support/vector_math.h"
 
 #include "src/kernels/math_f32.h"
 
 enum {
-    SPREAD = 200000
+    SPREAD = 200000 / SLOWDOWN
 };
 
 static const float specials[] = {
@@ -74,7 +75,7 @@ static void all_exponents(void **state)
 static void multiply_adds(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4000000; i++) {
+    for (int i = 0; i < 4000000 / SLOWDOWN; i++) {
         union {
             uint32_t bits;
             float f;
