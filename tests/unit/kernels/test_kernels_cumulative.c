@@ -1,6 +1,7 @@
 /* Cumulative operations: the order that cumulative.c promises, bit for bit, in all layouts, along every axis and in
  * both directions; and the errors of long ones, which a chain of operations would not have. */
 #include "tests/unit/support/kernels.h"
+#include "tests/unit/support/tried.h"
 
 static double plus(double a, double b, tow_dtype dtype) { return as_type(a + b, dtype); }
 static double times(double a, double b, tow_dtype dtype) { return as_type(a * b, dtype); }
@@ -63,7 +64,7 @@ static void order(void **state)
                                         {2, 273, 5}, {1, 40, 70}, {0, 5, 2},  {1, 4113, 1}};
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-            for (int how = 0; how < LAYOUTS; how++) {
+            for (int how = (int)(s + d) % SLOWDOWN; how < LAYOUTS; how += SLOWDOWN) {
                 check_axis("cumsum", plus, dtypes[d], shapes[s], (layout)how);
                 if (dtypes[d] <= TOW_F64) check_axis("cumprod", times, dtypes[d], shapes[s], (layout)how);
             }
