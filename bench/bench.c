@@ -314,6 +314,22 @@ void bench_fill(tow_array *array, uint64_t seed, double scale)
     }
 }
 
+tow_array *bench_draw(const bench *b, tow_type type, uint64_t seed, double scale)
+{
+    const int numbers = tow_dtype_numbers(type.dtype);
+    const bool rounded = numbers > 1 || type.dtype == TOW_BF16 || type.dtype == TOW_F16;
+    tow_type drawn = type;
+    tow_array *wide = NULL, *array = NULL;
+    if (rounded) drawn.dtype = TOW_F32;
+    if (numbers > 1) drawn.dims[drawn.rank - 1] *= numbers;
+    bench_check(b, tow_array_create(b->context, drawn, &wide));
+    bench_fill(wide, seed, scale);
+    if (!rounded) return wide;
+    bench_check(b, tow_array_convert(wide, type.dtype, &array));
+    tow_array_release(wide);
+    return array;
+}
+
 /* ---- value and gradient of a function ---------------------------------------------------------------------------- */
 
 static tow_status run_once(void *user)
@@ -380,10 +396,8 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
     r.inputs = calloc(g->n_inputs, sizeof *r.inputs);
     r.outputs = calloc(n_out, sizeof *r.outputs);
     if (!r.inputs || !r.outputs) bench_fail("%s: out of memory", b->workload);
-    for (size_t i = 0; !g->only_compile && i < g->n_inputs; i++) {
-        bench_check(b, tow_array_create(b->context, g->types[i], &r.inputs[i]));
-        bench_fill(r.inputs[i], i, g->scales[i]);
-    }
+    for (size_t i = 0; !g->only_compile && i < g->n_inputs; i++)
+        r.inputs[i] = bench_draw(b, g->types[i], i, g->scales[i]);
     for (size_t i = 0; !g->only_compile && i < n_out; i++)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &r.outputs[i]));
     if (!g->only_compile) {

@@ -76,9 +76,11 @@ void bench_set_engines(bench *b, const tow_program *program);
 /* Uniform numbers from [-scale, scale), the same in every run. i32 and u8: from {0, ..., scale - 1}. Other types:
  * zeros. */
 void bench_fill(tow_array *array, uint64_t seed, double scale);
+/* A new array of such numbers, or of those in f32 rounded to the type, if it has 16 bits or blocks. */
+tow_array *bench_draw(const bench *b, tow_type type, uint64_t seed, double scale);
 
 /* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed.
- * Input i is filled with bench_fill(scales[i]). */
+ * Input i is bench_draw(scales[i]). */
 typedef struct bench_gradient {
     tow_function loss;
     void *user;

@@ -2,26 +2,36 @@
 
     python bench/generation_files.py DIRECTORY
     python bench/generation.py DIRECTORY build/release/bin/chat [--models gpt2 llama] [--types f32 f16 bf16 q8_0 q4_0]
-                               [--threads 1 2] [--rounds 3]
+                               [--threads 1 2] [--rounds 3] [--peers wheel native] [--library DIRECTORY]
 
-Decoding is 64 tokens behind a prompt of 16, greedy, prefill a prompt of 512. Of the rounds, in which both run one after the other, the best
-and the median are printed, and the ratio of the best ones. llama.cpp comes from the wheel xllamacpp, in a process of its own; which
-instruction sets it was built for is printed first. Peaks of resident bytes are those of the process that decodes.
+Decoding is 64 tokens behind a prompt of 16, greedy, prefill a prompt of 512. Of the rounds, in which all run one after the other, the best
+and the median are printed, and the ratios of the best ones. Peaks of resident bytes are those of the process that decodes. llama.cpp runs in
+a process of its own, and which instruction sets it was built for is printed first:
+
+wheel   the package xllamacpp as it comes, timed by itself
+native  a library that was built on this machine, in the directory of --library (libllama.so), by way of the package llama-cpp-python, whose
+        source distribution has llama.cpp in it; PYTHONPATH names the package if it is not installed:
+
+    pip download --no-binary llama-cpp-python --no-deps llama-cpp-python && tar xf llama_cpp_python-*.tar.gz
+    cmake -S llama_cpp_python-*/vendor/llama.cpp -B native -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_COMMON=OFF \\
+          -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF && cmake --build native --target llama
 """
 import argparse
 import json
 import os
 import pathlib
 import re
-
 import statistics
 import subprocess
 import sys
 
 DECODED, PROMPT, PREFILL = 64, 16, 512
 
-PEER = """
+WHEEL = """
 import json, resource, sys, xllamacpp
+if len(sys.argv) == 1:
+    print("RESULT", json.dumps(xllamacpp.get_system_info().strip()))
+    sys.exit()
 path, threads = sys.argv[1], int(sys.argv[2])
 p = xllamacpp.CommonParams()
 p.model.path, p.n_ctx, p.n_batch, p.n_ubatch, p.n_parallel = path, 1024, 512, 512, 1
@@ -37,10 +47,49 @@ print("RESULT", json.dumps([decode["predicted_per_token_ms"], prefill["prompt_ms
                             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """ % (PROMPT, DECODED, PREFILL)
 
+NATIVE = """
+import ctypes, json, resource, sys, time
+import numpy as np
+import llama_cpp.llama_cpp as api
+if len(sys.argv) == 1:
+    print("RESULT", json.dumps(api.llama_print_system_info().decode().strip()))
+    sys.exit()
+path, threads = sys.argv[1], int(sys.argv[2])
+api.llama_backend_init()
+model = api.llama_model_load_from_file(path.encode(), api.llama_model_default_params())
+options = api.llama_context_default_params()
+options.n_ctx, options.n_batch, options.n_ubatch, options.n_threads, options.n_threads_batch = 1024, 512, 512, threads, threads
+context = api.llama_init_from_model(model, options)
+size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+def feed(tokens):
+    array = (ctypes.c_int32 * len(tokens))(*tokens)
+    if api.llama_decode(context, api.llama_batch_get_one(array, len(tokens))) != 0:
+        sys.exit("llama_decode failed")
+    return int(np.argmax(np.ctypeslib.as_array(api.llama_get_logits_ith(context, -1), (size,))))
+def run(n, predict):
+    api.llama_memory_clear(api.llama_get_memory(context), True)
+    start = time.perf_counter()
+    token = feed([64] * n)
+    first = time.perf_counter()
+    for _ in range(predict - 1):
+        token = feed([token])
+    return 1e3 * (first - start), 1e3 * (time.perf_counter() - first) / max(predict - 1, 1)
+run(2, 2)  # the first run touches all weights
+print("RESULT", json.dumps([run(%d, %d)[1], run(%d, 1)[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+""" % (PROMPT, DECODED, PREFILL)
+PEERS = {"wheel": WHEEL, "native": NATIVE}
 
-def run_peer(path, threads):
-    out = subprocess.run([sys.executable, "-c", PEER, str(path), str(threads)], capture_output=True, text=True, check=True).stdout
-    decode, prefill, peak = json.loads(re.search(r"^RESULT (.*)$", out, re.M).group(1))
+
+def ask_peer(code, *arguments):
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False)
+    found = re.search(r"^RESULT (.*)$", done.stdout, re.M)
+    if done.returncode != 0 or not found:
+        raise SystemExit(f"llama.cpp failed: {done.stderr[-2000:]}")
+    return json.loads(found.group(1))
+
+
+def run_peer(code, path, threads):
+    decode, prefill, peak = ask_peer(code, path, threads)
     return decode, prefill, peak / 1024
 
 
@@ -61,7 +110,7 @@ def run_chat(chat, path, type_name, threads):
     return decode, prefill, peak
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("chat")
@@ -69,28 +118,54 @@ def main():
     parser.add_argument("--types", nargs="+", default=["f32", "f16", "bf16", "q8_0", "q4_0"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="wheel, and native if there is a --library")
+    parser.add_argument("--library", type=pathlib.Path, help="the directory of a libllama.so that was built on this machine")
     o = parser.parse_args()
-    if not o.no_peer:
-        import xllamacpp
-        print(xllamacpp.get_system_info().strip())
-    print("| model | type | threads | decode, ms per token: Tow | llama.cpp | ratio | prefill of 512, ms: Tow | llama.cpp | ratio | "
-          "peak MB: Tow | llama.cpp |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    if o.peers is None:
+        o.peers = ["wheel", "native"] if o.library else ["wheel"]
+    if "native" in o.peers and not o.library:
+        parser.error("--peers native needs --library")
+    if o.library:
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(o.library.resolve())
+    return o
+
+
+def print_head(peers):
+    columns = ["model", "type", "threads"]
+    for what in ("decode, ms per token", "prefill of 512, ms"):
+        columns += [f"{what}: Tow", *(c for name in peers for c in (name, "ratio"))]
+    columns += ["peak MB: Tow", *peers]
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+
+
+def cells_of(rounds):
+    """rounds: for Tow and each peer (decode, prefill, peak) of each round."""
+    best = [[min(column) for column in zip(*rows)] for rows in rounds]
+    middle = [[statistics.median(column) for column in zip(*rows)] for rows in rounds]
+    cells = []
+    for k in range(2):
+        for i, (fastest, median) in enumerate(zip(best, middle)):
+            cells.append(f"{fastest[k]:.1f} ({median[k]:.1f})")
+            if i > 0:
+                cells.append(f"{best[0][k] / fastest[k]:.2f}")
+    return cells + [f"{one[2]:.0f}" for one in best]
+
+
+def main():
+    o = parse()
+    for name in o.peers:
+        print(f"{name}: {ask_peer(PEERS[name])}")
+    print_head(o.peers)
     for name in o.models:
         for type_name in o.types:
             for threads in o.threads:
                 path = o.directory / f"{name}-{type_name}.gguf"
-                ours, theirs = [], []
+                rounds = [[] for _ in range(1 + len(o.peers))]
                 for _ in range(o.rounds):
-                    ours.append(run_chat(o.chat, path, type_name, threads))
-                    theirs.append(run_peer(path, threads) if not o.no_peer else (float("nan"),) * 3)
-                best = [[min(column) for column in zip(*rows)] for rows in (ours, theirs)]
-                middle = [[statistics.median(column) for column in zip(*rows)] for rows in (ours, theirs)]
-                cells = []
-                for k in range(2):
-                    cells += [f"{best[0][k]:.1f} ({middle[0][k]:.1f})", f"{best[1][k]:.1f} ({middle[1][k]:.1f})",
-                              f"{best[0][k] / best[1][k]:.2f}"]
-                print(f"| {name} | {type_name} | {threads} | {' | '.join(cells)} | {best[0][2]:.0f} | {best[1][2]:.0f} |", flush=True)
+                    rounds[0].append(run_chat(o.chat, path, type_name, threads))
+                    for i, peer in enumerate(o.peers):
+                        rounds[1 + i].append(run_peer(PEERS[peer], path, threads))
+                print(f"| {name} | {type_name} | {threads} | {' | '.join(cells_of(rounds))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import sys
 
 import gguf
 import numpy as np
-import safetensors.numpy
 
 TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16,
          "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
@@ -58,6 +57,10 @@ def llama_tensors(rng):
             yield f"model.layers.{i}.{theirs}.weight", f"blk.{i}.{ours}.weight", ones(rng, WIDTH)
     yield "model.norm.weight", "output_norm.weight", ones(rng, WIDTH)
     yield "lm_head.weight", "output.weight", draw(rng, VOCABULARY["llama"], WIDTH)
+
+
+def tensors_of(name, rng):
+    return (gpt2_tensors if name == "gpt2" else llama_tensors)(rng)
 
 
 CONFIGS = {
@@ -145,7 +148,9 @@ def main():
         folder = directory / name
         folder.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(1)
-        tensors = list((gpt2_tensors if name == "gpt2" else llama_tensors)(rng))
+        tensors = list(tensors_of(name, rng))
+        import safetensors.numpy  # GGUF does without
+
         safetensors.numpy.save_file({theirs: array for theirs, _, array in tensors}, folder / "model.safetensors", {"format": "pt"})
         folder.joinpath("config.json").write_text(json.dumps(CONFIGS[name], indent=1) + "\n")
         write_tokenizer(folder, name)

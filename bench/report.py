@@ -3,7 +3,7 @@
 import sys
 
 BEGIN, END = "<!-- bench/compare: begin -->", "<!-- bench/compare: end -->"
-LIBRARIES = ("JAX", "PyTorch", "PyTorch compile")
+LIBRARIES = ("JAX", "PyTorch", "PyTorch compile", "llama.cpp")
 
 
 def show(value, kind):
@@ -32,15 +32,21 @@ def best_cell(row, library):
     return show(found["best"], row["value"]) if found else "not measured"
 
 
+def columns_of(rows):
+    """llama.cpp has a column where a row needs it, the others always."""
+    return [name for name in LIBRARIES if name != "llama.cpp" or any(name in row["peers"] for row in rows)]
+
+
 def table(rows):
-    lines = [f"| # | workload | Tow | {' | '.join(LIBRARIES)} | Tow / best peer | of medians | spread | share of the peak |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
+    libraries = columns_of(rows)
+    lines = [f"| # | workload | Tow | {' | '.join(libraries)} | Tow / best peer | of medians | spread | share of the peak |",
+             "|---|---|---|---" + "|---" * len(libraries) + "|---|---|---|"]
     for row in rows:
         itself = row["peers"].get("Tow")
         name = row["name"] + (f" ({show(itself['best'], row['value'])})" if itself else "")
         ratios = [f"{row[key]:.3g}" if row[key] is not None else "" for key in ("ratio", "ratio_of_medians")]
         limit = " of memory's" if row["limit"] == "memory" and row["share"] is not None else ""
-        cells = [row["row"], name, *(best_cell(row, library) for library in ("Tow", *LIBRARIES)), *ratios,
+        cells = [row["row"], name, *(best_cell(row, library) for library in ("Tow", *libraries)), *ratios,
                  "" if row["value"] == "temporary" else percent(row["spread"]), percent(row["share"]) + limit]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)

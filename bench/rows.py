@@ -100,6 +100,25 @@ def norm_rows(number):
             for options in (f"{size} --kind {kind}{gradient}",)]
 
 
+def product_rows(number):
+    """Products of training as they are stored in 16 bits: forward and the gradients of both operands."""
+    shapes = ((2048, 384, 1536), (256, 768, 3072))
+    return [Row(number, f"product of {dtype}, [{rows},{width}] x [{width},{out}]: {what}", f"product {dtype} {rows}", f"product{options}",
+                {"PyTorch": [f"product_torch{options}"]})
+            for dtype in ("bf16", "f16") for rows, width, out in shapes
+            for part, what in (("forward", "forward"), ("input", "gradient of the input"), ("kernel", "gradient of the kernel"))
+            for options in (f" --rows {rows} --in {width} --out {out} --dtype {dtype} --part {part}",)]
+
+
+def decode_rows(number):
+    """One more token of a decoder, and a prompt, by the type of the weights."""
+    return [Row(number, f"{long}, weights of {dtype}: {what}", f"decode {model} {dtype}", f"decode{options}",
+                {"llama.cpp": [f"decode_llama{options}"]}, limit=limit)
+            for model, long in (("gpt2", "GPT-2 124M"), ("llama", "Llama of 110M")) for dtype in ("f32", "bf16", "f16", "q8_0", "q4_0")
+            for what, more, limit in (("one token", "", "memory"), ("a prompt of 512", " --prompt 512", "none"))
+            for options in (f" --model {model} --dtype {dtype}{more}",)]
+
+
 ROWS = [
     Row(1, "GPT 6 x 384, T 256, B 8, V 65, AdamW: no remat", "gpt", gpt(GPT),
         gpt_peers(GPT, ("plain", "scan"), ("eager", "compile"))),
@@ -185,4 +204,6 @@ ROWS = [
           (33, "", "seconds", {"PyTorch": [f"gpt_torch{GPT} --mode eager --dtype {dtype}"]}),
           (34, ", over Tow's own of f32", "seconds", {"Tow": [gpt(GPT)]}),
           (34, ", temporary bytes over Tow's own of f32", "temporary", {"Tow": [gpt(GPT)]}))],
+    *product_rows(38),
+    *decode_rows(39),
 ]

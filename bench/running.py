@@ -18,7 +18,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NEEDS = {"jax": ("jax", "flax", "optax"), "torch": ("torch",)}
+NEEDS = {"jax": ("jax", "flax", "optax"), "torch": ("torch",), "llama": ("xllamacpp", "gguf")}
 KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"  # freed memory stays in the process
 
 
@@ -26,7 +26,7 @@ KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776
 
 
 def library_of(command):
-    """jax or torch by the end of a script's name; else a program of Tow."""
+    """jax, torch or llama by the end of a script's name; else a program of Tow."""
     last = command.split()[0].rpartition("_")[2]
     return last if last in NEEDS else "tow"
 

@@ -129,6 +129,12 @@ class Evaluate(unittest.TestCase):
         self.assertEqual(found["peers"]["JAX"]["best"], 2.0)
         self.assertIn("| 1 | work | 1000 ms | 2000 ms | 2200 ms |  | 0.5 | 0.5 | 0 % | 50 % |", report.table([found]))
 
+    def test_a_peer_of_some_rows_has_a_column(self):
+        found = [figures.evaluate(row(peers={library: ["a"]}), {"own": runs(1.0), "a": runs(2.0)}) for library in ("JAX", "llama.cpp")]
+        self.assertIn("| PyTorch compile | llama.cpp | Tow /", report.table(found))
+        self.assertIn("| 1 | work | 1000 ms |  |  |  | 2000 ms | 0.5 |", report.table(found))
+        self.assertNotIn("llama.cpp", report.table(found[:1]))
+
     def test_without_peers(self):
         found = figures.evaluate(row(), {"own": runs(1.0, 1.2), "torch": "torch not installed"})
         self.assertIsNone(found["ratio"])
@@ -179,7 +185,7 @@ class Rows(unittest.TestCase):
         for one in rows.ROWS:
             self.assertEqual(running.library_of(one.tow), "tow")
             for library, commands in one.peers.items():
-                expected = {"Tow": "tow", "JAX": "jax"}.get(library, "torch")
+                expected = {"Tow": "tow", "JAX": "jax", "llama.cpp": "llama"}.get(library, "torch")
                 self.assertEqual({running.library_of(command) for command in commands}, {expected})
 
     def test_names_and_numbers_are_no_second_row(self):
