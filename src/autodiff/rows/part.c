@@ -87,8 +87,11 @@ tow_status tow__row_groups_whole(const tow_graph *g, const tow__row_share *share
 {
     tow_status status = check_groups(g, share->groups, share->count);
     if (status != TOW_OK) return status;
-    tow__row_blocks blocks = {
-        .groups = share->groups, .count = share->count, .part = share->group != NULL, .group = share->group};
+    tow__row_blocks blocks = {.groups = share->groups,
+                              .count = share->count,
+                              .part = share->group != NULL,
+                              .group = share->group,
+                              .scatters = share->scatters};
     tow_trace *t;
     tow__row_walk *w = begin(g, &blocks, in_axes, &t);
     if (!w) return failure(g->ctx);

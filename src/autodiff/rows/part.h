@@ -32,6 +32,7 @@ void tow__row_part_free(tow__row_part *p);
 typedef struct tow__row_share {
     int64_t groups, first, count;
     tow_group *group; /* that has the others; NULL: there are no others */
+    bool scatters;    /* processes keep their shares of sums over all rows */
 } tow__row_share;
 
 /* The share of this process in so many row groups. Error: TOW_INVALID_ARGUMENT. */

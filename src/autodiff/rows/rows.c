@@ -147,6 +147,29 @@ void tow__rows_complete(const tow__row_walk *w, tow__row_value *y)
     y->sum = NULL;
 }
 
+/* Is the value turned around, and nothing else? Then so are the parts of a sum of which processes keep their shares: a
+ * share of the sum has other elements than one of what is turned around. */
+static bool is_turned(const tow__row_walk *w, uint32_t var)
+{
+    const tow__equation *reader = NULL;
+    for (uint32_t i = 0; i < w->g->n_outputs; i++)
+        if (w->g->outputs[i] == var) return false;
+    for (uint32_t i = 0; i < w->g->n_equations; i++)
+        for (uint32_t j = 0; j < w->g->equations[i].n_in; j++) {
+            if (w->g->equations[i].in[j] != var) continue;
+            if (reader) return false;
+            reader = &w->g->equations[i];
+        }
+    return reader && reader->primitive == &tow__transpose_p;
+}
+
+/* Ends the sums of an equation, but for those that are turned around first. */
+static void complete_results(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
+{
+    for (uint32_t k = 0; k < e->n_out; k++)
+        if (!w->blocks->scatters || y[k].sum != &tow__add_p || !is_turned(w, e->out[k])) tow__rows_complete(w, &y[k]);
+}
+
 /* A product of fewer rows has the bits of the whole with the sizes of the whole. */
 static void keep_sizes(const tow__row_walk *w, const tow__row_equation *r, void *params)
 {
@@ -233,7 +256,7 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
         }
         if (!tow__failed(w->t)) tow__rows_sum(w->t, r, w->blocks, r->out);
         set_results(r, TOW__WHOLE, tow__rows_joining(r->e->primitive), y);
-        for (uint32_t k = 0; k < r->e->n_out; k++) tow__rows_complete(w, &y[k]);
+        complete_results(w, r->e, y);
         return true;
     }
     return false;
@@ -305,6 +328,7 @@ static void record_shared(const tow__row_walk *w, const tow__row_equation *r, to
     for (uint32_t i = 0; i < r->e->n_in; i++) r->in[i] = r->x[i].value;
     tow__rebind(w->t, r->e, r->in, r->out);
     set_results(r, TOW__WHOLE, is_shared_move(r->e->primitive) ? r->x[0].sum : NULL, y);
+    complete_results(w, r->e, y);
 }
 
 /* Operands that only a whole batch has: sums over rows, and what depends on them. */

@@ -31,6 +31,7 @@ typedef struct tow__row_blocks {
     tow_value first;        /* of a part: i32[], a value of the graph that is recorded, the number of its first block */
     const tow_group *group; /* whose processes have the other parts: sums become those of all rows where they are made;
                                NULL: whoever makes the parts adds them up */
+    bool scatters;          /* processes keep their shares of these sums, of elements in the order of the last reader */
 } tow__row_blocks;
 
 typedef struct tow__late_sum tow__late_sum;

@@ -72,6 +72,7 @@ tow_status tow_row_groups(const tow_graph *graph, const tow_row_groups_options *
     tow__row_share share;
     TOW__ARITHMETIC(false);
     tow_status status = tow__row_share_of(graph->ctx, options ? options->group : NULL, groups, &share);
+    share.scatters = options && options->out_layers;
     if (status == TOW_OK)
         status = shares       ? share_values(graph, &share, options, parts, result)
                  : parts == 1 ? tow__row_groups_whole(graph, &share, in_axes, result)
