@@ -259,10 +259,92 @@ static void units_take_no_parts(void **state)
     assert_true(tow__gemm_in_parts(&g, &tow__gemm_own));
 }
 
+/* ---- dot_general ------------------------------------------------------------------------------------------------- */
+
+/* Operands [2, 3] times m, n and k, in several orders of their axes. */
+typedef struct dot_case {
+    tow__dot_params params;
+    int64_t lhs[4], rhs[4];       /* dimensions */
+    int lhs_axes[4], rhs_axes[4]; /* which axis is batch 0, batch 1, m or n, k */
+} dot_case;
+
+enum {
+    M = 35,
+    N = 40,
+    K = 70
+};
+static const dot_case dot_cases[] = {
+    {{.lhs_contract = {1, {3}}, .rhs_contract = {1, {2}}, .lhs_batch = {2, {0, 1}}, .rhs_batch = {2, {0, 1}}},
+     {2, 3, M, K},
+     {2, 3, K, N},
+     {0, 1, 2, 3},
+     {0, 1, 3, 2}},
+    {{.lhs_contract = {1, {3}}, .rhs_contract = {1, {3}}, .lhs_batch = {2, {0, 2}}, .rhs_batch = {2, {0, 2}}},
+     {2, M, 3, K},
+     {2, N, 3, K},
+     {0, 2, 1, 3},
+     {0, 2, 1, 3}},
+    {{.lhs_contract = {1, {0}}, .rhs_contract = {1, {1}}, .lhs_batch = {2, {1, 3}}, .rhs_batch = {2, {2, 0}}},
+     {K, 2, M, 3},
+     {3, K, 2, N},
+     {1, 3, 2, 0},
+     {2, 0, 3, 1}},
+};
+
+/* Numbers along k of one row or column. */
+static void numbers_of(const tow__buffer *x, const int *axes, int64_t batch, int64_t row, float *to)
+{
+    for (int64_t k = 0; k < K; k++) {
+        int64_t at[4], index = 0;
+        at[axes[0]] = batch / 3, at[axes[1]] = batch % 3, at[axes[2]] = row, at[axes[3]] = k;
+        for (int i = 0; i < 4; i++) index = index * x->dims[i] + at[i];
+        to[k] = (float)get(x, index);
+    }
+}
+
+static void check_dot(const candidate *how, const dot_case *c, layout a, layout b, tow_dtype result, int threads)
+{
+    const bool amx = how->definition == by_matrix_unit;
+    const tow__gemm_choice choice = {
+        .engine = amx ? &tow__gemm_amx : &tow__gemm_dots, .matrix_unit = amx, .dots = !amx};
+    tow__buffer in[] = {random_operand(TOW_BF16, 4, c->lhs, a), random_operand(TOW_BF16, 4, c->rhs, b)};
+    tow__buffer got = make(result, SHAPE(2, 3, M, N), ROW_MAJOR), want = make(result, SHAPE(2, 3, M, N), ROW_MAJOR);
+    for (int64_t i = 0; i < 6 * M * N; i++) {
+        float row[K], column[K];
+        numbers_of(&in[0], c->lhs_axes, i / (M * N), i / N % M, row);
+        numbers_of(&in[1], c->rhs_axes, i / (M * N), i % N, column);
+        const float x = how->definition(row, column, K);
+        tow__convert_elements(result, (char *)want.data + (size_t)i * tow_dtype_size(result), TOW_F32, &x, 1);
+    }
+    tow__team team;
+    assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
+    team.products = &choice;
+    const tow__kernel *kernel = tow__kernel_find("dot_general", TOW_BF16);
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &got, .params = &c->params, .team = &team};
+    call.scratch = take(kernel->scratch(&call) + 1);
+    assert_string_equal(kernel->engine_of(&call), choice.engine->name);
+    kernel->run(&call);
+    assert_equal_bits(&got, &want, "dot_general");
+    release_all();
+}
+
+static void dot_general_has_batch_axes(void **state)
+{
+    (void)state;
+    static const layout layouts[] = {ROW_MAJOR, SPACED, REVERSED};
+    for (int v = 0; v < (int)CANDIDATES; v++) {
+        if (!candidates[v].version->usable() || candidates[v].slow) continue; /* engines run units that are there */
+        for (int c = 0; c < 3; c++)
+            for (int how = 0; how < 3; how++)
+                check_dot(&candidates[v], &dot_cases[c], layouts[how], layouts[(how + c) % 3],
+                          how % 2 ? TOW_F32 : TOW_BF16, 1 + (c + how) % 2);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_definition),
-                                       cmocka_unit_test(units_get_large_products_of_two_bf16),
-                                       cmocka_unit_test(units_take_no_parts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_are_those_of_the_definition), cmocka_unit_test(units_get_large_products_of_two_bf16),
+        cmocka_unit_test(units_take_no_parts), cmocka_unit_test(dot_general_has_batch_axes)};
     return cmocka_run_group_tests_name("kernels_gemm_bf16", tests, NULL, NULL);
 }
