@@ -78,6 +78,7 @@ typedef struct tow__precision_params {
 } tow__precision_params; /* reduce_precision */
 typedef struct tow__dtype_params {
     tow_dtype dtype;
+    bool widens;     /* of an operand of an equation on 16 bits, for plans (ops/wide.h): no part of the text */
 } tow__dtype_params; /* convert, bitcast, quantize */
 
 /* products, reductions */
@@ -108,7 +109,7 @@ enum {
     TOW__DYNAMIC_ZERO = 127 /* the code of 0 where there are negative numbers: so many of them are below it */
 };
 typedef struct tow__dynamic_params {
-    bool nonnegative; /* the map has no negative numbers: the code of 0 is 0 */
+    bool nonnegative;  /* the map has no negative numbers: the code of 0 is 0 */
 } tow__dynamic_params; /* quantize_dynamic dequantize_dynamic */
 typedef struct tow__axes_params {
     tow__ints axes;

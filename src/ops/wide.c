@@ -41,17 +41,24 @@ static void *wide_params(tow_trace *t, const tow__equation *e)
     return params;
 }
 
+/* Plans know by it that the equation that reads it is one on 16 bits. */
+static tow_value widen(tow_value x, tow_dtype dtype)
+{
+    return tow__op(&tow__convert_p, &(tow__dtype_params){dtype, .widens = true}, 1, &x);
+}
+
 static tow_value convert_once(tow_value x, tow_dtype dtype, tow__conversions *c)
 {
     enum {
         N = sizeof c->last / sizeof *c->last
     };
-    if (tow__dtype(x) == dtype || !c) return tow_convert(x, dtype);
+    if (tow__dtype(x) == dtype) return x;
+    if (!c) return widen(x, dtype);
     for (uint32_t i = 0; i < N && i < c->n; i++)
         if (c->last[i].from.id == x.id && tow__dtype(c->last[i].to) == dtype) return c->last[i].to;
     const uint32_t at = c->n++ % N;
     c->last[at].from = x;
-    return c->last[at].to = tow_convert(x, dtype);
+    return c->last[at].to = widen(x, dtype);
 }
 
 /* The operands of the equation in the types in which it is computed. NULL: the trace has failed. */

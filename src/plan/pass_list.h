@@ -11,6 +11,7 @@
     X(eliminate_recomputation)                                                                                         \
     X(pads_to_concatenate)                                                                                             \
     X(group_products)                                                                                                  \
+    X(read_as_stored)                                                                                                  \
     X(fuse_loss_and_gradient)                                                                                          \
     X(iota_to_broadcast)                                                                                               \
     X(order)                                                                                                           \

@@ -199,6 +199,11 @@ const tow__pass tow__passes[TOW__PASSES] = {
         {"group-products", TOW__ON_VALUES, .rule = &tow__rule_group_products,
          .reason = "A sum over groups of rows, a tree of products and additions, becomes one product that keeps its "
                    "partial sums in a cache; before lowering, which gives every partial sum memory."},
+    PASS(read_as_stored) =
+        {"read-as-stored", TOW__ON_VALUES, .rule = &tow__rule_read_as_stored, .required = true,
+         .reason = "Kernels that widen operands of 16 bits while they read them get these as they are stored, and no "
+                   "array of f32 is made; after widening, and before passes that compare operands: those of a loss and "
+                   "of its gradient are converted one by one."},
     PASS(fuse_loss_and_gradient) =
         {"fuse-loss-and-gradient", TOW__ON_VALUES, .rule = &tow__rule_fuse_loss_and_gradient,
          .reason = "A cross-entropy and its derivative share their logits; after recomputation is decided, which "

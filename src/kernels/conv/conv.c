@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "src/kernels/conv/lanes.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 #include "src/kernels/tables.h"
 
 enum {
     MOST_TAPS = 64, /* along an axis, of a result that is summed over positions */
+    MANY = 64,      /* rows and columns, as units for bf16 see them */
     NARROW = 20,    /* results along w below which a product of theirs is too small */
     SHORT = 48      /* elements that a row of the kernel sums, below which a product with it is too small */
 };
@@ -65,21 +67,72 @@ static void lay_out(tow__conv *c, bool sums)
     c->y_group = c->features * c->size;
 }
 
+/* Elements of `size` bytes. */
+static void copy(int64_t size, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column, char *to,
+                 int64_t to_row)
+{
+    if (column == size && row == columns * size && to_row == row) {
+        memcpy(to, from, (size_t)(rows * row));
+    } else if (column == size) {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * row, (size_t)(columns * size));
+    } else if (row == size && column > 0 && size > 2) {
+        tow__transpose_matrix((size_t)size, rows, columns, to, to_row / size, from, column / size);
+    } else {
+        for (int64_t i = 0; i < rows; i++)
+            tow__copy_run((size_t)size, columns, to + i * to_row, from + i * row, column / size);
+    }
+}
+
+/* Elements of 16 bits that lie side by side from row to row: some at a time become a small matrix, which is
+ * transposed. */
+static void widen_across(tow_dtype dtype, const char *from, int64_t rows, int64_t columns, int64_t column, char *to,
+                         int64_t to_row)
+{
+    enum {
+        LINE = 64,
+        LINES = 16
+    };
+    f32 lines[LINES][LINE];
+    const int64_t half = (int64_t)sizeof(uint16_t), size = (int64_t)sizeof(f32);
+    for (int64_t i = 0; i < rows; i += LINE) {
+        const int64_t n = tow__min(LINE, rows - i);
+        for (int64_t j = 0; j < columns; j += LINES) {
+            const int64_t some = tow__min(LINES, columns - j);
+            for (int64_t l = 0; l < some; l++)
+                tow__widen_run(dtype, n, from + i * half + (j + l) * column, 1, lines[l]);
+            tow__transpose_matrix(sizeof(f32), n, some, to + i * to_row + j * size, to_row / size, lines, LINE);
+        }
+    }
+}
+
+static void widen(tow_dtype dtype, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column,
+                  char *to, int64_t to_row)
+{
+    const int64_t half = (int64_t)sizeof(uint16_t);
+    if (row == half && column != half && column > 0) {
+        widen_across(dtype, from, rows, columns, column, to, to_row);
+    } else if (column == half && row == columns * half && to_row == columns * (int64_t)sizeof(f32)) {
+        tow__widen_run(dtype, rows * columns, from, 1, (f32 *)(void *)to);
+    } else {
+        for (int64_t i = 0; i < rows; i++)
+            tow__widen_run(dtype, columns, from + i * row, column / half, (f32 *)(void *)(to + i * to_row));
+    }
+}
+
 void tow__conv_copy(const tow__conv *c, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column,
                     char *to)
 {
-    const int64_t size = c->size;
+    if (rows > 0 && columns > 0) copy(c->w_size, from, rows, row, columns, column, to, columns * c->w_size);
+}
+
+void tow__conv_read(const tow__conv *c, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column,
+                    char *to, int64_t to_row)
+{
     if (rows <= 0 || columns <= 0) return;
-    if (column == size && row == columns * size) {
-        memcpy(to, from, (size_t)(rows * row));
-    } else if (column == size) {
-        for (int64_t i = 0; i < rows; i++) memcpy(to + i * columns * size, from + i * row, (size_t)(columns * size));
-    } else if (row == size && column > 0) {
-        tow__transpose_matrix((size_t)size, rows, columns, to, columns, from, column / size);
-    } else {
-        for (int64_t i = 0; i < rows; i++)
-            tow__copy_run((size_t)size, columns, to + i * columns * size, from + i * row, column / size);
-    }
+    if (tow__conv_widens(c))
+        widen(c->x_dtype, from, rows, row, columns, column, to, to_row);
+    else
+        copy(c->x_size, from, rows, row, columns, column, to, to_row);
 }
 
 typedef struct conv_job {
@@ -95,17 +148,19 @@ static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_cal
     const tow__conv_params *p = call->params;
     c->dtype = y->dtype;
     c->size = (int64_t)tow__element_bytes(c->dtype);
-    const int64_t size = c->size;
+    c->x_dtype = x->dtype, c->w_dtype = w->dtype;
+    c->x_size = (int64_t)tow__element_bytes(x->dtype), c->w_size = (int64_t)tow__element_bytes(w->dtype);
+    const int64_t size = c->size, x_size = c->x_size, w_size = c->w_size;
     c->spatial = axes->spatial;
     c->groups = p->feature_groups * p->batch_groups;
     c->batch = y->dims[axes->out[0]];
     c->inputs = w->dims[axes->rhs[1]];
     c->features = y->dims[axes->out[1]] / c->groups;
-    c->x_entry = x->strides[axes->lhs[0]] * size;
-    c->x_input = x->strides[axes->lhs[1]] * size;
+    c->x_entry = x->strides[axes->lhs[0]] * x_size;
+    c->x_input = x->strides[axes->lhs[1]] * x_size;
     c->x_group = p->feature_groups > 1 ? c->inputs * c->x_input : c->batch * c->x_entry;
-    c->w_input = w->strides[axes->rhs[1]] * size;
-    c->w_feature = w->strides[axes->rhs[0]] * size;
+    c->w_input = w->strides[axes->rhs[1]] * w_size;
+    c->w_feature = w->strides[axes->rhs[0]] * w_size;
     c->w_group = c->features * c->w_feature;
     c->y_entry = y->strides[axes->out[0]] * size;
     c->y_feature = y->dims[axes->out[1]] > 1 ? y->strides[axes->out[1]] * size : size;
@@ -116,8 +171,8 @@ static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_cal
         tow__window_result(&c->axes[i]);
         c->positions *= c->axes[i].result;
         c->taps *= c->axes[i].window;
-        c->x[i] = x->strides[axes->lhs[2 + i]] * size;
-        c->w[i] = w->strides[axes->rhs[2 + i]] * size;
+        c->x[i] = x->strides[axes->lhs[2 + i]] * x_size;
+        c->w[i] = w->strides[axes->rhs[2 + i]] * w_size;
         c->y[i] = y->strides[axes->out[2 + i]] * size;
     }
 }
@@ -145,7 +200,19 @@ static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p
     if (!sums && p->feature_groups > 1 && c->inputs == 1 && c->features == 1) return &tow__conv_channels;
     if (sums && p->batch_groups > 1 && c->batch == 1 && c->features == 1) return &tow__conv_channel_sums;
     if (sums) return &tow__conv_sums;
-    return c->gathers ? &tow__conv_gathered : &tow__conv_rows;
+    return c->gathers || c->unit != NULL ? &tow__conv_gathered : &tow__conv_rows;
+}
+
+/* The unit for bf16 that sums k elements at a time, chosen as `choose` chooses. NULL: both operands are not bf16, or
+ * there is none that gains. */
+static const tow__gemm_engine *unit_of(const tow__conv *c, int64_t k, const tow__kernel_call *call)
+{
+    if (c->x_dtype != TOW_BF16 || c->w_dtype != TOW_BF16 || k == 0 || call->team == NULL) return NULL;
+    tow__gemm g = {.dtype = TOW_F32, .a_dtype = TOW_BF16, .b_dtype = TOW_BF16, .m = MANY, .n = MANY, .k = k};
+    g.a_row = k, g.a_column = 1, g.b_row = MANY, g.b_column = 1, g.ldc = MANY;
+    g.choice = call->team->products;
+    const tow__gemm_engine *engine = tow__gemm_choose(&g);
+    return engine == &tow__gemm_amx || engine == &tow__gemm_dots ? engine : NULL;
 }
 
 static conv_job job_of(const tow__kernel_call *call)
@@ -155,12 +222,15 @@ static conv_job job_of(const tow__kernel_call *call)
     tow__conv_axes_read(p->dimensions, &job.axes);
     fill(&job.c, &job.axes, call);
     job.c.gathers = wants_gathering(&job.c);
+    job.c.unit = unit_of(&job.c, tow__conv_taps_at_once(&job.c) * job.c.inputs, call);
     job.way = choose(&job.c, p);
+    if (job.way != &tow__conv_gathered) job.c.unit = NULL;
     const bool in_blocks = job.way->transposes && job.c.spatial > 0 && job.c.y[job.c.spatial - 1] == job.c.size;
     job.transposes = job.c.y_feature != job.c.size && !in_blocks;
     if (job.transposes) lay_out(&job.c, job.way->batch_last);
     if (job.way == &tow__conv_rows || job.way == &tow__conv_gathered) join_axes(&job.c);
     add_single_axes(&job.c);
+    if (job.way == &tow__conv_sums) job.c.unit = unit_of(&job.c, tow__conv_block_positions(&job.c), call);
     return job;
 }
 
@@ -228,11 +298,18 @@ static void run_conv(const tow__kernel_call *call)
     run_job(call, &job);
 }
 
-static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
+static const char *engine_of(const tow__kernel_call *call)
+{
+    const conv_job job = job_of(call);
+    return job.c.unit != NULL ? job.c.unit->name : job.way->engine;
+}
 
 static size_t reason(const tow__kernel_call *call, char *text, size_t size)
 {
-    const int length = snprintf(text, size, "%s", job_of(call).way->reason);
+    const conv_job job = job_of(call);
+    const char *unit = job.c.unit != NULL ? job.c.unit->label : NULL;
+    const int length = unit ? snprintf(text, size, "%s: multiplies copies of pieces, which stay bf16", unit)
+                            : snprintf(text, size, "%s", job.way->reason);
     return length < 0 ? 0 : (size_t)length;
 }
 
@@ -240,6 +317,8 @@ static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
                                        .dtypes = TOW__WIDE_FLOATS,
                                        .run = run_conv,
                                        .runs_epilogue = true,
+                                       .halves = 1 << 0 | 1 << 1,
+                                       .units = true,
                                        .scratch = scratch_conv,
                                        .engine_of = engine_of,
                                        .reason = reason}};

@@ -5,6 +5,7 @@
 
 #include "src/kernels/conv/conv.h"
 #include "src/kernels/conv/lanes.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
@@ -29,6 +30,7 @@ typedef struct channels_job {
     const tow__conv_run *r;
     const tow__conv *c;
     const tow__conv_lanes *lanes;
+    tow_dtype stored;  /* of both operands, if that has 16 bits; else 0 */
     const char *x, *w; /* channels are neighbors */
     int64_t x_strides[TOW_MAX_RANK], w_strides[TOW_MAX_RANK], x_entry, w_input, per_block, pieces;
 } channels_job;
@@ -41,19 +43,48 @@ static int64_t elements(const int64_t *dims, int n)
     return count;
 }
 
+/* The type in which vectors read both operands, if that has 16 bits; else 0. */
+static tow_dtype stored_in(const tow__conv *c)
+{
+    return c->x_dtype == c->w_dtype ? tow__half_or_none(c->x_dtype) : (tow_dtype)0;
+}
+
+/* An operand of type `dtype` is used where it lies. */
+static bool lies(const tow__conv *c, tow_dtype dtype, int64_t stride)
+{
+    return stride == (int64_t)tow__element_bytes(dtype) && (stored_in(c) || !tow__is_half(dtype));
+}
+
+/* Bytes of an element as vectors read it. */
+static int64_t read_size(const tow__conv *c) { return stored_in(c) ? c->x_size : c->size; }
+
+/* All elements, widened: of an operand of 16 bits beside one of f32. */
+static void widen_all(const tow__strided *in, tow_dtype dtype, f32 *to)
+{
+    uint16_t tile[TOW__TILE];
+    for (int64_t i = 0, n; i < in->count; i += n) {
+        n = tow__min(TOW__TILE, in->count - i);
+        tow__strided_read(in, i, n, tile);
+        tow__widen_run(dtype, n, tile, 1, to + i);
+    }
+}
+
 /* The operand with neighboring channels: in place, or copied to *scratch. strides: of its n axes, the last of which
  * are the channels; they become those of the copy. */
-static const char *with_lanes(const tow__conv_run *r, const char *from, int n, const int64_t *dims, int64_t *strides,
-                              char **scratch)
+static const char *with_lanes(const tow__conv_run *r, tow_dtype dtype, const char *from, int n, const int64_t *dims,
+                              int64_t *strides, char **scratch)
 {
-    const int64_t size = r->c->size;
+    const int64_t size = read_size(r->c), stored = (int64_t)tow__element_bytes(dtype);
     int64_t step = 1, count = elements(dims, n), apart[TOW_MAX_RANK + 1];
-    if (strides[n - 1] == size) return from;
-    for (int i = 0; i < n; i++) apart[i] = strides[i] / size;
-    tow__strided in = tow__strided_of((char *)(uintptr_t)from, r->c->dtype, n, dims, apart);
-    tow__strided out = tow__strided_of(*scratch, r->c->dtype, 1, &count, &step);
+    if (lies(r->c, dtype, strides[n - 1])) return from;
+    for (int i = 0; i < n; i++) apart[i] = strides[i] / stored;
+    tow__strided in = tow__strided_of((char *)(uintptr_t)from, dtype, n, dims, apart);
+    tow__strided out = tow__strided_of(*scratch, dtype, 1, &count, &step);
     const char *to = *scratch;
-    tow__strided_store(r->team, &out, &in);
+    if (stored == size)
+        tow__strided_store(r->team, &out, &in);
+    else
+        widen_all(&in, dtype, (f32 *)(void *)*scratch);
     *scratch += tow__conv_round((size_t)(count * size));
     step = size;
     for (int i = n - 1; i >= 0; i--) {
@@ -63,9 +94,9 @@ static const char *with_lanes(const tow__conv_run *r, const char *from, int n, c
     return to;
 }
 
-static size_t copied_bytes(const tow__conv *c, int64_t stride, const int64_t *dims, int n)
+static size_t copied_bytes(const tow__conv *c, tow_dtype dtype, int64_t stride, const int64_t *dims, int n)
 {
-    return stride == c->size ? 0 : tow__conv_round((size_t)(elements(dims, n) * c->size));
+    return lies(c, dtype, stride) ? 0 : tow__conv_round((size_t)(elements(dims, n) * read_size(c)));
 }
 
 /* Axes of the left operand (entries, spatial, channels) or of the kernel (inputs, spatial, channels). */
@@ -75,7 +106,7 @@ static int left_axes(const tow__conv *c, bool sums, int64_t *dims, int64_t *stri
     strides[0] = sums ? c->x_input : c->x_entry;
     for (int i = 0; i < c->spatial; i++) dims[1 + i] = c->axes[i].size, strides[1 + i] = c->x[i];
     dims[c->spatial + 1] = c->groups;
-    strides[c->spatial + 1] = c->groups > 1 ? c->x_group : c->size;
+    strides[c->spatial + 1] = c->groups > 1 ? c->x_group : c->x_size;
     return c->spatial + 2;
 }
 static int kernel_axes(const tow__conv *c, int64_t *dims, int64_t *strides)
@@ -84,7 +115,7 @@ static int kernel_axes(const tow__conv *c, int64_t *dims, int64_t *strides)
     strides[0] = c->w_input;
     for (int i = 0; i < c->spatial; i++) dims[1 + i] = c->axes[i].window, strides[1 + i] = c->w[i];
     dims[c->spatial + 1] = c->groups;
-    strides[c->spatial + 1] = c->groups > 1 ? c->w_group : c->size;
+    strides[c->spatial + 1] = c->groups > 1 ? c->w_group : c->w_size;
     return c->spatial + 2;
 }
 
@@ -92,9 +123,9 @@ static size_t scratch_channels(const tow__conv *c, bool sums)
 {
     int64_t dims[TOW_MAX_RANK + 1], strides[TOW_MAX_RANK + 1];
     int n = left_axes(c, sums, dims, strides);
-    size_t bytes = copied_bytes(c, strides[n - 1], dims, n);
+    size_t bytes = copied_bytes(c, c->x_dtype, strides[n - 1], dims, n);
     n = kernel_axes(c, dims, strides);
-    return bytes + copied_bytes(c, strides[n - 1], dims, n);
+    return bytes + copied_bytes(c, c->w_dtype, strides[n - 1], dims, n);
 }
 static size_t scratch_forward(const tow__conv *c, int threads) { return (void)threads, scratch_channels(c, false); }
 static size_t scratch_sums(const tow__conv *c, int threads) { return (void)threads, scratch_channels(c, true); }
@@ -104,14 +135,14 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
     const tow__conv *c = r->c;
     int64_t dims[TOW_MAX_RANK + 1], strides[TOW_MAX_RANK + 1];
     char *scratch = r->scratch;
-    *job = (channels_job){.r = r, .c = c, .pieces = tow__ceil_div(c->groups, LANES)};
+    *job = (channels_job){.r = r, .c = c, .pieces = tow__ceil_div(c->groups, LANES), .stored = stored_in(c)};
     job->lanes = tow__conv_lanes_of(c->dtype, &r->choice);
     int n = left_axes(c, sums, dims, strides);
-    job->x = with_lanes(r, r->x, n, dims, strides, &scratch);
+    job->x = with_lanes(r, c->x_dtype, r->x, n, dims, strides, &scratch);
     job->x_entry = strides[0];
     memcpy(job->x_strides, strides + 1, (size_t)c->spatial * sizeof *strides);
     n = kernel_axes(c, dims, strides);
-    job->w = with_lanes(r, r->w, n, dims, strides, &scratch);
+    job->w = with_lanes(r, c->w_dtype, r->w, n, dims, strides, &scratch);
     job->w_input = strides[0];
     memcpy(job->w_strides, strides + 1, (size_t)c->spatial * sizeof *strides);
 }
@@ -181,14 +212,14 @@ static void one_position(const channels_job *job, const tap_rows *rows, const to
             run.first = t->first + done * t->step;
             run.element = t->element + done * t->element_step;
             if (list.n + run.count > TOW__CONV_TAPS) {
-                job->lanes->taps(job->c->groups, &list, adds, y);
+                job->lanes->taps(job->stored, job->c->groups, &list, adds, y);
                 adds = true;
                 list.n = list.runs = 0;
             }
             add_taps(job, &list, &run, rows->x[r], rows->w[r]);
         }
     }
-    if (list.n > 0 || !adds) job->lanes->taps(job->c->groups, &list, adds, y);
+    if (list.n > 0 || !adds) job->lanes->taps(job->stored, job->c->groups, &list, adds, y);
 }
 
 /* The same where groups of several features are gathered: all taps, in order, are one product, with its blocks. There
@@ -210,7 +241,7 @@ static void one_gathered_position(const channels_job *job, const tap_rows *rows,
         }
     }
     if (list.n > 0) list.ends[list.runs++] = list.n;
-    job->lanes->taps(job->c->groups, &list, false, y);
+    job->lanes->taps(job->stored, job->c->groups, &list, false, y);
 }
 
 /* The blocks of the product of all taps that such a position can meet. */
@@ -279,8 +310,9 @@ static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t k
         for (int64_t j = 0, n; j < t.count; j += n) {
             int64_t left = kc - (t.first + j) % kc;
             n = tow__min(t.count - j, left);
-            job->lanes->positions(lanes, n, from + (t.element + j * t.element_step) * step, t.element_step * step,
-                                  by + (t.first + j) * job->w_strides[last], job->w_strides[last], &chain);
+            job->lanes->positions(job->stored, lanes, n, from + (t.element + j * t.element_step) * step,
+                                  t.element_step * step, by + (t.first + j) * job->w_strides[last],
+                                  job->w_strides[last], &chain);
             if (n == left) job->lanes->end(lanes, &chain, y);
         }
     }
@@ -325,8 +357,8 @@ static void sums_block(void *user, int64_t piece)
         for (int64_t input = 0; input < c->inputs; input++)
             for (int64_t k = 0; k < outer_taps; k++) {
                 if (!tow__conv_outer(c, job->x_strides, job->w_strides, p, k, &x_at, &w_at, &y_at)) continue;
-                const char *x = job->x + input * job->x_entry + first * c->size + x_at;
-                const char *w = job->w + input * job->w_input + first * c->size + w_at;
+                const char *x = job->x + input * job->x_entry + first * read_size(c) + x_at;
+                const char *w = job->w + input * job->w_input + first * read_size(c) + w_at;
                 for (int64_t kh = 0; kh < h->window && !tow__cancelled(); kh += block)
                     add_to_all(job, kh, tow__min(block, h->window - kh), lanes, x, w, y);
             }

@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
     TILE_BYTES = 384 << 10, /* of gathered elements, about */
-    TILE_K = 1024,          /* elements of a position in a tile, about */
     MOST_ROWS = 448,        /* positions of a tile */
     LEAST_ROWS = 28,
     STRIP = 14,         /* blocks are multiples of this where they can be */
@@ -88,7 +88,7 @@ static gathered_phase find_phase(const gathered_job *job, int64_t index)
 static bool is_dense_kernel(const tow__conv *c)
 {
     int64_t step = c->inputs * c->w_input;
-    if (c->w_feature != c->size || c->w_input < c->features * c->size) return false;
+    if (c->w_feature != c->w_size || c->w_input < c->features * c->w_size) return false;
     for (int i = c->spatial - 1; i >= 0; i--) {
         if (c->axes[i].window > 1 && c->w[i] != step) return false;
         step *= c->axes[i].window;
@@ -111,9 +111,9 @@ static void plan_blocks(gathered_job *job, int threads)
 {
     const tow__conv *c = job->c;
     const int64_t positions = tow__max(1, c->batch * c->positions / job->all_phases);
-    job->taps_at_once = tow__min(c->taps, tow__max(1, TILE_K / c->inputs));
+    job->taps_at_once = tow__conv_taps_at_once(c);
     const int64_t k = job->taps_at_once * c->inputs;
-    int64_t rows = tow__min(MOST_ROWS, tow__max(LEAST_ROWS, TILE_BYTES / (k * c->size)));
+    int64_t rows = tow__min(MOST_ROWS, tow__max(LEAST_ROWS, TILE_BYTES / (k * tow__conv_tile_size(c))));
     rows = tow__min(rows, tow__ceil_div(tow__ceil_div(positions, threads), STRIP) * STRIP);
     job->rows = rows < STRIP ? rows : rows / STRIP * STRIP;
     job->row_blocks = tow__ceil_div(positions, job->rows);
@@ -121,6 +121,19 @@ static void plan_blocks(gathered_job *job, int threads)
     job->slices = job->row_blocks * c->groups >= 2 * threads ? 1 : tow__min(most, threads);
     job->columns = tow__ceil_div(tow__ceil_div(c->features, job->slices), PANEL) * PANEL;
     job->slices = tow__ceil_div(c->features, job->columns);
+}
+
+/* Scratch memory of a product of a tile, at most. */
+static size_t product_bytes(const gathered_job *job, int64_t k)
+{
+    tow__gemm g = {.dtype = TOW_F32, .a_dtype = TOW_BF16, .b_dtype = TOW_BF16, .m = job->rows, .n = job->columns};
+    size_t bytes = 0;
+    if (job->c->unit == NULL) return (size_t)((job->rows * tow__min(k, TOW__GEMM_KC) + 64) * job->c->size);
+    for (g.k = k; g.k > 0; g.k -= job->c->inputs) { /* a phase may have fewer taps */
+        const size_t need = tow__gemm_scratch(&g, job->c->unit);
+        if (need > bytes) bytes = need;
+    }
+    return bytes;
 }
 
 static void plan(gathered_job *job, const tow__conv *c, int threads)
@@ -135,14 +148,15 @@ static void plan(gathered_job *job, const tow__conv *c, int threads)
     plan_blocks(job, threads);
     job->tiled = holes || c->y_feature != c->size || !is_even(c);
     job->kernel_in_place = !holes && is_dense_kernel(c);
-    job->packs = job->row_blocks * c->groups >= (int64_t)PACKED_BLOCKS * threads;
+    job->packs = c->unit == NULL && job->row_blocks * c->groups >= (int64_t)PACKED_BLOCKS * threads;
     const int64_t kernel = c->taps * c->inputs, panels = tow__ceil_div(c->features, PANEL) * PANEL;
-    job->dense_bytes = job->kernel_in_place ? 0 : tow__conv_round((size_t)(c->groups * kernel * c->features * c->size));
+    job->dense_bytes =
+        job->kernel_in_place ? 0 : tow__conv_round((size_t)(c->groups * kernel * c->features * c->w_size));
     job->packed_bytes = job->packs ? tow__conv_round((size_t)(c->groups * kernel * panels * c->size)) : 0;
-    job->tile_bytes = tow__conv_round((size_t)(job->rows * job->taps_at_once * c->inputs * c->size));
+    const int64_t k = job->taps_at_once * c->inputs;
+    job->tile_bytes = tow__conv_round((size_t)(job->rows * k * tow__conv_tile_size(c)));
     job->result_bytes = job->tiled ? tow__conv_round((size_t)(job->rows * job->columns * c->size)) : 0;
-    const int64_t strip = job->rows * tow__min(job->taps_at_once * c->inputs, TOW__GEMM_KC) + 64;
-    job->thread_bytes = job->tile_bytes + job->result_bytes + tow__conv_round((size_t)(strip * c->size));
+    job->thread_bytes = job->tile_bytes + job->result_bytes + tow__conv_round(product_bytes(job, k));
 }
 
 static size_t scratch_gathered(const tow__conv *c, int threads)
@@ -167,9 +181,9 @@ static void split_tap(const gathered_phase *p, int spatial, int64_t j, int64_t *
 static const char *kernel_at(const gathered_job *job, int64_t group, int64_t tap, int64_t *row)
 {
     const tow__conv *c = job->c;
-    *row = job->kernel_in_place ? c->w_input / c->size : c->features;
+    *row = job->kernel_in_place ? c->w_input / c->w_size : c->features;
     if (job->kernel_in_place) return job->r->w + group * c->w_group + tap * c->inputs * c->w_input;
-    return job->dense + (group * job->phase.taps + tap) * c->inputs * c->features * c->size;
+    return job->dense + (group * job->phase.taps + tap) * c->inputs * c->features * c->w_size;
 }
 
 static char *packed_at(const gathered_job *job, int64_t group, int64_t tap)
@@ -204,6 +218,7 @@ static void pack_taps(void *user, int64_t index)
     const int64_t group = index / tiles, tap = index % tiles * job->taps_at_once;
     tow__gemm g = {.dtype = c->dtype, .threads = 1, .n = c->features, .b_column = 1, .choice = &job->r->choice};
     g.k = tow__min(job->taps_at_once, job->phase.taps - tap) * c->inputs;
+    g.b_dtype = tow__half_or_none(c->w_dtype);
     g.b = kernel_at(job, group, tap, &g.b_row);
     g.packed = packed_at(job, group, tap);
     tow__gemm_pack(&g, &tow__gemm_own);
@@ -224,7 +239,7 @@ static void gather_tap(const gathered_job *job, const stretch *s, int64_t j, cha
 {
     const tow__conv *c = job->c;
     const axis_phase *w = &job->phase.axes[c->spatial - 1];
-    const int64_t step = c->x[c->spatial - 1], bytes = c->inputs * c->size;
+    const int64_t step = c->x[c->spatial - 1], bytes = c->inputs * tow__conv_tile_size(c);
     const int64_t first = w->element + s->q * w->element_row + j * w->element_tap; /* met by the first position */
     int64_t begin = 0, end = s->meets ? s->count : 0;
     while (begin < end && first + begin * w->element_row < 0) begin++;
@@ -232,18 +247,10 @@ static void gather_tap(const gathered_job *job, const stretch *s, int64_t j, cha
     if (begin == end) begin = end = 0;
     for (int64_t i = 0; i < s->count; i++)
         if (i < begin || i >= end) memset(to + i * row, 0, (size_t)bytes);
-    const char *from = s->x + (first + begin * w->element_row) * step;
-    const int64_t apart = w->element_row * step;
     if (begin == end) return;
-    if (c->x_input == c->size || c->inputs == 1) {
-        for (int64_t i = begin; i < end; i++, from += apart) memcpy(to + i * row, from, (size_t)bytes);
-    } else if (apart == c->size && c->x_input > 0) {
-        tow__transpose_matrix((size_t)c->size, end - begin, c->inputs, to + begin * row, row / c->size, from,
-                              c->x_input / c->size);
-    } else {
-        for (int64_t i = begin; i < end; i++, from += apart)
-            tow__copy_run((size_t)c->size, c->inputs, to + i * row, from, c->x_input / c->size);
-    }
+    const char *from = s->x + (first + begin * w->element_row) * step;
+    const int64_t input = c->inputs == 1 ? c->x_size : c->x_input;
+    tow__conv_read(c, from, end - begin, w->element_row * step, c->inputs, input, to + begin * row, row);
 }
 
 /* All `taps` along w, which meet neighbors: one run of elements for each position. */
@@ -251,13 +258,14 @@ static void gather_run(const gathered_job *job, const stretch *s, int64_t taps, 
 {
     const tow__conv *c = job->c;
     const axis_phase *w = &job->phase.axes[c->spatial - 1];
-    const int64_t bytes = c->inputs * c->size, size = c->axes[c->spatial - 1].size;
+    const int64_t bytes = c->inputs * tow__conv_tile_size(c), size = c->axes[c->spatial - 1].size;
     for (int64_t i = 0; i < s->count; i++, to += row) {
         const int64_t first = w->element + (s->q + i) * w->element_row;
         const int64_t begin = s->meets ? tow__max(0, tow__min(taps, -first)) : 0;
         const int64_t end = s->meets ? tow__max(begin, tow__min(taps, size - first)) : 0;
         if (begin > 0) memset(to, 0, (size_t)(begin * bytes));
-        if (end > begin) memcpy(to + begin * bytes, s->x + (first + begin) * bytes, (size_t)((end - begin) * bytes));
+        tow__conv_read(c, s->x + (first + begin) * c->inputs * c->x_size, 1, 0, (end - begin) * c->inputs, c->x_size,
+                       to + begin * bytes, 0);
         if (end < taps) memset(to + end * bytes, 0, (size_t)((taps - end) * bytes));
     }
 }
@@ -301,8 +309,9 @@ static void gather(const gathered_job *job, int64_t group, int64_t p, int64_t ro
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     const axis_phase *w = &job->phase.axes[last];
-    const int64_t bytes = c->inputs * c->size, row = taps * bytes;
-    const bool runs = (c->x_input == c->size || c->inputs == 1) && w->element_tap == 1 && c->x[last] == bytes;
+    const int64_t bytes = c->inputs * tow__conv_tile_size(c), row = taps * bytes;
+    const bool lies = c->x_input == c->x_size || c->inputs == 1;
+    const bool runs = lies && w->element_tap == 1 && c->x[last] == c->inputs * c->x_size;
     int64_t index[TOW_MAX_RANK], at[TOW_MAX_RANK];
     for (int64_t done = 0, n; done < rows; done += n, tile += n * row) {
         const stretch here = find_stretch(job, group, p + done, rows - done, index);
@@ -352,7 +361,10 @@ static void multiply(const block *b, int64_t tap, int64_t taps, bool last, char 
     g.accumulate = tap > 0;
     g.a = b->tile;
     g.a_row = g.k;
-    g.b = kernel_at(job, b->group, tap, &g.b_row) + b->column * c->size;
+    g.a_dtype = c->unit != NULL ? c->x_dtype : (tow_dtype)0;
+    g.b = kernel_at(job, b->group, tap, &g.b_row) + b->column * c->w_size;
+    g.b_dtype = tow__half_or_none(c->w_dtype);
+    if (c->unit != NULL) g.kc = 0;
     if (job->packs) g.packed = packed_at(job, b->group, tap);
     g.packed_column = b->column;
     g.c = y;

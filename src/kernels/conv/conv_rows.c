@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
@@ -115,7 +116,7 @@ static void plan(rows_job *job, const tow__conv *c)
     job->tap_step = job->w->base_dilation / by_tap;
     job->element_tap = job->w->window_dilation / by_tap;
     find_range(job);
-    const bool runs = c->inputs == 1 || c->x_input == c->size;
+    const bool runs = (c->inputs == 1 || c->x_input == c->size) && !tow__conv_widens(c);
     const bool follow = job->w->window == 1 || job->element_tap > 1 || c->x[last] == c->inputs * c->size;
     job->in_place = runs && follow && job->low >= 0 && job->high <= job->w->size && c->x[last] >= 0;
     job->w_results = tow__min(POSITIONS, (job->w->result - 1) / job->phases + 1);
@@ -148,7 +149,7 @@ static void plan(rows_job *job, const tow__conv *c)
 
 static size_t dense_bytes(const rows_job *job)
 {
-    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->k * job->c->features * job->c->size));
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->k * job->c->features * job->c->w_size));
 }
 static size_t packed_bytes(const rows_job *job)
 {
@@ -189,19 +190,20 @@ static void prepare_kernel(void *user, int64_t block)
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     const char *from = job->r->w + block / job->outer_taps * c->w_group + tap_offset(c, block % job->outer_taps);
-    char *to = job->dense + block * job->k * c->features * c->size;
+    char *to = job->dense + block * job->k * c->features * c->w_size;
     for (int64_t k0 = 0; k0 < job->tap_step && k0 < c->axes[last].window; k0++) {
         int64_t taps = (c->axes[last].window - 1 - k0) / job->tap_step + 1, at = kernel_place(job, k0) * c->inputs;
         for (int64_t j = 0; j < taps; j++) {
             const char *tap = from + (k0 + j * job->tap_step) * c->w[last];
             tow__conv_copy(c, tap, c->inputs, c->w_input, c->features, c->w_feature,
-                           to + (at + j * c->inputs) * c->features * c->size);
+                           to + (at + j * c->inputs) * c->features * c->w_size);
         }
         const int64_t run = kernel_run(job, taps);
         for (int64_t p = 0; p < taps * c->inputs; p += run) {
             tow__gemm g = {.dtype = c->dtype, .threads = 1, .n = c->features, .k = run, .b_row = c->features};
+            g.b_dtype = tow__half_or_none(c->w_dtype);
             g.b_column = 1;
-            g.b = to + (at + p) * c->features * c->size;
+            g.b = to + (at + p) * c->features * c->w_size;
             g.packed = job->packed + (block * job->k + at + p) * job->columns * c->size;
             g.choice = &job->r->choice;
             tow__gemm_pack(&g, &tow__gemm_own);
@@ -219,7 +221,7 @@ static void copy_row(const rows_job *job, const char *x, int64_t first, int64_t 
     const int64_t begin = tow__max(0, tow__min(n, -first)), end = tow__max(begin, tow__min(n, size - first));
     memset(to, 0, (size_t)(begin * row));
     memset(to + end * row, 0, (size_t)((n - end) * row));
-    tow__conv_copy(c, x + (first + begin) * step, end - begin, step, c->inputs, c->x_input, to + begin * row);
+    tow__conv_read(c, x + (first + begin) * step, end - begin, step, c->inputs, c->x_input, to + begin * row, row);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -285,7 +287,8 @@ static void multiply_far(const row_products *rp, const tow__gemm_series *s, int6
         tow__gemm g = {
             .dtype = s->dtype, .accumulate = s->members[i].adds, .m = s->m, .n = s->n, .k = s->k, .kc = s->kc};
         g.a = s->members[i].a, g.a_row = s->a_row, g.a_column = 1;
-        g.b = job->dense + place * c->features * c->size, g.b_row = c->features, g.b_column = 1;
+        g.b = job->dense + place * c->features * c->w_size, g.b_row = c->features, g.b_column = 1;
+        g.b_dtype = tow__half_or_none(c->w_dtype);
         g.packed = job->packed + place * job->columns * c->size;
         g.c = y, g.ldc = s->ldc;
         g.scratch = rp->b->scratch;

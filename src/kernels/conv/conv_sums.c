@@ -6,10 +6,12 @@
  * A block of positions of w (the cotangent) is copied once with gaps at the ends of its rows, and what it meets of the
  * left operand once as well, in rows of the same pitch; then the positions that each p needs are one window of equal
  * steps, and all p share both copies, which have the form that tiles of products read (tow__gemm_run_windows). A window
- * dilation d (a stride of the forward convolution) makes d x d images of every d-th element. */
+ * dilation d (a stride of the forward convolution) makes d x d images of every d-th element. On a unit for bf16 the
+ * copies stay bf16, position by position, and each p is a product of its own. */
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
@@ -33,7 +35,7 @@ typedef struct sums_job {
     images along_h, along_w;
     int64_t pitch, block_rows, image; /* positions of a row, rows of h, positions of an image */
     int64_t slices, slice, tap_slices, taps;
-    size_t x_bytes, w_bytes, thread_bytes;
+    size_t x_bytes, w_bytes, unit_bytes, thread_bytes;
 } sums_job;
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -63,6 +65,38 @@ int64_t tow__conv_block_rows(const tow__window_axis *h, const tow__window_axis *
     return tow__max(1, tow__min(h->window, RUN / pitch_of(w, &im)));
 }
 
+/* Positions of a block of so many rows: as many as all results use, from the first of the first row on. */
+static int64_t positions_of(const sums_job *job, int64_t rows) { return (rows - 1) * job->pitch + job->w->window; }
+
+/* A product on the unit, for `rows` rows of the result, of so many positions. */
+static tow__gemm product_of(const sums_job *job, int64_t rows, int64_t positions)
+{
+    const tow__conv *c = job->c;
+    return (tow__gemm){.dtype = c->dtype,
+                       .a_dtype = c->x_dtype,
+                       .b_dtype = c->w_dtype,
+                       .m = rows,
+                       .n = c->features,
+                       .k = positions,
+                       .a_row = 1,
+                       .a_column = rows,
+                       .b_row = c->features,
+                       .b_column = 1,
+                       .ldc = c->y_entry / c->size};
+}
+
+/* Its scratch memory, at most: the last block has fewer rows. */
+static size_t unit_bytes(const sums_job *job)
+{
+    size_t bytes = 0;
+    for (int64_t rows = job->block_rows; rows > 0 && job->c->unit != NULL; rows--) {
+        const tow__gemm g = product_of(job, job->slice, positions_of(job, rows));
+        const size_t need = tow__gemm_scratch(&g, job->c->unit);
+        if (need > bytes) bytes = need;
+    }
+    return bytes;
+}
+
 static void plan(sums_job *job, const tow__conv *c, int threads)
 {
     const int last = c->spatial - 1;
@@ -80,10 +114,19 @@ static void plan(sums_job *job, const tow__conv *c, int threads)
     job->slices = tow__ceil_div(c->batch, job->slice);
     job->tap_slices = many ? 1 : tow__min(threads, job->taps);
     int64_t copies = job->along_h.n * job->along_w.n * job->image * job->slice;
-    job->x_bytes = tow__conv_round((size_t)(copies * c->size));
+    job->x_bytes = tow__conv_round((size_t)(copies * tow__conv_tile_size(c)));
     int64_t columns = tow__ceil_div(c->features, TOW__GEMM_PACKED_COLUMNS) * TOW__GEMM_PACKED_COLUMNS;
     job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns * c->size));
-    job->thread_bytes = job->x_bytes + job->w_bytes;
+    job->unit_bytes = tow__conv_round(unit_bytes(job));
+    job->thread_bytes = job->x_bytes + job->w_bytes + job->unit_bytes;
+}
+
+int64_t tow__conv_block_positions(const tow__conv *c)
+{
+    images im;
+    const tow__window_axis *w = &c->axes[c->spatial - 1], *h = w - 1;
+    find_images(w, &im);
+    return (tow__conv_block_rows(h, w) - 1) * pitch_of(w, &im) + w->window;
 }
 
 static size_t scratch_sums(const tow__conv *c, int threads)
@@ -98,10 +141,36 @@ typedef struct share {
     const sums_job *job;
     int64_t group, row, rows, tap, tap_end;
     char *x, *w;
+    void *scratch; /* of the unit */
 } share;
 
-/* Positions of a block of so many rows: as many as all results use, from the first of the first row on. */
-static int64_t positions_of(const sums_job *job, int64_t rows) { return (rows - 1) * job->pitch + job->w->window; }
+/* `count` positions of the kernel, `step` bytes apart, from position `at` on; w NULL: zeros. */
+static void lay_kernel(const share *s, const tow__gemm_panels *to, int64_t at, int64_t count, const char *w,
+                       int64_t step)
+{
+    const tow__conv *c = s->job->c;
+    char *row = s->w + at * c->features * c->w_size;
+    if (c->unit == NULL)
+        tow__gemm_lay_panels(to, at, count, w, step / c->w_size, w != NULL ? c->w_feature / c->w_size : 1);
+    else if (w != NULL)
+        tow__conv_copy(c, w, count, step, c->features, c->w_feature, row);
+    else
+        memset(row, 0, (size_t)(count * c->features * c->w_size));
+}
+
+/* The same of the left operand. */
+static void lay_image(const share *s, const tow__gemm_strips *to, int64_t at, int64_t count, const char *x,
+                      int64_t step)
+{
+    const tow__conv *c = s->job->c;
+    const int64_t bytes = s->rows * c->x_size;
+    if (c->unit == NULL)
+        tow__gemm_lay_strips(to, at, count, x, x != NULL ? c->x_entry / c->x_size : 0, step / c->x_size);
+    else if (x != NULL)
+        tow__conv_read(c, x, count, step, s->rows, c->x_entry, s->x + at * bytes, bytes);
+    else
+        memset(s->x + at * bytes, 0, (size_t)(count * bytes));
+}
 
 /* Rows [kh, kh + rows) of the kernel, with gaps of zeros behind each but the last. */
 static tow__gemm_panels copy_kernel(const share *s, const char *w, int64_t kh, int64_t rows)
@@ -109,12 +178,15 @@ static tow__gemm_panels copy_kernel(const share *s, const char *w, int64_t kh, i
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
     const int64_t window = job->w->window, *strides = c->w + c->spatial - 2;
-    const tow__gemm_panels to = {
-        .dtype = c->dtype, .n = c->features, .k = positions_of(job, rows), .data = s->w, .choice = &job->r->choice};
+    const tow__gemm_panels to = {.dtype = c->dtype,
+                                 .n = c->features,
+                                 .k = positions_of(job, rows),
+                                 .data = s->w,
+                                 .choice = &job->r->choice,
+                                 .stored = tow__half_or_none(c->w_dtype)};
     for (int64_t i = 0; i < rows; i++) {
-        tow__gemm_lay_panels(&to, i * job->pitch, window, w + (kh + i) * strides[0], strides[1] / c->size,
-                             c->w_feature / c->size);
-        if (i + 1 < rows) tow__gemm_lay_panels(&to, i * job->pitch + window, job->pitch - window, NULL, 0, 1);
+        lay_kernel(s, &to, i * job->pitch, window, w + (kh + i) * strides[0], strides[1]);
+        if (i + 1 < rows) lay_kernel(s, &to, i * job->pitch + window, job->pitch - window, NULL, 0);
     }
     return to;
 }
@@ -124,6 +196,7 @@ static tow__gemm_strips strips_of(const share *s)
 {
     const sums_job *job = s->job;
     return (tow__gemm_strips){.dtype = job->c->dtype,
+                              .stored = tow__half_or_none(job->c->x_dtype),
                               .m = s->rows,
                               .positions = job->along_h.n * job->along_w.n * job->image,
                               .data = s->x,
@@ -141,11 +214,10 @@ static void copy_image_row(const share *s, const tow__gemm_strips *to, int64_t a
     int64_t end = w->size > residue && x != NULL ? (w->size - 1 - residue) / step + 1 - low : 0;
     end = tow__max(0, tow__min(end, job->pitch));
     begin = tow__min(begin, end);
-    tow__gemm_lay_strips(to, at, begin, NULL, 0, 0);
+    lay_image(s, to, at, begin, NULL, 0);
     if (begin < end)
-        tow__gemm_lay_strips(to, at + begin, end - begin, x + ((begin + low) * step + residue) * stride,
-                             job->c->x_entry / job->c->size, step * stride / job->c->size);
-    tow__gemm_lay_strips(to, at + end, job->pitch - end, NULL, 0, 0);
+        lay_image(s, to, at + begin, end - begin, x + ((begin + low) * step + residue) * stride, step * stride);
+    lay_image(s, to, at + end, job->pitch - end, NULL, 0);
 }
 
 /* Copies the elements of the left operand that positions [kh, kh + rows) meet, for all result positions. */
@@ -165,23 +237,46 @@ static void copy_images(const share *s, const tow__gemm_strips *to, const char *
             }
 }
 
+/* The position with which what result position t meets begins. */
+static int64_t first_of(const sums_job *job, int64_t t)
+{
+    const int64_t ph = t / job->w->result, pw = t % job->w->result;
+    const int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
+    const int64_t row = job->along_h.shift[ph] - job->along_h.low, column = job->along_w.shift[pw] - job->along_w.low;
+    return image * job->image + row * job->pitch + column;
+}
+
+/* The distance of result position t from the outer one, in bytes. */
+static int64_t place_of(const sums_job *job, int64_t t)
+{
+    const int64_t *y = job->c->y + job->c->spatial - 2;
+    return t / job->w->result * y[0] + t % job->w->result * y[1];
+}
+
 /* Adds a block to results of the share, some at a time: [tap, end). y: of the outer result position. */
 static void add_windows(const share *s, tow__gemm_windows *g, char *y, int64_t tap, int64_t end)
 {
-    const sums_job *job = s->job;
-    const tow__conv *c = job->c;
     tow__gemm_window windows[WINDOWS];
-    for (int64_t t = tap; t < end; t++) {
-        const int64_t ph = t / job->w->result, pw = t % job->w->result;
-        const int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
-        const int64_t row = job->along_h.shift[ph] - job->along_h.low,
-                      column = job->along_w.shift[pw] - job->along_w.low;
-        windows[t - tap].first = image * job->image + row * job->pitch + column;
-        windows[t - tap].c = y + ph * c->y[c->spatial - 2] + pw * c->y[c->spatial - 1];
-    }
+    for (int64_t t = tap; t < end; t++)
+        windows[t - tap] = (tow__gemm_window){first_of(s->job, t), y + place_of(s->job, t)};
     g->windows = windows;
     g->count = end - tap;
     tow__gemm_run_windows(g);
+}
+
+/* The same on the unit: a product for each result position. */
+static void multiply_on_unit(const share *s, int64_t positions, char *y, bool adds)
+{
+    const sums_job *job = s->job;
+    for (int64_t t = s->tap; t < s->tap_end; t++) {
+        tow__gemm g = product_of(job, s->rows, positions);
+        g.a = s->x + first_of(job, t) * s->rows * job->c->x_size;
+        g.b = s->w;
+        g.c = y + place_of(job, t);
+        g.accumulate = adds;
+        g.scratch = s->scratch;
+        tow__conv_product(job->r, &g);
+    }
 }
 
 /* Adds rows [kh, kh + rows) of the kernel w, and what they meet of x, to all results of the share. */
@@ -190,6 +285,10 @@ static void add_block(const share *s, const char *x, const char *w, char *y, int
     const tow__gemm_panels panels = copy_kernel(s, w, kh, rows); /* once for all results, as are the images */
     const tow__gemm_strips strips = strips_of(s);
     copy_images(s, &strips, x, kh, rows);
+    if (s->job->c->unit != NULL) {
+        multiply_on_unit(s, panels.k, y, adds);
+        return;
+    }
     tow__gemm_windows g = {.strips = &strips, .panels = &panels, .kc = tow__gemm_kc(panels.k), .adds = adds};
     g.ldc = s->job->c->y_entry / s->job->c->size;
     for (int64_t t = s->tap; t < s->tap_end; t += WINDOWS) add_windows(s, &g, y, t, tow__min(t + WINDOWS, s->tap_end));
@@ -216,20 +315,16 @@ bool tow__conv_outer(const tow__conv *c, const int64_t *x_strides, const int64_t
 static void clear(const share *s, char *y)
 {
     const tow__conv *c = s->job->c;
-    const int last = c->spatial - 1;
     for (int64_t t = s->tap; t < s->tap_end; t++)
         for (int64_t i = 0; i < s->rows; i++)
-            memset(y + t / s->job->w->result * c->y[last - 1] + t % s->job->w->result * c->y[last] + i * c->y_entry, 0,
-                   (size_t)(c->features * c->size));
+            memset(y + place_of(s->job, t) + i * c->y_entry, 0, (size_t)(c->features * c->size));
 }
 
 static void run_epilogue(const share *s, const char *y)
 {
     const tow__conv *c = s->job->c;
-    const int last = c->spatial - 1;
     for (int64_t t = s->tap; t < s->tap_end; t++)
-        tow__conv_epilogue(s->job->r, y + t / s->job->w->result * c->y[last - 1] + t % s->job->w->result * c->y[last],
-                           s->rows, c->y_entry, c->features);
+        tow__conv_epilogue(s->job->r, y + place_of(s->job, t), s->rows, c->y_entry, c->features);
 }
 
 static void run_share(void *user, int64_t index, int thread)
@@ -239,6 +334,7 @@ static void run_share(void *user, int64_t index, int thread)
     share s = {.job = job};
     char *own = job->r->scratch + (size_t)thread * job->thread_bytes;
     s.x = own, s.w = own + job->x_bytes;
+    s.scratch = job->unit_bytes > 0 ? s.w + job->w_bytes : NULL;
     int64_t part = index % job->tap_slices;
     s.tap = part * job->taps / job->tap_slices, s.tap_end = (part + 1) * job->taps / job->tap_slices;
     s.row = index / job->tap_slices % job->slices * job->slice;

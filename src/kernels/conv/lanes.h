@@ -22,12 +22,13 @@ typedef struct tow__conv_chain {
 } tow__conv_chain;
 
 typedef struct tow__conv_lanes {
-    /* y[i] = the sum over the taps of x[i] w[i], added to y[i] if it `adds`, for i < n. */
-    void (*taps)(int64_t n, const tow__tap_list *list, bool adds, void *y);
+    /* y[i] = the sum over the taps of x[i] w[i], added to y[i] if it `adds`, for i < n. stored: the type of x and w, if
+     * that has 16 bits; else 0. */
+    void (*taps)(tow_dtype stored, int64_t n, const tow__tap_list *list, bool adds, void *y);
     /* chain[i] += sum over k < n of x[k][i] w[k][i] for i < lanes, at most TOW__CONV_LANES: a chain that goes on where
      * the last one ended. Steps are in bytes. */
-    void (*positions)(int64_t lanes, int64_t n, const char *x, int64_t x_step, const char *w, int64_t w_step,
-                      tow__conv_chain *chain);
+    void (*positions)(tow_dtype stored, int64_t lanes, int64_t n, const char *x, int64_t x_step, const char *w,
+                      int64_t w_step, tow__conv_chain *chain);
     /* Ends a chain: y[i] += chain[i], which begins anew. */
     void (*end)(int64_t lanes, tow__conv_chain *chain, void *y);
 } tow__conv_lanes;

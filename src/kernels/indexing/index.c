@@ -4,6 +4,8 @@
  * Rows are anywhere in memory, so those of the next indices are fetched. A row of sums adds in the order of the
  * indices: threads share columns, or rows where those are short, never indices. That order defines the bits.
  *
+ * Updates of 16 bits are widened as they are added to sums of f32.
+ *
  * Engines. TOW__CLONES compiles the loops once per instruction set, and the loader picks the version. */
 #include <string.h>
 
@@ -140,25 +142,28 @@ static int64_t rows_of_part(const index_job *job, int64_t part, int64_t first, i
     return n;
 }
 
-#define ADD_ROWS(T)                                                                                                    \
+/* Rows of T are added to sums of S. */
+#define ADD_ROWS(T, S, wide)                                                                                           \
     TOW__CLONES static void add_rows_##T(const index_job *job, int64_t n, const int64_t *at, const int64_t *rows,      \
                                          int64_t column, int64_t columns)                                              \
     {                                                                                                                  \
         const T *x = (const T *)(const void *)job->rows + column;                                                      \
-        T *sums = (T *)(void *)job->table + column;                                                                    \
+        S *sums = (S *)(void *)job->table + column;                                                                    \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             const T *from = x + at[i];                                                                                 \
-            T *to = sums + rows[i] * job->columns;                                                                     \
+            S *to = sums + rows[i] * job->columns;                                                                     \
             if (i + AHEAD < n)                                                                                         \
-                for (int64_t c = 0; c < columns; c += LINE / (int64_t)sizeof(T))                                       \
+                for (int64_t c = 0; c < columns; c += LINE / (int64_t)sizeof(S))                                       \
                     __builtin_prefetch(sums + rows[i + AHEAD] * job->columns + c, 1);                                  \
             TOW__VECTORIZE                                                                                             \
-            for (int64_t c = 0; c < columns; c++) to[c] += from[c];                                                    \
+            for (int64_t c = 0; c < columns; c++) to[c] += wide(from[c]);                                              \
         }                                                                                                              \
     }
-ADD_ROWS(f32)
-ADD_ROWS(f64)
-ADD_ROWS(u32)
+ADD_ROWS(f32, f32, )
+ADD_ROWS(f64, f64, )
+ADD_ROWS(u32, u32, )
+ADD_ROWS(bf16, f32, tow__from_bf16)
+ADD_ROWS(f16, f32, tow__from_f16)
 
 static void add_block(void *user, int64_t block)
 {
@@ -168,12 +173,22 @@ static void add_block(void *user, int64_t block)
     for (int64_t first = 0; first < job->count; first += LIST) {
         if (first % (64 * LIST) == 63 * LIST && tow__cancelled()) return;
         int64_t n = rows_of_part(job, part, first, tow__min(first + LIST, job->count), at, rows);
-        if (job->dtype == TOW_F32)
+        switch (job->dtype) {
+        case TOW_F32:
             add_rows_f32(job, n, at, rows, column, columns);
-        else if (job->dtype == TOW_F64)
+            break;
+        case TOW_F64:
             add_rows_f64(job, n, at, rows, column, columns);
-        else
+            break;
+        case TOW_BF16:
+            add_rows_bf16(job, n, at, rows, column, columns);
+            break;
+        case TOW_F16:
+            add_rows_f16(job, n, at, rows, column, columns);
+            break;
+        default:
             add_rows_u32(job, n, at, rows, column, columns);
+        }
     }
 }
 
@@ -186,6 +201,7 @@ static void add_rows(const tow__kernel_call *call)
         return;
     }
     index_job job = job_of(&call->out[0], indices, updates->data);
+    job.dtype = updates->dtype;
     job.places = tow__strided_of(updates->data, updates->dtype, indices->rank, updates->dims, updates->strides);
     int64_t blocks = tow__ceil_div(job.columns, COLUMNS);
     for (job.parts = 1; job.parts * blocks < tow__threads(call) && job.parts < 64;) job.parts *= 2;
@@ -226,7 +242,7 @@ enum {
 };
 static const tow__kernel kernels[] = {
     {"gather", TOW__MOVED_DTYPES, run_gather, NULL, "vector"},
-    {"index_add", NUMBERS, run_index_add, NULL, "vector"},
-    {"scatter_add", NUMBERS, run_scatter_add, NULL, "vector"},
+    {"index_add", NUMBERS, run_index_add, NULL, "vector", .halves = 1 << 2},
+    {"scatter_add", NUMBERS, run_scatter_add, NULL, "vector", .halves = 1 << 1},
 };
 const tow__kernel_table tow__kernels_index = {kernels, sizeof kernels / sizeof kernels[0]};

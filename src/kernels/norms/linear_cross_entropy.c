@@ -13,7 +13,9 @@
  *
  * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
- * two, so the bits agree. */
+ * two, so the bits agree.
+ *
+ * x and w may be stored in 16 bits: products read them as they are stored (products/gemm.h). */
 #include "src/kernels/norms/rows.h"
 
 #include "src/kernels/products/gemm.h"
@@ -46,6 +48,7 @@ typedef struct matrix {
     const char *data;
     int64_t row, column; /* strides */
     size_t copy;         /* bytes of scratch for a copy; 0: used where it lies */
+    tow_dtype half;      /* in which it is stored; 0: that of the sums */
 } matrix;
 
 /* dl, the product that makes it, and those that use it. */
@@ -57,6 +60,7 @@ typedef struct job {
     bool rows;       /* w is [V, C] */
     matrix x, w;     /* x: [n, c]; w: [c, v] */
     tow__strided labels, lse, ct;
+    const tow__buffer *cotangent; /* of which `ct` is the view */
     const tow__gemm_engine *logits_engine, *dx_engine, *dw_engine;
     int64_t tiles;                   /* of classes */
     int64_t panel_rows, panel_width; /* backward */
@@ -78,6 +82,8 @@ static size_t lines(int64_t bytes) { return ((size_t)bytes + 63) / 64 * 64; }
 static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a, matrix b)
 {
     return (tow__gemm){.dtype = j->dtype,
+                       .a_dtype = a.half,
+                       .b_dtype = b.half,
                        .threads = 1,
                        .choice = j->call->team != NULL ? j->call->team->products : NULL,
                        .m = m,
@@ -93,10 +99,11 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a
                        .b_column = b.column};
 }
 
-static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0}; }
+static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0, x.half}; }
 static matrix part(const job *j, matrix x, int64_t row, int64_t column)
 {
-    if (x.data) x.data += (row * x.row + column * x.column) * j->size;
+    const int64_t size = x.half ? (int64_t)sizeof(uint16_t) : j->size;
+    if (x.data) x.data += (row * x.row + column * x.column) * size;
     return x;
 }
 
@@ -124,15 +131,16 @@ static int64_t share(int64_t count, int64_t shares)
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 /* [rows, columns] of which the rows are the merged axes of `leading`. */
-static matrix operand(const tow__strided *leading, const char *data, int64_t rows, int64_t columns, int64_t column,
-                      int64_t size)
+static matrix operand(const tow__strided *leading, const tow__buffer *whole, int64_t rows, int64_t columns,
+                      int64_t column)
 {
-    matrix x = {data, leading->rank == 0 ? columns : leading->strides[0], column, 0};
+    const tow_dtype half = tow__half_or_none(whole->dtype);
+    matrix x = {whole->data, leading->rank == 0 ? columns : leading->strides[0], column, 0, half};
     if (columns <= 1) x.column = 1;
     if (rows <= 1) x.row = tow__max(1, columns * tow__max(1, x.column));
     bool merged = leading->rank == 1 || rows <= 1;
     if (!merged || !tow__gemm_plain(rows, columns, x.row, x.column))
-        return (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * size)};
+        return (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * (int64_t)leading->size), half};
     return x;
 }
 
@@ -158,16 +166,16 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     tow__strided leading = tow__strided_of(x->data, x->dtype, last, x->dims, x->strides);
     tow__strided w_rows = tow__strided_of(w->data, w->dtype, 1, w->dims, w->strides);
     job j = {.call = call,
-             .dtype = x->dtype,
-             .size = (int64_t)tow__element_bytes(x->dtype),
+             .dtype = tow__wide(x->dtype),
+             .size = (int64_t)tow__element_bytes(tow__wide(x->dtype)),
              .n = leading.count,
              .c = x->dims[last],
              .v = w->dims[1 - features],
              .rows = rows,
              .whole = whole};
-    j.x = operand(&leading, x->data, j.n, j.c, x->strides[last], j.size);
-    j.w = operand(&w_rows, w->data, w->dims[0], w->dims[1], w->strides[1], j.size);
-    if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy};
+    j.x = operand(&leading, x, j.n, j.c, x->strides[last]);
+    j.w = operand(&w_rows, w, w->dims[0], w->dims[1], w->strides[1]);
+    if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy, j.w.half};
     j.tiles = tow__ceil_div(j.v, CLASSES);
     tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
     j.logits_engine = tow__gemm_choose(&logits);
@@ -179,7 +187,7 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     j.panel_rows = rows_of_panel(j.n, j.v);
     j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
     j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
-    matrix dl = {NULL, j.panel_stride, 1, 0};
+    matrix dl = {NULL, j.panel_stride, 1, 0, 0};
     tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
     tow__gemm dw = rows ? product(&j, j.panel_width, j.c, j.panel_rows, transposed(dl), j.x)
                         : product(&j, j.c, j.panel_width, j.panel_rows, transposed(j.x), dl);
@@ -339,12 +347,14 @@ static void make_logits(const job *j, const tile *t, int thread)
 static void make_cotangents(const job *j, const tile *t)
 {
     char *logits = t->logits;
+    f32 room;
     for (int64_t r = 0; r < t->rows; r++, logits += j->panel_stride * j->size) {
         int64_t i = j->first_row + t->row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - t->first;
+        const void *ct = tow__element_of(&j->ct, j->cotangent, i, &room);
         if (j->dtype == TOW_F32)
-            logits_to_cotangents_f32(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+            logits_to_cotangents_f32(t->classes, label, element(&j->lse, i), ct, logits);
         else
-            logits_to_cotangents_f64(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+            logits_to_cotangents_f64(t->classes, label, element(&j->lse, i), ct, logits);
     }
 }
 
@@ -433,6 +443,7 @@ static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct
 {
     j->lse = tow__strided_buffer(lse);
     j->ct = tow__strided_buffer(ct);
+    j->cotangent = ct;
     if (wrt & 1) j->dx = out[0].data;
     if (wrt & 2) j->dw = out[wrt & 1].data;
     if (j->n == 0 && j->dw) memset(j->dw, 0, (size_t)(j->c * j->v * j->size));
@@ -512,9 +523,18 @@ static size_t reason_backward(const tow__kernel_call *call, char *text, size_t s
     return explain(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, text, size);
 }
 
+enum { /* operands that may have 16 bits */
+    X = 1 << 0,
+    W = 1 << 1,
+    CT_OF_BOTH = 1 << 3,
+    CT = 1 << 4
+};
 static const tow__kernel kernels[] = {
-    {"linear_cross_entropy", TOW__WIDE_FLOATS, run_forward, scratch_forward, "tiles", .reason = reason_forward},
-    {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands", .reason = reason_backward},
-    {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels", .reason = reason_backward},
+    {"linear_cross_entropy", TOW__WIDE_FLOATS, run_forward, scratch_forward, "tiles", .reason = reason_forward,
+     .halves = X | W},
+    {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands", .reason = reason_backward,
+     .halves = X | W | CT_OF_BOTH},
+    {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels", .reason = reason_backward,
+     .halves = X | W | CT},
 };
 const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

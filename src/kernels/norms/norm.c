@@ -49,8 +49,10 @@ static norm_job begin(const tow__kernel_call *call)
 
 static void read_weights(norm_job *job, const tow__buffer *weights, int slot)
 {
-    tow__strided s = tow__strided_buffer(weights);
-    tow__strided_read(&s, 0, job->n, job->shared + (size_t)slot * job->row_bytes);
+    const tow__row_view row = tow__rows_of(weights, 0);
+    char *to = job->shared + (size_t)slot * job->row_bytes;
+    const void *from = tow__row(&row, 0, to);
+    if (from != to) memcpy(to, from, (size_t)job->n * tow__element_bytes(weights->dtype));
 }
 
 static void run_norm(const tow__kernel_call *call)
@@ -65,7 +67,7 @@ static void run_norm(const tow__kernel_call *call)
     read_weights(&job, &call->in[1], 0);
     if (job.centered) read_weights(&job, &call->in[2], 1);
     tow__team_run(call->team, tow__ceil_div(job.rows, job.per_block),
-                  call->in[0].dtype == TOW_F32 ? norm_block_f32 : norm_block_f64, &job);
+                  call->out[0].dtype == TOW_F64 ? norm_block_f64 : norm_block_f32, &job);
 }
 
 static size_t scratch_norm(const tow__kernel_call *call)
@@ -76,12 +78,10 @@ static size_t scratch_norm(const tow__kernel_call *call)
 
 static void add_parts(const tow__kernel_call *call, const norm_job *job, int64_t parts, int which, void *out)
 {
-    int64_t step = 2 * (int64_t)(job->row_bytes / job->x.rest.size);
+    const bool wide = call->out[0].dtype == TOW_F64;
+    int64_t step = 2 * (int64_t)(job->row_bytes / tow__element_bytes(call->out[0].dtype));
     const char *from = job->parts + (size_t)which * job->row_bytes;
-    if (call->in[0].dtype == TOW_F32)
-        add_parts_f32(job->n, parts, step, from, out);
-    else
-        add_parts_f64(job->n, parts, step, from, out);
+    (wide ? add_parts_f64 : add_parts_f32)(job->n, parts, step, from, out);
 }
 
 /* (x, scale [, mean], rstd, ct) -> those of dx, dscale, dbias that wrt names */
@@ -99,7 +99,7 @@ static void run_norm_vjp(const tow__kernel_call *call)
     job.y = wrt & 1 ? call->out[next++].data : NULL;
     read_weights(&job, &call->in[1], 0);
     int64_t parts = tow__ceil_div(job.rows, job.per_block);
-    tow__team_run(call->team, parts, call->in[0].dtype == TOW_F32 ? norm_vjp_block_f32 : norm_vjp_block_f64, &job);
+    tow__team_run(call->team, parts, call->out[0].dtype == TOW_F64 ? norm_vjp_block_f64 : norm_vjp_block_f32, &job);
     if (wrt & 2) add_parts(call, &job, parts, 0, call->out[next++].data);
     if (wrt & 4) add_parts(call, &job, parts, 1, call->out[next].data);
 }
@@ -112,10 +112,17 @@ static size_t scratch_norm_vjp(const tow__kernel_call *call)
     return scratch_norm(call) + (size_t)parts * 2 * tow__row_bytes(rows.length, x->dtype);
 }
 
+enum { /* operands that may have 16 bits */
+    X = 1 << 0,
+    SCALE = 1 << 1,
+    BIAS = 1 << 2,
+    CT = 1 << 3,
+    CENTERED_CT = 1 << 4
+};
 static const tow__kernel kernels[] = {
-    {"layer_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector"},
-    {"layer_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
-    {"rms_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector"},
-    {"rms_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
+    {"layer_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector", .halves = X | SCALE | BIAS},
+    {"layer_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector", .halves = X | SCALE | CENTERED_CT},
+    {"rms_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector", .halves = X | SCALE},
+    {"rms_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector", .halves = X | SCALE | CT},
 };
 const tow__kernel_table tow__kernels_norm = {kernels, sizeof kernels / sizeof kernels[0]};

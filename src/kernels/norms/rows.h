@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "src/kernels/halves.h"
 #include "src/kernels/math_f32.h"
 #include "src/kernels/reductions/reduce.h"
 
@@ -39,20 +40,30 @@ static inline tow__row_view tow__rows_of(const tow__buffer *x, int64_t axis)
 
 static inline bool tow__rows_contiguous(const tow__row_view *rows) { return rows->stride == 1 || rows->length <= 1; }
 
-/* Row r in place if it is contiguous, else copied to `buffer`. */
+/* Row r in place if it is contiguous, else copied to `buffer`; widened there if it has 16 bits. */
 static inline const void *tow__row(const tow__row_view *rows, int64_t r, void *buffer)
 {
     char *data = rows->rest.data + tow__strided_offset(&rows->rest, r) * (int64_t)rows->rest.size;
+    if (tow__is_half(rows->dtype)) {
+        tow__widen_run(rows->dtype, rows->length, data, rows->stride, buffer);
+        return buffer;
+    }
     if (tow__rows_contiguous(rows)) return data;
     tow__strided row = tow__strided_of(data, rows->dtype, 1, &rows->length, &rows->stride);
     tow__strided_read(&row, 0, rows->length, buffer);
     return buffer;
 }
 
-/* Bytes for one row, rounded up to whole cache lines. */
+/* Bytes for one row as it is computed, rounded up to whole cache lines. */
 static inline size_t tow__row_bytes(int64_t length, tow_dtype dtype)
 {
-    return ((size_t)length * tow__element_bytes(dtype) + 63) / 64 * 64;
+    return ((size_t)length * tow__element_bytes(tow__wide(dtype)) + 63) / 64 * 64;
+}
+
+/* Element i of operand x, of which s is the view; widened in *room if it has 16 bits. */
+static inline const void *tow__element_of(const tow__strided *s, const tow__buffer *x, int64_t i, f32 *room)
+{
+    return tow__widened(x->dtype, s->data + tow__strided_offset(s, i) * (int64_t)s->size, room);
 }
 
 TOW__INLINE f64 tow__exp_f64(f64 x) { return exp(x); }

@@ -42,6 +42,21 @@ typedef struct strip {
 #define NAME(name) name##_f64
 #include "src/kernels/norms/softmax.inc"
 
+/* The same as gather_f32, of 16 bits. */
+#define GATHER_HALVES(T)                                                                                               \
+    TOW__CLONES static void gather_##T(int64_t n, int64_t width, const void *in, const int64_t *from, int64_t step,    \
+                                       void *tile)                                                                     \
+    {                                                                                                                  \
+        const T *x = in;                                                                                               \
+        f32 *to = tile;                                                                                                \
+        for (int64_t first = 0; first < width; first += STREAMS)                                                       \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                for (int64_t r = first; r < first + STREAMS; r++)                                                      \
+                    to[i * width + r] = tow__from_##T(x[from[r] + i * step]);                                          \
+    }
+GATHER_HALVES(bf16)
+GATHER_HALVES(f16)
+
 static int64_t rows_per_block(int64_t length) { return tow__max(1, TOW__BLOCK / tow__max(1, length)); }
 
 /* ---- along any axis --------------------------------------------------------------------------------------------- */
@@ -57,6 +72,7 @@ typedef struct axis_job {
     const axis_functions *f;
     tow__row_view x, y;
     bool along;               /* rows are contiguous in operand and result */
+    bool half;                /* the operand has 16 bits, and is widened into rows and tiles */
     bool strips, tiled;       /* strips are worth it; a tile has room for one */
     int64_t width, per_block; /* rows of a strip at most, and of a block */
     char *scratch;
@@ -71,11 +87,15 @@ static axis_job prepare_axis(const tow__kernel_call *call)
     axis_job job = {.x = tow__rows_of(x, axis_of(call)), .scratch = call->scratch, .width = GROUP};
     job.y =
         y->rank < x->rank ? (tow__row_view){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
+    job.half = tow__is_half(x->dtype);
     job.along = tow__rows_contiguous(&job.x) && tow__rows_contiguous(&job.y);
-    int64_t n = job.x.length, bytes = n * (int64_t)job.x.rest.size;
+    int64_t n = job.x.length, bytes = n * (int64_t)tow__element_bytes(y->dtype);
     job.per_block = rows_per_block(n);
     job.strips = n > 0 && (n <= SHORT || !job.along);
-    if (!job.strips) return job;
+    if (!job.strips) {
+        if (job.half) job.scratch_bytes = tow__row_bytes(n, x->dtype);
+        return job;
+    }
     job.tiled = NARROW * bytes <= LARGEST_TILE;
     job.width = job.tiled && WIDEST * bytes > NEAR_TILE ? NARROW : WIDEST;
     int64_t rows = job.x.rest.count, least = tow__max(job.per_block, tow__min(job.width, rows / BLOCKS));
@@ -120,10 +140,22 @@ static void run_row(const axis_job *job, int64_t r, char *buffer)
     tow__strided_store(NULL, &place, &result);
 }
 
+/* Rows that begin at `at` to the tile. */
+static void gather(const axis_job *job, int64_t width, const int64_t *at, void *tile)
+{
+    const tow__row_view *x = &job->x;
+    if (x->dtype == TOW_BF16)
+        gather_bf16(x->length, width, x->rest.data, at, x->stride, tile);
+    else if (x->dtype == TOW_F16)
+        gather_f16(x->length, width, x->rest.data, at, x->stride, tile);
+    else
+        job->f->gather(x->length, width, x->rest.data, at, x->stride, tile);
+}
+
 static void run_strip(const axis_job *job, int64_t r, int64_t rows, bool near_x, bool near_y, void *tile)
 {
     const tow__row_view *x = &job->x, *y = &job->y;
-    int64_t size = (int64_t)x->rest.size, width = tow__max(rows, GROUP), at[WIDEST];
+    int64_t size = (int64_t)y->rest.size, width = tow__max(rows, GROUP), at[WIDEST];
     strip s = {x->length, width, tile, job->tiled ? tile : NULL, tile, width, width};
     if (near_y) {
         s.y = y->rest.data + tow__strided_offset(&y->rest, r) * size;
@@ -134,7 +166,7 @@ static void run_strip(const axis_job *job, int64_t r, int64_t rows, bool near_x,
         s.x_step = x->stride;
     } else {
         places_of(&x->rest, r, rows, width, at);
-        job->f->gather(x->length, width, x->rest.data, at, x->stride, tile);
+        gather(job, width, at, tile);
     }
     job->f->strip(&s);
     if (near_y) return;
@@ -150,7 +182,7 @@ static int64_t run_rows(const axis_job *job, int64_t r, int64_t end, char *buffe
     if (near_x > 0) rows = tow__min(rows, tow__max(GROUP, near_x));
     if (near_y > 0) rows = tow__min(rows, tow__max(GROUP, near_y));
     if (rows > GROUP) rows -= rows % GROUP;
-    bool whole = rows >= GROUP, lies_x = whole && near_x >= rows, lies_y = whole && near_y >= rows;
+    bool whole = rows >= GROUP, lies_x = whole && near_x >= rows && !job->half, lies_y = whole && near_y >= rows;
     bool together = job->strips && (whole || (job->x.length <= SHORT && !job->along));
     if (together && (job->tiled || (lies_x && lies_y)))
         run_strip(job, r, rows, lies_x, lies_y, buffer);
@@ -176,7 +208,7 @@ static size_t scratch_axis(const tow__kernel_call *call)
 static void run_axis(const tow__kernel_call *call, const axis_functions *functions)
 {
     axis_job job = prepare_axis(call);
-    job.f = &functions[call->in[0].dtype == TOW_F64];
+    job.f = &functions[call->out[0].dtype == TOW_F64];
     tow__team_run(call->team, tow__ceil_div(job.x.rest.count, job.per_block), axis_block, &job);
 }
 
@@ -235,8 +267,9 @@ static void entropy_block(void *user, int64_t block)
     int64_t n = job->logits.length, per_block = rows_per_block(n);
     int64_t end = tow__min((block + 1) * per_block, job->logits.rest.count), r = block * per_block;
     char *buffer = tow__scratch_of_thread(call->scratch, job->row_bytes), *out = call->out[0].data;
-    bool single = job->logits.dtype == TOW_F32;
-    size_t size = job->logits.rest.size;
+    bool single = call->out[0].dtype == TOW_F32;
+    size_t size = tow__element_bytes(call->out[0].dtype);
+    f32 room;
     for (; job->dense && r + GROUP <= end; r += GROUP) cross_entropies(job, r);
     for (; r < end; r++) {
         const void *x = tow__row(&job->logits, r, buffer);
@@ -248,7 +281,7 @@ static void entropy_block(void *user, int64_t block)
             else
                 cross_entropy_row_f64(n, x, label, loss, lse);
         } else {
-            const void *lse = element(&job->lse, r), *ct = element(&job->ct, r);
+            const void *lse = element(&job->lse, r), *ct = tow__element_of(&job->ct, &call->in[3], r, &room);
             char *dx = out + (size_t)(r * n) * size;
             if (single)
                 cross_entropy_vjp_row_f32(n, x, label, lse, ct, dx);
@@ -268,8 +301,9 @@ static void run_cross_entropy(const tow__kernel_call *call)
         job.ct = tow__strided_buffer(&call->in[3]);
     }
     job.row_bytes = tow__row_bytes(job.logits.length, logits->dtype);
-    job.dense =
-        call->n_out == 2 && job.logits.length > 0 && job.logits.length <= SHORT && tow__buffer_contiguous(logits);
+    job.dense = /* short rows of 16 bits are widened one by one */
+        call->n_out == 2 && !tow__is_half(logits->dtype) && job.logits.length > 0 && job.logits.length <= SHORT &&
+        tow__buffer_contiguous(logits);
     tow__team_run(call->team, tow__ceil_div(job.logits.rest.count, rows_per_block(job.logits.length)), entropy_block,
                   &job);
 }
@@ -280,11 +314,16 @@ static size_t scratch_cross_entropy(const tow__kernel_call *call)
     return (size_t)tow__threads(call) * tow__row_bytes(logits->dims[logits->rank - 1], logits->dtype);
 }
 
+enum { /* operands that may have 16 bits */
+    X = 1 << 0,
+    CT = 1 << 3
+};
 static const tow__kernel kernels[] = {
-    {"log_softmax", TOW__WIDE_FLOATS, run_log_softmax, scratch_axis, "vector"},
-    {"logsumexp", TOW__WIDE_FLOATS, run_logsumexp, scratch_axis, "vector"},
-    {"softmax", TOW__WIDE_FLOATS, run_softmax, scratch_axis, "vector"},
-    {"softmax_cross_entropy", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
-    {"softmax_cross_entropy_vjp", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
+    {"log_softmax", TOW__WIDE_FLOATS, run_log_softmax, scratch_axis, "vector", .halves = X},
+    {"logsumexp", TOW__WIDE_FLOATS, run_logsumexp, scratch_axis, "vector", .halves = X},
+    {"softmax", TOW__WIDE_FLOATS, run_softmax, scratch_axis, "vector", .halves = X},
+    {"softmax_cross_entropy", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector", .halves = X},
+    {"softmax_cross_entropy_vjp", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector",
+     .halves = X | CT},
 };
 const tow__kernel_table tow__kernels_softmax = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "src/base/params.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/products/dot.h"
 #include "src/kernels/products/gemm_own.h"
 #include "src/kernels/tables.h"
@@ -209,9 +210,6 @@ static void choose_engine(dot_job *job, const tow__team *team)
     g->choice = NULL; /* the job may move: runs set it */
 }
 
-/* A tow__gemm names the type of an operand or result if that has 16 bits. */
-static tow_dtype half_or_none(tow_dtype dtype) { return tow__is_half(dtype) ? dtype : (tow_dtype)0; }
-
 /* kc: 0, or that of the product of which this is a part */
 static dot_job job_of(const tow__kernel_call *call, int64_t kc)
 {
@@ -233,9 +231,9 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
     int64_t columns = p->columns > 0 ? p->columns : job.exchanged ? job.m : job.n;
     job.product = (tow__gemm){.dtype = job.dtype,
-                              .a_dtype = half_or_none(in[job.exchanged]),
-                              .b_dtype = half_or_none(in[!job.exchanged]),
-                              .c_dtype = half_or_none(out),
+                              .a_dtype = tow__half_or_none(in[job.exchanged]),
+                              .b_dtype = tow__half_or_none(in[!job.exchanged]),
+                              .c_dtype = tow__half_or_none(out),
                               .threads = 1,
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
@@ -528,7 +526,7 @@ static const tow__gemm_engine *engine_of(const tow__team *team, const tow__dot_p
     if (p->rows > 0) sizes.rows = p->rows, sizes.columns = p->columns;
     tow__gemm g = {.dtype = TOW_F32, .m = sizes.rows, .n = sizes.columns, .k = k / tow__max(1, p->groups)};
     g.a_row = g.k, g.a_column = 1, g.b_row = g.n, g.b_column = 1, g.ldc = g.n;
-    if (stored) g.a_dtype = half_or_none(x.dtype), g.b_dtype = half_or_none(y.dtype);
+    if (stored) g.a_dtype = tow__half_or_none(x.dtype), g.b_dtype = tow__half_or_none(y.dtype);
     g.choice = team != NULL ? team->products : NULL;
     return tow__gemm_choose(&g);
 }

@@ -70,6 +70,7 @@ void tow__gemm_run_series(const tow__gemm_series *s);
 /* An A of m rows and so many positions along k, in strips of the own kernel: tow__gemm_lay_strips writes them. */
 typedef struct tow__gemm_strips {
     tow_dtype dtype;
+    tow_dtype stored; /* of what is laid, if that has 16 bits; else 0 */
     int64_t m, positions;
     void *data; /* [m * positions] */
     const tow__gemm_choice *choice;
@@ -84,6 +85,7 @@ void tow__gemm_lay_strips(const tow__gemm_strips *s, int64_t first, int64_t coun
  * multiple of TOW__GEMM_PACKED_COLUMNS columns. */
 typedef struct tow__gemm_panels {
     tow_dtype dtype;
+    tow_dtype stored; /* as of strips */
     int64_t n, k;
     void *data;
     const tow__gemm_choice *choice;

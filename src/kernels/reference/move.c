@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/params.h"
+#include "src/kernels/halves.h"
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
 
@@ -312,7 +313,7 @@ enum {
 
 typedef struct scatter_job {
     const tow__buffer *out;
-    tow_dtype index_dtype;
+    tow_dtype index_dtype, dtype; /* of the updates: that of the result, or of 16 bits */
     tow__strided indices, updates;
     int64_t rows, columns;
 } scatter_job;
@@ -340,12 +341,17 @@ static void scatter_block(void *user, int64_t block)
 {
     const scatter_job *job = user;
     uint64_t tile[SCATTER_COLUMNS];
+    f32 wide[SCATTER_COLUMNS];
     int64_t first = block * SCATTER_COLUMNS, n = tow__min(SCATTER_COLUMNS, job->columns - first);
     for (int64_t i = 0; i < job->indices.count; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
         if (i % TOW__BLOCK == TOW__BLOCK - 1 && tow__cancelled()) return;
         if (row < 0) continue;
         const void *x = tow__strided_tile(&job->updates, i * job->columns + first, n, tile);
+        if (tow__is_half(job->dtype)) {
+            tow__widen_run(job->dtype, n, x, 1, wide);
+            x = wide;
+        }
         add_run(job->out->dtype, n, element(job->out, row * job->columns + first), x);
     }
 }
@@ -356,6 +362,7 @@ static void scatter(const tow__kernel_call *call, const tow__buffer *indices, co
     scatter_job job = {.out = &call->out[0], .index_dtype = indices->dtype, .rows = call->out[0].dims[0], .columns = 1};
     job.indices = tow__strided_buffer(indices);
     job.updates = tow__strided_buffer(updates);
+    job.dtype = updates->dtype;
     for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];
     tow__team_run(call->team, tow__ceil_div(job.columns, SCATTER_COLUMNS), scatter_block, &job);
 }
@@ -379,11 +386,11 @@ static const tow__kernel kernels[] = {
     {"dynamic_slice", TOW__MOVED_DTYPES, run_dynamic_slice, NULL, "reference"},
     {"dynamic_update_slice", TOW__MOVED_DTYPES, run_dynamic_update_slice, NULL, "reference"},
     {"gather", TOW__MOVED_DTYPES, run_gather, NULL, "reference"},
-    {"index_add", TOW__WIDE_NUMBERS, run_index_add, NULL, "reference"},
+    {"index_add", TOW__WIDE_NUMBERS, run_index_add, NULL, "reference", .halves = 1 << 2},
     {"empty", TOW__MOVED_DTYPES, run_empty, NULL, "reference"},
     {"iota", TOW__ALL_DTYPES, run_iota, NULL, "reference"},
     {"pad", TOW__ALL_DTYPES, run_pad, NULL, "reference"},
     {"random_bits", 1 << TOW_U32, run_random_bits, NULL, "reference"},
-    {"scatter_add", TOW__WIDE_NUMBERS, run_scatter_add, NULL, "reference"},
+    {"scatter_add", TOW__WIDE_NUMBERS, run_scatter_add, NULL, "reference", .halves = 1 << 1},
 };
 const tow__kernel_table tow__reference_move = {kernels, sizeof kernels / sizeof kernels[0]};

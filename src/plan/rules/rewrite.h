@@ -19,6 +19,7 @@
 #define TOW__RULE_LIST(X)                                                                                              \
     X(pads_to_concatenate)                                                                                             \
     X(group_products)                                                                                                  \
+    X(read_as_stored)                                                                                                  \
     X(fuse_loss_and_gradient)                                                                                          \
     X(iota_to_broadcast)                                                                                               \
     X(fold_constants)                                                                                                  \

@@ -85,9 +85,9 @@ static void check_case(const windows_case *t, tow_dtype dtype, layout a_layout, 
         for (int64_t p = from; p < to; p++) set(&a, i * t->positions + p, 0);
     for (int isa = TOW__GEMM_AUTO; isa <= TOW__GEMM_AVX512; isa++) {
         const tow__gemm_choice choice = {.set = isa};
-        const tow__gemm_strips strips = {dtype, t->m, t->positions, take(strip_bytes + BEHIND), &choice};
-        const tow__gemm_panels panels = {dtype, t->n, t->k, take((size_t)(columns * t->k) * tow_dtype_size(dtype)),
-                                         &choice};
+        const tow__gemm_strips strips = {dtype, (tow_dtype)0, t->m, t->positions, take(strip_bytes + BEHIND), &choice};
+        const tow__gemm_panels panels = {
+            dtype, (tow_dtype)0, t->n, t->k, take((size_t)(columns * t->k) * tow_dtype_size(dtype)), &choice};
         lay(&strips, &a, from, to);
         lay_all_panels(&panels, &b);
         for (size_t i = 0; i < BEHIND; i++) assert_int_equal(((unsigned char *)strips.data)[strip_bytes + i], 0xA5);
