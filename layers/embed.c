@@ -17,13 +17,8 @@ static tow_value table(tow_scope *scope, const tow_embed *m, size_t n, const tow
     *compute = types.compute;
     tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
-    tow_type type = tow_make_type(types.params, 2, (int64_t[]){m->num_embeddings, m->features});
-    if (types.blocks) {
-        if (!tow__check_blocks(scope, "embedding", types.blocks, m->features)) return (tow_value){0};
-        type.dtype = types.blocks;
-        type.dims[1] /= tow_dtype_numbers(types.blocks);
-    }
-    return tow_param_with(scope, "embedding", type, TOW_PARAM_DEFAULT, tow__init_or(m->embedding_init, init));
+    return tow__table(scope, "embedding", m->num_embeddings, m->features, tow__init_or(m->embedding_init, init),
+                      &types);
 }
 
 static bool in_blocks(tow_value embedding) { return tow_dtype_numbers(tow_value_type(embedding).dtype) > 1; }
@@ -53,8 +48,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_dtype compute;
     tow_value embedding = table(scope, (const tow_embed *)module, 0, NULL, &compute);
     if (tow_is_null(embedding)) return;
-    const tow_value rows = tow_gather(embedding, in[0]); /* they alone are converted */
-    out[0] = in_blocks(embedding) ? tow_dequantize(rows, compute) : tow__as(rows, compute);
+    out[0] = tow__rows(embedding, in[0], compute);
 }
 
 /* NULL stays NULL. */

@@ -52,11 +52,9 @@ static void call_learned(tow_scope *scope, const tow_module *module, size_t n_in
     tow_initializer init = tow_initializer_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
     tow_value positions = read_positions(scope, "LearnedPositions", m->decode, n_in, in);
-    tow_type stored = tow_make_type(types.params, 2, dims);
-    tow_value table =
-        tow_param_with(scope, "embedding", stored, TOW_PARAM_DEFAULT, tow__init_or(m->embedding_init, init));
+    tow_value table = tow__table(scope, "embedding", dims[0], dims[1], tow__init_or(m->embedding_init, init), &types);
     if (tow_is_null(table)) return;
-    out[0] = tow_add(tow__as(in[0], types.compute), tow__as(tow_gather(table, positions), types.compute));
+    out[0] = tow_add(tow__as(in[0], types.compute), tow__rows(table, positions, types.compute));
 }
 
 /* ---- SinusoidalPositions ----------------------------------------------------------------------------------------- */

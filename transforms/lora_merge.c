@@ -133,6 +133,11 @@ static tow_status compute_entry(const tow_params *params, size_t i, double alpha
         return tow__fail(ctx, TOW_NOT_FOUND,
                          "tow_lora_merge: %s is there, but not %s; give all parameters of the model", path,
                          u.w.array ? b : kernel);
+    if (tow_dtype_numbers(tow_array_type(u.w.array).dtype) > 1)
+        return tow__fail(ctx, TOW_UNSUPPORTED,
+                         "tow_lora_merge: %s is %s, which would round the update away; make parameters of the model in "
+                         "floats of these (tow_params_convert), and merge there",
+                         kernel, tow__type_name(tow_array_type(u.w.array)).text);
     if (!read_shapes(&u, alpha, sign))
         return tow__fail(ctx, TOW_SHAPE_MISMATCH, "tow_lora_merge: %s is %s, which is no update of %s, %s", path,
                          tow__type_name(tow_array_type(u.a.array)).text, kernel,

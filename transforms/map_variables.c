@@ -120,6 +120,7 @@ static bool stored_request(tow_scope *scope, const tow_map_variables *m, const t
     tow_graph *graph = trace_inverse(scope, m, asked);
     if (!graph) return false;
     stored->type = tow_graph_output_type(graph, 0);
+    if (!tow_type_equal(stored->type, asked->type)) stored->blocks = 0, stored->summed = 0; /* it is no such weight */
     bool fine = !scope->model->initializing || map_initial_value(scope->model, graph, stored, asked->type);
     tow_graph_release(graph);
     return fine;

@@ -48,8 +48,13 @@ static tow_value read_tied(const tow__scope_view *view, tow_scope *outside, cons
         fail_path(outside, m);
         return (tow_value){0};
     }
-    tow_variable_request wanted = {
-        .collection = "params", .name = name, .type = request->type, .init = {.fill = fill_none}};
+    tow_variable_request wanted = {.collection = "params",
+                                   .name = name,
+                                   .type = request->type,
+                                   .init = {.fill = fill_none},
+                                   .blocks = request->blocks,
+                                   .summed = request->summed};
+    if (m->transposed) wanted.summed = request->type.rank == 2 ? -request->summed : 0; /* a table is a kernel turned */
     for (int i = 0; m->transposed && i < wanted.type.rank; i++)
         wanted.type.dims[i] = request->type.dims[request->type.rank - 1 - i];
     tow_value value = tow__request(other, &wanted);

@@ -21,6 +21,7 @@ typedef struct chat {
     chat_model_options options;
     const tow_module *module; /* the model, with its types */
     tow_params *params;
+    tow_weight_dtypes *dtypes; /* of a GGUF file; NULL: one for all */
 } chat;
 
 /* Prints the message of the context. Gives FAILURE. */

@@ -61,34 +61,6 @@ static void read_rope(reader *r, tow_rope_options *o)
     }
 }
 
-/* ---- element types ----------------------------------------------------------------------------------------------- */
-
-/* Of parameters that hold the tensor as it is; f32 for what is decoded. */
-static tow_dtype dtype_of(const reader *r, size_t index)
-{
-    const tow_dtype dtype = tow_tensors_stored_dtype(r->tensors, index);
-    return dtype == TOW_BF16 || dtype == TOW_F16 || dtype == TOW_Q8_0 || dtype == TOW_Q4_0 ? dtype : TOW_F32;
-}
-
-/* Layers are stacked, so their matrices have one type. */
-static void read_types(const reader *r, chat_config *c)
-{
-    const char *first = NULL;
-    for (size_t i = 0; i < tow_tensors_count(r->tensors); i++) {
-        const char *name = tow_tensors_name(r->tensors, i);
-        const tow_dtype dtype = dtype_of(r, i);
-        const bool in_layer = strncmp(name, "blk.", 4) == 0 && tow_tensors_type(r->tensors, i).rank == 2;
-        if (strcmp(name, "token_embd.weight") == 0) c->tokens_dtype = dtype;
-        if (strcmp(name, "output.weight") == 0) c->head_dtype = dtype;
-        if (in_layer && first && dtype != c->blocks_dtype && !c->mixed[0])
-            snprintf(c->mixed, sizeof c->mixed, "%.100s in %s and %.100s in %s", first, tow_dtype_name(c->blocks_dtype),
-                     name, tow_dtype_name(dtype));
-        if (!in_layer || first) continue;
-        first = name;
-        c->blocks_dtype = dtype;
-    }
-}
-
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
 static void read_sizes(reader *r, chat_config *c)
@@ -181,7 +153,6 @@ static bool read_config(reader *r, chat_config *c)
     if (r->failed) return false;
     c->mapping = kinds[i].mapping;
     kinds[i].read(r, c);
-    read_types(r, c);
     add_end(r, c, "tokenizer.ggml.eos_token_id");
     add_end(r, c, "tokenizer.ggml.eot_token_id");
     return !r->failed;

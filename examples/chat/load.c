@@ -27,35 +27,54 @@ static bool find_type(const char *option, const char *name, tow_dtype *dtype)
 }
 
 /* Without --dtype those of a GGUF file, else f32. */
-static bool choose_types(chat *c, bool is_gguf)
+static int choose_types(chat *c, bool is_gguf)
 {
-    if (c->dtype) return find_type("--dtype", c->dtype, &c->options.dtype);
-    if (!is_gguf) c->options.dtype = TOW_F32;
-    if (!c->config.mixed[0]) return true;
-    fprintf(stderr,
-            "chat: %s: expected one element type of all matrices of layers, found %s; name one for all weights with "
-            "--dtype\n",
-            c->path, c->config.mixed);
-    return false;
+    tow_weight_mapping *mapping = NULL;
+    c->options.dtype = TOW_F32;
+    if (c->dtype) return find_type("--dtype", c->dtype, &c->options.dtype) ? SUCCESS : BAD_OPTION;
+    if (!is_gguf) return SUCCESS;
+    tow_status status = tow_weight_mapping_read(c->context, c->config.mapping, &mapping);
+    if (status == TOW_OK) status = tow_weight_mapping_dtypes(mapping, c->path, NULL, &c->dtypes);
+    tow_weight_mapping_free(mapping);
+    c->options.dtypes = tow_weight_dtypes_rules(c->dtypes);
+    c->config.layer_by_layer = tow_weight_dtypes_by_layer(c->dtypes);
+    return status == TOW_OK ? SUCCESS : chat_complain(c);
 }
-
-static bool in_blocks(tow_dtype dtype) { return dtype && tow_dtype_numbers(dtype) > 1; }
 
 static bool have_blocks(const chat *c)
 {
-    const chat_config *g = &c->config;
-    return c->options.dtype ? in_blocks(c->options.dtype)
-                            : in_blocks(g->tokens_dtype) || in_blocks(g->blocks_dtype) || in_blocks(g->head_dtype);
+    const tow_dtype_rule *r = c->options.dtypes;
+    bool found = tow_dtype_numbers(c->options.dtype) > 1;
+    for (; r && r->pattern; r++) found = found || tow_dtype_numbers(r->dtype) > 1;
+    return found;
+}
+
+/* "f16 and q8_0" of the parameters whose paths begin so. False: there are none. */
+static bool types_of(const tow_dtype_rule *r, const char *part, const char *end, char *text, size_t size)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (; r->pattern; r++) {
+        const size_t n = strlen(r->pattern), tail = strlen(end);
+        const char *name = tow_dtype_name(r->dtype);
+        if (strncmp(r->pattern, part, strlen(part)) != 0 || n < tail || strcmp(r->pattern + n - tail, end) != 0 ||
+            strstr(text, name) || length + strlen(name) + 6 > size)
+            continue;
+        length += (size_t)snprintf(text + length, size - length, "%s%s", length > 0 ? " and " : "", name);
+    }
+    return length > 0;
 }
 
 static void show_types(const chat *c)
 {
-    const chat_config *g = &c->config;
-    const tow_dtype head = g->tied ? g->tokens_dtype : g->head_dtype;
-    if (c->options.dtype || c->bare || (g->tokens_dtype == TOW_F32 && g->blocks_dtype == TOW_F32 && head == TOW_F32))
+    char tokens[64], layers[64], head[64];
+    const tow_dtype_rule *r = c->options.dtypes;
+    if (!r || c->bare || !types_of(r, "tokens/", "embedding", tokens, sizeof tokens) ||
+        !types_of(r, "blocks/", "kernel", layers, sizeof layers))
         return;
-    fprintf(stderr, "[weights: tokens in %s, layers in %s, the output in %s]\n", tow_dtype_name(g->tokens_dtype),
-            tow_dtype_name(g->blocks_dtype), tow_dtype_name(head));
+    if (!types_of(r, "head/", "kernel", head, sizeof head)) snprintf(head, sizeof head, "%s", tokens);
+    if (strcmp(tokens, "f32") == 0 && strcmp(layers, "f32") == 0 && strcmp(head, "f32") == 0) return;
+    fprintf(stderr, "[weights: tokens in %s, layers in %s, the output in %s]\n", tokens, layers, head);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -101,6 +120,7 @@ static int load_weights(chat *c)
     tow_status status = TOW_OK;
     c->module = chat_make_model(&c->model, &c->config, &c->options);
     options.dtype = TOW_F32;
+    options.dtypes = NULL;
     if (blocks && read_weights(c, c->module, &c->params) == TOW_OK) return SUCCESS; /* the file has them so */
     if (blocks) {
         tow_context_clear_error(c->context);
@@ -146,9 +166,9 @@ int chat_load(chat *c)
     if (is_gguf ? !chat_read_gguf("chat", c->context, c->path, &c->config)
                 : !chat_read_config("chat", c->path, &c->config))
         return BAD_OPTION;
-    if (!choose_types(c, is_gguf)) return BAD_OPTION;
-    show_types(c);
-    int status = choose_context(c);
+    int status = choose_types(c, is_gguf);
+    if (status == SUCCESS) show_types(c);
+    if (status == SUCCESS) status = choose_context(c);
     if (status == SUCCESS) status = load_tokenizer(c);
     return status == SUCCESS ? load_weights(c) : status;
 }
@@ -156,5 +176,6 @@ int chat_load(chat *c)
 void chat_unload(chat *c)
 {
     tow_params_free(c->params);
+    tow_weight_dtypes_free(c->dtypes);
     tow_tokenizer_free(c->tokenizer);
 }

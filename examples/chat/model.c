@@ -12,7 +12,7 @@ static tow_value apply_in_turn(tow_scope *scope, const chat_model *m, tow_value 
     for (int64_t i = 0; i < m->config->layers; i++) {
         char name[24];
         snprintf(name, sizeof name, "%lld", (long long)i);
-        x = tow_apply(blocks, name, i % 2 == 0 ? &m->local : &m->block, x);
+        x = tow_apply(blocks, name, i % 2 == 0 && m->config->local_window > 0 ? &m->local : &m->block, x);
     }
     tow_scope_end(blocks);
     return x;
@@ -27,7 +27,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value x = tow_apply(scope, "tokens", &m->tokens, in[0]);
     if (c->scaled_tokens) x = tow_mul_scalar(x, sqrt((double)c->width));
     if (c->learned_positions) x = tow_apply(scope, "positions", &m->positions, x);
-    x = c->local_window > 0 ? apply_in_turn(scope, m, x) : tow_apply(scope, "blocks", &m->blocks, x);
+    x = c->local_window > 0 || c->layer_by_layer ? apply_in_turn(scope, m, x)
+                                                 : tow_apply(scope, "blocks", &m->blocks, x);
     if (m->decodes) { /* the logits of one position are asked for */
         const int64_t length = tow_value_type(x).dims[1];
         x = tow_slice_axis(x, 1, length - 1, length);
@@ -43,14 +44,6 @@ static tow_value add_one(tow_value stored, const tow_variable_request *asked, co
 {
     (void)asked, (void)user;
     return tow_add_scalar(stored, 1.0);
-}
-
-/* The types are those of the file. Other parameters of layers are f32 beside blocks, and else of the matrices' type. */
-static void set_dtypes(chat_model *m)
-{
-    m->tokens.param_dtype = m->config->tokens_dtype;
-    m->block.param_dtype = m->local.param_dtype = m->config->blocks_dtype;
-    m->head.param_dtype = m->config->head_dtype;
 }
 
 const tow_module *chat_make_model(chat_model *m, const chat_config *c, const chat_model_options *o)
@@ -72,8 +65,7 @@ const tow_module *chat_make_model(chat_model *m, const chat_config *c, const cha
     m->rms_norm = TOW_RMS_NORM(.epsilon = c->epsilon);
     m->head = TOW_DENSE(.features = c->vocabulary, .no_bias = true, .kernel_init = zeros);
     m->one_plus = TOW_MAP_VARIABLES(m, .variables = scales, .trans_in = add_one);
-    m->precision = TOW_PRECISION(m, .dtype = TOW_F32, .param_dtype = o->dtype ? o->dtype : TOW_F32);
-    if (!o->dtype) set_dtypes(m);
+    m->precision = TOW_PRECISION(m, .dtype = TOW_F32, .param_dtype = o->dtype, .param_dtypes = o->dtypes);
     if (c->one_plus) m->precision.inner = &m->one_plus.module;
     return &m->precision.module;
 }

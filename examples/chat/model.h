@@ -11,14 +11,12 @@ enum {
 
 typedef struct chat_config {
     const char *mapping; /* the table of weight names (tow_weight_mapping_read) */
-    /* Element types of a GGUF file: of the table of tokens, of the matrices of layers, of the head. 0: f32. */
-    tow_dtype tokens_dtype, blocks_dtype, head_dtype;
-    char mixed[320]; /* which matrices of layers have two types; "": none */
     bool learned_positions, tied;
     bool one_plus;      /* norms multiply by 1 + the scale of the file */
     bool scaled_tokens; /* the rows of the table are multiplied by the root of their features */
     double logit_cap;   /* of the output; 0: none */
     int64_t vocabulary, positions, width, layers;
+    bool layer_by_layer;  /* parameters are not stacked: the layers' have different types */
     int64_t local_window; /* every second layer, from the first one on, sees so many keys; 0: none */
     double epsilon;
     tow_transformer_block block; /* without what decoding needs */
@@ -48,7 +46,8 @@ typedef struct chat_model {
 } chat_model;
 
 typedef struct chat_model_options {
-    tow_dtype dtype;       /* of the parameters; activations are f32. 0: those of the configuration */
+    tow_dtype dtype;       /* of the parameters; activations are f32 */
+    const tow_dtype_rule *dtypes; /* of those whose types are others; may be NULL */
     tow_dtype cache_dtype; /* of keys and values */
     int64_t context; /* positions of the cache; 0: the model does not decode, and gives the logits of all positions */
 } chat_model_options;

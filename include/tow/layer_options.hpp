@@ -588,6 +588,7 @@ TOW__CPP_WRAPPER(spectral_norm, spectral_norm)
 struct precision_options {
     tow_dtype dtype{}, param_dtype{};
     tow_dtype output_dtype{};
+    const tow_dtype_rule *param_dtypes{};
 };
 TOW__CPP_WRAPPER(precision, precision)
 

@@ -302,14 +302,18 @@ TOW_API tow_value tow_param_with(tow_scope *scope, const char *name, tow_type ty
  * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs
  * and the parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and
  * so are statistics, of which norms round only their results.
- * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32.
+ * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. Rules of a
+ * TOW_PRECISION around, .param_dtypes, choose the type of each parameter by its path, and count more.
  *
  * TOW_Q8_0 and TOW_Q4_0 as .param_dtype are for weights that are not trained (tow_params_convert makes them of others).
  * Dense, DenseGeneral and Embed have such weights, and with them attention, MLPs and transformer blocks, in blocks of
  * 32 along the axes that are summed over, which have a multiple of 32 numbers; products are those of tow_quantized_dot.
  * A kernel [inputs..., features...] becomes a parameter [features, inputs / 32], with all features and all inputs as
  * one axis each, and a table [n, features] one of [n, features / 32], as GGUF files have them. Under a TOW_PRECISION
- * all other parameters, such as biases, norms and convolutions, are f32. Initial values are those of f32, quantized. */
+ * all other parameters, such as biases, norms and convolutions, are f32. Initial values are those of f32, quantized.
+ * LoRA around such layers leaves the product with the blocks alone and adds its own; layers that change parameters (map
+ * variables, WeightNorm, SpectralNorm, tied) see the numbers of the blocks, in f32 and in the shape of a kernel of
+ * floats, and the product is that of floats. */
 /* The type that `a` and `b` promote to, both floats. */
 TOW_API tow_dtype tow_promote_types(tow_dtype a, tow_dtype b);
 /* The type in which a layer with this option .param_dtype stores its parameters. */
@@ -379,6 +383,11 @@ typedef struct tow_variable_request {
     tow_type type;
     tow_initializer init;
     tow_param_kind kind; /* of a parameter */
+    /* Of a weight of Dense, DenseGeneral or Embed, which may be stored in blocks of few bits: the type of these that
+     * the layer's .param_dtype says, or 0; and how many axes in front products sum over, or -1 for a table, where that
+     * is the last axis. 0 in all others. `type` is that of the numbers. */
+    tow_dtype blocks TOW__ZERO;
+    int summed TOW__ZERO;
 } tow_variable_request;
 /* tow_param_with or tow_variable, as the collection says. */
 TOW_API tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *request);
@@ -428,7 +437,8 @@ typedef enum tow_member_kind {
     TOW_MEMBER_TEXT,   /* const char * */
     TOW_MEMBER_NAMES,  /* const char *const *: a list that ends with NULL */
     TOW_MEMBER_RULES,  /* const tow_lift_rule *: a list that ends with .pattern NULL */
-    TOW_MEMBER_POLICY  /* a tow_policy, not a pointer to one */
+    TOW_MEMBER_POLICY, /* a tow_policy, not a pointer to one */
+    TOW_MEMBER_DTYPES  /* const tow_dtype_rule *: a list that ends with .pattern NULL */
 } tow_member_kind;
 
 /* A member of a layer struct. All that are pointers may be NULL. */

@@ -153,6 +153,24 @@ TOW_API tow_status tow_params_load(tow_params *params, const char *prefix, const
  * here. Lists of patterns end with NULL: TOW_NAMES("head", "blocks/{}/norm/scale") of tow/autodiff.h makes one. */
 TOW_API bool tow_path_matches(const char *pattern, const char *path);
 
+/* The element type of parameters that a pattern matches: floats, or blocks of few bits (tow_precision in
+ * tow/transforms.h). */
+typedef struct tow_dtype_rule {
+    const char *pattern; /* NULL: the end of the rules */
+    tow_dtype dtype;
+} tow_dtype_rule;
+/* TOW_DTYPES({"**mlp/down/kernel", TOW_Q8_0}, {"//kernel", TOW_Q4_0}): rules in their order. In C they live as long as
+ * the block in which they stand; in C++ as long as the program, and they are made of constants. */
+#ifdef __cplusplus
+#define TOW_DTYPES(...)                                                                                                \
+    ([]() -> const tow_dtype_rule * {                                                                                  \
+        static const tow_dtype_rule tow__rules[] = {__VA_ARGS__, {nullptr, TOW_F32}};                                  \
+        return tow__rules;                                                                                             \
+    }())
+#else
+#define TOW_DTYPES(...) ((const tow_dtype_rule[]){__VA_ARGS__, {NULL, TOW_F32}})
+#endif
+
 /* ---- parts and wholes -------------------------------------------------------------------------------------------- */
 
 /* Functions here make new lists, which share the arrays of those that they are made of: what an optimizer does to one

@@ -410,12 +410,18 @@ typedef struct tow_spectral_norm {
  * precision, that is computing in bf16 with parameters, and their gradients, in f32:
  *     tow_precision model = TOW_PRECISION(&transformer, .dtype = TOW_BF16, .output_dtype = TOW_F32);
  * Parameters that are stored in bf16: .param_dtype = TOW_BF16. Within another TOW_PRECISION, zero is what that one
- * says. */
+ * says. Parameters of different types: rules by their paths below this layer, of which the first that matches counts,
+ * and a rule of an inner TOW_PRECISION before those around it. A scan in a path is "{}", which "*" stands for, too:
+ *     .param_dtypes = TOW_DTYPES({"blocks/{}/attn/value/kernel", TOW_Q8_0}, {"//kernel", TOW_Q4_0})
+ * Layers compute what they would compute without rules, with these numbers; a weight in blocks is multiplied by
+ * tow_quantized_dot. tow_weight_mapping_dtypes (tow/weights.h) makes the rules of a file.
+ * Errors: TOW_NOT_FOUND for a rule that nothing matches, TOW_UNSUPPORTED for blocks where a layer has none. */
 typedef struct tow_precision {
     tow_module module;
     const tow_module *inner;
-    tow_dtype dtype, param_dtype; /* tow_dtype in tow/module.h */
-    tow_dtype output_dtype;       /* float outputs become this; 0: they stay */
+    tow_dtype dtype, param_dtype;       /* tow_dtype in tow/module.h */
+    tow_dtype output_dtype;             /* float outputs become this; 0: they stay */
+    const tow_dtype_rule *param_dtypes; /* may be NULL */
 } tow_precision;
 #define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
 

@@ -140,6 +140,21 @@ TOW_API tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, to
 TOW_API tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
                                                 const tow_weight_mapping_options *options,
                                                 tow_weight_mapping_report **report);
+/* The types in which a file has the tensors of parameters, as rules for .param_dtypes of tow_precision: floats, q8_0
+ * and q4_0 as they are, f32 for what is decoded. Layers "blocks/0/...", "blocks/1/..." that have one type have one
+ * rule, with a star in place of the number, which is for a scan, too; where a parameter's types differ from layer to
+ * layer, each layer has its own rules, and a model that reads them has its layers one by one.
+ * options: .prefix alone; may be NULL. path: as above. The rules live until tow_weight_dtypes_free, which accepts NULL.
+ *     tow_weight_mapping_dtypes(mapping, "model.gguf", NULL, &dtypes);
+ *     tow_precision model = TOW_PRECISION(&decoder, .param_dtypes = tow_weight_dtypes_rules(dtypes)); */
+typedef struct tow_weight_dtypes tow_weight_dtypes;
+TOW_API tow_status tow_weight_mapping_dtypes(const tow_weight_mapping *mapping, const char *path,
+                                             const tow_weight_mapping_options *options, tow_weight_dtypes **dtypes);
+TOW_API const tow_dtype_rule *tow_weight_dtypes_rules(const tow_weight_dtypes *dtypes);
+/* True if rules name single layers. */
+TOW_API bool tow_weight_dtypes_by_layer(const tow_weight_dtypes *dtypes);
+TOW_API void tow_weight_dtypes_free(tow_weight_dtypes *dtypes);
+
 /* Writes parameters as the tensors of the other program, with its names and shapes, in one file or several
  * (.max_file_bytes), of GGUF if the path ends with ".gguf". At most one tensor is in memory twice. Errors:
  * TOW_NOT_FOUND for parameters that no rule mentions, TOW_SHAPE_MISMATCH, TOW_INVALID_ARGUMENT, and those of

@@ -125,88 +125,39 @@ static void spell_product(int x_rank, int rank, const tow_dot_dims *dot, char *x
     for (int i = dot->n_batch + dot->n_contract; i < rank; i++) y[k++] = param[i];
 }
 
-/* ---- products with blocks ---------------------------------------------------------------------------------------- */
-
-static int64_t product_of(int n, const int64_t *dims)
-{
-    int64_t product = 1;
-    for (int i = 0; i < n; i++) product *= dims[i];
-    return product;
-}
-
-/* x with the contracted axes behind all others, as one. */
-static tow_value contracted_last(tow_value x, const tow_dot_dims *dot)
-{
-    const tow_type type = tow_value_type(x);
-    int order[TOW_MAX_RANK], n = 0;
-    int64_t dims[TOW_MAX_RANK], contracted = 1;
-    for (int axis = 0; axis < type.rank; axis++) {
-        bool free = true;
-        for (int i = 0; i < dot->n_contract; i++) free = free && dot->lhs_contract[i] != axis;
-        if (free) dims[n] = type.dims[axis], order[n++] = axis;
-    }
-    for (int i = 0; i < dot->n_contract; i++) {
-        order[n + i] = dot->lhs_contract[i];
-        contracted *= type.dims[dot->lhs_contract[i]];
-    }
-    dims[n] = contracted;
-    return tow_reshape(tow_transpose(x, type.rank, order), n + 1, dims);
-}
-
-bool tow__check_blocks(tow_scope *scope, const char *name, tow_dtype blocks, int64_t numbers)
-{
-    if (numbers % tow_dtype_numbers(blocks) == 0) return true;
-    tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
-                   "parameter \"%s\": %s has blocks of %d numbers along the axes that are summed over, found %lld of "
-                   "them, no multiple; set .param_dtype of this layer to a float type",
-                   name, tow_dtype_name(blocks), tow_dtype_numbers(blocks), (long long)numbers);
-    return false;
-}
-
-/* The weight is stored turned, [outputs, inputs], as products with blocks and GGUF files have it. */
-static tow_value product_with_blocks(tow_scope *scope, const char *name, int rank, const int64_t *dims,
-                                     tow_initializer init, const tow__dtypes *types, tow_value x,
-                                     const tow_dot_dims *dot)
-{
-    const int64_t inputs = product_of(dot->n_contract, dims),
-                  outputs = product_of(rank - dot->n_contract, dims + dot->n_contract);
-    if (tow__scope_failed(scope) || tow_is_null(x)) return (tow_value){0};
-    if (dot->n_batch > 0) {
-        tow_scope_fail(scope, TOW_UNSUPPORTED,
-                       "parameter \"%s\": kernels with batch axes are not stored as %s; set .param_dtype of this "
-                       "layer to a float type",
-                       name, tow_dtype_name(types->blocks));
-        return (tow_value){0};
-    }
-    if (!tow__check_blocks(scope, name, types->blocks, inputs)) return (tow_value){0};
-    tow__turned_draw *draw = tow__trace_alloc(scope->model->trace, 1, sizeof *draw);
-    if (!draw) return (tow_value){0};
-    *draw = (tow__turned_draw){tow_make_type(TOW_F32, rank, dims), init};
-    const tow_variable_request request = {
-        .collection = "params",
-        .name = name,
-        .type = tow_make_type(types->blocks, 2, (int64_t[]){outputs, inputs / tow_dtype_numbers(types->blocks)}),
-        .init = tow__init_turned(draw)};
-    const tow_value y = tow_quantized_dot(contracted_last(x, dot), tow__request(scope, &request));
-    if (tow_is_null(y)) return y;
-    tow_type type = tow_value_type(y);
-    type.rank--;
-    for (int i = dot->n_contract; i < rank; i++) type.dims[type.rank++] = dims[i];
-    return tow_reshape(y, type.rank, type.dims);
-}
-
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
                                   tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot)
 {
-    if (types->blocks) return product_with_blocks(scope, name, rank, dims, init, types, x, dot);
     char in[TOW_MAX_RANK + 1] = {0}, own[TOW_MAX_RANK + 1] = {0}, y[2 * TOW_MAX_RANK + 1] = {0};
-    tow_variable_request request = {
-        .collection = "params", .name = name, .type = tow_make_type(types->params, rank, dims), .init = init};
+    tow_variable_request request = {.collection = "params",
+                                    .name = name,
+                                    .type = tow_make_type(types->params, rank, dims),
+                                    .init = init,
+                                    .blocks = types->blocks,
+                                    .summed = dot->n_batch > 0 ? 0 : dot->n_contract};
     if (scope->view) spell_product(tow_value_type(x).rank, rank, dot, in, own, y);
     return tow__request_product(scope, &request,
                                 &(tow__product){in, own, y, dot->n_batch, dot->n_contract, types->compute, dot}, x);
+}
+
+tow_value tow__table(tow_scope *scope, const char *name, int64_t rows, int64_t features, tow_initializer init,
+                     const tow__dtypes *types)
+{
+    const tow_variable_request request = {.collection = "params",
+                                          .name = name,
+                                          .type = tow_make_type(types->params, 2, (int64_t[]){rows, features}),
+                                          .init = init,
+                                          .blocks = types->blocks,
+                                          .summed = -1};
+    return tow__request_stored(scope, &request);
+}
+
+tow_value tow__rows(tow_value table, tow_value indices, tow_dtype dtype)
+{
+    const tow_value rows = tow_gather(table, indices);
+    return tow_dtype_numbers(tow_value_type(table).dtype) > 1 ? tow_dequantize(rows, dtype) : tow__as(rows, dtype);
 }
 
 tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,

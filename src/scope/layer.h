@@ -38,12 +38,14 @@ bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, in
 /* The parameter, stored as types->params, as types->compute. */
 tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                      const tow__dtypes *types);
-/* The product of x with the parameter, and what views make of it; x and the result are of the type types->compute. In
- * blocks (types->blocks) the parameter [contracted, features] is stored as [features, contracted]. */
+/* The product of x with the parameter, and what views make of it; x and the result are of the type types->compute. */
 tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
                                   tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot);
-/* Reports numbers of a parameter along its blocks that do not fill them. */
-bool tow__check_blocks(tow_scope *scope, const char *name, tow_dtype blocks, int64_t numbers);
+/* A table [rows, features] as it is stored, in floats or in blocks along its rows; and some of its rows, which alone
+ * are converted. */
+tow_value tow__table(tow_scope *scope, const char *name, int64_t rows, int64_t features, tow_initializer init,
+                     const tow__dtypes *types);
+tow_value tow__rows(tow_value table, tow_value indices, tow_dtype dtype);
 /* y + bias [its last axis], the parameter "bias". */
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types);
 

@@ -61,6 +61,7 @@ static tow_scope *make_child(tow_scope *scope, const char *name, size_t length)
                          .lifted = scope->lifted,
                          .dtype = scope->dtype,
                          .param_dtype = scope->param_dtype,
+                         .storage = scope->storage,
                          .fixed = -1};
     return child;
 }

@@ -115,6 +115,7 @@ struct tow_scope {
     tow__scope_view *view;        /* of parameters and variables here and below; NULL: as they are stored */
     bool kept;                    /* of what a view keeps beside a parameter (tow__open_beside) */
     tow_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
+    const struct tow__storage_rules *storage; /* rules of types here and below (storage.h); NULL: none */
 };
 
 /* The draw of a parameter or of the initial value of a variable. */

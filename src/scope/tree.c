@@ -171,6 +171,20 @@ static const tow_lift_rule *rules_of(walk *w, const tow_lift_rule *rules, const 
     return copy ? copy : rules;
 }
 
+static const tow_dtype_rule *dtypes_of(walk *w, const tow_dtype_rule *rules, const tow_module_class *cls)
+{
+    size_t n = 0;
+    if (!rules || !check_alive(w, rules, "a list of rules", cls)) return rules;
+    while (rules[n].pattern) n++;
+    tow_dtype_rule *copy = w->arena ? tow__arena_copy(w->arena, rules, n + 1, sizeof *copy) : NULL;
+    w->failed = w->failed || (w->arena && !copy);
+    for (size_t i = 0; i < n && !w->failed; i++) {
+        const char *text = text_of(w, rules[i].pattern, cls);
+        if (copy) copy[i].pattern = text;
+    }
+    return copy ? copy : rules;
+}
+
 /* depth: of policies in policies. */
 static void policy_of(walk *w, tow_policy *policy, const tow_policy *from, const tow_module_class *cls, int depth)
 {
@@ -223,6 +237,8 @@ static void follow(walk *w, const tow_module *from, tow_module *to)
             result = text_of(w, *(const char *const *)at, from->cls);
         else if (m->kind == TOW_MEMBER_NAMES)
             result = names_of(w, *(const char *const *const *)at, from->cls);
+        else if (m->kind == TOW_MEMBER_DTYPES)
+            result = dtypes_of(w, *(const tow_dtype_rule *const *)at, from->cls);
         else
             result = rules_of(w, *(const tow_lift_rule *const *)at, from->cls);
         if (written && !w->failed) memcpy(written, &result, sizeof result);

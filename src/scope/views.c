@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/dtypes.h"
 #include "src/scope/dtypes.h"
 #include "src/scope/lift.h"
+#include "src/scope/storage.h"
 #include "src/scope/store.h"
 #include "tow/numpy.h"
 
@@ -28,23 +30,9 @@ static tow_scope *outside_of(tow_scope *scope, const tow__scope_view *view)
     return outside;
 }
 
-/* Length of the path of a view's layer as an entry has it. resolved: the scope of the entry, or a copy without
- * iterations that share it; copies keep their depths. */
-static size_t length_of(const tow__scope_view *view, const tow_scope *resolved)
-{
-    while (resolved->depth > view->at->depth && resolved->parent) resolved = resolved->parent;
-    return strlen(resolved->path);
-}
-
 const char *tow__viewed_path(const tow__scope_view *view, const tow_scope *scope, const tow_variable_request *request)
 {
-    tow__resolved resolved;
-    if (!tow__resolve(scope, request->collection, request->name, &resolved)) return NULL;
-    size_t length = length_of(view, resolved.scope);
-    const char *path = tow__entry_path(resolved.scope, NULL, request->name);
-    char *plain = path ? tow__trace_alloc(scope->model->trace, strlen(path) - length + 1, 1) : NULL;
-    if (plain) tow__path_plain(path + length + (length > 0), plain);
-    return plain;
+    return tow__path_from(view->at, scope, request);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -107,18 +95,27 @@ tow_value tow__request(tow_scope *scope, const tow_variable_request *request)
 {
     if (tow__scope_failed(scope)) return (tow_value){0};
     tow__scope_view *view = view_of(scope, request);
-    if (!view) return tow__is_param(request) ? tow__stored_param(scope, request) : tow__stored_variable(scope, request);
+    if (!view && tow__is_param(request)) return tow__weight_numbers(request, tow__stored_weight(scope, request));
+    if (!view) return tow__stored_variable(scope, request);
     tow_scope *outside = outside_of(scope, view);
     if (!outside) return (tow_value){0};
     return tow__is_param(request) ? read_param(view, scope, outside, request)
                                   : read_variable(view, scope, outside, request);
 }
 
+tow_value tow__request_stored(tow_scope *scope, const tow_variable_request *request)
+{
+    if (tow__scope_failed(scope)) return (tow_value){0};
+    return view_of(scope, request) ? tow__request(scope, request) : tow__stored_weight(scope, request);
+}
+
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-static tow_value multiply(const tow__product *p, tow_value x, tow_value w)
+static tow_value multiply(const tow__product *p, const tow_variable_request *request, tow_value x, tow_value w)
 {
     char spec[3 * TOW_MAX_RANK + 16];
+    if (tow__is_blocks(tow_value_type(w).dtype)) return tow__multiply_blocks(request, p->dot, x, w);
+    w = tow__as(w, p->compute);
     if (p->dot) return tow_dot_general(x, w, *p->dot);
     snprintf(spec, sizeof spec, "%s,%s->%s", p->x, p->param, p->y);
     return tow_einsum(spec, 2, (tow_value[]){x, w});
@@ -129,7 +126,7 @@ tow_value tow__request_product(tow_scope *scope, const tow_variable_request *req
 {
     if (tow__scope_failed(scope)) return (tow_value){0};
     tow__scope_view *view = view_of(scope, request);
-    if (!view || !view->product) return multiply(product, x, tow__as(tow__request(scope, request), product->compute));
+    if (!view || !view->product) return multiply(product, request, x, tow__request_stored(scope, request));
     tow_scope *outside = outside_of(scope, view);
     return outside ? view->product(view, outside, request, product, x) : (tow_value){0};
 }

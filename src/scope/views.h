@@ -42,6 +42,8 @@ struct tow__scope_view {
 
 /* The answer of the views around the scope, or else of the store. */
 tow_value tow__request(tow_scope *scope, const tow_variable_request *request);
+/* The same, where no view answers of the type in which the parameter is stored: other floats, or blocks. */
+tow_value tow__request_stored(tow_scope *scope, const tow_variable_request *request);
 /* The product of x, of the type product->compute, with a parameter. */
 tow_value tow__request_product(tow_scope *scope, const tow_variable_request *request, const tow__product *product,
                                tow_value x);

@@ -5,7 +5,8 @@
 
 Names and arrangement are those of convert_hf_to_gguf.py: rows of queries and keys of Llama in pairs, norms of Gemma with 1 added,
 linear layers of GPT-2 as [out, in]. mixed is llama with tokens in bf16, layers in f16 and an output in f32, and mixed.safetensors the logits
-of these numbers in f64; unequal has one matrix in f16 alone; few_bits has tokens in Q8_0, layers in Q4_0 and an output in f16. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
+of these numbers in f64; unequal has one matrix in f16 alone; few_bits has tokens in Q8_0, layers in Q4_0 and an output in f16; kinds is
+few_bits with some of its matrices in Q8_0, one of them in one layer. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
 """
 import json
 import math
@@ -193,7 +194,7 @@ def few_bits_logits(w, ids):
     return (norm("output_norm", x) @ w["output"].T)[None], nearest[0]
 
 
-def few_bits():
+def few_bits(model, type_of):
     rng = np.random.default_rng(5)
     d = 32
     config = dict(vocab_size=60, hidden_size=d, intermediate_size=d, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -204,15 +205,14 @@ def few_bits():
             shapes[f"blk.{i}.{name}.weight"] = (rows, d)
         shapes |= {f"blk.{i}.attn_norm.weight": (d,), f"blk.{i}.ffn_norm.weight": (d,)}
     weights = [(k, rng.normal(len(s) == 1, 0.2, s).astype(np.float32)) for k, s in shapes.items()]
-    stored = dict(write_types("few_bits", config, weights,
-                              lambda k: "Q8_0" if k.startswith("token") else "F16" if k.startswith("output") else "Q4_0"))
+    stored = dict(write_types(model, config, weights, type_of))
     for seed in range(1000):  # until no activation is rounded one way or the other by an error of f32
         ids = np.random.default_rng(seed).integers(0, 60, (1, 4)).astype(np.int32)
         logits, nearest = few_bits_logits(stored, ids[0])
         if nearest > 5e-4:
             break
-    safetensors.numpy.save_file({"logits": logits.astype(np.float32), "input_ids": ids}, GOLDEN / "gguf" / "models" / "few_bits.safetensors")
-    (GOLDEN / "gguf" / "models" / "few_bits.safetensors").chmod(0o644)
+    safetensors.numpy.save_file({"logits": logits.astype(np.float32), "input_ids": ids}, GOLDEN / "gguf" / "models" / f"{model}.safetensors")
+    (GOLDEN / "gguf" / "models" / f"{model}.safetensors").chmod(0o644)
 
 
 def log_softmax(x):
@@ -252,4 +252,6 @@ if __name__ == "__main__":
         sys.exit(check(sys.argv[2]))
     write()
     mixed()
-    few_bits()
+    few_bits("few_bits", lambda k: "Q8_0" if k.startswith("token") else "F16" if k.startswith("output") else "Q4_0")
+    few_bits("kinds", lambda k: "F16" if k.startswith("output") else "Q8_0" if "token" in k or "ffn_down" in k or k == "blk.1.attn_v.weight"
+             else "Q4_0")

@@ -174,6 +174,8 @@ static void files(void **state)
     refuses(tow_gguf_mmap(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses(tow_tokenizer_from_tensors(ctx, NULL, NULL), "tensors and a place for the tokenizer");
     refuses(tow_tokenizer_write_json(ctx, NULL, NULL), "a context, tensors and a path");
+    refuses(tow_weight_mapping_dtypes(NULL, NULL, NULL, NULL), "");
+    assert_null(tow_weight_dtypes_rules(NULL));
     refuses(tow_weight_mapping_translate_file(ctx, NULL, "a", NULL, "b", NULL, NULL), "two mappings and two paths");
 }
 

@@ -410,8 +410,7 @@ CALL(tow_params_from_tensors_with, tow_load_options,
 CALL(tow_gguf_write, tow_gguf_write_options, return tow_gguf_write("/dev/null/none", w.tensors, options))
 CALL(tow_params_load, tow_load_options, return tow_params_load(w.params, "", "/dev/null/none", options))
 MAKES(tow_compile, tow_compile_options, tow_program, tow_program_free, tow_compile(w.ctx, w.graph, options, &place))
-MAKES(tow_row_groups, tow_row_groups_options, tow_graph, tow_graph_release,
-      tow_row_groups(w.graph, options, &place))
+MAKES(tow_row_groups, tow_row_groups_options, tow_graph, tow_graph_release, tow_row_groups(w.graph, options, &place))
 CALL(tow_memory_curve, tow_compile_options, tow_memory_point points[2]; size_t n;
      return tow_memory_curve(w.ctx, w.graph, options, 2, points, &n))
 MAKES(tow_tokenizer_encode, tow_encode_options, tow_encoding, tow_encoding_free,
@@ -429,6 +428,8 @@ MAKES(tow_weight_mapping_load, tow_weight_mapping_options, tow_weight_mapping_re
 MAKES(tow_weight_mapping_load_file, tow_weight_mapping_options, tow_weight_mapping_report,
       tow_weight_mapping_report_free,
       tow_weight_mapping_load_file(w.mapping, w.params, "/dev/null/none", options, &place))
+MAKES(tow_weight_mapping_dtypes, tow_weight_mapping_options, tow_weight_dtypes, tow_weight_dtypes_free,
+      tow_weight_mapping_dtypes(w.mapping, "/dev/null/none", options, &place))
 MAKES(tow_weight_mapping_save_file, tow_weight_mapping_options, tow_weight_mapping_report,
       tow_weight_mapping_report_free,
       tow_weight_mapping_save_file(w.mapping, w.params, "/dev/null/none", options, &place))
@@ -571,7 +572,8 @@ static const taker takers[] = {RECORDS(tow_scan_function, &scan_values),
                                CALLS(tow_weight_mapping_load_file, NULL),
                                CALLS(tow_weight_mapping_save_file, NULL),
                                CALLS(tow_weight_mapping_convert_file, NULL),
-                               CALLS(tow_weight_mapping_translate_file, NULL)};
+                               CALLS(tow_weight_mapping_translate_file, NULL),
+                               CALLS(tow_weight_mapping_dtypes, NULL)};
 
 static const unsigned char zeros[LARGEST];
 

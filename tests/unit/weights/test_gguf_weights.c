@@ -1,6 +1,6 @@
 /* Weights in GGUF files: the models of tests/oracle/gguf_models.py, of which llama.cpp makes torch's logits, give the
  * parameters that transformers' files give; each is translated to the other; parameters in place of the mapped file.
- * Tests translate.c, load_save.c. */
+ * Tests translate.c, load_save.c, weights/dtypes.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +176,41 @@ static void scaled_positions(void **state)
     tow_tensors_free(golden);
     tow_weight_mapping_free(theirs);
     tow_weight_mapping_free(gguf);
+}
+
+/* Rules of the types of tensors: one for all layers, or for each where one matrix differs. */
+static void types_of_files(void **state)
+{
+    fixture *f = *state;
+    static const tow_dtype_rule expected[] = {
+        {"tokens/embedding", TOW_Q8_0},           {"head/kernel", TOW_F16},
+        {"blocks/*/ln1/scale", TOW_F32},          {"blocks/*/attn/query/kernel", TOW_Q4_0},
+        {"blocks/0/attn/value/kernel", TOW_Q4_0}, {"blocks/1/attn/value/kernel", TOW_Q8_0},
+        {"blocks/*/mlp/down/kernel", TOW_Q8_0},   {"blocks/*/mlp/up/kernel", TOW_Q4_0}};
+    tow_weight_mapping *m = mapping_of(f, "gguf-llama");
+    tow_weight_dtypes *dtypes;
+    size_t count = 0;
+    OK(tow_weight_mapping_dtypes(m, GOLDEN "gguf/models/kinds.gguf", NULL, &dtypes));
+    assert_true(tow_weight_dtypes_by_layer(dtypes));
+    const tow_dtype_rule *rules = tow_weight_dtypes_rules(dtypes);
+    while (rules[count].pattern) count++;
+    assert_int_equal(count, 3 + 9 + 1);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        size_t k = 0;
+        while (k < count && strcmp(rules[k].pattern, expected[i].pattern) != 0) k++;
+        if (k == count) fail_msg("no rule of %s", expected[i].pattern);
+        assert_int_equal(rules[k].dtype, expected[i].dtype);
+    }
+    tow_weight_dtypes_free(dtypes);
+    OK(tow_weight_mapping_dtypes(m, GOLDEN "gguf/models/few_bits.gguf", &TOW_WEIGHT_MAPPING_OPTIONS(.prefix = "model/"),
+                                 &dtypes));
+    assert_false(tow_weight_dtypes_by_layer(dtypes));
+    assert_string_equal(tow_weight_dtypes_rules(dtypes)[0].pattern, "model/tokens/embedding");
+    tow_weight_dtypes_free(dtypes);
+    assert_int_equal(tow_weight_mapping_dtypes(m, "/nowhere.gguf", NULL, &dtypes), TOW_IO_ERROR);
+    assert_null(dtypes);
+    tow_weight_dtypes_free(NULL);
+    tow_weight_mapping_free(m);
 }
 
 static void refused(void **state)
@@ -569,8 +604,16 @@ static void cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_same_parameters),      TEST(translated), TEST(refused),     TEST(in_place),
-        TEST(resident_bytes),           TEST(cut_off),    TEST(of_few_bits), TEST(into_blocks),
+        TEST(the_same_parameters),
+        TEST(translated),
+        TEST(scaled_positions),
+        TEST(types_of_files),
+        TEST(refused),
+        TEST(in_place),
+        TEST(resident_bytes),
+        TEST(cut_off),
+        TEST(of_few_bits),
+        TEST(into_blocks),
         TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
