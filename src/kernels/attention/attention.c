@@ -69,7 +69,7 @@ tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, 
 {
     const tow__buffer *x = a->bias;
     if (!x) return (tow__bias_row){NULL, 0};
-    return (tow__bias_row){(const char *)x->data + row_offset(x, s, i) * (int64_t)tow__element_bytes(a->dtype),
+    return (tow__bias_row){(const char *)x->data + row_offset(x, s, i) * (int64_t)tow__element_bytes(x->dtype),
                            column_stride(x)};
 }
 
@@ -139,7 +139,8 @@ static void read_backward(const tow__kernel_call *call, tow__attention_job *a)
 static work begin(const tow__kernel_call *call, bool backward)
 {
     const tow__buffer *q = &call->in[0], *k = &call->in[1];
-    tow__attention_job job = {.dtype = q->dtype,
+    tow__attention_job job = {.dtype = q->dtype == TOW_F64 ? TOW_F64 : TOW_F32,
+                              .result = q->dtype,
                               .backward = backward,
                               .q = heads_of(q),
                               .k = heads_of(k),
@@ -217,12 +218,12 @@ static void run_attention_vjp(const tow__kernel_call *call)
 static size_t reason(const tow__kernel_call *call, char *text, size_t size)
 {
     const int length = snprintf(text, size, "%s: both products of a strip and the softmax between them stay in cache",
-                                call->out[0].dtype == TOW_F32 ? "own kernel" : "products by the rule");
+                                call->out[0].dtype == TOW_F64 ? "products by the rule" : "own kernel");
     return length < 0 ? 0 : (size_t)length;
 }
 
 static const tow__kernel kernels[] = {
-    {"attention", TOW__WIDE_FLOATS, run_attention, scratch_forward, "strips", .reason = reason},
-    {"attention_vjp", TOW__WIDE_FLOATS, run_attention_vjp, scratch_backward, "strips", .reason = reason},
+    {"attention", TOW__FLOATS, run_attention, scratch_forward, "strips", .reason = reason},
+    {"attention_vjp", TOW__FLOATS, run_attention_vjp, scratch_backward, "strips", .reason = reason},
 };
 const tow__kernel_table tow__kernels_attention = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -26,8 +26,9 @@ enum {
     TOW__STRIP = 64
 };
 
-/* An operand [B, T or S, H or G, width]. Keys and values may be stored in 16 bits or in blocks of numbers beside
- * queries of f32: they are decoded block by block of keys, while they are used. */
+/* An operand [B, T or S, H or G, width]. All operands may be stored in 16 bits, and keys and values of queries in f32
+ * in 16 bits or in blocks of numbers: the kernel of f32 decodes them, a strip of queries and one head's keys at a time
+ * (attention_f32.c). */
 typedef struct tow__heads {
     const char *data;
     tow_dtype dtype;
@@ -35,7 +36,8 @@ typedef struct tow__heads {
 } tow__heads;
 
 typedef struct tow__attention_job {
-    tow_dtype dtype;
+    tow_dtype dtype;  /* TOW_F32 or TOW_F64: what it is computed in */
+    tow_dtype result; /* of out, dq, dk and dv: `dtype`, or 16 bits beside TOW_F32 */
     bool causal, backward;
     double scale, cap;                            /* cap 0: none */
     int64_t window;                               /* 0: none */
@@ -66,7 +68,7 @@ typedef struct tow__mask_row {
 
 /* The bias of query i likewise. */
 typedef struct tow__bias_row {
-    const char *data; /* of the element type */
+    const char *data; /* of the type of q */
     int64_t stride;   /* in elements */
 } tow__bias_row;
 
@@ -76,12 +78,21 @@ tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, 
 tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, int64_t i);
 /* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
 const char *tow__head_row(const tow__heads *x, int64_t b, int64_t head, int64_t row);
-/* True for keys and values that are stored in another type than f32, which the kernel of f32 decodes. */
+/* True for what is stored in another type than f32, which the kernel of f32 decodes. */
 static inline bool tow__heads_stored(const tow__heads *x) { return x->dtype != TOW_F32 && x->dtype != TOW_F64; }
 /* Rows first .. first + rows of a head that is stored, as f32, `ld` apart, with zeros behind the width up to `end`
  * (attention_stored.c). */
 void tow__heads_decode(const tow__heads *x, int64_t b, int64_t head, int64_t first, int64_t rows, f32 *to, int64_t ld,
                        int64_t end);
+/* n numbers rounded to a type of 16 bits. */
+void tow__narrow_row(tow_dtype dtype, int64_t n, const f32 *from, void *to);
+/* Number i of a row in f32 or 16 bits. */
+static inline f32 tow__number_at(tow_dtype dtype, const void *row, int64_t i)
+{
+    if (dtype == TOW_BF16) return tow__from_bf16(((const bf16 *)row)[i]);
+    if (dtype == TOW_F16) return tow__from_f16(((const f16 *)row)[i]);
+    return ((const f32 *)row)[i];
+}
 
 /* The functions that compute in one float type. memory: 64-byte-aligned, as large as .bytes says. */
 typedef struct tow__attention_code {

@@ -10,8 +10,10 @@
  *
  * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
  * only once per strip, those of short sequences stay in place, and those that only a few queries read: one row of a
- * cache. Keys and values in 16 bits or blocks are decoded there, at most 128 of them at a time. out, dq, dk and dv are
- * made in the results and have no memory here if the rows of those are whole vectors. */
+ * cache. Operands of 16 bits are widened while they are copied. Keys and values that are stored beside queries of f32,
+ * or that one strip reads alone, are decoded at most 128 at a time. out, dq, dk and dv are made in the results and have
+ * no memory here if those are f32 in rows of whole vectors; sums that become 16 bits are rounded when they are
+ * complete. */
 #include "src/kernels/attention/attention.h"
 #include "src/kernels/attention/attention_lanes.h"
 
@@ -43,6 +45,13 @@ typedef struct sums {
     f32 *data;
     int64_t ld;
 } sums;
+
+/* Rows of a result, ld apart. */
+typedef struct result_rows {
+    char *data;
+    tow_dtype dtype;
+    int64_t width, ld;
+} result_rows;
 
 /* The queries of a strip: the highest logit, the sum of exponentials, and what sums are multiplied with. */
 typedef struct softmax {
@@ -117,10 +126,22 @@ static bool usable(const tow__heads *x) { return x->dtype == TOW_F32 && x->colum
 /* Forward, keys or values stay where they are. */
 static bool stay(const tow__attention_job *a, const tow__heads *x) { return !a->backward && usable(x) && a->t <= FEW; }
 
+/* Forward, keys or values are decoded where they are used, block by block. */
+static bool by_blocks(const tow__attention_job *a, const tow__heads *x)
+{
+    return !a->backward && tow__heads_stored(x) && (!tow__is_half(a->result) || a->strips == 1);
+}
+
+/* Results of rows of `width` numbers are summed where they are. */
+static bool sums_in_place(const tow__attention_job *a, int64_t width)
+{
+    return whole_vectors(width) && !tow__is_half(a->result);
+}
+
 /* Rows of keys or values in the memory of a thread. */
 static int64_t rows_in_memory(const tow__attention_job *a, const tow__heads *x)
 {
-    if (tow__heads_stored(x)) return tow__min(a->s, 2 * BLOCK);
+    if (by_blocks(a, x)) return tow__min(a->s, 2 * BLOCK);
     return stay(a, x) ? 0 : a->s;
 }
 
@@ -142,16 +163,16 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
                      .k = part(memory, &n, rows_in_memory(a, &a->k) * spaced(d)),
                      .v = part(memory, &n, rows_in_memory(a, &a->v) * spaced(e))};
     if (!a->backward) {
-        w->out = part(memory, &n, whole_vectors(e) ? 0 : QUERIES * spaced(e));
+        w->out = part(memory, &n, sums_in_place(a, e) ? 0 : QUERIES * spaced(e));
         return n;
     }
     w->ctt = part(memory, &n, padded(e) * QUERIES);
     w->ct = part(memory, &n, QUERIES * spaced(e));
     w->o = part(memory, &n, QUERIES * spaced(e));
     w->dp = part(memory, &n, cut * QUERIES);
-    w->dq = part(memory, &n, whole_vectors(d) ? 0 : QUERIES * spaced(d));
-    w->dk = part(memory, &n, whole_vectors(d) ? 0 : a->s * spaced(d));
-    w->dv = part(memory, &n, whole_vectors(e) ? 0 : a->s * spaced(e));
+    w->dq = part(memory, &n, sums_in_place(a, d) ? 0 : QUERIES * spaced(d));
+    w->dk = part(memory, &n, sums_in_place(a, d) ? 0 : a->s * spaced(d));
+    w->dv = part(memory, &n, sums_in_place(a, e) ? 0 : a->s * spaced(e));
     if (a->cap > 0) w->slope = part(memory, &n, cut * QUERIES);
     return n;
 }
@@ -178,10 +199,10 @@ static matrix rows_in_place(const tow__heads *x, int64_t b, int64_t head, int64_
 
 static matrix packed(const tow__heads *x, const f32 *memory) { return (matrix){memory, spaced(x->width), x->width, 0}; }
 
-/* The keys of a view of keys or values: `all`, or decoded into `memory` if they are stored. */
-static matrix rows_of_view(const tow__heads *x, const view *w, matrix all, f32 *memory)
+/* The keys of a view of keys or values: `all`, or decoded into `memory` if that is done block by block. */
+static matrix rows_of_view(const tow__attention_job *a, const tow__heads *x, const view *w, matrix all, f32 *memory)
 {
-    if (!tow__heads_stored(x)) return all;
+    if (!by_blocks(a, x)) return all;
     const int64_t ld = spaced(x->width);
     tow__heads_decode(x, w->strip->b, w->strip->g, w->first, w->keys, memory, ld, padded(x->width));
     return (matrix){memory, ld, x->width, w->first};
@@ -208,39 +229,50 @@ static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
-/* The rows of a strip in a result [B, T, H, width], if there is one. */
-static sums strip_result(const tow__attention_job *a, const tow__strip *s, void *result, int64_t width)
+static result_rows rows_from(const tow__attention_job *a, void *result, int64_t at, int64_t width, int64_t ld)
 {
-    int64_t at = ((s->b * a->t + s->first) * a->heads + s->h) * width;
-    return (sums){!result ? NULL : (f32 *)result + at, a->heads * width};
+    const int64_t bytes = (int64_t)tow__element_bytes(a->result);
+    return (result_rows){!result ? NULL : (char *)result + at * bytes, a->result, width, ld};
+}
+
+/* The rows of a strip in a result [B, T, H, width], if there is one. */
+static result_rows strip_result(const tow__attention_job *a, const tow__strip *s, void *result, int64_t width)
+{
+    return rows_from(a, result, ((s->b * a->t + s->first) * a->heads + s->h) * width, width, a->heads * width);
 }
 
 /* The rows of a group in a result [B, S, G, width], if there is one. */
-static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void *result, int64_t width)
+static result_rows group_result(const tow__attention_job *a, int64_t b, int64_t g, void *result, int64_t width)
 {
-    int64_t at = (b * a->s * a->groups + g) * width;
-    return (sums){!result ? NULL : (f32 *)result + at, a->groups * width};
+    return rows_from(a, result, (b * a->s * a->groups + g) * width, width, a->groups * width);
 }
 
 /* The memory of the sums that become rows of a result. */
-static sums sums_of(sums result, int64_t width, f32 *memory)
+static sums sums_of(const tow__attention_job *a, result_rows result, f32 *memory)
 {
-    return whole_vectors(width) ? result : (sums){memory, spaced(width)};
+    if (!sums_in_place(a, result.width)) return (sums){memory, spaced(result.width)};
+    return (sums){(f32 *)(void *)result.data, result.ld};
 }
 
-/* Copies sums that were not made in the result. */
-static void write_sums(int64_t rows, sums x, int64_t width, sums result)
+static char *result_row(result_rows y, int64_t i) { return y.data + i * y.ld * (int64_t)tow__element_bytes(y.dtype); }
+
+/* Writes sums that were not made in the result. */
+static void write_sums(int64_t rows, sums x, result_rows y)
 {
-    for (int64_t i = 0; i < rows && x.data != result.data; i++)
-        memcpy(result.data + i * result.ld, x.data + i * x.ld, (size_t)width * sizeof(f32));
+    if ((char *)x.data == y.data) return;
+    for (int64_t i = 0; i < rows; i++)
+        if (y.dtype == TOW_F32)
+            memcpy(result_row(y, i), x.data + i * x.ld, (size_t)y.width * sizeof(f32));
+        else
+            tow__narrow_row(y.dtype, y.width, x.data + i * x.ld, result_row(y, i));
 }
 
 /* The same for the sums of a group, of which `written` keys have some; the others get zeros. */
-static void write_group(int64_t keys, int64_t written, sums x, int64_t width, sums result)
+static void write_group(int64_t keys, int64_t written, sums x, result_rows y)
 {
-    if (!result.data) return;
-    write_sums(written, x, width, result);
-    for (int64_t j = written; j < keys; j++) memset(result.data + j * result.ld, 0, (size_t)width * sizeof(f32));
+    if (!y.data) return;
+    write_sums(written, x, y);
+    for (int64_t j = written; j < keys; j++) memset(result_row(y, j), 0, (size_t)y.width * tow__element_bytes(y.dtype));
 }
 
 /* Zeros in rows from .. to, if there are any sums. */
@@ -255,8 +287,8 @@ static void add_bias(const tow__attention_job *a, const tow__strip *s, const vie
 {
     for (int64_t i = 0; a->bias && i < s->rows; i++) {
         tow__bias_row bias = tow__strip_bias(a, s, i);
-        const f32 *x = (const f32 *)(const void *)bias.data + w->first * bias.stride;
-        for (int64_t j = unseen(w, i), end = seen(w, i); j < end; j++) p[j * QUERIES + i] += x[j * bias.stride];
+        for (int64_t j = unseen(w, i), end = seen(w, i); j < end; j++)
+            p[j * QUERIES + i] += tow__number_at(a->bias->dtype, bias.data, (w->first + j) * bias.stride);
     }
 }
 

@@ -1,8 +1,9 @@
-/* Keys and values that are stored in 16 bits or in blocks of numbers (src/base/blocks.h), decoded to f32. Each number
- * is exact, so attention has the bits that it has on the decoded arrays. */
+/* Operands that are stored in 16 bits or in blocks of numbers (src/base/blocks.h), decoded to f32. Each number is exact,
+ * so attention has the bits that it has on the decoded arrays. Results of 16 bits are those of f32, rounded once. */
 #include "src/base/blocks.h"
 #include "src/base/clones.h"
 #include "src/kernels/attention/attention.h"
+#include "src/kernels/halves.h"
 
 TOW__CLONES static void decode_bf16(int64_t n, const bf16 *from, f32 *to)
 {
@@ -38,4 +39,22 @@ void tow__heads_decode(const tow__heads *x, int64_t b, int64_t head, int64_t fir
             for (int64_t e = 0; e < n; e++) decode(x->dtype, 1, row + e * x->column * size, to + e * numbers);
         for (int64_t d = x->width; d < end; d++) to[d] = 0;
     }
+}
+
+TOW__CLONES static void narrow_to_bf16(int64_t n, const f32 *from, bf16 *to)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = (bf16)(tow__rounded_to_bf16(tow__bits_of_f32(from[i])) >> 16);
+}
+
+TOW__CLONES static void narrow_to_f16(int64_t n, const f32 *from, f16 *to)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = tow__bits_to_f16(tow__bits_of_f32(from[i]));
+}
+
+void tow__narrow_row(tow_dtype dtype, int64_t n, const f32 *from, void *to)
+{
+    if (dtype == TOW_BF16)
+        narrow_to_bf16(n, from, to);
+    else
+        narrow_to_f16(n, from, to);
 }

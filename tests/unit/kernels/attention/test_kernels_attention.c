@@ -36,23 +36,25 @@ typedef struct operands {
     tow__buffer q, k, v, mask, bias, offset, out, lse, ct, grads[3];
 } operands;
 
-static operands make_operands(const shape *c)
+static operands make_operands_of(const shape *c, tow_dtype dtype)
 {
-    operands x = {.q = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR),
-                  .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), c->keys),
-                  .v = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
+    operands x = {.q = random_operand(dtype, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR),
+                  .k = random_operand(dtype, SHAPE(c->b, c->s, c->g, c->d), c->keys),
+                  .v = random_operand(dtype, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
                   .mask = random_operand(TOW_BOOL, SHAPE(c->b, 1, c->t, c->s), ROW_MAJOR),
-                  .bias = random_operand(TOW_F32, SHAPE(c->b, c->h, 1, c->s), ROW_MAJOR),
+                  .bias = random_operand(dtype, SHAPE(c->b, c->h, 1, c->s), ROW_MAJOR),
                   .offset = make(TOW_I32, SHAPE(c->b), ROW_MAJOR),
-                  .out = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
+                  .out = make(dtype, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
                   .lse = make(TOW_F32, SHAPE(c->b, c->h, c->t), ROW_MAJOR),
-                  .ct = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR)};
+                  .ct = random_operand(dtype, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR)};
     for (int i = 0; i < c->b; i++) ((int32_t *)x.offset.data)[i] = 7 * i - 3 + (int32_t)(c->s / 2);
-    x.grads[0] = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR);
-    x.grads[1] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), ROW_MAJOR);
-    x.grads[2] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR);
+    x.grads[0] = make(dtype, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR);
+    x.grads[1] = make(dtype, SHAPE(c->b, c->s, c->g, c->d), ROW_MAJOR);
+    x.grads[2] = make(dtype, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR);
     return x;
 }
+
+static operands make_operands(const shape *c) { return make_operands_of(c, TOW_F32); }
 
 static tow__heads heads_of(const tow__buffer *x)
 {
@@ -208,11 +210,90 @@ static void double_precision_takes_the_products_of_the_context(void **state)
     }
 }
 
+/* ---- operands of 16 bits ----------------------------------------------------------------------------------------- */
+
+static void run_forward_kernel(const shape *c, operands *x)
+{
+    const tow__attention_params p = {.causal = c->causal, .scale = 0.3, .cap = c->cap, .window = c->window};
+    tow__buffer in[6] = {x->q, x->k, x->v}, out[2] = {x->out, x->lse};
+    size_t n = 3;
+    if (c->masked) in[n++] = x->mask;
+    if (c->biased) in[n++] = x->bias;
+    if (c->shifted) in[n++] = x->offset;
+    run_kernel(tow__kernel_find("attention", x->q.dtype), n, in, 2, out, &p);
+}
+
+/* Of the queries, the keys and the values whose bits are in wrt, in this order. */
+static void run_backward_kernel(const shape *c, operands *x, int wrt)
+{
+    const tow__attention_ad_params p = {.causal = c->causal,
+                                        .masked = c->masked,
+                                        .biased = c->biased,
+                                        .shifted = c->shifted,
+                                        .scale = 0.3,
+                                        .cap = c->cap,
+                                        .window = c->window,
+                                        .wrt = wrt};
+    tow__buffer in[9] = {x->q, x->k, x->v, x->out, x->lse}, out[3];
+    size_t n = 5, results = 0;
+    if (c->masked) in[n++] = x->mask;
+    if (c->biased) in[n++] = x->bias;
+    if (c->shifted) in[n++] = x->offset;
+    in[n++] = x->ct;
+    for (int i = 0; i < 3; i++)
+        if (wrt >> i & 1) out[results++] = x->grads[i];
+    run_kernel(tow__kernel_find("attention_vjp", x->q.dtype), n, in, results, out, &p);
+}
+
+/* The same numbers as f32. */
+static tow__buffer widened(const tow__buffer *x)
+{
+    tow__buffer y = make(TOW_F32, x->rank, x->dims, ROW_MAJOR);
+    for (int64_t i = 0; i < count_of(x); i++) set(&y, i, get(x, i));
+    return y;
+}
+
+static void assert_rounded(const tow__buffer *wide, const tow__buffer *half, const char *what)
+{
+    tow__buffer want = make(half->dtype, half->rank, half->dims, ROW_MAJOR);
+    for (int64_t i = 0; i < count_of(half); i++) set(&want, i, get(wide, i));
+    assert_equal_bits(&want, half, what);
+}
+
+static void check_halves(const shape *c, tow_dtype dtype, int wrt)
+{
+    static const char *const names[] = {"dq", "dk", "dv"};
+    operands x = make_operands_of(c, dtype), y = make_operands(c);
+    y.q = widened(&x.q), y.k = widened(&x.k), y.v = widened(&x.v);
+    y.mask = x.mask, y.bias = widened(&x.bias), y.ct = widened(&x.ct);
+    run_forward_kernel(c, &x);
+    run_forward_kernel(c, &y);
+    assert_rounded(&y.out, &x.out, "out");
+    assert_equal_bits(&y.lse, &x.lse, "lse");
+    y.out = widened(&x.out); /* the backward pass reads what was kept */
+    run_backward_kernel(c, &x, wrt);
+    run_backward_kernel(c, &y, wrt);
+    for (int i = 0; i < 3; i++)
+        if (wrt >> i & 1) assert_rounded(&y.grads[i], &x.grads[i], names[i]);
+    release_all();
+}
+
+/* The bits of f32 on the same numbers, each result rounded once. */
+static void halves_are_read_and_written_as_stored(void **state)
+{
+    static const size_t some[] = {0, 1, 2, 4, 6, 8, 10, 12};
+    (void)state;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        check_halves(&shapes[some[i]], TOW_BF16, i % 3 ? 7 : 1 + (int)i % 7);
+        check_halves(&shapes[some[i]], TOW_F16, i % 2 ? 7 : 6);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(instruction_sets_agree),
-                                       cmocka_unit_test(sequences_are_independent),
-                                       cmocka_unit_test(later_keys_do_not_matter),
-                                       cmocka_unit_test(double_precision_takes_the_products_of_the_context)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(instruction_sets_agree), cmocka_unit_test(halves_are_read_and_written_as_stored),
+        cmocka_unit_test(sequences_are_independent), cmocka_unit_test(later_keys_do_not_matter),
+        cmocka_unit_test(double_precision_takes_the_products_of_the_context)};
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }
