@@ -156,6 +156,7 @@ static work begin(const tow__kernel_call *call, bool backward)
         read_backward(call, &job);
     else
         read_forward(call, &job);
+    job.unit = tow__attention_unit(&job);
     work w = {.job = job, .scratch = call->scratch};
     w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
     w.bytes = w.code->bytes(&w.job);
@@ -217,8 +218,12 @@ static void run_attention_vjp(const tow__kernel_call *call)
 
 static size_t reason(const tow__kernel_call *call, char *text, size_t size)
 {
-    const int length = snprintf(text, size, "%s: both products of a strip and the softmax between them stay in cache",
-                                call->out[0].dtype == TOW_F64 ? "products by the rule" : "own kernel");
+    const work w = begin(call, false);
+    const char *products = w.job.unit != NULL              ? w.job.unit->text
+                           : call->out[0].dtype == TOW_F64 ? "products by the rule"
+                                                           : "own kernel";
+    const int length =
+        snprintf(text, size, "%s: both products of a strip and the softmax between them stay in cache", products);
     return length < 0 ? 0 : (size_t)length;
 }
 

@@ -20,7 +20,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "src/kernels/strided.h"
+#include "src/kernels/products/gemm_bf16.h"
 
 enum {
     TOW__STRIP = 64
@@ -44,12 +44,13 @@ typedef struct tow__attention_job {
     int64_t batches, t, s, heads, groups, strips; /* strips per head */
     tow__heads q, k, v, o, ct;
     tow__buffer lse;
-    const tow__buffer *mask;                 /* bool [B|1, H|1, T|1, S|1], or NULL */
-    const tow__buffer *bias;                 /* of the type of q, likewise */
-    const tow__buffer *offset;               /* i32 [] or [B], or NULL: S - T */
-    void *out, *lse_out;                     /* forward */
-    void *dq, *dk, *dv;                      /* backward; NULL where not asked for */
-    const struct tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
+    const tow__buffer *mask;            /* bool [B|1, H|1, T|1, S|1], or NULL */
+    const tow__buffer *bias;            /* of the type of q, likewise */
+    const tow__buffer *offset;          /* i32 [] or [B], or NULL: S - T */
+    void *out, *lse_out;                /* forward */
+    void *dq, *dk, *dv;                 /* backward; NULL where not asked for */
+    const tow__gemm_choice *products;   /* what may compute them, in double precision and on units; NULL: the rule */
+    const tow__gemm_bf16_version *unit; /* all is bf16, and products run on this one; NULL: on none */
 } tow__attention_job;
 
 typedef struct tow__strip {
@@ -93,6 +94,27 @@ static inline f32 tow__number_at(tow_dtype dtype, const void *row, int64_t i)
     if (dtype == TOW_F16) return tow__from_f16(((const f16 *)row)[i]);
     return ((const f32 *)row)[i];
 }
+
+/* The unit for bf16 on which the products of a job run (attention_unit.c); NULL: none. Reads types, shapes and
+ * .products. */
+const tow__gemm_bf16_version *tow__attention_unit(const tow__attention_job *a);
+/* Keys first .. first + keys of a strip on a unit. */
+typedef struct tow__unit_block {
+    const tow__gemm_bf16_version *unit;
+    const tow__strip *strip;
+    int64_t first, keys;
+    uint16_t *halves; /* [keys, 64]: what sums read */
+    void *scratch;    /* tow__unit_scratch bytes */
+} tow__unit_block;
+/* p [keys, 64] = keys or values against queries or cotangents */
+void tow__unit_scores(const tow__unit_block *w, const tow__heads *keys, const tow__heads *queries, f32 *p);
+/* halves [keys, 64] = p, rounded */
+void tow__unit_narrow(int64_t keys, const f32 *p, uint16_t *halves);
+/* c [64, width] (+)= halves' x, keys or values x */
+void tow__unit_sum_over_keys(const tow__unit_block *w, const tow__heads *x, f32 *c, int64_t ldc, bool add);
+/* The rows of the block of c [S, width] += halves x, queries or cotangents x */
+void tow__unit_sum_over_queries(const tow__unit_block *w, const tow__heads *x, f32 *c, int64_t ldc);
+size_t tow__unit_scratch(int64_t block, int64_t width);
 
 /* The functions that compute in one float type. memory: 64-byte-aligned, as large as .bytes says. */
 typedef struct tow__attention_code {

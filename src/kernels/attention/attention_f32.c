@@ -68,6 +68,8 @@ typedef struct view {
 
 typedef struct workspace {
     f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *o, *dp, *dq, *dk, *dv, *slope;
+    uint16_t *halves; /* of a unit, as its scratch memory */
+    void *scratch;
     int64_t written; /* keys that have begun in dk and dv */
 } workspace;
 
@@ -92,6 +94,11 @@ static int64_t seen(const view *w, int64_t i) { return within(w->keys, w->strip-
 
 /* The number of the keys before those that query i sees. */
 static int64_t unseen(const view *w, int64_t i) { return within(w->keys, w->strip->from[i] - w->first); }
+
+static tow__unit_block unit_block(const tow__attention_job *a, const view *w, const workspace *m)
+{
+    return (tow__unit_block){a->unit, w->strip, w->first, w->keys, m->halves, m->scratch};
+}
 
 /* All keys of a strip, counted from key 0. */
 static view view_of(const tow__strip *s)
@@ -129,7 +136,7 @@ static bool stay(const tow__attention_job *a, const tow__heads *x) { return !a->
 /* Forward, keys or values are decoded where they are used, block by block. */
 static bool by_blocks(const tow__attention_job *a, const tow__heads *x)
 {
-    return !a->backward && tow__heads_stored(x) && (!tow__is_half(a->result) || a->strips == 1);
+    return !a->backward && !a->unit && tow__heads_stored(x) && (!tow__is_half(a->result) || a->strips == 1);
 }
 
 /* Results of rows of `width` numbers are summed where they are. */
@@ -141,32 +148,44 @@ static bool sums_in_place(const tow__attention_job *a, int64_t width)
 /* Rows of keys or values in the memory of a thread. */
 static int64_t rows_in_memory(const tow__attention_job *a, const tow__heads *x)
 {
+    if (a->unit) return 0;
     if (by_blocks(a, x)) return tow__min(a->s, 2 * BLOCK);
     return stay(a, x) ? 0 : a->s;
 }
 
-/* The next `count` floats of the memory, in whole cache lines. */
+/* The next bytes of the memory, in whole cache lines. */
+static void *bytes_of(char *memory, size_t *used, size_t bytes)
+{
+    void *at = !memory ? NULL : memory + *used;
+    *used += (bytes + 63) / 64 * 64;
+    return at;
+}
+
 static f32 *part(char *memory, size_t *used, int64_t count)
 {
-    f32 *at = !memory ? NULL : (f32 *)(void *)(memory + *used);
-    *used += ((size_t)count * sizeof(f32) + 63) / 64 * 64;
-    return at;
+    return bytes_of(memory, used, (size_t)count * sizeof(f32));
 }
 
 static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
 {
     size_t n = 0;
     int64_t d = a->q.width, e = a->v.width, cut = tow__min(a->s, a->backward ? 2 * BLOCK : CUT);
-    *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
-                     .q = part(memory, &n, QUERIES * spaced(d)),
+    const int64_t block = tow__min(a->s, 2 * BLOCK);
+    const bool vectors = a->unit == NULL;
+    *w = (workspace){.qt = part(memory, &n, vectors ? padded(d) * QUERIES : 0),
+                     .q = part(memory, &n, vectors ? QUERIES * spaced(d) : 0),
                      .p = part(memory, &n, cut * QUERIES),
                      .k = part(memory, &n, rows_in_memory(a, &a->k) * spaced(d)),
                      .v = part(memory, &n, rows_in_memory(a, &a->v) * spaced(e))};
+    if (a->unit) {
+        w->halves = bytes_of(memory, &n, (size_t)(block * QUERIES) * sizeof *w->halves);
+        w->scratch = bytes_of(memory, &n, tow__unit_scratch(block, tow__max(d, e)));
+    }
     if (!a->backward) {
         w->out = part(memory, &n, sums_in_place(a, e) ? 0 : QUERIES * spaced(e));
         return n;
     }
-    w->ctt = part(memory, &n, padded(e) * QUERIES);
+    w->ctt = part(memory, &n, vectors ? padded(e) * QUERIES : 0);
     w->ct = part(memory, &n, QUERIES * spaced(e));
     w->o = part(memory, &n, QUERIES * spaced(e));
     w->dp = part(memory, &n, cut * QUERIES);

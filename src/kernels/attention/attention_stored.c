@@ -1,5 +1,6 @@
-/* Operands that are stored in 16 bits or in blocks of numbers (src/base/blocks.h), decoded to f32. Each number is exact,
- * so attention has the bits that it has on the decoded arrays. Results of 16 bits are those of f32, rounded once. */
+/* Operands that are stored in 16 bits or in blocks of numbers (src/base/blocks.h), decoded to f32. Each number is
+ * exact, so attention has the bits that it has on the decoded arrays. Results of 16 bits are those of f32, rounded
+ * once. */
 #include "src/base/blocks.h"
 #include "src/base/clones.h"
 #include "src/kernels/attention/attention.h"

@@ -1,6 +1,7 @@
 /* Attention on keys and values that are stored in 16 bits or in blocks of few bits, beside attention on what they stand
  * for in f32: the same bits, for a few queries and many, short caches and long ones, grouped heads, windows, masks and
- * offsets. Products of f32 with operands that are conversions of 16 bits, likewise.
+ * offsets. The same with queries of 16 bits, and what plans of models in 16 bits make of it. Products of f32 with
+ * operands that are conversions of 16 bits, likewise.
  * Tests ops/attention/attention.c, kernels/attention/attention_stored.c and plan/lower/widen.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,6 +113,77 @@ static void test_attention(void **state)
     }
 }
 
+/* All of 16 bits: the result is that of f32, rounded once. */
+static void test_halves(void **state)
+{
+    static const shape shapes[] = {{2, 1, 300, 4, 2, 64, true, 0, 299}, {1, 150, 150, 2, 1, 40, true, 9, -1}};
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        shape s = shapes[i / 2];
+        const tow_dtype dtype = stored_types[i % 2];
+        tow_array *q = numbers(4, (int64_t[]){s.batch, s.t, s.heads, s.width}, 1),
+                  *k = numbers(4, (int64_t[]){s.batch, s.s, s.groups, s.width}, 2),
+                  *v = numbers(4, (int64_t[]){s.batch, s.s, s.groups, s.width}, 3);
+        tow_array *half[] = {converted(q, dtype), converted(k, dtype), converted(v, dtype)}, *wide[3];
+        for (int a = 0; a < 3; a++) wide[a] = converted(half[a], TOW_F32);
+        tow_array *found = evaluated(attend, &s, 3, half), *exact = evaluated(attend, &s, 3, wide);
+        tow_array *expected = converted(exact, dtype);
+        expect_equal(found, expected);
+        tow_array *all[] = {q, k, v, half[0], half[1], half[2], wide[0], wide[1], wide[2], found, exact, expected};
+        for (size_t a = 0; a < sizeof all / sizeof *all; a++) tow_array_release(all[a]);
+    }
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+
+static void sum_of_squares(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
+                           tow_value *aux, void *user)
+{
+    (void)t, (void)extra, (void)aux, (void)user;
+    *loss = tow_reduce_sum(tow_square(outputs[0]), 0, NULL);
+}
+
+/* The plan of the gradients of a block with activations of this type. */
+static char *plan_of(tow_context *context, tow_dtype dtype)
+{
+    static char text[1 << 16];
+    const tow_type type = tow_make_type(TOW_F32, 3, (int64_t[]){2, 40, 96});
+    const tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 3, .causal = true, .mlp_features = 32);
+    tow_precision mixed = TOW_PRECISION(&block, .dtype = dtype, .output_dtype = TOW_F32);
+    tow_params *params;
+    tow_graph *loss, *gradient;
+    tow_program *program;
+    size_t wrt[32];
+    OK(tow_model_init(context, &mixed.module, 0, 1, &type, &params));
+    const size_t n = tow_params_count(params);
+    assert_true(n <= 32);
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
+    OK(tow_model_loss_graph(&mixed.module, params, 1, &type, 0, NULL, sum_of_squares, NULL, 0, NULL, &loss));
+    OK(tow_value_and_grad(loss, n, wrt, false, &gradient));
+    OK(tow_compile(context, gradient, NULL, &program));
+    assert_true(tow_program_text(program, text, sizeof text) < sizeof text);
+    tow_program_free(program);
+    tow_graph_release(gradient);
+    tow_graph_release(loss);
+    tow_params_free(params);
+    return text;
+}
+
+/* Forward and backward, nothing of the shape of queries, keys and values is f32, by portable bits and by others. */
+static void test_plans(void **state)
+{
+    tow_context *fast;
+    (void)state;
+    OK(tow_context_create(NULL, &fast));
+    for (int i = 0; i < 4; i++) {
+        const char *text = plan_of(i % 2 ? ctx : fast, stored_types[i / 2]), *wide = strstr(text, "f32[2,40,3,32]");
+        assert_non_null(strstr(text, "= attention("));
+        assert_non_null(strstr(text, "= attention_vjp("));
+        if (wide) fail_msg("plan %d: %.200s", i, wide);
+    }
+    tow_context_free(fast);
+}
+
 static void test_refused(void **state)
 {
     static const tow_dtype wrong[][3] = {{TOW_F64, TOW_BF16, TOW_BF16}, {TOW_BF16, TOW_F16, TOW_F16},
@@ -169,7 +241,8 @@ static void test_products(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_halves),
+                                       cmocka_unit_test(test_plans), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_products)};
     return cmocka_run_group_tests(tests, setup_portable, teardown_portable);
 }
