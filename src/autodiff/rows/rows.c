@@ -360,6 +360,7 @@ static bool record_index_add(const tow__row_walk *w, const tow__row_equation *r,
     e->params = params;
     e->in++, e->n_in--;
     record_equation(w, e, &sum);
+    tow__rows_complete(w, &sum);
     if (tow__failed(w->t)) return true;
     if (!tow__waits_for_others(w->blocks)) {
         *y = (tow__row_value){.value = tow_add(r->x[0].value, sum.value), .axis = TOW__WHOLE};
