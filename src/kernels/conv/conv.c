@@ -212,7 +212,7 @@ static const tow__gemm_engine *unit_of(const tow__conv *c, int64_t k, const tow_
     g.a_row = k, g.a_column = 1, g.b_row = MANY, g.b_column = 1, g.ldc = MANY;
     g.choice = call->team->products;
     const tow__gemm_engine *engine = tow__gemm_choose(&g);
-    return engine == &tow__gemm_amx || engine == &tow__gemm_dots ? engine : NULL;
+    return engine != &tow__gemm_own && engine != &tow__gemm_reference ? engine : NULL;
 }
 
 static conv_job job_of(const tow__kernel_call *call)

@@ -4,39 +4,11 @@
  * Tests gemm_bf16.c, gemm_bf16.inc, gemm_bf16_amx.c, gemm_bf16_dots.c and their emulations. */
 #include "src/kernels/products/gemm_bf16.h"
 #include "src/kernels/products/gemm_own.h"
+#include "tests/unit/support/bf16_units.h"
 #include "tests/unit/support/gemm_products.h"
 
 #include "src/base/params.h"
 #include "src/kernels/halves.h"
-
-/* ---- the definition ---------------------------------------------------------------------------------------------- */
-
-static float flushed(float x) { return fabsf(x) < 0x1p-126F ? copysignf(0, x) : x; }
-
-static float multiply_add(float x, float y, float sum) { return flushed(fmaf(flushed(x), flushed(y), sum)); }
-
-/* a, b: the elements of a row and of a column. */
-static float by_matrix_unit(const float *a, const float *b, int64_t k)
-{
-    float sum = 0;
-    for (int64_t first = 0; first < k; first += 32) {
-        float chain[2] = {0, 0};
-        for (int64_t p = first; p < first + 32; p++)
-            chain[p % 2] = multiply_add(p < k ? a[p] : 0, p < k ? b[p] : 0, chain[p % 2]);
-        sum = flushed(sum + flushed(chain[0] + chain[1]));
-    }
-    return sum;
-}
-
-static float by_dots(const float *a, const float *b, int64_t k)
-{
-    float sum = 0;
-    for (int64_t p = 0; p < k; p += 2) {
-        sum = multiply_add(p + 1 < k ? a[p + 1] : 0, p + 1 < k ? b[p + 1] : 0, sum);
-        sum = multiply_add(a[p], b[p], sum);
-    }
-    return sum;
-}
 
 typedef struct candidate {
     const tow__gemm_bf16_version *version;
