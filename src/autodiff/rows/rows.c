@@ -163,11 +163,28 @@ static bool is_turned(const tow__row_walk *w, uint32_t var)
     return reader && reader->primitive == &tow__transpose_p;
 }
 
-/* Ends the sums of an equation, but for those that are turned around first. */
+enum {
+    SMALL = 1024, /* elements of a sum that travels with others: an exchange takes about as long for one and for all */
+    BUCKET = 16 * SMALL, /* elements of all that travel together, at most, */
+    MOST_SUMS = 64       /* and their number */
+};
+
+/* In loops each sum travels by itself, beside another iteration. */
+static bool is_small(const tow__row_walk *w, const tow__row_value *y)
+{
+    if (w->nested || !w->blocks->group || !y->sum || y->late || tow__failed(w->t)) return false;
+    const tow_type type = tow_value_type(y->value);
+    return type.dtype == TOW_F32 && tow_type_element_count(type) <= SMALL;
+}
+
+/* Ends the sums of an equation, but for those that are turned around first, and small ones, which wait for others. */
 static void complete_results(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
 {
-    for (uint32_t k = 0; k < e->n_out; k++)
-        if (!w->blocks->scatters || y[k].sum != &tow__add_p || !is_turned(w, e->out[k])) tow__rows_complete(w, &y[k]);
+    for (uint32_t k = 0; k < e->n_out; k++) {
+        if (y[k].sum == &tow__add_p && w->blocks->scatters && is_turned(w, e->out[k])) continue;
+        y[k].waits = y[k].sum == &tow__add_p && is_small(w, &y[k]);
+        if (!y[k].waits) tow__rows_complete(w, &y[k]);
+    }
 }
 
 /* A product of fewer rows has the bits of the whole with the sizes of the whole. */
@@ -445,17 +462,74 @@ tow__row_walk *tow__rows_begin(tow_trace *t, const tow_graph *g, const tow__row_
     return w->values ? w : NULL;
 }
 
+/* Small sums that become those over all processes in one exchange, with the tree of each element as by itself. */
+typedef struct bucket {
+    uint32_t vars[MOST_SUMS], n;
+    int64_t elements;
+    const tow__source *source; /* of the last one */
+} bucket;
+
+static void end_bucket(const tow__row_walk *w, bucket *b)
+{
+    tow_value parts[MOST_SUMS];
+    int64_t at = 0;
+    if (b->n == 0 || tow__failed(w->t)) return;
+    tow__set_source(w->t, b->source);
+    for (uint32_t i = 0; i < b->n; i++) {
+        const tow_value x = w->values[b->vars[i]].value;
+        parts[i] = b->n == 1 ? x : tow_reshape(x, 1, (int64_t[]){tow_type_element_count(tow_value_type(x))});
+    }
+    const tow_value all = tow__rows_of_all(w->t, w->blocks->group, w->blocks->groups, &tow__add_p,
+                                           b->n == 1 ? parts[0] : tow_concatenate(b->n, parts, 0));
+    for (uint32_t i = 0; i < b->n && !tow__failed(w->t); i++) {
+        tow__row_value *y = &w->values[b->vars[i]];
+        const tow_type type = tow_value_type(y->value);
+        const int64_t end = at + tow_type_element_count(type);
+        y->value = b->n == 1 ? all : tow_reshape(tow_slice_axis(all, 0, at, end), type.rank, type.dims);
+        y->sum = NULL;
+        y->waits = false;
+        at = end;
+    }
+    tow__set_source(w->t, NULL);
+    b->n = 0;
+    b->elements = 0;
+}
+
+/* Does the equation read one of the sums that wait? */
+static bool reads_waiting(const tow__row_walk *w, const tow__equation *e)
+{
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (w->values[e->in[i]].waits) return true;
+    return false;
+}
+
+static void set_values(const tow__row_walk *w, const tow__equation *e, const tow__row_value *y, bucket *b)
+{
+    for (uint32_t k = 0; k < e->n_out; k++) {
+        w->values[e->out[k]] = y[k];
+        if (!y[k].waits || tow__failed(w->t)) continue;
+        const int64_t n = tow_type_element_count(tow_value_type(y[k].value));
+        if (b->n == MOST_SUMS || b->elements + n > BUCKET) end_bucket(w, b);
+        b->vars[b->n++] = e->out[k];
+        b->elements += n;
+        b->source = &e->source;
+    }
+}
+
 void tow__rows_walk(tow__row_walk *w)
 {
     size_t widest = 1;
+    bucket b = {.n = 0};
     for (uint32_t i = 0; i < w->g->n_equations; i++)
         if (w->g->equations[i].n_out > widest) widest = w->g->equations[i].n_out;
     tow__row_value *y = tow__trace_alloc(w->t, widest, sizeof *y);
     for (uint32_t i = 0; y && i < w->g->n_equations && !tow__failed(w->t); i++) {
         const tow__equation *e = &w->g->equations[i];
+        if (reads_waiting(w, e)) end_bucket(w, &b);
         tow__set_source(w->t, &e->source);
         record_equation(w, e, y);
         tow__set_source(w->t, NULL);
-        for (uint32_t k = 0; k < e->n_out; k++) w->values[e->out[k]] = y[k];
+        set_values(w, e, y, &b);
     }
+    end_bucket(w, &b);
 }

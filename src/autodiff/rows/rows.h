@@ -48,6 +48,7 @@ typedef struct tow__row_value {
     int cut_axis;
     tow_value addend;  /* of an unknown index_add in a graph that is no body: what the rows at hand add */
     tow_value *blocks; /* of an accumulator: [count] what is added up of each block; value is null */
+    bool waits;        /* a small sum that is to become that over all processes together with others */
 } tow__row_value;
 
 /* An equation as rules see it. */
