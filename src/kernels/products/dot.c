@@ -384,7 +384,7 @@ static void pack_columns(void *user, int64_t block)
     const pack_job *job = user;
     tow__gemm g = job->whole;
     g.packed_column = block * PACK;
-    g.b = (const char *)g.b + g.packed_column * g.b_column * (int64_t)tow__element_bytes(g.dtype);
+    g.b = (const char *)g.b + g.packed_column * g.b_column * tow__gemm_b_bytes(&g);
     g.n = tow__min(PACK, g.n - g.packed_column);
     tow__gemm_pack(&g, job->engine);
 }
@@ -547,9 +547,11 @@ bool tow__dot_has_bits_of_f32(const tow__team *team, const tow__dot_params *p, t
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
 {
-    /* who packs has no operand of f64, and operands of 16 bits are widened panel by panel */
-    if (call->out[0].dtype != TOW_F32 || call->in[1].dtype != TOW_F32) return 0;
+    const tow_dtype y = call->in[1].dtype, out = call->out[0].dtype;
+    /* Who packs has no operand of f64; what the own kernel reads of 16 bits is widened panel by panel. */
+    if (y == TOW_F32 ? out != TOW_F32 : y != TOW_BF16) return 0;
     dot_job job = job_of(call, 0);
+    if (y == TOW_BF16 && !is_unit(job.engine)) return 0;
     if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged || job.groups > 1) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
     job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
@@ -560,7 +562,8 @@ static void run_pack_operand(const tow__kernel_call *call)
 {
     const tow__dot_pack_params *p = call->params;
     operand y = prepare_operand(&call->in[0], &p->dot.rhs_batch, &p->dot.rhs_contract, false);
-    tow__gemm g = {.dtype = call->in[0].dtype,
+    tow__gemm g = {.dtype = TOW_F32,
+                   .b_dtype = tow__half_or_none(call->in[0].dtype),
                    .threads = 1,
                    .n = inner_dim(&y.free),
                    .k = inner_dim(&y.contract),

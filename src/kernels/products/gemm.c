@@ -56,10 +56,20 @@ static void describe_large(const tow__gemm_choice *choice, char *text, size_t si
              engine->describe(), tally.large, tally.large_own);
 }
 
+/* The engine of products whose operands are stored in bf16: a unit reads them as they are, others compute in f32. */
+static void describe_halves(const tow__gemm *single, char *text, size_t size)
+{
+    tow__gemm g = *single;
+    g.a_dtype = g.b_dtype = TOW_BF16;
+    const tow__gemm_engine *engine = tow__gemm_choose(&g);
+    const bool unit = engine == &tow__gemm_amx || engine == &tow__gemm_dots;
+    snprintf(text, size, ", bf16 %s%s", unit ? "as it is stored by " : "widened to f32 by ", engine->describe());
+}
+
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
 {
     tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide, tiny;
-    char small[256] = "", large[192] = "";
+    char small[256] = "", large[192] = "", halves[128];
     single.a_row = single.b_row = 256;
     single.a_column = single.b_column = 1;
     wide = tiny = single;
@@ -69,14 +79,15 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     const bool own = tow__gemm_choose(&tiny) == &tow__gemm_own;
     if (own) describe_small(choice, small, sizeof small);
     if (own && engine == &tow__gemm_own) describe_large(choice, large, sizeof large);
+    describe_halves(&single, halves, sizeof halves);
     const char *unit = engine == &tow__gemm_amx && own ? ", those below 2^22 multiply-adds by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
                       : choice->without != 0     ? "; without those that the caller leaves out"
                       : !choice->engine          ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
-    int length = snprintf(text, size, "f32 by %s%s%s%s, f64 by %s%s", engine->describe(), unit, small, large,
-                          tow__gemm_choose(&wide)->describe(), why);
+    int length = snprintf(text, size, "f32 by %s%s%s%s, f64 by %s%s%s", engine->describe(), unit, small, large,
+                          tow__gemm_choose(&wide)->describe(), halves, why);
     return length < 0 ? 0 : (size_t)length;
 }
 

@@ -18,16 +18,19 @@ enum {
 static bool may_use_unit(void) { return true; }
 static const char *describe(void) { return "matrix unit, emulated AMX"; }
 #else
-/* Asked of the processor itself: not all compilers know the names of these features. */
+/* Asked of the processor itself: not all compilers know the names of these features. Sums are rounded by AVX512_BF16,
+ * which all of these processors have. */
 static bool has_unit(void)
 {
     enum {
         LEAF = 7,
         BF16 = 1 << 22, /* of edx */
-        TILE = 1 << 24
+        TILE = 1 << 24,
+        VECTORS = 1 << 5 /* of eax of subleaf 1 */
     };
     unsigned a, b, c, d = 0;
-    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
+    if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d & BF16) || !(d & TILE)) return false;
+    return __get_cpuid_count(LEAF, 1, &a, &b, &c, &d) && (a & VECTORS);
 }
 
 static bool may_use_unit(void)
@@ -74,8 +77,17 @@ static size_t scratch(const tow__gemm *g)
 {
     return tow__gemm_has_halves(g) ? tow__gemm_bf16_scratch(g) : tow__gemm_amx_scratch(g);
 }
-static size_t packed(const tow__gemm *g) { return tow__gemm_has_halves(g) ? 0 : tow__gemm_amx_packed(g); }
-static void pack(const tow__gemm *g) { tow__gemm_amx_pack(g); }
+static size_t packed(const tow__gemm *g)
+{
+    return tow__gemm_has_halves(g) ? tow__gemm_bf16_packed(g) : tow__gemm_amx_packed(g);
+}
+static void pack(const tow__gemm *g)
+{
+    if (tow__gemm_has_halves(g))
+        tow__gemm_bf16_amx.pack(g);
+    else
+        tow__gemm_amx_pack(g);
+}
 #else
 bool tow__gemm_amx_usable(void) { return false; }
 static bool gains(const tow__gemm *g)

@@ -36,6 +36,11 @@ tow__gemm_bf16_plan tow__gemm_bf16_cut_small(const tow__gemm *g)
 
 size_t tow__gemm_bf16_scratch(const tow__gemm *g) { return tow__gemm_bf16_cut(g).bytes; }
 
+size_t tow__gemm_bf16_packed(const tow__gemm *g)
+{
+    return (size_t)(round_to(g->n, TOW__BF16_PANEL) * round_to(g->k, TOW__BF16_GROUP)) * sizeof(uint16_t);
+}
+
 bool tow__gemm_bf16_fits(const tow__gemm *g)
 {
     return g->dtype == TOW_F32 && g->a_dtype == TOW_BF16 && g->b_dtype == TOW_BF16 && g->c_dtype != TOW_F16 &&
@@ -52,8 +57,10 @@ static bool applicable(const tow__gemm *g) { return g->choice != NULL && g->choi
 
 #ifdef TOW__BF16_UNITS
 static void run(const tow__gemm *g) { tow__gemm_bf16_dots.run(g); }
+static void pack(const tow__gemm *g) { tow__gemm_bf16_dots.pack(g); }
 #else
 static void run(const tow__gemm *g) { tow__gemm_bf16_dots_emulated.run(g); }
+static void pack(const tow__gemm *g) { tow__gemm_bf16_dots_emulated.pack(g); }
 #endif
 
 static const char *describe(void) { return "vectors of bf16, AVX512_BF16"; }
@@ -67,4 +74,6 @@ const tow__gemm_engine tow__gemm_dots = {"avx512_bf16",
                                          .cuts = true,
                                          .halves = true,
                                          .gains = tow__gemm_bf16_gains,
-                                         .scratch = tow__gemm_bf16_scratch};
+                                         .scratch = tow__gemm_bf16_scratch,
+                                         .packed = tow__gemm_bf16_packed,
+                                         .pack = pack};

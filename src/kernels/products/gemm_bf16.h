@@ -28,7 +28,8 @@ enum {
 typedef struct tow__gemm_bf16_version {
     const char *text;
     bool (*usable)(void);
-    void (*run)(const tow__gemm *g); /* m, n, k > 0; only if it is usable */
+    void (*run)(const tow__gemm *g);  /* m, n, k > 0; only if it is usable */
+    void (*pack)(const tow__gemm *g); /* n, k > 0; likewise: what tow__gemm_pack says */
 } tow__gemm_bf16_version;
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -55,6 +56,8 @@ bool tow__gemm_bf16_fits(const tow__gemm *g);
 /* True if it is large enough, by rows, columns and k of the whole, which cuts do not change. */
 bool tow__gemm_bf16_gains(const tow__gemm *g);
 size_t tow__gemm_bf16_scratch(const tow__gemm *g);
+/* Bytes of a packed B: all panels, each with all of k. */
+size_t tow__gemm_bf16_packed(const tow__gemm *g);
 
 /* True if the processor has AVX512_BF16, and it is faster there than fused multiply-adds of f32, which is measured
  * once. */

@@ -6,14 +6,17 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), \
-                             apply_to = function)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("amx-tile,amx-bf16,avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))),               \
+    apply_to = function)
 #else
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("amx-tile,amx-bf16,avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #include <immintrin.h>
 #ifdef TOW_EMULATED_AMX
 #include "src/kernels/products/amx_emulated.inc"
+#else
+#define ROUNDS_BY_INSTRUCTION
 #endif
 
 #include "src/kernels/products/gemm_bf16_avx512.inc"
@@ -24,7 +27,8 @@ typedef struct configuration {
     uint8_t rows[16];
 } configuration;
 
-#define RUN run_amx
+#define RUN    run_amx
+#define PACK_B pack_amx
 #include "src/kernels/products/gemm_bf16.inc"
 
 static void begin_unit(void)
@@ -69,8 +73,8 @@ TOW__INLINE void multiply_tiles(const bool two_rows, const bool two_columns, con
         EACH_SUM(LOAD);
     for (int64_t i = 0; i < groups; i++, a += GROUP, b += GROUP * PANEL) {
         _tile_loadd(4, a, 2 * pitch);
-        _tile_loadd(6, b, PITCH);
-        if (two_columns) _tile_loadd(7, (const char *)b + HALF, PITCH);
+        _tile_stream_loadd(6, b, PITCH); /* panels pass by: the strip stays in the first cache */
+        if (two_columns) _tile_stream_loadd(7, (const char *)b + HALF, PITCH);
         if (two_rows) _tile_loadd(5, a + W * pitch, 2 * pitch);
         EACH_SUM(MULTIPLY);
         deliver(before, share);
@@ -91,7 +95,7 @@ static void multiply(const uint16_t *a, int64_t pitch, int64_t rows, const uint1
         multiply_tiles(false, false, a, pitch, b, groups, begins, sums, before);
 }
 
-const tow__gemm_bf16_version tow__gemm_bf16_amx = {"matrix unit on bf16, AMX", tow__gemm_amx_usable, run_amx};
+const tow__gemm_bf16_version tow__gemm_bf16_amx = {"matrix unit on bf16, AMX", tow__gemm_amx_usable, run_amx, pack_amx};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

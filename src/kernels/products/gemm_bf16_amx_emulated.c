@@ -18,4 +18,5 @@ static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
     return flushed(sum + flushed(even + odd));
 }
 
-const tow__gemm_bf16_version tow__gemm_bf16_amx_emulated = {"matrix unit on bf16, emulated", everywhere, run_emulated};
+const tow__gemm_bf16_version tow__gemm_bf16_amx_emulated = {"matrix unit on bf16, emulated", everywhere, run_emulated,
+                                                            pack_emulated};

@@ -15,9 +15,11 @@
 #endif
 #include <immintrin.h>
 
+#define ROUNDS_BY_INSTRUCTION
 #include "src/kernels/products/gemm_bf16_avx512.inc"
 
-#define RUN run_dots
+#define RUN    run_dots
+#define PACK_B pack_dots
 #include "src/kernels/products/gemm_bf16.inc"
 
 static void begin_unit(void) {}
@@ -107,7 +109,7 @@ static bool usable(void)
     return tow__has_avx512() && __get_cpuid_count(LEAF, 1, &a, &b, &c, &d) && (a & BF16);
 }
 
-const tow__gemm_bf16_version tow__gemm_bf16_dots = {"vectors of bf16, AVX512_BF16", usable, run_dots};
+const tow__gemm_bf16_version tow__gemm_bf16_dots = {"vectors of bf16, AVX512_BF16", usable, run_dots, pack_dots};
 
 /* Each instruction on sums in registers 0 .. 15, `count` times: in assembly, since a compiler that keeps sums in memory
  * would measure that. */

@@ -17,4 +17,5 @@ static f32 add_group(f32 sum, const uint16_t *a, const uint16_t *b)
     return sum;
 }
 
-const tow__gemm_bf16_version tow__gemm_bf16_dots_emulated = {"vectors of bf16, emulated", everywhere, run_emulated};
+const tow__gemm_bf16_version tow__gemm_bf16_dots_emulated = {"vectors of bf16, emulated", everywhere, run_emulated,
+                                                             pack_emulated};

@@ -557,6 +557,8 @@ static void contexts_choose_engines(void **state)
     assert_described(&TOW_CONTEXT_OPTIONS(.engine = "reference"), "f32 by reference, f64 by reference");
     assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "f32 by own kernel");
     assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "f64 by own kernel");
+    assert_described(&TOW_CONTEXT_OPTIONS(.portable_bits = true), "bf16 widened to f32 by own kernel");
+    if (tow__gemm_amx_usable()) assert_described(NULL, "bf16 as it is stored by matrix unit");
     assert_described(NULL, "own kernel");
     assert_described(&TOW_CONTEXT_OPTIONS(.engine = "amx"),
                      tow__gemm_amx_usable() ? "AMX, f64 by" : "the chosen engine cannot run here");

@@ -1,6 +1,6 @@
 /* Products of stored bf16 on units for it, and on their emulations in plain C: the bits that gemm_bf16.h defines,
- * element by element, for all layouts and sizes, with and without scratch memory, in slices, with epilogues; which
- * products the rule gives them; and through dot_general.
+ * element by element, for all layouts and sizes, with and without scratch memory, in slices, with epilogues, with
+ * a B that is packed beforehand; which products the rule gives them; and through dot_general.
  * Tests gemm_bf16.c, gemm_bf16.inc, gemm_bf16_amx.c, gemm_bf16_dots.c and their emulations. */
 #include "src/kernels/products/gemm_bf16.h"
 #include "src/kernels/products/gemm_own.h"
@@ -162,12 +162,35 @@ static void check_slices(const problem *p, const candidate *how)
     assert_wanted(p, &c);
 }
 
+/* With a B that was packed in parts of 64 columns, in slices of 32 columns and the rest. */
+static void check_packed(const problem *p, const candidate *how)
+{
+    tow__buffer c = copy_of(&p->c);
+    tow__gemm g = p->g;
+    g.packed = take(tow__gemm_bf16_packed(&g) + 64);
+    g.scratch = take(tow__gemm_bf16_scratch(&g) + 64);
+    for (g.packed_column = 0; g.packed_column < p->g.n; g.packed_column += 64) {
+        g.b = (const char *)p->g.b + g.packed_column * g.b_column * 2;
+        g.n = p->g.n - g.packed_column < 64 ? p->g.n - g.packed_column : 64;
+        how->version->pack(&g);
+    }
+    for (int64_t first = 0, n = 32; first < p->g.n; first += n, n = p->g.n) {
+        g.packed_column = first;
+        g.b = (const char *)p->g.b + first * g.b_column * 2;
+        g.c = (char *)c.data + first * tow__gemm_c_bytes(&g);
+        g.n = n < p->g.n - first ? n : p->g.n - first;
+        how->version->run(&g);
+    }
+    assert_wanted(p, &c);
+}
+
 static void check_product(const candidate *how, const int64_t *size, layout a, layout b, tow_dtype c, bool adds)
 {
     const problem p = problem_of(how, size, a, b, c, adds);
     check_whole(&p, how, true);
     check_whole(&p, how, false);
     check_slices(&p, how);
+    check_packed(&p, how);
     release_all();
 }
 
