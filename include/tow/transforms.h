@@ -438,8 +438,9 @@ TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_remat
 /* The layer `inner`, which sees its kernels as w + alpha/rank a b. Beside a parameter "kernel" stand "LoRA/kernel/a"
  * [in..., rank] and "LoRA/kernel/b" [rank, out...]; b is zeros at first, so that the outputs are those of `inner`.
  * Dense, DenseGeneral and Einsum (whose kernel has its contracted axes first) compute x w + alpha/rank (x a) b without
- * making a b; other layers see the sum, where `in` is all axes but the last one. Names and initial values of `inner` do
- * not change: its parameters load as before. These two calls train the factors alone:
+ * making a b; other layers see the sum, where `in` is all axes but the last one. w may be in blocks of few bits
+ * (TOW_Q4_0): then x w is tow_quantized_dot, and a and b are f32. Names and initial values of `inner` do not change:
+ * its parameters load as before. These two calls train the factors alone:
  *     tow_params_freeze(params, NULL, true);
  *     tow_params_freeze(params, TOW_NAMES("**LoRA**"), false);
  * Error: TOW_NOT_FOUND if no parameter matches the filter. */
@@ -463,8 +464,8 @@ TOW_API extern const tow_module_class tow_lora_class;
  * rank, which is that of a). Then `inner` alone gives what the LoRA gave; a and b stay in the list, from which
  * tow_params_split takes them.
  * Stacked layers of scans are folded in together. Errors: TOW_NOT_FOUND without any, or for one whose kernel or b is
- * missing; TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for an alpha that is not finite. After an error nothing has
- * changed. */
+ * missing; TOW_SHAPE_MISMATCH; TOW_INVALID_ARGUMENT for an alpha that is not finite; TOW_UNSUPPORTED for a kernel in
+ * blocks of few bits, which would round the update away. After an error nothing has changed. */
 TOW_API tow_status tow_lora_merge(tow_params *params, double alpha);
 /* The opposite: kernel - alpha/rank a b. The kernels are what they were before up to rounding; for their very bits,
  * keep a copy. */

@@ -531,11 +531,14 @@ static void allocations_fail_in_turn(void **state)
         tow_context_options context_options = counting_options(&c, fail_at);
         tow_context *ctx;
         tow_weight_mapping *theirs = NULL, *gguf = NULL;
+        tow_weight_dtypes *dtypes = NULL;
         if (tow_context_create(&context_options, &ctx) != TOW_OK) continue;
         tow_status status = tow_weight_mapping_read(ctx, k->theirs, &theirs);
         if (status == TOW_OK) status = tow_weight_mapping_read(ctx, k->gguf, &gguf);
         if (status == TOW_OK)
             status = tow_weight_mapping_translate_file(ctx, theirs, p.folder, gguf, p.a, &options, NULL);
+        if (status == TOW_OK) status = tow_weight_mapping_dtypes(gguf, p.gguf, NULL, &dtypes);
+        tow_weight_dtypes_free(dtypes);
         tow_weight_mapping_free(theirs);
         tow_weight_mapping_free(gguf);
         tow_context_free(ctx);
