@@ -86,7 +86,8 @@ tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model
     TRY(read_real(&r, "rope.freq_base", 10000, &m.rope_base));
     TRY(read_real(&r, "attention.layer_norm_epsilon", 0, &m.norm_epsilon));
     TRY(read_real(&r, "attention.layer_norm_rms_epsilon", m.norm_epsilon, &m.norm_epsilon));
-    TRY(read_real(&r, "rope.scaling.factor", 1, &m.rope_factor));
+    TRY(read_real(&r, "rope.scale_linear", 1, &m.rope_factor)); /* of older files */
+    TRY(read_real(&r, "rope.scaling.factor", m.rope_factor, &m.rope_factor));
     TRY(read_real(&r, "rope.scaling.original_context_length", 8192, &m.rope_length));
     TRY(tow__gguf_read_rope(tensors, &m));
     *model = m;

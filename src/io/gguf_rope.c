@@ -130,6 +130,9 @@ tow_status tow__gguf_read_rope(const tow_tensors *tensors, tow_gguf_model *m)
     const tow_metadata_value type = tow_tensors_metadata_value(tensors, key);
     if (type.type != TOW_METADATA_NONE && type.type != TOW_METADATA_STRING)
         return tow__fail(tensors->ctx, TOW_BAD_FORMAT, "metadata '%s': expected a string", key);
+    if (type.type == TOW_METADATA_STRING && strcmp(type.text, "llama3") == 0)
+        return tow__fail(tensors->ctx, TOW_UNSUPPORTED,
+                         "metadata '%s': found llama3, which files say by the tensor " FACTORS, key);
     if (m->rope_factor == 0) m->rope_factor = 1;
     m->rope_scaling = type.type == TOW_METADATA_STRING ? type.text : m->rope_factor == 1 ? "none" : "linear";
     if (strcmp(m->rope_scaling, "none") == 0) m->rope_factor = 1;

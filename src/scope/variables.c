@@ -6,11 +6,16 @@
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
+static tow_value request_param(tow_scope *scope, tow_variable_request *request)
+{
+    if (tow__scope_failed(scope) || !tow__check_param_request(scope, request)) return (tow_value){0};
+    return tow__request(scope, request);
+}
+
 tow_value tow_param_with(tow_scope *scope, const char *name, tow_type type, tow_param_kind kind, tow_initializer init)
 {
-    tow_variable_request request = {.collection = "params", .name = name, .type = type, .init = init, .kind = kind};
-    if (tow__scope_failed(scope) || !tow__check_param_request(scope, &request)) return (tow_value){0};
-    return tow__request(scope, &request);
+    return request_param(
+        scope, &(tow_variable_request){.collection = "params", .name = name, .type = type, .init = init, .kind = kind});
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
@@ -52,7 +57,8 @@ tow_value tow_request_variable(tow_scope *scope, const tow_variable_request *req
         return tow_variable(scope, request ? request->collection : NULL, request ? request->name : NULL,
                             request ? request->type : tow_make_type(TOW_F32, 0, NULL),
                             request ? request->init : (tow_initializer){0});
-    return tow_param_with(scope, request->name, request->type, request->kind, request->init);
+    tow_variable_request own = *request;
+    return request_param(scope, &own);
 }
 
 tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)

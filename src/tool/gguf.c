@@ -132,6 +132,8 @@ static tow_status set_rope(tool_gguf *g, const json_t *config)
         for (size_t i = 0; i < 2; i++) {
             const json_t *section = json_object_get(config, keys[k]);
             const char *kind = json_string_value(json_object_get(section, kinds[i]));
+            if (!kind && i == 1 && !json_object_get(section, kinds[0]) && json_object_get(section, "factor"))
+                return refuse_rope(g, "a type beside the factor", "none");
             if (!kind || strcmp(kind, "default") == 0) continue;
             if (strcmp(kind, "llama3") == 0) return set_llama3(g, section);
             if (strcmp(kind, "linear") != 0) return refuse_rope(g, "scaling of type linear or llama3", kind);
@@ -173,6 +175,10 @@ enum { /* types of tokens */
     BYTE
 };
 
+enum {
+    MOST_TOKENS = 1 << 20 /* of the reader of GGUF files, too */
+};
+
 typedef struct vocabulary {
     size_t count;
     const char **tokens; /* [count] */
@@ -194,17 +200,47 @@ static bool is_byte_token(const char *token)
     return strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
 }
 
-static size_t count_tokens(const json_t *vocab, json_t *added, int64_t least)
+static tow_status refuse_token(tool_gguf *g, const char *token, const char *fault)
 {
-    int64_t count = least;
+    return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: '%.80s' %s", g->directory, token, fault);
+}
+
+/* Makes room for the token of the id. */
+static tow_status count_token(tool_gguf *g, const char *token, const json_t *id, size_t *count)
+{
+    const int64_t number = json_integer_value(id);
+    if (!token || !json_is_integer(id) || number < 0 || number >= MOST_TOKENS)
+        return refuse_token(g, token ? token : "(a token without text)", "has no id from 0 to 1048575");
+    if ((size_t)number >= *count) *count = (size_t)number + 1;
+    return TOW_OK;
+}
+
+static tow_status count_tokens(tool_gguf *g, json_t *vocab, json_t *added, int64_t least, size_t *count)
+{
+    tow_status status = TOW_OK;
     const char *key;
     json_t *value;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)vocab, key, value) if (json_integer_value(value) >= count) count =
-        json_integer_value(value) + 1;
-    json_array_foreach(added, i, value) if (json_integer_value(json_object_get(value, "id")) >= count) count =
-        json_integer_value(json_object_get(value, "id")) + 1;
-    return count > 0 && count < 1 << 24 ? (size_t)count : 0;
+    if (least < 0 || least > MOST_TOKENS)
+        return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/config.json: vocab_size: expected 0 to %d, found %lld",
+                         g->directory, MOST_TOKENS, (long long)least);
+    *count = (size_t)least;
+    json_object_foreach(vocab, key, value) if (status == TOW_OK) status = count_token(g, key, value, count);
+    for (size_t i = 0; i < json_array_size(added) && status == TOW_OK; i++) {
+        value = json_array_get(added, i);
+        status =
+            count_token(g, json_string_value(json_object_get(value, "content")), json_object_get(value, "id"), count);
+    }
+    return status;
+}
+
+/* Gives the id to the token. An added one may be in the vocabulary, too. */
+static tow_status take_token(tool_gguf *g, vocabulary *v, const char *token, int64_t id, int32_t type)
+{
+    if (v->tokens[id] && strcmp(v->tokens[id], token) != 0)
+        return refuse_token(g, token, "has the id of another token");
+    v->tokens[id] = token;
+    if (v->types[id] != UNKNOWN) v->types[id] = type;
+    return TOW_OK;
 }
 
 static tow_status make_vocabulary(tool_gguf *g, const json_t *model, json_t *added, int64_t least, vocabulary *v)
@@ -212,7 +248,8 @@ static tow_status make_vocabulary(tool_gguf *g, const json_t *model, json_t *add
     json_t *vocab = json_object_get(model, "vocab"), *value;
     const char *unk = json_string_value(json_object_get(model, "unk_token")), *key;
     size_t i;
-    v->count = count_tokens(vocab, added, least);
+    tow_status status = count_tokens(g, vocab, added, least, &v->count);
+    if (status != TOW_OK) return status;
     v->tokens = calloc(v->count + 1, sizeof *v->tokens);
     v->types = calloc(v->count + 1, sizeof *v->types);
     v->scores = calloc(v->count + 1, sizeof *v->scores);
@@ -221,19 +258,16 @@ static tow_status make_vocabulary(tool_gguf *g, const json_t *model, json_t *add
         return tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
     json_object_foreach(vocab, key, value)
     {
-        const int64_t id = json_integer_value(value);
-        if (id < 0 || !json_is_integer(value))
-            return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: '%.80s' has no id", g->directory, key);
-        v->tokens[id] = key;
-        v->types[id] = unk && strcmp(key, unk) == 0 ? UNKNOWN : is_byte_token(key) ? BYTE : NORMAL;
+        const int32_t type = unk && strcmp(key, unk) == 0 ? UNKNOWN : is_byte_token(key) ? BYTE : NORMAL;
+        status = take_token(g, v, key, json_integer_value(value), type);
+        if (status != TOW_OK) return status;
     }
     json_array_foreach(added, i, value)
     {
-        const int64_t id = json_integer_value(json_object_get(value, "id"));
-        const char *content = json_string_value(json_object_get(value, "content"));
-        if (id < 0 || !content || v->types[id] == UNKNOWN) continue;
-        v->tokens[id] = content;
-        v->types[id] = json_is_true(json_object_get(value, "special")) ? CONTROL : USER_DEFINED;
+        const int32_t type = json_is_true(json_object_get(value, "special")) ? CONTROL : USER_DEFINED;
+        status = take_token(g, v, json_string_value(json_object_get(value, "content")),
+                            json_integer_value(json_object_get(value, "id")), type);
+        if (status != TOW_OK) return status;
     }
     for (i = 0; i < v->count; i++) {
         if (v->tokens[i]) continue;
@@ -251,7 +285,8 @@ static void find_splits(const json_t *section, const char **expression, bool *di
     const char *type = json_string_value(json_object_get(section, "type"));
     const char *regex = json_string_value(json_object_get(json_object_get(section, "pattern"), "Regex"));
     if (type && strcmp(type, "Digits") == 0) *digits = true;
-    if (regex && !*expression) *expression = regex;
+    if (type && strcmp(type, "Split") == 0) *expression = regex && !*expression ? regex : "one that is not known here";
+    if (json_is_true(json_object_get(section, "add_prefix_space"))) *expression = "one that is not known here";
     for (size_t i = 0; i < json_array_size(list); i++) find_splits(json_array_get(list, i), expression, digits);
 }
 
@@ -277,6 +312,16 @@ static bool has_type(const json_t *section, const char *type, const char *list_n
     for (size_t i = 0; i < json_array_size(list); i++)
         if (has_type(json_array_get(list, i), type, list_name)) return true;
     return false;
+}
+
+/* True if a space is put in front of texts: by a normalizer, or by the section that cuts texts at spaces. */
+static bool adds_space(const json_t *root)
+{
+    const json_t *cut = json_object_get(root, "pre_tokenizer");
+    const char *scheme = json_string_value(json_object_get(cut, "prepend_scheme"));
+    if (has_type(json_object_get(root, "normalizer"), "Prepend", "normalizers")) return true;
+    return has_type(cut, "Metaspace", "pretokenizers") &&
+           (scheme ? strcmp(scheme, "never") != 0 : !json_is_false(json_object_get(cut, "add_prefix_space")));
 }
 
 /* "a b" of ["a", "b"], malloc'ed. */
@@ -322,6 +367,22 @@ static tow_status set_scores(tool_gguf *g, const json_t *model, vocabulary *v)
     return set_array(g, "tokenizer.ggml.scores", TOW_METADATA_F32, v->count, v->scores);
 }
 
+/* Of ids that end an answer, that of a turn: one of a known name, else the second. */
+static tow_status set_end_of_turn(tool_gguf *g, const json_t *ids, const vocabulary *v)
+{
+    static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>"};
+    int64_t end = -1;
+    for (size_t i = json_array_size(ids); i-- > 0;) {
+        const json_t *id = json_array_get(ids, i);
+        const int64_t number = json_integer_value(id);
+        bool known = false;
+        if (!json_is_integer(id) || number < 0 || number >= (int64_t)v->count) continue;
+        for (size_t k = 0; k < 3; k++) known = known || strcmp(v->tokens[number], names[k]) == 0;
+        if (known || (end < 0 && i == 1)) end = number;
+    }
+    return end < 0 ? TOW_OK : set_integer(g, "tokenizer.ggml.eot_token_id", TOW_METADATA_U32, end);
+}
+
 /* Ids that config.json names; of several the first. Those of models that were cut may name none of `count` tokens. */
 static tow_status set_ids(tool_gguf *g, const json_t *config, size_t count)
 {
@@ -354,8 +415,7 @@ static tow_status set_model(tool_gguf *g, const json_t *root, vocabulary *v)
     if (status == TOW_OK) status = tow_tensors_set_metadata(g->metadata, "tokenizer.ggml.pre", pre);
     if (status == TOW_OK) status = bytes ? set_merges(g, json_object_get(model, "merges")) : set_scores(g, model, v);
     if (status == TOW_OK && !bytes)
-        status = set_integer(g, "tokenizer.ggml.add_space_prefix", TOW_METADATA_BOOL,
-                             has_type(json_object_get(root, "normalizer"), "Prepend", "normalizers"));
+        status = set_integer(g, "tokenizer.ggml.add_space_prefix", TOW_METADATA_BOOL, adds_space(root));
     for (size_t i = 0; i < v->count && status == TOW_OK && !bytes; i++)
         if (v->types[i] == UNKNOWN)
             status = set_integer(g, "tokenizer.ggml.unknown_token_id", TOW_METADATA_U32, (int64_t)i);
@@ -373,7 +433,7 @@ static const json_t *find_template(const json_t *section)
 }
 
 /* The token in front of a text and the one behind it, which count more than what config.json says. */
-static tow_status set_ends(tool_gguf *g, const json_t *root)
+static tow_status set_ends(tool_gguf *g, const json_t *root, size_t count)
 {
     const json_t *template = find_template(json_object_get(root, "post_processor"));
     const json_t *single = json_object_get(template, "single"), *known = json_object_get(template, "special_tokens");
@@ -385,6 +445,12 @@ static tow_status set_ends(tool_gguf *g, const json_t *root)
         const json_t *id = name ? json_array_get(json_object_get(json_object_get(known, name), "ids"), 0) : NULL;
         if (json_object_get(step, "Sequence")) behind = true;
         if (!json_is_integer(id)) continue;
+        if (json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)count)
+            return refuse_token(g, name, "has an id that no token has");
+        if (added[behind])
+            return tool_fail(g->tool, TOW_UNSUPPORTED,
+                             "%s/tokenizer.json: expected at most one token in front of a text and one behind it",
+                             g->directory);
         added[behind] = true;
         status = set_integer(g, behind ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id",
                              TOW_METADATA_U32, json_integer_value(id));
@@ -404,7 +470,8 @@ static tow_status set_tokenizer(tool_gguf *g, const json_t *config, const json_t
     if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
     if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
     if (status == TOW_OK) status = set_ids(g, config, v.count);
-    if (status == TOW_OK) status = set_ends(g, root);
+    if (status == TOW_OK) status = set_end_of_turn(g, json_object_get(config, "eos_token_id"), &v);
+    if (status == TOW_OK) status = set_ends(g, root, v.count);
     free_vocabulary(&v);
     return status;
 }
@@ -426,6 +493,17 @@ static tow_status read_json(tool_gguf *g, const char *name, json_t **root)
     return tool_fail(g->tool, TOW_BAD_FORMAT, "%s: line %d: %s", path, error.line, error.text);
 }
 
+/* The template of conversations, from the file beside tokenizer.json that may have it. */
+static tow_status set_chat_template(tool_gguf *g)
+{
+    json_t *root = NULL;
+    tow_status status = read_json(g, "tokenizer_config.json", &root);
+    const char *text = json_string_value(json_object_get(root, "chat_template"));
+    if (status == TOW_OK && text) status = tow_tensors_set_metadata(g->metadata, "tokenizer.chat_template", text);
+    json_decref(root);
+    return status;
+}
+
 tow_status tool_gguf_begin(tool_gguf *g, const char *name)
 {
     json_t *config = NULL, *tokenizer = NULL;
@@ -444,6 +522,7 @@ tow_status tool_gguf_begin(tool_gguf *g, const char *name)
     if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);
     if (status == TOW_OK) status = set_rope(g, config);
     if (status == TOW_OK && tokenizer) status = set_tokenizer(g, config, tokenizer);
+    if (status == TOW_OK && tokenizer) status = set_chat_template(g);
     json_decref(config);
     json_decref(tokenizer);
     return status;

@@ -120,6 +120,15 @@ static void set_gemma2(const tool_transformers *f)
                         json_integer(m->layers == 46 ? m->width / m->heads : m->head_width));
 }
 
+/* True if the value is the id of a token; files without one have -1. */
+static bool names_token(const tool_transformers *f, tow_metadata_value value)
+{
+    const bool is_integer = value.type != TOW_METADATA_NONE && value.type != TOW_METADATA_STRING &&
+                            value.type != TOW_METADATA_ARRAY && value.type != TOW_METADATA_F32 &&
+                            value.type != TOW_METADATA_F64 && value.type != TOW_METADATA_BOOL;
+    return is_integer && value.integer >= 0 && value.integer < f->model->vocabulary;
+}
+
 /* Ids of tokens; of two that end an answer, both. */
 static void set_ids(const tool_transformers *f)
 {
@@ -128,11 +137,11 @@ static void set_ids(const tool_transformers *f)
                                            {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
     for (size_t i = 0; i < 3; i++) {
         const tow_metadata_value value = metadata(f, names[i][1]);
-        if (value.type != TOW_METADATA_NONE) json_object_set_new(f->config, names[i][0], json_integer(value.integer));
+        if (names_token(f, value)) json_object_set_new(f->config, names[i][0], json_integer(value.integer));
     }
     const tow_metadata_value eos = metadata(f, "tokenizer.ggml.eos_token_id"),
                              eot = metadata(f, "tokenizer.ggml.eot_token_id");
-    if (eos.type != TOW_METADATA_NONE && eot.type != TOW_METADATA_NONE && eot.integer != eos.integer)
+    if (names_token(f, eos) && names_token(f, eot) && eot.integer != eos.integer)
         json_object_set_new(f->config, "eos_token_id",
                             json_pack("[II]", (json_int_t)eos.integer, (json_int_t)eot.integer));
 }
@@ -172,7 +181,7 @@ static void set_token(const tool_transformers *f, const char *name, const char *
     };
     const tow_metadata_value id = metadata(f, key), tokens = metadata(f, "tokenizer.ggml.tokens"),
                              types = metadata(f, "tokenizer.ggml.token_type");
-    if (id.type == TOW_METADATA_NONE || id.integer < 0 || (uint64_t)id.integer >= tokens.count) return;
+    if (!names_token(f, id) || (uint64_t)id.integer >= tokens.count) return;
     const int32_t type = types.count == tokens.count ? ((const int32_t *)types.elements)[id.integer] : CONTROL;
     if (type != UNKNOWN && type != CONTROL) return;
     set_text(f->tokenizer_config, name, ((const char *const *)tokens.elements)[id.integer]);
@@ -184,6 +193,7 @@ static void make_tokenizer_config(tool_transformers *f)
     const tow_metadata_value template = metadata(f, "tokenizer.chat_template");
     f->tokenizer_config = json_object();
     set_text(f->tokenizer_config, "tokenizer_class", "PreTrainedTokenizerFast");
+    json_object_set_new(f->tokenizer_config, "model_input_names", json_pack("[ss]", "input_ids", "attention_mask"));
     json_object_set_new(f->tokenizer_config, "clean_up_tokenization_spaces", json_false());
     if (f->model->context > 0)
         json_object_set_new(f->tokenizer_config, "model_max_length", json_integer(f->model->context));
