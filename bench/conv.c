@@ -1,7 +1,7 @@
 /* A convolution of images, or with --height 0 a causal one of sequences, channels last.
  *
  *     conv --batch 8 --height 56 --width 56 --features 128 --out 128 [--kernel 3] [--stride 1] [--depthwise]
- *          [--part all]
+ *          [--part all] [--dtype f32 | bf16 | f16]
  *
  * --part all: the sum of the squares of what it gives, value and gradients of both operands. The three convolutions in
  * that, apart: forward; input and kernel, the gradients of one operand for given cotangents. */
@@ -57,17 +57,26 @@ static const part *find_part(const char *name)
     bench_fail("conv: --part: expected all, forward, input or kernel, found '%s'", name);
 }
 
-static tow_type sequences_or_images(bool images, int64_t n, int64_t height, int64_t width, int64_t features)
+static tow_dtype find_dtype(const char *name)
 {
-    return images ? tow_make_type(TOW_F32, 4, (int64_t[]){n, height, width, features})
-                  : tow_make_type(TOW_F32, 3, (int64_t[]){n, width, features});
+    static const tow_dtype dtypes[] = {TOW_F32, TOW_BF16, TOW_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(tow_dtype_name(dtypes[i]), name) == 0) return dtypes[i];
+    bench_fail("conv: --dtype: expected f32, bf16 or f16, found '%s'", name);
+}
+
+static tow_type sequences_or_images(tow_dtype dtype, bool images, int64_t n, int64_t height, int64_t width,
+                                    int64_t features)
+{
+    return images ? tow_make_type(dtype, 4, (int64_t[]){n, height, width, features})
+                  : tow_make_type(dtype, 3, (int64_t[]){n, width, features});
 }
 
 int main(int argc, char **argv)
 {
     bench b;
     conv c = {.batch = 8, .height = 56, .width = 56, .features = 128, .out = 128, .kernel = 3, .stride = 1};
-    const char *name = "all";
+    const char *name = "all", *type = "f32";
     const bench_option options[] = {{"batch", .number = &c.batch, .least = 1},
                                     {"height", .number = &c.height},
                                     {"width", .number = &c.width, .least = 1},
@@ -77,17 +86,19 @@ int main(int argc, char **argv)
                                     {"stride", .number = &c.stride, .least = 1},
                                     {"depthwise", .flag = &c.depthwise},
                                     {"part", .text = &name},
+                                    {"dtype", .text = &type},
                                     {0}};
     bench_start(&b, "conv", argc, argv, options);
     const part *p = find_part(name);
     const bool images = c.height > 0;
+    const tow_dtype dtype = find_dtype(type);
     const int64_t in = c.depthwise ? 1 : c.features, high = images ? (c.height + c.stride - 1) / c.stride : 1;
     const int64_t wide = (c.width + c.stride - 1) / c.stride, taps = images ? c.kernel * c.kernel : c.kernel;
     const tow_type types[INPUTS] = {
-        sequences_or_images(images, c.batch, c.height, c.width, c.features),
-        images ? tow_make_type(TOW_F32, 4, (int64_t[]){c.kernel, c.kernel, in, c.out})
-               : tow_make_type(TOW_F32, 3, (int64_t[]){c.kernel, in, c.out}),
-        sequences_or_images(images, c.batch, high, wide, c.out),
+        sequences_or_images(dtype, images, c.batch, c.height, c.width, c.features),
+        images ? tow_make_type(dtype, 4, (int64_t[]){c.kernel, c.kernel, in, c.out})
+               : tow_make_type(dtype, 3, (int64_t[]){c.kernel, in, c.out}),
+        sequences_or_images(dtype, images, c.batch, high, wide, c.out),
     };
     bench_run_gradient(&b, &(bench_gradient){.loss = p->function,
                                              .user = &c,
