@@ -136,12 +136,12 @@ static void read_backward(const tow__kernel_call *call, tow__attention_job *a)
 }
 
 /* Fills what both directions share from (q, k, v, ...). */
-static work begin(const tow__kernel_call *call, bool backward)
+/* Reads what the first three operands say, of either pass. */
+static tow__attention_job shapes_of(const tow__kernel_call *call)
 {
     const tow__buffer *q = &call->in[0], *k = &call->in[1];
     tow__attention_job job = {.dtype = q->dtype == TOW_F64 ? TOW_F64 : TOW_F32,
                               .result = q->dtype,
-                              .backward = backward,
                               .q = heads_of(q),
                               .k = heads_of(k),
                               .v = heads_of(&call->in[2]),
@@ -152,11 +152,18 @@ static work begin(const tow__kernel_call *call, bool backward)
                               .groups = k->dims[2],
                               .strips = tow__ceil_div(q->dims[1], TOW__STRIP),
                               .products = call->team != NULL ? call->team->products : NULL};
+    job.unit = tow__attention_unit(&job);
+    return job;
+}
+
+static work begin(const tow__kernel_call *call, bool backward)
+{
+    tow__attention_job job = shapes_of(call);
+    job.backward = backward;
     if (backward)
         read_backward(call, &job);
     else
         read_forward(call, &job);
-    job.unit = tow__attention_unit(&job);
     work w = {.job = job, .scratch = call->scratch};
     w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
     w.bytes = w.code->bytes(&w.job);
@@ -218,8 +225,8 @@ static void run_attention_vjp(const tow__kernel_call *call)
 
 static size_t reason(const tow__kernel_call *call, char *text, size_t size)
 {
-    const work w = begin(call, false);
-    const char *products = w.job.unit != NULL              ? w.job.unit->text
+    const tow__attention_job job = shapes_of(call); /* reports have no other operands */
+    const char *products = job.unit != NULL                ? job.unit->text
                            : call->out[0].dtype == TOW_F64 ? "products by the rule"
                                                            : "own kernel";
     const int length =

@@ -179,7 +179,9 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
                      .v = part(memory, &n, rows_in_memory(a, &a->v) * spaced(e))};
     if (a->unit) {
         w->halves = bytes_of(memory, &n, (size_t)(block * QUERIES) * sizeof *w->halves);
-        w->scratch = bytes_of(memory, &n, tow__unit_scratch(block, tow__max(d, e)));
+        const size_t queries = tow__unit_scratch(block, d), values = tow__unit_scratch(block, e);
+        w->scratch =
+            bytes_of(memory, &n, queries > values ? queries : values); /* blocks of more numbers may be smaller */
     }
     if (!a->backward) {
         w->out = part(memory, &n, sums_in_place(a, e) ? 0 : QUERIES * spaced(e));

@@ -42,7 +42,7 @@ static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 static void find_images(const tow__window_axis *a, images *im)
 {
-    im->n = 0;
+    im->n = im->low = im->high = 0;
     for (int64_t p = 0; p < a->result; p++) {
         int64_t offset = p * a->stride - a->low, shift = floor_div(offset, a->window_dilation);
         int64_t residue = offset - shift * a->window_dilation, slot = 0;
@@ -62,7 +62,7 @@ int64_t tow__conv_block_rows(const tow__window_axis *h, const tow__window_axis *
 {
     images im;
     find_images(w, &im);
-    return tow__max(1, tow__min(h->window, RUN / pitch_of(w, &im)));
+    return tow__max(1, tow__min(h->window, RUN / tow__max(1, pitch_of(w, &im))));
 }
 
 /* Positions of a block of so many rows: as many as all results use, from the first of the first row on. */

@@ -15,7 +15,9 @@
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
  * two, so the bits agree.
  *
- * x and w may be stored in 16 bits: products read them as they are stored (products/gemm.h). */
+ * x and w may be stored in 16 bits. The own kernel reads them as they are stored; where products of f32 run on another
+ * engine, they are widened into copies. Either way the bits are those of widened operands: where conversions stand, and
+ * how many of the rows a process has, decides nothing. */
 #include "src/kernels/norms/rows.h"
 
 #include "src/kernels/products/gemm.h"
@@ -144,6 +146,21 @@ static matrix operand(const tow__strided *leading, const tow__buffer *whole, int
     return x;
 }
 
+static void widen(matrix *x, int64_t rows, int64_t columns, int64_t size)
+{
+    if (x->half) *x = (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * size), 0};
+}
+
+/* The engine for numbers that are not stored in 16 bits. rows: those of a tile, whatever number there is. */
+static const tow__gemm_engine *engine_for(tow__gemm g, int64_t rows)
+{
+    g.a_dtype = g.b_dtype = 0;
+    if (rows > 0) g.rows = rows;
+    return tow__gemm_choose(&g);
+}
+
+static bool reads_halves(const tow__gemm_engine *engine) { return !engine || engine == &tow__gemm_own; }
+
 static char *take(char *memory, size_t *used, size_t bytes)
 {
     char *at = !memory ? NULL : memory + *used;
@@ -157,6 +174,23 @@ static int64_t rows_of_panel(int64_t n, int64_t v)
     int64_t rows = tow__max(LEAST_ROWS, BAND / v / LEAST_ROWS * LEAST_ROWS);
     if (n > BAND / v) rows = tow__min(rows, tow__ceil_div(tow__ceil_div(n, 2), HALF_UNIT) * HALF_UNIT);
     return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
+}
+
+static tow__gemm logits_of(const job *j) { return product(j, j->n, j->v, j->c, j->x, j->w); }
+static matrix panel_of(const job *j) { return (matrix){NULL, j->panel_stride, 1, 0, 0}; }
+static tow__gemm dx_of(const job *j) { return product(j, j->n, j->c, j->panel_width, panel_of(j), transposed(j->w)); }
+static tow__gemm dw_of(const job *j)
+{
+    return j->rows ? product(j, j->panel_width, j->c, j->panel_rows, transposed(panel_of(j)), j->x)
+                   : product(j, j->c, j->panel_width, j->panel_rows, transposed(j->x), panel_of(j));
+}
+
+static void choose_engines(job *j, bool backward)
+{
+    j->logits_engine = engine_for(logits_of(j), ROWS);
+    if (!backward) return;
+    j->dx_engine = engine_for(dx_of(j), ROWS);
+    j->dw_engine = engine_for(dw_of(j), 0);
 }
 
 static job begin(const tow__kernel_call *call, bool rows, bool backward, bool whole)
@@ -177,22 +211,24 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     j.w = operand(&w_rows, w, w->dims[0], w->dims[1], w->strides[1]);
     if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy, j.w.half};
     j.tiles = tow__ceil_div(j.v, CLASSES);
-    tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
-    j.logits_engine = tow__gemm_choose(&logits);
+    j.part_rows = j.n;
+    if (backward) {
+        j.panel_rows = rows_of_panel(j.n, j.v);
+        j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
+        j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
+    }
+    choose_engines(&j, backward);
+    if (!reads_halves(j.logits_engine) || !reads_halves(j.dx_engine) || !reads_halves(j.dw_engine)) {
+        widen(&j.x, j.n, j.c, j.size);
+        widen(&j.w, w->dims[0], w->dims[1], j.size);
+        if (rows && j.w.copy > 0 && !j.w.half) j.w.row = 1, j.w.column = tow__max(1, w->dims[1]);
+    }
+    tow__gemm logits = logits_of(&j);
     logits.m = tow__min(ROWS, j.n);
     logits.n = tow__min(CLASSES, j.v);
     need_scratch(&j, logits, j.logits_engine);
-    j.part_rows = j.n;
     if (!backward) return j;
-    j.panel_rows = rows_of_panel(j.n, j.v);
-    j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
-    j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
-    matrix dl = {NULL, j.panel_stride, 1, 0, 0};
-    tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
-    tow__gemm dw = rows ? product(&j, j.panel_width, j.c, j.panel_rows, transposed(dl), j.x)
-                        : product(&j, j.c, j.panel_width, j.panel_rows, transposed(j.x), dl);
-    j.dx_engine = tow__gemm_choose(&dx);
-    j.dw_engine = tow__gemm_choose(&dw);
+    tow__gemm dx = dx_of(&j), dw = dw_of(&j);
     j.dx_columns = share(j.c, tow__ceil_div(tow__threads(call), tow__ceil_div(j.panel_rows, SHARE_ROWS)));
     dx.m = tow__min(SHARE_ROWS, j.n);
     dx.n = tow__min(j.dx_columns, j.c);
@@ -227,17 +263,43 @@ static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
     return n;
 }
 
-static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const matrix *to)
-{
-    if (to->copy == 0) return;
-    tow__strided from = tow__strided_buffer(x), copy = {0};
-    copy = tow__strided_of((char *)(uintptr_t)to->data, x->dtype, 1, &from.count, &(int64_t){1});
-    tow__strided_store(call->team, &copy, &from);
-}
-
 static const void *element(const tow__strided *s, int64_t i)
 {
     return s->data + tow__strided_offset(s, i) * (int64_t)s->size;
+}
+
+enum {
+    WIDENED = 16 /* rows of a block of work */
+};
+
+typedef struct widening {
+    const tow__buffer *x;
+    tow__strided rows;
+    int64_t columns;
+    f32 *to;
+} widening;
+
+static void widen_rows(void *user, int64_t block)
+{
+    const widening *w = user;
+    const int64_t step = w->x->rank > 0 ? w->x->strides[w->x->rank - 1] : 1;
+    for (int64_t r = block * WIDENED; r < tow__min((block + 1) * WIDENED, w->rows.count); r++)
+        tow__widen_run(w->x->dtype, w->columns, element(&w->rows, r), step, w->to + r * w->columns);
+}
+
+static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const matrix *to)
+{
+    if (to->copy == 0) return;
+    if (tow__is_half(x->dtype) && !to->half) {
+        const int last = x->rank - 1;
+        widening w = {x, tow__strided_of(x->data, x->dtype, last, x->dims, x->strides), x->dims[last],
+                      (f32 *)(uintptr_t)to->data};
+        tow__team_run(call->team, tow__ceil_div(w.rows.count, WIDENED), widen_rows, &w);
+        return;
+    }
+    tow__strided from = tow__strided_buffer(x), copy = {0};
+    copy = tow__strided_of((char *)(uintptr_t)to->data, x->dtype, 1, &from.count, &(int64_t){1});
+    tow__strided_store(call->team, &copy, &from);
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */

@@ -30,15 +30,15 @@ static bool find_operands(const tow__rewrite *r, const tow__instruction *inst, u
 {
     bool any = false, of_graph = true;
     for (uint32_t i = 0; i < inst->n_in; i++) {
-        bool of_this = true;
+        bool of_this = false; /* of an operand that is no conversion, or not any more */
         const uint32_t from = stored(r, inst, i, &of_this);
         operands[i] = from == TOW__NONE ? inst->operands[i] : from;
-        any = any || from != TOW__NONE;
         if (i < 2) of_graph = of_graph && of_this;
     }
     const tow_type *types = r->f->types;
     const bool both = inst->n_in > 1 && types[operands[0]].dtype == TOW_BF16 && types[operands[1]].dtype == TOW_BF16;
     if (both && inst->kernel->units && !of_graph) operands[0] = inst->operands[0];
+    for (uint32_t i = 0; i < inst->n_in; i++) any = any || operands[i] != inst->operands[i];
     return any;
 }
 

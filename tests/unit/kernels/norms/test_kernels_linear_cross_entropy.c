@@ -163,6 +163,62 @@ static void last_panels_have_room(void **state)
     release_all();
 }
 
+static void run_with_units(const char *name, size_t n_in, const tow__buffer *in, size_t n_out, tow__buffer *out,
+                           const void *params)
+{
+    const tow__gemm_choice choice = {.matrix_unit = tow__gemm_amx_usable()};
+    const tow__kernel *kernel = tow__kernel_find(name, TOW_F32);
+    tow__team team = {.threads = 1, .products = &choice};
+    tow__kernel_call call = {.n_in = n_in, .n_out = n_out, .in = in, .out = out, .params = params, .team = &team};
+    call.scratch = take(kernel->scratch(&call) + 1);
+    kernel->run(&call);
+}
+
+/* On every machine, operands of bf16 give the bits of the same numbers in f32, and rows those of any number of rows. */
+static void bits_are_those_of_widened_rows(void **state)
+{
+    (void)state;
+    enum {
+        N = 160,
+        FEW = 48,
+        C = 160,
+        V = 1030
+    };
+    const tow__linear_cross_entropy_ad_params both = {true, 3};
+    tow__buffer in[5] = {random_operand(TOW_BF16, SHAPE(N, C), ROW_MAJOR),
+                         random_operand(TOW_BF16, SHAPE(V, C), ROW_MAJOR), make(TOW_I32, SHAPE(N), ROW_MAJOR),
+                         make(TOW_F32, SHAPE(N), ROW_MAJOR), random_operand(TOW_F32, SHAPE(N), ROW_MAJOR)},
+                wide[5], few[3], results[3][4];
+    memcpy(wide, in, sizeof in);
+    for (int i = 0; i < 2; i++) {
+        wide[i] = make(TOW_F32, 2, in[i].dims, ROW_MAJOR);
+        for (int64_t j = 0; j < count_of(&in[i]); j++) set(&wide[i], j, get(&in[i], j));
+    }
+    for (int64_t r = 0; r < N; r++) set(&in[2], r, (double)(r % V));
+    memcpy(few, in, sizeof few);
+    few[0].dims[0] = few[2].dims[0] = FEW;
+    for (int k = 0; k < 3; k++) {
+        const int64_t n = k < 2 ? N : FEW;
+        results[k][0] = make(TOW_F32, SHAPE(n), ROW_MAJOR), results[k][1] = make(TOW_F32, SHAPE(n), ROW_MAJOR);
+        run_with_units("linear_cross_entropy", 3,
+                       k == 0   ? in
+                       : k == 1 ? wide
+                                : few,
+                       2, results[k], &(tow__linear_cross_entropy_params){true});
+    }
+    wide[3] = in[3] = results[0][1];
+    for (int k = 0; k < 2; k++) {
+        results[k][2] = make(TOW_F32, SHAPE(N, C), ROW_MAJOR), results[k][3] = make(TOW_F32, SHAPE(V, C), ROW_MAJOR);
+        run_with_units("linear_cross_entropy_vjp", 5, k == 0 ? in : wide, 2, &results[k][2], &both);
+    }
+    for (int i = 0; i < 4; i++) assert_equal_bits(&results[0][i], &results[1][i], "bf16 and f32");
+    for (int i = 0; i < 2; i++) {
+        results[0][i].dims[0] = FEW;
+        assert_equal_bits(&results[0][i], &results[2][i], "all rows and few");
+    }
+    release_all();
+}
+
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -210,6 +266,7 @@ int main(void)
         cmocka_unit_test(values_and_gradients),
         cmocka_unit_test(infinities),
         cmocka_unit_test(last_panels_have_room),
+        cmocka_unit_test(bits_are_those_of_widened_rows),
         cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
     };
     return cmocka_run_group_tests_name("linear cross-entropy", tests, NULL, NULL);
