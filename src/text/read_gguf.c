@@ -309,6 +309,10 @@ static int by_score(const void *a, const void *b)
 
 static bool is_continuation(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
+enum {
+    MOST_MERGED = 1024 /* bytes of a token that merges make: each way to cut it is looked up */
+};
+
 /* The merges that make token `id` of two others: into `out`, if it is not NULL. */
 static size_t find_merges(const gguf_reader *g, size_t id, scored *out)
 {
@@ -317,7 +321,7 @@ static size_t find_merges(const gguf_reader *g, size_t id, scored *out)
     const size_t length = strlen(token);
     const int type = type_of(g, id);
     size_t n = 0;
-    if (type != NORMAL && type != USER_DEFINED) return 0;
+    if ((type != NORMAL && type != USER_DEFINED) || length > MOST_MERGED) return 0;
     for (size_t at = 1; at < length; at++) {
         if (is_continuation(token[at])) continue;
         const int32_t left = tow__vocabulary_find(v, token, at);

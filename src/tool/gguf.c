@@ -74,6 +74,29 @@ static tow_status set_numbers(tool_gguf *g, const json_t *config)
     return status;
 }
 
+/* Activations that GGUF has no word for: each architecture has one. */
+static tow_status check_activation(tool_gguf *g, const json_t *config)
+{
+    static const char *const keys[] = {"hidden_activation", "hidden_act", "activation_function"};
+    static const struct {
+        const char *architecture, *names[3];
+    } known[] = {{"gpt2", {"gelu_new", "gelu_pytorch_tanh"}},
+                 {"gemma", {"gelu_pytorch_tanh", "gelu"}}, /* which transformers takes for the same */
+                 {"gemma2", {"gelu_pytorch_tanh", "gelu"}}};
+    const char *found = NULL, *const silu[] = {"silu", "swish", NULL}, *const *names = silu;
+    for (size_t i = 0; i < 3 && !found; i++) found = json_string_value(json_object_get(config, keys[i]));
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(known[i].architecture, g->architecture->name) == 0) names = known[i].names;
+    bool fits = !found;
+    for (size_t i = 0; names[i] && !fits; i++) fits = strcmp(found, names[i]) == 0;
+    if (fits && !json_is_true(json_object_get(config, "use_sliding_window"))) return TOW_OK;
+    return tool_fail(
+        g->tool, TOW_UNSUPPORTED,
+        "%s/config.json: expected the activation %s and no use_sliding_window, as GGUF files of %s have no "
+        "other, found %.60s",
+        g->directory, names[0], g->architecture->name, fits ? "use_sliding_window" : found);
+}
+
 /* ---- scaled positions -------------------------------------------------------------------------------------------- */
 
 static tow_status refuse_rope(const tool_gguf *g, const char *what, const char *found)
@@ -517,6 +540,7 @@ tow_status tool_gguf_begin(tool_gguf *g, const char *name)
     }
     if (status == TOW_OK) status = tool_find_architecture(g->tool, name, &g->architecture);
     if (status == TOW_OK) status = read_json(g, "tokenizer.json", &tokenizer);
+    if (status == TOW_OK) status = check_activation(g, config);
     if (status == TOW_OK) status = set_general(g, config);
     if (status == TOW_OK) status = set_numbers(g, config);
     if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);

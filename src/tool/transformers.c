@@ -235,22 +235,42 @@ static bool find_path(tool *t, const char *directory, const char *name, char *pa
     return false;
 }
 
-static tow_status write_json(tool *t, const char *directory, const char *name, const json_t *root)
+/* Writes beside the file and renames, so that what was there stays whole until all is written. */
+static bool replace_file(const char *path, const char *temporary, const char *text)
 {
-    char path[4096];
-    if (!find_path(t, directory, name, path, sizeof path)) return TOW_INVALID_ARGUMENT;
-    if (json_dump_file(root, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0) return TOW_OK;
-    return tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+    FILE *file = fopen(temporary, "w");
+    bool written = file && fputs(text, file) >= 0;
+    if (file && fclose(file) != 0) written = false;
+    if (written && rename(temporary, path) == 0) return true;
+    const int error = errno;
+    remove(temporary);
+    errno = error;
+    return false;
 }
 
+static tow_status write_json(tool *t, const char *directory, const char *name, const json_t *root)
+{
+    char path[4096], temporary[4096 + 8];
+    if (!find_path(t, directory, name, path, sizeof path)) return TOW_INVALID_ARGUMENT;
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    if (!text) return tool_fail(t, TOW_OUT_OF_MEMORY, "%s: out of memory", path);
+    const bool written = replace_file(path, temporary, text);
+    free(text);
+    return written ? TOW_OK : tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+}
+
+/* config.json comes last: a directory without it is no model. */
 tow_status tool_transformers_write(tool *t, const tool_transformers *f, const char *directory)
 {
     char path[4096];
-    tow_status status = write_json(t, directory, "config.json", f->config);
-    if (status != TOW_OK || !f->tokenizer_config) return status;
-    status = write_json(t, directory, "tokenizer_config.json", f->tokenizer_config);
-    if (status == TOW_OK && !find_path(t, directory, "tokenizer.json", path, sizeof path)) return TOW_INVALID_ARGUMENT;
-    return status == TOW_OK ? tow_tokenizer_write_json(t->context, f->tensors, path) : status;
+    tow_status status = TOW_OK;
+    if (f->tokenizer_config) {
+        if (!find_path(t, directory, "tokenizer.json", path, sizeof path)) return TOW_INVALID_ARGUMENT;
+        status = write_json(t, directory, "tokenizer_config.json", f->tokenizer_config);
+        if (status == TOW_OK) status = tow_tokenizer_write_json(t->context, f->tensors, path);
+    }
+    return status == TOW_OK ? write_json(t, directory, "config.json", f->config) : status;
 }
 
 void tool_transformers_end(tool_transformers *f)

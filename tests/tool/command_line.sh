@@ -359,6 +359,34 @@ expect 0 '"architectures"' cat back-llama2/config.json
 expect 0 '"unk_token": "<unk>"' cat back-llama2/tokenizer_config.json
 expect 1 'cannot make this directory' "$tow" convert-weights model.gguf --architecture auto -o absent/back
 
+# tokenizers and configurations that no file of a model has
+mkdir -p odd
+cp model/* odd
+odd() { # odd EXPRESSION MESSAGE: of a tokenizer.json that the expression of sed changes
+    sed "$1" "$golden/tokenizers/llama3.json" >odd/tokenizer.json
+    ! cmp -s odd/tokenizer.json "$golden/tokenizers/llama3.json" || { echo "sed $1: changes nothing"; failed=1; }
+    expect 1 "$2" "$tow" convert-weights odd --architecture auto -o odd.gguf
+    [ ! -e odd.gguf ] || { echo "$2: a file was written"; failed=1; }
+}
+for id in 16777216 9223372036854775807 -1 '"5"' 1.5; do
+    odd "0,/\"id\": *[0-9]*/s//\"id\": $id/" 'has no id from 0 to 1048575'
+done
+odd '0,/"id": *[0-9]*/s//"id": 7/' 'has the id of another token'
+cp "$golden/tokenizers/llama3.json" odd/tokenizer.json
+sed 's/"vocab_size": *[0-9]*/"vocab_size": 16777216/' model/config.json >odd/config.json
+expect 1 'vocab_size: expected 0 to 1048576' "$tow" convert-weights odd --architecture auto -o odd.gguf
+sed 's/"hidden_act": *"silu"/"hidden_act": "relu"/' model/config.json >odd/config.json
+expect 1 'expected the activation silu' "$tow" convert-weights odd --architecture auto -o odd.gguf
+sed '0,/{/s//{"rope_scaling": {"factor": 8.0},/' model/config.json >odd/config.json
+expect 1 'expected a type beside the factor' "$tow" convert-weights odd --architecture auto -o odd.gguf
+sed '0,/{/s//{"eos_token_id": [2, 3],/; s/"eos_token_id": *[0-9]*,//' model/config.json >odd/config.json
+printf '{"chat_template": "{{ x }}"}' >odd/tokenizer_config.json
+expect 0 'tensors mapped' "$tow" convert-weights odd --architecture auto -o odd.gguf
+expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o odd-back
+expect 0 '"chat_template": "{{ x }}"' cat odd-back/tokenizer_config.json
+expect 0 '"model_input_names"' cat odd-back/tokenizer_config.json
+expect 0 '3' sed -n '/eos_token_id/,/]/p' odd-back/config.json
+
 # scaled rotary positions: a tensor in GGUF files, numbers in config.json
 expect 0 'tensors mapped' "$tow" convert-weights "$golden/weights/llama3" --architecture auto -o scaled.gguf
 expect 0 'ignored            1' "$tow" convert-weights scaled.gguf --architecture auto -o scaled
