@@ -400,6 +400,7 @@ enum {
 typedef struct own_gradient {
     size_t n; /* parameters */
     int64_t micro_batches;
+    bool turned;
     tow_graph *gradient;
     int axes[MOST];
     int64_t layers_in[MOST], layers_out[MOST];
@@ -428,6 +429,30 @@ static void mean_loss(tow_trace *t, const tow_value *out, const tow_value *extra
 {
     (void)t, (void)aux, (void)user;
     *loss = tow_mean(tow_softmax_cross_entropy(out[0], extra[0]), 0, NULL);
+}
+
+/* A table [C, V] that is turned around before rows of it are looked up, and makes the logits as well: what lookups add
+ * to its gradient is turned around after their sum. */
+static void turned_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_value rows = tow_transpose(in[0], 0, NULL), x = tow_tanh(tow_gather(rows, in[1]));
+    (void)t, (void)user;
+    out[0] = tow_mean(tow_softmax_cross_entropy(tow_matmul(x, tow_transpose(rows, 0, NULL)), in[2]), 0, NULL);
+}
+
+static tow_status make_turned_gradient(tow_context *context, own_gradient *o)
+{
+    const tow_type tokens = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}), types[] = {F32(96, 11), tokens, tokens};
+    tow_graph *loss = NULL;
+    *o = (own_gradient){.n = 1, .micro_batches = 1, .axes = {TOW_NOT_MAPPED}, .layers_in = {1}, .layers_out = {0, 1}};
+    o->turned = true;
+    drawn = 5;
+    tow_status status = tow_trace_function(context, turned_loss, NULL, 3, types, NULL, 1, &loss);
+    for (size_t i = 0; i < 3 && !status; i++)
+        if (!(o->inputs[i] = random_array(context, types[i]))) status = TOW_OUT_OF_MEMORY;
+    if (!status) status = tow_value_and_grad(loss, 1, (size_t[]){0}, false, &o->gradient);
+    tow_graph_release(loss);
+    return status;
 }
 
 /* The gradient of the whole batch, and its inputs. */
@@ -493,7 +518,7 @@ static int run_own_gradient(tow_context *context, tow_group *group, void *user)
     tow_array *in[MOST] = {NULL}, *out[MOST] = {NULL};
     int begin, end, wrong = 0;
     tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
-    if (make_own_gradient(context, &o) != TOW_OK) return 1;
+    if ((all->turned ? make_turned_gradient : make_own_gradient)(context, &o) != TOW_OK) return 1;
     o.micro_batches = all->micro_batches;
     for (size_t i = 0; i < o.n + 2; i++) {
         const int64_t first = begin * B / ROW_GROUPS, count = (end - begin) * B / ROW_GROUPS;
@@ -550,6 +575,22 @@ static void test_own_gradients(void **state)
     o.layers_in[0] = layers;
     o.layers_in[o.n] = 1; /* has rows */
     refuse_layers(&o);
+    free_own_gradient(&o);
+}
+
+static void test_turned_gradient(void **state)
+{
+    (void)state;
+    own_gradient o;
+    tow_context *own;
+    OK(make_turned_gradient(ctx, &o));
+    tow_array *in[MOST];
+    for (size_t i = 0; i < o.n + 2; i++) in[i] = tow_array_retain(o.inputs[i]);
+    OK(run_gradient(ctx, NULL, &o, false, in, o.outputs));
+    OK(tow_context_create(&TOW_CONTEXT_OPTIONS(.threads = 1), &own));
+    if (tow_processes_run(own, &TOW_PROCESSES_OPTIONS(.count = 3), run_own_gradient, &o) != TOW_OK)
+        fail_msg("%s", tow_context_error(own));
+    tow_context_free(own);
     free_own_gradient(&o);
 }
 
@@ -657,9 +698,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),        cmocka_unit_test(test_settings),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_initial_values), cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_travels),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_counts),         cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_initial_values), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_own_gradients),  cmocka_unit_test(test_turned_gradient),
+        cmocka_unit_test(test_travels),        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
