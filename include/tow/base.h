@@ -39,7 +39,7 @@ extern "C" {
 
 /* Members that are left out in braces are zero. Compilers that warn of it (-Wextra) are told that it is meant. */
 #ifdef __cplusplus
-#define TOW__ZERO = 0
+#define TOW__ZERO = {}
 #else
 #define TOW__ZERO
 #endif
