@@ -285,7 +285,7 @@ static void call_layers(tow_scope *s, const tow_module *module, size_t n_in, con
     tow_value x = in[0];
     (void)module, (void)n_in, (void)n_out;
     for (int i = 0; i < LAYERS; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "layer%d", i);
         x = tow_tanh(tow_apply(s, name, &dense, x));
     }
