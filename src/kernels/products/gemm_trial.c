@@ -37,6 +37,7 @@ enum {
     PROOF_COLUMNS = 72,
     TINY_COLUMNS = 8, /* whose sums underflow */
     SUMS = 64,        /* of a proof with ordinary numbers: two orders of two products round alike in most sums */
+    LANES = 16,       /* of the longest vectors */
     MOST_PROOFS = 24
 };
 
@@ -224,12 +225,12 @@ static bool is_equal_once(const tow__gemm *g, const tow__gemm_engine *engine, co
     return memcmp(x->first, x->second, (size_t)x->c_elements * sizeof(f32)) == 0;
 }
 
-/* Sums of the smallest tile that the engine cuts C into. */
+/* Sums of the smallest tile in registers that an engine may cut C into: one row of what whole vectors leave of it. Such
+ * tiles may be summed in another order than those beside them. */
 static int64_t sums_of_least_tile(const tow__gemm *g)
 {
-    if (g->code == NULL) return g->m * g->n;
-    const int64_t rows = g->m % g->code->rows, columns = g->n % g->code->columns;
-    return (rows > 0 ? rows : g->code->rows) * (columns > 0 ? columns : g->code->columns);
+    const int64_t left = g->n % LANES;
+    return left > 0 ? left : LANES;
 }
 
 /* True if `engine` gives every bit that the own kernel gives, and writes nothing else: once with hard numbers, and with

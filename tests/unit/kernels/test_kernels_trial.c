@@ -118,6 +118,9 @@ static void proofs_of_tiny_products_hold(void **state)
         for (unsigned transposed = 0; transposed < 4; transposed++)
             for (int draw = 0; draw < DRAWS; draw++)
                 check_engines(1 + shape % 3, 1 + shape / 3 % 3, 2 + shape / 9, transposed, false, 0);
+    /* Columns that whole vectors leave are a tile of their own. */
+    for (int64_t left = 1; left <= 3; left++)
+        for (int draw = 0; draw < DRAWS; draw++) check_engines(1, 128 + left, 130, 0, false, 0);
 }
 
 /* With blocks of k as long as the own kernel's, BLIS has its bits, whatever the rows, columns and strides. */
