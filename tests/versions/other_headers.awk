@@ -1,6 +1,7 @@
 # Prints a public header as an earlier or a later version could have it: awk -v version=earlier -f other_headers.awk base.h
 # Of every struct that says its size, an earlier version does not know the last member yet, and a later one has two
-# more, `later` and `more`. Structs with one option alone keep it, and so do those whose macros set the last one.
+# more, `later` and `more`. Structs with one option alone keep it, and so do those whose macros set the last one, or where
+# it begins in what would be padding without it: a later version adds no such member.
 
 {
     text = text $0 "\n"
@@ -18,7 +19,7 @@ function of_other_version(body,    n, members, i, out)
     if (version == "later") return body "    int64_t later;\n    double more;\n"
     n = split(body, members, ";")
     while (n > 0 && members[n] ~ /^[ \n]*$/) n--
-    if (n < 3 || members[n] ~ /(layers|branches|inner|transforms| n|activation)[ \n]*$/) return body
+    if (n < 3 || members[n] ~ /(layers|branches|inner|transforms| n|activation|broadcast_axes\[TOW_MAX_RANK\])[ \n]*$/) return body
     for (i = 1; i < n; i++) out = out members[i] ";"
     return out "\n"
 }

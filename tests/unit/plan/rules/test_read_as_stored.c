@@ -210,6 +210,17 @@ static bool is_sum(const char *line, const char *next)
     return reader && end && strncmp(reader + 13, name + 1, (size_t)(end - name - 1)) == 0;
 }
 
+/* True if the last result of this line is read by the next one, which is the rest of one row program that was cut. */
+static bool is_cut(const char *line, const char *next)
+{
+    const char *op = strstr(line, " = fused("), *name = op, *reader = next ? strstr(next, " = fused(") : NULL;
+    char text[32];
+    while (name && name > line && *name != '#') name--;
+    if (!reader || !name || *name != '#') return false;
+    snprintf(text, sizeof text, "%.*s f32[", (int)strcspn(name, " "), name);
+    return strstr(reader, text) != NULL;
+}
+
 /* A line of a plan whose result is an array of f32 that is made by widening, or by rounding and widening, last of all:
  * readers of these are to read the numbers of 16 bits. Results of a program, which are f32 here, are not counted. */
 static bool widens(const char *line)
@@ -233,7 +244,7 @@ static int count_widened(const tow_graph *g)
     tow_program_text(p, text, length + 1);
     for (char *line = strtok(text, "\n"), *next; line; line = next) {
         next = strtok(NULL, "\n");
-        n += widens(line) && !is_sum(line, next);
+        n += widens(line) && !is_sum(line, next) && !is_cut(line, next);
     }
     free(text);
     tow_program_free(p);
