@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,7 +80,8 @@ static bool train(tow_context *ctx, int64_t rows, size_t limit, measured *m)
     return fine;
 }
 
-/* In a process of its own, with one thread. */
+/* In a process of its own, with one thread. Pages of the program itself do not count: how many of them one fault
+ * brings is the system's choice. Nor do the rests of huge pages. */
 static measured measure(size_t limit)
 {
     measured m = {0};
@@ -90,11 +92,12 @@ static measured measure(size_t limit)
     if (child == 0) {
         const tow_context_options one = TOW_CONTEXT_OPTIONS(.threads = 1);
         tow_context *ctx = NULL;
+        (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         bool fine = tow_context_create(&one, &ctx) == TOW_OK;
         fine = fine && train(ctx, 64, 0, &(measured){0}); /* libraries are loaded, their buffers made */
-        const size_t before = resident("VmRSS:");
+        const size_t before = resident("RssAnon:") + resident("RssShmem:");
         fine = fine && train(ctx, ROWS, limit, &m);
-        m.grown = resident("VmHWM:") - before;
+        m.grown = resident("VmHWM:") - resident("RssFile:") - before;
         fine = fine && write(ends[1], &m, sizeof m) == (ssize_t)sizeof m;
         _exit(fine ? 0 : 1);
     }
@@ -114,7 +117,7 @@ static void a_run_takes_what_its_plan_says(void **state)
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     skip(); /* shadow memory is resident, too */
 #endif
-    if (resident("VmHWM:") == 0) skip();
+    if (resident("VmHWM:") == 0 || resident("RssAnon:") == 0) skip();
     if (tow__gemm_find("blis")) setenv("TOW_ENGINE", "-blis", 1); /* it keeps buffers of its own after large products */
     const measured free = measure(0), refused = measure(1);
     assert_true(free.ran && !refused.ran && refused.least > 0);
