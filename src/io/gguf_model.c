@@ -60,14 +60,11 @@ static int64_t count_vocabulary(const tow_tensors *t)
     return tokens.type == TOW_METADATA_ARRAY && tokens.count <= INT32_MAX ? (int64_t)tokens.count : 0;
 }
 
-tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model)
+static tow_status read_model(const tow_tensors *tensors, tow_gguf_model *model)
 {
-    if (!tensors || !model)
-        return tow__missing(tensors ? tensors->ctx : NULL, __func__, "tensors and a place for the model");
     tow_status status = TOW_OK;
     tow_gguf_model m = {.architecture = tow_tensors_metadata(tensors, "general.architecture")};
     reader r = {.tensors = tensors, .architecture = m.architecture};
-    *model = (tow_gguf_model){.architecture = NULL};
     if (!m.architecture)
         return tow__fail(tensors->ctx, TOW_NOT_FOUND,
                          "metadata 'general.architecture': there is none; a GGUF file of a model names its kind");
@@ -93,4 +90,14 @@ tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model
     *model = m;
 done:
     return status;
+}
+
+tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model)
+{
+    if (!tensors || !model)
+        return tow__missing(tensors ? tensors->ctx : NULL, __func__, "tensors and a place for the model");
+    *model = (tow_gguf_model){.architecture = NULL};
+    const tow_status status = read_model(tensors, model);
+    if (status == TOW_OK || tensors->n_files == 0) return status;
+    return tow__fail(tensors->ctx, status, "%s: %s", tensors->files[0].path, tow_context_error(tensors->ctx));
 }

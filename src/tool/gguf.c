@@ -97,6 +97,24 @@ static tow_status check_activation(tool_gguf *g, const json_t *config)
         g->directory, names[0], g->architecture->name, fits ? "use_sliding_window" : found);
 }
 
+int64_t tool_gemma2_scalar(const tow_gguf_model *m)
+{
+    return m->layers == 46 && m->heads > 0 ? m->width / m->heads : m->head_width;
+}
+
+static tow_status check_queries(tool_gguf *g, const json_t *config)
+{
+    const json_t *scalar = json_object_get(config, "query_pre_attn_scalar");
+    const int64_t expected = tool_gemma2_scalar(&g->model);
+    if (strcmp(g->architecture->name, "gemma2") != 0 || !scalar) return TOW_OK;
+    if (json_number_value(scalar) == (double)expected) return TOW_OK;
+    return tool_fail(
+        g->tool, TOW_UNSUPPORTED,
+        "%s/config.json: query_pre_attn_scalar: expected %lld, which GGUF files of gemma2 are read with, found "
+        "%g; multiply the weights of queries by sqrt(%lld / %g), and give the expected number",
+        g->directory, (long long)expected, json_number_value(scalar), (long long)expected, json_number_value(scalar));
+}
+
 /* ---- scaled positions -------------------------------------------------------------------------------------------- */
 
 static tow_status refuse_rope(const tool_gguf *g, const char *what, const char *found)
@@ -544,6 +562,7 @@ tow_status tool_gguf_begin(tool_gguf *g, const char *name)
     if (status == TOW_OK) status = set_general(g, config);
     if (status == TOW_OK) status = set_numbers(g, config);
     if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);
+    if (status == TOW_OK) status = check_queries(g, config);
     if (status == TOW_OK) status = set_rope(g, config);
     if (status == TOW_OK && tokenizer) status = set_tokenizer(g, config, tokenizer);
     if (status == TOW_OK && tokenizer) status = set_chat_template(g);

@@ -33,6 +33,10 @@ typedef struct tool_gguf {
 /* Finds the architecture, by its name or, if that is "auto", by config.json, and sets the metadata of an empty set. */
 tow_status tool_gguf_begin(tool_gguf *g, const char *name);
 
+/* Gemma 2's query_pre_attn_scalar, which has no key in GGUF: llama.cpp takes it from the size of a head, and in the
+ * model of 46 layers from the features of the model for each head. */
+int64_t tool_gemma2_scalar(const tow_gguf_model *model);
+
 /* transformers.c: what a directory of transformers has beside the weights of a GGUF file. */
 typedef struct tool_transformers {
     const tow_tensors *tensors; /* of the file */

@@ -112,14 +112,6 @@ static tow_status set_rope(tool *t, const tool_transformers *f)
     return TOW_OK;
 }
 
-/* Queries of the Gemma 2 of 46 layers are scaled by the features of the model for each head. */
-static void set_gemma2(const tool_transformers *f)
-{
-    const tow_gguf_model *m = f->model;
-    json_object_set_new(f->config, "query_pre_attn_scalar",
-                        json_integer(m->layers == 46 ? m->width / m->heads : m->head_width));
-}
-
 /* True if the value is the id of a token; files without one have -1. */
 static bool names_token(const tool_transformers *f, tow_metadata_value value)
 {
@@ -164,7 +156,8 @@ static tow_status make_config(tool *t, tool_transformers *f)
         json_object_set_new(f->config, "attention_bias", json_boolean(has_tensor(f, "blk.0.attn_q.bias")));
         json_object_set_new(f->config, "mlp_bias", json_boolean(has_tensor(f, "blk.0.ffn_up.bias")));
     }
-    if (is_kind(f, "gemma2")) set_gemma2(f);
+    if (is_kind(f, "gemma2"))
+        json_object_set_new(f->config, "query_pre_attn_scalar", json_integer(tool_gemma2_scalar(f->model)));
     set_ids(f);
     return is_kind(f, "gpt2") ? TOW_OK : set_rope(t, f);
 }

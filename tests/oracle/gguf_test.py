@@ -68,6 +68,7 @@ def scale_queries(source):
     factor = np.float32(np.sqrt(config["head_dim"] / config["query_pre_attn_scalar"]))
     weights = {k: w * factor if "q_proj" in k else w for k, w in weights.items()}
     safetensors.numpy.save_file(weights, source / "model.safetensors")
+    (source / "config.json").write_text(json.dumps(config | {"query_pre_attn_scalar": config["head_dim"]}))
 
 
 def tiny(tow, folder, name):

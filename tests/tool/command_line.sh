@@ -405,6 +405,12 @@ expect 0 'tensors mapped' "$tow" convert-weights linear.gguf --architecture auto
 expect 0 '"rope_type": "linear"' cat linear/config.json
 sed -i 's/"linear"/"llama3"/; s/"low_freq_factor": 1.0/"low_freq_factor": 0/' scaled/config.json
 expect 1 'expected a number above 0 as low_freq_factor' "$tow" convert-weights scaled --architecture auto -o x.gguf
+cp -r "$golden/weights/gemma2" gemma2
+expect 1 'query_pre_attn_scalar: expected 8, ' "$tow" convert-weights gemma2 --architecture auto -o x.gguf
+sed -i 's/"query_pre_attn_scalar": 12/"query_pre_attn_scalar": 8/' gemma2/config.json
+expect 0 'tensors mapped' "$tow" convert-weights gemma2 --architecture auto -o gemma2.gguf
+sed 's/general\.architecture/general.architecturf/' gemma2.gguf >unnamed.gguf
+expect 1 "unnamed.gguf: metadata 'general.architecture': there is none" "$tow" convert-weights unnamed.gguf --architecture gemma2 -o unnamed
 expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o back.safetensors
 expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
 expect 2 "needs a --tokenizer" "$tow" tokenize x
