@@ -70,8 +70,10 @@ static bool avx512_allowed;
 
 static void ask_environment(void)
 {
+#ifndef TOW_WITHOUT_AVX512
     const char *text = getenv("TOW_INSTRUCTIONS");
     avx512_allowed = !text || strcmp(text, "avx2") != 0;
+#endif
 }
 
 bool tow__allows_avx512(void)

@@ -169,12 +169,9 @@ typedef struct tow__gemm_engine {
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_amx, tow__gemm_dots, tow__gemm_own, tow__gemm_reference;
-#ifdef TOW_HAVE_BLIS
-extern const tow__gemm_engine tow__gemm_blis;
-#endif
-#ifdef TOW_HAVE_LIBXSMM
-extern const tow__gemm_engine tow__gemm_xsmm;
-#endif
+/* These are not in every build. They are declared in every one, so that what includes this header is compiled once for
+ * builds with and without them. */
+extern const tow__gemm_engine tow__gemm_blis, tow__gemm_xsmm;
 
 /* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
