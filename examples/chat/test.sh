@@ -110,8 +110,10 @@ sleep 100 >lines & # keeps the pipe open
 writer=$!
 "$program" --tokens 4 <lines >out 2>err &
 pid=$!
-sleep 0.3
-kill -INT $pid
+for _ in $(seq 300); do # until it has begun to wait for a line, it does not hear
+    sleep 0.1
+    kill -INT $pid 2>/dev/null || break
+done
 status=0
 wait $pid || status=$?
 kill $writer

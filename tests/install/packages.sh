@@ -8,7 +8,8 @@ scratch=$1 cpack=$2 build=$3 program=$4
 fresh_directory "$scratch"
 needs dpkg-deb dpkg-shlibdeps dpkg-architecture file
 
-quietly "$cpack" --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
+# What is compressed for long is as good, and cpack's own packages are made anew by cmake/debian.cmake.
+DPKG_DEB_COMPRESSOR_LEVEL=0 quietly "$cpack" -D CPACK_DEBIAN_COMPRESSION_TYPE=none --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
 set -- packages/*.deb
 names="libtow0 libtow-dev tow-tools"
 [ -z "$(find packages -name 'libtow-mpi*')" ] || names="$names libtow-mpi0 libtow-mpi-dev"

@@ -66,8 +66,8 @@ case $what in
         ;;
     stops)
         [ "$status" -ne 0 ] || fail "status 0"
-        says "tow: rank 1 (.*): nothing has moved for 0.5 s: .*step 12, gpt.c:41"
-        says "tow: rank 2 (.*): nothing has moved for 0.5 s: .*step 12, gpt.c:41"
+        says "tow: rank 1 (.*): nothing has moved for 1 s: .*step 12, gpt.c:41"
+        says "tow: rank 2 (.*): nothing has moved for 1 s: .*step 12, gpt.c:41"
         says "tow: rank 0 (.*) has not arrived"
         [ "$(grep -c 'has not arrived' "$scratch/$what.log")" -eq 1 ] || fail "expected one rank that has not arrived"
         ;;

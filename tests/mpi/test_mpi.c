@@ -170,7 +170,7 @@ int main(int argc, char **argv)
         MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
         MPI_Comm_split(MPI_COMM_WORLD, 0, -argc, &comm);
     }
-    if (tow_mpi_create(context, own ? &comm : NULL, &TOW_GROUP_OPTIONS(.watchdog = strcmp(what, "stops") ? 0 : 0.5),
+    if (tow_mpi_create(context, own ? &comm : NULL, &TOW_GROUP_OPTIONS(.watchdog = strcmp(what, "stops") ? 0 : 1),
                        &group) != TOW_OK) {
         fprintf(stderr, "%s\n", tow_context_error(context));
         return 2;

@@ -131,7 +131,7 @@ static void teams_survive_a_fork(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         memset(&c, 0, sizeof c);
-        alarm(10);
+        alarm(60);
         tow__team_run_indexed(&team, BLOCKS, count_block, &c);
         int good = 0;
         for (int i = 0; i < BLOCKS; i++) good += c.blocks[i] == 1 && c.thread[i] == 0;

@@ -288,13 +288,12 @@ static void a_rank_is_stopped(void **state)
 {
     (void)state;
     int stopped = 2;
-    expect_failure(run(4, 0.3, stops, &stopped), "ended with status 1");
+    expect_failure(run(4, 1, stops, &stopped), "ended with status 1");
     for (int rank = 0; rank < 4; rank++) {
         char line[80];
         snprintf(line, sizeof line, "tow: rank %d (", rank);
         expect_in(printed, line);
-        expect_in(strstr(printed, line),
-                  rank == stopped ? "has not arrived" : "nothing has moved for 0.3 s: all_reduce");
+        expect_in(strstr(printed, line), rank == stopped ? "has not arrived" : "nothing has moved for 1 s: all_reduce");
     }
     expect_in(printed, "waits for 2; step 3, gpt.c:41\n");
     const char *first = strstr(printed, "has not arrived");
@@ -315,7 +314,7 @@ static int goes_astray(tow_context *context, tow_group *group, void *user)
 static void programs_part(void **state)
 {
     (void)state;
-    expect_failure(run(2, 0.3, goes_astray, NULL), "ended with status 1");
+    expect_failure(run(2, 1, goes_astray, NULL), "ended with status 1");
     expect_in(printed, "broadcast (collective 1)");
     expect_in(printed, "all ranks have arrived, but wait for different things");
 }
