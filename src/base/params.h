@@ -78,7 +78,6 @@ typedef struct tow__precision_params {
 } tow__precision_params; /* reduce_precision */
 typedef struct tow__dtype_params {
     tow_dtype dtype;
-    bool widens;     /* of an operand of an equation on 16 bits, for plans (ops/wide.h): no part of the text */
 } tow__dtype_params; /* convert, bitcast, quantize */
 
 /* products, reductions */
@@ -97,6 +96,7 @@ typedef struct tow__conv_params {
     tow__ints strides, low, high, lhs_dilation, rhs_dilation;
     int64_t feature_groups, batch_groups;
     int64_t preferred; /* 1 + the dtype to sum in and of the result; 0: that of the operands */
+    int64_t of_halves; /* 1: the user's graph states it on 16 bits, and a unit for them may run it */
 } tow__conv_params;
 /* reduce_window_sum, _max, _min, select_and_gather_add, select_and_scatter_add: `window` has an entry for each axis,
  * the others may be empty as above. The selecting ones look for the first maximum, or with `minimum` minimum, of a

@@ -188,6 +188,7 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
     switch (p->kind) {
     case TOW__P_INT:
     case TOW__P_PLAN:
+    case TOW__P_OF_HALVES:
     case TOW__P_COUNT:
     case TOW__P_SUM_DTYPE:
         return memcmp(x, y, sizeof(int64_t)) == 0;
@@ -290,6 +291,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
     switch (p->kind) {
     case TOW__P_INT:
     case TOW__P_PLAN:
+    case TOW__P_OF_HALVES:
     case TOW__P_COUNT:
     case TOW__P_SUM_DTYPE:
         return tow__hash(h, x, sizeof(int64_t));

@@ -42,6 +42,7 @@ typedef enum tow__kind {
 typedef enum tow__param_kind {
     TOW__P_INT,       /* int64_t */
     TOW__P_PLAN,      /* int64_t that only plans set: neither printed nor read */
+    TOW__P_OF_HALVES, /* int64_t that plans set to 1 where the equation had operands of 16 bits before it was widened */
     TOW__P_COUNT,     /* int64_t that is mostly 0: neither printed nor read then */
     TOW__P_FLOAT,     /* double */
     TOW__P_AMOUNT,    /* double that is mostly 0: neither printed nor read then */
@@ -56,6 +57,9 @@ typedef enum tow__param_kind {
     TOW__P_ARRAY,     /* tow_array * (retained) */
     TOW__P_POLICY     /* const tow_policy * (deep-copied) */
 } tow__param_kind;
+
+/* Parameters that only plans set are neither printed nor read. */
+static inline bool tow__is_of_plans(tow__param_kind kind) { return kind == TOW__P_PLAN || kind == TOW__P_OF_HALVES; }
 
 /* One field of a primitive's parameter struct: gives printing, parsing, copying, comparison and hashing. */
 typedef struct tow__param {

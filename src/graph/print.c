@@ -84,6 +84,7 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     tow__string_add(s, "%s=", p->name);
     switch (p->kind) {
     case TOW__P_PLAN: /* not printed */
+    case TOW__P_OF_HALVES:
         break;
     case TOW__P_INT:
     case TOW__P_COUNT:
@@ -138,7 +139,7 @@ static bool is_printed(const tow__param *p, const void *params)
     const void *field = (const char *)params + p->offset;
     if (p->kind == TOW__P_COUNT || p->kind == TOW__P_SUM_DTYPE) return *(const int64_t *)field != 0;
     if (p->kind == TOW__P_AMOUNT) return *(const double *)field != 0;
-    return p->kind != TOW__P_PLAN;
+    return !tow__is_of_plans(p->kind);
 }
 
 /* Nested graphs come last, each on lines of its own. */

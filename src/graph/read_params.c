@@ -163,6 +163,7 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
     if (none) return tow__reader_keyword(r, "none");
     switch (p->kind) {
     case TOW__P_PLAN:
+    case TOW__P_OF_HALVES:
         return false;
     case TOW__P_INT:
     case TOW__P_COUNT:
@@ -201,7 +202,7 @@ static bool unknown_param(tow__reader *r, size_t at, const tow_primitive *primit
     tow__string names;
     tow__string_init(&names, r->ctx);
     for (const tow__param *p = primitive->params; p && p->name; p++)
-        if (p->kind != TOW__P_PLAN) tow__string_add(&names, " %s", p->name);
+        if (!tow__is_of_plans(p->kind)) tow__string_add(&names, " %s", p->name);
     tow__reader_fail(r, at, TOW_BAD_FORMAT, "expected a parameter of %s (%s), found '%.*s'", primitive->name,
                      names.text && !names.failed ? names.text + 1 : "it has none", w.length > 40 ? 40 : (int)w.length,
                      w.text);
@@ -217,12 +218,12 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
     size_t start = r->at;
     if (!tow__read_word(r, "a parameter or ']'", &w)) return false;
     for (int i = 0; primitive->params && primitive->params[i].name; i++) {
-        if (primitive->params[i].kind == TOW__P_PLAN || !tow__word_is(w, primitive->params[i].name)) continue;
+        const tow__param *p = &primitive->params[i];
+        if (tow__is_of_plans(p->kind) || !tow__word_is(w, p->name)) continue;
         if (*seen >> i & 1)
-            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "the parameter %s is given twice",
-                                    primitive->params[i].name);
+            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "the parameter %s is given twice", p->name);
         *seen |= UINT64_C(1) << i;
-        return tow__reader_expect(r, '=') && read_value(r, &primitive->params[i], result, params);
+        return tow__reader_expect(r, '=') && read_value(r, p, result, params);
     }
     return unknown_param(r, start, primitive, w);
 }
@@ -230,7 +231,7 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 static bool may_be_left_out(tow__param_kind kind)
 {
     return kind == TOW__P_INTS || kind == TOW__P_TYPES || kind == TOW__P_BOOL || kind == TOW__P_STRING ||
-           kind == TOW__P_POLICY || kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_AMOUNT ||
+           kind == TOW__P_POLICY || tow__is_of_plans(kind) || kind == TOW__P_COUNT || kind == TOW__P_AMOUNT ||
            kind == TOW__P_SUM_DTYPE;
 }
 

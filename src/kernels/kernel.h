@@ -128,10 +128,9 @@ typedef struct tow__kernel {
     /* Bit i: operand i of f32 may be stored in 16 bits, whatever the others are. It is widened piece by piece while it
      * is read, and the bits are those of the widened array (halves.h). */
     unsigned halves;
-    bool units;         /* a unit for bf16 may run it where operands 0 and 1 are both stored so: with bits of its own */
-    bool runs_epilogue; /* runs `epilogue` of a call itself; else who sets it does so after the call */
-    bool prefetches;    /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
-    tow__function function;                     /* of elementwise kernels */
+    bool runs_epilogue;     /* runs `epilogue` of a call itself; else who sets it does so after the call */
+    bool prefetches;        /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
+    tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
     tow__variant variant;                       /* what it does beside the primitive */
     /* Of a variant: does it take a call on these shapes and strides, with the bits of the primitive and what follows?

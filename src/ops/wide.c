@@ -24,8 +24,8 @@ bool tow__may_be_widened(const tow__equation *e)
     return !e->primitive->definition && tow__nested_count(e->primitive, e->params) == 0;
 }
 
-/* The parameters for operands that have been converted. */
-static void *wide_params(tow_trace *t, const tow__equation *e)
+/* The parameters for operands that have been converted. of_halves: some had 16 bits. */
+static void *wide_params(tow_trace *t, const tow__equation *e, bool of_halves)
 {
     char *params = tow__trace_alloc(t, 1, e->primitive->params_size);
     if (!params || !e->params) return params;
@@ -33,6 +33,7 @@ static void *wide_params(tow_trace *t, const tow__equation *e)
     for (const tow__param *p = e->primitive->params; p && p->name; p++) {
         tow_dtype dtype;
         if (p->kind == TOW__P_SUM_DTYPE) memset(params + p->offset, 0, sizeof(int64_t));
+        if (p->kind == TOW__P_OF_HALVES) memcpy(params + p->offset, &(int64_t){of_halves}, sizeof(int64_t));
         if (p->kind != TOW__P_DTYPE) continue;
         memcpy(&dtype, params + p->offset, sizeof dtype);
         dtype = tow__wide(dtype);
@@ -41,24 +42,18 @@ static void *wide_params(tow_trace *t, const tow__equation *e)
     return params;
 }
 
-/* Plans know by it that the equation that reads it is one on 16 bits. */
-static tow_value widen(tow_value x, tow_dtype dtype)
-{
-    return tow__op(&tow__convert_p, &(tow__dtype_params){dtype, .widens = true}, 1, &x);
-}
-
 static tow_value convert_once(tow_value x, tow_dtype dtype, tow__conversions *c)
 {
     enum {
         N = sizeof c->last / sizeof *c->last
     };
     if (tow__dtype(x) == dtype) return x;
-    if (!c) return widen(x, dtype);
+    if (!c) return tow_convert(x, dtype);
     for (uint32_t i = 0; i < N && i < c->n; i++)
         if (c->last[i].from.id == x.id && tow__dtype(c->last[i].to) == dtype) return c->last[i].to;
     const uint32_t at = c->n++ % N;
     c->last[at].from = x;
-    return c->last[at].to = widen(x, dtype);
+    return c->last[at].to = tow_convert(x, dtype);
 }
 
 /* The operands of the equation in the types in which it is computed. NULL: the trace has failed. */
@@ -73,6 +68,13 @@ static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value 
     return tow__failed(t) ? NULL : wide; /* null values have no shapes */
 }
 
+static bool any_half(uint32_t n, const tow_value *x)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (tow__is_half(tow__dtype(x[i]))) return true;
+    return false;
+}
+
 static void narrow(uint32_t n, const tow_type *types, tow_value *y)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -83,7 +85,7 @@ void tow__bind_wide(tow_trace *t, const tow__equation *e, const tow_type *out, c
                     tow__conversions *conversions)
 {
     const tow_value *wide = widened(t, e, x, conversions);
-    const void *params = wide ? wide_params(t, e) : NULL;
+    const void *params = wide ? wide_params(t, e, any_half(e->n_in, x)) : NULL;
     if (!params) return;
     tow__bind(t, e->primitive, params, e->n_in, wide, e->n_out, y);
     narrow(e->n_out, out, y);

@@ -47,7 +47,7 @@ static void print_parameters(const tow_primitive *p)
 {
     const char *before = "";
     for (const tow__param *param = p->params; param && param->name; param++) {
-        if (param->kind == TOW__P_PLAN) continue;
+        if (tow__is_of_plans(param->kind)) continue;
         printf("%s`%s`: %s", before, param->name, values[param->kind]);
         before = ", ";
     }

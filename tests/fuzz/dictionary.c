@@ -51,7 +51,7 @@ static void add_primitive(const tow_primitive *primitive)
     size_t length = (size_t)snprintf(text, sizeof text, "%s", primitive->name);
     const char *before = "[";
     for (const tow__param *p = primitive->params; p != NULL && p->name != NULL; p++) {
-        if (p->kind == TOW__P_PLAN) continue;
+        if (tow__is_of_plans(p->kind)) continue;
         length += (size_t)snprintf(text + length, sizeof text - length, "%s%s=%s", before, p->name, values[p->kind]);
         before = " ";
     }

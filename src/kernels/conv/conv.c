@@ -203,11 +203,12 @@ static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p
     return c->gathers || c->unit != NULL ? &tow__conv_gathered : &tow__conv_rows;
 }
 
-/* The unit for bf16 that sums k elements at a time, chosen as `choose` chooses. NULL: both operands are not bf16, or
- * there is none that gains. */
+/* The unit for bf16 that sums k elements at a time, chosen as `choose` chooses. NULL: both operands are not bf16, the
+ * graph states a convolution of f32 whose operands happen to be stored so, or there is no unit that gains. */
 static const tow__gemm_engine *unit_of(const tow__conv *c, int64_t k, const tow__kernel_call *call)
 {
-    if (c->x_dtype != TOW_BF16 || c->w_dtype != TOW_BF16 || k == 0 || call->team == NULL) return NULL;
+    const tow__conv_params *p = call->params;
+    if (!p->of_halves || c->x_dtype != TOW_BF16 || c->w_dtype != TOW_BF16 || k == 0 || call->team == NULL) return NULL;
     tow__gemm g = {.dtype = TOW_F32, .a_dtype = TOW_BF16, .b_dtype = TOW_BF16, .m = MANY, .n = MANY, .k = k};
     g.a_row = k, g.a_column = 1, g.b_row = MANY, g.b_column = 1, g.ldc = MANY;
     g.choice = call->team->products;
@@ -318,7 +319,6 @@ static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
                                        .run = run_conv,
                                        .runs_epilogue = true,
                                        .halves = 1 << 0 | 1 << 1,
-                                       .units = true,
                                        .scratch = scratch_conv,
                                        .engine_of = engine_of,
                                        .reason = reason}};

@@ -352,7 +352,8 @@ TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .su
                            TOW__PARAM(tow__conv_params, rhs_dilation, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, feature_groups, TOW__P_INT),
                            TOW__PARAM(tow__conv_params, batch_groups, TOW__P_INT),
-                           TOW__PARAM(tow__conv_params, preferred, TOW__P_SUM_DTYPE)));
+                           TOW__PARAM(tow__conv_params, preferred, TOW__P_SUM_DTYPE),
+                           TOW__PARAM(tow__conv_params, of_halves, TOW__P_OF_HALVES)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

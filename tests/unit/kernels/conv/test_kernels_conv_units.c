@@ -188,7 +188,7 @@ static void run_on(const unit *u, const conv_case *from, conv *c, int threads)
     const tow__gemm_choice choice = {.engine = &u->engine};
     tow__conv_params params = from->params;
     params.dimensions = from->dimensions;
-    params.feature_groups = params.batch_groups = 1;
+    params.feature_groups = params.batch_groups = params.of_halves = 1;
     tow__team team;
     assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
     team.products = &choice;
@@ -203,7 +203,7 @@ static void run_on(const unit *u, const conv_case *from, conv *c, int threads)
 static void bits_are_those_of_the_definition(void **state)
 {
     (void)state;
-    if (!tow__kernel_find("conv_general_dilated", TOW_F32)->units) skip(); /* the plain kernel */
+    if (!tow__kernel_find("conv_general_dilated", TOW_F32)->halves) skip(); /* the plain kernel */
     for (int v = 0; v < (int)UNITS; v++) {
         unit *u = &units[v];
         if (!u->version->usable()) continue;

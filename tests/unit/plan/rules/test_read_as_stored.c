@@ -1,7 +1,8 @@
 /* Operands of 16 bits are read as they are stored: no array of f32 is made of one in models of convolutions, recurrent
  * cells, embeddings, norms, products and cross-entropies, forward and in gradients; and the bits are those of the
- * kernels of f32 on widened operands.
- * Tests read_as_stored.c, kernels/halves.c. */
+ * kernels of f32 on widened operands. So it is for convolutions of f32 whose operands the user has converted, with
+ * units for bf16 and without: they are never taken for convolutions of 16 bits.
+ * Tests read_as_stored.c, ops/wide.c, kernels/halves.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include "src/base/team.h"
 #include "src/kernels/kernel.h"
+#include "src/plan/lower/inline.h"
 #include "tests/unit/support/elements.h"
 #include "tow/tow.h"
 
@@ -24,6 +27,13 @@ static tow_context *ctx;
 static int setup(void **state)
 {
     const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = 2, .portable_bits = true);
+    (void)state;
+    return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
+}
+
+static int setup_with_units(void **state)
+{
+    const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = 2);
     (void)state;
     return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
 }
@@ -147,6 +157,16 @@ static const function operations[] = {
     {"columns of classes", 3, {F(37, 20), F(20, 1200), I(37)}, linear_columns},
     {"embedding", 2, {F(50, 70), I(37)}, embed},
     {"index_add", 3, {F(50, 70), F(37, 70), I(37)}, add_rows},
+};
+
+static tow_value f32_of(tow_value x) { return tow_convert(x, TOW_F32); }
+static tow_value converted_conv(const tow_value *in) { return conv(f32_of(in[0]), f32_of(in[1]), 1, 1); }
+static tow_value converted_strided_conv(const tow_value *in) { return conv(f32_of(in[0]), f32_of(in[1]), 2, 1); }
+
+static const function converted[] = {
+    {"converted rows", 2, {F(2, 21, 30, 40), F(3, 3, 40, 33)}, converted_conv},
+    {"converted, few positions", 2, {F(5, 6, 6, 20), F(3, 3, 20, 33)}, converted_conv},
+    {"converted, strides", 2, {F(2, 12, 13, 24), F(3, 3, 24, 20)}, converted_strided_conv},
 };
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
@@ -326,23 +346,64 @@ static void expect_equal(const char *name, tow_graph *g, tow_graph *wide, tow_dt
     }
 }
 
+static void expect_bits_of_f32(const function *f, tow_dtype half, int threads)
+{
+    traced x = {f, half}, z = {f, TOW_F32};
+    tow_graph *y, *gradient, *wide_y, *wide_gradient;
+    make_graphs(&x, &y, &gradient);
+    make_graphs(&z, &wide_y, &wide_gradient);
+    assert_int_equal(count_widened(y) + (f->rounds_again ? 0 : count_widened(gradient)), 0);
+    expect_equal(f->name, y, wide_y, half, threads);
+    if (!f->rounds_again) expect_equal(f->name, gradient, wide_gradient, half, threads);
+    tow_graph *all[] = {y, gradient, wide_y, wide_gradient};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tow_graph_release(all[i]);
+}
+
 static void bits_are_those_of_widened_operands(void **state)
 {
     (void)state;
     if (!tow__kernel_find("conv_general_dilated", TOW_F32)->halves) skip();
-    for (size_t k = 0; k < sizeof operations / sizeof *operations; k++)
-        for (int f16 = 0; f16 < 2; f16++) {
-            const tow_dtype half = f16 ? TOW_F16 : TOW_BF16;
-            traced x = {&operations[k], half}, z = {&operations[k], TOW_F32};
-            tow_graph *y, *gradient, *wide_y, *wide_gradient;
-            make_graphs(&x, &y, &gradient);
-            make_graphs(&z, &wide_y, &wide_gradient);
-            assert_int_equal(count_widened(y) + (x.f->rounds_again ? 0 : count_widened(gradient)), 0);
-            expect_equal(x.f->name, y, wide_y, half, 1 + f16);
-            if (!x.f->rounds_again) expect_equal(x.f->name, gradient, wide_gradient, half, 1 + f16);
-            tow_graph *all[] = {y, gradient, wide_y, wide_gradient};
-            for (size_t i = 0; i < sizeof all / sizeof *all; i++) tow_graph_release(all[i]);
-        }
+    for (size_t k = 0; k < sizeof operations / sizeof *operations; k++) {
+        expect_bits_of_f32(&operations[k], TOW_BF16, 1);
+        expect_bits_of_f32(&operations[k], TOW_F16, 2);
+    }
+}
+
+/* Portable bits or not: on units for bf16 run convolutions of 16 bits alone. */
+static void converted_numbers_have_the_bits_of_f32(void **state)
+{
+    (void)state;
+    if (!tow__kernel_find("conv_general_dilated", TOW_F32)->halves) skip();
+    for (size_t k = 0; k < sizeof converted / sizeof *converted; k++) {
+        expect_bits_of_f32(&converted[k], TOW_BF16, 1);
+        expect_bits_of_f32(&converted[k], TOW_F16, 2);
+    }
+}
+
+/* Two convolutions of 16 bits, and one of f32 on the same numbers. */
+static void same_numbers(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = one_conv(in);
+    out[1] = converted_conv(in);
+    out[2] = one_conv(in);
+}
+
+static void equality_knows_16_bits_from_f32(void **state)
+{
+    const tow_type types[] = {F(2, 6, 6, 40), F(3, 3, 40, 33)};
+    tow_graph *g, *wide, *merged;
+    tow__team team;
+    (void)state;
+    OK(tow__team_create(ctx, 1, &team));
+    OK(tow_trace_function(ctx, same_numbers, NULL, 2, types, NULL, 3, &g));
+    OK(tow__widen_graph(g, &team, &wide));
+    OK(tow_graph_cse(wide, &merged));
+    assert_int_equal(tow_graph_primitive_count(wide, "conv_general_dilated"), 3);
+    assert_int_equal(tow_graph_primitive_count(merged, "conv_general_dilated"), 2);
+    tow_graph_release(g);
+    tow_graph_release(wide);
+    tow_graph_release(merged);
 }
 
 int main(void)
@@ -350,6 +411,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_is_widened_into_an_array, setup, teardown),
         cmocka_unit_test_setup_teardown(bits_are_those_of_widened_operands, setup, teardown),
+        cmocka_unit_test_setup_teardown(converted_numbers_have_the_bits_of_f32, setup, teardown),
+        cmocka_unit_test_setup_teardown(converted_numbers_have_the_bits_of_f32, setup_with_units, teardown),
+        cmocka_unit_test_setup_teardown(equality_knows_16_bits_from_f32, setup, teardown),
     };
     return cmocka_run_group_tests_name("read_as_stored", tests, NULL, NULL);
 }
