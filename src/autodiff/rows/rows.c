@@ -147,22 +147,6 @@ void tow__rows_complete(const tow__row_walk *w, tow__row_value *y)
     y->sum = NULL;
 }
 
-/* Is the value turned around, and nothing else? Then so are the parts of a sum of which processes keep their shares: a
- * share of the sum has other elements than one of what is turned around. */
-static bool is_turned(const tow__row_walk *w, uint32_t var)
-{
-    const tow__equation *reader = NULL;
-    for (uint32_t i = 0; i < w->g->n_outputs; i++)
-        if (w->g->outputs[i] == var) return false;
-    for (uint32_t i = 0; i < w->g->n_equations; i++)
-        for (uint32_t j = 0; j < w->g->equations[i].n_in; j++) {
-            if (w->g->equations[i].in[j] != var) continue;
-            if (reader) return false;
-            reader = &w->g->equations[i];
-        }
-    return reader && reader->primitive == &tow__transpose_p;
-}
-
 enum {
     SMALL = 1024, /* elements of a sum that travels with others: an exchange takes about as long for one and for all */
     BUCKET = 16 * SMALL, /* elements of all that travel together, at most, */
@@ -181,7 +165,7 @@ static bool is_small(const tow__row_walk *w, const tow__row_value *y)
 static void complete_results(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
 {
     for (uint32_t k = 0; k < e->n_out; k++) {
-        if (y[k].sum == &tow__add_p && w->blocks->scatters && is_turned(w, e->out[k])) continue;
+        if (y[k].sum == &tow__add_p && w->turned && w->turned[e->out[k]]) continue;
         y[k].waits = y[k].sum == &tow__add_p && is_small(w, &y[k]);
         if (!y[k].waits) tow__rows_complete(w, &y[k]);
     }
@@ -453,13 +437,31 @@ static void record_equation(const tow__row_walk *w, const tow__equation *e, tow_
         record_shared(w, &r, y);
 }
 
+/* Values that are turned around, and nothing else: so are the parts of a sum of which processes keep their shares,
+ * because a share of the sum has other elements than one of what is turned around. NULL: no memory. */
+static const bool *find_turned(tow_trace *t, const tow_graph *g)
+{
+    uint32_t *readers = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *readers);
+    bool *turned = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *turned);
+    if (!readers || !turned) return NULL;
+    for (uint32_t i = 0; i < g->n_outputs; i++) readers[g->outputs[i]]++;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        for (uint32_t j = 0; j < e->n_in; j++)
+            readers[e->in[j]]++, turned[e->in[j]] = e->primitive == &tow__transpose_p;
+    }
+    for (uint32_t v = 0; v < g->n_vars; v++) turned[v] = turned[v] && readers[v] == 1;
+    return turned;
+}
+
 tow__row_walk *tow__rows_begin(tow_trace *t, const tow_graph *g, const tow__row_blocks *blocks)
 {
     tow__row_walk *w = tow__trace_alloc(t, 1, sizeof *w);
     if (!w) return NULL;
     *w = (tow__row_walk){.t = t, .g = g, .blocks = blocks};
     w->values = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *w->values);
-    return w->values ? w : NULL;
+    if (blocks->scatters) w->turned = find_turned(t, g);
+    return w->values && (w->turned || !blocks->scatters) ? w : NULL;
 }
 
 /* Small sums that become those over all processes in one exchange, with the tree of each element as by itself. */

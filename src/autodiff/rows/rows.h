@@ -67,6 +67,7 @@ typedef struct tow__row_walk {
     const tow__row_blocks *blocks;
     tow__row_value *values; /* [g->n_vars] */
     const bool *late;       /* [g->n_vars] sums that accumulators add; or NULL */
+    const bool *turned;     /* [g->n_vars] values that one transpose reads, and nothing else; NULL: nobody asks */
     bool nested;            /* g is the body of a region */
 } tow__row_walk;
 
