@@ -1,5 +1,7 @@
 /* Rules of element types from the tensors of a file (tow_weight_mapping_dtypes): first a rule for each parameter, then
  * one for those that differ in numbers of layers alone and have one type. */
+#include <stdlib.h>
+
 #include "src/base/dtypes.h"
 #include "src/base/options.h"
 #include "src/weights/mapping.h"
@@ -76,16 +78,34 @@ done:
     return status;
 }
 
-/* All of a pattern are mixed once two are: before the first that differs all are alike, and differ from it. */
-static void compare(entries *list)
+/* By pattern, those of one in the order of the list. */
+static int by_pattern(const void *a, const void *b)
 {
-    for (size_t i = 0; i < list->count; i++)
-        for (size_t k = 0; k < i; k++) {
-            entry *a = &list->items[k], *b = &list->items[i];
-            if (strcmp(a->pattern, b->pattern) != 0) continue;
-            b->later = true;
-            if (a->dtype != b->dtype || a->mixed) a->mixed = b->mixed = true;
-        }
+    const entry *x = *(entry *const *)a, *y = *(entry *const *)b;
+    const int order = strcmp(x->pattern, y->pattern);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* Compares entries [0, n), which have one pattern. */
+static void compare_alike(entry **alike, size_t n)
+{
+    bool mixed = false;
+    for (size_t i = 1; i < n; i++) mixed = mixed || alike[i]->dtype != alike[0]->dtype;
+    for (size_t i = 0; i < n; i++) alike[i]->mixed = mixed, alike[i]->later = i > 0;
+}
+
+static tow_status compare(const tow_weight_dtypes *d, const entries *list)
+{
+    entry **sorted = tow__alloc(d->ctx, list->count + 1, sizeof *sorted);
+    if (!sorted) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < list->count; i++) sorted[i] = &list->items[i];
+    qsort(sorted, list->count, sizeof *sorted, by_pattern);
+    for (size_t begin = 0, end; begin < list->count; begin = end) {
+        for (end = begin + 1; end < list->count && strcmp(sorted[end]->pattern, sorted[begin]->pattern) == 0;) end++;
+        compare_alike(sorted + begin, end - begin);
+    }
+    tow__free(d->ctx, sorted, list->count + 1, sizeof *sorted);
+    return TOW_OK;
 }
 
 static tow_status make_rules(tow_weight_dtypes *d, const entries *list)
@@ -121,7 +141,7 @@ tow_status tow_weight_mapping_dtypes(const tow_weight_mapping *mapping, const ch
     tow__arena_init(&d->memory, ctx);
     TRY(tow__weights_open(ctx, path, &tensors));
     TRY(list_entries(d, mapping, tensors, options && options->prefix ? options->prefix : "", &list));
-    compare(&list);
+    TRY(compare(d, &list));
     TRY(make_rules(d, &list));
     *dtypes = d;
 done:
