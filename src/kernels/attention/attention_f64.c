@@ -4,11 +4,6 @@
 #include "src/kernels/norms/rows.h"
 #include "src/kernels/products/gemm.h"
 
-typedef struct matrix {
-    const f64 *data;
-    int64_t row, column; /* strides */
-} matrix;
-
 /* | q: 64 x D, scaled | p: 64 x S | backward: ct: 64 x E | out: 64 x E | dp: 64 x S | slope of the cap: 64 x S |
  * Columns count keys from the strip's first one. */
 typedef struct workspace {
@@ -40,34 +35,21 @@ static size_t workspace_bytes(const tow__attention_job *a)
     return divide_memory(a, NULL, &w);
 }
 
-static void product(const tow__attention_job *a, int64_t m, int64_t n, int64_t k, matrix x, matrix y, f64 *c,
-                    int64_t ldc, bool add)
+static void product(const tow__attention_job *a, int64_t m, int64_t n, int64_t k, tow__gemm_operand x,
+                    tow__gemm_operand y, f64 *c, int64_t ldc, bool add)
 {
-    tow__gemm g = {.dtype = TOW_F64,
-                   .accumulate = add,
-                   .threads = 1,
-                   .m = m,
-                   .n = n,
-                   .k = k,
-                   .a = x.data,
-                   .a_row = x.row,
-                   .a_column = x.column,
-                   .b = y.data,
-                   .b_row = y.row,
-                   .b_column = y.column,
-                   .c = c,
-                   .ldc = ldc,
-                   .choice = a->products};
+    tow__gemm g = tow__gemm_of(TOW_F64, m, n, k, x, y, a->products);
+    g.accumulate = add;
+    g.c = c, g.ldc = ldc;
     tow__gemm_run(&g, NULL);
 }
 
-static matrix matrix_of(const f64 *data, int64_t width) { return (matrix){data, width, 1}; }
-static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row}; }
+static tow__gemm_operand matrix_of(const f64 *data, int64_t width) { return (tow__gemm_operand){data, width, 1, 0}; }
 
 /* Keys or values of the strip's group, from its first key on. */
-static matrix of_group(const tow__heads *x, const tow__strip *s)
+static tow__gemm_operand of_group(const tow__heads *x, const tow__strip *s)
 {
-    return (matrix){(const f64 *)(const void *)tow__head_row(x, s->b, s->g, s->start), x->row, x->column};
+    return (tow__gemm_operand){tow__head_row(x, s->b, s->g, s->start), x->row, x->column, 0};
 }
 static int64_t keys_of(const tow__strip *s) { return s->keys - s->start; }
 
@@ -110,8 +92,8 @@ static void logits_of(const tow__attention_job *a, const tow__strip *s, const wo
 {
     read_rows(&a->q, s, a->scale, w->q);
     int64_t keys = keys_of(s);
-    product(a, s->rows, keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(&a->k, s)), w->p, keys,
-            false);
+    product(a, s->rows, keys, a->q.width, matrix_of(w->q, a->q.width), tow__gemm_transposed(of_group(&a->k, s)), w->p,
+            keys, false);
     for (int64_t i = 0; i < s->rows; i++)
         finish_logits(a, s, i, w->p + i * keys, w->slope ? w->slope + i * keys : NULL);
 }
@@ -158,7 +140,8 @@ static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t f
 static void through_softmax(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
     int64_t width = a->v.width, keys = keys_of(s);
-    product(a, s->rows, keys, width, matrix_of(w->ct, width), transposed(of_group(&a->v, s)), w->dp, keys, false);
+    product(a, s->rows, keys, width, matrix_of(w->ct, width), tow__gemm_transposed(of_group(&a->v, s)), w->dp, keys,
+            false);
     for (int64_t i = 0; i < s->rows; i++) {
         f64 *p = w->p + i * keys, *dp = w->dp + i * keys, delta = 0;
         for (int64_t e = 0; e < width; e++) delta += w->ct[i * width + e] * w->out[i * width + e];
@@ -183,12 +166,12 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
     read_rows(&a->ct, s, 1, w->ct);
     read_rows(&a->o, s, 1, w->out);
     if (a->dv)
-        product(a, keys, e, s->rows, transposed(matrix_of(w->p, keys)), matrix_of(w->ct, e),
+        product(a, keys, e, s->rows, tow__gemm_transposed(matrix_of(w->p, keys)), matrix_of(w->ct, e),
                 result_group(a, s, a->dv, e), a->groups * e, true);
     if (!a->dq && !a->dk) return;
     through_softmax(a, s, w);
     if (a->dk)
-        product(a, keys, d, s->rows, transposed(matrix_of(w->dp, keys)), matrix_of(w->q, d),
+        product(a, keys, d, s->rows, tow__gemm_transposed(matrix_of(w->dp, keys)), matrix_of(w->q, d),
                 result_group(a, s, a->dk, d), a->groups * d, true);
     if (!a->dq) return;
     product(a, s->rows, d, keys, matrix_of(w->dp, keys), of_group(&a->k, s), result_row(a, s, a->dq, 0, d),

@@ -25,34 +25,19 @@ const tow__gemm_bf16_version *tow__attention_unit(const tow__attention_job *a)
     return NULL;
 }
 
-/* An operand of a product: element (i, j) is data[i * row + j * column]. */
-typedef struct matrix {
-    const uint16_t *data;
-    int64_t row, column;
-} matrix;
-
-static matrix rows_of(const tow__heads *x, int64_t b, int64_t head, int64_t first)
+static tow__gemm_operand of_halves(const void *data, int64_t row, int64_t column)
 {
-    return (matrix){(const uint16_t *)(const void *)tow__head_row(x, b, head, first), x->row, x->column};
+    return (tow__gemm_operand){data, row, column, TOW_BF16};
 }
 
-static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row}; }
-
-static tow__gemm product_of(int64_t m, int64_t n, int64_t k, matrix x, matrix y)
+static tow__gemm_operand rows_of(const tow__heads *x, int64_t b, int64_t head, int64_t first)
 {
-    return (tow__gemm){.dtype = TOW_F32,
-                       .a_dtype = TOW_BF16,
-                       .b_dtype = TOW_BF16,
-                       .threads = 1,
-                       .m = m,
-                       .n = n,
-                       .k = k,
-                       .a = x.data,
-                       .a_row = x.row,
-                       .a_column = x.column,
-                       .b = y.data,
-                       .b_row = y.row,
-                       .b_column = y.column};
+    return of_halves(tow__head_row(x, b, head, first), x->row, x->column);
+}
+
+static tow__gemm product_of(int64_t m, int64_t n, int64_t k, tow__gemm_operand x, tow__gemm_operand y)
+{
+    return tow__gemm_of(TOW_F32, m, n, k, x, y, NULL);
 }
 
 static void run(const tow__unit_block *w, tow__gemm g, f32 *c, int64_t ldc, bool add)
@@ -64,8 +49,8 @@ static void run(const tow__unit_block *w, tow__gemm g, f32 *c, int64_t ldc, bool
 void tow__unit_scores(const tow__unit_block *w, const tow__heads *keys, const tow__heads *queries, f32 *p)
 {
     const tow__strip *s = w->strip;
-    const matrix x = rows_of(keys, s->b, s->g, w->first), y = rows_of(queries, s->b, s->h, s->first);
-    run(w, product_of(w->keys, s->rows, keys->width, x, transposed(y)), p, TOW__STRIP, false);
+    const tow__gemm_operand x = rows_of(keys, s->b, s->g, w->first), y = rows_of(queries, s->b, s->h, s->first);
+    run(w, product_of(w->keys, s->rows, keys->width, x, tow__gemm_transposed(y)), p, TOW__STRIP, false);
     for (int64_t j = 0; j < w->keys && s->rows < TOW__STRIP; j++)
         memset(p + j * TOW__STRIP + s->rows, 0, (size_t)(TOW__STRIP - s->rows) * sizeof *p);
 }
@@ -73,20 +58,20 @@ void tow__unit_scores(const tow__unit_block *w, const tow__heads *keys, const to
 void tow__unit_sum_over_keys(const tow__unit_block *w, const tow__heads *x, f32 *c, int64_t ldc, bool add)
 {
     const tow__strip *s = w->strip;
-    const matrix p = {w->halves, 1, TOW__STRIP};
+    const tow__gemm_operand p = of_halves(w->halves, 1, TOW__STRIP);
     run(w, product_of(s->rows, x->width, w->keys, p, rows_of(x, s->b, s->g, w->first)), c, ldc, add);
 }
 
 void tow__unit_sum_over_queries(const tow__unit_block *w, const tow__heads *x, f32 *c, int64_t ldc)
 {
     const tow__strip *s = w->strip;
-    const matrix p = {w->halves, TOW__STRIP, 1};
+    const tow__gemm_operand p = of_halves(w->halves, TOW__STRIP, 1);
     run(w, product_of(w->keys, x->width, s->rows, p, rows_of(x, s->b, s->h, s->first)), c + w->first * ldc, ldc, true);
 }
 
 size_t tow__unit_scratch(int64_t block, int64_t width)
 {
-    const matrix none = {NULL, 1, 2};
+    const tow__gemm_operand none = of_halves(NULL, 1, 2);
     const tow__gemm products[] = {product_of(block, TOW__STRIP, width, none, none),
                                   product_of(TOW__STRIP, width, block, none, none),
                                   product_of(block, width, TOW__STRIP, none, none)};

@@ -46,21 +46,15 @@ enum {
 #define NAME(name) name##_f64
 #include "src/kernels/norms/linear_cross_entropy.inc"
 
-typedef struct matrix {
-    const char *data;
-    int64_t row, column; /* strides */
-    size_t copy;         /* bytes of scratch for a copy; 0: used where it lies */
-    tow_dtype half;      /* in which it is stored; 0: that of the sums */
-} matrix;
-
 /* dl, the product that makes it, and those that use it. */
 typedef struct job {
     const tow__kernel_call *call;
     tow_dtype dtype;
-    int64_t size;    /* of an element */
-    int64_t n, c, v; /* rows, features, classes */
-    bool rows;       /* w is [V, C] */
-    matrix x, w;     /* x: [n, c]; w: [c, v] */
+    int64_t size;           /* of an element */
+    int64_t n, c, v;        /* rows, features, classes */
+    bool rows;              /* w is [V, C] */
+    tow__gemm_operand x, w; /* x: [n, c]; w: [c, v] */
+    size_t x_copy, w_copy;  /* bytes of scratch for a copy; 0: used where it lies */
     tow__strided labels, lse, ct;
     const tow__buffer *cotangent; /* of which `ct` is the view */
     const tow__gemm_engine *logits_engine, *dx_engine, *dw_engine;
@@ -81,31 +75,18 @@ static size_t lines(int64_t bytes) { return ((size_t)bytes + 63) / 64 * 64; }
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a, matrix b)
+static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, tow__gemm_operand a, tow__gemm_operand b)
 {
-    return (tow__gemm){.dtype = j->dtype,
-                       .a_dtype = a.half,
-                       .b_dtype = b.half,
-                       .threads = 1,
-                       .choice = j->call->team != NULL ? j->call->team->products : NULL,
-                       .m = m,
-                       .n = n,
-                       .k = k,
-                       .rows = m,
-                       .columns = n,
-                       .a = a.data,
-                       .a_row = a.row,
-                       .a_column = a.column,
-                       .b = b.data,
-                       .b_row = b.row,
-                       .b_column = b.column};
+    const tow__gemm_choice *choice = j->call->team != NULL ? j->call->team->products : NULL;
+    tow__gemm g = tow__gemm_of(j->dtype, m, n, k, a, b, choice);
+    g.rows = m, g.columns = n; /* of all tiles of it */
+    return g;
 }
 
-static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0, x.half}; }
-static matrix part(const job *j, matrix x, int64_t row, int64_t column)
+static tow__gemm_operand part(const job *j, tow__gemm_operand x, int64_t row, int64_t column)
 {
     const int64_t size = x.half ? (int64_t)sizeof(uint16_t) : j->size;
-    if (x.data) x.data += (row * x.row + column * x.column) * size;
+    if (x.data) x.data = (const char *)x.data + (row * x.row + column * x.column) * size;
     return x;
 }
 
@@ -133,22 +114,24 @@ static int64_t share(int64_t count, int64_t shares)
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 /* [rows, columns] of which the rows are the merged axes of `leading`. */
-static matrix operand(const tow__strided *leading, const tow__buffer *whole, int64_t rows, int64_t columns,
-                      int64_t column)
+static tow__gemm_operand operand(const tow__strided *leading, const tow__buffer *whole, int64_t rows, int64_t columns,
+                                 int64_t column, size_t *copy)
 {
     const tow_dtype half = tow__half_or_none(whole->dtype);
-    matrix x = {whole->data, leading->rank == 0 ? columns : leading->strides[0], column, 0, half};
+    tow__gemm_operand x = {whole->data, leading->rank == 0 ? columns : leading->strides[0], column, half};
     if (columns <= 1) x.column = 1;
     if (rows <= 1) x.row = tow__max(1, columns * tow__max(1, x.column));
     bool merged = leading->rank == 1 || rows <= 1;
-    if (!merged || !tow__gemm_plain(rows, columns, x.row, x.column))
-        return (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * (int64_t)leading->size), half};
-    return x;
+    if (merged && tow__gemm_plain(rows, columns, x.row, x.column)) return x;
+    *copy = lines(rows * columns * (int64_t)leading->size);
+    return (tow__gemm_operand){NULL, tow__max(1, columns), 1, half};
 }
 
-static void widen(matrix *x, int64_t rows, int64_t columns, int64_t size)
+static void widen(tow__gemm_operand *x, int64_t rows, int64_t columns, int64_t size, size_t *copy)
 {
-    if (x->half) *x = (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * size), 0};
+    if (!x->half) return;
+    *copy = lines(rows * columns * size);
+    *x = (tow__gemm_operand){NULL, tow__max(1, columns), 1, 0};
 }
 
 /* The engine for numbers that are not stored in 16 bits. rows: those of a tile, whatever number there is. */
@@ -177,12 +160,15 @@ static int64_t rows_of_panel(int64_t n, int64_t v)
 }
 
 static tow__gemm logits_of(const job *j) { return product(j, j->n, j->v, j->c, j->x, j->w); }
-static matrix panel_of(const job *j) { return (matrix){NULL, j->panel_stride, 1, 0, 0}; }
-static tow__gemm dx_of(const job *j) { return product(j, j->n, j->c, j->panel_width, panel_of(j), transposed(j->w)); }
+static tow__gemm_operand panel_of(const job *j) { return (tow__gemm_operand){j->panel, j->panel_stride, 1, 0}; }
+static tow__gemm dx_of(const job *j)
+{
+    return product(j, j->n, j->c, j->panel_width, panel_of(j), tow__gemm_transposed(j->w));
+}
 static tow__gemm dw_of(const job *j)
 {
-    return j->rows ? product(j, j->panel_width, j->c, j->panel_rows, transposed(panel_of(j)), j->x)
-                   : product(j, j->c, j->panel_width, j->panel_rows, transposed(j->x), panel_of(j));
+    return j->rows ? product(j, j->panel_width, j->c, j->panel_rows, tow__gemm_transposed(panel_of(j)), j->x)
+                   : product(j, j->c, j->panel_width, j->panel_rows, tow__gemm_transposed(j->x), panel_of(j));
 }
 
 static void choose_engines(job *j, bool backward)
@@ -207,9 +193,9 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
              .v = w->dims[1 - features],
              .rows = rows,
              .whole = whole};
-    j.x = operand(&leading, x, j.n, j.c, x->strides[last]);
-    j.w = operand(&w_rows, w, w->dims[0], w->dims[1], w->strides[1]);
-    if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy, j.w.half};
+    j.x = operand(&leading, x, j.n, j.c, x->strides[last], &j.x_copy);
+    j.w = operand(&w_rows, w, w->dims[0], w->dims[1], w->strides[1], &j.w_copy);
+    if (rows) j.w = tow__gemm_transposed(j.w);
     j.tiles = tow__ceil_div(j.v, CLASSES);
     j.part_rows = j.n;
     if (backward) {
@@ -219,9 +205,9 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     }
     choose_engines(&j, backward);
     if (!reads_halves(j.logits_engine) || !reads_halves(j.dx_engine) || !reads_halves(j.dw_engine)) {
-        widen(&j.x, j.n, j.c, j.size);
-        widen(&j.w, w->dims[0], w->dims[1], j.size);
-        if (rows && j.w.copy > 0 && !j.w.half) j.w.row = 1, j.w.column = tow__max(1, w->dims[1]);
+        widen(&j.x, j.n, j.c, j.size, &j.x_copy);
+        widen(&j.w, w->dims[0], w->dims[1], j.size, &j.w_copy);
+        if (rows && j.w_copy > 0 && !j.w.half) j.w.row = 1, j.w.column = tow__max(1, w->dims[1]);
     }
     tow__gemm logits = logits_of(&j);
     logits.m = tow__min(ROWS, j.n);
@@ -252,9 +238,9 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
 static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
 {
     size_t threads = (size_t)tow__threads(j->call), n = 0;
-    char *x = take(memory, &n, j->x.copy), *w = take(memory, &n, j->w.copy);
-    if (j->x.copy > 0) j->x.data = x;
-    if (j->w.copy > 0) j->w.data = w;
+    char *x = take(memory, &n, j->x_copy), *w = take(memory, &n, j->w_copy);
+    if (j->x_copy > 0) j->x.data = x;
+    if (j->w_copy > 0) j->w.data = w;
     j->engine = take(memory, &n, threads * j->engine_bytes);
     if (forward && backward) j->part_rows = j->panel_rows;
     if (forward) j->parts = take(memory, &n, lines(2 * j->part_rows * j->tiles * j->size));
@@ -287,9 +273,8 @@ static void widen_rows(void *user, int64_t block)
         tow__widen_run(w->x->dtype, w->columns, element(&w->rows, r), step, w->to + r * w->columns);
 }
 
-static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const matrix *to)
+static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const tow__gemm_operand *to)
 {
-    if (to->copy == 0) return;
     if (tow__is_half(x->dtype) && !to->half) {
         const int last = x->rank - 1;
         widening w = {x, tow__strided_of(x->data, x->dtype, last, x->dims, x->strides), x->dims[last],
@@ -300,6 +285,12 @@ static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, con
     tow__strided from = tow__strided_buffer(x), copy = {0};
     copy = tow__strided_of((char *)(uintptr_t)to->data, x->dtype, 1, &from.count, &(int64_t){1});
     tow__strided_store(call->team, &copy, &from);
+}
+
+static void copy_operands(const job *j)
+{
+    if (j->x_copy > 0) copy_operand(j->call, &j->call->in[0], &j->x);
+    if (j->w_copy > 0) copy_operand(j->call, &j->call->in[1], &j->w);
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
@@ -354,8 +345,7 @@ static void join_rows(void *user, int64_t block)
 /* Operands 0 .. 2 and the results of the forward pass; those with labels that are no class stay NaN. */
 static void start_forward(job *j)
 {
-    copy_operand(j->call, &j->call->in[0], &j->x);
-    copy_operand(j->call, &j->call->in[1], &j->w);
+    copy_operands(j);
     j->labels = tow__strided_buffer(&j->call->in[2]);
     j->loss = j->call->out[0].data;
     j->row_lse = j->call->out[1].data;
@@ -401,7 +391,7 @@ static tile tile_of(const job *j, int64_t block)
 
 static void make_logits(const job *j, const tile *t, int thread)
 {
-    matrix x = part(j, j->x, j->first_row + t->row, 0), w = part(j, j->w, 0, j->first_class + t->first);
+    tow__gemm_operand x = part(j, j->x, j->first_row + t->row, 0), w = part(j, j->w, 0, j->first_class + t->first);
     run(j, product(j, t->rows, t->classes, j->c, x, w), t->logits, j->panel_stride, false, j->logits_engine, thread);
 }
 
@@ -436,12 +426,12 @@ static void add_to_dx(void *user, int64_t block, int thread)
             column = block % parts * j->dx_columns;
     int64_t rows = tow__min(SHARE_ROWS, j->row_count - row), columns = tow__min(j->dx_columns, j->c - column);
     char *dx = (char *)j->dx + ((j->first_row + row) * j->c + column) * j->size;
-    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, row, 0);
+    tow__gemm_operand dl = part(j, panel_of(j), row, 0);
     for (int64_t first = 0, count; first < j->class_count && !tow__cancelled(); first += count) {
         int64_t at = j->first_class + first;
         count = tow__min(j->panel_width, j->class_count - first);
-        run(j, product(j, rows, columns, count, part(j, dl, 0, first), transposed(part(j, j->w, column, at))), dx, j->c,
-            at > 0, j->dx_engine, thread);
+        run(j, product(j, rows, columns, count, part(j, dl, 0, first), tow__gemm_transposed(part(j, j->w, column, at))),
+            dx, j->c, at > 0, j->dx_engine, thread);
     }
 }
 
@@ -451,15 +441,15 @@ static void add_to_dw(void *user, int64_t block, int thread)
     const job *j = user;
     int64_t first = block * j->dw_classes, classes = tow__min(j->dw_classes, j->class_count - first),
             at = j->first_class + first;
-    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
+    tow__gemm_operand dl = part(j, panel_of(j), 0, first), x = part(j, j->x, j->first_row, 0);
     if (j->whole) make_cotangents(j, &(tile){0, j->row_count, first, classes, j->panel + first * j->size});
     bool add = j->first_row > 0;
     if (j->rows)
-        run(j, product(j, classes, j->c, j->row_count, transposed(dl), x), (char *)j->dw + at * j->c * j->size, j->c,
-            add, j->dw_engine, thread);
+        run(j, product(j, classes, j->c, j->row_count, tow__gemm_transposed(dl), x),
+            (char *)j->dw + at * j->c * j->size, j->c, add, j->dw_engine, thread);
     else
-        run(j, product(j, j->c, classes, j->row_count, transposed(x), dl), (char *)j->dw + at * j->size, j->v, add,
-            j->dw_engine, thread);
+        run(j, product(j, j->c, classes, j->row_count, tow__gemm_transposed(x), dl), (char *)j->dw + at * j->size, j->v,
+            add, j->dw_engine, thread);
 }
 
 static int64_t tiles_of_panel(const job *j)
@@ -517,8 +507,7 @@ static void run_backward(const tow__kernel_call *call)
     const tow__linear_cross_entropy_ad_params *p = call->params;
     job j = begin(call, p->rows, true, false);
     divide_memory(&j, call->scratch, false, true);
-    copy_operand(call, &call->in[0], &j.x);
-    copy_operand(call, &call->in[1], &j.w);
+    copy_operands(&j);
     j.labels = tow__strided_buffer(&call->in[2]);
     start_backward(&j, &call->in[3], &call->in[4], call->out, p->wrt);
     for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {

@@ -111,6 +111,38 @@ typedef struct tow__gemm {
     const tow__span *read_after;
 } tow__gemm;
 
+/* An operand of a product: element (i, j) is number i * row + j * column of data. */
+typedef struct tow__gemm_operand {
+    const void *data;
+    int64_t row, column;
+    tow_dtype half; /* TOW_BF16 or TOW_F16, in which it is stored; 0: that of the sums */
+} tow__gemm_operand;
+
+static inline tow__gemm_operand tow__gemm_transposed(tow__gemm_operand x)
+{
+    return (tow__gemm_operand){x.data, x.column, x.row, x.half};
+}
+
+/* The product of a [m, k] and b [k, n] on one thread; the caller says where C is, and what else there is to say. */
+static inline tow__gemm tow__gemm_of(tow_dtype dtype, int64_t m, int64_t n, int64_t k, tow__gemm_operand a,
+                                     tow__gemm_operand b, const tow__gemm_choice *choice)
+{
+    return (tow__gemm){.dtype = dtype,
+                       .a_dtype = a.half,
+                       .b_dtype = b.half,
+                       .threads = 1,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .a = a.data,
+                       .a_row = a.row,
+                       .a_column = a.column,
+                       .b = b.data,
+                       .b_row = b.row,
+                       .b_column = b.column,
+                       .choice = choice};
+}
+
 static inline bool tow__gemm_has_halves(const tow__gemm *g) { return g->a_dtype || g->b_dtype || g->c_dtype; }
 /* Bytes of an element. */
 static inline int64_t tow__gemm_a_bytes(const tow__gemm *g)
