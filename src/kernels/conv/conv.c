@@ -135,6 +135,14 @@ void tow__conv_read(const tow__conv *c, const char *from, int64_t rows, int64_t 
         copy(c->x_size, from, rows, row, columns, column, to, to_row);
 }
 
+/* There is nothing to sum, or no result: no way is chosen. */
+static bool is_empty(const tow__kernel_call *call)
+{
+    return tow__buffer_count(&call->in[0]) == 0 || tow__buffer_count(&call->in[1]) == 0 ||
+           tow__buffer_count(&call->out[0]) == 0;
+}
+
+/* Of a call that is not empty. */
 typedef struct conv_job {
     tow__conv c;
     tow__conv_axes axes;
@@ -208,7 +216,7 @@ static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p
 static const tow__gemm_engine *unit_of(const tow__conv *c, int64_t k, const tow__kernel_call *call)
 {
     const tow__conv_params *p = call->params;
-    if (!p->of_halves || c->x_dtype != TOW_BF16 || c->w_dtype != TOW_BF16 || k == 0 || call->team == NULL) return NULL;
+    if (!p->of_halves || c->x_dtype != TOW_BF16 || c->w_dtype != TOW_BF16 || call->team == NULL) return NULL;
     tow__gemm g = {.dtype = TOW_F32, .a_dtype = TOW_BF16, .b_dtype = TOW_BF16, .m = MANY, .n = MANY, .k = k};
     g.a_row = k, g.a_column = 1, g.b_row = MANY, g.b_column = 1, g.ldc = MANY;
     g.choice = call->team->products;
@@ -254,9 +262,7 @@ static size_t result_bytes(const tow__buffer *y)
 
 static size_t scratch_conv(const tow__kernel_call *call)
 {
-    for (size_t i = 0; i < 2; i++)
-        if (tow__buffer_count(&call->in[i]) == 0) return 0;
-    if (tow__buffer_count(&call->out[0]) == 0) return 0;
+    if (is_empty(call)) return 0;
     conv_job job = job_of(call);
     size_t result = job.transposes ? result_bytes(&call->out[0]) : 0;
     return result + job.way->scratch(&job.c, tow__threads(call));
@@ -290,7 +296,7 @@ static void run_conv(const tow__kernel_call *call)
 {
     const tow__buffer *y = &call->out[0];
     if (tow__buffer_count(y) == 0) return;
-    if (tow__buffer_count(&call->in[1]) == 0 || tow__buffer_count(&call->in[0]) == 0) {
+    if (is_empty(call)) {
         memset(y->data, 0, (size_t)tow__buffer_count(y) * tow__element_bytes(y->dtype));
         if (call->epilogue != NULL) tow__epilogue_on_all(call->team, call->epilogue, tow__buffer_count(y));
         return;
@@ -301,16 +307,22 @@ static void run_conv(const tow__kernel_call *call)
 
 static const char *engine_of(const tow__kernel_call *call)
 {
+    if (is_empty(call)) return "own";
     const conv_job job = job_of(call);
     return job.c.unit != NULL ? job.c.unit->name : job.way->engine;
 }
 
+static int write_reason(const tow__kernel_call *call, char *text, size_t size)
+{
+    if (is_empty(call)) return snprintf(text, size, "own kernel: nothing to sum");
+    const conv_job job = job_of(call);
+    if (job.c.unit == NULL) return snprintf(text, size, "%s", job.way->reason);
+    return snprintf(text, size, "%s: multiplies copies of pieces, which stay bf16", job.c.unit->label);
+}
+
 static size_t reason(const tow__kernel_call *call, char *text, size_t size)
 {
-    const conv_job job = job_of(call);
-    const char *unit = job.c.unit != NULL ? job.c.unit->label : NULL;
-    const int length = unit ? snprintf(text, size, "%s: multiplies copies of pieces, which stay bf16", unit)
-                            : snprintf(text, size, "%s", job.way->reason);
+    const int length = write_reason(call, text, size);
     return length < 0 ? 0 : (size_t)length;
 }
 

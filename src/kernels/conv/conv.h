@@ -68,7 +68,7 @@ static inline int64_t tow__conv_taps_at_once(const tow__conv *c)
     enum {
         TILE_K = 1024 /* elements of a position in a tile, about */
     };
-    return tow__min(c->taps, tow__max(1, TILE_K / tow__max(1, c->inputs)));
+    return tow__min(c->taps, tow__max(1, TILE_K / c->inputs));
 }
 
 static inline size_t tow__conv_round(size_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -62,7 +62,7 @@ int64_t tow__conv_block_rows(const tow__window_axis *h, const tow__window_axis *
 {
     images im;
     find_images(w, &im);
-    return tow__max(1, tow__min(h->window, RUN / tow__max(1, pitch_of(w, &im))));
+    return tow__max(1, tow__min(h->window, RUN / pitch_of(w, &im)));
 }
 
 /* Positions of a block of so many rows: as many as all results use, from the first of the first row on. */

@@ -249,8 +249,45 @@ static void epilogues_cover_results(void **state)
     }
 }
 
+/* ---- nothing to sum ---------------------------------------------------------------------------------------------- */
+
+static const conv_case empty_cases[] = {
+    {IMAGES, {2, 9, 17, 0}, {3, 3, 0, 37}},
+    {IMAGES, {2, 9, 17, 5}, {3, 0, 5, 37}},
+    {IMAGES, {2, 9, 0, 5}, {3, 3, 5, 37}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {IMAGES, {0, 9, 17, 5}, {3, 3, 5, 37}},
+    {"CHWN,IHWO->HWNC", 4, {0, 9, 10, 70}, {0, 9, 10, 33}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {"CHWN,IHWO->HWNC", 4, {2, 9, 10, 70}, {2, 9, 10, 0}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {LINES, {2, 40, 70}, {0, 1, 70}, .low = LIST(3), .feature_groups = 70},
+    {"NC,IO->NC", 2, {70, 0}, {0, 33}},
+};
+
+/* Kernels have zeros for these, no scratch memory, and something to say about them. */
+static void empty_sums_are_zeros(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof empty_cases / sizeof *empty_cases; k++) {
+        const conv_case *c = &empty_cases[k];
+        const tow__conv_params p = params_of(c);
+        const tow__buffer in[2] = {random_operand(TOW_F32, c->rank, c->lhs, ROW_MAJOR),
+                                   random_operand(TOW_F32, c->rank, c->rhs, ROW_MAJOR)};
+        tow__buffer y = result_of(TOW_F32, c, &p);
+        tow__team team = {.threads = 1};
+        const tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &y, .params = &p, .team = &team};
+        const tow__kernel *kernel = tow__kernel_find("conv_general_dilated", TOW_F32);
+        char text[100];
+        assert_int_equal(kernel->scratch ? kernel->scratch(&call) : 0, 0);
+        if (kernel->engine_of) assert_string_equal(kernel->engine_of(&call), "own");
+        if (kernel->reason) assert_true(kernel->reason(&call, text, sizeof text) > 0);
+        kernel->run(&call);
+        for (int64_t i = 0; i < count_of(&y); i++) assert_true(get(&y, i) == 0);
+        release_all();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree), cmocka_unit_test(epilogues_cover_results)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree), cmocka_unit_test(epilogues_cover_results),
+                                       cmocka_unit_test(empty_sums_are_zeros)};
     return cmocka_run_group_tests_name("kernels_conv", tests, NULL, NULL);
 }
