@@ -1,7 +1,8 @@
 """The rules of jaxpr_to_tow.py: how each JAX primitive becomes equations of Tow.
 
-A rule takes a Call and returns the values of its results. TABLE has them by the name of the primitive. Regions (remat, scan,
-while, cond) are in jaxpr_regions.py, custom rules in jaxpr_custom.py."""
+A rule takes a Call and returns the values of its results. TABLE has them by the name of the primitive. Elementwise operations,
+products and reductions are here, moves in jaxpr_moves.py, random numbers in jaxpr_random.py, regions (remat, scan, while,
+cond) in jaxpr_regions.py, custom rules in jaxpr_custom.py."""
 import string
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-from jaxpr_graph import INTEGERS, NUMPY, Dtype, Type, Unsupported
+from jaxpr_graph import NUMPY, Dtype, Type, Unsupported
 
 TABLE = {}
 
@@ -75,6 +76,20 @@ def source(eqn):
         return f"{frame.file_name.rsplit('/', 1)[-1]}:{frame.start_line}" if frame else ""
     except Exception:  # source lines are not worth an error
         return ""
+
+
+def index(c, x, unsigned=False):
+    """Integers as indices of i32 (or u32, where that is taken). Those that do not fit are outside of every array, and so are
+    the ends of the range."""
+    if x.type.dtype not in ("i64", "u64", "u32"):
+        return c.g.convert(x, "i32")
+    if x.type.dtype == "u32" and unsigned:
+        return x
+
+    def bound(name, x, n):
+        return c.g.op(name, x.type, x, c.g.broadcast(c.g.scalar(np.asarray(n, NUMPY[x.type.dtype]), x.type.dtype), x.type.shape))
+    x = bound("min", x, 2**31 - 1)
+    return c.g.convert(bound("max", x, -2**31) if x.type.dtype == "i64" else x, "i32")
 
 
 # ---- elementwise --------------------------------------------------------------------------------------------------------
@@ -493,307 +508,6 @@ def approx_top_k(c):
     return [c.op("neg", values), indices]
 
 
-# ---- moves --------------------------------------------------------------------------------------------------------------
-
-
-@rule("broadcast_in_dim")
-def broadcast_in_dim(c):
-    axes = tuple(c.p["broadcast_dimensions"])
-    return [c.g.broadcast(c.x, c.type.shape, axes + (len(c.type.shape) - 1,) if c.is_key() else axes)]
-
-
-@rule("reshape", "squeeze", "expand_dims")
-def reshape(c):
-    """lax.reshape takes the axes in an order of their own, if it has one."""
-    x, order = c.x, c.p.get("dimensions") if c.name == "reshape" else None
-    if order is not None:
-        order = tuple(order)
-        x = c.g.op("transpose", x.type.with_shape([x.type.shape[i] for i in order]), x, permutation=order)
-    return [c.g.reshape(x, c.type.shape)]
-
-
-@rule("transpose")
-def transpose(c):
-    order = tuple(c.p["permutation"])
-    return [c.op("transpose", c.x, permutation=order + (len(order),) if c.is_key() else order)]
-
-
-@rule("slice")
-def slice_(c):
-    start, limit = tuple(c.p["start_indices"]), tuple(c.p["limit_indices"])
-    stride = tuple(c.p["strides"] or (1,) * len(start))
-    if c.is_key():
-        start, limit, stride = start + (0,), limit + (2,), stride + (1,)
-    return [c.op("slice", c.x, start=start, limit=limit, stride=stride)]
-
-
-@rule("split")
-def split(c):
-    axis, at, parts = c.p["axis"], 0, []
-    shape = c.x.type.shape
-    for t in c.types:
-        start = [0] * len(shape)
-        limit = list(shape)
-        start[axis], limit[axis] = at, at + t.shape[axis]
-        parts.append(c.g.op("slice", t, c.x, start=start, limit=limit, stride=[1] * len(shape)))
-        at = limit[axis]
-    return parts
-
-
-@rule("stack")
-def stack(c):
-    axis = c.p["axis"]
-    shape = c.type.shape[:axis] + (1,) + c.type.shape[axis + 1:]
-    return [c.op("concatenate", *(c.g.reshape(x, shape) for x in c.xs), axis=axis)]
-
-
-@rule("unstack")
-def unstack(c):
-    axis, shape = c.p["axis"], c.x.type.shape
-    rows = []
-    for i, t in enumerate(c.types):
-        start, limit = [0] * len(shape), list(shape)
-        start[axis], limit[axis] = i, i + 1
-        row = c.g.op("slice", t.with_shape((*shape[:axis], 1, *shape[axis + 1:])), c.x, start=start, limit=limit, stride=[1] * len(shape))
-        rows.append(c.g.reshape(row, t.shape))
-    return rows
-
-
-@rule("tile")
-def tile(c):
-    """One axis after the other: [all before it, it and all behind it], repeated r times: [before, r, behind]."""
-    reps = tuple(c.p["reps"])
-    x = c.g.reshape(c.x, (1,) * (len(reps) - len(c.x.type.shape)) + c.x.type.shape)
-    for axis, n in enumerate(reps):
-        if n != 1:
-            shape = x.type.shape
-            before, behind = (int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis:]))
-            x = c.g.broadcast(c.g.reshape(x, (before, behind)), (before, n, behind), (0, 2))
-            x = c.g.reshape(x, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
-    return [x]
-
-
-@rule("pad")
-def pad(c):
-    low, high, interior = zip(*c.p["padding_config"]) if c.p["padding_config"] else ((), (), ())
-    return [c.op("pad", *c.xs, low=low, high=high, interior=interior)]
-
-
-@rule("concatenate")
-def concatenate(c):
-    return [c.op("concatenate", *c.xs, axis=c.p["dimension"])]
-
-
-@rule("rev")
-def rev(c):
-    return [c.op("rev", c.x, axes=c.p["dimensions"])]
-
-
-@rule("iota")
-def iota(c):
-    return [c.op("iota", dtype=Dtype(c.type.dtype), shape=c.type.shape, axis=c.p["dimension"])]
-
-
-@rule("empty", "empty2")
-def empty(c):
-    return [c.g.broadcast(c.g.scalar(0, c.type.dtype), c.type.shape)]
-
-
-def index(c, x, unsigned=False):
-    """Integers as indices of i32 (or u32, where that is taken). Those that do not fit are outside of every array, and so are
-    the ends of the range."""
-    if x.type.dtype not in ("i64", "u64", "u32"):
-        return c.g.convert(x, "i32")
-    if x.type.dtype == "u32" and unsigned:
-        return x
-
-    def bound(name, x, n):
-        return c.g.op(name, x.type, x, c.g.broadcast(c.g.scalar(np.asarray(n, NUMPY[x.type.dtype]), x.type.dtype), x.type.shape))
-    x = bound("min", x, 2**31 - 1)
-    return c.g.convert(bound("max", x, -2**31) if x.type.dtype == "i64" else x, "i32")
-
-
-@rule("dynamic_slice")
-def dynamic_slice(c):
-    x, *starts = c.xs
-    sizes = tuple(c.p["slice_sizes"])
-    starts = [index(c, s) for s in starts]
-    if c.is_key():
-        sizes, starts = sizes + (2,), [*starts, c.g.scalar(0, "i32")]
-    return [c.op("dynamic_slice", x, *starts, sizes=sizes)]
-
-
-@rule("dynamic_update_slice")
-def dynamic_update_slice(c):
-    x, u, *starts = c.xs
-    starts = [index(c, s) for s in starts]
-    return [c.op("dynamic_update_slice", x, u, *starts)]
-
-
-# ---- gather, scatter ----------------------------------------------------------------------------------------------------
-
-
-def fill_value(dtype, given):
-    if given is not None:
-        return float(given)
-    if dtype == "bool":
-        return 1.0
-    if dtype in INTEGERS:
-        limits = np.iinfo(NUMPY[dtype])
-        return float(limits.min if dtype[0] == "i" else limits.max)
-    return float("nan")
-
-
-@rule("gather")
-def gather(c):
-    d, mode = c.p["dimension_numbers"], c.p["mode"]
-    c.require(not c.is_key(), "of typed keys")
-    params = dict(offset_dims=d.offset_dims, collapsed_slice_dims=d.collapsed_slice_dims,
-                  operand_batching_dims=d.operand_batching_dims,
-                  start_indices_batching_dims=d.start_indices_batching_dims, start_index_map=d.start_index_map,
-                  slice_sizes=c.p["slice_sizes"])
-    if mode == lax.GatherScatterMode.CLIP:
-        params["clip"] = True
-    fill = mode == lax.GatherScatterMode.FILL_OR_DROP
-    params["fill"] = fill
-    params["fill_value"] = fill_value(c.type.dtype, c.p["fill_value"]) if fill else 0.0
-    return [c.op("gather_general", c.x, index(c, c.xs[1], unsigned=True), **params)]
-
-
-@rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max",
-      "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
-def scatter(c):
-    d, mode = c.p["dimension_numbers"], c.p["mode"]
-    x, indices, u = c.xs
-    how = c.name.replace("-", "_").removeprefix("scatter").removeprefix("_")
-    if how == "" and c.p.get("update_jaxpr") is not None:  # scatter_apply has its function here
-        u = applied(c, x, indices, u)
-    if how == "sub":
-        how, u = "add", c.g.op("neg", u.type, u)
-    params = dict(update_window_dims=d.update_window_dims, inserted_window_dims=d.inserted_window_dims,
-                  operand_batching_dims=d.operand_batching_dims,
-                  scatter_indices_batching_dims=d.scatter_indices_batching_dims,
-                  scatter_dims_to_operand_dims=d.scatter_dims_to_operand_dims,
-                  clip=mode == lax.GatherScatterMode.CLIP, unique_indices=bool(c.p["unique_indices"]))
-    return [c.short(c.op("scatter_general" + ("_" + how if how else ""), x, index(c, indices, unsigned=True), u, **params))]
-
-
-def applied(c, x, indices, u):
-    """The windows of x at the indices, through the function of a scatter, once each."""
-    d, places = c.p["dimension_numbers"], int(np.prod(indices.type.shape[:-1], dtype=np.int64))
-    c.require(places <= 1 or c.p["unique_indices"], "with a function, at indices that may be equal (unique_indices)")
-    sizes = iter(u.type.shape[i] for i in sorted(d.update_window_dims))
-    missing = {*d.inserted_window_dims, *d.operand_batching_dims}
-    windows = c.g.op("gather_general", u.type, x, index(c, indices, unsigned=True), offset_dims=d.update_window_dims,
-                     collapsed_slice_dims=d.inserted_window_dims, operand_batching_dims=d.operand_batching_dims,
-                     start_indices_batching_dims=d.scatter_indices_batching_dims, start_index_map=d.scatter_dims_to_operand_dims,
-                     slice_sizes=[1 if i in missing else next(sizes) for i in range(len(x.type.shape))], fill=False, fill_value=0.0)
-    return combined(c, [windows], [u], c.p["update_jaxpr"], c.p["update_consts"])[0]
-
-
-# ---- random numbers: keys are u32[..., 2] -------------------------------------------------------------------------------
-
-
-def key_words(g, keys, shape):
-    """The two words of each key, repeated to keys' shape + shape."""
-    lead = keys.type.shape[:-1]
-    words = []
-    for i in (0, 1):
-        word = g.op("slice", keys.type.with_shape((*lead, 1)), keys, start=(0,) * len(lead) + (i,), limit=(*lead, i + 1),
-                    stride=(1,) * (len(lead) + 1))
-        word = g.reshape(word, lead)
-        words.append(g.broadcast(word, (*lead, *shape), tuple(range(len(lead)))))
-    return words
-
-
-def drawn(g, keys, shape):
-    """Threefry of each key at the counters 0, 1, ... of an array of this shape: two words."""
-    n, lead = int(np.prod(shape, dtype=np.int64)), keys.type.shape[:-1]
-    if n >= 2**32:
-        raise Unsupported("2^32 or more random numbers from one key")
-    counter = g.op("iota", Type("u32", (n,)), dtype=Dtype("u32"), shape=(n,), axis=0)
-    counter = g.broadcast(g.reshape(counter, shape), (*lead, *shape), tuple(range(len(lead), len(lead) + len(shape))))
-    zero = g.broadcast(g.scalar(0, "u32"), counter.type.shape)
-    return g.emit("threefry2x32", [counter.type] * 2, [*key_words(g, keys, shape), zero, counter])
-
-
-def paired(g, a, b):
-    """The keys of words a and b."""
-    shape = a.type.shape
-    a, b = (g.reshape(x, (*shape, 1)) for x in (a, b))
-    return g.op("concatenate", a.type.with_shape((*shape, 2)), a, b, axis=len(shape))
-
-
-@rule("random_seed")
-def random_seed(c):
-    low = c.g.convert(c.x, "u32")
-    return [paired(c.g, c.g.broadcast(c.g.scalar(0, "u32"), low.type.shape), low)]
-
-
-@rule("random_split")
-def random_split(c):
-    return [paired(c.g, *drawn(c.g, c.x, tuple(c.p["shape"])))]
-
-
-@rule("random_fold_in")
-def random_fold_in(c):
-    keys, data = c.xs
-    data = c.g.convert(data, "u32")
-    lead = c.type.shape[:-1]
-    words = key_words(c.g, keys, ())
-    words = [c.g.broadcast(w, lead) for w in words]
-    zero = c.g.broadcast(c.g.scalar(0, "u32"), lead)
-    return [paired(c.g, *c.g.emit("threefry2x32", [data.type.with_shape(lead)] * 2, [*words, zero, c.g.broadcast(data, lead)]))]
-
-
-@rule("rng_uniform")
-def rng_uniform(c):
-    """Numbers of a generator that JAX keeps to itself, one for the whole program: here those of a key of their own."""
-    c.conv.warn("rng_uniform has no key: every run, every iteration and every row of vmap draws the same numbers here")
-    low, high = (c.g.broadcast(x, c.type.shape) for x in c.xs)
-    c.conv.generators += 1
-    kind, shape = c.type.dtype, c.type.shape
-    wide = kind in ("f64", "i64", "u64")
-    key = c.g.constant(np.array([0x726E67, c.conv.generators], np.uint32), Type("u32", (2,)))
-    bits = drawn(c.g, key, shape)
-    if not c.type.is_float:  # low + bits % (high - low), of unsigned numbers
-        word = Type("u64" if wide else "u32", shape)
-        low, high = (c.g.convert(x, word.dtype) for x in (low, high))
-        bits = joined_words(c.g, *bits) if wide else bits[0]
-        y = c.g.op("add", word, low, c.g.op("rem", word, bits, c.g.op("sub", word, high, low)))
-        return [c.short(c.g.convert(y, kind))]
-    # in [0, 1): as many bits as the mantissa has
-    real, mantissa = Type("f64" if wide else "f32", shape), {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}[kind]
-    bits = joined_words(c.g, *bits) if wide else bits[0]
-
-    def number(n, dtype):
-        return c.g.broadcast(c.g.scalar(n, dtype), shape)
-    bits = c.g.op("shift_right", bits.type, bits, number((64 if wide else 32) - mantissa, bits.type.dtype))
-    unit = c.g.op("mul", real, c.g.convert(bits, real.dtype), number(2.0**-mantissa, real.dtype))
-    return [c.op("add", c.op("mul", c.g.convert(unit, kind), c.op("sub", high, low)), low)]
-
-
-def joined_words(g, a, b):
-    """u64 of two words of u32, a above b."""
-    a, b = (g.convert(w, "u64") for w in (a, b))
-    return g.op("or", a.type, g.op("shift_left", a.type, a, g.broadcast(g.scalar(32, "u64"), a.type.shape)), b)
-
-
-@rule("random_bits")
-def random_bits(c):
-    width, words = c.p["bit_width"], Type("u32", c.type.shape)
-    if width == 64:
-        return [joined_words(c.g, *drawn(c.g, c.x, tuple(c.p["shape"])))]
-    if len(c.x.type.shape) == 1:
-        bits = c.g.op("random_bits", words, c.x, shape=c.p["shape"])
-    else:
-        bits = c.g.op("xor", words, *drawn(c.g, c.x, tuple(c.p["shape"])))
-    return [c.g.convert(bits, "u8") if width == 8 else c.short(bits)]
-
-
-@rule("threefry2x32")
-def threefry(c):
-    return c.g.emit("threefry2x32", c.types, c.full())
-
-
-import jaxpr_regions  # noqa: E402,F401  registers its rules here
+import jaxpr_moves  # noqa: E402,F401  registers its rules here
+import jaxpr_random  # noqa: E402,F401  and here
+import jaxpr_regions  # noqa: E402,F401  and here

@@ -12,8 +12,8 @@ As a module:
 How: the jaxpr of the function, without equations that no result needs, is walked equation by equation. jit is inlined;
 remat, scan, while and cond become regions of Tow. A constant of more than `inline_constants` elements becomes an input of the
 program, named const.0, const.1, ..., and an array in the safetensors file. Nested graphs of Tow are closed, so constants in
-them become operands of their region. Rules for single primitives are in jaxpr_rules.py, those of regions in jaxpr_regions.py,
-those of custom_jvp and custom_vjp in jaxpr_custom.py.
+them become operands of their region. Rules for single primitives are in jaxpr_rules.py, jaxpr_moves.py and jaxpr_random.py,
+those of regions in jaxpr_regions.py, those of custom_jvp and custom_vjp in jaxpr_custom.py.
 
 What cannot be converted is collected over the whole program, and named, each once: `Unsupported`, or exit status 1.
 """
