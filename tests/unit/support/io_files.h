@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tests/unit/support/directories.h"
+#include "tow/gguf.h"
 #include "tow/io.h"
 
 typedef struct fixture {
@@ -57,6 +58,11 @@ static inline void assert_message(const fixture *f, const char *part)
 {
     const char *text = tow_context_error(f->ctx);
     if (strstr(text, part) == NULL) fail_msg("expected a message with \"%s\", found \"%s\"", part, text);
+}
+
+static inline tow_metadata_value integer(tow_metadata_type type, int64_t value)
+{
+    return (tow_metadata_value){.type = type, .integer = value};
 }
 
 static inline tow_array *array_of(const fixture *f, tow_type type, const void *data)

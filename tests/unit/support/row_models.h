@@ -17,6 +17,14 @@ enum {
     ROW_GROUPS = 8
 };
 
+/* In a process: what it has and one process would not. */
+static inline int differs(const tow_group *group, const char *what)
+{
+    fprintf(stderr, "rank %d of %d: %s differs from that of one process\n", tow_group_rank(group),
+            tow_group_count(group), what);
+    return 1;
+}
+
 static uint32_t drawn;
 static float draw(void)
 {
@@ -116,6 +124,15 @@ static void call_model(tow_scope *s, const tow_module *module, size_t n_in, cons
     if (m->kind == LSTM) call_lstm(s, in, out);
     if (m->kind == EMBED) call_embed(s, in, out);
     if (m->kind == GPT) call_gpt(s, m, in, out);
+}
+
+/* A model with a dense layer. */
+static inline void call_small(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                              tow_value *out)
+{
+    tow_dense last = TOW_DENSE(.features = 3);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_apply(s, "last", &last, in[0]);
 }
 
 static void loss_function(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,

@@ -107,7 +107,7 @@ static int64_t plan_rank(int rank, int count, job *j)
 
 /* ---- said and done ----------------------------------------------------------------------------------------------- */
 
-static int differs(const tow_group *group, const char *what, unsigned long long found, unsigned long long said)
+static int counts_differ(const tow_group *group, const char *what, unsigned long long found, unsigned long long said)
 {
     fprintf(stderr, "rank %d of %d: %s: %llu bytes, said were %llu\n", tow_group_rank(group), tow_group_count(group),
             what, found, said);
@@ -127,7 +127,7 @@ static int train_as_said(tow_context *context, tow_group *group, void *user)
     const tow_train_bytes bytes = tow_train_get_bytes(state);
     if (bytes.total != said->total || bytes.sent != said->sent || bytes.received != said->received ||
         bytes.exchange != said->exchange || bytes.gradients != said->gradients)
-        return differs(group, "the plan of a run", bytes.total, said->total);
+        return counts_differ(group, "the plan of a run", bytes.total, said->total);
     tow_group_rows(tow_group_rank(group), tow_group_count(group), ROW_GROUPS, &begin, &end);
     const tow_group_bytes before = tow_group_get_bytes(group);
     most_held = held;
@@ -141,13 +141,13 @@ static int train_as_said(tow_context *context, tow_group *group, void *user)
         most_held = held;
         if (tow_train_step(state, own, NULL) != TOW_OK) tow_group_abort(group, 3, "%s", tow_context_error(context));
         for (int k = 0; k < 2; k++) tow_array_release(own[k]);
-        if (most_held != large) return differs(group, "arrays and arena", most_held, large);
+        if (most_held != large) return counts_differ(group, "arrays and arena", most_held, large);
     }
     const tow_group_bytes after = tow_group_get_bytes(group);
     if (after.sent - before.sent != STEPS * said->sent)
-        return differs(group, "sent", after.sent - before.sent, STEPS * said->sent);
+        return counts_differ(group, "sent", after.sent - before.sent, STEPS * said->sent);
     if (after.received - before.received != STEPS * said->received)
-        return differs(group, "received", after.received - before.received, STEPS * said->received);
+        return counts_differ(group, "received", after.received - before.received, STEPS * said->received);
     tow_train_free(state);
     return 0;
 }
