@@ -9,7 +9,8 @@
 #include "model.h"
 
 typedef struct chat {
-    const char *path, *prompt, *prompts, *check, *dtype, *cache_dtype, *layout;
+    const char *path, *prompt, *prompts, *check, *dtype, *cache_dtype;
+    const char *layout; /* NULL: none was named */
     int64_t tokens, top_k, threads, positions, rows;
     double temperature, top_p, repetition_penalty;
     uint64_t seed;
@@ -26,6 +27,8 @@ typedef struct chat {
 
 /* Prints the message of the context. Gives FAILURE. */
 int chat_complain(const chat *c);
+/* The same, of a line of a file. */
+int chat_complain_of_line(const chat *c, const char *file, int64_t number);
 
 tow_sampling chat_sampling(const chat *c);
 
@@ -50,6 +53,9 @@ bool chat_answer_ends(void);
 /* The tokens of a text in memory that the caller frees; NULL with a message. first: with what the tokenizer puts around
  * a text. */
 int32_t *chat_encode(chat *c, const char *text, bool first, int64_t *count);
+
+/* False with a message that has the number of the line: it has a zero byte, or is not UTF-8. */
+bool chat_takes_line(chat *c, const char *file, int64_t number, const char *line, size_t length);
 
 /* Text as its tokens come: whole characters alone. */
 typedef struct chat_stream {
@@ -78,7 +84,7 @@ typedef struct chat_layout {
     const char *end;    /* the token that ends an answer, besides those of config.json; NULL: none */
 } chat_layout;
 
-/* NULL with a message if there is none of that name. */
+/* NULL with a message if there is none of that name. name NULL: plain. */
 const chat_layout *chat_find_layout(const char *name);
 
 #endif

@@ -15,6 +15,7 @@ static const chat_layout layouts[] = {
 
 const chat_layout *chat_find_layout(const char *name)
 {
+    if (!name) return &layouts[0];
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (strcmp(layouts[i].name, name) == 0) return &layouts[i];
     fprintf(stderr, "chat: --layout: expected");

@@ -10,6 +10,13 @@
 
 int chat_complain(const chat *c) { return report_error("chat", c->context); }
 
+int chat_complain_of_line(const chat *c, const char *file, int64_t number)
+{
+    fprintf(stderr, "chat: %s: line %lld: %s\n", file, (long long)number, tow_context_error(c->context));
+    tow_context_clear_error(c->context);
+    return FAILURE;
+}
+
 tow_sampling chat_sampling(const chat *c)
 {
     return (tow_sampling){
@@ -24,8 +31,7 @@ static void read_options(int argc, char **argv, chat *c)
                 .top_p = 0.95,
                 .repetition_penalty = 1,
                 .rows = 4,
-                .cache_dtype = "f32",
-                .layout = "plain"};
+                .cache_dtype = "f32"};
     const example_option table[] = {
         {"model", "PATH", "A GGUF file, or a directory with config.json, weights and a tokenizer (the tiny GPT-2)",
          OPTION_PATH, (void *)&c->path, 0, 0},
@@ -79,6 +85,10 @@ static int work(chat *c)
     const tow_context_options options = TOW_CONTEXT_OPTIONS(.threads = (int)c->threads);
     if (c->prompt && c->prompts) {
         fprintf(stderr, "chat: --prompt and --prompts exclude one another\n");
+        return BAD_OPTION;
+    }
+    if (c->layout && (c->prompt || c->prompts)) {
+        fprintf(stderr, "chat: --layout is for conversations: --prompt and --prompts go on with a text as it is\n");
         return BAD_OPTION;
     }
     int status = find_model(c);

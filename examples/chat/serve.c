@@ -1,12 +1,17 @@
-/* Many prompts: each line of a file is a request; .rows of them are in one running batch, which they join and leave. */
+/* Many prompts: each line of a file is a request; .rows of them are in one running batch, which they join and leave. A
+ * line that cannot be answered is named, and the others are answered. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "chat.h"
 
+typedef struct server server;
+
 typedef struct line {
-    char *text; /* of the file */
+    server *server;
+    int64_t number; /* in the file, from 1 on */
+    char *text;
     char *answer;
     size_t length, room;
     chat_stream stream;
@@ -14,26 +19,37 @@ typedef struct line {
     tow_status status;
 } line;
 
-typedef struct server {
+struct server {
     chat *c;
     tow_batcher *batcher;
     line *lines;
     int64_t n, shown; /* lines that were printed */
-    int64_t prompts, tokens;
-    bool failed;
-} server;
+    int64_t requests, prompts, tokens;
+    bool failed;  /* memory is missing */
+    bool refused; /* a line was not answered */
+};
+
+/* The line is answered, or not: then the status says why. */
+static void end_line(line *l, tow_status status)
+{
+    l->ended = true;
+    l->status = status;
+    l->server->refused = l->server->refused || (status != TOW_OK && status != TOW_CANCELLED);
+}
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static bool add_line(server *s, const char *text)
+static bool add_line(server *s, int64_t number, const char *text, size_t length)
 {
     if ((s->n & (s->n - 1)) == 0) { /* powers of two */
         line *lines = realloc(s->lines, (size_t)(s->n ? 2 * s->n : 1) * sizeof *lines);
         if (!lines) return false;
         s->lines = lines;
     }
-    s->lines[s->n] = (line){.text = strdup(text), .stream = {.tokenizer = s->c->tokenizer}};
-    return s->lines[s->n++].text != NULL;
+    line *l = &s->lines[s->n++];
+    *l = (line){.server = s, .number = number, .text = strdup(text), .stream = {.tokenizer = s->c->tokenizer}};
+    if (!chat_takes_line(s->c, s->c->prompts, number, text, length)) end_line(l, TOW_INVALID_ARGUMENT);
+    return l->text != NULL;
 }
 
 static int read_lines(server *s, const char *path)
@@ -42,11 +58,13 @@ static int read_lines(server *s, const char *path)
     char *text = NULL;
     size_t size = 0;
     ssize_t length;
+    int64_t number = 0;
     bool good = true;
     if (!file) return fprintf(stderr, "chat: cannot read %s\n", path), FAILURE;
     while (good && (length = getline(&text, &size, file)) >= 0) {
         while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r')) text[--length] = '\0';
-        good = length == 0 || add_line(s, text);
+        number++;
+        good = length == 0 || add_line(s, number, text, (size_t)length);
     }
     if (!good) fprintf(stderr, "chat: out of memory\n");
     if (ferror(file)) fprintf(stderr, "chat: cannot read %s\n", path), good = false;
@@ -77,59 +95,86 @@ static void append(server *s, line *l, char *text)
 
 static bool on_token(int64_t id, int32_t token, void *user)
 {
-    server *s = user;
+    line *l = user;
+    server *s = l->server;
+    (void)id;
     s->tokens++;
     for (size_t i = 0; i < s->c->config.n_ends && !s->c->ignore_end; i++)
         if (s->c->config.ends[i] == token) return true;
-    append(s, &s->lines[id], chat_stream_add(&s->lines[id].stream, token));
+    append(s, l, chat_stream_add(&l->stream, token));
     return !s->failed;
 }
 
-static void on_end(int64_t id, tow_status status, tow_ending ending, int64_t count, void *user)
+/* Prints lines in their order: those whose predecessors have ended, too, or all. */
+static void show_lines(server *s, bool all)
 {
-    server *s = user;
-    line *l = &s->lines[id];
-    (void)ending, (void)count;
-    append(s, l, chat_stream_end(&l->stream));
-    l->ended = true;
-    l->status = status;
-    for (; s->shown < s->n && s->lines[s->shown].ended; s->shown++) {
-        const line *next = &s->lines[s->shown];
-        printf("> %s\n%s%s\n", next->text, next->answer ? next->answer : "", next->status == TOW_OK ? "" : " ...");
+    for (; s->shown < s->n && (all || s->lines[s->shown].ended); s->shown++) {
+        const line *l = &s->lines[s->shown];
+        const bool whole = l->ended && l->status == TOW_OK;
+        printf("> %s\n%s%s\n", l->text, l->answer ? l->answer : "", whole ? "" : " ...");
     }
     fflush(stdout);
 }
 
+static void on_end(int64_t id, tow_status status, tow_ending ending, int64_t count, void *user)
+{
+    line *l = user;
+    server *s = l->server;
+    (void)id, (void)ending, (void)count;
+    append(s, l, chat_stream_end(&l->stream));
+    end_line(l, status);
+    if (status != TOW_OK && status != TOW_CANCELLED) chat_complain_of_line(s->c, s->c->prompts, l->number);
+    show_lines(s, false);
+}
+
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static int add_prompt(line *l, const int32_t *ids, int64_t n)
+{
+    server *s = l->server;
+    chat *c = s->c;
+    const int64_t room = c->options.context - n + 1;
+    if (room < 1) {
+        fprintf(stderr,
+                "chat: %s: line %lld: a prompt of %lld tokens does not fit in the context of %lld; give a longer "
+                "--context\n",
+                c->prompts, (long long)l->number, (long long)n, (long long)c->options.context);
+        end_line(l, TOW_INVALID_ARGUMENT);
+        return SUCCESS;
+    }
+    const tow_batch_request request =
+        TOW_BATCH_REQUEST(.n = n, .prompt = ids, .limit = room < c->tokens ? room : c->tokens, .seed = c->seed,
+                          .on_token = on_token, .on_end = on_end, .user = l);
+    if (tow_batcher_add(s->batcher, &request, NULL) != TOW_OK) return chat_complain(c);
+    s->prompts += n;
+    s->requests++;
+    return SUCCESS;
+}
 
 static int add_requests(server *s)
 {
-    chat *c = s->c;
-    for (int64_t i = 0; i < s->n; i++) {
+    int status = SUCCESS;
+    for (int64_t i = 0; i < s->n && status == SUCCESS; i++) {
         int64_t n = 0;
-        int32_t *ids = chat_encode(c, s->lines[i].text, true, &n);
-        if (!ids) return FAILURE;
-        if (n == 0) n = 1;
-        const int64_t room = c->options.context - n + 1;
-        s->prompts += n;
-        const tow_batch_request request =
-            TOW_BATCH_REQUEST(.n = n, .prompt = ids, .limit = room < c->tokens ? room : c->tokens, .seed = c->seed,
-                              .on_token = on_token, .on_end = on_end, .user = s);
-        const tow_status status = tow_batcher_add(s->batcher, &request, NULL);
+        if (s->lines[i].ended) continue;
+        int32_t *ids = chat_encode(s->c, s->lines[i].text, true, &n);
+        status = ids ? add_prompt(&s->lines[i], ids, n > 0 ? n : 1) : FAILURE;
         free(ids);
-        if (status != TOW_OK) return chat_complain(c);
     }
-    return SUCCESS;
+    return status;
 }
 
 static int run(server *s)
 {
-    int64_t left = s->n, steps = 0;
+    int64_t left = s->requests, steps = 0;
     tow_status status = TOW_OK;
     const double begin = seconds_now();
     chat_answer_begins();
     for (; left > 0 && status == TOW_OK && !s->failed; steps++) status = tow_batcher_step(s->batcher, &left);
     const bool stopped = chat_answer_ends();
+    for (int64_t i = 0; i < s->n; i++)
+        if (!s->lines[i].ended) append(s, &s->lines[i], chat_stream_end(&s->lines[i].stream));
+    show_lines(s, true);
     if (status != TOW_OK && !stopped) return chat_complain(s->c);
     if (s->failed) return fprintf(stderr, "chat: out of memory\n"), FAILURE;
     const double seconds = seconds_now() - begin;
@@ -137,9 +182,9 @@ static int run(server *s)
         fprintf(stderr,
                 "[%lld requests, %lld at a time: %lld tokens of prompts and %lld of answers in %lld steps, %.2f s, "
                 "%.1f tokens/s]\n",
-                (long long)s->n, (long long)s->c->rows, (long long)s->prompts, (long long)s->tokens, (long long)steps,
-                seconds, (double)s->tokens / seconds);
-    return stopped ? INTERRUPTED : SUCCESS;
+                (long long)s->requests, (long long)s->c->rows, (long long)s->prompts, (long long)s->tokens,
+                (long long)steps, seconds, (double)s->tokens / seconds);
+    return stopped ? INTERRUPTED : s->refused ? FAILURE : SUCCESS;
 }
 
 int chat_serve(chat *c)

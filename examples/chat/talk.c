@@ -129,16 +129,24 @@ static int converse(conversation *t, const chat_layout *layout)
     size_t size = 0;
     ssize_t length;
     int status = SUCCESS;
+    bool refused = false;
+    int64_t number = 0;
     const bool terminal = isatty(STDIN_FILENO);
     while ((status == SUCCESS || status == INTERRUPTED)) {
         if (terminal) fputs("> ", stdout), fflush(stdout);
         if ((length = getline(&line, &size, stdin)) < 0) break;
+        number++;
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = '\0';
         if (length == 0) continue;
+        if (!chat_takes_line(t->c, "standard input", number, line, (size_t)length)) {
+            refused = true;
+            continue;
+        }
         status = say_line(t, layout, line);
     }
     free(line);
-    return status == INTERRUPTED ? SUCCESS : status;
+    if (status == INTERRUPTED) status = SUCCESS;
+    return status == SUCCESS && refused ? FAILURE : status;
 }
 
 /* ---- the generator ----------------------------------------------------------------------------------------------- */

@@ -93,6 +93,55 @@ cmp batch alone || fail "several at a time give other texts: $(diff batch alone)
 grep -q '^\[5 requests, 3 at a time: .* tokens/s\]$' err || fail "no rates: $(cat err)"
 "$program" --prompts prompts --rows 1 --tokens 30 --seed 3 --bare | cmp - alone || fail "one at a time"
 
+# lines that cannot be answered are named, the others are answered: one is no UTF-8, one has a zero byte, one is too long
+{ printf 'tow_\n\nx\377y\na\0b\n'; printf 'x %.0s' $(seq 300); printf '\nand more\n'; } >bad-prompts
+expect_status 1 'bad-prompts: line 3: tow_tokenizer_encode: expected UTF-8, found the byte 0xff at byte 1' --prompts bad-prompts --tokens 8
+grep -q 'bad-prompts: line 4: expected a text, found a zero byte at byte 1' err || fail "no zero byte: $(cat err)"
+grep -q 'bad-prompts: line 5: a prompt of .* tokens does not fit in the context of 128; give a longer --context' err || fail "no length: $(cat err)"
+[ "$(grep -ac '^ \.\.\.$' out)" = 3 ] && [ "$(wc -l <out)" -ge 10 ] || fail "bad lines: $(cat out)"
+printf 'tow_\nx\377y\nand more\n' >bad-lines
+status=0
+"$program" --tokens 8 --greedy --bare <bad-lines >bad 2>err || status=$?
+[ $status -eq 1 ] || fail "a line that is no UTF-8: expected status 1, found $status: $(cat err)"
+grep -q 'standard input: line 2: tow_tokenizer_encode: expected UTF-8' err || fail "the line is not named: $(cat err)"
+printf 'tow_\nand more\n' | "$program" --tokens 8 --greedy --bare | cmp - bad || fail "the conversation did not go on: $(cat bad)"
+status=0
+printf 'a\0b\n' | "$program" --tokens 8 --greedy --bare >out 2>err || status=$?
+[ $status -eq 1 ] && [ ! -s out ] && grep -q 'line 1: expected a text, found a zero byte' err || fail "a zero byte: $(cat out err)"
+expect_status 2 '--layout is for conversations' --prompts prompts --layout plain
+expect_status 2 '--layout is for conversations' --prompt x --layout none
+
+# a model whose logits are not finite, by the last number of its weights: each line says so
+cp -r "$weights/llama" nan && chmod -R u+w nan
+printf '\000\000\300\177' | dd of=nan/model.safetensors bs=1 seek=$(($(wc -c <nan/model.safetensors) - 4)) conv=notrunc 2>dd
+# its vocabulary is bytes, of which few follow one another as UTF-8
+{
+    printf '{"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<0x41>", "merges": [], "vocab": {"<0x41>": 0'
+    for id in $(seq 1 59); do printf ', "<0x%02X>": %d' $((id < 30 ? 65 + id : 132 + id)) "$id"; done
+    printf '}}, "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}}'
+} >nan/tokenizer.json
+printf 'A\nAB\n' >two
+expect_status 1 'two: line 1: ' --model nan --prompts two
+grep -q 'two: line 2: .*NaN' err || fail "no reason: $(cat err)"
+cp "$weights/llama/model.safetensors" nan
+"$program" --model nan --prompt A --tokens 20 --seed 2 --temperature 5 --top-k 0 --top-p 1 --ignore-end --context 80 --bare >bytes 2>err ||
+    fail "bytes: $(cat err)"
+head -c 1 bytes | grep -q '[A-^]' || fail "the seed gives no text that becomes invalid: $(cat bytes)"
+iconv -f utf-8 -t utf-8 bytes >/dev/null || fail "text that is no UTF-8: $(cat bytes)"
+
+# Ctrl-C prints what there is of all lines; a signal that comes before the first token ends the program, then once more, later
+for delay in 0.2 0.5 1 2 4; do
+    "$program" --model nan --prompts two --rows 1 --tokens 30000 --context 30000 --ignore-end --bare >out 2>err &
+    pid=$!
+    sleep $delay
+    kill -INT $pid
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+    [ ! -s out ] || break
+done
+[ "$(grep -ac '^> A' out)" = 2 ] && [ "$(grep -ac ' \.\.\.$' out)" = 2 ] && [ "$(wc -c <out)" -gt 20 ] || fail "Ctrl-C loses answers: $(head -c 300 out)"
+
 # Ctrl-C ends an answer, the next line is answered; between answers it ends the program
 mkfifo lines
 "$program" --tokens 100000 --context 128 --ignore-end --bare <lines >out 2>err &

@@ -5,6 +5,23 @@
 
 #include "chat.h"
 
+bool chat_takes_line(chat *c, const char *file, int64_t number, const char *line, size_t length)
+{
+    tow_encoding *encoding = NULL;
+    const char *zero = memchr(line, '\0', length);
+    tow_status status = TOW_OK;
+    if (zero) {
+        fprintf(stderr, "chat: %s: line %lld: expected a text, found a zero byte at byte %lld\n", file,
+                (long long)number, (long long)(zero - line));
+        return false;
+    }
+    status = tow_encoding_create(c->context, &encoding);
+    if (status == TOW_OK) status = tow_tokenizer_encode(c->tokenizer, line, length, NULL, encoding);
+    tow_encoding_free(encoding);
+    if (status != TOW_OK) chat_complain_of_line(c, file, number);
+    return status == TOW_OK;
+}
+
 int32_t *chat_encode(chat *c, const char *text, bool first, int64_t *count)
 {
     tow_encoding *encoding = NULL;
@@ -41,13 +58,25 @@ static bool ends_in_part_of_character(const char *text)
     return length >= n && memcmp(text + length - n, replacement, n) == 0;
 }
 
+/* The number of bytes, up to the beginning of a character, that two texts have in common. */
+static size_t common_length(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    if (!a[n] && !b[n]) return n;
+    while (n > 0 && (((unsigned char)a[n] & 0xc0) == 0x80 || ((unsigned char)b[n] & 0xc0) == 0x80)) n--;
+    return n;
+}
+
 /* The text of all tokens behind that of those which were shown. It is decoded together with them, since what a token
- * stands for may depend on the tokens before it, as a space does. */
+ * stands for may depend on the tokens before it, as a space does. The text that was shown may become another one, as
+ * that of byte tokens does when a later byte makes their run invalid: then the new one follows from where they differ.
+ */
 static char *new_text(chat_stream *s, bool all)
 {
     char *before = text_of(s, s->begin, s->shown), *text = text_of(s, s->begin, s->count);
     if (before && text) {
-        const size_t length = strlen(text), shown = strlen(before);
+        const size_t length = strlen(text), shown = common_length(before, text);
         const bool whole = all || !ends_in_part_of_character(text);
         if (whole && length > shown) {
             memmove(text, text + shown, length - shown + 1);
