@@ -76,6 +76,7 @@ static void read_gpt2(reader *r, chat_config *c)
     if (strcmp(activation, "gelu_new") != 0) fail(r, "activation_function", "gelu_new", activation);
     if (read_flag(r->root, "scale_attn_by_inverse_layer_idx"))
         fail(r, "scale_attn_by_inverse_layer_idx", "false", "true");
+    if (json_is_false(json_object_get(r->root, "scale_attn_weights"))) fail(r, "scale_attn_weights", "true", "false");
     if (json_is_false(json_object_get(r->root, "tie_word_embeddings"))) fail(r, "tie_word_embeddings", "true", "false");
     c->learned_positions = c->tied = true;
     c->vocabulary = read_size(r, "vocab_size", 50257);
@@ -173,12 +174,33 @@ static void read_gemma(reader *r, chat_config *c)
     c->block.activation = tow_gelu;
 }
 
+/* A cap is that of transformers where the file does not name it; null means none. */
+static double read_cap(reader *r, const char *key, double otherwise)
+{
+    return json_is_null(json_object_get(r->root, key)) ? 0 : read_number(r, r->root, key, otherwise);
+}
+
+/* Windows of every second layer, from the first one on. */
+static void expect_alternation(reader *r)
+{
+    static const char *const types[] = {"sliding_attention", "full_attention"};
+    const json_t *found = find(r->root, "layer_types");
+    for (size_t i = 0; i < json_array_size(found); i++) {
+        const char *type = json_string_value(json_array_get(found, i));
+        if (!type || strcmp(type, types[i % 2]) != 0)
+            fail(r, "layer_types", "sliding_attention and full_attention in turn", "another order");
+    }
+}
+
 static void read_gemma2(reader *r, chat_config *c)
 {
+    const char *activation = read_text(r->root, "hidden_activation", "gelu_pytorch_tanh");
     read_gemma(r, c);
+    if (strcmp(activation, "gelu_pytorch_tanh") != 0) fail(r, "hidden_activation", "gelu_pytorch_tanh", activation);
+    expect_alternation(r);
     c->block.branch_norms = true;
-    c->block.logit_cap = read_number(r, r->root, "attn_logit_softcapping", 0);
-    c->logit_cap = read_number(r, r->root, "final_logit_softcapping", 0);
+    c->block.logit_cap = read_cap(r, "attn_logit_softcapping", 50);
+    c->logit_cap = read_cap(r, "final_logit_softcapping", 30);
     c->block.scale = 1 / sqrt(read_number(r, r->root, "query_pre_attn_scalar", 256));
     c->local_window = read_size(r, "sliding_window", 4096);
 }

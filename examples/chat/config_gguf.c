@@ -71,12 +71,28 @@ static void read_sizes(reader *r, chat_config *c)
                        .width = m->width,
                        .layers = m->layers,
                        .epsilon = m->norm_epsilon};
+    char last[64];
+    snprintf(last, sizeof last, "blk.%lld.attn_norm.weight", (long long)m->layers - 1);
     c->tied = !has_tensor(r, "output.weight");
     c->block =
         TOW_TRANSFORMER_BLOCK(.heads = m->heads, .mlp_features = m->hidden, .causal = true, .epsilon = m->norm_epsilon);
     c->block.qkv_features = m->heads * m->head_width;
     if (m->layers < 1 || m->width < 1 || m->heads < 1 || m->hidden < 1 || m->vocabulary < 1)
         fail(r, m->architecture, ": layers, width, heads, hidden features or tokens are not given");
+    else if (!has_tensor(r, last))
+        fail(r, last, ": expected this tensor of the last layer, which is not there");
+}
+
+/* Qwen 2 has biases of queries, keys and values, the others none. */
+static void check_biases(reader *r, const chat_config *c)
+{
+    for (size_t i = 0; i < tow_tensors_count(r->tensors); i++) {
+        const char *name = tow_tensors_name(r->tensors, i);
+        const size_t length = strlen(name);
+        const bool is_bias = length > 5 && strcmp(name + length - 5, ".bias") == 0;
+        const bool of_qkv = strstr(name, "attn_q.") || strstr(name, "attn_k.") || strstr(name, "attn_v.");
+        if (is_bias && (c->block.no_bias || !of_qkv)) fail(r, name, ": models of this kind with this bias are refused");
+    }
 }
 
 /* The options that all models shaped like Llama have. */
@@ -109,7 +125,7 @@ static void read_qwen3(reader *r, chat_config *c)
 static void read_gemma(reader *r, chat_config *c)
 {
     read_llama(r, c);
-    c->one_plus = c->scaled_tokens = true;
+    c->tied = c->one_plus = c->scaled_tokens = true; /* a file may have a copy of the tokens as output.weight */
     c->block.activation = tow_gelu;
 }
 
@@ -153,6 +169,7 @@ static bool read_config(reader *r, chat_config *c)
     if (r->failed) return false;
     c->mapping = kinds[i].mapping;
     kinds[i].read(r, c);
+    if (c->block.rms_norm) check_biases(r, c);
     add_end(r, c, "tokenizer.ggml.eos_token_id");
     add_end(r, c, "tokenizer.ggml.eot_token_id");
     return !r->failed;

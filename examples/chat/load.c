@@ -158,11 +158,21 @@ static int choose_context(chat *c)
     return SUCCESS;
 }
 
+/* A file with the first bytes of GGUF, or that should be one by its name. */
+static bool is_gguf_file(const char *path)
+{
+    const size_t length = strlen(path);
+    char magic[4] = {0};
+    FILE *file = fopen(path, "rb");
+    const bool found = file && fread(magic, 1, sizeof magic, file) == sizeof magic && memcmp(magic, "GGUF", 4) == 0;
+    if (file) fclose(file);
+    return found || (length > 5 && strcmp(path + length - 5, ".gguf") == 0);
+}
+
 int chat_load(chat *c)
 {
     if (!find_type("--cache-dtype", c->cache_dtype, &c->options.cache_dtype)) return BAD_OPTION;
-    const size_t length = strlen(c->path);
-    const bool is_gguf = length > 5 && strcmp(c->path + length - 5, ".gguf") == 0;
+    const bool is_gguf = is_gguf_file(c->path);
     if (is_gguf ? !chat_read_gguf("chat", c->context, c->path, &c->config)
                 : !chat_read_config("chat", c->path, &c->config))
         return BAD_OPTION;

@@ -17,8 +17,30 @@ cp "$gguf/llama3.gguf" other.gguf
 printf '\100' | dd of=other.gguf bs=1 seek=$(($(wc -c <other.gguf) - 25)) conv=notrunc 2>dd
 expect_status 2 'rope_freqs.weight: expected the factors of Llama 3' --model other.gguf
 
+# a file is known by its first bytes, whatever its name
+cp "$gguf/llama.gguf" other.name
+"$program" --model other.name --check "$weights/llama/expected.safetensors" >out 2>err || fail "other.name: $(cat out err)"
+# a file of Gemma 2, also with 2^31-1 layers, a window that is a float, and a cap that is not a number
+change() { # change KEY BYTES: the type and the value of KEY in gemma2.gguf become these bytes
+    cp "$gguf/gemma2.gguf" changed.gguf
+    local at
+    at=$(grep -obaF "$1" changed.gguf | head -n 1 | cut -d: -f1)
+    printf "$2" | dd of=changed.gguf bs=1 seek=$((at + ${#1})) conv=notrunc 2>dd
+}
+"$program" --model "$gguf/gemma2.gguf" --prompt AB --tokens 4 --greedy --bare >out 2>err || fail "gemma2.gguf: $(cat out err)"
+change gemma2.block_count '\004\000\000\000\377\377\377\177'
+expect_status 2 "'gemma2.block_count': expected 2, the layers of which the file has tensors, found 2147483647" --model changed.gguf
+change gemma2.attention.sliding_window '\006\000\000\000\000\000\200\077'
+expect_status 2 "'gemma2.attention.sliding_window': expected one integer" --model changed.gguf
+change gemma2.attn_logit_softcapping '\006\000\000\000\000\000\300\177'
+expect_status 2 "'gemma2.attn_logit_softcapping': expected one number, 0 or above" --model changed.gguf
+# a bias where a model of the kind has none
+cp "$gguf/llama.gguf" bias.gguf
+LC_ALL=C sed -i 's/blk\.0\.ffn_gate\.weight/blk.0.ffn_gate_w.bias/' bias.gguf
+expect_status 2 'blk.0.ffn_gate_w.bias: models of this kind with this bias are refused' --model bias.gguf
+
 # weights of the types that the file has: tokens, layers and output each their own
-for model in mixed few_bits kinds; do
+for model in mixed few_bits kinds copied; do
     "$program" --model "$gguf/$model.gguf" --check "$gguf/$model.safetensors" >out 2>$model || fail "$model.gguf: $(cat out $model)"
 done
 grep -qF '[weights: tokens in bf16, layers in f16, the output in f32]' mixed || fail "mixed.gguf: $(cat mixed)"
@@ -183,6 +205,25 @@ mkdir broken && cp "$weights"/llama/* broken && sed -i 's/"silu"/"relu"/' broken
 expect_status 2 'expected "hidden_act" to be silu, found relu' --model broken
 sed -i 's/"relu"/"silu"/; s/"rope_type": "default"/"rope_type": "yarn"/' broken/config.json
 expect_status 2 'expected "rope_type" to be default, linear or llama3, found yarn' --model broken
+# Gemma 2: caps that the file does not name are those of transformers, null means none; other patterns of windows, another GELU
+cp "$weights"/gemma2/* broken && chmod u+w broken/config.json
+sed -i '/_logit_softcapping/d' broken/config.json
+status=0
+"$program" --model broken --check "$weights/gemma2/expected.safetensors" >caps 2>err || status=$?
+sed 's/"head_dim"/"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim"/' -i broken/config.json
+"$program" --model broken --check "$weights/gemma2/expected.safetensors" >named 2>err || [ $? -eq $status ] || fail "caps: $(cat err)"
+cmp caps named || fail "caps that are not named: $(cat caps named)"
+sed 's/: [53]0.0/: null/g' -i broken/config.json
+"$program" --model broken --check "$weights/gemma2/expected.safetensors" >named 2>err || true
+! cmp -s caps named || fail "null is a cap: $(cat caps named)"
+sed -i 's/"sliding_attention"/"full_attention"/' broken/config.json
+expect_status 2 'expected "layer_types" to be sliding_attention and full_attention in turn' --model broken
+sed -i 's/"gelu_pytorch_tanh"/"gelu"/' broken/config.json
+expect_status 2 'expected "hidden_activation" to be gelu_pytorch_tanh, found gelu' --model broken
+cp "$weights"/gpt2/* broken && chmod u+w broken/config.json
+sed -i '/"scale_attn_weights"/d; 1s/{/{"scale_attn_weights": false,/' broken/config.json
+expect_status 2 'expected "scale_attn_weights" to be true, found false' --model broken
+cp "$weights"/llama/* broken && chmod u+w broken/config.json
 sed -i 's/"model_type": "llama"/"model_type": "bert"/' broken/config.json
 expect_status 2 'found bert' --model broken
 printf 'chat test: passed\n'

@@ -145,8 +145,10 @@ typedef struct tow_gguf_model {
 } tow_gguf_model;
 
 /* Errors: TOW_NOT_FOUND without "general.architecture"; TOW_BAD_FORMAT for a value of the wrong type, and for numbers
- * that no model has (negative, more heads than the width, heads that are no multiple of kv_heads), with the key;
- * TOW_UNSUPPORTED for a rope_freqs.weight that Llama 3.1 does not explain. */
+ * that no model has (negative, more heads than the width, heads that are no multiple of kv_heads, other layers than
+ * those of which there are tensors "blk.N."), with the key; TOW_UNSUPPORTED for a rope_freqs.weight that Llama 3.1 does
+ * not explain, for a rope.scaling.attn_factor other than 1 (without scaling, with linear and with llama3), and for a
+ * rope_width of "llama" that is not head_width. */
 TOW_API tow_status tow_gguf_model_read(const tow_tensors *tensors, tow_gguf_model *model);
 
 /* The tensor rope_freqs.weight, f32[rope_width / 2], of a model whose rope_scaling is "llama3": by what llama.cpp

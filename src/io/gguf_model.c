@@ -60,6 +60,45 @@ static int64_t count_vocabulary(const tow_tensors *t)
     return tokens.type == TOW_METADATA_ARRAY && tokens.count <= INT32_MAX ? (int64_t)tokens.count : 0;
 }
 
+/* The number of layers of which there are tensors "blk.0." and so on; 0: no name tells. */
+static int64_t count_layers(const tow_tensors *t)
+{
+    int64_t layers = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const char *name = t->items[i].name;
+        int64_t layer = 0;
+        if (strncmp(name, "blk.", 4) != 0) continue;
+        for (name += 4; *name >= '0' && *name <= '9' && layer < INT32_MAX; name++) layer = 10 * layer + *name - '0';
+        if (*name == '.' && layer >= layers) layers = layer + 1;
+    }
+    return layers;
+}
+
+static tow_status read_layers(reader *r, tow_gguf_model *m)
+{
+    const tow_status status = read_count(r, "block_count", 0, &m->layers);
+    const int64_t found = count_layers(r->tensors);
+    if (status != TOW_OK || found == 0 || find(r, "block_count").type == TOW_METADATA_NONE || m->layers == found)
+        return status;
+    return tow__fail(r->tensors->ctx, TOW_BAD_FORMAT,
+                     "metadata '%s': expected %" PRId64 ", the layers of which the file has tensors, found %" PRId64,
+                     r->key, found, m->layers);
+}
+
+/* Numbers without a place in tow_gguf_model, which callers read of the metadata as they are. */
+static tow_status check_others(reader *r)
+{
+    tow_status status = TOW_OK;
+    int64_t window;
+    double cap;
+    TRY(read_real(r, "attn_logit_softcapping", 0, &cap));
+    TRY(read_real(r, "final_logit_softcapping", 0, &cap));
+    if (find(r, "attention.sliding_window").type != TOW_METADATA_ARRAY)
+        TRY(read_count(r, "attention.sliding_window", 0, &window));
+done:
+    return status;
+}
+
 static tow_status read_model(const tow_tensors *tensors, tow_gguf_model *model)
 {
     tow_status status = TOW_OK;
@@ -68,7 +107,7 @@ static tow_status read_model(const tow_tensors *tensors, tow_gguf_model *model)
     if (!m.architecture)
         return tow__fail(tensors->ctx, TOW_NOT_FOUND,
                          "metadata 'general.architecture': there is none; a GGUF file of a model names its kind");
-    TRY(read_count(&r, "block_count", 0, &m.layers));
+    TRY(read_layers(&r, &m));
     TRY(read_count(&r, "embedding_length", 0, &m.width));
     TRY(read_count(&r, "feed_forward_length", 0, &m.hidden));
     TRY(read_count(&r, "context_length", 0, &m.context));
@@ -87,6 +126,7 @@ static tow_status read_model(const tow_tensors *tensors, tow_gguf_model *model)
     TRY(read_real(&r, "rope.scaling.factor", m.rope_factor, &m.rope_factor));
     TRY(read_real(&r, "rope.scaling.original_context_length", 8192, &m.rope_length));
     TRY(tow__gguf_read_rope(tensors, &m));
+    TRY(check_others(&r));
     *model = m;
 done:
     return status;

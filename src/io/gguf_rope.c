@@ -122,6 +122,22 @@ static tow_status read_factors(const tow_tensors *tensors, size_t index, tow_ggu
     return status;
 }
 
+/* Positions of Llama turn all features of a head, or rows of queries and keys are in another order than that of Llama;
+ * llama.cpp refuses the others. It multiplies the cosines and sines of all models by attn_factor. */
+static tow_status check_rope(const tow_tensors *tensors, const tow_gguf_model *m)
+{
+    char key[160];
+    if (strcmp(m->architecture, "llama") == 0 && m->head_width > 0 && m->rope_width != m->head_width)
+        return tow__fail(tensors->ctx, TOW_UNSUPPORTED,
+                         "metadata 'llama.rope.dimension_count': expected %lld, the features of a head, found %lld",
+                         (long long)m->head_width, (long long)m->rope_width);
+    snprintf(key, sizeof key, "%.100s.rope.scaling.attn_factor", m->architecture);
+    const tow_metadata_value factor = tow_tensors_metadata_value(tensors, key);
+    const bool known = strcmp(m->rope_scaling, "none") == 0 || strcmp(m->rope_scaling, "linear") == 0;
+    if (!known || factor.type == TOW_METADATA_NONE || factor.number == 1) return TOW_OK;
+    return tow__fail(tensors->ctx, TOW_UNSUPPORTED, "metadata '%s': expected 1, found %g", key, factor.number);
+}
+
 tow_status tow__gguf_read_rope(const tow_tensors *tensors, tow_gguf_model *m)
 {
     char key[160];
@@ -136,7 +152,8 @@ tow_status tow__gguf_read_rope(const tow_tensors *tensors, tow_gguf_model *m)
     if (m->rope_factor == 0) m->rope_factor = 1;
     m->rope_scaling = type.type == TOW_METADATA_STRING ? type.text : m->rope_factor == 1 ? "none" : "linear";
     if (strcmp(m->rope_scaling, "none") == 0) m->rope_factor = 1;
-    return index >= 0 ? read_factors(tensors, (size_t)index, m) : TOW_OK;
+    const tow_status status = check_rope(tensors, m);
+    return status == TOW_OK && index >= 0 ? read_factors(tensors, (size_t)index, m) : status;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

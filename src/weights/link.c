@@ -144,19 +144,30 @@ static ptrdiff_t find_tied(const tow__links *l, const tow__tensor_rule *rule, co
     return index;
 }
 
+static tow_status compare(tow__links *l, size_t theirs, size_t other, bool *equal)
+{
+    const tow__tensor *tensor = &l->theirs->items[theirs], *original = &l->theirs->items[other];
+    tow_status status = TOW_OK;
+    TRY(tow__tensors_load(l->theirs, theirs));
+    TRY(tow__tensors_load(l->theirs, other));
+    *equal = tow_type_equal(tensor->type, original->type) &&
+             memcmp(tow_array_data(tensor->array), tow_array_data(original->array), tow_type_bytes(tensor->type)) == 0;
+done:
+    return status;
+}
+
 static tow_status check_tied(tow__links *l, const tow__tensor_rule *rule, const tow__numbers *numbers, size_t theirs)
 {
     const tow__tensor *tensor = &l->theirs->items[theirs];
     const ptrdiff_t other = find_tied(l, rule, numbers);
     tow_status status = TOW_OK;
+    bool equal;
     if (other < 0)
         return tow__links_fail(l, TOW_NOT_FOUND, tensor->name, "it is a copy of '%.200s', which is not there (%s:%d)",
                                rule->ours[0], l->mapping->name, rule->line);
-    TRY(tow__tensors_load(l->theirs, theirs));
-    TRY(tow__tensors_load(l->theirs, (size_t)other));
+    TRY(compare(l, theirs, (size_t)other, &equal));
     const tow__tensor *original = &l->theirs->items[other];
-    if (!tow_type_equal(tensor->type, original->type) ||
-        memcmp(tow_array_data(tensor->array), tow_array_data(original->array), tow_type_bytes(tensor->type)) != 0)
+    if (!equal)
         return tow__links_fail(l, TOW_INVALID_ARGUMENT, tensor->name,
                                "expected a copy of %.200s, found other values: this model is not tied, use a mapping "
                                "that has a parameter for it (%s:%d)",
@@ -279,6 +290,27 @@ done:
     return status;
 }
 
+/* A tensor of an optional rule that is a copy of the tensor that a rule "tied" names: parameters are not made of it. */
+static tow_status find_copy(tow__links *l, const tow__tensor_rule *rule, size_t theirs, bool *equal)
+{
+    tow__numbers numbers;
+    const char *name = l->theirs->items[theirs].name;
+    const tow__tensor_rule *tied = rule->optional ? tow__mapping_tied(l->mapping, name, &numbers) : NULL;
+    const ptrdiff_t other = tied ? find_tied(l, tied, &numbers) : -1;
+    *equal = false;
+    return other >= 0 ? compare(l, theirs, (size_t)other, equal) : TOW_OK;
+}
+
+static tow_status make_parts_or_tie(tow__links *l, size_t theirs, const tow__tensor_rule *rule,
+                                    const tow__numbers *numbers)
+{
+    bool equal;
+    tow_status status = find_copy(l, rule, theirs, &equal);
+    if (status != TOW_OK) return status;
+    if (equal) return tow__report_add(l->report, TOW_TIED, l->theirs->items[theirs].name);
+    return make_parts(l, theirs, rule, numbers);
+}
+
 tow_status tow__links_make_ours(tow__links *l)
 {
     tow_status status = TOW_OK;
@@ -292,7 +324,7 @@ tow_status tow__links_make_ours(tow__links *l)
         else if (rule->kind == TOW__RULE_TIED)
             TRY(check_tied(l, rule, &numbers, i));
         else
-            TRY(make_parts(l, i, rule, &numbers));
+            TRY(make_parts_or_tie(l, i, rule, &numbers));
     }
     TRY(begin(l));
     for (size_t i = 0; i < l->count; i++)

@@ -6,7 +6,8 @@
 Names and arrangement are those of convert_hf_to_gguf.py: rows of queries and keys of Llama in pairs, norms of Gemma with 1 added,
 linear layers of GPT-2 as [out, in]. mixed is llama with tokens in bf16, layers in f16 and an output in f32, and mixed.safetensors the logits
 of these numbers in f64; unequal has one matrix in f16 alone; few_bits has tokens in Q8_0, layers in Q4_0 and an output in f16; kinds is
-few_bits with some of its matrices in Q8_0, one of them in one layer. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
+few_bits with some of its matrices in Q8_0, one of them in one layer. copied is gpt2 with tokens in F16 and, as output.weight, in F32, of which
+copied.safetensors has the logits in f64. llama3 has rope_freqs.weight, by which the frequencies of rotary positions are divided.
 """
 import json
 import math
@@ -158,6 +159,34 @@ def mixed():
     (GOLDEN / "gguf" / "models" / "mixed.safetensors").chmod(0o644)
 
 
+def copied():
+    """Converters of llama.cpp wrote the tokens of GPT-2 twice for long; the copy has a type of its own, and is what it multiplies with."""
+    import gguf
+    import torch
+    import transformers
+    folder = GOLDEN / "weights" / "gpt2"
+    config = json.loads((folder / "config.json").read_text())
+    w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / "copied.gguf", "gpt2")
+    header(w, "gpt2", config)
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    for key, x in tensors("gpt2", config):
+        if key == "token_embd.weight":
+            w.add_tensor("output.weight", x)
+            x = x.astype(np.float16)
+            model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+            model.transformer.wte.weight.data.copy_(torch.tensor(x.astype(np.float64)))
+        w.add_tensor(key, x)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    ids = safetensors.numpy.load_file(folder / "expected.safetensors")["input_ids"]
+    with torch.no_grad():
+        logits = model(torch.tensor(ids.astype(np.int64))).logits.float().numpy()
+    safetensors.numpy.save_file({"logits": logits, "input_ids": ids}, GOLDEN / "gguf" / "models" / "copied.safetensors")
+    (GOLDEN / "gguf" / "models" / "copied.safetensors").chmod(0o644)
+
+
 def few_bits_logits(w, ids):
     """In f64, but for activations in front of layers' matrices, which are integers of 8 bits times a scale for each 32; and how near to a
     tie of that rounding one is, in integers."""
@@ -252,6 +281,7 @@ if __name__ == "__main__":
         sys.exit(check(sys.argv[2]))
     write()
     mixed()
+    copied()
     few_bits("few_bits", lambda k: "Q8_0" if k.startswith("token") else "F16" if k.startswith("output") else "Q4_0")
     few_bits("kinds", lambda k: "F16" if k.startswith("output") else "Q8_0" if "token" in k or "ffn_down" in k or k == "blk.1.attn_v.weight"
              else "Q4_0")

@@ -60,6 +60,65 @@ static void hyperparameters(void **state)
     tow_tensors_free(t);
 }
 
+/* Numbers of the wrong type and size, those that would be left out, and other layers than the tensors are of. */
+static void hyperparameters_refused(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *key;
+        tow_metadata_value value;
+        tow_status status;
+        const char *message;
+    } wrong[] = {
+        {"llama.attn_logit_softcapping",
+         {.type = TOW_METADATA_F32, .number = NAN},
+         TOW_BAD_FORMAT,
+         "expected one number"},
+        {"llama.final_logit_softcapping",
+         {.type = TOW_METADATA_F32, .number = -5},
+         TOW_BAD_FORMAT,
+         "expected one number"},
+        {"llama.attention.sliding_window",
+         {.type = TOW_METADATA_F32, .number = 1e30},
+         TOW_BAD_FORMAT,
+         "expected one int"},
+        {"llama.rope.dimension_count",
+         {.type = TOW_METADATA_U32, .integer = 4},
+         TOW_UNSUPPORTED,
+         "expected 8, the feat"},
+        {"llama.rope.scaling.attn_factor",
+         {.type = TOW_METADATA_F32, .number = 2},
+         TOW_UNSUPPORTED,
+         "expected 1, found 2"},
+        {"llama.block_count",
+         {.type = TOW_METADATA_U32, .integer = 1},
+         TOW_BAD_FORMAT,
+         "expected 2, the layers of which"},
+        {"llama.block_count",
+         {.type = TOW_METADATA_U32, .integer = 2000000000},
+         TOW_BAD_FORMAT,
+         "expected 2, the layers"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tow_tensors *t;
+        tow_gguf_model m;
+        tow_array *array = array_of(f, tow_make_type(TOW_F32, 0, NULL), &(float){1});
+        assert_int_equal(tow_tensors_create(f->ctx, &t), TOW_OK);
+        assert_int_equal(tow_tensors_add(t, "blk.1.attn_norm.weight", array), TOW_OK);
+        tow_array_release(array);
+        assert_int_equal(tow_tensors_set_metadata(t, "general.architecture", "llama"), TOW_OK);
+        assert_int_equal(tow_tensors_set_metadata_value(t, "llama.block_count", integer(TOW_METADATA_U32, 2)), TOW_OK);
+        assert_int_equal(tow_tensors_set_metadata_value(t, "llama.attention.key_length", integer(TOW_METADATA_U32, 8)),
+                         TOW_OK);
+        assert_int_equal(tow_gguf_model_read(t, &m), TOW_OK);
+        assert_int_equal(tow_tensors_set_metadata_value(t, wrong[i].key, wrong[i].value), TOW_OK);
+        assert_int_equal(tow_gguf_model_read(t, &m), wrong[i].status);
+        assert_message(f, wrong[i].key);
+        assert_message(f, wrong[i].message);
+        tow_tensors_free(t);
+    }
+}
+
 /* ---- scaled positions -------------------------------------------------------------------------------------------- */
 
 static void set_factors(tow_tensors **t, const fixture *f, tow_type type, const void *data)
@@ -192,8 +251,8 @@ static void linear_scaling(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(hyperparameters), TEST(factors_of_llama), TEST(factors_are_explained),
-        TEST(factors_refused), TEST(linear_scaling),
+        TEST(hyperparameters),       TEST(hyperparameters_refused), TEST(factors_of_llama),
+        TEST(factors_are_explained), TEST(factors_refused),         TEST(linear_scaling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

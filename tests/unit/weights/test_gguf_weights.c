@@ -213,6 +213,37 @@ static void types_of_files(void **state)
     tow_weight_mapping_free(m);
 }
 
+/* Files of GPT-2 and Gemma have a copy of the tokens, which is left out where it is equal. A head of another type
+ * (tests/oracle/gguf_models.py) is a parameter, which transformers' GPT-2 does not have. */
+static void copies_of_tokens(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 3; i < N_KINDS; i++) { /* gemma, gemma2, gpt2 */
+        const kind *k = &kinds[i];
+        const paths p = paths_of(f, k);
+        char wanted[128];
+        snprintf(wanted, sizeof wanted, "%s/c.safetensors", f->directory);
+        tow_weight_mapping_axis axes[2];
+        const tow_weight_mapping_options options = with_axes(k, axes);
+        tow_weight_mapping *theirs = mapping_of(f, k->theirs), *gguf = mapping_of(f, k->gguf);
+        tow_tensors *set = open_set(f, p.gguf);
+        OK(tow_tensors_add(set, "output.weight", (tow_array *)tow_tensors_find(set, "token_embd.weight")));
+        OK(tow_gguf_write(p.a, set, NULL));
+        OK(tow_weight_mapping_translate_file(f->ctx, gguf, p.gguf, theirs, wanted, &options, NULL));
+        OK(tow_weight_mapping_translate_file(f->ctx, gguf, p.a, theirs, p.b, &options, NULL));
+        assert_same(f, p.b, wanted, 0);
+        if (i == N_KINDS - 1) {
+            const tow_status status = tow_weight_mapping_translate_file(f->ctx, gguf, GOLDEN "gguf/models/copied.gguf",
+                                                                        theirs, p.b, &options, NULL);
+            assert_int_equal(status, TOW_NOT_FOUND);
+            assert_message(f, "head/kernel");
+        }
+        tow_tensors_free(set);
+        tow_weight_mapping_free(theirs);
+        tow_weight_mapping_free(gguf);
+    }
+}
+
 static void refused(void **state)
 {
     fixture *f = *state;
@@ -611,6 +642,7 @@ int main(void)
         TEST(translated),
         TEST(scaled_positions),
         TEST(types_of_files),
+        TEST(copies_of_tokens),
         TEST(refused),
         TEST(in_place),
         TEST(resident_bytes),
