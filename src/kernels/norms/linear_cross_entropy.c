@@ -15,9 +15,9 @@
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
  * two, so the bits agree.
  *
- * x and w may be stored in 16 bits. The own kernel reads them as they are stored; where products of f32 run on another
- * engine, they are widened into copies. Either way the bits are those of widened operands: where conversions stand, and
- * how many of the rows a process has, decides nothing. */
+ * x and w may be stored in 16 bits. The own kernel and the matrix unit read them as they are stored; where products of
+ * f32 run on another engine, they are widened into copies. Either way the bits are those of widened operands: where
+ * conversions stand, and how many of the rows a process has, decides nothing. */
 #include "src/kernels/norms/rows.h"
 
 #include "src/kernels/products/gemm.h"
@@ -80,6 +80,7 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, tow__gem
     const tow__gemm_choice *choice = j->call->team != NULL ? j->call->team->products : NULL;
     tow__gemm g = tow__gemm_of(j->dtype, m, n, k, a, b, choice);
     g.rows = m, g.columns = n; /* of all tiles of it */
+    g.as_f32 = true;
     return g;
 }
 
@@ -134,7 +135,7 @@ static void widen(tow__gemm_operand *x, int64_t rows, int64_t columns, int64_t s
     *x = (tow__gemm_operand){NULL, tow__max(1, columns), 1, 0};
 }
 
-/* The engine for numbers that are not stored in 16 bits. rows: those of a tile, whatever number there is. */
+/* The engine for the product of the same numbers as f32. rows: those of a tile, whatever number there is. */
 static const tow__gemm_engine *engine_for(tow__gemm g, int64_t rows)
 {
     g.a_dtype = g.b_dtype = 0;
@@ -142,7 +143,7 @@ static const tow__gemm_engine *engine_for(tow__gemm g, int64_t rows)
     return tow__gemm_choose(&g);
 }
 
-static bool reads_halves(const tow__gemm_engine *engine) { return !engine || engine == &tow__gemm_own; }
+static bool reads_halves(const tow__gemm_engine *engine) { return engine == NULL || engine->halves; }
 
 static char *take(char *memory, size_t *used, size_t bytes)
 {

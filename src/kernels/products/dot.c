@@ -533,13 +533,9 @@ static const tow__gemm_engine *engine_of(const tow__team *team, const tow__dot_p
 
 static bool is_unit(const tow__gemm_engine *engine) { return engine == &tow__gemm_amx || engine == &tow__gemm_dots; }
 
-bool tow__dot_takes_halves(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y)
-{
-    return (x.dtype == TOW_BF16 && y.dtype == TOW_BF16) || engine_of(team, p, x, y, false) != &tow__gemm_amx;
-}
-
 bool tow__dot_has_bits_of_f32(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y)
 {
+    if (x.dtype != TOW_BF16 || y.dtype != TOW_BF16) return true;
     return !is_unit(engine_of(team, p, x, y, false)) && !is_unit(engine_of(team, p, x, y, true));
 }
 
@@ -547,13 +543,14 @@ bool tow__dot_has_bits_of_f32(const tow__team *team, const tow__dot_params *p, t
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
 {
-    const tow_dtype y = call->in[1].dtype, out = call->out[0].dtype;
+    const tow_dtype x = call->in[0].dtype, y = call->in[1].dtype, out = call->out[0].dtype;
     /* Who packs has no operand of f64; what the own kernel reads of 16 bits is widened panel by panel. */
-    if (y == TOW_F32 ? out != TOW_F32 : y != TOW_BF16) return 0;
+    const bool halves = tow__is_half(x) || tow__is_half(y) || tow__is_half(out);
+    if (!halves && (y != TOW_F32 || out != TOW_F32)) return 0;
     dot_job job = job_of(call, 0);
-    if (y == TOW_BF16 && !is_unit(job.engine)) return 0;
+    if (halves && !is_unit(job.engine)) return 0;
     if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged || job.groups > 1) return 0;
-    *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
+    *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, x, job.engine};
     job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
     return tow__gemm_packed(&job.product, job.engine);
 }
@@ -563,6 +560,7 @@ static void run_pack_operand(const tow__kernel_call *call)
     const tow__dot_pack_params *p = call->params;
     operand y = prepare_operand(&call->in[0], &p->dot.rhs_batch, &p->dot.rhs_contract, false);
     tow__gemm g = {.dtype = TOW_F32,
+                   .a_dtype = tow__half_or_none(p->with),
                    .b_dtype = tow__half_or_none(call->in[0].dtype),
                    .threads = 1,
                    .n = inner_dim(&y.free),

@@ -11,17 +11,15 @@
  * this depth of the whole product. The bits are those of the whole if every part but the last is a multiple of it. */
 int64_t tow__dot_kc(const tow__kernel_call *call);
 
-/* True if the product p of operands of types x and y, of which some have 16 bits, reads them as they are stored. False
- * where the matrix unit runs the same product of f32: it reads f32 or two operands of bf16, and it is so far ahead that
- * widening others costs less than it gains. */
-bool tow__dot_takes_halves(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y);
-/* True if it then has the bits of the product of f32 of the same numbers: if no unit runs either. */
+/* True if the product p of operands of types x and y, of which some have 16 bits, has the bits of the product of f32 of
+ * the same numbers: if no unit runs two operands of bf16, as what they are or as f32. */
 bool tow__dot_has_bits_of_f32(const tow__team *team, const tow__dot_params *p, tow_type x, tow_type y);
 
 /* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of
  * rows in operand 0 then have it as operand 2, behind operand 1, and the same bits as without it. */
 typedef struct tow__dot_pack_params {
     tow__dot_params dot;
+    tow_dtype with; /* the type of operand 0 */
     const struct tow__gemm_engine *engine;
 } tow__dot_pack_params;
 

@@ -186,7 +186,7 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 
 bool tow__gemm_in_parts(const tow__gemm *g, const tow__gemm_engine *engine)
 {
-    return engine->in_parts && (engine == &tow__gemm_own || !tow__gemm_has_halves(g));
+    return engine->in_parts && (engine == &tow__gemm_own || !tow__gemm_of_bf16(g));
 }
 
 bool tow__gemm_may_stand_in(const tow__gemm_choice *choice, const tow__gemm_engine *engine)

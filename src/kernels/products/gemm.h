@@ -39,8 +39,9 @@
  *   - f64 runs on the own kernel as well.
  *   - Products of stored bf16 from 16 rows and columns on run on a unit for bf16 where there is one (gemm_bf16.h): the
  *     matrix unit, or vectors where they are faster than those of f32.
- *   - Other operands and results of 16 bits run on the own kernel, which widens A and B while it packs them and rounds
- *     C where a rectangle of it is complete: no operand exists in f32 as a whole. */
+ *   - Other operands and results of 16 bits run where the same product of f32 does, on the matrix unit or the own
+ *     kernel, which read A and B as they are stored while they pack them and round C where a rectangle of it is
+ *     complete: no operand exists in f32 as a whole, and the bits are those of f32. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
@@ -72,10 +73,11 @@ typedef struct tow__gemm_choice {
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
     /* Of A, B and C that are stored as TOW_BF16 or TOW_F16, with sums of f32; 0: that of the sums. The bits are those
-     * of the product of the same numbers as f32, whose C is rounded once. A C of 16 bits is written whole: nothing is
-     * added to it (`accumulate`), and it is not made in parts (`kc`). */
+     * of the product of the same numbers as f32, whose C is rounded once (two operands of bf16 on a unit have others).
+     * A C of 16 bits is written whole: nothing is added to it (`accumulate`), and it is not made in parts (`kc`). */
     tow_dtype a_dtype, b_dtype, c_dtype;
     bool accumulate; /* C += */
+    bool as_f32;     /* has the bits of f32 even if both operands are bf16: no unit for bf16 runs it */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
     int64_t rows, columns; /* of the whole product, as the user's graph states it; 0: m and n */
@@ -144,6 +146,11 @@ static inline tow__gemm tow__gemm_of(tow_dtype dtype, int64_t m, int64_t n, int6
 }
 
 static inline bool tow__gemm_has_halves(const tow__gemm *g) { return g->a_dtype || g->b_dtype || g->c_dtype; }
+/* Products that units for bf16 run (gemm_bf16.h), with bits of their own. */
+static inline bool tow__gemm_of_bf16(const tow__gemm *g)
+{
+    return g->a_dtype == TOW_BF16 && g->b_dtype == TOW_BF16 && !g->as_f32;
+}
 /* Bytes of an element. */
 static inline int64_t tow__gemm_a_bytes(const tow__gemm *g)
 {

@@ -1,6 +1,6 @@
 /* The matrix unit of x86-64 (AMX) as an engine: whether it is there, and for which products it is worth it. The
- * products themselves are in gemm_amx_run.c, of f32, and gemm_bf16_amx.c, of stored bf16, which only run where
- * tow__gemm_amx_usable has said yes. */
+ * products themselves are in gemm_amx_run.c, with the accuracy and the bits of f32, however operands are stored, and
+ * gemm_bf16_amx.c, of two operands of bf16, which only run where tow__gemm_amx_usable has said yes. */
 #include "src/kernels/products/gemm_bf16.h"
 #include "src/kernels/products/gemm_own.h"
 
@@ -53,7 +53,7 @@ bool tow__gemm_amx_usable(void) { return tow__has_avx512() && may_use_unit(); }
 /* By rows, columns and k of the whole product, which cuts do not change. */
 static bool gains(const tow__gemm *g)
 {
-    if (tow__gemm_has_halves(g)) return tow__gemm_bf16_gains(g);
+    if (tow__gemm_of_bf16(g)) return tow__gemm_bf16_gains(g);
     int64_t k = g->kc > 0 ? g->kc : tow__gemm_kc(g->k);
     int64_t rows = g->rows > 0 ? g->rows : g->m, columns = g->columns > 0 ? g->columns : g->n;
     return rows >= LEAST && columns >= LEAST && k >= LEAST && rows * columns >= LEAST_WORK / k;
@@ -62,28 +62,28 @@ static bool gains(const tow__gemm *g)
 static bool applicable(const tow__gemm *g)
 {
     if (!g->choice || !g->choice->matrix_unit) return false;
-    if (tow__gemm_has_halves(g)) return tow__gemm_bf16_fits(g);
+    if (tow__gemm_of_bf16(g)) return tow__gemm_bf16_fits(g);
     return g->dtype == TOW_F32 && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
 }
 
 static void run(const tow__gemm *g)
 {
-    if (tow__gemm_has_halves(g))
+    if (tow__gemm_of_bf16(g))
         tow__gemm_bf16_amx.run(g);
     else
         tow__gemm_amx_run(g);
 }
 static size_t scratch(const tow__gemm *g)
 {
-    return tow__gemm_has_halves(g) ? tow__gemm_bf16_scratch(g) : tow__gemm_amx_scratch(g);
+    return tow__gemm_of_bf16(g) ? tow__gemm_bf16_scratch(g) : tow__gemm_amx_scratch(g);
 }
 static size_t packed(const tow__gemm *g)
 {
-    return tow__gemm_has_halves(g) ? tow__gemm_bf16_packed(g) : tow__gemm_amx_packed(g);
+    return tow__gemm_of_bf16(g) ? tow__gemm_bf16_packed(g) : tow__gemm_amx_packed(g);
 }
 static void pack(const tow__gemm *g)
 {
-    if (tow__gemm_has_halves(g))
+    if (tow__gemm_of_bf16(g))
         tow__gemm_bf16_amx.pack(g);
     else
         tow__gemm_amx_pack(g);

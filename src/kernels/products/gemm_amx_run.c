@@ -1,4 +1,4 @@
-/* Products in f32 on the matrix unit of x86-64 (AMX), which multiplies bf16 and sums in f32.
+/* Products on the matrix unit of x86-64 (AMX), which multiplies bf16 and sums in f32, with the accuracy of f32.
  *
  * A number is the sum of three bf16, exactly: the nearest one, the one nearest to the rest, and what is left. Of the
  * nine products of two such sums six are made; those left out are together below 2^-23 of the product, barely above
@@ -22,8 +22,13 @@
  * Each panel is split while the one before it is multiplied, unless B was packed, which is its panels split for many
  * products.
  *
+ * An operand that is stored in 16 bits is read as it is: a bf16 is one bf16, an f16 the sum of two, exactly. The other
+ * parts are zeros, so their products are left out, which changes no bits: four are left of f16 and f16, three of bf16
+ * and f32, five of f16 and f32.
+ *
  * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r
  * + 16 for each column. */
+#include "src/kernels/halves.h"
 #include "src/kernels/products/gemm_own.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -48,10 +53,12 @@ enum {
     GROUP = 2 * W,                 /* elements of k of a tile */
     TILE = W * GROUP,              /* bf16 of a tile */
     PARTS = 3,                     /* of a number */
-    PIECE = 2 * PARTS * TILE,      /* bf16 of a strip or a panel for one group */
+    PIECE = 2 * PARTS * TILE,      /* bf16 of a strip or a panel for one group, at most */
     BLOCK = 384,                   /* rows of A at a time */
     SUMS = 1 << 18,                /* elements of separate sums, about */
     GROUPS = TOW__GEMM_KC / GROUP, /* of a block of k, at most */
+    LINES = 128,                   /* bytes of two lines of a cache, which are fetched together */
+    CACHE_LINE = LINES / 2
 };
 
 _Static_assert((int)TOW__GEMM_KC % (int)GROUP == 0, "a block of k is whole groups");
@@ -67,167 +74,11 @@ static inline __attribute__((always_inline)) lanes first_lanes(int64_t n)
 
 #include "src/kernels/products/transpose_avx512.inc"
 
+#include "src/kernels/products/gemm_amx_narrow.inc"
 #include "src/kernels/products/gemm_amx_split.inc"
 #include "src/kernels/products/gemm_sums.inc"
 
-/* ---- tiles ------------------------------------------------------------------------------------------------------- */
-
-typedef struct configuration {
-    uint8_t palette, start, reserved[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-} configuration;
-
-static void configure(void)
-{
-    configuration c = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        c.bytes[i] = 4 * W;
-        c.rows[i] = W;
-    }
-    _tile_loadconfig(&c);
-}
-
-/* Tiles 0 .. 3: sums; 4, 5: of A; 6, 7: of B. */
-#define LOAD_A(x)                                                                                                      \
-    do {                                                                                                               \
-        _tile_loadd(4, a + 2 * (x)*TILE, 2 * GROUP);                                                                   \
-        if (two_rows) _tile_loadd(5, a + (2 * (x) + 1) * TILE, 2 * GROUP);                                             \
-    } while (0)
-#define LOAD_B(x)                                                                                                      \
-    do {                                                                                                               \
-        _tile_loadd(6, b + 2 * (x)*TILE, 2 * GROUP);                                                                   \
-        if (two_columns) _tile_loadd(7, b + (2 * (x) + 1) * TILE, 2 * GROUP);                                          \
-    } while (0)
-#define MULTIPLY                                                                                                       \
-    do {                                                                                                               \
-        _tile_dpbf16ps(0, 4, 6);                                                                                       \
-        if (two_columns) _tile_dpbf16ps(1, 4, 7);                                                                      \
-        if (two_rows) _tile_dpbf16ps(2, 5, 6);                                                                         \
-        if (two_rows && two_columns) _tile_dpbf16ps(3, 5, 7);                                                          \
-    } while (0)
-
-/* Sums of a strip and a panel on their way to C. */
-typedef struct write_back {
-    const scales *a, *b;
-    const f32 *sums;
-    f32 *c;
-    int64_t ldc, row, rows, columns;
-    lanes low, high; /* of the columns */
-    bool adds;
-} write_back;
-
-/* Lines of memory that are fetched into a cache piece by piece, 32 elements at a time. */
-typedef struct stream {
-    const f32 *at;
-    int64_t lines, line;  /* left; from the end of one to the next */
-    int64_t pieces, left; /* of a line, all and left */
-    int64_t at_once;
-} stream;
-
-/* The work that the rest of the processor overlaps with the products of the matrix unit. Instructions get ahead of the
- * unit by little more than four products of tiles, so there is a slot for a little of this work after each four. The
- * slots alternate between writing back the sums of the strip before, splitting the next panel, and fetching the rows of
- * C to which the sums of this strip go and the panel after the next. */
-typedef struct overlapped_work {
-    write_back sums;
-    progress panel;
-    int64_t written_rows, split_rows; /* per slot */
-    stream c, b;
-} overlapped_work;
-
-enum {
-    /* slots in a group of k */
-    WRITE_BACKS = 3,
-    SPLITS = 5,
-    FETCHES = 2
-};
-
-/* C = or += sums, without the powers of two: up to `count` rows. */
-static inline __attribute__((always_inline)) void write_back_rows(write_back *d, int64_t count)
-{
-    for (; count > 0 && d->row < d->rows; count--, d->row++) {
-        const f32 *sums = d->sums + d->row * PANEL;
-        f32 *c = d->c + d->row * d->ldc;
-        vector e = _mm512_set1_ps(d->a->exponent[d->row]);
-        vector low = _mm512_scalef_ps(_mm512_load_ps(sums), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent)));
-        vector high = _mm512_scalef_ps(_mm512_load_ps(sums + W), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent + W)));
-        if (d->adds) {
-            low = _mm512_add_ps(_mm512_maskz_loadu_ps(d->low, c), low);
-            high = _mm512_add_ps(_mm512_maskz_loadu_ps(d->high, c + W), high);
-        }
-        _mm512_mask_storeu_ps(c, d->low, low);
-        _mm512_mask_storeu_ps(c + W, d->high, high);
-    }
-}
-
-static inline __attribute__((always_inline)) void next_lines(stream *s)
-{
-    s->at += GROUP;
-    if (--s->left > 0) return;
-    s->at += s->line;
-    s->left = s->pieces;
-    s->lines--;
-}
-
-/* Not a function: both constants of a prefetch have to be seen as such. */
-#define FETCH(s, writes, level)                                                                                        \
-    for (int64_t i = 0; i < (s)->at_once && (s)->lines > 0; i++, next_lines(s)) {                                      \
-        __builtin_prefetch((s)->at, writes, level);                                                                    \
-        __builtin_prefetch((s)->at + GROUP - 1, writes, level);                                                        \
-    }
-
-static inline __attribute__((always_inline)) void fetch_ahead(overlapped_work *w)
-{
-    FETCH(&w->c, 1, 3);
-    FETCH(&w->b, 0, 2);
-}
-
-/* sums [32, 32] = a strip times a panel, `groups` of k.
- *
- * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles
- * had gone to sleep, and the products of a strip and a panel take 2000. So each group stores a tile where the sums will
- * be. If the next panel is split at the same time, which waits for the unit rather than the other way round, that gains
- * nothing. */
-static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
-                                                           const bool splits, int64_t groups, const uint16_t *a,
-                                                           const uint16_t *b, f32 *sums, overlapped_work *w)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t g = 0; g < groups; g++, a += PIECE, b += PIECE) {
-        LOAD_A(0);
-        LOAD_B(2);
-        MULTIPLY;
-        if (!splits) _tile_stored(4, sums, 4 * PANEL);
-        LOAD_B(1);
-        if (splits) split_some(&w->panel, w->split_rows);
-        MULTIPLY;
-        LOAD_A(1);
-        if (splits) split_some(&w->panel, w->split_rows);
-        write_back_rows(&w->sums, w->written_rows);
-        MULTIPLY;
-        LOAD_B(0);
-        if (splits) split_some(&w->panel, w->split_rows);
-        fetch_ahead(w);
-        MULTIPLY;
-        LOAD_A(2);
-        if (splits) split_some(&w->panel, w->split_rows);
-        write_back_rows(&w->sums, w->written_rows);
-        MULTIPLY;
-        LOAD_A(0);
-        if (splits) split_some(&w->panel, w->split_rows);
-        fetch_ahead(w);
-        MULTIPLY;
-        write_back_rows(&w->sums, w->written_rows);
-    }
-    _tile_stored(0, sums, 4 * PANEL);
-    if (two_columns) _tile_stored(1, sums + W, 4 * PANEL);
-    if (two_rows) _tile_stored(2, sums + W * PANEL, 4 * PANEL);
-    if (two_rows && two_columns) _tile_stored(3, sums + W * PANEL + W, 4 * PANEL);
-}
+#include "src/kernels/products/gemm_amx_multiply.inc"
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
@@ -248,35 +99,44 @@ typedef struct panel_fetch {
     int64_t distance;
 } panel_fetch;
 
-/* A panel that is fetched: `count` lines of `length` elements, `apart` from each other. */
+/* A panel that is fetched: `count` lines of `length` bytes, `apart` from each other. */
 typedef struct panel_lines {
-    const f32 *from;
+    const char *from;
     int64_t count, length, apart;
 } panel_lines;
-
-typedef struct job {
-    const tow__gemm *g;
-    panel_fetch fetch;
-    int64_t kc;      /* of a block of k */
-    bool plain[2];   /* A, B: not multiplied with powers of two, so far */
-    side *strips;    /* of a block of rows */
-    uint16_t *a, *b; /* tiles of all strips, and of two panels */
-    f32 *sums;       /* of two strips and a panel */
-} job;
 
 /* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
 typedef struct piece {
     int64_t row, rows, first, kc, groups;
     int64_t from, limit;
-    f32 *c;
+    void *c;
+    tow_dtype stored; /* of c, if that has 16 bits; else 0 */
     int64_t ldc;
     bool adds, runs_epilogue;
 } piece;
 
+typedef struct job {
+    const tow__gemm *g;
+    panel_fetch fetch;
+    int64_t kc; /* of a block of k */
+    slots slots;
+    multiply_function multiply; /* of operands that are stored so */
+    bool plain[2];              /* A, B: not multiplied with powers of two, so far */
+    side *strips;               /* of a block of rows */
+    uint16_t *a, *b;            /* tiles of all strips, and of two panels */
+    f32 *sums;                  /* of two strips and a panel */
+} job;
+
 static int64_t kc_of(const tow__gemm *g) { return g->kc > 0 ? g->kc : tow__gemm_kc(g->k); }
 
+/* bf16 of a strip or a panel of elements that are stored so, for one group. */
+static int64_t piece_length(tow_dtype stored) { return (int64_t)2 * TILE * parts_of(stored); }
+
 /* Of the tiles of a strip or a panel. */
-static size_t strip_bytes(int64_t kc) { return (size_t)(tow__ceil_div(kc, GROUP) * PIECE) * sizeof(uint16_t); }
+static size_t strip_bytes(tow_dtype stored, int64_t kc)
+{
+    return (size_t)(tow__ceil_div(kc, GROUP) * piece_length(stored)) * sizeof(uint16_t);
+}
 
 static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
 {
@@ -290,22 +150,26 @@ static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
 static side strip_at(const job *j, const piece *x, int64_t row)
 {
     const tow__gemm *g = j->g;
-    const f32 *from = (const f32 *)g->a + (x->row + row) * g->a_row + x->first * g->a_column;
-    return (side){.from = {from, g->a_row, g->a_column},
+    const int64_t bytes = tow__gemm_a_bytes(g), length = piece_length(g->a_dtype);
+    const char *from = (const char *)g->a + ((x->row + row) * g->a_row + x->first * g->a_column) * bytes;
+    return (side){.from = {from, g->a_row * bytes, g->a_column * bytes, bytes, g->a_dtype},
                   .items = tow__min(STRIP, x->rows - row),
                   .kc = x->kc,
-                  .tiles = j->a + row / STRIP * x->groups * PIECE};
+                  .piece = length,
+                  .tiles = j->a + row / STRIP * x->groups * length};
 }
 
 static side panel_at(const job *j, const piece *x, int64_t column)
 {
     const tow__gemm *g = j->g;
-    const f32 *from = (const f32 *)g->b + x->first * g->b_row + column * g->b_column;
-    return (side){.from = {from, g->b_column, g->b_row},
+    const int64_t bytes = tow__gemm_b_bytes(g), length = piece_length(g->b_dtype);
+    const char *from = (const char *)g->b + (x->first * g->b_row + column * g->b_column) * bytes;
+    return (side){.from = {from, g->b_column * bytes, g->b_row * bytes, bytes, g->b_dtype},
                   .items = tow__min(PANEL, x->limit - column),
                   .kc = x->kc,
+                  .piece = length,
                   .columns = true,
-                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
+                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * length};
 }
 
 /* ---- packed panels ----------------------------------------------------------------------------------------------- */
@@ -318,13 +182,15 @@ enum {
 static size_t panel_bytes(const tow__gemm *g)
 {
     int64_t kc = kc_of(g), whole = g->k / kc;
-    return (size_t)tow__ceil_div(g->k, kc) * HEAD + (size_t)whole * strip_bytes(kc) + strip_bytes(g->k % kc);
+    return (size_t)tow__ceil_div(g->k, kc) * HEAD + (size_t)whole * strip_bytes(g->b_dtype, kc) +
+           strip_bytes(g->b_dtype, g->k % kc);
 }
 
 static char *packed_at(const tow__gemm *g, int64_t column, int64_t first)
 {
     int64_t panel = (g->packed_column + column) / PANEL, kc = kc_of(g);
-    return (char *)g->packed + (size_t)panel * panel_bytes(g) + (size_t)(first / kc) * (HEAD + strip_bytes(kc));
+    return (char *)g->packed + (size_t)panel * panel_bytes(g) +
+           (size_t)(first / kc) * (HEAD + strip_bytes(g->b_dtype, kc));
 }
 
 static side packed_panel(const job *j, const piece *x, int64_t column)
@@ -336,11 +202,21 @@ static side packed_panel(const job *j, const piece *x, int64_t column)
     return s;
 }
 
+static void put(const write_back *d, int64_t at, f32 x)
+{
+    if (d->stored)
+        store_narrow(d->stored, (uint16_t *)d->c + at, 1, _mm512_set1_ps(x));
+    else
+        ((f32 *)d->c)[at] = x;
+}
+
 /* Elements of rows and columns with infinities, NaNs or large numbers. All other elements are written back first. */
 static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, write_back *d)
 {
     f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};
     const tow__gemm g = {.dtype = TOW_F32,
+                         .a_dtype = j->g->a_dtype,
+                         .b_dtype = j->g->b_dtype,
                          .threads = 1,
                          .m = d->rows,
                          .n = d->columns,
@@ -356,21 +232,21 @@ static __attribute__((noinline)) void run_special(const job *j, const side *a, c
                          .ldc = PANEL};
     tow__gemm_avx512_version.run(&g);
     for (int64_t i = 0; i < d->rows && d->adds; i++)
-        memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
+        memcpy(kept + i * PANEL, (f32 *)d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
     write_back_rows(d, STRIP);
     for (int64_t i = 0; i < d->rows; i++)
         for (int64_t y = 0; y < d->columns; y++)
             if ((a->scale.special >> i & 1) || (b->scale.special >> y & 1))
-                d->c[i * d->ldc + y] = d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
+                put(d, i * d->ldc + y, d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y]);
 }
 
-/* `lines` lines of `length` elements that are `apart` from each other, spread over `slots` slots. */
-static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t apart, int64_t slots)
+/* `lines` lines of `length` bytes that are `apart` from each other, spread over `count` slots. */
+static stream stream_of(const char *from, int64_t lines, int64_t length, int64_t apart, int64_t count)
 {
-    stream s = {.at = from, .lines = lines, .pieces = tow__ceil_div(length, GROUP)};
+    stream s = {.at = from, .lines = lines, .pieces = tow__ceil_div(length, LINES)};
     s.left = s.pieces;
-    s.line = apart - s.pieces * GROUP;
-    s.at_once = tow__ceil_div(lines * s.pieces, slots);
+    s.line = apart - s.pieces * LINES;
+    s.at_once = tow__ceil_div(lines * s.pieces, count);
     return s;
 }
 
@@ -386,69 +262,56 @@ static panel_fetch plan_fetch(const tow__gemm *g)
 static panel_lines lines_ahead(const job *j, const piece *x, int64_t column)
 {
     const tow__gemm *g = j->g;
-    const int64_t next = column + j->fetch.distance;
-    const f32 *from = (const f32 *)g->b + x->first * g->b_row + next * g->b_column;
+    const int64_t next = column + j->fetch.distance, bytes = tow__gemm_b_bytes(g);
+    const char *from = (const char *)g->b + (x->first * g->b_row + next * g->b_column) * bytes;
     if (next >= g->n) return (panel_lines){.count = 0};
     switch (j->fetch.kind) {
     case FETCH_PACKED:
-        return (panel_lines){(const f32 *)(const void *)(packed_at(g, next, x->first) + HEAD),
-                             x->groups * PIECE * (int64_t)sizeof(uint16_t) / (GROUP * (int64_t)sizeof(f32)), PANEL,
-                             GROUP};
+        return (panel_lines){packed_at(g, next, x->first) + HEAD,
+                             x->groups * piece_length(g->b_dtype) * (int64_t)sizeof(uint16_t) / LINES, LINES, LINES};
     case FETCH_ROWS:
-        return (panel_lines){from, x->kc, PANEL, g->b_row};
+        return (panel_lines){from, x->kc, PANEL * bytes, g->b_row * bytes};
     case FETCH_COLUMNS:
-        return (panel_lines){from, PANEL, x->kc, g->b_column};
+        return (panel_lines){from, PANEL, x->kc * bytes, g->b_column * bytes};
     default:
         return (panel_lines){.count = 0};
     }
 }
 
 /* The share of strip `row` in fetching the lines of a panel. */
-static stream share_of_strip(const panel_lines *p, const piece *x, int64_t row)
+static stream share_of_strip(const panel_lines *p, const piece *x, int64_t row, int64_t count)
 {
     if (p->count == 0) return (stream){0};
     int64_t share = tow__ceil_div(p->count, tow__ceil_div(x->rows, STRIP)), first = row / STRIP * share;
     return stream_of(p->from + first * p->apart, tow__max(0, tow__min(share, p->count - first)), p->length, p->apart,
-                     FETCHES * x->groups);
-}
-
-static void multiply_strip(const piece *x, const side *a, const side *b, bool splits, f32 *sums, overlapped_work *w)
-{
-    if (a->items <= W && b->items <= W)
-        multiply(false, false, true, x->groups, a->tiles, b->tiles, sums, w);
-    else if (a->items <= W)
-        multiply(false, true, true, x->groups, a->tiles, b->tiles, sums, w);
-    else if (b->items <= W)
-        multiply(true, false, true, x->groups, a->tiles, b->tiles, sums, w);
-    else if (splits)
-        multiply(true, true, true, x->groups, a->tiles, b->tiles, sums, w);
-    else
-        multiply(true, true, false, x->groups, a->tiles, b->tiles, sums, w);
+                     count);
 }
 
 /* All strips of a piece times panel b, at `column`. The last sums are left to be written back. */
 static void run_panel(const job *j, const piece *x, const side *b, int64_t column, overlapped_work *w)
 {
     const panel_lines ahead = lines_ahead(j, x, column);
+    const int64_t bytes = x->stored ? sizeof(uint16_t) : sizeof(f32), fetches = j->slots.fetches * x->groups;
     for (int64_t row = 0; row < x->rows; row += STRIP) {
         const side *a = &j->strips[row / STRIP];
-        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums, *c = x->c + row * x->ldc;
-        c += column - x->from;
-        w->c = stream_of(c, a->items, PANEL, x->ldc, FETCHES * x->groups);
-        w->b = share_of_strip(&ahead, x, row);
-        multiply_strip(x, a, b, w->panel.parts > 0, sums, w);
+        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums;
+        char *c = (char *)x->c + (row * x->ldc + column - x->from) * bytes;
+        w->c = stream_of(c, a->items, PANEL * bytes, x->ldc * bytes, fetches);
+        w->b = share_of_strip(&ahead, x, row, fetches);
+        j->multiply(x->groups, a, b, w->panel.parts > 0, sums, w);
         write_back_rows(&w->sums, STRIP);
         w->sums = (write_back){.a = &a->scale,
                                .b = &b->scale,
                                .sums = sums,
                                .c = c,
+                               .stored = x->stored,
                                .ldc = x->ldc,
                                .rows = a->items,
                                .columns = b->items,
                                .low = first_lanes(b->items),
                                .high = first_lanes(b->items - W),
                                .adds = x->adds};
-        w->written_rows = tow__ceil_div(a->items, WRITE_BACKS * x->groups);
+        w->written_rows = tow__ceil_div(a->items, j->slots.write_backs * x->groups);
         if (a->scale.special | b->scale.special) run_special(j, a, b, &w->sums);
     }
 }
@@ -466,7 +329,7 @@ static void begin_panel(job *j, const piece *x, int64_t column, side *s, overlap
         return;
     }
     begin_split(&w->panel, s);
-    w->split_rows = tow__ceil_div(cost_of(s), SPLITS * tow__ceil_div(x->rows, STRIP));
+    w->split_rows = tow__ceil_div(cost_of(s), j->slots.splits * tow__ceil_div(x->rows, STRIP));
 }
 
 static void end_panel(job *j, side *s, overlapped_work *w)
@@ -506,7 +369,8 @@ static void run_blocks(job *j, int64_t block)
     for (int64_t row = 0; row < g->m; row += block) {
         for (int64_t first = 0; first < g->k; first += j->kc) {
             piece x = piece_of(j, row, block, first);
-            x.c = (f32 *)g->c + row * g->ldc;
+            x.c = (char *)g->c + row * g->ldc * tow__gemm_c_bytes(g);
+            x.stored = g->c_dtype;
             x.ldc = g->ldc;
             x.adds = g->accumulate || first > 0;
             x.runs_epilogue = g->epilogue != NULL && first + x.kc >= g->k;
@@ -516,7 +380,8 @@ static void run_blocks(job *j, int64_t block)
     }
 }
 
-/* C + A B with several blocks of k, which are summed in memory of their own first, because C is added last. */
+/* C + A B with several blocks of k, which are summed in memory of their own first, because C is added last; or a C of
+ * 16 bits, which is rounded last. */
 static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
 {
     const tow__gemm *g = j->g;
@@ -531,14 +396,17 @@ static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
                 if (row + from + first > 0 && tow__cancelled()) return;
                 run_piece(j, &x);
             }
-            add_sums(g, row, rows, from, limit, sums, ld);
+            deliver_sums(g, row, rows, from, limit, sums, ld);
         }
     }
 }
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-static bool needs_separate_sums(const tow__gemm *g) { return g->accumulate && g->k > kc_of(g) && g->kc == 0; }
+static bool needs_separate_sums(const tow__gemm *g)
+{
+    return (g->accumulate || g->c_dtype) && g->k > kc_of(g) && g->kc == 0;
+}
 
 static int64_t sum_columns(const tow__gemm *g, int64_t block)
 {
@@ -556,8 +424,8 @@ typedef struct scratch_layout {
 static scratch_layout divide_scratch(const tow__gemm *g, int64_t block)
 {
     int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), kc = kc_of(g);
-    scratch_layout p = {.panels = (size_t)strips * strip_bytes(kc)};
-    p.sums = p.panels + 2 * strip_bytes(kc);
+    scratch_layout p = {.panels = (size_t)strips * strip_bytes(g->a_dtype, kc)};
+    p.sums = p.panels + 2 * strip_bytes(g->b_dtype, kc);
     p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
     p.separate_sums = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
@@ -571,7 +439,10 @@ size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOC
 static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *memory)
 {
     scratch_layout p = divide_scratch(g, block);
+    const int a_parts = parts_of(g->a_dtype), b_parts = parts_of(g->b_dtype);
     job j = {.g = g, .fetch = plan_fetch(g), .kc = kc_of(g), .plain = {true, true}};
+    j.multiply = multiply_parts[a_parts - 1][b_parts - 1];
+    j.slots = slots_of(a_parts, b_parts);
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);

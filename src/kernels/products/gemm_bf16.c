@@ -43,8 +43,8 @@ size_t tow__gemm_bf16_packed(const tow__gemm *g)
 
 bool tow__gemm_bf16_fits(const tow__gemm *g)
 {
-    return g->dtype == TOW_F32 && g->a_dtype == TOW_BF16 && g->b_dtype == TOW_BF16 && g->c_dtype != TOW_F16 &&
-           g->kc == 0 && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
+    return g->dtype == TOW_F32 && tow__gemm_of_bf16(g) && g->c_dtype != TOW_F16 && g->kc == 0 && g->a_row >= 0 &&
+           g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
 }
 
 bool tow__gemm_bf16_gains(const tow__gemm *g)

@@ -55,11 +55,12 @@ size_t tow__gemm_explain(tow__gemm *g, const tow__gemm_engine *engine, const cha
     const tow__gemm_trial *t = own && unprepared == NULL ? tow__gemm_try(g) : NULL;
     const char *why = asked_for(g, engine);
     if (why == NULL)
-        why = tow__gemm_has_halves(g) && !own && !rest ? "bf16, as it is stored"
-              : unit                                   ? "large, of f32"
-              : rest                                   ? "no other engine runs it"
-              : own                                    ? not_replaced(g, t, unprepared)
-                                                       : "the others are left out";
+        why = tow__gemm_of_bf16(g) && !own && !rest ? "bf16, as it is stored"
+              : unit && tow__gemm_has_halves(g)     ? "large, as it is stored, with the bits of f32"
+              : unit                                ? "large, of f32"
+              : rest                                ? "no other engine runs it"
+              : own                                 ? not_replaced(g, t, unprepared)
+                                                    : "the others are left out";
     const int length = why != NULL ? snprintf(text, size, "%s: %s", engine->label, why)
                                    : explain_trial(t, g->choice, engine != &tow__gemm_own, engine->label, text, size);
     return length < 0 ? 0 : (size_t)length;

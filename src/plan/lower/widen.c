@@ -44,12 +44,11 @@ static bool is_region(const tow__equation *e)
 
 /* True for a product whose kernel takes operands of 16 bits, sums in f32 and rounds the result itself if that has 16
  * bits. A product over one element or none stays between conversions, as the elementwise one that it becomes. */
-static bool sums_halves(const tow_graph *g, const tow__equation *e, const tow__team *team)
+static bool sums_halves(const tow_graph *g, const tow__equation *e)
 {
     if (!TOW__IS(e, dot_general)) return false;
     const tow__dot_params *p = e->params;
     const tow_type x = g->vars[e->in[0]].type, y = g->vars[e->out[0]].type;
-    if (!tow__dot_takes_halves(team, p, x, g->vars[e->in[1]].type)) return false;
     int64_t k = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) k *= x.dims[p->lhs_contract.v[i]];
     const bool halves = tow__is_half(x.dtype) || tow__is_half(g->vars[e->in[1]].type.dtype);
@@ -64,9 +63,9 @@ static bool widens(const tow_graph *g, const tow__equation *e)
 }
 
 /* Constants, views and names touch no bits. */
-static bool is_widened(const tow_graph *g, const tow__equation *e, const tow__team *team)
+static bool is_widened(const tow_graph *g, const tow__equation *e)
 {
-    if (sums_halves(g, e, team)) return false;
+    if (sums_halves(g, e)) return false;
     if (is_region(e) || e->primitive->kind == TOW__NAME || e->primitive->view) return false;
     if (TOW__IS(e, const) || TOW__IS(e, stop_gradient)) return false;
     if (!tow__may_be_widened(e)) return false;
@@ -76,14 +75,14 @@ static bool is_widened(const tow_graph *g, const tow__equation *e, const tow__te
 }
 
 /* Is there anything to widen, here or in a region? */
-static bool has_narrow(const tow_graph *g, const tow__team *team)
+static bool has_narrow(const tow_graph *g)
 {
     for (uint32_t k = 0; k < g->n_equations; k++) {
         const tow__equation *e = &g->equations[k];
-        if (is_widened(g, e, team) || widens(g, e)) return true;
+        if (is_widened(g, e) || widens(g, e)) return true;
         for (uint32_t i = 0; is_region(e) && i < tow__nested_count(e->primitive, e->params); i++) {
             const tow_graph *nested = tow__nested(e->primitive, e->params, i);
-            if (nested && has_narrow(nested, team)) return true;
+            if (nested && has_narrow(nested)) return true;
         }
     }
     return false;
@@ -159,7 +158,7 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, const tow__team
         if (widens(g, e)) stored[e->out[0]] = operands[0];
         if (record_stored(t, g, e, team, stored, operands, results))
             (void)0; /* recorded */
-        else if (is_widened(g, e, team))
+        else if (is_widened(g, e))
             record_wide(t, g, e, operands, results, &conversions);
         else if (is_region(e))
             status = record_region(t, e, team, operands, results);
@@ -174,7 +173,7 @@ static tow_status record_graph(tow_trace *t, const tow_graph *g, const tow__team
 tow_status tow__widen_graph(const tow_graph *g, const tow__team *team, tow_graph **result)
 {
     *result = NULL;
-    if (!has_narrow(g, team)) {
+    if (!has_narrow(g)) {
         *result = tow__graph_share(g);
         return TOW_OK;
     }

@@ -1,7 +1,7 @@
 /* Matrix products whose operands or results are stored in 16 bits: the bits of the product of the same numbers as f32
- * (which test_kernels_gemm.c compares with its definition), rounded once, for every instruction set, layout and size,
- * with and without scratch memory, in parts and slices, and through dot_general.
- * Tests gemm_halves.inc, gemm_few.inc. */
+ * (which test_kernels_gemm.c compares with its definition), rounded once, for every instruction set, the matrix unit,
+ * every layout and size, with and without scratch memory, in parts and slices, packed, and through dot_general.
+ * Tests gemm_halves.inc, gemm_few.inc, gemm_amx_*.inc. */
 #include "src/kernels/products/gemm_own.h"
 #include "tests/unit/support/gemm_products.h"
 
@@ -55,11 +55,12 @@ static void negate(void *user, int64_t row, int64_t rows, int64_t column, int64_
     }
 }
 
-/* A bit says that this matrix is stored in 16 bits. */
+/* A bit says that this matrix is stored in 16 bits; of B, that it has the other type of them. */
 enum {
     HALF_A = 1,
     HALF_B = 2,
-    HALF_C = 4
+    HALF_C = 4,
+    OTHER_B = 8
 };
 
 typedef struct problem {
@@ -69,17 +70,18 @@ typedef struct problem {
     size_t bytes;        /* of C */
 } problem;
 
-static problem make_problem(tow_dtype half, const int64_t *size, layout how_a, layout how_b, unsigned halves, int set)
+static problem make_problem(tow_dtype half, const int64_t *size, layout how_a, layout how_b, unsigned halves,
+                            const tow__gemm_choice *choice)
 {
+    const tow_dtype half_b = !(halves & OTHER_B) ? half : half == TOW_BF16 ? TOW_F16 : TOW_BF16;
     const int64_t m = size[0], n = size[1], k = size[2];
     const tow_dtype c_dtype = halves & HALF_C ? half : TOW_F32;
     problem p = {.a = random_halves(half, (int64_t[]){m, k}, how_a, n % 2),
-                 .b = random_halves(half, (int64_t[]){k, n}, how_b, false)};
+                 .b = random_halves(half_b, (int64_t[]){k, n}, how_b, m % 4 == 2)};
     tow__buffer a = widened(&p.a), b = widened(&p.b), wide = make(TOW_F32, 2, (int64_t[]){m, n + 3}, ROW_MAJOR);
     memset(wide.data, 0x5A, (size_t)count_of(&wide) * sizeof(float));
-    tow__gemm_choice choice = {.portable = true, .set = set};
     tow__gemm g = product_of(&a, &b, &wide);
-    g.choice = &choice;
+    g.choice = choice;
     tow__gemm_run(&g, NULL);
     p.want = make(c_dtype, 2, wide.dims, ROW_MAJOR);
     p.c = make(c_dtype, 2, wide.dims, ROW_MAJOR);
@@ -92,8 +94,10 @@ static problem make_problem(tow_dtype half, const int64_t *size, layout how_a, l
     p.g = product_of(halves & HALF_A ? &p.a : &a, halves & HALF_B ? &p.b : &b, &p.c);
     p.g.dtype = TOW_F32;
     p.g.a_dtype = halves & HALF_A ? half : (tow_dtype)0;
-    p.g.b_dtype = halves & HALF_B ? half : (tow_dtype)0;
+    p.g.b_dtype = halves & HALF_B ? half_b : (tow_dtype)0;
     p.g.c_dtype = halves & HALF_C ? half : (tow_dtype)0;
+    p.g.as_f32 = true;
+    p.g.choice = choice;
     return p;
 }
 
@@ -136,8 +140,8 @@ static void check_whole(problem *p, bool scratch)
     memset(f.times, 0, (size_t)count);
     memset(p->c.data, 0x5A, p->bytes);
     const tow__gemm_engine *engine = tow__gemm_choose(&p->g);
-    assert_string_equal(engine->name, "own");
-    assert_int_equal(tow__gemm_packed(&p->g, engine), 0);
+    assert_string_equal(engine->name, p->g.choice->portable ? "own" : "amx");
+    if (p->g.choice->portable) assert_int_equal(tow__gemm_packed(&p->g, engine), 0);
     tow__gemm g = p->g;
     g.epilogue = negate, g.user = &f;
     g.scratch = scratch ? take(tow__gemm_scratch(&g, engine) + 1) : NULL;
@@ -153,11 +157,19 @@ static void check_whole(problem *p, bool scratch)
     assert_memory_equal(p->c.data, p->want.data, p->bytes);
 }
 
-static void check_product(tow_dtype half, const int64_t *size, layout a, layout b, unsigned halves, int set)
+/* With a B that was packed beforehand, if the engine wants that. */
+static void run_packed(const tow__gemm *whole)
 {
-    problem p = make_problem(half, size, a, b, halves, set);
-    tow__gemm_choice choice = {.portable = true, .set = set};
-    p.g.choice = &choice;
+    tow__gemm g = *whole;
+    g.packed = take(tow__gemm_packed(&g, &tow__gemm_amx) + 64);
+    tow__gemm_pack(&g, &tow__gemm_amx);
+    tow__gemm_run(&g, &tow__gemm_amx);
+}
+
+static void check_product_by(tow_dtype half, const int64_t *size, layout a, layout b, unsigned halves,
+                             const tow__gemm_choice *choice)
+{
+    problem p = make_problem(half, size, a, b, halves, choice);
     check_whole(&p, true);
     check_whole(&p, false);
     memset(p.c.data, 0x5A, p.bytes);
@@ -168,7 +180,18 @@ static void check_product(tow_dtype half, const int64_t *size, layout a, layout 
         run_parts(&p.g);
         assert_memory_equal(p.c.data, p.want.data, p.bytes);
     }
+    if (!choice->portable) {
+        memset(p.c.data, 0x5A, p.bytes);
+        run_packed(&p.g);
+        assert_memory_equal(p.c.data, p.want.data, p.bytes);
+    }
     release_all();
+}
+
+static void check_product(tow_dtype half, const int64_t *size, layout a, layout b, unsigned halves, int set)
+{
+    const tow__gemm_choice choice = {.portable = true, .set = set};
+    check_product_by(half, size, a, b, halves, &choice);
 }
 
 /* m, n, k: edges of tiles and vectors, several blocks of rows, columns and k, few rows, rows 4 KiB apart. */
@@ -190,6 +213,23 @@ static void halves_have_the_bits_of_the_wide_product(void **state)
                     if ((s + how + 2 * halves + (size_t)set) % 6 == 0)
                         check_product((s + how + halves) % 2 ? TOW_BF16 : TOW_F16, sizes[s], layouts[how % 3],
                                       layouts[how / 3], halves, set);
+}
+
+/* Parts of numbers that are zeros are left out. Numbers of all sizes, which need powers of two if they are bf16. */
+static void the_matrix_unit_has_the_bits_of_the_wide_product(void **state)
+{
+    (void)state;
+    static const layout layouts[] = {ROW_MAJOR, COLUMN_MAJOR, SPACED};
+    const tow__gemm_choice unit = {.engine = &tow__gemm_amx, .matrix_unit = true};
+    if (!tow__gemm_amx_usable()) skip();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t how = 0; how < 9; how++)
+            for (unsigned halves = 1; halves < 16; halves++) {
+                if ((halves & OTHER_B) && (halves & (HALF_A | HALF_B)) != (HALF_A | HALF_B)) continue;
+                if ((s + how + 2 * halves) % 11 == 0)
+                    check_product_by((s + how + halves) % 2 ? TOW_BF16 : TOW_F16, sizes[s], layouts[how % 3],
+                                     layouts[how / 3], halves, &unit);
+            }
 }
 
 /* One to four rows and a B of 16 bits, which is read as it is stored: along its rows with columns that fill no panel,
@@ -292,6 +332,7 @@ static void dot_general_takes_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(halves_have_the_bits_of_the_wide_product),
+                                       cmocka_unit_test(the_matrix_unit_has_the_bits_of_the_wide_product),
                                        cmocka_unit_test(few_rows_have_the_bits_of_the_wide_product),
                                        cmocka_unit_test(results_are_rounded_as_convert_does),
                                        cmocka_unit_test(dot_general_takes_halves)};
