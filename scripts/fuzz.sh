@@ -28,6 +28,7 @@ dictionary_of() {
 }
 
 install_missing "$preset"
+targets=$(printf 'fuzz_%s ' "$@")
 build "$preset" "-DTOW_WERROR=${TOW_WERROR:-OFF}"
 
 # fuzz_target TARGET: status 1 if it found something.

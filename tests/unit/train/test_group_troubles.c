@@ -79,7 +79,7 @@ static void test_troubles(void **state)
     t = (trouble){.rank = 3, .signal = SIGKILL};
     assert_int_equal(run(4, 0, be_troubled, &t), TOW_INTERRUPTED);
     t = (trouble){.rank = 2, .signal = SIGSTOP};
-    assert_int_equal(run(4, 0.3, be_troubled, &t), TOW_INTERRUPTED);
+    assert_int_equal(run(4, 1, be_troubled, &t), TOW_INTERRUPTED);
     expect_printed("rank 2 (");
     expect_printed("has not arrived");
     expect_printed("; step 2");
