@@ -1,5 +1,6 @@
 /* Writes GGUF files: the header, then the data of one tensor at a time, converted in pieces. */
 #include <inttypes.h>
+#include <math.h>
 
 #include "src/base/blocks.h"
 #include "src/base/options.h"
@@ -250,6 +251,21 @@ static bool have_finite_scales(const unsigned char *blocks, int64_t n, size_t by
     return true;
 }
 
+/* Index of the first of n numbers of 16 bits that is infinite and was finite; n: there is none. */
+static int64_t find_overflow(tow_dtype to, const uint64_t *piece, tow_dtype from, const char *data, int64_t n)
+{
+    const unsigned infinity = to == TOW_F16 ? 0x7c00 : 0x7f80;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t bits;
+        double number;
+        memcpy(&bits, (const char *)piece + 2 * i, sizeof bits);
+        if ((bits & 0x7fff) != infinity) continue;
+        tow__convert_elements(TOW_F64, &number, from, data + (size_t)i * tow_dtype_size(from), 1);
+        if (isfinite(number)) return i;
+    }
+    return n;
+}
+
 /* Elements that become another type, or blocks. */
 static tow_status put_converted(writer *w, const tow__tensor *tensor, const target *chosen, const char *data)
 {
@@ -263,6 +279,13 @@ static tow_status put_converted(writer *w, const tow__tensor *tensor, const targ
         const int64_t n = count - first < PIECE ? count - first : PIECE, n_blocks = n / chosen->dtype->elements;
         const void *bytes = piece;
         tow__convert_elements(to, piece, tensor->type.dtype, data + (size_t)first * from, n);
+        const bool halves = tow_dtype_size(to) == 2 && tow_dtype_is_float(to);
+        const int64_t large = halves ? find_overflow(to, piece, tensor->type.dtype, data + (size_t)first * from, n) : n;
+        if (large < n)
+            TRY(tow__fail(w->ctx, TOW_INVALID_ARGUMENT,
+                          "%s: tensor '%.200s': expected numbers that %s can hold, found a larger one at element "
+                          "%" PRId64 "; choose another type",
+                          w->path, tensor->name, chosen->dtype->name, first + large));
         if (chosen->dtype->stored != TOW__STORED_PLAIN) {
             const tow_dtype dtype = tow__stored_forms[chosen->dtype->stored].dtype;
             tow__quantize_blocks(dtype, n_blocks, (const float *)(const void *)piece, blocks);

@@ -53,11 +53,11 @@ static bool take_flag(const gguf_reader *g, const char *key, bool otherwise)
     return value.type == TOW_METADATA_BOOL ? value.integer != 0 : otherwise;
 }
 
-/* The id of a token that the file names, or -1. */
-static tow_status take_id(gguf_reader *g, const char *key, int32_t *id)
+/* The id of a token that the file names, else `otherwise`, if there is such a token; -1: none. */
+static tow_status take_id(gguf_reader *g, const char *key, int32_t otherwise, int32_t *id)
 {
     const tow_metadata_value value = tow_tensors_metadata_value(g->tensors, key);
-    *id = TOW__NO_ID;
+    *id = otherwise < (int64_t)g->tokens.count ? otherwise : TOW__NO_ID;
     if (value.type == TOW_METADATA_NONE) return TOW_OK;
     g->r.path = key;
     if (value.type == TOW_METADATA_STRING || value.type == TOW_METADATA_ARRAY || value.integer < 0 ||
@@ -97,10 +97,11 @@ typedef struct splitting {
 } splitting;
 static const splitting splittings[] = {
     {.names = {"gpt-2", "gpt2", "phi-2", "jina-es", "jina-de", "gigachat"}},
-    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx", "smaug-bpe"},
+    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3"},
      .expression = CONTRACTIONS "\\p{N}{1,3}" REST,
      .ignore_merges = true,
      .bos = true},
+    {.names = {"dbrx", "smaug-bpe"}, .expression = CONTRACTIONS "\\p{N}{1,3}" REST},
     {.names = {"qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"},
      .expression = CONTRACTIONS "\\p{N}" REST,
      .nfc = true},
@@ -187,12 +188,13 @@ static void add_template(tow__string *text, const gguf_reader *g, int32_t bos, i
     tow__string_add(text, "}}");
 }
 
-static tow_status take_ends(gguf_reader *g, bool bos_otherwise, int32_t *bos, int32_t *eos)
+/* Of files with scores, tokens that are not named are those of SentencePiece, as in llama.cpp. */
+static tow_status take_ends(gguf_reader *g, const splitting *s, int32_t *bos, int32_t *eos)
 {
     tow_status status = TOW_OK;
-    TRY(take_id(g, KEY("bos_token_id"), bos));
-    TRY(take_id(g, KEY("eos_token_id"), eos));
-    if (!take_flag(g, KEY("add_bos_token"), bos_otherwise)) *bos = TOW__NO_ID;
+    TRY(take_id(g, KEY("bos_token_id"), s ? TOW__NO_ID : 1, bos));
+    TRY(take_id(g, KEY("eos_token_id"), s ? TOW__NO_ID : 2, eos));
+    if (!take_flag(g, KEY("add_bos_token"), !s || s->bos)) *bos = TOW__NO_ID;
     if (!take_flag(g, KEY("add_eos_token"), false)) *eos = TOW__NO_ID;
 done:
     return status;
@@ -202,7 +204,7 @@ done:
 static tow_status add_surroundings(gguf_reader *g, const splitting *s, tow__string *text)
 {
     int32_t bos, eos;
-    const tow_status status = take_ends(g, s ? s->bos : true, &bos, &eos);
+    const tow_status status = take_ends(g, s, &bos, &eos);
     if (status != TOW_OK) return status;
     if (s)
         add_splitting(text, s);
@@ -382,7 +384,7 @@ static tow_status read_bpe(gguf_reader *g, const splitting *s)
     b->byte_level = t->byte_level;
     b->byte_fallback = b->fuse_unk = !s;
     b->ignore_merges = s && s->ignore_merges;
-    if (!s) TRY(take_id(g, KEY("unknown_token_id"), &b->unk));
+    if (!s) TRY(take_id(g, KEY("unknown_token_id"), 0, &b->unk));
     TRY(read_vocabulary(g));
     tow__find_bytes(&g->r);
     TRY(s ? read_merges(g) : make_merges(g));

@@ -1,5 +1,7 @@
 /* convert-weights --architecture: from the files of transformers to GGUF. The metadata of the GGUF file are made of
  * config.json and tokenizer.json beside the weights. */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +14,12 @@ static tow_status set(tool_gguf *g, const char *key, tow_metadata_value value)
     return tow_tensors_set_metadata_value(g->metadata, key, value);
 }
 
-static tow_status set_integer(tool_gguf *g, const char *key, tow_metadata_type type, int64_t integer)
+tow_status tool_set_integer(tool_gguf *g, const char *key, tow_metadata_type type, int64_t integer)
 {
     return set(g, key, (tow_metadata_value){.type = type, .integer = integer});
 }
 
-static tow_status set_array(tool_gguf *g, const char *key, tow_metadata_type element, size_t count,
-                            const void *elements)
+tow_status tool_set_array(tool_gguf *g, const char *key, tow_metadata_type element, size_t count, const void *elements)
 {
     return set(
         g, key,
@@ -58,18 +59,43 @@ static const json_t *find_number(const json_t *config, const tool_number *n)
     return NULL;
 }
 
+/* The type must hold the number: whole ones below 2^31, or an f32. */
+static tow_status check_number(tool_gguf *g, const tool_number *n, double number)
+{
+    const bool whole = n->type == TOW_METADATA_U32;
+    if (whole ? number >= 0 && number <= INT32_MAX && number == (double)(int64_t)number : fabs(number) <= FLT_MAX)
+        return TOW_OK;
+    return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/config.json: %s: expected %s, found %g", g->directory, n->names[0],
+                     whole ? "a whole number, 0 to 2147483647" : "a number of f32", number);
+}
+
+static tow_status set_number(tool_gguf *g, const tool_number *n, double number)
+{
+    char key[128];
+    const tow_status status = check_number(g, n, number);
+    snprintf(key, sizeof key, "%s.%s", g->architecture->name, n->key);
+    if (status != TOW_OK) return status;
+    return set(g, key,
+               (tow_metadata_value){
+                   .type = n->type, .integer = n->type == TOW_METADATA_U32 ? (int64_t)number : 0, .number = number});
+}
+
+/* The epsilon of norms that transformers takes if config.json has none; llama.cpp has no default. Else 0. */
+static double standard_of(const tool_gguf *g, const tool_number *n)
+{
+    const bool is_gpt2 = strcmp(g->architecture->name, "gpt2") == 0;
+    if (strcmp(n->names[0], is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps") != 0) return 0;
+    return is_gpt2 ? 1e-5 : 1e-6;
+}
+
 static tow_status set_numbers(tool_gguf *g, const json_t *config)
 {
     tow_status status = TOW_OK;
     for (const tool_number *n = tool_numbers; n->key && status == TOW_OK; n++) {
         const json_t *value = find_number(config, n);
-        char key[128];
-        if (!value || (n->only && strcmp(n->only, g->architecture->name) != 0)) continue;
-        snprintf(key, sizeof key, "%s.%s", g->architecture->name, n->key);
-        status =
-            set(g, key,
-                (tow_metadata_value){
-                    .type = n->type, .integer = (int64_t)json_number_value(value), .number = json_number_value(value)});
+        const double number = value ? json_number_value(value) : standard_of(g, n);
+        const bool elsewhere = n->only && strcmp(n->only, g->architecture->name) != 0;
+        if ((value || number > 0) && !elsewhere) status = set_number(g, n, number);
     }
     return status;
 }
@@ -81,8 +107,8 @@ static tow_status check_activation(tool_gguf *g, const json_t *config)
     static const struct {
         const char *architecture, *names[3];
     } known[] = {{"gpt2", {"gelu_new", "gelu_pytorch_tanh"}},
-                 {"gemma", {"gelu_pytorch_tanh", "gelu"}}, /* which transformers takes for the same */
-                 {"gemma2", {"gelu_pytorch_tanh", "gelu"}}};
+                 {"gemma", {"gelu_pytorch_tanh", "gelu"}}, /* which transformers takes for the same there */
+                 {"gemma2", {"gelu_pytorch_tanh"}}};
     const char *found = NULL, *const silu[] = {"silu", "swish", NULL}, *const *names = silu;
     for (size_t i = 0; i < 3 && !found; i++) found = json_string_value(json_object_get(config, keys[i]));
     for (size_t i = 0; i < 3; i++)
@@ -95,6 +121,57 @@ static tow_status check_activation(tool_gguf *g, const json_t *config)
         "%s/config.json: expected the activation %s and no use_sliding_window, as GGUF files of %s have no "
         "other, found %.60s",
         g->directory, names[0], g->architecture->name, fits ? "use_sliding_window" : found);
+}
+
+static tow_status refuse_config(const tool_gguf *g, const char *key, const char *expected)
+{
+    return tool_fail(g->tool, TOW_UNSUPPORTED, "%s/config.json: %s: expected %s, as GGUF files of %s have nothing else",
+                     g->directory, key, expected, g->architecture->name);
+}
+
+/* A window of attention, which files of Gemma 2 alone have: it must not be shorter than texts can be. */
+static tow_status check_window(const tool_gguf *g, const json_t *config)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const bool mistral = type && strcmp(type, "mistral") == 0; /* has a window where config.json does not say so */
+    const json_t *window = json_object_get(config, "sliding_window"),
+                 *context = json_object_get(config, "max_position_embeddings");
+    const double width = window ? json_number_value(window) : mistral ? 4096 : 0;
+    if (strcmp(g->architecture->name, "gemma2") == 0 || json_is_false(json_object_get(config, "use_sliding_window")))
+        return TOW_OK;
+    if (width <= 0 || width >= (context ? json_number_value(context) : mistral ? 131072 : 0)) return TOW_OK;
+    return refuse_config(g, "sliding_window", "null, or max_position_embeddings or more");
+}
+
+/* Layers that see a window: all of none but Gemma 2, whose first, third, ... do. */
+static tow_status check_layers(const tool_gguf *g, const json_t *config)
+{
+    const json_t *types = json_object_get(config, "layer_types");
+    const bool alternate = strcmp(g->architecture->name, "gemma2") == 0;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, alternate && i % 2 == 0 ? "sliding_attention" : "full_attention") != 0)
+            return refuse_config(g, "layer_types",
+                                 alternate ? "sliding_attention and full_attention in turn" : "full_attention");
+    }
+    return TOW_OK;
+}
+
+/* Options that change logits and have no word in GGUF files. */
+static tow_status check_config(tool_gguf *g, const json_t *config)
+{
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    tow_status status = check_activation(g, config);
+    if (status == TOW_OK) status = check_window(g, config);
+    if (status == TOW_OK) status = check_layers(g, config);
+    for (size_t i = 0; i < 2 && status == TOW_OK && strcmp(g->architecture->name, "gemma2") == 0; i++)
+        if (json_is_null(json_object_get(config, caps[i]))) status = refuse_config(g, caps[i], "a number");
+    if (status != TOW_OK || strcmp(g->architecture->name, "gpt2") != 0) return status;
+    if (json_is_true(json_object_get(config, "scale_attn_by_inverse_layer_idx")))
+        return refuse_config(g, "scale_attn_by_inverse_layer_idx", "false");
+    if (json_is_false(json_object_get(config, "scale_attn_weights")))
+        return refuse_config(g, "scale_attn_weights", "true");
+    return TOW_OK;
 }
 
 int64_t tool_gemma2_scalar(const tow_gguf_model *m)
@@ -154,13 +231,15 @@ static tow_status set_llama3(tool_gguf *g, const json_t *section)
     m->rope_high = rope_number(g, section, "high_freq_factor");
     m->rope_length = rope_number(g, section, "original_max_position_embeddings");
     if (g->tool->message[0]) return TOW_BAD_FORMAT;
+    if (m->rope_length > INT32_MAX || m->rope_length != (double)(int64_t)m->rope_length)
+        return refuse_rope(g, "a whole number below 2^31 as original_max_position_embeddings", "another");
     if (m->rope_factor < 1 || m->rope_high <= m->rope_low)
         return refuse_rope(g, "a factor of 1 or above, and low_freq_factor below high_freq_factor", "others");
     tow_status status = tow_gguf_rope_factors(g->tool->context, m, &factors);
     if (status == TOW_OK) status = tow_tensors_add(g->metadata, "rope_freqs.weight", factors);
     if (status == TOW_OK && m->rope_length != 8192)
-        status =
-            set_integer(g, "llama.rope.scaling.original_context_length", TOW_METADATA_U32, (int64_t)m->rope_length);
+        status = tool_set_integer(g, "llama.rope.scaling.original_context_length", TOW_METADATA_U32,
+                                  (int64_t)m->rope_length);
     tow_array_release(factors);
     return status;
 }
@@ -197,330 +276,18 @@ static tow_status set_general(tool_gguf *g, const json_t *config)
     tow_status status = tow_tensors_set_metadata(g->metadata, "general.architecture", g->architecture->name);
     if (status == TOW_OK)
         status = tow_tensors_set_metadata(g->metadata, "general.name", slash && slash[1] ? slash + 1 : g->directory);
-    if (status == TOW_OK) status = set_integer(g, "general.file_type", TOW_METADATA_U32, file_types[g->type]);
-    if (status == TOW_OK) status = set_integer(g, "general.quantization_version", TOW_METADATA_U32, 2);
+    if (status == TOW_OK) status = tool_set_integer(g, "general.file_type", TOW_METADATA_U32, file_types[g->type]);
+    if (status == TOW_OK) status = tool_set_integer(g, "general.quantization_version", TOW_METADATA_U32, 2);
     snprintf(key, sizeof key, "%s.feed_forward_length", g->architecture->name);
-    if (status == TOW_OK && width > 0)
-        status = set_integer(g, key, TOW_METADATA_U32, 4 * width); /* unless it says more */
+    if (status == TOW_OK && width > 0 && width <= INT32_MAX / 4)
+        status = tool_set_integer(g, key, TOW_METADATA_U32, 4 * width); /* unless it says more */
     return status;
 }
 
-/* ---- tokenizer.json ---------------------------------------------------------------------------------------------- */
-
-enum { /* types of tokens */
-    NORMAL = 1,
-    UNKNOWN,
-    CONTROL,
-    USER_DEFINED,
-    UNUSED,
-    BYTE
-};
-
-enum {
-    MOST_TOKENS = 1 << 20 /* of the reader of GGUF files, too */
-};
-
-typedef struct vocabulary {
-    size_t count;
-    const char **tokens; /* [count] */
-    int32_t *types;
-    float *scores;
-    char (*padding)[32]; /* [count] texts of tokens that are not there */
-} vocabulary;
-
-static void free_vocabulary(vocabulary *v)
-{
-    free(v->tokens);
-    free(v->types);
-    free(v->scores);
-    free(v->padding);
-}
-
-static bool is_byte_token(const char *token)
-{
-    return strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
-}
-
-static tow_status refuse_token(tool_gguf *g, const char *token, const char *fault)
-{
-    return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: '%.80s' %s", g->directory, token, fault);
-}
-
-/* Makes room for the token of the id. */
-static tow_status count_token(tool_gguf *g, const char *token, const json_t *id, size_t *count)
-{
-    const int64_t number = json_integer_value(id);
-    if (!token || !json_is_integer(id) || number < 0 || number >= MOST_TOKENS)
-        return refuse_token(g, token ? token : "(a token without text)", "has no id from 0 to 1048575");
-    if ((size_t)number >= *count) *count = (size_t)number + 1;
-    return TOW_OK;
-}
-
-static tow_status count_tokens(tool_gguf *g, json_t *vocab, json_t *added, int64_t least, size_t *count)
-{
-    tow_status status = TOW_OK;
-    const char *key;
-    json_t *value;
-    if (least < 0 || least > MOST_TOKENS)
-        return tool_fail(g->tool, TOW_BAD_FORMAT, "%s/config.json: vocab_size: expected 0 to %d, found %lld",
-                         g->directory, MOST_TOKENS, (long long)least);
-    *count = (size_t)least;
-    json_object_foreach(vocab, key, value) if (status == TOW_OK) status = count_token(g, key, value, count);
-    for (size_t i = 0; i < json_array_size(added) && status == TOW_OK; i++) {
-        value = json_array_get(added, i);
-        status =
-            count_token(g, json_string_value(json_object_get(value, "content")), json_object_get(value, "id"), count);
-    }
-    return status;
-}
-
-/* Gives the id to the token. An added one may be in the vocabulary, too. */
-static tow_status take_token(tool_gguf *g, vocabulary *v, const char *token, int64_t id, int32_t type)
-{
-    if (v->tokens[id] && strcmp(v->tokens[id], token) != 0)
-        return refuse_token(g, token, "has the id of another token");
-    v->tokens[id] = token;
-    if (v->types[id] != UNKNOWN) v->types[id] = type;
-    return TOW_OK;
-}
-
-static tow_status make_vocabulary(tool_gguf *g, const json_t *model, json_t *added, int64_t least, vocabulary *v)
-{
-    json_t *vocab = json_object_get(model, "vocab"), *value;
-    const char *unk = json_string_value(json_object_get(model, "unk_token")), *key;
-    size_t i;
-    tow_status status = count_tokens(g, vocab, added, least, &v->count);
-    if (status != TOW_OK) return status;
-    v->tokens = calloc(v->count + 1, sizeof *v->tokens);
-    v->types = calloc(v->count + 1, sizeof *v->types);
-    v->scores = calloc(v->count + 1, sizeof *v->scores);
-    v->padding = calloc(v->count + 1, sizeof *v->padding);
-    if (!v->tokens || !v->types || !v->scores || !v->padding)
-        return tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
-    json_object_foreach(vocab, key, value)
-    {
-        const int32_t type = unk && strcmp(key, unk) == 0 ? UNKNOWN : is_byte_token(key) ? BYTE : NORMAL;
-        status = take_token(g, v, key, json_integer_value(value), type);
-        if (status != TOW_OK) return status;
-    }
-    json_array_foreach(added, i, value)
-    {
-        const int32_t type = json_is_true(json_object_get(value, "special")) ? CONTROL : USER_DEFINED;
-        status = take_token(g, v, json_string_value(json_object_get(value, "content")),
-                            json_integer_value(json_object_get(value, "id")), type);
-        if (status != TOW_OK) return status;
-    }
-    for (i = 0; i < v->count; i++) {
-        if (v->tokens[i]) continue;
-        snprintf(v->padding[i], sizeof v->padding[i], "[PAD%zu]", i);
-        v->tokens[i] = v->padding[i];
-        v->types[i] = UNUSED;
-    }
-    return TOW_OK;
-}
-
-/* The first expression that words are split by, and whether digits stand alone, of a section or of those in it. */
-static void find_splits(const json_t *section, const char **expression, bool *digits)
-{
-    const json_t *list = json_object_get(section, "pretokenizers");
-    const char *type = json_string_value(json_object_get(section, "type"));
-    const char *regex = json_string_value(json_object_get(json_object_get(section, "pattern"), "Regex"));
-    if (type && strcmp(type, "Digits") == 0) *digits = true;
-    if (type && strcmp(type, "Split") == 0) *expression = regex && !*expression ? regex : "one that is not known here";
-    if (json_is_true(json_object_get(section, "add_prefix_space"))) *expression = "one that is not known here";
-    for (size_t i = 0; i < json_array_size(list); i++) find_splits(json_array_get(list, i), expression, digits);
-}
-
-/* The name that llama.cpp has for the way in which texts are cut; NULL: it has none that is known here. */
-static const char *name_splitting(const json_t *section)
-{
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define REST         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-    const char *expression = NULL;
-    bool digits = false;
-    find_splits(section, &expression, &digits);
-    if (!expression) return digits ? "smollm" : "gpt-2";
-    if (strcmp(expression, CONTRACTIONS "\\p{N}{1,3}" REST) == 0) return "llama-bpe";
-    return strcmp(expression, CONTRACTIONS "\\p{N}" REST) == 0 ? "qwen2" : NULL;
-}
-
-/* True if the section, or one in it, is of the type. */
-static bool has_type(const json_t *section, const char *type, const char *list_name)
-{
-    const json_t *list = json_object_get(section, list_name);
-    const char *own = json_string_value(json_object_get(section, "type"));
-    if (own && strcmp(own, type) == 0) return true;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (has_type(json_array_get(list, i), type, list_name)) return true;
-    return false;
-}
-
-/* True if a space is put in front of texts: by a normalizer, or by the section that cuts texts at spaces. */
-static bool adds_space(const json_t *root)
-{
-    const json_t *cut = json_object_get(root, "pre_tokenizer");
-    const char *scheme = json_string_value(json_object_get(cut, "prepend_scheme"));
-    if (has_type(json_object_get(root, "normalizer"), "Prepend", "normalizers")) return true;
-    return has_type(cut, "Metaspace", "pretokenizers") &&
-           (scheme ? strcmp(scheme, "never") != 0 : !json_is_false(json_object_get(cut, "add_prefix_space")));
-}
-
-/* "a b" of ["a", "b"], malloc'ed. */
-static char *merge_text(const json_t *merge)
-{
-    const char *whole = json_string_value(merge), *a = json_string_value(json_array_get(merge, 0)),
-               *b = json_string_value(json_array_get(merge, 1));
-    if (!whole && (!a || !b)) return NULL;
-    const size_t size = whole ? strlen(whole) + 1 : strlen(a) + strlen(b) + 2;
-    char *text = malloc(size);
-    if (text) snprintf(text, size, "%s%s%s", whole ? whole : a, whole ? "" : " ", whole ? "" : b);
-    return text;
-}
-
-static tow_status set_merges(tool_gguf *g, const json_t *merges)
-{
-    const size_t count = json_array_size(merges);
-    char **texts = calloc(count + 1, sizeof *texts);
-    tow_status status = texts ? TOW_OK : tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
-    for (size_t i = 0; i < count && status == TOW_OK; i++) {
-        texts[i] = merge_text(json_array_get(merges, i));
-        if (!texts[i])
-            status = tool_fail(g->tool, TOW_BAD_FORMAT, "%s/tokenizer.json: merge %zu is no pair of tokens",
-                               g->directory, i + 1);
-    }
-    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.merges", TOW_METADATA_STRING, count, texts);
-    for (size_t i = 0; i < count && texts; i++) free(texts[i]);
-    free(texts);
-    return status;
-}
-
-/* Scores that lead to the same merges: a token's is higher the earlier it was merged. */
-static tow_status set_scores(tool_gguf *g, const json_t *model, vocabulary *v)
-{
-    const json_t *merges = json_object_get(model, "merges"), *vocab = json_object_get(model, "vocab");
-    for (size_t i = json_array_size(merges); i-- > 0;) { /* the earliest merge of a token counts */
-        char *text = merge_text(json_array_get(merges, i)), *space = text ? strchr(text, ' ') : NULL;
-        if (space) memmove(space, space + 1, strlen(space));
-        const json_t *id = text ? json_object_get(vocab, text) : NULL;
-        if (json_is_integer(id)) v->scores[json_integer_value(id)] = -(float)(i + 1);
-        free(text);
-    }
-    return set_array(g, "tokenizer.ggml.scores", TOW_METADATA_F32, v->count, v->scores);
-}
-
-/* Of ids that end an answer, that of a turn: one of a known name, else the second. */
-static tow_status set_end_of_turn(tool_gguf *g, const json_t *ids, const vocabulary *v)
-{
-    static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>"};
-    int64_t end = -1;
-    for (size_t i = json_array_size(ids); i-- > 0;) {
-        const json_t *id = json_array_get(ids, i);
-        const int64_t number = json_integer_value(id);
-        bool known = false;
-        if (!json_is_integer(id) || number < 0 || number >= (int64_t)v->count) continue;
-        for (size_t k = 0; k < 3; k++) known = known || strcmp(v->tokens[number], names[k]) == 0;
-        if (known || (end < 0 && i == 1)) end = number;
-    }
-    return end < 0 ? TOW_OK : set_integer(g, "tokenizer.ggml.eot_token_id", TOW_METADATA_U32, end);
-}
-
-/* Ids that config.json names; of several the first. Those of models that were cut may name none of `count` tokens. */
-static tow_status set_ids(tool_gguf *g, const json_t *config, size_t count)
-{
-    static const char *const names[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
-                                           {"eos_token_id", "tokenizer.ggml.eos_token_id"},
-                                           {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
-    tow_status status = TOW_OK;
-    for (size_t i = 0; i < 3 && status == TOW_OK; i++) {
-        const json_t *id = json_object_get(config, names[i][0]);
-        if (json_is_array(id)) id = json_array_get(id, 0);
-        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (json_int_t)count)
-            status = set_integer(g, names[i][1], TOW_METADATA_U32, json_integer_value(id));
-    }
-    return status;
-}
-
-/* The model of the tokenizer as llama.cpp has it: "gpt2" on bytes, "llama" on characters with a fallback to bytes. */
-static tow_status set_model(tool_gguf *g, const json_t *root, vocabulary *v)
-{
-    const json_t *model = json_object_get(root, "model");
-    const char *type = json_string_value(json_object_get(model, "type"));
-    const bool bytes = has_type(json_object_get(root, "decoder"), "ByteLevel", "decoders");
-    const char *pre = bytes ? name_splitting(json_object_get(root, "pre_tokenizer")) : "default";
-    if (!type || strcmp(type, "BPE") != 0 || !pre || (!bytes && !json_is_true(json_object_get(model, "byte_fallback"))))
-        return tool_fail(g->tool, TOW_UNSUPPORTED,
-                         "%s/tokenizer.json: expected byte-pair encoding that cuts texts as GPT-2, Llama or Qwen 2 do; "
-                         "move the file away to leave the tokenizer out",
-                         g->directory);
-    tow_status status = tow_tensors_set_metadata(g->metadata, "tokenizer.ggml.model", bytes ? "gpt2" : "llama");
-    if (status == TOW_OK) status = tow_tensors_set_metadata(g->metadata, "tokenizer.ggml.pre", pre);
-    if (status == TOW_OK) status = bytes ? set_merges(g, json_object_get(model, "merges")) : set_scores(g, model, v);
-    if (status == TOW_OK && !bytes)
-        status = set_integer(g, "tokenizer.ggml.add_space_prefix", TOW_METADATA_BOOL, adds_space(root));
-    for (size_t i = 0; i < v->count && status == TOW_OK && !bytes; i++)
-        if (v->types[i] == UNKNOWN)
-            status = set_integer(g, "tokenizer.ggml.unknown_token_id", TOW_METADATA_U32, (int64_t)i);
-    return status;
-}
-
-/* The part of the section, or of one in it, that puts tokens around a text. */
-static const json_t *find_template(const json_t *section)
-{
-    const json_t *list = json_object_get(section, "processors"), *found = NULL;
-    const char *type = json_string_value(json_object_get(section, "type"));
-    if (type && strcmp(type, "TemplateProcessing") == 0) return section;
-    for (size_t i = 0; i < json_array_size(list) && !found; i++) found = find_template(json_array_get(list, i));
-    return found;
-}
-
-/* The token in front of a text and the one behind it, which count more than what config.json says. */
-static tow_status set_ends(tool_gguf *g, const json_t *root, size_t count)
-{
-    const json_t *template = find_template(json_object_get(root, "post_processor"));
-    const json_t *single = json_object_get(template, "single"), *known = json_object_get(template, "special_tokens");
-    bool added[2] = {false, false}, behind = false;
-    tow_status status = TOW_OK;
-    for (size_t i = 0; i < json_array_size(single) && status == TOW_OK; i++) {
-        const json_t *step = json_array_get(single, i), *token = json_object_get(step, "SpecialToken");
-        const char *name = json_string_value(json_object_get(token, "id"));
-        const json_t *id = name ? json_array_get(json_object_get(json_object_get(known, name), "ids"), 0) : NULL;
-        if (json_object_get(step, "Sequence")) behind = true;
-        if (!json_is_integer(id)) continue;
-        if (json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)count)
-            return refuse_token(g, name, "has an id that no token has");
-        if (added[behind])
-            return tool_fail(g->tool, TOW_UNSUPPORTED,
-                             "%s/tokenizer.json: expected at most one token in front of a text and one behind it",
-                             g->directory);
-        added[behind] = true;
-        status = set_integer(g, behind ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id",
-                             TOW_METADATA_U32, json_integer_value(id));
-    }
-    if (status == TOW_OK) status = set_integer(g, "tokenizer.ggml.add_bos_token", TOW_METADATA_BOOL, added[0]);
-    if (status == TOW_OK) status = set_integer(g, "tokenizer.ggml.add_eos_token", TOW_METADATA_BOOL, added[1]);
-    return status;
-}
-
-static tow_status set_tokenizer(tool_gguf *g, const json_t *config, const json_t *root)
-{
-    const json_t *model = json_object_get(root, "model");
-    vocabulary v = {.count = 0};
-    const int64_t least = json_integer_value(json_object_get(config, "vocab_size"));
-    tow_status status = make_vocabulary(g, model, json_object_get(root, "added_tokens"), least, &v);
-    if (status == TOW_OK) status = set_model(g, root, &v);
-    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
-    if (status == TOW_OK) status = set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
-    if (status == TOW_OK) status = set_ids(g, config, v.count);
-    if (status == TOW_OK) status = set_end_of_turn(g, json_object_get(config, "eos_token_id"), &v);
-    if (status == TOW_OK) status = set_ends(g, root, v.count);
-    free_vocabulary(&v);
-    return status;
-}
-
-/* ---- all --------------------------------------------------------------------------------------------------------- */
+/* ---- files beside the weights ------------------------------------------------------------------------------------ */
 
 /* A file of JSON beside the weights; *root NULL: there is none. */
-static tow_status read_json(tool_gguf *g, const char *name, json_t **root)
+static tow_status read_json(tool_gguf *g, const char *name, size_t flags, json_t **root)
 {
     char path[4096];
     json_error_t error;
@@ -528,44 +295,172 @@ static tow_status read_json(tool_gguf *g, const char *name, json_t **root)
     if (length < 0 || length >= (int)sizeof path)
         return tool_fail(g->tool, TOW_INVALID_ARGUMENT, "the path of %s is too long", name);
     FILE *file = fopen(path, "rb");
-    *root = file ? json_loadf(file, 0, &error) : NULL;
+    *root = file ? json_loadf(file, flags, &error) : NULL;
     if (file) fclose(file);
     if (!file || *root) return TOW_OK;
     return tool_fail(g->tool, TOW_BAD_FORMAT, "%s: line %d: %s", path, error.line, error.text);
 }
 
-/* The template of conversations, from the file beside tokenizer.json that may have it. */
+/* The text of a file beside the weights, malloc'ed; *text NULL: there is none. */
+static tow_status read_template(tool_gguf *g, const char *name, char **text)
+{
+    enum {
+        MOST = 1 << 20 /* bytes */
+    };
+    char path[4096];
+    *text = NULL;
+    snprintf(path, sizeof path, "%s/%s", g->directory, name); /* shorter than the path of config.json */
+    FILE *file = fopen(path, "rb");
+    if (!file) return TOW_OK;
+    *text = calloc(MOST + 1, 1);
+    const size_t size = *text ? fread(*text, 1, MOST + 1, file) : 0;
+    const bool whole = size <= MOST && !ferror(file);
+    fclose(file);
+    if (!*text) return tool_fail(g->tool, TOW_OUT_OF_MEMORY, "out of memory");
+    if (whole && strlen(*text) == size) return TOW_OK;
+    free(*text);
+    *text = NULL;
+    return tool_fail(g->tool, TOW_BAD_FORMAT, "%s: expected a text of at most %d bytes without zero bytes", path, MOST);
+}
+
+/* The template of conversations: a file of its own, or a text in the file that was the only place for it. Numbers of
+ * that file, of which none is read, may have any size: transformers writes 10^30 for no limit of tokens. */
 static tow_status set_chat_template(tool_gguf *g)
 {
     json_t *root = NULL;
-    tow_status status = read_json(g, "tokenizer_config.json", &root);
-    const char *text = json_string_value(json_object_get(root, "chat_template"));
+    char *own = NULL;
+    tow_status status = read_template(g, "chat_template.jinja", &own);
+    if (status == TOW_OK && !own) status = read_json(g, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
+    const char *text = own ? own : json_string_value(json_object_get(root, "chat_template"));
     if (status == TOW_OK && text) status = tow_tensors_set_metadata(g->metadata, "tokenizer.chat_template", text);
     json_decref(root);
+    free(own);
     return status;
 }
+
+/* The architecture that config.json names; NULL: none that is known here. */
+static const char *name_architecture(tool_gguf *g, const json_t *config)
+{
+    const tool_architecture *known;
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    if (type && strcmp(type, "mistral") == 0) return "llama";
+    const bool found = type && tool_find_architecture(g->tool, type, &known) == TOW_OK;
+    g->tool->message[0] = '\0';
+    return found ? type : NULL;
+}
+
+static tow_status find_architecture(tool_gguf *g, const json_t *config, const char *name)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type")), *own = name_architecture(g, config);
+    if (strcmp(name, "auto") == 0) name = own ? own : type ? type : "none";
+    const tow_status status = tool_find_architecture(g->tool, name, &g->architecture);
+    if (status != TOW_OK || !own || strcmp(own, name) == 0) return status;
+    return tool_fail(g->tool, TOW_INVALID_ARGUMENT,
+                     "--architecture: expected %s or auto, as %s/config.json says, found %s", own, g->directory, name);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* The tensor whose name ends so, or -1. */
+static ptrdiff_t find_tensor(const tow_tensors *tensors, const char *end)
+{
+    for (size_t i = 0; i < tow_tensors_count(tensors); i++)
+        if (ends_with(tow_tensors_name(tensors, i), end)) return (ptrdiff_t)i;
+    return -1;
+}
+
+int64_t tool_count_layers(const tow_tensors *tensors, const char *prefix)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
+        const char *name = tow_tensors_name(tensors, i), *at = strstr(name, prefix);
+        if (!at || (at > name && at[-1] != '.')) continue;
+        char *end;
+        const long long layer = strtoll(at + strlen(prefix), &end, 10);
+        if (*end == '.' && layer >= count && layer < INT32_MAX) count = layer + 1;
+    }
+    return count;
+}
+
+/* Files that say that the output has the table of tokens, and have another one beside it. */
+static tow_status check_tied(tool_gguf *g, const json_t *config, const tow_tensors *tensors, ptrdiff_t table)
+{
+    const ptrdiff_t head = find_tensor(tensors, "lm_head.weight");
+    tow_array *a = NULL, *b = NULL;
+    if (head < 0 || !json_is_true(json_object_get(config, "tie_word_embeddings"))) return TOW_OK;
+    tow_status status = tow_tensors_get(tensors, tow_tensors_name(tensors, (size_t)head), &a);
+    if (status == TOW_OK) status = tow_tensors_get(tensors, tow_tensors_name(tensors, (size_t)table), &b);
+    const tow_type type = a ? tow_array_type(a) : (tow_type){0};
+    if (status == TOW_OK && (!tow_type_equal(type, tow_array_type(b)) ||
+                             memcmp(tow_array_data(a), tow_array_data(b), tow_type_bytes(type)) != 0))
+        status =
+            tool_fail(g->tool, TOW_BAD_FORMAT,
+                      "%s/config.json: tie_word_embeddings: expected false, as lm_head.weight is no copy of %s, found "
+                      "true; correct it, or remove lm_head.weight",
+                      g->directory, tow_tensors_name(tensors, (size_t)table));
+    tow_array_release(a);
+    tow_array_release(b);
+    return status;
+}
+
+static tow_status check_sizes(tool_gguf *g, const tow_tensors *tensors, ptrdiff_t table, const char *layers)
+{
+    const int64_t count = tool_count_layers(tensors, layers), rows = tow_tensors_type(tensors, (size_t)table).dims[0];
+    const size_t tokens = tow_tensors_metadata_value(g->metadata, "tokenizer.ggml.tokens").count;
+    if (count > 0 && count != g->model.layers)
+        return tool_fail(g->tool, TOW_BAD_FORMAT,
+                         "%s/config.json: expected %lld layers, as the weights have, found %lld", g->directory,
+                         (long long)count, (long long)g->model.layers);
+    if ((int64_t)tokens <= rows) return TOW_OK;
+    return tool_fail(g->tool, TOW_BAD_FORMAT,
+                     "%s/tokenizer.json: expected at most %lld tokens, the rows of %s, found %zu (with vocab_size of "
+                     "config.json)",
+                     g->directory, (long long)rows, tow_tensors_name(tensors, (size_t)table), tokens);
+}
+
+/* config.json and tokenizer.json against the weights. */
+static tow_status check_weights(tool_gguf *g, const json_t *config)
+{
+    const bool is_gpt2 = strcmp(g->architecture->name, "gpt2") == 0;
+    const char *file = g->tool->options.file;
+    char path[4096];
+    tow_tensors *tensors = NULL;
+    snprintf(path, sizeof path, "%s%s", file, strcmp(file, g->directory) == 0 ? "/model.safetensors" : "");
+    tow_status status = tow_safetensors_mmap(g->tool->context, path, &tensors);
+    const ptrdiff_t table =
+        status == TOW_OK ? find_tensor(tensors, is_gpt2 ? "wte.weight" : "embed_tokens.weight") : -1;
+    if (table >= 0) status = check_sizes(g, tensors, table, is_gpt2 ? "h." : "layers.");
+    if (table >= 0 && status == TOW_OK) status = check_tied(g, config, tensors, table);
+    tow_tensors_free(tensors);
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 tow_status tool_gguf_begin(tool_gguf *g, const char *name)
 {
     json_t *config = NULL, *tokenizer = NULL;
-    tow_status status = read_json(g, "config.json", &config);
+    tow_status status = read_json(g, "config.json", 0, &config);
     if (status == TOW_OK && !config)
         status =
             tool_fail(g->tool, TOW_IO_ERROR, "%s/config.json: cannot open; a GGUF file has what it says", g->directory);
-    if (status == TOW_OK && strcmp(name, "auto") == 0) {
-        const char *type = json_string_value(json_object_get(config, "model_type"));
-        name = type && strcmp(type, "mistral") == 0 ? "llama" : type ? type : "none";
-    }
-    if (status == TOW_OK) status = tool_find_architecture(g->tool, name, &g->architecture);
-    if (status == TOW_OK) status = read_json(g, "tokenizer.json", &tokenizer);
-    if (status == TOW_OK) status = check_activation(g, config);
+    if (status == TOW_OK) status = find_architecture(g, config, name);
+    if (status == TOW_OK) status = read_json(g, "tokenizer.json", 0, &tokenizer);
+    if (status == TOW_OK) status = check_config(g, config);
     if (status == TOW_OK) status = set_general(g, config);
     if (status == TOW_OK) status = set_numbers(g, config);
     if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);
     if (status == TOW_OK) status = check_queries(g, config);
     if (status == TOW_OK) status = set_rope(g, config);
-    if (status == TOW_OK && tokenizer) status = set_tokenizer(g, config, tokenizer);
+    if (status == TOW_OK && tokenizer) status = tool_set_tokenizer(g, config, tokenizer);
     if (status == TOW_OK && tokenizer) status = set_chat_template(g);
+    if (status == TOW_OK) status = check_weights(g, config);
     json_decref(config);
     json_decref(tokenizer);
     return status;

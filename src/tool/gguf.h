@@ -33,6 +33,44 @@ typedef struct tool_gguf {
 /* Finds the architecture, by its name or, if that is "auto", by config.json, and sets the metadata of an empty set. */
 tow_status tool_gguf_begin(tool_gguf *g, const char *name);
 
+/* Sets a number, or an array of numbers or texts. */
+tow_status tool_set_integer(tool_gguf *g, const char *key, tow_metadata_type type, int64_t integer);
+tow_status tool_set_array(tool_gguf *g, const char *key, tow_metadata_type element, size_t count, const void *elements);
+
+enum { /* types of tokens in GGUF files */
+    TOOL_NORMAL = 1,
+    TOOL_UNKNOWN,
+    TOOL_CONTROL,
+    TOOL_USER_DEFINED,
+    TOOL_UNUSED,
+    TOOL_BYTE
+};
+
+/* gguf_tokenizer.c: sets the metadata of the tokenizer. root: tokenizer.json. */
+tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *root);
+
+/* check_tokenizer.c: a way in which texts are normalized and cut, which GGUF files have a name for. */
+typedef struct tool_splitting {
+    const char *pre;              /* tokenizer.ggml.pre */
+    const char *normalizer, *cut; /* the steps of both sections of tokenizer.json, separated by ", " */
+    bool bytes;                   /* on bytes, as GPT-2 does; else on characters, as SentencePiece does */
+    bool ignore_merges;           /* which the name implies */
+    bool prefix;                  /* a space is put in front of texts */
+} tool_splitting;
+
+/* Finds the one whose GGUF file gives the tokens that tokenizer.json gives. Errors: TOW_UNSUPPORTED with the section
+ * that no GGUF file says, and what was found there. */
+tow_status tool_check_tokenizer(tool_gguf *g, const json_t *root, bool bytes, const tool_splitting **splitting);
+/* The merges of a tokenizer on characters against those that scores of tokens lead to. types: by id. */
+tow_status tool_check_merges(tool_gguf *g, const json_t *model, const int32_t *types, size_t count);
+/* "a b" of a merge "a b" or ["a", "b"], malloc'ed; NULL: it is none. */
+char *tool_merge_text(const json_t *merge);
+/* True if the section of tokenizer.json, or one in its list, is of the type. */
+bool tool_has_type(const json_t *section, const char *type, const char *list_name);
+
+/* gguf.c: one more than the highest N of the tensors' names that have "PREFIX N.", as in "blk.7.attn_q.weight". */
+int64_t tool_count_layers(const tow_tensors *tensors, const char *prefix);
+
 /* Gemma 2's query_pre_attn_scalar, which has no key in GGUF: llama.cpp takes it from the size of a head, and in the
  * model of 46 layers from the features of the model for each head. */
 int64_t tool_gemma2_scalar(const tow_gguf_model *model);
@@ -47,6 +85,10 @@ typedef struct tool_transformers {
 
 /* Makes config.json, and tokenizer_config.json if the file has a tokenizer. Errors: what they cannot say. */
 tow_status tool_transformers_begin(tool *t, tool_transformers *f);
+/* Moves the directory's config.json aside while its weights are replaced, so that no half replaced directory looks like
+ * a model. Then: puts it back, where the weights stayed, or removes it. */
+tow_status tool_transformers_set_aside(tool *t, const char *directory);
+void tool_transformers_put_back(const char *directory, bool stayed);
 /* Writes them and tokenizer.json. */
 tow_status tool_transformers_write(tool *t, const tool_transformers *f, const char *directory);
 void tool_transformers_end(tool_transformers *f);

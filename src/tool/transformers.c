@@ -1,6 +1,7 @@
 /* convert-weights --architecture from GGUF to a directory of transformers: config.json, tokenizer.json and
  * tokenizer_config.json of the metadata. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,8 +61,16 @@ static const struct kind *kind_of(const tool_transformers *f)
     return &kinds[i];
 }
 
+static bool is_sound(const tool_number *n, tow_metadata_value value)
+{
+    const bool real = value.type == TOW_METADATA_F32 || value.type == TOW_METADATA_F64;
+    if (value.type == TOW_METADATA_STRING || value.type == TOW_METADATA_ARRAY || value.type == TOW_METADATA_BOOL)
+        return false;
+    return n->type == TOW_METADATA_F32 ? isfinite(value.number) != 0 : !real && value.integer >= 0;
+}
+
 /* The numbers that are metadata: under the last of their names for GPT-2, else under the first. */
-static void set_numbers(const tool_transformers *f)
+static tow_status set_numbers(tool *t, const tool_transformers *f)
 {
     for (const tool_number *n = tool_numbers; n->key; n++) {
         char key[128];
@@ -69,10 +78,14 @@ static void set_numbers(const tool_transformers *f)
         snprintf(key, sizeof key, "%s.%s", f->model->architecture, n->key);
         const tow_metadata_value value = metadata(f, key);
         if (value.type == TOW_METADATA_NONE || (n->only && !is_kind(f, n->only))) continue;
+        if (!is_sound(n, value))
+            return tool_fail(t, TOW_BAD_FORMAT, "%s: metadata '%s': expected one %s", t->options.file, key,
+                             n->type == TOW_METADATA_F32 ? "finite number" : "integer, 0 or above");
         json_object_set_new(f->config, name,
                             n->type == TOW_METADATA_F32 ? json_real(shortest(value.number))
                                                         : json_integer(value.integer));
     }
+    return TOW_OK;
 }
 
 /* Sizes that a file may leave out. */
@@ -100,6 +113,10 @@ static tow_status set_rope(tool *t, const tool_transformers *f)
     if (!llama3 && strcmp(m->rope_scaling, "linear") != 0)
         return tool_fail(t, TOW_UNSUPPORTED, "%s: rope.scaling.type: expected none or linear, found %.60s",
                          t->options.file, m->rope_scaling);
+    if (llama3 && m->rope_length > INT32_MAX)
+        return tool_fail(t, TOW_BAD_FORMAT,
+                         "%s: rope.scaling.original_context_length: expected less than 2^31, found %g", t->options.file,
+                         m->rope_length);
     json_t *rope = json_object();
     set_text(rope, "rope_type", m->rope_scaling);
     json_object_set_new(rope, "factor", json_real(shortest(m->rope_factor)));
@@ -150,7 +167,8 @@ static tow_status make_config(tool *t, tool_transformers *f)
     set_text(f->config, "model_type", kind->name);
     set_text(f->config, kind->activation_key, kind->activation);
     json_object_set_new(f->config, "tie_word_embeddings", json_boolean(kind->tied || !has_tensor(f, "output.weight")));
-    set_numbers(f);
+    const tow_status status = set_numbers(t, f);
+    if (status != TOW_OK) return status;
     set_sizes(f);
     if (is_kind(f, "llama")) {
         json_object_set_new(f->config, "attention_bias", json_boolean(has_tensor(f, "blk.0.attn_q.bias")));
@@ -251,6 +269,32 @@ static tow_status write_json(tool *t, const char *directory, const char *name, c
     const bool written = replace_file(path, temporary, text);
     free(text);
     return written ? TOW_OK : tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+}
+
+static void name_configs(const char *directory, char path[4096], char aside[4096])
+{
+    snprintf(path, 4096, "%s/config.json", directory);
+    snprintf(aside, 4096, "%s/config.json.old", directory);
+}
+
+tow_status tool_transformers_set_aside(tool *t, const char *directory)
+{
+    char path[4096], aside[4096];
+    if (!find_path(t, directory, "config.json.old", aside, sizeof aside)) return TOW_INVALID_ARGUMENT;
+    name_configs(directory, path, aside);
+    remove(aside); /* of a run that was killed */
+    if (rename(path, aside) == 0 || errno == ENOENT) return TOW_OK;
+    return tool_fail(t, TOW_IO_ERROR, "%s: cannot rename: %s", path, strerror(errno));
+}
+
+void tool_transformers_put_back(const char *directory, bool stayed)
+{
+    char path[4096], aside[4096];
+    name_configs(directory, path, aside);
+    if (stayed)
+        rename(aside, path);
+    else
+        remove(aside);
 }
 
 /* config.json comes last: a directory without it is no model. */

@@ -160,12 +160,39 @@ static tow_status write_transformers(tool *t, tool_transformers *f, tow_weight_m
                          "directory, into which both are written",
                          t->options.file);
     options->ignored = scaled ? ignored : NULL;
+    if (directory && options->max_file_bytes == 0) options->max_file_bytes = UINT64_MAX; /* removes files of old sets */
     if (directory) status = tool_transformers_begin(t, f);
     if (status == TOW_OK) status = find_output(t, directory, path, sizeof path);
-    if (status == TOW_OK) status = translate(t, f->architecture, f->model, true, path, options, report);
+    if (status == TOW_OK && directory) status = tool_transformers_set_aside(t, directory);
+    if (status == TOW_OK) {
+        status = translate(t, f->architecture, f->model, true, path, options, report);
+        if (directory) tool_transformers_put_back(directory, status != TOW_OK);
+    }
     if (status == TOW_OK && directory) status = tool_transformers_write(t, f, directory);
     tool_transformers_end(f);
     return status;
+}
+
+static tow_status find_architecture(tool *t, const char *name, tool_transformers *f)
+{
+    const char *own = f->model->architecture;
+    const tool_architecture *known;
+    const tow_status status = tool_find_architecture(t, strcmp(name, "auto") == 0 ? own : name, &f->architecture);
+    if (status != TOW_OK || strcmp(f->architecture->name, own) == 0) return status;
+    if (tool_find_architecture(t, own, &known) == TOW_OK)
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "--architecture: expected %s or auto, as %s says, found %s", own,
+                         t->options.file, name);
+    t->message[0] = '\0'; /* another name of a kind that is known */
+    return TOW_OK;
+}
+
+static tow_status check_layers(tool *t, const tool_transformers *f)
+{
+    const int64_t count = tool_count_layers(f->tensors, "blk.");
+    if (count == f->model->layers) return TOW_OK;
+    return tool_fail(t, TOW_BAD_FORMAT,
+                     "%s: metadata '%s.block_count': expected %lld, as tensors have names, found %lld", t->options.file,
+                     f->model->architecture, (long long)count, (long long)f->model->layers);
 }
 
 static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
@@ -178,11 +205,14 @@ static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_we
         return tool_fail(t, TOW_INVALID_ARGUMENT,
                          "-o: expected a directory, or a name that ends with .safetensors, as %s is GGUF",
                          t->options.file);
+    if (t->options.type)
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "--type: expected an -o that ends with .gguf; --dtype is the type of floats in safetensors");
     tow_status status = tow_gguf_mmap(t->context, t->options.file, &tensors);
     if (status == TOW_OK) status = tow_gguf_model_read(tensors, &model);
-    if (status == TOW_OK)
-        status = tool_find_architecture(t, strcmp(name, "auto") == 0 ? model.architecture : name, &f.architecture);
     f.tensors = tensors;
+    if (status == TOW_OK) status = find_architecture(t, name, &f);
+    if (status == TOW_OK) status = check_layers(t, &f);
     if (status == TOW_OK) status = write_transformers(t, &f, options, report);
     tow_tensors_free(tensors);
     return status;
@@ -195,6 +225,10 @@ static tow_status to_gguf(tool *t, tow_weight_mapping_options *options, tow_weig
     if (!ends_with(t->options.output[0], ".gguf"))
         return tool_fail(t, TOW_INVALID_ARGUMENT, "-o: expected a name that ends with .gguf, as %s is not GGUF",
                          t->options.file);
+    if (t->options.dtype)
+        return tool_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "--dtype: expected an -o that does not end with .gguf; --type is the type of matrices in GGUF");
     if (g.type == TOW_GGUF_AS_IT_IS) g.type = options->gguf_type = TOW_GGUF_F32;
     tow_status status = find_directory(t, directory, sizeof directory);
     if (status == TOW_OK) status = tow_tensors_create(t->context, &g.metadata);
@@ -216,6 +250,9 @@ static tow_status convert_by_mapping(tool *t, tow_weight_mapping_options *option
 {
     const tool_options *o = &t->options;
     tow_weight_mapping *mapping = NULL;
+    if (o->type && !ends_with(o->output[0], ".gguf"))
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "--type: expected an -o that ends with .gguf; --dtype is the type of floats in safetensors");
     tow_status status = tow_weight_mapping_read(t->context, o->mapping, &mapping);
     if (status == TOW_OK)
         status =

@@ -15,6 +15,8 @@ import tempfile
 import unicodedata
 import urllib.request
 
+import plain_tokenizers
+
 try:
     import gguf
     import numpy as np
@@ -191,7 +193,7 @@ def cut(tow, folder, name):
         return
     source = folder / f"tokens_{name}"
     source.mkdir()
-    shutil.copy(GOLDEN / "tokenizers" / f"{name}.json", source / "tokenizer.json")
+    (source / "tokenizer.json").write_text(plain_tokenizers.plain(name))
     count, d = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab_size(), 32
     names = {"input_layernorm": (d,), "post_attention_layernorm": (d,)} | {
         n: (d, d) for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",

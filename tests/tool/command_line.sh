@@ -1,7 +1,7 @@
 #!/bin/sh
 # command_line.sh TOW COMPLETION: files in and out, standard input, JSON, exit status, help.
 # Tests tool/arrays.c, tool/commands.c, tool/passes.c, tool/plot.c, tool/plot_read.c, tool/show.c, tool/tow.c.
-# Tests tool/vmap.c, tool/weights.c, tool/gguf.c, tool/transformers.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
+# Tests tool/vmap.c, tool/weights.c, tool/page.c, tool/reasons.c, tool/curve.c, tool/scale.c.
 set -u
 tow=$1 completion=$2 golden=$(cd "$(dirname "$0")/../oracle/golden" && pwd)
 scratch=$(mktemp -d) || exit 1
@@ -341,77 +341,6 @@ expect 1 "expected a name that ends with .gguf" "$tow" convert-weights x --archi
 expect 1 "expected a directory, or a name that ends with .safetensors" "$tow" convert-weights x.gguf --architecture gpt2 -o y.gguf
 expect 1 "--type: expected f32, f16, bf16, q8_0 or q4_0, found 'q9'" "$tow" convert-weights x --architecture gpt2 -o y.gguf --type q9
 expect 1 "config.json: cannot open" "$tow" convert-weights x --architecture gpt2 -o y.gguf
-mkdir -p model
-cp "$golden/weights/llama/model.safetensors" "$golden/weights/llama/config.json" model
-expect 1 "--architecture: expected auto, gemma, gemma2, gpt2, llama, qwen2 or qwen3, found 'opt'" "$tow" convert-weights model --architecture opt -o y.gguf
-for tokenizer in llama2 llama3 qwen2 gpt2; do
-    cp "$golden/tokenizers/$tokenizer.json" model/tokenizer.json
-    expect 0 'tensors mapped     30' "$tow" convert-weights model --architecture auto -o model.gguf --type f16
-    printf 'A b  c 123 \303\244 the end, it is.\n' >text
-    "$tow" tokenize --json text --tokenizer model.gguf >gguf.ids
-    "$tow" tokenize --json text --tokenizer model/tokenizer.json >json.ids
-    cmp gguf.ids json.ids || { echo "$tokenizer: other tokens in GGUF"; failed=1; }
-    expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o "back-$tokenizer"
-    "$tow" tokenize --json text --tokenizer "back-$tokenizer" >back.ids
-    cmp back.ids json.ids || { echo "$tokenizer: other tokens in a directory of a GGUF file"; failed=1; }
-done
-expect 0 '"architectures"' cat back-llama2/config.json
-expect 0 '"unk_token": "<unk>"' cat back-llama2/tokenizer_config.json
-expect 1 'cannot make this directory' "$tow" convert-weights model.gguf --architecture auto -o absent/back
-
-# tokenizers and configurations that no file of a model has
-mkdir -p odd
-cp model/* odd
-odd() { # odd EXPRESSION MESSAGE: of a tokenizer.json that the expression of sed changes
-    sed "$1" "$golden/tokenizers/llama3.json" >odd/tokenizer.json
-    ! cmp -s odd/tokenizer.json "$golden/tokenizers/llama3.json" || { echo "sed $1: changes nothing"; failed=1; }
-    expect 1 "$2" "$tow" convert-weights odd --architecture auto -o odd.gguf
-    [ ! -e odd.gguf ] || { echo "$2: a file was written"; failed=1; }
-}
-for id in 16777216 9223372036854775807 -1 '"5"' 1.5; do
-    odd "0,/\"id\": *[0-9]*/s//\"id\": $id/" 'has no id from 0 to 1048575'
-done
-odd '0,/"id": *[0-9]*/s//"id": 7/' 'has the id of another token'
-cp "$golden/tokenizers/llama3.json" odd/tokenizer.json
-sed 's/"vocab_size": *[0-9]*/"vocab_size": 16777216/' model/config.json >odd/config.json
-expect 1 'vocab_size: expected 0 to 1048576' "$tow" convert-weights odd --architecture auto -o odd.gguf
-sed 's/"hidden_act": *"silu"/"hidden_act": "relu"/' model/config.json >odd/config.json
-expect 1 'expected the activation silu' "$tow" convert-weights odd --architecture auto -o odd.gguf
-sed '0,/{/s//{"rope_scaling": {"factor": 8.0},/' model/config.json >odd/config.json
-expect 1 'expected a type beside the factor' "$tow" convert-weights odd --architecture auto -o odd.gguf
-sed '0,/{/s//{"eos_token_id": [2, 3],/; s/"eos_token_id": *[0-9]*,//' model/config.json >odd/config.json
-printf '{"chat_template": "{{ x }}"}' >odd/tokenizer_config.json
-expect 0 'tensors mapped' "$tow" convert-weights odd --architecture auto -o odd.gguf
-expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o odd-back
-expect 0 '"chat_template": "{{ x }}"' cat odd-back/tokenizer_config.json
-expect 0 '"model_input_names"' cat odd-back/tokenizer_config.json
-expect 0 '3' sed -n '/eos_token_id/,/]/p' odd-back/config.json
-
-# scaled rotary positions: a tensor in GGUF files, numbers in config.json
-expect 0 'tensors mapped' "$tow" convert-weights "$golden/weights/llama3" --architecture auto -o scaled.gguf
-expect 0 'ignored            1' "$tow" convert-weights scaled.gguf --architecture auto -o scaled
-expect 0 '"factor": 32.0' cat scaled/config.json
-expect 0 '"rope_type": "llama3"' cat scaled/config.json
-expect 1 'rope_freqs.weight is no weight in transformers' "$tow" convert-weights scaled.gguf --architecture auto -o x.safetensors
-expect 1 'expected none or linear scaling, found llama3' "$tow" convert-weights scaled --architecture qwen2 -o x.gguf
-cp "$golden/gguf/models/llama3.gguf" other.gguf
-printf '\100' | dd of=other.gguf bs=1 seek=$(($(wc -c <other.gguf) - 25)) conv=notrunc 2>dd
-expect 1 'rope_freqs.weight: expected the factors of Llama 3' "$tow" convert-weights other.gguf --architecture auto -o x
-sed -i 's/"llama3"/"yarn"/' scaled/config.json
-expect 1 'expected scaling of type linear or llama3, found yarn' "$tow" convert-weights scaled --architecture auto -o x.gguf
-sed -i 's/"yarn"/"linear"/' scaled/config.json
-expect 0 'tensors mapped' "$tow" convert-weights scaled --architecture auto -o linear.gguf
-expect 0 'tensors mapped' "$tow" convert-weights linear.gguf --architecture auto -o linear
-expect 0 '"rope_type": "linear"' cat linear/config.json
-sed -i 's/"linear"/"llama3"/; s/"low_freq_factor": 1.0/"low_freq_factor": 0/' scaled/config.json
-expect 1 'expected a number above 0 as low_freq_factor' "$tow" convert-weights scaled --architecture auto -o x.gguf
-cp -r "$golden/weights/gemma2" gemma2
-expect 1 'query_pre_attn_scalar: expected 8, ' "$tow" convert-weights gemma2 --architecture auto -o x.gguf
-sed -i 's/"query_pre_attn_scalar": 12/"query_pre_attn_scalar": 8/' gemma2/config.json
-expect 0 'tensors mapped' "$tow" convert-weights gemma2 --architecture auto -o gemma2.gguf
-sed 's/general\.architecture/general.architecturf/' gemma2.gguf >unnamed.gguf
-expect 1 "unnamed.gguf: metadata 'general.architecture': there is none" "$tow" convert-weights unnamed.gguf --architecture gemma2 -o unnamed
-expect 0 'tensors mapped     30' "$tow" convert-weights model.gguf --architecture auto -o back.safetensors
 expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
 expect 2 "needs a --tokenizer" "$tow" tokenize x
 expect 1 'no such mapping; there are bert gemma gemma2 gguf-gemma' "$tow" convert-weights x -o y --mapping gpt3

@@ -375,6 +375,36 @@ static void refused_on_writing(void **state)
     }
 }
 
+/* Numbers that were finite stay that; infinities are what they were. */
+static void too_large_for_16_bits(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        tow_gguf_type type;
+        float large;
+        tow_status status;
+    } cases[] = {
+        {TOW_GGUF_F16, 1e5F, TOW_INVALID_ARGUMENT},
+        {TOW_GGUF_F16, 65519.0F, TOW_OK},
+        {TOW_GGUF_F16, -INFINITY, TOW_OK},
+        {TOW_GGUF_BF16, 1e5F, TOW_OK},
+        {TOW_GGUF_BF16, -3.4e38F, TOW_INVALID_ARGUMENT},
+        {TOW_GGUF_F32, 1e38F, TOW_OK},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static float x[2 * 2049];
+        tow_tensors *t;
+        x[4097] = cases[i].large; /* in another piece than the first */
+        tow_array *array = array_of(f, tow_make_type(TOW_F32, 2, (const int64_t[]){2, 2049}), x);
+        assert_int_equal(tow_tensors_create(f->ctx, &t), TOW_OK);
+        assert_int_equal(tow_tensors_add(t, "x", array), TOW_OK);
+        assert_int_equal(tow_gguf_write(f->path, t, &TOW_GGUF_WRITE_OPTIONS(.type = cases[i].type)), cases[i].status);
+        if (cases[i].status != TOW_OK) assert_message(f, "found a larger one at element 4097");
+        tow_tensors_free(t);
+        tow_array_release(array);
+    }
+}
+
 static void values_refused(void **state)
 {
     fixture *f = *state;
@@ -533,6 +563,7 @@ int main(void)
         TEST(round_trip),
         TEST(mapped_in_place),
         TEST(refused_on_writing),
+        TEST(too_large_for_16_bits),
         TEST(values_refused),
         TEST(damaged),
         TEST(headers_take_bounded_memory),

@@ -154,7 +154,7 @@ static void written(void **state)
     tow_encoding_free(wanted);
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------------------- */
+/* ---- what files leave out ---------------------------------------------------------------------------------------- */
 
 static void set_strings(tow_tensors *t, const char *key, size_t count, const char *const *strings)
 {
@@ -162,6 +162,62 @@ static void set_strings(tow_tensors *t, const char *key, size_t count, const cha
         .type = TOW_METADATA_ARRAY, .element = TOW_METADATA_STRING, .count = count, .elements = strings};
     assert_int_equal(tow_tensors_set_metadata_value(t, key, value), TOW_OK);
 }
+
+static void assert_tokens(const fixture *f, const tow_tensors *t, const char *text, const int32_t *ids, size_t count)
+{
+    tow_tokenizer *tokenizer;
+    tow_encoding *e;
+    OK(tow_encoding_create(f->ctx, &e));
+    OK(tow_tokenizer_from_tensors(f->ctx, t, &tokenizer));
+    assert_ids(f, tokenizer, e, text, strlen(text), ids, count);
+    tow_tokenizer_free(tokenizer);
+    tow_encoding_free(e);
+}
+
+/* With scores, ids that are not given are those of SentencePiece: 0, 1 and 2, as in llama.cpp. */
+static void standard_ids(void **state)
+{
+    fixture *f = *state;
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "\xe2\x96\x81", "a"};
+    const float scores[5] = {0};
+    const tow_metadata_value yes = {.type = TOW_METADATA_BOOL, .integer = 1};
+    tow_tensors *t;
+    OK(tow_tensors_create(f->ctx, &t));
+    OK(tow_tensors_set_metadata(t, "tokenizer.ggml.model", "llama"));
+    set_strings(t, "tokenizer.ggml.tokens", 5, tokens);
+    OK(tow_tensors_set_metadata_value(
+        t, "tokenizer.ggml.scores",
+        (tow_metadata_value){.type = TOW_METADATA_ARRAY, .element = TOW_METADATA_F32, .count = 5, .elements = scores}));
+    assert_tokens(f, t, "ab", (const int32_t[]){1, 3, 4, 0}, 4);
+    OK(tow_tensors_set_metadata_value(t, "tokenizer.ggml.add_eos_token", yes));
+    assert_tokens(f, t, "a", (const int32_t[]){1, 3, 4, 2}, 4);
+    OK(tow_tensors_set_metadata_value(t, "tokenizer.ggml.bos_token_id",
+                                      (tow_metadata_value){.type = TOW_METADATA_U32, .integer = 2}));
+    assert_tokens(f, t, "a", (const int32_t[]){2, 3, 4, 2}, 4);
+    tow_tensors_free(t);
+}
+
+/* Names of llama.cpp for Llama 3's way to cut texts: without a first token, and with merges, for two of them. */
+static void names_of_splittings(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"llama-bpe", "smaug-bpe", "dbrx"};
+    static const char *const tokens[] = {"a", "b", "ab", "abb", "x"}, *const merges[] = {"a b"};
+    for (size_t i = 0; i < 3; i++) {
+        tow_tensors *t;
+        OK(tow_tensors_create(f->ctx, &t));
+        OK(tow_tensors_set_metadata(t, "tokenizer.ggml.model", "gpt2"));
+        OK(tow_tensors_set_metadata(t, "tokenizer.ggml.pre", names[i]));
+        set_strings(t, "tokenizer.ggml.tokens", 5, tokens);
+        set_strings(t, "tokenizer.ggml.merges", 1, merges);
+        OK(tow_tensors_set_metadata_value(t, "tokenizer.ggml.bos_token_id",
+                                          (tow_metadata_value){.type = TOW_METADATA_U32, .integer = 4}));
+        assert_tokens(f, t, "abb", i == 0 ? (const int32_t[]){4, 3} : (const int32_t[]){2, 1}, 2);
+        tow_tensors_free(t);
+    }
+}
+
+/* ---- refused ----------------------------------------------------------------------------------------------------- */
 
 static void expect(const fixture *f, const tow_tensors *t, tow_status status, const char *message)
 {
@@ -255,7 +311,13 @@ static void allocations_fail_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(with_merges), TEST(with_scores), TEST(written), TEST(refused), cmocka_unit_test(allocations_fail_in_turn),
+        TEST(with_merges),
+        TEST(with_scores),
+        TEST(written),
+        TEST(standard_ids),
+        TEST(names_of_splittings),
+        TEST(refused),
+        cmocka_unit_test(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
