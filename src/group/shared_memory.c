@@ -4,7 +4,11 @@
  * For each ordered pair of ranks there are a few channels. The messages of one exchange from one rank to another are a
  * stream of bytes through a channel that the sender takes for it and marks with the tag; the receiver finds the channel
  * by the tag, and gives it back when it has read all. Exchanges with different tags therefore do not wait for each
- * other, up to the number of channels.
+ * other.
+ *
+ * A sender that waits for nobody may be far ahead of a receiver that waits for its oldest collective, so channels must
+ * not run out: in the first half of them an exchange has ended for the sender when all is written, in the second half
+ * when the receiver has read it. The second half then has a channel for each collective that the sender has in flight.
  *
  *   channel   tag + 1, or 0: free | bytes written so far | bytes read so far | ring
  *
@@ -24,14 +28,15 @@
 #include "src/group/group.h"
 
 enum {
-    CHANNELS = 2 * TOW__MOST_IN_FLIGHT, /* of an ordered pair: an exchange that was not read yet, and the next one */
+    REPORTS = 2,                  /* exchanges of the watchdog, beside collectives in flight */
+    UNREAD = TOW__MOST_IN_FLIGHT, /* channels of an ordered pair whose exchanges may have ended for the sender */
+    CHANNELS = UNREAD + TOW__MOST_IN_FLIGHT + REPORTS,
     RING = 1 << 16,
     SMALL_RING = 1 << 13, /* with many ranks */
     FEW = 8,
     LINE = 64,
-    SPINS = 50,        /* in front of sleeping, where other processes may want the processor */
-    MORE_SPINS = 2000, /* where each has one: waking up takes as long as several rings of bytes */
-    REPORTS = 2 /* exchanges of the watchdog, beside collectives in flight */
+    SPINS = 50,       /* in front of sleeping, where other processes may want the processor */
+    MORE_SPINS = 2000 /* where each has one: waking up takes as long as several rings of bytes */
 };
 
 typedef struct bell {
@@ -194,6 +199,27 @@ static size_t next_message(const request *r, size_t i, bool sends, int peer)
     return i;
 }
 
+/* All of the stream is written: may the sender forget it? A channel that the receiver gave back has another tag. */
+static bool may_leave(const shared_memory *m, const request *r, const channel *c, int peer)
+{
+    return c - channels_between(m->board, m->rank, peer) < UNREAD ||
+           atomic_load_explicit(&c->tag, memory_order_acquire) != (unsigned)r->tag + 1;
+}
+
+/* Moves what the ring takes or has of a message. True if all of it was moved, now or before. */
+static bool move_message(const shared_memory *m, const tow_message *message, channel *c, size_t *moved, bool *any)
+{
+    while (*moved < message->bytes) {
+        char *data = (char *)message->data + *moved;
+        const size_t rest = message->bytes - *moved;
+        const size_t n = message->sends ? write_ring(m->board, c, data, rest) : read_ring(m->board, c, data, rest);
+        if (n == 0) return false;
+        *any = true;
+        *moved += n;
+    }
+    return true;
+}
+
 /* Moves what the ring takes or has of a stream. */
 static bool move_stream(shared_memory *m, request *r, bool sends, int peer)
 {
@@ -203,17 +229,13 @@ static bool move_stream(shared_memory *m, request *r, bool sends, int peer)
         tow_message *message = &r->messages[r->at[stream]];
         if (!r->channel[stream] && !(r->channel[stream] = find_channel(m, r, sends, peer))) break;
         channel *c = r->channel[stream];
-        char *data = (char *)message->data + r->moved[stream];
-        const size_t rest = message->bytes - r->moved[stream];
-        const size_t n = sends ? write_ring(m->board, c, data, rest) : read_ring(m->board, c, data, rest);
-        if (n == 0) break;
-        moved = true;
-        r->moved[stream] += n;
-        if (r->moved[stream] < message->bytes) continue;
+        if (!move_message(m, message, c, &r->moved[stream], &moved)) break;
+        const size_t next = next_message(r, r->at[stream] + 1, sends, peer);
+        if (sends && next == r->n && !may_leave(m, r, c, peer)) break;
         message->done = true;
         r->left--;
         r->moved[stream] = 0;
-        r->at[stream] = next_message(r, r->at[stream] + 1, sends, peer);
+        r->at[stream] = next;
         if (r->at[stream] == r->n && !sends) { /* all has been read */
             atomic_store_explicit(&c->written, 0, memory_order_relaxed);
             atomic_store_explicit(&c->read, 0, memory_order_relaxed);

@@ -10,6 +10,10 @@
 
 #include <cmocka.h>
 
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "src/base/numbers.h"
 #include "src/group/group.h"
 #include "tests/unit/support/group_flight.h"
@@ -276,11 +280,67 @@ static void several_subtrees(void **state)
     run(3, parts_body, NULL);
 }
 
+/* ---- a rank that is far ahead ------------------------------------------------------------------------------------ */
+
+enum {
+    BIG = 1 << 20, /* elements: each message has many times the bytes of a ring of shared memory */
+    SMALL = 140,   /* gathers of a few elements, all of rank 0, which only sends them: more than it has rings */
+    AHEAD = 124
+};
+
+/* Rank 0 is as many gathers ahead as it can be when ranks 1 and 2 go on. Rank 1 first waits for its oldest collective,
+ * of which rank 0 then begins a message to rank 1. */
+static int ahead_body(tow_context *context, tow_group *group, void *user)
+{
+    static float few[SMALL][8], many[BIG];
+    atomic_int *is_ahead = user;
+    const int rank = tow_group_rank(group);
+    tow__collective *big, *small[SMALL];
+    OK(tow__collective_create(context, group,
+                              &(tow__collective_options){.kind = TOW__ALL_GATHER, .dtype = TOW_F32, .n = BIG}, &big));
+    const tow__range_of own = tow__collective_share(big, BIG);
+    for (int64_t i = 0; i < own.count; i++) many[own.offset + i] = 1;
+    OK(tow__collective_start(big, (void *[]){many}, NULL));
+    while ((rank == 1 || rank == 2) && !atomic_load(is_ahead)) usleep(100);
+    if (rank == 1) OK(tow__collective_wait(big));
+    for (int k = 0; k < SMALL; k++) {
+        OK(tow__collective_create(
+            context, group, &(tow__collective_options){.kind = TOW__ALL_GATHER, .dtype = TOW_F32, .n = 8}, &small[k]));
+        if (rank == 0) few[k][5] = (float)k;
+        OK(tow__collective_start(small[k], (void *[]){few[k]}, NULL));
+        if (rank == 0 && k == AHEAD) atomic_store(is_ahead, 1);
+    }
+    OK(tow__collective_wait(big));
+    for (int64_t i = 0; i < BIG; i += 1000) EXPECT(many[i] == 1);
+    tow__collective_free(big);
+    for (int k = 0; k < SMALL; k++) {
+        OK(tow__collective_wait(small[k]));
+        EXPECT(few[k][5] == (float)k);
+        tow__collective_free(small[k]);
+    }
+    return 0;
+}
+
+static void a_rank_is_ahead(void **state)
+{
+    (void)state;
+    atomic_int *is_ahead = mmap(NULL, sizeof *is_ahead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(is_ahead != MAP_FAILED);
+    if (tow_processes_run(ctx, &TOW_PROCESSES_OPTIONS(.count = 4, .watchdog = 5), ahead_body, is_ahead) != TOW_OK)
+        fail_msg("%s", tow_context_error(ctx));
+    munmap(is_ahead, sizeof *is_ahead);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types),          cmocka_unit_test(sizes),           cmocka_unit_test(order_is_exposed),
-        cmocka_unit_test(refused),        cmocka_unit_test(broadcasts),      cmocka_unit_test(group_of_one),
-        cmocka_unit_test(many_in_flight), cmocka_unit_test(several_subtrees)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(types),
+                                       cmocka_unit_test(sizes),
+                                       cmocka_unit_test(order_is_exposed),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(broadcasts),
+                                       cmocka_unit_test(group_of_one),
+                                       cmocka_unit_test(many_in_flight),
+                                       cmocka_unit_test(several_subtrees),
+                                       cmocka_unit_test(a_rank_is_ahead)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
