@@ -646,8 +646,13 @@ tow_status tow__collectives_settle(const tow__collectives *all)
 uint64_t tow__collectives_hash(const tow__collectives *all)
 {
     uint64_t hash = 0;
-    for (uint32_t i = 0; i < all->n; i++)
-        if (all->list[i]) hash = tow__hash(hash, all->list[i]->what, strlen(all->list[i]->what));
+    for (uint32_t i = 0; i < all->n; i++) {
+        const tow__collective *c = all->list[i];
+        if (!c) continue;
+        const int64_t facts[] = {(int64_t)c->kind, (int64_t)c->dtype, c->n, (int64_t)c->layers, c->root};
+        hash = tow__hash(hash, facts, sizeof facts);
+        hash = tow__hash(hash, c->group->name, strlen(c->group->name));
+    }
     return hash;
 }
 
