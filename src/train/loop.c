@@ -2,6 +2,7 @@
  * of one's own could not do with public functions. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "src/base/clock.h"
 #include "src/base/options.h"
@@ -18,6 +19,9 @@ typedef struct run {
     tow_array **inputs;
     double start;
     int64_t evaluated, saved; /* updates that there were at the last one */
+    tow__collective *votes;   /* sums a vote over the processes; NULL: there are no others */
+    int32_t vote;
+    void *scratch;
 } run;
 
 static double now(void) { return 1e-9 * (double)tow__nanoseconds(); }
@@ -41,6 +45,69 @@ static double weight_of(const run *r)
 
 static void forget_inputs(run *r) { memset(r->inputs, 0, r->state->n_inputs * sizeof(tow_array *)); }
 
+/* ---- all processes alike ----------------------------------------------------------------------------------------- */
+
+/* The wish of one process becomes that of all: none takes a step that another one does not take. */
+static tow_status agree(run *r, bool *wanted)
+{
+    if (!r->votes) return TOW_OK;
+    r->vote = *wanted;
+    const tow_status status = tow__collective_run(r->votes, (void *[]){&r->vote}, r->scratch);
+    *wanted = r->vote != 0;
+    return status;
+}
+
+/* Functions of the caller may have written the metric, by which all processes judge. */
+static tow_status compare_metric(const run *r)
+{
+    char text[40];
+    if (!r->votes) return TOW_OK;
+    snprintf(text, sizeof text, "%.17g", r->progress.metric);
+    const tow_group_fact fact = {"the metric behind .on_evaluation, which all processes must write alike,",
+                                 isnan(r->progress.metric) ? "NaN" : text};
+    return tow_group_check_same(r->state->options.group, 1, &fact);
+}
+
+static tow_status make_votes(run *r)
+{
+    const tow_train_state *s = r->state;
+    const tow__collective_options options = {.kind = TOW__ALL_REDUCE,
+                                             .dtype = TOW_I32,
+                                             .n = 1,
+                                             .row_groups = (int)s->row_groups,
+                                             .what = "a vote about the end of the loop"};
+    tow_status status = TOW_OK;
+    if (!tow__train_has_others(s)) return TOW_OK;
+    TRY(tow__collective_create(s->ctx, s->options.group, &options, &r->votes));
+    r->scratch = tow__alloc(s->ctx, tow__collective_scratch(r->votes) + 1, 1);
+    if (!r->scratch) status = TOW_OUT_OF_MEMORY;
+done:
+    return status;
+}
+
+static void free_votes(run *r)
+{
+    if (r->scratch) tow__free(r->state->ctx, r->scratch, tow__collective_scratch(r->votes) + 1, 1);
+    tow__collective_free(r->votes);
+}
+
+/* The processes take the same steps, evaluate and save at the same ones. */
+static tow_status compare_loops(const run *r)
+{
+    const tow_train_loop *l = r->loop;
+    char text[160];
+    if (!r->votes) return TOW_OK;
+    snprintf(text, sizeof text, "%s, %lld steps, evaluation%s every %lld, %s every %lld%s%s",
+             l->loader ? ".loader" : ".batch", (long long)l->steps,
+             l->evaluation_loader  ? " by .evaluation_loader"
+             : l->evaluation_batch ? " by .evaluation_batch"
+                                   : "",
+             (long long)l->evaluate_every, l->path ? "saved" : "not saved", (long long)l->save_every,
+             l->best_path ? ", the best saved" : "", l->early_stopping ? ", early stopping" : "");
+    const tow_group_fact fact = {"the loop of training", text};
+    return tow_group_check_same(r->state->options.group, 1, &fact);
+}
+
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 static tow_status load_batch(run *r, tow_loader *loader, bool *end)
@@ -57,7 +124,9 @@ static tow_status next_batch(run *r, bool *end)
 {
     const tow_train_loop *l = r->loop;
     forget_inputs(r);
-    return l->loader ? load_batch(r, l->loader, end) : l->batch(r->state, r->inputs, end, l->user);
+    if (l->loader) return load_batch(r, l->loader, end);
+    const tow_status status = l->batch(r->state, r->inputs, end, l->user);
+    return status == TOW_OK ? agree(r, end) : status;
 }
 
 /* Batch `index` of an evaluation: one epoch of a loader. */
@@ -66,7 +135,10 @@ static tow_status evaluation_batch(run *r, int64_t index, bool *end)
     const tow_train_loop *l = r->loop;
     tow_status status = TOW_OK;
     forget_inputs(r);
-    if (!l->evaluation_loader) return l->evaluation_batch(r->state, index, r->inputs, end, l->user);
+    if (!l->evaluation_loader) {
+        TRY(l->evaluation_batch(r->state, index, r->inputs, end, l->user));
+        return agree(r, end);
+    }
     *end = index == tow_loader_batch_count(l->evaluation_loader);
     if (index == 0) TRY(tow_loader_seek(l->evaluation_loader, 0));
     if (!*end) TRY(load_batch(r, l->evaluation_loader, end));
@@ -125,6 +197,7 @@ static tow_status judge(run *r)
     p->metric = tow_train_metric(p, watched(l));
     p->improved = tow__early_stopping_improves(r->verdict, p->metric);
     if (l->on_evaluation) TRY(l->on_evaluation(p, l->user));
+    TRY(compare_metric(r));
     TRY(tow_early_stopping_update(r->verdict, p->metric, &p->improved, &stop));
     p->stop = p->stop || stop;
     if (p->improved && l->best_path) TRY(tow__train_save_best(r->state, l->best_path, watched(l), p->metric));
@@ -164,6 +237,7 @@ static tow_status go_on(run *r)
         if (end) break;
         if (evaluates(l) && is_due(l->evaluate_every, s->step, r->evaluated)) TRY(evaluate(r));
         if (l->path && is_due(l->save_every, s->step, r->saved)) TRY(save(r));
+        TRY(agree(r, &r->progress.stop));
     }
     if (evaluates(l) && r->evaluated != s->step) TRY(evaluate(r));
     if (l->early_stopping && l->early_stopping->restore_best && !isnan(tow_early_stopping_best(r->verdict, NULL))) {
@@ -245,6 +319,8 @@ static tow_status begin(run *r)
     r->inputs = tow__alloc(r->state->ctx, r->state->n_inputs + 1, sizeof *r->inputs);
     if (!r->inputs) return TOW_OUT_OF_MEMORY;
     for (int i = 0; i < TOW_MAX_METRICS; i++) r->progress.metrics[i] = NAN;
+    TRY(make_votes(r));
+    TRY(compare_loops(r));
     TRY(tow__loop_metrics_create(r->state, l, &r->metrics));
     if (l->loader) TRY(tow_loader_seek(l->loader, tow_train_data_position(r->state)));
     TRY(make_verdict(r));
@@ -269,6 +345,7 @@ tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow
     if (status == TOW_OK) status = go_on(&r);
     tow_early_stopping_free(r.verdict);
     tow__loop_metrics_free(state, &r.metrics);
+    free_votes(&r);
     if (r.inputs) tow__free(state->ctx, r.inputs, state->n_inputs + 1, sizeof *r.inputs);
     if (last) *last = r.progress;
     return status;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -70,8 +71,118 @@ static void test_sources(void **state)
     run(3, scale_the_loss, NULL);
 }
 
+/* ---- loops that one process ends --------------------------------------------------------------------------------- */
+
+enum {
+    RANKS = 3,
+    ENDS = 3 /* a step */
+};
+
+/* The ways in which rank 1 differs from the others. */
+typedef enum way {
+    STOPS,
+    STOPS_IN_EVALUATION,
+    HAS_NO_MORE_BATCHES,
+    HAS_NO_MORE_EVALUATION_BATCHES,
+    WRITES_A_METRIC,
+    TAKES_MORE_STEPS,
+    WAYS
+} way;
+
+typedef struct loop_case {
+    way way;
+    const char *path;
+    int rank, batches, evaluation_batches;
+    tow_array *batch[2];
+} loop_case;
+
+static bool is_odd(const loop_case *c, way which) { return c->rank == 1 && c->way == which; }
+
+static tow_status next_batch(tow_train_state *state, tow_array **inputs, bool *end, void *user)
+{
+    loop_case *c = user;
+    (void)state;
+    memcpy(inputs, c->batch, sizeof c->batch);
+    *end = is_odd(c, HAS_NO_MORE_BATCHES) && c->batches++ == ENDS;
+    return TOW_OK;
+}
+
+static tow_status evaluation_batch(tow_train_state *state, int64_t index, tow_array **inputs, bool *end, void *user)
+{
+    loop_case *c = user;
+    (void)state;
+    memcpy(inputs, c->batch, sizeof c->batch);
+    *end = index == (is_odd(c, HAS_NO_MORE_EVALUATION_BATCHES) ? 1 : 2);
+    c->evaluation_batches += !*end;
+    return TOW_OK;
+}
+
+static tow_status on_step(tow_train_progress *p, void *user)
+{
+    if (is_odd(user, STOPS) && p->calls == ENDS) p->stop = true;
+    return TOW_OK;
+}
+
+static tow_status on_evaluation(tow_train_progress *p, void *user)
+{
+    if (is_odd(user, STOPS_IN_EVALUATION) && p->calls == ENDS) p->stop = true;
+    if (is_odd(user, WRITES_A_METRIC)) p->metric = 7;
+    return TOW_OK;
+}
+
+/* Only one process has these functions: the others end with it, or all are refused. */
+static int run_loop(tow_context *context, tow_group *group, void *user)
+{
+    loop_case c = *(const loop_case *)user;
+    tow_train_state *state = NULL;
+    tow_train_progress last = {.calls = 0};
+    int begin = 0, end = 0;
+    c.rank = tow_group_rank(group);
+    tow_train_options o = small_options(group);
+    o.evaluation = true;
+    tow_status status = tow_train_create(context, &dense, &o, &state);
+    if (status) return say(context, group, status);
+    tow_group_rows(c.rank, RANKS, ROW_GROUPS, &begin, &end);
+    for (int k = 0; k < 2; k++) {
+        tow_type type = types[k];
+        type.dims[0] = (end - begin) * B / ROW_GROUPS;
+        if (tow_array_create(context, type, &c.batch[k]) != TOW_OK) return 1;
+        memset(tow_array_data(c.batch[k]), 0, tow_type_bytes(type));
+    }
+    const tow_train_loop loop =
+        TOW_TRAIN_LOOP(.batch = next_batch, .steps = is_odd(&c, TAKES_MORE_STEPS) ? 6 : 5,
+                       .on_step = c.rank == 1 ? on_step : NULL, .evaluate_every = ENDS,
+                       .evaluation_batch = evaluation_batch, .on_evaluation = c.rank == 1 ? on_evaluation : NULL,
+                       .path = c.path, .user = &c);
+    status = tow_train_run(state, &loop, &last);
+    const bool refused = c.way == WRITES_A_METRIC || c.way == TAKES_MORE_STEPS;
+    const char *says = c.way == WRITES_A_METRIC ? "the metric behind .on_evaluation" : "5 steps";
+    const int steps = c.way == HAS_NO_MORE_EVALUATION_BATCHES ? 5 : ENDS;
+    bool right = refused ? status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), says)
+                         : status == TOW_OK && last.calls == steps && tow_train_step_count(state) == steps;
+    if (c.way == HAS_NO_MORE_EVALUATION_BATCHES && c.rank == 1) right = right && c.evaluation_batches == 2;
+    tow_train_free(state);
+    for (int k = 0; k < 2; k++) tow_array_release(c.batch[k]);
+    if (!right) fprintf(stderr, "way %d: %d steps\n", (int)c.way, (int)last.calls);
+    return right ? 0 : say(context, group, status);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tow_same_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/last", folder);
+    for (way w = STOPS; w < WAYS; w++) {
+        run(RANKS, run_loop, &(loop_case){.way = w, .path = path});
+        assert_int_equal(access(path, R_OK), w == WRITES_A_METRIC || w == TAKES_MORE_STEPS ? -1 : 0);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
