@@ -152,7 +152,7 @@ head -c 1 bytes | grep -q '[A-^]' || fail "the seed gives no text that becomes i
 iconv -f utf-8 -t utf-8 bytes >/dev/null || fail "text that is no UTF-8: $(cat bytes)"
 
 # Ctrl-C prints what there is of all lines; a signal that comes before the first token ends the program, then once more, later
-for delay in 0.2 0.5 1 2 4; do
+for delay in 0.2 1 4 16; do
     "$program" --model nan --prompts two --rows 1 --tokens 30000 --context 30000 --ignore-end --bare >out 2>err &
     pid=$!
     sleep $delay
