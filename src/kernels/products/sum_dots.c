@@ -52,6 +52,7 @@ static bool takes_dots(const tow__kernel_call *call)
     const tow__dot_params *p = call->params;
     const tow__buffer *x = &call->in[0], *y = &call->in[1];
     const int rank = 1 + p->lhs_contract.n;
+    if (x->dtype != call->out[0].dtype || y->dtype != call->out[0].dtype) return false;
     if (x->rank != rank || y->rank != rank || p->lhs_batch.n > 0 || rank > 3) return false;
     factor a = factor_of(x, &p->lhs_contract), b = factor_of(y, &p->rhs_contract);
     return is_plain(&a) && is_plain(&b);

@@ -57,9 +57,9 @@ TOW__CLONES static void encode_nonnegative(const tow__dynamic_map *map, int64_t 
     const tow__dynamic_lines lines = map->lines;
     const f32 *between = map->between;
     for (int64_t i = 0; i < n; i++) {
-        const f32 t = x[i] / size;
-        const int32_t code = (int32_t)least_line(&lines, t > 0 ? t : 0);
-        codes[i] = (uint8_t)(code + (t > between[code]));
+        const f32 t = x[i] / size; /* 0 where it is too small for an f32, too */
+        const int32_t line = (int32_t)least_line(&lines, t > 0 ? t : 0), code = line + (t > between[line]);
+        codes[i] = (uint8_t)(code + ((code == 0) & (x[i] > 0)));
     }
 }
 

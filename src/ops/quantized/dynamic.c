@@ -73,6 +73,9 @@ static void quantize_decompose(tow_trace *t, const tow__equation *e, const tow_v
         tow_value next = tow_add_scalar(code, step), middle = tow_take(between, tow_add_scalar(next, -1), 0);
         code = tow_where(tow_gt(share, middle), next, code);
     }
+    /* A share may be too small for an f32. */
+    tow_value is_lost = tow_and(tow_eq(code, tow_zeros_like(code)), tow_gt(x[0], zero));
+    if (nonnegative(e)) code = tow_where(is_lost, tow_add_scalar(code, 1), code);
     y[0] = tow_convert(code, TOW_U8);
 }
 

@@ -93,7 +93,8 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
     if (dot &&
         (dot->op != &tow__dot_general_p || !is_row(&loop->xs[0], &dot->in[0]) || !is_row(&loop->xs[1], &dot->in[1])))
         return false;
-    if (dot && dot->in[0].type.dtype != dot->out[0].type.dtype) return false; /* rows of 16 bits, summed in f32 */
+    for (uint32_t i = 0; dot && i < 2; i++) /* rows of 16 bits, summed in f32 */
+        if (dot->in[i].type.dtype != dot->out[0].type.dtype) return false;
     if (dot && ((const tow__dot_params *)dot->params)->groups > 1) return false;
     if (!adds_to_carry(r, loop, &body->insts[n - 1], dot)) return false;
     reduction *sum = match;

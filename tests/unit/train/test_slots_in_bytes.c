@@ -69,6 +69,25 @@ static void codes_are_nearest(void **state)
     }
 }
 
+/* Only 0 becomes 0 where there are no negative numbers, even if a number over its row's largest is too small for f32. */
+static void small_shares_are_not_zero(void **state)
+{
+    tow_context *ctx = context_of(state);
+    bool nonnegative = true;
+    const tow_type type = tow_make_type(TOW_F32, 1, (int64_t[]){4});
+    tow_array *x, *found[2] = {NULL, NULL};
+    tow_graph *g;
+    assert_int_equal(tow_array_from_data(ctx, type, (const float[]){1e10F, 1.2e-38F, 0, 1}, &x), TOW_OK);
+    assert_int_equal(tow_trace_function(ctx, quantize, &nonnegative, 1, &type, NULL, 2, &g), TOW_OK);
+    assert_int_equal(tow_evaluate(g, &x, found), TOW_OK);
+    const uint8_t *codes = tow_array_data(found[0]);
+    assert_true(codes[0] == TOW__CODES - 1 && codes[1] == 1 && codes[2] == 0 && codes[3] == 1);
+    tow_array_release(found[0]);
+    tow_array_release(found[1]);
+    tow_array_release(x);
+    tow_graph_release(g);
+}
+
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -211,6 +230,7 @@ static void wrong_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(small_shares_are_not_zero, setup, teardown),
         cmocka_unit_test_setup_teardown(codes_are_nearest, setup, teardown),
         cmocka_unit_test_setup_teardown(momentum_is_that_of_loops, setup, teardown),
         cmocka_unit_test_setup_teardown(training_resumes, setup, teardown),

@@ -248,6 +248,29 @@ static void numbers_of_the_type_stay(void **unused)
     }
 }
 
+/* Numbers between the largest one of the type and infinity are rounded to nearest. */
+static void largest_numbers_stay_finite(void **unused)
+{
+    (void)unused;
+    const char *const path = "w";
+    const double largest[2] = {0x1.fep127, 65504}, less_than_half[2] = {0x1p118, 10};
+    for (size_t h = 0; h < 2; h++) {
+        const tow_type type = tow_make_type(halves[h], 1, (int64_t[]){DRAWS});
+        list l;
+        OK(make_list(ctx, &l, 1, &path, &type));
+        make_scale(&l, -1, &TOW_OPTIMIZER_OPTIONS(.stochastic_rounding = true));
+        for (int64_t k = 0; k < DRAWS; k++) {
+            set_number(l.parameters[0], k, largest[h]);
+            set_number(l.gradients[0], k, -less_than_half[h]);
+        }
+        OK(tow_optimizer_update(l.state, l.gradients));
+        for (int64_t k = 0; k < DRAWS; k++)
+            if (number_in(l.parameters[0], k) != largest[h])
+                fail_msg("expected %g, found %g", largest[h], number_in(l.parameters[0], k));
+        free_list(&l);
+    }
+}
+
 /* Layers of a stack are rounded as the parameters "blocks/0/w", "blocks/1/w", "blocks/2/w"; each with bits of its own,
  * which the seed, the step and the path change. */
 static void stacks_are_layers(void **unused)
@@ -386,6 +409,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parameters_may_be_set, setup, teardown),
         cmocka_unit_test_setup_teardown(rounds_to_neighbors, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_of_the_type_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(largest_numbers_stay_finite, setup, teardown),
         cmocka_unit_test_setup_teardown(stacks_are_layers, setup, teardown),
         cmocka_unit_test_setup_teardown(accumulators_have_types, setup, teardown),
         cmocka_unit_test_setup_teardown(one_of_the_two, setup, teardown),

@@ -136,6 +136,27 @@ static tow_value cross_entropy(const tow_value *in) { return tow_softmax_cross_e
 static tow_value linear_rows(const tow_value *in) { return tow_linear_cross_entropy(in[0], in[1], true, in[2]); }
 static tow_value linear_columns(const tow_value *in) { return tow_linear_cross_entropy(in[0], in[1], false, in[2]); }
 static tow_value embed(const tow_value *in) { return tow_gather(in[0], in[1]); }
+
+/* c + x^T y of rows of f32 and of converted rows of 16 bits, in either order. */
+static void add_product(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const bool stored_first = *(const bool *)user;
+    const tow_value x = in[1], y = tow_convert(in[2], TOW_F32);
+    const tow_dot_dims rows = {.n_contract = 1, .lhs_contract = {0}, .rhs_contract = {0}};
+    (void)t;
+    out[0] = tow_add(in[0], stored_first ? tow_dot_general(y, x, rows) : tow_dot_general(x, y, rows));
+}
+
+static tow_value sum_of_products(const tow_value *in, bool stored_first)
+{
+    const tow_value carry = tow_convert(in[0], TOW_F32), xs[] = {tow_exp(tow_convert(in[1], TOW_F32)), in[2]};
+    tow_value sum;
+    tow_scan_function(tow_value_trace(in[0]), add_product, &stored_first, NULL, 1, &carry, 2, xs, 0, &sum, NULL);
+    return tow_convert(sum, tow_value_type(in[0]).dtype);
+}
+
+static tow_value stored_rows_first(const tow_value *in) { return sum_of_products(in, true); }
+static tow_value stored_rows_second(const tow_value *in) { return sum_of_products(in, false); }
 static tow_value add_rows(const tow_value *in) { return tow_index_add(in[0], in[2], in[1]); }
 
 static const function operations[] = {
@@ -156,6 +177,8 @@ static const function operations[] = {
     {"rows of classes", 3, {F(37, 20), F(1200, 20), I(37)}, linear_rows},
     {"columns of classes", 3, {F(37, 20), F(20, 1200), I(37)}, linear_columns},
     {"embedding", 2, {F(50, 70), I(37)}, embed},
+    {"products in a loop, stored rows first", 3, {F(16, 8), F(5, 70, 8), F(5, 70, 16)}, stored_rows_first, true},
+    {"products in a loop, stored rows second", 3, {F(8, 16), F(5, 70, 8), F(5, 70, 16)}, stored_rows_second, true},
     {"index_add", 3, {F(50, 70), F(37, 70), I(37)}, add_rows},
 };
 
