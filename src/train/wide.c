@@ -89,7 +89,7 @@ static tow_value round_randomly(tow_value x, tow_value random, tow_dtype dtype)
         tow_value normal = round_bits(x, tow_shift_right(random, constant(random, 16 - SPARE_F16)), SPARE_F16);
         rounded = tow_where(tow_lt_scalar(tow_abs(x), 0x1p-14), round_subnormal(x, random), normal);
     }
-    /* What no number of the type is above is rounded to nearest, to the largest one or to infinity. */
+    /* Numbers that are not below the largest one of the type are rounded to nearest: to it or to infinity. */
     tow_value chance = tow_lt_scalar(tow_abs(x), dtype == TOW_BF16 ? 0x1.fep127 : 65504);
     return tow_convert(tow_where(chance, rounded, x), dtype);
 }

@@ -174,12 +174,9 @@ static tow_status record_rest(const tow_graph *g, const uint32_t *sums, tow__row
     return tow__trace_end(t, n, out, true, &p->rest);
 }
 
-tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t count, const int *in_axes, tow__row_part *p)
+static tow_status create_part(const tow_graph *g, int64_t groups, int64_t count, const int *in_axes, tow__row_part *p)
 {
-    *p = (tow__row_part){.ctx = g->ctx};
-    tow_status status = check_groups(g, groups, count);
-    if (status != TOW_OK) return status;
-    tow__arena_init(&p->arena, g->ctx);
+    tow_status status = TOW_OK;
     p->axes = tow__arena_alloc(&p->arena, (size_t)g->n_outputs + 1, sizeof *p->axes);
     p->adds = tow__arena_alloc(&p->arena, (size_t)g->n_vars + 1, sizeof *p->adds);
     p->joins = tow__arena_alloc(&p->arena, (size_t)g->n_vars + 1, sizeof(const tow_primitive *));
@@ -201,6 +198,19 @@ tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t coun
     if (status == TOW_OK && (!out || !sums)) status = TOW_OUT_OF_MEMORY;
     if (status == TOW_OK) status = tow__verify(p->part, "row groups");
     if (status == TOW_OK) status = record_rest(g, sums, p);
+    return status;
+}
+
+tow_status tow__row_part_create(const tow_graph *g, int64_t groups, int64_t count, const int *in_axes, tow__row_part *p)
+{
+    tow_graph *moved = NULL;
+    *p = (tow__row_part){.ctx = g->ctx};
+    tow_status status = check_groups(g, groups, count);
+    if (status != TOW_OK) return status;
+    tow__arena_init(&p->arena, g->ctx);
+    status = tow__rows_move_conversions(g, &moved);
+    if (status == TOW_OK) status = create_part(moved, groups, count, in_axes, p);
+    tow_graph_release(moved);
     return status;
 }
 

@@ -14,6 +14,7 @@
  *   sums.c      equations that sum over rows, for one block after the other, depth first: log2 G sums are alive at most
  *   processes.c sums of parts that are in other processes, by collectives
  *   regions.c   bodies; in loops that add up sums over rows, one carry for each block
+ *   conversions.c   what bodies of the backward pass convert last of all, converted behind them
  *
  * Rules of tiling and of sums, of descriptors, say what an equation does to rows (src/graph/primitive.h). */
 #ifndef TOW_SRC_AUTODIFF_ROWS_H
@@ -89,6 +90,11 @@ void tow__rows_complete(const tow__row_walk *walk, tow__row_value *y);
 tow_type tow__rows_type(const tow__row_blocks *b, tow_type type, int axis);
 /* The error of an equation that does with rows what no group can do by itself. */
 void tow__rows_fail(tow_trace *t, const tow__equation *e, const char *why);
+
+/* ---- conversions.c ----------------------------------------------------------------------------------------------- */
+
+/* g with conversions of what bodies of the backward pass give behind these bodies: sums over rows leave as they are. */
+tow_status tow__rows_move_conversions(const tow_graph *g, tow_graph **result);
 
 /* ---- moves.c ----------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Row groups: sums over the rows of a batch as binary trees. Against sums that this file adds by hand, and one hash of
  * losses and parameters for all micro-batches, threads, policies of remat, and ways to write layers. Tests rows/rows.c,
- * rows/moves.c, rows/cut.c, rows/sums.c, rows/regions.c, rows/part.c, rows/micro_batches.c,
+ * rows/moves.c, rows/cut.c, rows/sums.c, rows/regions.c, rows/part.c, rows/conversions.c, rows/micro_batches.c,
  * transformations/row_groups.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -347,6 +347,20 @@ static void test_one_hash_of_gpt(void **state)
     expect_one_hash(GPT, settings, 8);
 }
 
+/* Loops of the backward pass convert gradients of the parameters of all layers. */
+static void test_one_hash_of_mixed_gpt(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    for (int f16 = 0; f16 < 2; f16++) {
+        const tow_dtype dtype = f16 ? TOW_F16 : TOW_BF16;
+        const setting settings[] = {{.micro_batches = 1, .threads = 1, .dtype = dtype},
+                                    {.micro_batches = 8, .threads = 1, .dtype = dtype},
+                                    {.micro_batches = 4, .threads = 2, .policy = &nothing, .dtype = dtype}};
+        expect_one_hash(GPT, settings, 3);
+    }
+}
+
 /* Steps of a function of one's own. */
 static void test_step(void **state)
 {
@@ -447,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_parts_of_mlp),
         cmocka_unit_test(test_one_hash),
         cmocka_unit_test(test_one_hash_of_gpt),
+        cmocka_unit_test(test_one_hash_of_mixed_gpt),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_errors),
     };

@@ -176,6 +176,7 @@ typedef struct setting {
     variant variant;
     bool verify;
     int shard;
+    tow_dtype dtype; /* of the activations; 0: f32 */
 } setting;
 
 enum {
@@ -287,6 +288,7 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
                           .loss = loss_function, .n_aux = 2, .model = &options, .micro_batches = s->micro_batches,
                           .row_groups = groups, .memory_limit = s->memory_limit, .evaluation = true, .group = group,
                           .shard = s->shard);
+    const tow_precision precise = TOW_PRECISION(&m, .dtype = s->dtype, .output_dtype = TOW_F32);
     tow_train_state *state = NULL;
     int begin = 0, end = ROW_GROUPS;
     if (v != CLIPPED) train.optimizer.clip_norm = 0;
@@ -301,7 +303,7 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
     if (group) tow_group_rows(tow_group_rank(group), tow_group_count(group), (int)groups, &begin, &end);
     const int64_t first = begin * B / ROW_GROUPS, count = (end - begin) * B / ROW_GROUPS;
     drawn = 77;
-    tow_status status = tow_train_create(context, &m.module, &train, &state);
+    tow_status status = tow_train_create(context, s->dtype ? &precise.module : &m.module, &train, &state);
     for (int i = 0; i < RUNS && !status; i++)
         status = run_one(context, state, types, kind, i, first, count, v == SKIPPED && i == 0, result);
     if (!status)

@@ -69,7 +69,8 @@ static void codes_are_nearest(void **state)
     }
 }
 
-/* Only 0 becomes 0 where there are no negative numbers, even if a number over its row's largest is too small for f32. */
+/* Only 0 becomes 0 where there are no negative numbers, even if a number over its row's largest one is below all of
+ * f32. */
 static void small_shares_are_not_zero(void **state)
 {
     tow_context *ctx = context_of(state);
