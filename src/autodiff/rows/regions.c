@@ -22,6 +22,7 @@ typedef struct body {
     const bool *accumulator;    /* [n_inputs] has a value for each block */
     const bool *late;           /* [n_vars] sums that accumulators add */
     const tow_primitive **sums; /* [n_outputs] of a part: over its rows alone, and what joins two of them */
+    bool *fixed;                /* [n_outputs] a branch gives something else, which is no zeros */
     uint32_t n_carry;           /* outputs that are carries */
     bool *broken;               /* [n_outputs] of an accumulator: something else is added */
 } body;
@@ -34,8 +35,9 @@ static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
                 .axes = tow__trace_alloc(w->t, in, sizeof *b->axes),
                 .out_axes = tow__trace_alloc(w->t, out, sizeof *b->out_axes),
                 .sums = tow__trace_alloc(w->t, out, sizeof *b->sums),
+                .fixed = tow__trace_alloc(w->t, out, sizeof *b->fixed),
                 .broken = tow__trace_alloc(w->t, out, sizeof *b->broken)};
-    if (!b->axes || !b->out_axes || !b->sums || !b->broken) return false;
+    if (!b->axes || !b->out_axes || !b->sums || !b->fixed || !b->broken) return false;
     for (uint32_t i = 0; i < g->n_inputs; i++) b->axes[i] = TOW__WHOLE;
     for (uint32_t i = 0; i < g->n_outputs; i++) b->out_axes[i] = AS_IT_FALLS;
     return true;
@@ -63,6 +65,39 @@ static void add_inputs(const body *b, tow__row_walk *w)
     }
 }
 
+/* Is the value zeros? */
+static bool is_zeros(tow_trace *t, tow_value x)
+{
+    tow__equation e;
+    uint32_t result;
+    if (!tow__made_by(t, x, &e, &result)) return false;
+    if (e.primitive == &tow__broadcast_in_dim_p) return is_zeros(t, tow__value_of(t, e.in[0]));
+    if (e.primitive != &tow__const_p) return false;
+    const tow_array *array = ((const tow__const_params *)e.params)->value;
+    const tow_type type = tow_array_type(array);
+    return type.rank == 0 && tow_dtype_is_float(type.dtype) &&
+           tow__load_element(type.dtype, tow_array_data(array), 0).f == 0;
+}
+
+static void forget_sums(const body *b)
+{
+    memset(b->sums, 0, b->g->n_outputs * sizeof(const tow_primitive *));
+    memset(b->fixed, 0, b->g->n_outputs * sizeof *b->fixed);
+}
+
+/* Notes what output i is: a sum if any branch gives one. */
+static void note_sum(const body *b, const tow__row_walk *w, uint32_t i)
+{
+    const tow__row_value *y = &w->values[b->g->outputs[i]];
+    if (y->sum && tow__waits_for_others(w->blocks) && (i < b->n_carry || (b->sums[i] && b->sums[i] != y->sum)))
+        tow__rows_fail(w->t, maker_of(b->g, b->g->outputs[i]),
+                       "makes a sum over all rows that the next iteration reads, of which a part has only some");
+    if (y->sum)
+        b->sums[i] = y->sum;
+    else if (!tow_is_null(y->value))
+        b->fixed[i] |= !is_zeros(w->t, y->value);
+}
+
 /* Appends output i to out; returns how many values it is. */
 static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value *out)
 {
@@ -81,10 +116,7 @@ static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value 
         *out = tow__rows_cut(w, var, b->out_axes[i]);
     else if (y->axis != b->out_axes[i])
         b->out_axes[i] = y->axis;
-    if (y->sum && tow__waits_for_others(w->blocks) && (i < b->n_carry || (b->sums[i] && b->sums[i] != y->sum)))
-        tow__rows_fail(w->t, maker_of(b->g, var),
-                       "makes a sum over all rows that the next iteration reads, of which a part has only some");
-    b->sums[i] = y->sum;
+    note_sum(b, w, i);
     return 1;
 }
 
@@ -138,6 +170,7 @@ static bool record_branches(body *b, const tow__row_equation *r, uint32_t first,
     bool again = true;
     while (again) {
         again = false;
+        forget_sums(b);
         for (uint32_t k = 0; k < n; k++) {
             b->g = tow__nested(r->e->primitive, r->e->params, first + k);
             tow_graph_release(graphs[k]);
@@ -159,6 +192,10 @@ static bool record_branches(body *b, const tow__row_equation *r, uint32_t first,
             }
         }
     }
+    for (uint32_t i = 0; i < b->g->n_outputs; i++)
+        if (b->sums[i] && b->fixed[i] && tow__waits_for_others(b->outer->blocks))
+            tow__rows_fail(b->outer->t, r->e,
+                           "chooses between a sum over rows, of which a part has only some, and another value");
     return true;
 }
 
@@ -303,6 +340,7 @@ static tow_graph *find_body(const loop *l)
     for (bool stay = false; !stay && !tow__failed(l->w->t);) {
         tow_graph_release(g);
         g = NULL;
+        forget_sums(&l->b);
         mark_late(l);
         for (uint32_t j = 0; j < l->b.g->n_outputs; j++) l->b.out_axes[j] = AS_IT_FALLS;
         for (uint32_t j = 0; j < l->form.carry; j++)
@@ -315,20 +353,6 @@ static tow_graph *find_body(const loop *l)
     if (!tow__failed(l->w->t)) return g;
     tow_graph_release(g);
     return NULL;
-}
-
-/* Is the value zeros? */
-static bool is_zeros(tow_trace *t, tow_value x)
-{
-    tow__equation e;
-    uint32_t result;
-    if (!tow__made_by(t, x, &e, &result)) return false;
-    if (e.primitive == &tow__broadcast_in_dim_p) return is_zeros(t, tow__value_of(t, e.in[0]));
-    if (e.primitive != &tow__const_p) return false;
-    const tow_array *array = ((const tow__const_params *)e.params)->value;
-    const tow_type type = tow_array_type(array);
-    return type.rank == 0 && tow_dtype_is_float(type.dtype) &&
-           tow__load_element(type.dtype, tow_array_data(array), 0).f == 0;
 }
 
 /* The operands of the new loop, and where the inputs of the body have gone. */

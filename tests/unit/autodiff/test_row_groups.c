@@ -254,6 +254,44 @@ static void test_parts_of_mlp(void **state)
     tow_graph_release(gradient);
 }
 
+/* One branch sums over rows where the other one gives zeros, as gradients of a choice of layers do; but no other value. */
+static void test_parts_of_a_choice(void **state)
+{
+    (void)state;
+    static const int axes[3] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0};
+    tow_graph *graph = parse("{ lambda ; i:i32[] w:f32[3] x:f32[16,3]. let\n"
+                             "    a:f32[3] b:f32[3] = cond[branches=(\n"
+                             "      { lambda ; w:f32[3] x:f32[16,3]. let\n"
+                             "          a:f32[3] = reduce_sum[axes=(0)] x\n"
+                             "          o:f32[] = const[value=f32[](0)]\n"
+                             "          z:f32[3] = broadcast_in_dim[shape=(3) axes=()] o\n"
+                             "        in (a, z) }\n"
+                             "      { lambda ; w:f32[3] x:f32[16,3]. let\n"
+                             "          a:f32[3] = reduce_sum[axes=(0)] x\n"
+                             "          o:f32[] = const[value=f32[](0)]\n"
+                             "          z:f32[3] = broadcast_in_dim[shape=(3) axes=()] o\n"
+                             "        in (z, a) })] i w x\n"
+                             "  in (a, b) }\n");
+    tow_array *in[3] = {random_array(ctx, tow_make_type(TOW_I32, 0, NULL)), random_array(ctx, F32(3)),
+                        random_array(ctx, F32(B, 3))};
+    for (int32_t i = 0; i < 2; i++) {
+        *(int32_t *)tow_array_data(in[0]) = i;
+        check_parts(graph, axes, in, 8);
+    }
+    tow_graph_release(graph);
+    graph = parse("{ lambda ; i:i32[] w:f32[3] x:f32[16,3]. let\n"
+                  "    a:f32[3] = cond[branches=(\n"
+                  "      { lambda ; w:f32[3] x:f32[16,3]. let a:f32[3] = reduce_sum[axes=(0)] x in (a) }\n"
+                  "      { lambda ; w:f32[3] x:f32[16,3]. let a:f32[3] = neg w in (a) })] i w x\n"
+                  "  in (a) }\n");
+    tow__row_part p;
+    assert_int_not_equal(tow__row_part_create(graph, 8, 2, axes, &p), TOW_OK);
+    assert_non_null(strstr(tow_context_error(ctx), "chooses between a sum over rows"));
+    tow__row_part_free(&p);
+    for (int i = 0; i < 3; i++) tow_array_release(in[i]);
+    tow_graph_release(graph);
+}
+
 /* Random numbers and numbers of rows, of the whole batch, are made for the rows of a part alone. */
 static void test_draws_of_parts(void **state)
 {
@@ -453,17 +491,12 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_of_single_rows),
-        cmocka_unit_test(test_gradients_of_groups),
-        cmocka_unit_test(test_sums_by_index),
-        cmocka_unit_test(test_step),
-        cmocka_unit_test(test_draws_of_parts),
-        cmocka_unit_test(test_parts_of_mlp),
-        cmocka_unit_test(test_one_hash),
-        cmocka_unit_test(test_one_hash_of_gpt),
-        cmocka_unit_test(test_one_hash_of_mixed_gpt),
-        cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_sums_of_single_rows), cmocka_unit_test(test_gradients_of_groups),
+        cmocka_unit_test(test_sums_by_index),       cmocka_unit_test(test_step),
+        cmocka_unit_test(test_draws_of_parts),      cmocka_unit_test(test_parts_of_mlp),
+        cmocka_unit_test(test_parts_of_a_choice),   cmocka_unit_test(test_one_hash),
+        cmocka_unit_test(test_one_hash_of_gpt),     cmocka_unit_test(test_one_hash_of_mixed_gpt),
+        cmocka_unit_test(test_statistics),          cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
