@@ -86,7 +86,11 @@ static bool record_scatter(tow_trace *t, const tow__row_equation *r, const tow__
     int64_t dims[TOW_MAX_RANK] = {n};
     if (rows <= n || n == 0 || n > INT32_MAX) return false;
     for (int a = indices.rank; a < updates.rank; a++) dims[1 + a - indices.rank] = updates.dims[a];
-    const tow_value flat = tow_reshape(r->in[0], 1, &n), sorted = tow_sort(flat, 0, false);
+    const tow_value given = tow_reshape(r->in[0], 1, &n), zero = tow_zeros_like(given);
+    /* One index for one row: those from the end are counted from the front; what names no row stays outside. */
+    const tow_value front = tow_add(given, tow_full_like(given, (double)rows));
+    const tow_value is_last = tow_and(tow_lt(given, zero), tow_ge(front, zero));
+    const tow_value flat = tow_where(is_last, front, given), sorted = tow_sort(flat, 0, false);
     tow__row_equation few = {.from = r->from, .in = tow__trace_alloc(t, 2, sizeof *few.in)};
     tow__equation *e = tow__trace_alloc(t, 1, sizeof *e);
     tow__rows_params *params = tow__trace_alloc(t, 1, sizeof *params);

@@ -9,7 +9,8 @@
  *      rows  | . . . . . . | dl    | . . |       dx[rows] += dl w[panel]'      dw[panel] += x[rows]' dl
  *       |
  *
- * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
+ * Panels have as many rows as PANEL_ROWS and BAND allow. The order of sums depends on shapes alone, and that over
+ * classes on their number alone: a row has the same bits among few others and among many.
  *
  * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
@@ -35,7 +36,8 @@ enum {
     LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
     HALF_UNIT = 16,      /* half of the rows is rounded up to multiples of this */
     BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
-    PANEL = 1 << 20      /* numbers of a panel, about; at least one tile wide */
+    PANEL_TILES = 8,     /* across a panel at most: a power of two, as is their number */
+    MANY = 1 << 14       /* classes: of a half, rows of twice as many are in a band */
 };
 
 #define REAL       f32
@@ -160,6 +162,14 @@ static int64_t rows_of_panel(int64_t n, int64_t v)
     return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
 }
 
+/* Across a panel: about as many numbers for any number of classes, if there are many rows. */
+static int64_t panel_tiles(int64_t v)
+{
+    int64_t tiles = PANEL_TILES;
+    while (tiles > 1 && MANY / tow__max(1, v) * tiles > PANEL_TILES) tiles /= 2;
+    return tiles;
+}
+
 static tow__gemm logits_of(const job *j) { return product(j, j->n, j->v, j->c, j->x, j->w); }
 static tow__gemm_operand panel_of(const job *j) { return (tow__gemm_operand){j->panel, j->panel_stride, 1, 0}; }
 static tow__gemm dx_of(const job *j)
@@ -201,7 +211,7 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     j.part_rows = j.n;
     if (backward) {
         j.panel_rows = rows_of_panel(j.n, j.v);
-        j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
+        j.panel_width = tow__min(j.tiles, panel_tiles(j.v)) * CLASSES;
         j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
     }
     choose_engines(&j, backward);

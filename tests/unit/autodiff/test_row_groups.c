@@ -114,8 +114,11 @@ static void test_sums_by_index(void **state)
     static float expected[1000][2], each[4][1000][2];
     for (int r = 0; r < B; r++) {
         indices[r] = indices[r] * 90 + (r == 5 ? 1000 : 0); /* one is outside */
-        if (indices[r] >= 1000) continue;
-        for (int c = 0; c < 2; c++) each[r / 4][indices[r]][c] += updates[2 * r + c];
+        if (r % 4 == 2) indices[r] = 930;
+        if (r % 4 == 3) indices[r] = 930 - 1000; /* the same row, from the end */
+        const int row = indices[r] < 0 ? indices[r] + 1000 : indices[r];
+        if (row >= 1000) continue;
+        for (int c = 0; c < 2; c++) each[r / 4][row][c] += updates[2 * r + c];
     }
     for (int i = 0; i < 1000; i++)
         for (int c = 0; c < 2; c++) expected[i][c] = tree(&each[0][i][c], 4, 2000);
@@ -254,7 +257,8 @@ static void test_parts_of_mlp(void **state)
     tow_graph_release(gradient);
 }
 
-/* One branch sums over rows where the other one gives zeros, as gradients of a choice of layers do; but no other value. */
+/* One branch sums over rows where the other one gives zeros, as gradients of a choice of layers do; but no other
+ * value. */
 static void test_parts_of_a_choice(void **state)
 {
     (void)state;

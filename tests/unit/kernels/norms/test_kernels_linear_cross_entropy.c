@@ -219,6 +219,32 @@ static void bits_are_those_of_widened_rows(void **state)
     release_all();
 }
 
+/* The gradient of a row depends on no other row, nor on how many there are: panels of classes are the same ones. */
+static void check_few_rows(int64_t n, int64_t c, int64_t v)
+{
+    tow__buffer in[5] = {random_operand(TOW_F32, SHAPE(n, c), ROW_MAJOR),
+                         random_operand(TOW_F32, SHAPE(v, c), ROW_MAJOR), make(TOW_I32, SHAPE(n), ROW_MAJOR),
+                         make(TOW_F32, SHAPE(n), ROW_MAJOR), random_operand(TOW_F32, SHAPE(n), ROW_MAJOR)},
+                loss[2] = {make(TOW_F32, SHAPE(n), ROW_MAJOR), in[3]}, all = make(TOW_F32, SHAPE(n, c), ROW_MAJOR),
+                few = make(TOW_F32, SHAPE(n / 4, c), ROW_MAJOR);
+    const tow__linear_cross_entropy_ad_params dx = {.rows = true, .wrt = 1};
+    for (int64_t r = 0; r < n; r++) set(&in[2], r, (double)(random_bits() % v));
+    run_with_units("linear_cross_entropy", 3, in, 2, loss, &(tow__linear_cross_entropy_params){true});
+    run_with_units("linear_cross_entropy_vjp", 5, in, 1, &all, &dx);
+    in[0].dims[0] = in[2].dims[0] = in[3].dims[0] = in[4].dims[0] = all.dims[0] = n / 4;
+    run_with_units("linear_cross_entropy_vjp", 5, in, 1, &few, &dx);
+    assert_equal_bits(&few, &all, "dx of few rows");
+    release_all();
+}
+
+static void few_rows_have_the_bits_of_many(void **state)
+{
+    (void)state;
+    check_few_rows(48, 12, 1300);
+    check_few_rows(300, 5, 7000);
+    check_few_rows(70, 33, 17000);
+}
+
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -263,11 +289,9 @@ static void logits_of_many_rows_exist_in_no_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_and_gradients),
-        cmocka_unit_test(infinities),
-        cmocka_unit_test(last_panels_have_room),
-        cmocka_unit_test(bits_are_those_of_widened_rows),
-        cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
+        cmocka_unit_test(values_and_gradients),           cmocka_unit_test(infinities),
+        cmocka_unit_test(last_panels_have_room),          cmocka_unit_test(bits_are_those_of_widened_rows),
+        cmocka_unit_test(few_rows_have_the_bits_of_many), cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
     };
     return cmocka_run_group_tests_name("linear cross-entropy", tests, NULL, NULL);
 }
