@@ -352,6 +352,11 @@ static double number_at(const tow__number *x, int64_t step)
     return x->function ? x->function(step, x->self) : tow_schedule_at(&x->schedule, step);
 }
 
+double tow__optimizer_number_at(const tow_optimizer_state *o, uint32_t number, int64_t step)
+{
+    return number_at(&o->numbers[number], step);
+}
+
 void tow__optimizer_begin(tow_optimizer_state *o)
 {
     for (uint32_t i = 0; i < o->number_names.count; i++)

@@ -262,13 +262,52 @@ static uint64_t hash_of_list(const tow_params *list)
     return hash;
 }
 
+/* Numbers of the optimizer: the first value of each, and a hash of later ones, as schedules may begin alike. */
+static void add_numbers(const tow_optimizer_state *o, tow__string *text)
+{
+    static const int64_t steps[] = {0, 1, 10, 100, 1000, 10000, 100000};
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < o->number_names.count; i++) {
+        if (tow__number_is_loss(o, i)) continue;
+        tow__string_add(text, ", %s %g", o->number_names.names[i], tow__optimizer_number_at(o, i, 0));
+        for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+            const double value = tow__optimizer_number_at(o, i, steps[k]);
+            hash = tow__hash(hash, &value, sizeof value);
+        }
+    }
+    tow__string_add(text, ", hash %016llx", (unsigned long long)hash);
+}
+
+/* The optimizer's options, and those of the step that say which numbers come out. */
+static void add_update(const tow_train_state *s, tow__string *text)
+{
+    const tow_train_options *o = &s->options;
+    const tow_standard_optimizer *u = &o->optimizer;
+    tow__string_add(text, "%s with %u slots", s->optimizer_name, (unsigned)s->optimizer->slot_names.count);
+    if (!o->transform)
+        tow__string_add(text, ", b1 %g, b2 %g, eps %g, momentum %g%s, weight decay %g%s, clip norm %g", u->b1, u->b2,
+                        u->eps, u->momentum, u->nesterov ? " (Nesterov)" : "", u->weight_decay,
+                        u->decay_all ? " of all" : "", u->clip_norm);
+    if (o->loss_scale != 0) tow__string_add(text, ", loss scale %g", o->loss_scale);
+    tow__string_add(text, "%s%s%s", o->check_finite ? ", .check_finite" : "", o->early_update ? ", .early_update" : "",
+                    o->weighted ? ", .weighted" : "");
+    add_numbers(s->optimizer, text);
+}
+
 /* Compares what all processes of a group must have in common. */
 static tow_status check_same(const tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    char seed[32], parameters[80], variables[80], update[160], batch[240], parts[64], stage[16], units[64];
+    char seed[32], parameters[80], variables[80], batch[240], parts[64], stage[16], units[64];
     uint64_t types = 0;
+    tow__string update;
     if (!tow__train_has_others(s)) return TOW_OK;
+    tow__string_init(&update, s->ctx);
+    add_update(s, &update);
+    if (update.failed) {
+        tow__string_free(&update);
+        return TOW_OUT_OF_MEMORY;
+    }
     for (size_t i = 0; i < s->n_inputs; i++) {
         tow_type type = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
         types = tow__hash(types, &type.dtype, sizeof type.dtype);
@@ -279,8 +318,6 @@ static tow_status check_same(const tow_train_state *s)
              (unsigned long long)hash_of_list(s->params));
     snprintf(variables, sizeof variables, "%zu, hash %016llx", s->n_variables,
              (unsigned long long)hash_of_list(s->variables));
-    snprintf(update, sizeof update, "%s with %u slots and %u numbers", s->optimizer_name,
-             (unsigned)s->optimizer->slot_names.count, (unsigned)s->optimizer->number_names.count);
     snprintf(batch, sizeof batch, "%zu arrays%s%s, hash %016llx", s->n_inputs, s->n_inputs ? ", the first one " : "",
              s->n_inputs ? tow__type_name(o->n_inputs ? o->input_types[0] : o->extra_types[0]).text : "",
              (unsigned long long)types);
@@ -291,14 +328,16 @@ static tow_status check_same(const tow_train_state *s)
                                     {"the seed", seed},
                                     {"the list of parameters", parameters},
                                     {"the list of variables", variables},
-                                    {"the optimizer", update},
+                                    {"the optimizer", update.text},
                                     {"the batch", batch},
                                     {"the number of row groups", parts},
                                     {"the stage of sharding (.shard)", stage},
                                     {"the unit of products, which .portable_bits of contexts makes the same on all "
                                      "machines,",
                                      units}};
-    return tow_group_check_same(o->group, sizeof facts / sizeof *facts, facts);
+    const tow_status status = tow_group_check_same(o->group, sizeof facts / sizeof *facts, facts);
+    tow__string_free(&update);
+    return status;
 }
 
 /* The programs for batches of the types that the options name. */

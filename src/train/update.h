@@ -146,5 +146,7 @@ void tow__optimizer_forget_reports(tow_optimizer_state *state);
 size_t tow__optimizer_workspace(const tow_optimizer_state *state);
 /* Sets the numbers of the step that comes. */
 void tow__optimizer_begin(tow_optimizer_state *state);
+/* A number as it will be in the step behind so many updates. */
+double tow__optimizer_number_at(const tow_optimizer_state *state, uint32_t number, int64_t step);
 
 #endif

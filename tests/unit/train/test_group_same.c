@@ -1,5 +1,5 @@
 /* Processes of a group do the same: what differs is refused or agreed on, and what does not differ is not refused.
- * Tests group/collective.c, train/loop.c. */
+ * Tests group/collective.c, train/loop.c, train/state.c, train/programs.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,6 +69,70 @@ static void test_sources(void **state)
 {
     (void)state;
     run(3, scale_the_loss, NULL);
+}
+
+/* ---- states that differ ------------------------------------------------------------------------------------------ */
+
+typedef enum difference {
+    NOTHING,
+    RATE,
+    LATER_RATE,
+    CLIP,
+    DECAY,
+    FINITE,
+    MODEL,
+    LOSS,
+    DIFFERENCES
+} difference;
+
+static void call_relu(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    call_dense(s, module, n_in, in, n_out, out);
+    out[0] = tow_relu(out[0]);
+}
+
+static void scaled_loss(tow_trace *t, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux,
+                        void *user)
+{
+    loss_function(t, out, extra, loss, aux, user);
+    *loss = tow_mul_scalar(*loss, 0.5);
+}
+
+/* Rank 1 has the same parameters, but another option, model or loss. */
+static int be_refused(tow_context *context, tow_group *group, void *user)
+{
+    static const char *const says[] = {[RATE] = "learning_rate/value 0.01,",
+                                       [LATER_RATE] = "learning_rate/value 0.01,",
+                                       [CLIP] = "clip norm 0,",
+                                       [DECAY] = "weight decay 0,",
+                                       [FINITE] = ".check_finite",
+                                       [MODEL] = "the graph of model and loss is ",
+                                       [LOSS] = "the graph of model and loss is "};
+    static const tow_module_class relu_class = {.name = "Model", .call = call_relu};
+    const tow_module relu = {.cls = &relu_class};
+    const difference d = tow_group_rank(group) == 1 ? *(const difference *)user : NOTHING;
+    const difference all = *(const difference *)user;
+    tow_train_state *state = NULL;
+    tow_train_options o = small_options(group);
+    if (d == RATE) o.optimizer.learning_rate = tow_schedule_constant(0.1);
+    if (d == LATER_RATE) o.optimizer.learning_rate = tow_schedule_linear(0.01, 0, 1000, 0);
+    if (d == CLIP) o.optimizer.clip_norm = 0.5;
+    if (d == DECAY) o.optimizer.weight_decay = 0.5;
+    if (d == FINITE) o.check_finite = true;
+    if (d == LOSS) o.loss = scaled_loss;
+    const tow_status status = tow_train_create(context, d == MODEL ? &relu : &dense, &o, &state);
+    tow_train_free(state);
+    if (all == NOTHING) return status == TOW_OK ? 0 : say(context, group, status);
+    return status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), says[all])
+               ? 0
+               : say(context, group, status);
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    for (difference d = NOTHING; d < DIFFERENCES; d++) run(2, be_refused, &d);
 }
 
 /* ---- loops that one process ends --------------------------------------------------------------------------------- */
@@ -183,6 +247,7 @@ static void test_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_ends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
