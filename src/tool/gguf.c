@@ -375,7 +375,8 @@ static ptrdiff_t find_tensor(const tow_tensors *tensors, const char *end)
     return -1;
 }
 
-int64_t tool_count_layers(const tow_tensors *tensors, const char *prefix)
+/* One more than the highest N of the tensors' names that have "PREFIX N.", as in "blk.7.attn_q.weight". */
+static int64_t count_layers(const tow_tensors *tensors, const char *prefix)
 {
     int64_t count = 0;
     for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
@@ -411,7 +412,7 @@ static tow_status check_tied(tool_gguf *g, const json_t *config, const tow_tenso
 
 static tow_status check_sizes(tool_gguf *g, const tow_tensors *tensors, ptrdiff_t table, const char *layers)
 {
-    const int64_t count = tool_count_layers(tensors, layers), rows = tow_tensors_type(tensors, (size_t)table).dims[0];
+    const int64_t count = count_layers(tensors, layers), rows = tow_tensors_type(tensors, (size_t)table).dims[0];
     const size_t tokens = tow_tensors_metadata_value(g->metadata, "tokenizer.ggml.tokens").count;
     if (count > 0 && count != g->model.layers)
         return tool_fail(g->tool, TOW_BAD_FORMAT,

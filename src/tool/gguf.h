@@ -68,9 +68,6 @@ char *tool_merge_text(const json_t *merge);
 /* True if the section of tokenizer.json, or one in its list, is of the type. */
 bool tool_has_type(const json_t *section, const char *type, const char *list_name);
 
-/* gguf.c: one more than the highest N of the tensors' names that have "PREFIX N.", as in "blk.7.attn_q.weight". */
-int64_t tool_count_layers(const tow_tensors *tensors, const char *prefix);
-
 /* Gemma 2's query_pre_attn_scalar, which has no key in GGUF: llama.cpp takes it from the size of a head, and in the
  * model of 46 layers from the features of the model for each head. */
 int64_t tool_gemma2_scalar(const tow_gguf_model *model);

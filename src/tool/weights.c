@@ -186,15 +186,6 @@ static tow_status find_architecture(tool *t, const char *name, tool_transformers
     return TOW_OK;
 }
 
-static tow_status check_layers(tool *t, const tool_transformers *f)
-{
-    const int64_t count = tool_count_layers(f->tensors, "blk.");
-    if (count == f->model->layers) return TOW_OK;
-    return tool_fail(t, TOW_BAD_FORMAT,
-                     "%s: metadata '%s.block_count': expected %lld, as tensors have names, found %lld", t->options.file,
-                     f->model->architecture, (long long)count, (long long)f->model->layers);
-}
-
 static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_weight_mapping_report **report)
 {
     const char *name = t->options.architecture;
@@ -212,7 +203,6 @@ static tow_status from_gguf(tool *t, tow_weight_mapping_options *options, tow_we
     if (status == TOW_OK) status = tow_gguf_model_read(tensors, &model);
     f.tensors = tensors;
     if (status == TOW_OK) status = find_architecture(t, name, &f);
-    if (status == TOW_OK) status = check_layers(t, &f);
     if (status == TOW_OK) status = write_transformers(t, &f, options, report);
     tow_tensors_free(tensors);
     return status;

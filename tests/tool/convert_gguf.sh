@@ -202,7 +202,7 @@ expect 1 'expected llama or auto, as model.gguf says, found qwen2' "$tow" conver
 
 # more layers than the file has
 LC_ALL=C sed 's/llama\.block_count\(....\)\x01/llama.block_count\1\x07/' model.gguf >layers.gguf
-expect 1 "'llama.block_count': expected 1, as tensors have names, found 7" "$tow" convert-weights layers.gguf --architecture auto -o x
+expect 1 "'llama.block_count': expected 1, the layers of which the file has tensors, found 7" "$tow" convert-weights layers.gguf --architecture auto -o x
 [ ! -e x ] || { echo 'a directory was made of what was refused'; failed=1; }
 
 # tokenizer_config.json of transformers, with its number for no limit, and a template in a file of its own, which counts
