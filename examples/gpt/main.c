@@ -207,7 +207,7 @@ static bool is_interrupted(run *r)
 {
     if (!r->group) return interrupted();
     int32_t *stops = tow_array_data(r->stops);
-    *stops = interrupted();
+    *stops = interrupted() || asked_to_end();
     if (tow_group_all_reduce(r->group, (int)r->options.row_groups, r->stops) != TOW_OK)
         tow_group_abort(r->group, FAILURE, "%s", tow_context_error(r->context));
     return *stops != 0;

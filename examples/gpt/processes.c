@@ -60,38 +60,57 @@ static int run_with_mpi(tow_context *context, int (*body)(tow_context *context, 
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
+/* Shared by all processes. */
+typedef struct board {
+    volatile sig_atomic_t ends; /* the one that was started has got SIGTERM */
+    int interrupted;
+} board;
+
 typedef struct forked {
     int (*body)(tow_context *context, tow_group *group, void *user);
     void *user;
-    int *interrupted; /* shared by all */
 } forked;
+
+static board *shared; /* NULL: there is one process, or MPI has started them */
+
+static void tell_all(int signal_number)
+{
+    (void)signal_number;
+    shared->ends = 1;
+}
+
+bool asked_to_end(void) { return shared && shared->ends != 0; }
 
 static int run_forked(tow_context *context, tow_group *group, void *user)
 {
     const forked *f = user;
     signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     const int status = f->body(context, group, f->user);
     if (status != INTERRUPTED) return status;
-    *f->interrupted = 1;
+    shared->interrupted = 1;
     return SUCCESS;
 }
 
 static int fork_all(tow_context *context, int64_t count,
                     int (*body)(tow_context *context, tow_group *group, void *user), void *user)
 {
-    forked f = {body, user, NULL};
-    void *shared = mmap(NULL, sizeof *f.interrupted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
+    forked f = {body, user};
+    void *memory = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
         fputs("gpt: out of memory\n", stderr);
         return FAILURE;
     }
-    f.interrupted = shared;
+    shared = memory;
     signal(SIGINT, SIG_IGN); /* Ctrl-C is for the processes that train, which end by themselves */
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = tell_all, .sa_flags = SA_RESTART}, NULL);
     const tow_status status = tow_processes_run(context, &TOW_PROCESSES_OPTIONS(.count = (int)count), run_forked, &f);
-    const bool interrupted = *f.interrupted != 0;
-    munmap(shared, sizeof *f.interrupted);
+    const bool was_interrupted = shared->interrupted != 0;
+    signal(SIGTERM, SIG_DFL);
+    shared = NULL;
+    munmap(memory, sizeof *shared);
     if (status != TOW_OK) return report_error("gpt", context);
-    return interrupted ? INTERRUPTED : SUCCESS;
+    return was_interrupted ? INTERRUPTED : SUCCESS;
 }
 
 int run_in_processes(tow_context *context, int64_t count,

@@ -9,6 +9,8 @@
  * FAILURE, with a message, if a process has failed. All processes return INTERRUPTED, or none. */
 int run_in_processes(tow_context *context, int64_t count,
                      int (*body)(tow_context *context, tow_group *group, void *user), void *user);
+/* True in all processes that run_in_processes has started once it got SIGTERM: they are to end as after Ctrl-C. */
+bool asked_to_end(void);
 /* Runs `body` in this process as rank `rank` of `count` that are not there: it plans and trains nothing. */
 int plan_for_processes(tow_context *context, int64_t rank, int64_t count,
                        int (*body)(tow_context *context, tow_group *group, void *user), void *user);

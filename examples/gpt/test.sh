@@ -323,6 +323,17 @@ wait $pid || status=$?
 [ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
 grep -q '^stopped after step [1-9][0-9]*; saved to some/checkpoint.safetensors' out || fail "Ctrl-C: no message: $(tail -n 1 out)"
 stopped=$(sed -n 's/^stopped after step \([0-9]*\);.*/\1/p' out)
+"$program" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint several --processes 2 --log several.log --warmup 0 >out 2>err &
+pid=$!
+for _ in $(seq 300); do
+    [ -s several.log ] && break
+    sleep 0.1
+done
+kill -TERM $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "SIGTERM to several processes: expected status 130, found $status: $(cat err)"
+grep -q '^stopped after step [1-9][0-9]*; saved to several/checkpoint.safetensors' out || fail "SIGTERM: no message: $(tail -n 1 out)"
 tail -n 1 some.log | grep -q "^{\"step\": $stopped," || fail "Ctrl-C: the log ends with $(tail -n 1 some.log), not with step $stopped"
 printf '{"step": %d, "loss": 1, "of a killed run' $((stopped + 1)) >>some.log
 "$program" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
