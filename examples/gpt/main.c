@@ -506,7 +506,7 @@ int main(int argc, char **argv)
     const options *o = &r.options;
     if (status == SUCCESS)
         status = plans_alone(o) ? plan_for_processes(context, o->rank, o->processes, work, &r)
-                                : run_in_processes(context, o->processes, work, &r);
+                                : run_in_processes(context, o->processes, (double)o->watchdog, work, &r);
     tow_context_free(context);
     return status;
 }

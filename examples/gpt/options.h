@@ -14,6 +14,7 @@ typedef struct options {
     int64_t layers, width, heads, context;
     int64_t batch, steps;
     int64_t micro_batches, row_groups, processes, shard;
+    int64_t watchdog;          /* seconds */
     int64_t rank;              /* of the process that is planned, with processes and 0 steps */
     double bandwidth, latency; /* bytes in a second, seconds: of the network of the model */
     tow_dtype dtype, param_dtype;

@@ -37,8 +37,8 @@ int usable_cpus(void)
 typedef tow_status (*create_function)(tow_context *context, const void *communicator, const tow_group_options *options,
                                       tow_group **group);
 
-static int run_with_mpi(tow_context *context, int (*body)(tow_context *context, tow_group *group, void *user),
-                        void *user)
+static int run_with_mpi(tow_context *context, double watchdog,
+                        int (*body)(tow_context *context, tow_group *group, void *user), void *user)
 {
     void *library = dlopen(GPT_MPI_LIBRARY, RTLD_NOW | RTLD_GLOBAL); /* MPI loads parts of itself that need it */
     void *symbol = library ? dlsym(library, "tow_mpi_create") : NULL;
@@ -52,7 +52,8 @@ static int run_with_mpi(tow_context *context, int (*body)(tow_context *context, 
         return FAILURE;
     }
     memcpy(&create, &symbol, sizeof create);
-    if (create(context, NULL, NULL, &group) != TOW_OK) return report_error("gpt", context);
+    if (create(context, NULL, &TOW_GROUP_OPTIONS(.watchdog = watchdog), &group) != TOW_OK)
+        return report_error("gpt", context);
     const int status = body(context, group, user);
     tow_group_free(group);
     return status;
@@ -92,7 +93,7 @@ static int run_forked(tow_context *context, tow_group *group, void *user)
     return SUCCESS;
 }
 
-static int fork_all(tow_context *context, int64_t count,
+static int fork_all(tow_context *context, int64_t count, double watchdog,
                     int (*body)(tow_context *context, tow_group *group, void *user), void *user)
 {
     forked f = {body, user};
@@ -104,7 +105,8 @@ static int fork_all(tow_context *context, int64_t count,
     shared = memory;
     signal(SIGINT, SIG_IGN); /* Ctrl-C is for the processes that train, which end by themselves */
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = tell_all, .sa_flags = SA_RESTART}, NULL);
-    const tow_status status = tow_processes_run(context, &TOW_PROCESSES_OPTIONS(.count = (int)count), run_forked, &f);
+    const tow_processes_options options = TOW_PROCESSES_OPTIONS(.count = (int)count, .watchdog = watchdog);
+    const tow_status status = tow_processes_run(context, &options, run_forked, &f);
     const bool was_interrupted = shared->interrupted != 0;
     signal(SIGTERM, SIG_DFL);
     shared = NULL;
@@ -113,11 +115,11 @@ static int fork_all(tow_context *context, int64_t count,
     return was_interrupted ? INTERRUPTED : SUCCESS;
 }
 
-int run_in_processes(tow_context *context, int64_t count,
+int run_in_processes(tow_context *context, int64_t count, double watchdog,
                      int (*body)(tow_context *context, tow_group *group, void *user), void *user)
 {
-    if (started_by_mpi()) return run_with_mpi(context, body, user);
-    return count > 1 ? fork_all(context, count, body, user) : body(context, NULL, user);
+    if (started_by_mpi()) return run_with_mpi(context, watchdog, body, user);
+    return count > 1 ? fork_all(context, count, watchdog, body, user) : body(context, NULL, user);
 }
 
 int plan_for_processes(tow_context *context, int64_t rank, int64_t count,

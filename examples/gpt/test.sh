@@ -334,6 +334,18 @@ status=0
 wait $pid || status=$?
 [ $status -eq 130 ] || fail "SIGTERM to several processes: expected status 130, found $status: $(cat err)"
 grep -q '^stopped after step [1-9][0-9]*; saved to several/checkpoint.safetensors' out || fail "SIGTERM: no message: $(tail -n 1 out)"
+"$program" "${small[@]}" --steps 10000000 --processes 2 --watchdog 1 --log stopped.log --warmup 0 >out 2>err &
+pid=$!
+for _ in $(seq 300); do
+    [ -s stopped.log ] && break
+    sleep 0.1
+done
+child=$(cat /proc/[0-9]*/stat 2>&- | sed 's/(.*)/()/' | awk -v parent=$pid '$4 == parent { pid = $1 } END { print pid }')
+kill -STOP "$child"
+status=0
+wait $pid || status=$?
+[ $status -eq 1 ] || fail "a stopped process: expected status 1, found $status"
+grep -q 'nothing has moved for 1 s' err || fail "a stopped process: $(cat err)"
 tail -n 1 some.log | grep -q "^{\"step\": $stopped," || fail "Ctrl-C: the log ends with $(tail -n 1 some.log), not with step $stopped"
 printf '{"step": %d, "loss": 1, "of a killed run' $((stopped + 1)) >>some.log
 "$program" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
