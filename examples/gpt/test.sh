@@ -309,43 +309,30 @@ wait $pid || status=$?
 "$program" "${small[@]}" --steps 1 --warmup 0 --resume --checkpoint busy >out
 grep -q 'going on after step' out || fail "the checkpoint after saves that failed: $(cat out)"
 
+# start OPTION... FILE: in the background, as $pid; returns when the log FILE has a line
+start() {
+    "$program" "${small[@]}" --steps 10000000 --warmup 0 "$@" >out 2>err &
+    pid=$!
+    for _ in $(seq 300); do
+        [ -s "${!#}" ] && break
+        sleep 0.1
+    done
+}
+
+# expect_stopped WHAT DIR: that it has saved to DIR and ended as after Ctrl-C
+expect_stopped() {
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 130 ] || fail "$1: expected status 130, found $status: $(cat err)"
+    grep -q "^stopped after step [1-9][0-9]*; saved to $2/checkpoint.safetensors" out || fail "$1: no message: $(tail -n 1 out)"
+}
+
 # ---- resuming continues the log; Ctrl-C saves ------------------------------------------------------------------------
 "$program" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out
-"$program" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint some --log some.log --warmup 0 >out 2>err &
-pid=$!
-for _ in $(seq 100); do
-    [ -s some.log ] && break
-    sleep 0.1
-done
+start --save-every 0 --checkpoint some --log some.log
 kill -INT $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
-grep -q '^stopped after step [1-9][0-9]*; saved to some/checkpoint.safetensors' out || fail "Ctrl-C: no message: $(tail -n 1 out)"
+expect_stopped Ctrl-C some
 stopped=$(sed -n 's/^stopped after step \([0-9]*\);.*/\1/p' out)
-"$program" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint several --processes 2 --log several.log --warmup 0 >out 2>err &
-pid=$!
-for _ in $(seq 300); do
-    [ -s several.log ] && break
-    sleep 0.1
-done
-kill -TERM $pid
-status=0
-wait $pid || status=$?
-[ $status -eq 130 ] || fail "SIGTERM to several processes: expected status 130, found $status: $(cat err)"
-grep -q '^stopped after step [1-9][0-9]*; saved to several/checkpoint.safetensors' out || fail "SIGTERM: no message: $(tail -n 1 out)"
-"$program" "${small[@]}" --steps 10000000 --processes 2 --watchdog 1 --log stopped.log --warmup 0 >out 2>err &
-pid=$!
-for _ in $(seq 300); do
-    [ -s stopped.log ] && break
-    sleep 0.1
-done
-child=$(cat /proc/[0-9]*/stat 2>&- | sed 's/(.*)/()/' | awk -v parent=$pid '$4 == parent { pid = $1 } END { print pid }')
-kill -STOP "$child"
-status=0
-wait $pid || status=$?
-[ $status -eq 1 ] || fail "a stopped process: expected status 1, found $status"
-grep -q 'nothing has moved for 1 s' err || fail "a stopped process: $(cat err)"
 tail -n 1 some.log | grep -q "^{\"step\": $stopped," || fail "Ctrl-C: the log ends with $(tail -n 1 some.log), not with step $stopped"
 printf '{"step": %d, "loss": 1, "of a killed run' $((stopped + 1)) >>some.log
 "$program" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
@@ -355,4 +342,16 @@ grep -q "going on after step $stopped" out || fail "resume: $(cat out)"
 expect_status 1 "no such parameter" "${small[@]}" --layers 2 --steps 30 --resume --checkpoint all
 expect_status 1 "description" "${small[@]}" --text "$here/test.sh" --steps 30 --resume --checkpoint all
 expect_status 1 "seed 1" "${small[@]}" --seed 1 --steps 30 --resume --checkpoint all
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+start --save-every 0 --checkpoint several --processes 2 --log several.log
+kill -TERM $pid
+expect_stopped "SIGTERM to several processes" several
+start --processes 2 --watchdog 1 --log stopped.log
+child=$(cat /proc/[0-9]*/stat 2>&- | sed 's/(.*)/()/' | awk -v parent=$pid '$4 == parent { pid = $1 } END { print pid }')
+kill -STOP "$child"
+status=0
+wait $pid || status=$?
+[ $status -eq 1 ] || fail "a stopped process: expected status 1, found $status"
+grep -q 'nothing has moved for 1 s' err || fail "a stopped process: $(cat err)"
 printf 'gpt test: passed\n'

@@ -4,23 +4,10 @@
 # Tests tool/gguf.c, tool/gguf_tokenizer.c, tool/check_tokenizer.c, tool/transformers.c.
 set -u
 tow=$1 golden=$(cd "$(dirname "$0")/../oracle/golden" && pwd)
+. "$(dirname "$0")/expect.sh"
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
-failed=0
-
-# expect STATUS TEXT COMMAND...: exit status, and TEXT somewhere in what is printed
-expect() {
-    status=$1 text=$2
-    shift 2
-    "$@" >out 2>&1 </dev/null
-    found=$?
-    if [ "$found" -ne "$status" ] || { [ -n "$text" ] && ! grep -qF -- "$text" out; }; then
-        echo "$*: expected exit status $status and '$text', found $found and:"
-        cat out
-        failed=1
-    fi
-}
 
 # ---- a model of zeros whose table has a row for each token -------------------------------------------------------------
 mkdir -p model
