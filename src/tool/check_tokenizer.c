@@ -20,6 +20,9 @@ static const tool_splitting splittings[] = {
     {"default", "spaces as U+2581", ""},
     {"default", "spaces as U+2581", "split at spaces"}, /* of Gemma */
     {"default", "", "spaces as U+2581"},
+    {"default", "", "a space in front of all, spaces as U+2581", .prefix = true, .extra = ""},
+    {"default", "", "a space in front of the first, spaces as U+2581", .prefix = true,
+     .extra = ", at the beginning of a text"},
 };
 
 enum {
@@ -65,15 +68,15 @@ static const char *name_bytes(const json_t *step)
     return json_is_false(json_object_get(step, "use_regex")) ? "bytes" : "words of GPT-2";
 }
 
-/* Metaspace puts a space in front of texts that do not begin with one, which no GGUF file says. */
+/* Metaspace puts a space in front of what is between added tokens, if it does not begin with one. */
 static const char *name_metaspace(const json_t *step)
 {
-    const json_t *scheme = json_object_get(step, "prepend_scheme");
-    const bool never =
-        scheme ? is_text(step, "prepend_scheme", "never") : json_is_false(json_object_get(step, "add_prefix_space"));
-    return never && is_text(step, "replacement", SPACE) && json_is_false(json_object_get(step, "split"))
-               ? "spaces as U+2581"
-               : NULL;
+    const bool named = json_object_get(step, "prepend_scheme");
+    if (!is_text(step, "replacement", SPACE) || !json_is_false(json_object_get(step, "split"))) return NULL;
+    if (named ? is_text(step, "prepend_scheme", "never") : json_is_false(json_object_get(step, "add_prefix_space")))
+        return "spaces as U+2581";
+    return is_text(step, "prepend_scheme", "first") ? "a space in front of the first, spaces as U+2581"
+                                                    : "a space in front of all, spaces as U+2581";
 }
 
 static const char *name_replace(const json_t *step)
@@ -141,7 +144,7 @@ static tow_status find_splitting(tool_gguf *g, const json_t *root, bool bytes, c
     if (near) return refuse(g, "normalizer", *near->normalizer ? near->normalizer : "none", normalizer);
     return refuse(g, "pre_tokenizer",
                   bytes ? "words of GPT-2, Llama 3, Qwen 2 or SmolLM and then bytes"
-                        : "none, or spaces as U+2581 without a split and a space in front",
+                        : "none, or spaces as U+2581 without a split",
                   cut);
 }
 
@@ -190,13 +193,25 @@ static tow_status check_processor(tool_gguf *g, const json_t *section)
     return status;
 }
 
+/* llama.cpp puts a space in front of what is between added tokens, whatever it begins with. */
+static void warn_of_spaces(const tool_gguf *g, const tool_splitting *s)
+{
+    if (!s->extra) return;
+    fprintf(stderr,
+            "tow: warning: %s/tokenizer.json: a space is put in front of what does not begin with one%s; readers of "
+            "GGUF files put one in front of every text and behind every added token, so some texts get a space more\n",
+            g->directory, s->extra);
+}
+
 tow_status tool_check_tokenizer(tool_gguf *g, const json_t *root, bool bytes, const tool_splitting **splitting)
 {
     tow_status status = find_splitting(g, root, bytes, splitting);
     if (status == TOW_OK)
         status = check_added(g, json_object_get(root, "added_tokens"), *(*splitting)->normalizer != '\0');
     if (status == TOW_OK) status = check_model(g, json_object_get(root, "model"), *splitting);
-    return status == TOW_OK ? check_processor(g, json_object_get(root, "post_processor")) : status;
+    if (status == TOW_OK) status = check_processor(g, json_object_get(root, "post_processor"));
+    if (status == TOW_OK) warn_of_spaces(g, *splitting);
+    return status;
 }
 
 bool tool_has_type(const json_t *section, const char *type, const char *list_name)

@@ -56,10 +56,11 @@ typedef struct tool_splitting {
     bool bytes;                   /* on bytes, as GPT-2 does; else on characters, as SentencePiece does */
     bool ignore_merges;           /* which the name implies */
     bool prefix;                  /* a space is put in front of texts */
+    const char *extra;            /* when it is put there, as GGUF files do not have it; NULL: as they have it */
 } tool_splitting;
 
-/* Finds the one whose GGUF file gives the tokens that tokenizer.json gives. Errors: TOW_UNSUPPORTED with the section
- * that no GGUF file says, and what was found there. */
+/* Finds the one whose GGUF file gives the tokens that tokenizer.json gives. Spaces in front of texts may be others:
+ * then a warning is printed. Errors: TOW_UNSUPPORTED with the section that no GGUF file says, and what was found. */
 tow_status tool_check_tokenizer(tool_gguf *g, const json_t *root, bool bytes, const tool_splitting **splitting);
 /* The merges of a tokenizer on characters against those that scores of tokens lead to. types: by id. */
 tow_status tool_check_merges(tool_gguf *g, const json_t *model, const int32_t *types, size_t count);

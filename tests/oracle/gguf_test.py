@@ -185,15 +185,20 @@ def types(tow, folder):
         assert error < most, type
 
 
-def cut(tow, folder, name):
+def metaspace(text):
+    """Llama's tokenizer as transformers writes it today: a space in front of a text that begins with none."""
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    return json.dumps(json.loads(text) | {"normalizer": None, "pre_tokenizer": space})
+
+
+def cut(tow, folder, name, change=lambda text: text):
     """The tokenizer that a directory gets of a GGUF file, beside llama.cpp's of that file."""
     try:
         import tokenizers
     except ImportError:
         return
-    source = folder / f"tokens_{name}"
-    source.mkdir()
-    (source / "tokenizer.json").write_text(plain_tokenizers.plain(name))
+    source = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    (source / "tokenizer.json").write_text(change(plain_tokenizers.plain(name)))
     count, d = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab_size(), 32
     names = {"input_layernorm": (d,), "post_attention_layernorm": (d,)} | {
         n: (d, d) for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
@@ -204,18 +209,18 @@ def cut(tow, folder, name):
     (source / "config.json").write_text(json.dumps(dict(
         model_type="llama", hidden_size=d, intermediate_size=d, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
         max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, vocab_size=count, tie_word_embeddings=True)))
-    convert(tow, source, "--architecture", "auto", "-o", folder / f"{name}_tokens.gguf")
-    convert(tow, folder / f"{name}_tokens.gguf", "--architecture", "auto", "-o", folder / f"{name}_tokens")
-    written = tokenizers.Tokenizer.from_file(str(folder / f"{name}_tokens" / "tokenizer.json"))
+    convert(tow, source, "--architecture", "auto", "-o", source / "tokens.gguf")
+    convert(tow, source / "tokens.gguf", "--architecture", "auto", "-o", source / "tokens")
+    written = tokenizers.Tokenizer.from_file(str(source / "tokens" / "tokenizer.json"))
     params = xllamacpp.CommonParams()
-    params.model.path = str(folder / f"{name}_tokens.gguf")
+    params.model.path = str(source / "tokens.gguf")
     params.n_ctx = 64
     params.warmup = False
     server = xllamacpp.Server(params)
     rng = random.Random(2)
     words = (GOLDEN / "tokenizers" / "snippets.txt").read_bytes().decode("unicode_escape").split()
     for _ in range(250):
-        text = " ".join(rng.choice(words) for _ in range(rng.randrange(1, 6)))
+        text = rng.choice(["", " ", "<s>", "<s> "]) + rng.choice([" ", "<s>", "</s>  "]).join(rng.choice(words) for _ in range(rng.randrange(1, 6)))
         text = unicodedata.normalize("NFC", text)  # as Qwen 2's tokenizer does, and llama.cpp does not
         body = json.dumps({"content": text, "add_special": False, "parse_special": True}).encode()
         request = urllib.request.Request(server.listening_address + "/tokenize", body, {"Content-Type": "application/json"})
@@ -234,6 +239,7 @@ def main():
         types(tow, folder)
         for name in ("gpt2", "llama2", "llama3", "qwen2"):
             cut(tow, folder, name)
+        cut(tow, folder, "llama2", metaspace)
     print("what tow wrote is right")
 
 

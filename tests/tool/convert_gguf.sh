@@ -76,6 +76,30 @@ expect 0 '"architectures"' cat back-pieces/config.json
 expect 0 '"unk_token": "<unk>"' cat back-pieces/tokenizer_config.json
 expect 1 'cannot make this directory' "$tow" convert-weights model.gguf --architecture auto -o absent/back
 
+# Metaspace puts no space in front of a text that begins with one, and of none but the first, if it says so: GGUF files put one there
+for scheme in never always first; do
+    warning='a space is put in front of what does not begin with one;'
+    [ $scheme != first ] || warning='a space is put in front of what does not begin with one, at the beginning of a text;'
+    [ $scheme != never ] || warning='tensors mapped     12'
+    sed '/"normalizer"/,/"pre_tokenizer"/d; s/^ "post_processor"/ "normalizer": null, "pre_tokenizer": {"type": "Metaspace", "replacement": "\\u2581", "prepend_scheme": "'$scheme'", "split": false},\n&/' pieces.json >model/tokenizer.json
+    expect 0 "$warning" "$tow" convert-weights model --architecture auto -o model.gguf --type f16
+    [ $scheme = never ] || [ "$(grep -c warning out)" = 1 ] || { echo "$scheme: not one warning"; failed=1; }
+    [ $scheme != never ] || ! grep -q warning out || { echo "never: a warning"; failed=1; }
+    expect 0 'tensors mapped     12' "$tow" convert-weights model.gguf --architecture auto -o "back-$scheme"
+    for text in 'ab a' ' ab' 'ab<s>ab' 'ab<s> ab'; do
+        printf '%s' "$text" >text
+        for tokenizer in model/tokenizer.json model.gguf back-$scheme; do
+            "$tow" tokenize --json text --tokenizer $tokenizer | tr -d ' \n'
+            printf ' '
+        done
+        printf '\n'
+    done >"$scheme.ids"
+done
+# "\u2581ab" 9, "\u2581" 3, "ab" 8, "a" 4, "\u2581a" 7, "<s>" 1
+printf '[1,8,7] [1,8,7] [1,8,7] \n[1,9] [1,9] [1,9] \n[1,8,1,8] [1,8,1,8] [1,8,1,8] \n[1,8,1,9] [1,8,1,9] [1,8,1,9] \n' | diff - never.ids || failed=1
+printf '[1,9,7] [1,9,7] [1,9,7] \n[1,9] [1,3,9] [1,3,9] \n[1,9,1,9] [1,9,1,9] [1,9,1,9] \n[1,9,1,9] [1,9,1,3,9] [1,9,1,3,9] \n' | diff - always.ids || failed=1
+printf '[1,9,7] [1,9,7] [1,9,7] \n[1,9] [1,3,9] [1,3,9] \n[1,9,1,8] [1,9,1,9] [1,9,1,9] \n[1,9,1,9] [1,9,1,3,9] [1,9,1,3,9] \n' | diff - first.ids || failed=1
+
 # tokenizers and configurations that no file of a model has
 mkdir -p odd
 cp model/* odd
@@ -107,7 +131,7 @@ odd 's/"normalized": *false/"normalized": true/' "found normalized of '<unk>'" p
 odd 's/"type": "Prepend", /"type": "NFKC"}, &/; s/"type": "NFKC"}, "type"/"type": "NFKC"}, {"type"/' 'normalizer: expected space in front' pieces
 odd 's/, {"type": "Replace", "pattern": {"String": " "}, "content": "[^"]*"}//' 'found space in front;' pieces
 odd 's/"pre_tokenizer": null/"pre_tokenizer": {"type": "Metaspace", "replacement": "\\u2581", "prepend_scheme": "first", "split": false}/' \
-    'pre_tokenizer: expected none' pieces
+    'found space in front, spaces as U+2581;' pieces
 odd 's/"pre_tokenizer": null/"pre_tokenizer": {"type": "Digits", "individual_digits": true}/' 'found single digits' pieces
 odd 's/, \["[^"]*", "ab"\]//' 'merges: expected all pairs of tokens that make a token' pieces
 odd 's/\["a", "b"\], \(\["[^"]*", "ab"\]\)/\1, ["a", "b"]/' 'merges: expected those that make one token side by side' pieces
