@@ -129,7 +129,6 @@ static void read_llama(reader *r, chat_config *c)
                               .rms_norm = true, .epsilon = c->epsilon, .gated = true, .rope = true);
     c->block.qkv_features = heads * head;
     read_rope(r, &c->block.rope_options);
-    if (read_flag(r->root, "mlp_bias")) fail(r, "mlp_bias", "false", "true");
 }
 
 static void expect_silu(reader *r)
@@ -138,16 +137,26 @@ static void expect_silu(reader *r)
     if (strcmp(activation, "silu") != 0) fail(r, "hidden_act", "silu", activation);
 }
 
+static void refuse_biases(reader *r)
+{
+    if (read_flag(r->root, "attention_bias")) fail(r, "attention_bias", "false", "true");
+    if (read_flag(r->root, "mlp_bias")) fail(r, "mlp_bias", "false", "true");
+}
+
 static void read_plain_llama(reader *r, chat_config *c)
 {
     read_llama(r, c);
     expect_silu(r);
-    if (read_flag(r->root, "attention_bias")) fail(r, "attention_bias", "false", "true");
+    c->block.no_bias = false;
+    c->block.no_qkv_bias = c->block.no_out_bias = !read_flag(r->root, "attention_bias");
+    c->block.no_mlp_bias = !read_flag(r->root, "mlp_bias");
 }
 
 static void read_mistral(reader *r, chat_config *c)
 {
-    read_plain_llama(r, c);
+    read_llama(r, c);
+    expect_silu(r);
+    refuse_biases(r);
     if (find(r->root, "sliding_window")) c->block.window = read_size(r, "sliding_window", 0);
 }
 
@@ -162,7 +171,9 @@ static void read_qwen2(reader *r, chat_config *c)
 
 static void read_qwen3(reader *r, chat_config *c)
 {
-    read_plain_llama(r, c);
+    read_llama(r, c);
+    expect_silu(r);
+    refuse_biases(r);
     if (read_flag(r->root, "use_sliding_window")) fail(r, "use_sliding_window", "false", "true");
     c->block.qk_norm = TOW_QK_RMS_NORM;
 }
@@ -170,6 +181,7 @@ static void read_qwen3(reader *r, chat_config *c)
 static void read_gemma(reader *r, chat_config *c)
 {
     read_llama(r, c);
+    refuse_biases(r);
     c->tied = c->one_plus = c->scaled_tokens = true; /* whatever the file says: transformers does not ask */
     c->block.activation = tow_gelu;
 }

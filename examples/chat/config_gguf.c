@@ -83,15 +83,30 @@ static void read_sizes(reader *r, chat_config *c)
         fail(r, last, ": expected this tensor of the last layer, which is not there");
 }
 
-/* Qwen 2 has biases of queries, keys and values, the others none. */
+/* Biases of Llama, each where the first layer has it. */
+static void read_biases(const reader *r, tow_transformer_block *b)
+{
+    b->no_bias = false;
+    b->no_qkv_bias = !has_tensor(r, "blk.0.attn_q.bias");
+    b->no_out_bias = !has_tensor(r, "blk.0.attn_output.bias");
+    b->no_mlp_bias = !has_tensor(r, "blk.0.ffn_up.bias");
+}
+
+static bool takes_bias(const tow_transformer_block *b, const char *name)
+{
+    if (b->no_bias) return false;
+    if (strstr(name, "attn_output.")) return !b->no_out_bias;
+    if (strstr(name, "ffn_")) return !b->no_mlp_bias;
+    return !b->no_qkv_bias && (strstr(name, "attn_q.") || strstr(name, "attn_k.") || strstr(name, "attn_v."));
+}
+
 static void check_biases(reader *r, const chat_config *c)
 {
     for (size_t i = 0; i < tow_tensors_count(r->tensors); i++) {
         const char *name = tow_tensors_name(r->tensors, i);
         const size_t length = strlen(name);
         const bool is_bias = length > 5 && strcmp(name + length - 5, ".bias") == 0;
-        const bool of_qkv = strstr(name, "attn_q.") || strstr(name, "attn_k.") || strstr(name, "attn_v.");
-        if (is_bias && (c->block.no_bias || !of_qkv)) fail(r, name, ": models of this kind with this bias are refused");
+        if (is_bias && !takes_bias(&c->block, name)) fail(r, name, ": models of this kind with this bias are refused");
     }
 }
 
@@ -101,6 +116,12 @@ static void read_llama(reader *r, chat_config *c)
     c->block.kv_heads = r->sizes.kv_heads;
     c->block.no_bias = c->block.rms_norm = c->block.gated = c->block.rope = true;
     read_rope(r, &c->block.rope_options);
+}
+
+static void read_plain_llama(reader *r, chat_config *c)
+{
+    read_llama(r, c);
+    read_biases(r, &c->block);
 }
 
 static void read_gpt2(reader *r, chat_config *c)
@@ -143,7 +164,7 @@ static void read_gemma2(reader *r, chat_config *c)
 static const struct {
     const char *architecture, *mapping;
     void (*read)(reader *r, chat_config *c);
-} kinds[] = {{"gpt2", "gguf-gpt2", read_gpt2},    {"llama", "gguf-llama", read_llama},
+} kinds[] = {{"gpt2", "gguf-gpt2", read_gpt2},    {"llama", "gguf-llama", read_plain_llama},
              {"qwen2", "gguf-qwen2", read_qwen2}, {"qwen3", "gguf-qwen3", read_qwen3},
              {"gemma", "gguf-gemma", read_gemma}, {"gemma2", "gguf-gemma2", read_gemma2}};
 

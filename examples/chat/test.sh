@@ -3,13 +3,13 @@
 . "$(dirname "$0")/../common/testing.sh"
 weights=$here/../../tests/oracle/golden/weights
 
-for model in gpt2 llama llama3 qwen3 gemma2; do
+for model in gpt2 llama llama3 llama_biases qwen3 gemma2; do
     "$program" --model "$weights/$model" --check "$weights/$model/expected.safetensors" >out 2>err || fail "$model: $(cat out err)"
 done
 
 # the same of GGUF files, one with the factors of Llama 3 for positions; factors that are others are refused
 gguf=$here/../../tests/oracle/golden/gguf/models
-for model in gpt2 llama llama3 qwen3; do
+for model in gpt2 llama llama3 llama_biases qwen3; do
     "$program" --model "$gguf/$model.gguf" --check "$weights/$model/expected.safetensors" >out 2>err || fail "$model.gguf: $(cat out err)"
 done
 cp "$gguf/llama3.gguf" other.gguf
@@ -34,10 +34,12 @@ change gemma2.attention.sliding_window '\006\000\000\000\000\000\200\077'
 expect_status 2 "'gemma2.attention.sliding_window': expected one integer" --model changed.gguf
 change gemma2.attn_logit_softcapping '\006\000\000\000\000\000\300\177'
 expect_status 2 "'gemma2.attn_logit_softcapping': expected one number, 0 or above" --model changed.gguf
-# a bias where a model of the kind has none
+# a bias that no layer has by the others of the first one, and a layer without that of its queries
 cp "$gguf/llama.gguf" bias.gguf
 LC_ALL=C sed -i 's/blk\.0\.ffn_gate\.weight/blk.0.ffn_gate_w.bias/' bias.gguf
 expect_status 2 'blk.0.ffn_gate_w.bias: models of this kind with this bias are refused' --model bias.gguf
+LC_ALL=C sed 's/blk\.1\.attn_q\.bias/blk.1.attn_q.bia_/' "$gguf/llama_biases.gguf" >bias.gguf
+expect_status 1 'blk.1.attn_q.bia' --model bias.gguf --prompt A
 
 # weights of the types that the file has: tokens, layers and output each their own
 for model in mixed few_bits kinds copied; do

@@ -19,7 +19,7 @@ import numpy as np
 import safetensors.numpy
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
-NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2", "llama3"]
+NAMES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gpt2", "llama_biases", "llama3"]
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm"}
@@ -50,7 +50,7 @@ def tensors(name, config):
             if name == "gpt2" and kind == "weight" and "norm" not in stem:
                 x = x.T
         else:
-            if stem == "lm_head" and name in ("gpt2", "gemma", "gemma2", "qwen3", "llama3"):
+            if stem == "lm_head" and name in ("gpt2", "gemma", "gemma2", "qwen3", "llama3", "llama_biases"):
                 continue
             stem = TOP[stem]
         if name.startswith("gemma") and stem.endswith("norm"):
@@ -105,7 +105,7 @@ def write():
     (GOLDEN / "gguf" / "models").mkdir(exist_ok=True, parents=True)
     for name in NAMES:
         config = json.loads((GOLDEN / "weights" / name / "config.json").read_text())
-        w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", "llama" if name == "llama3" else name)
+        w = gguf.GGUFWriter(GOLDEN / "gguf" / "models" / f"{name}.gguf", "llama" if name.startswith("llama") else name)
         header(w, name, config)
         for key, x in tensors(name, config):
             w.add_tensor(key, x)

@@ -27,7 +27,7 @@ except ImportError as e:
     sys.exit(77)
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
-NAMES = ["llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
+NAMES = ["llama", "llama3", "llama_biases", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]
 
 
 def tokenizer(count):

@@ -2,7 +2,7 @@
 
 gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model), qwen3 (norms of queries and
 keys), gemma2 (four norms, capped logits, local and global layers), phi3 (joined projections), qwen2 (biases of queries, keys and
-values), gemma, llama3 (scaled rotary positions, 32 of them). Logits are computed in double precision
+values), gemma, llama3 (scaled rotary positions, 32 of them), llama_biases (of all products of a layer). Logits are computed in double precision
 from the values in the files. By hand: python tests/oracle/weights_golden.py [NAME...]
 """
 import json
@@ -87,6 +87,10 @@ def main():
             original_max_position_embeddings=8192)))
     randomise(llama3, 10)
     save("llama3", llama3, {"input_ids": torch.randint(0, 60, (1, 32), generator=torch.Generator().manual_seed(11)).tolist()})
+    biases = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        **small, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=True, attention_bias=True, mlp_bias=True))
+    randomise(biases, 12)
+    save("llama_biases", biases, {"input_ids": ids})
     for config in FOLDER.glob("*/config.json"):  # without what changes with the version of transformers
         values = json.loads(config.read_text())
         values.pop("transformers_version", None)
