@@ -311,6 +311,7 @@ size_t tow_tokenizer_decode(tow_tokenizer *t, const int32_t *ids, size_t count, 
         const tow__entry *e = &t->vocabulary.entries[ids[i]];
         const char *written = e->decoded ? e->decoded : token;
         const size_t length = e->decoded ? strlen(written) : e->length;
+        if (e->decoded && length == 0) continue;
         if (skip_special && is_special_text(t, written, length)) continue;
         add(&s, written, length);
         end(&s, begin);

@@ -268,7 +268,10 @@ static tow_status read_added(gguf_reader *g)
     const tow__added options = {.normalized = false};
     tow_status status = TOW_OK;
     for (size_t id = 0; id < g->tokens.count; id++)
-        if (is_added(g, id)) TRY(tow__add_added(&g->r, token_text(g, id), (int32_t)id, is_special(g, id), &options));
+        if (is_added(g, id))
+            TRY(tow__add_added(&g->r, token_text(g, id), (int32_t)id, is_special(g, id), &options));
+        else if (type_of(g, id) == UNUSED)
+            g->r.t->vocabulary.entries[id].decoded = "";
 done:
     return status;
 }
@@ -468,15 +471,34 @@ static void add_added(const gguf_reader *g, tow__string *text)
     tow__string_add(text, "]");
 }
 
+/* [tokens] true for those that a merge is made of or makes; NULL: no memory. The caller frees them. */
+static bool *find_merged(const gguf_reader *g)
+{
+    const tow__bpe *b = &g->r.t->bpe;
+    bool *merged = tow__alloc(g->r.ctx, g->tokens.count, sizeof *merged);
+    if (merged) memset(merged, 0, g->tokens.count * sizeof *merged);
+    for (size_t i = 0; merged && i < b->n_slots; i++) {
+        if (b->keys[i] == UINT64_MAX) continue;
+        merged[b->keys[i] >> 32] = merged[b->keys[i] & UINT32_MAX] = merged[b->merges[i].id] = true;
+    }
+    return merged;
+}
+
+/* Tokens that are not used stand for nothing, which a file without them says. */
 static void add_vocabulary(const gguf_reader *g, tow__string *text)
 {
+    bool *merged = find_merged(g), first = true;
+    text->failed = text->failed || !merged;
     tow__string_add(text, "\"vocab\": {");
-    for (size_t id = 0; id < g->tokens.count; id++) {
-        tow__string_add(text, "%s\n      ", id > 0 ? "," : "");
+    for (size_t id = 0; merged && id < g->tokens.count; id++) {
+        if (type_of(g, id) == UNUSED && !merged[id]) continue;
+        tow__string_add(text, "%s\n      ", first ? "" : ",");
         tow__json_add_string(text, token_text(g, id));
         tow__string_add(text, ": %zu", id);
+        first = false;
     }
     tow__string_add(text, "}");
+    if (merged) tow__free(g->r.ctx, merged, g->tokens.count, sizeof *merged);
 }
 
 /* A pair of tokens, each `length` bytes. */

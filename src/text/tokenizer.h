@@ -58,7 +58,8 @@ typedef struct tow__entry {
     uint32_t length;
     bool model; /* a token of the model; others are only found as added tokens */
     bool added, special;
-    /* what takes the token's place in decoded text: an added token as normalization makes it; NULL: none */
+    /* what takes the token's place in decoded text: an added token as normalization makes it, "" of one that is not
+     * used; NULL: none */
     const char *decoded;
 } tow__entry;
 

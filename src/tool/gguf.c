@@ -265,17 +265,26 @@ static tow_status set_rope(tool_gguf *g, const json_t *config)
 
 /* ---- general ----------------------------------------------------------------------------------------------------- */
 
+/* The name of the model is that of its directory. */
+static tow_status set_name(tool_gguf *g)
+{
+    const char *slash = strrchr(g->directory, '/'), *name = slash && slash[1] ? slash + 1 : g->directory;
+    char *whole = strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? realpath(g->directory, NULL) : NULL;
+    if (whole && (slash = strrchr(whole, '/')) && slash[1]) name = slash + 1;
+    const tow_status status = tow_tensors_set_metadata(g->metadata, "general.name", name);
+    free(whole);
+    return status;
+}
+
 /* Sets the architecture, a name, and the type of matrices by its number in llama.cpp. */
 static tow_status set_general(tool_gguf *g, const json_t *config)
 {
     static const int32_t file_types[] = {
         [TOW_GGUF_F16] = 1, [TOW_GGUF_BF16] = 32, [TOW_GGUF_Q8_0] = 7, [TOW_GGUF_Q4_0] = 2};
-    const char *slash = strrchr(g->directory, '/');
     char key[64];
     const int64_t width = json_integer_value(json_object_get(config, "n_embd"));
     tow_status status = tow_tensors_set_metadata(g->metadata, "general.architecture", g->architecture->name);
-    if (status == TOW_OK)
-        status = tow_tensors_set_metadata(g->metadata, "general.name", slash && slash[1] ? slash + 1 : g->directory);
+    if (status == TOW_OK) status = set_name(g);
     if (status == TOW_OK) status = tool_set_integer(g, "general.file_type", TOW_METADATA_U32, file_types[g->type]);
     if (status == TOW_OK) status = tool_set_integer(g, "general.quantization_version", TOW_METADATA_U32, 2);
     snprintf(key, sizeof key, "%s.feed_forward_length", g->architecture->name);
@@ -323,6 +332,17 @@ static tow_status read_template(tool_gguf *g, const char *name, char **text)
     return tool_fail(g->tool, TOW_BAD_FORMAT, "%s: expected a text of at most %d bytes without zero bytes", path, MOST);
 }
 
+/* A template, or of a list of templates with names that of the name "default". */
+static const char *default_template(const json_t *templates)
+{
+    for (size_t i = 0; i < json_array_size(templates); i++) {
+        const json_t *one = json_array_get(templates, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        if (name && strcmp(name, "default") == 0) return json_string_value(json_object_get(one, "template"));
+    }
+    return json_string_value(templates);
+}
+
 /* The template of conversations: a file of its own, or a text in the file that was the only place for it. Numbers of
  * that file, of which none is read, may have any size: transformers writes 10^30 for no limit of tokens. */
 static tow_status set_chat_template(tool_gguf *g)
@@ -331,7 +351,7 @@ static tow_status set_chat_template(tool_gguf *g)
     char *own = NULL;
     tow_status status = read_template(g, "chat_template.jinja", &own);
     if (status == TOW_OK && !own) status = read_json(g, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &root);
-    const char *text = own ? own : json_string_value(json_object_get(root, "chat_template"));
+    const char *text = own ? own : default_template(json_object_get(root, "chat_template"));
     if (status == TOW_OK && text) status = tow_tensors_set_metadata(g->metadata, "tokenizer.chat_template", text);
     json_decref(root);
     free(own);
@@ -432,7 +452,10 @@ static tow_status check_weights(tool_gguf *g, const json_t *config)
     const char *file = g->tool->options.file;
     char path[4096];
     tow_tensors *tensors = NULL;
-    snprintf(path, sizeof path, "%s%s", file, strcmp(file, g->directory) == 0 ? "/model.safetensors" : "");
+    if (ends_with(file, ".safetensors") || ends_with(file, ".json"))
+        snprintf(path, sizeof path, "%s", file);
+    else
+        snprintf(path, sizeof path, "%s/model.safetensors", g->directory);
     tow_status status = tow_safetensors_mmap(g->tool->context, path, &tensors);
     const ptrdiff_t table =
         status == TOW_OK ? find_tensor(tensors, is_gpt2 ? "wte.weight" : "embed_tokens.weight") : -1;

@@ -101,13 +101,14 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* The directory of the weights. */
+/* The directory of the weights, without slashes at its end. */
 static tow_status find_directory(tool *t, char *directory, size_t size)
 {
     const char *file = t->options.file, *slash = strrchr(file, '/');
-    const int length = !ends_with(file, ".safetensors") && !ends_with(file, ".json") ? (int)strlen(file)
-                       : slash                                                       ? (int)(slash - file)
-                                                                                     : 0;
+    int length = !ends_with(file, ".safetensors") && !ends_with(file, ".json") ? (int)strlen(file)
+                 : slash                                                       ? (int)(slash - file)
+                                                                               : 0;
+    while (length > 1 && file[length - 1] == '/') length--;
     if (length >= (int)size - 2) return tool_fail(t, TOW_INVALID_ARGUMENT, "the path of the weights is too long");
     snprintf(directory, size, "%.*s", length > 0 ? length : 1, length > 0 ? file : slash ? "/" : ".");
     return TOW_OK;

@@ -223,6 +223,14 @@ printf '{"model_max_length": 1000000000000000019884624838656, "chat_template": "
 expect 0 'tensors mapped' "$tow" convert-weights odd --architecture auto -o odd.gguf
 expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o template
 expect 0 '"chat_template": "old"' cat template/tokenizer_config.json
+printf '{"chat_template": [{"name": "tool_use", "template": "tool"}, {"name": "default", "template": "of a list"}]}' >odd/tokenizer_config.json
+expect 0 'tensors mapped' "$tow" convert-weights odd// --architecture auto -o odd.gguf
+is_named_odd() { tr -c '[:print:]' '\n' <odd.gguf | sed '1,/^general.name$/d; /^general.file_type$/q' | grep -qx odd; }
+is_named_odd || { echo 'another name of the model than odd'; failed=1; }
+expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o template
+expect 0 '"chat_template": "of a list"' cat template/tokenizer_config.json
+(cd odd && "$tow" convert-weights . --architecture auto -o ../odd.gguf) >out 2>&1
+is_named_odd || { echo 'another name of the model in odd/ than odd'; failed=1; }
 printf '{{ new }}' >odd/chat_template.jinja
 expect 0 'tensors mapped' "$tow" convert-weights odd --architecture auto -o odd.gguf
 expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o template

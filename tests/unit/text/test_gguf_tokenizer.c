@@ -217,6 +217,45 @@ static void names_of_splittings(void **state)
     }
 }
 
+static void assert_decoded(tow_tokenizer *t, const int32_t *ids, size_t count, const char *wanted)
+{
+    char text[64];
+    tow_tokenizer_decode(t, ids, count, false, text, sizeof text);
+    assert_string_equal(text, wanted);
+}
+
+/* Tokens that are not used stand for no text, as in llama.cpp, and no text makes them. tokenizer.json has those alone
+ * that merges are made of. */
+static void unused_tokens(void **state)
+{
+    fixture *f = *state;
+    static const char *const tokens[] = {"a", "[PAD1]", "b", "ab", "aba"}, *const merges[] = {"a b", "ab a"};
+    const int32_t types[] = {1, 5, 1, 5, 1}, ids[] = {0, 1, 2, 3, 4};
+    const tow_metadata_value value = {
+        .type = TOW_METADATA_ARRAY, .element = TOW_METADATA_I32, .count = 5, .elements = types};
+    tow_tensors *t;
+    tow_tokenizer *tokenizer, *json;
+    char path[256];
+    snprintf(path, sizeof path, "%s/unused.json", f->directory);
+    OK(tow_tensors_create(f->ctx, &t));
+    OK(tow_tensors_set_metadata(t, "tokenizer.ggml.model", "gpt2"));
+    set_strings(t, "tokenizer.ggml.tokens", 5, tokens);
+    set_strings(t, "tokenizer.ggml.merges", 2, merges);
+    OK(tow_tensors_set_metadata_value(t, "tokenizer.ggml.token_type", value));
+    assert_tokens(f, t, "a[PAD1]aba", (const int32_t[]){0, 4}, 2);
+    OK(tow_tokenizer_from_tensors(f->ctx, t, &tokenizer));
+    assert_decoded(tokenizer, ids, 5, "ababa");
+    OK(tow_tokenizer_write_json(f->ctx, t, path));
+    OK(tow_tokenizer_read(f->ctx, path, &json));
+    assert_null(tow_tokenizer_token(json, 1));
+    assert_string_equal(tow_tokenizer_token(json, 3), "ab");
+    assert_int_equal(tow_tokenizer_vocabulary_count(json), 5);
+    assert_decoded(json, ids, 2, "a");
+    tow_tokenizer_free(tokenizer);
+    tow_tokenizer_free(json);
+    tow_tensors_free(t);
+}
+
 /* ---- refused ----------------------------------------------------------------------------------------------------- */
 
 static void expect(const fixture *f, const tow_tensors *t, tow_status status, const char *message)
@@ -316,6 +355,7 @@ int main(void)
         TEST(written),
         TEST(standard_ids),
         TEST(names_of_splittings),
+        TEST(unused_tokens),
         TEST(refused),
         cmocka_unit_test(allocations_fail_in_turn),
     };
