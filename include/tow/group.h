@@ -7,7 +7,7 @@
  *         return 0;
  *     }
  *     tow_processes_run(context, &TOW_PROCESSES_OPTIONS(.count = 2), train, NULL);      two processes of this machine
- *     tow_mpi_create(context, NULL, &group);      those that mpirun has started, on any machines (tow/mpi.h)
+ *     tow_mpi_create(context, NULL, NULL, &group);       those that mpirun has started, on any machines (tow/mpi.h)
  *
  * A process of a group has a rank, 0 to count - 1. All functions below that exchange something are collective: all
  * processes call them in the same order, with arrays of the same type. A group of NULL is the group of one, for which
@@ -48,7 +48,8 @@ TOW_API const char *tow_group_name(const tow_group *group);
 TOW_API void tow_group_free(tow_group *group);
 
 /* Ends all processes of the group: writes "tow: rank R (host, process P): " and the message to standard error, and
- * exits with the status (0 becomes 1). Whoever fails while others wait in a collective calls this, or they wait for the
+ * exits with the status; one that would say success becomes 1: 0, and others whose lowest 8 bits, which are what a
+ * system tells, are 0. Whoever fails while others wait in a collective calls this, or they wait for the
  * watchdog:
  *
  *     if (status) tow_group_abort(group, 1, "%s", tow_context_error(context));

@@ -46,7 +46,7 @@ void tow_group_abort(tow_group *group, int exit_status, const char *format, ...)
     else
         fprintf(stderr, "tow: %s\n", text);
     fflush(NULL);
-    if (exit_status == 0) exit_status = 1;
+    if ((exit_status & 0xff) == 0) exit_status = 1;
     if (group) group->carrier.abort(exit_status, group->carrier.user);
     _Exit(exit_status);
 }

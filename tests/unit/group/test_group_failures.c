@@ -77,6 +77,8 @@ typedef enum way {
     EXITS_WITH_0,
     KILLED,
     ABORTS,
+    ABORTS_WITH_256, /* whose lowest 8 bits say success */
+    ABORTS_ALONE,
     FAULTS
 } way;
 
@@ -96,6 +98,10 @@ static int fails(tow_context *context, tow_group *group, void *user)
             break;
         case ABORTS:
             tow_group_abort(group, 7, "the file '%s' is not there", "data.txt");
+        case ABORTS_WITH_256:
+            tow_group_abort(group, 256, "256 errors");
+        case ABORTS_ALONE:
+            tow_group_abort(NULL, 256, "256 errors");
         case FAULTS:
             signal(SIGSEGV, SIG_DFL); /* cmocka would go on in this process */
             raise(SIGSEGV);
@@ -112,6 +118,8 @@ static void a_rank_ends(void **state)
                                        [EXITS_WITH_0] = "ended before its function returned",
                                        [KILLED] = "was killed by signal 9",
                                        [ABORTS] = "ended with status 7",
+                                       [ABORTS_WITH_256] = "ended with status 1",
+                                       [ABORTS_ALONE] = "ended with status 1",
                                        [FAULTS] = NULL}; /* sanitizers end with a status of their own */
     (void)state;
     for (way how = RETURNS; how <= FAULTS; how++)
