@@ -10,9 +10,10 @@
  * before the second process opens it, so no process writes what another one has written, pages of a file system that
  * caches them (NFS) included.
  *
- * A checksum is that of the whole tensor, as if one process had made it. XXH3 reads bytes in order, and shares lie in
- * one order of ranks in all tensors, so states of the hash pass along that chain, a few tensors at a time: while a
- * process works on some, the one before it is at the next ones. */
+ * A checksum is that of the whole tensor, as if one process had made it. Of tensors that all have, each makes it, and
+ * they compare it. Of shares, XXH3 reads the bytes in order, and shares lie in one order of ranks in all tensors, so
+ * states of the hash pass along that chain, a few tensors at a time: while a process works on some, the one before it
+ * is at the next ones. */
 #include <limits.h>
 #include <stdio.h>
 
@@ -165,13 +166,57 @@ static tow_status share_data(const tow_group *group, const tow_tensors *t, size_
     return TOW_OK;
 }
 
+/* Nothing of tensors that all have, whose checksums are there. */
 static tow_status add_share(const tow_group *group, const tow_tensors *t, size_t index, XXH3_state_t *state)
 {
     uint64_t at;
     const char *data;
     size_t bytes;
+    if (!t->items[index].is_share) return TOW_OK;
     const tow_status status = share_data(group, t, index, &at, &data, &bytes);
     if (!status && bytes > 0) XXH3_64bits_update(state, data, bytes);
+    return status;
+}
+
+/* The checksums of tensors that this process has whole; of shares 0. */
+static tow_status sum_wholes(const tow_tensors *t, uint64_t *sums)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < t->count; i++) {
+        const tow__tensor *tensor = &t->items[i];
+        sums[i] = 0;
+        if (tensor->is_share) continue;
+        TRY(tow__tensors_load(t, i));
+        sums[i] = XXH3_64bits(tow_array_data(tensor->array), tow_type_bytes(tensor->type));
+    }
+done:
+    return status;
+}
+
+static tow_status compare_with(const tow_group *group, const tow_tensors *t, const uint64_t *own, const uint64_t *first)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (own[i] != first[i])
+            return tow__fail(
+                t->ctx, TOW_INVALID_ARGUMENT,
+                "%.200s: expected the values that rank 0 (%s) has, found others; the processes write parts "
+                "of what they have in common, and must have it with the same bits",
+                t->items[i].name, group->hosts[0]);
+    return TOW_OK;
+}
+
+/* Tensors that all processes have whole must be the same everywhere, as each process writes a part of them. */
+static tow_status compare_wholes(tow_group *group, const tow_tensors *t, uint64_t *sums)
+{
+    const size_t n = t->count;
+    uint64_t *first = tow__alloc(t->ctx, n + 1, sizeof *first);
+    tow_status status = first ? sum_wholes(t, sums) : TOW_OUT_OF_MEMORY;
+    TRY(tow__group_agree(t->ctx, group, status));
+    memcpy(first, sums, n * sizeof *first);
+    TRY(tow__group_send_to_all(group, 0, first, n * sizeof *first, "checksums of a file"));
+    TRY(tow__group_agree(t->ctx, group, compare_with(group, t, sums, first)));
+done:
+    if (first) tow__free(t->ctx, first, n + 1, sizeof *first);
     return status;
 }
 
@@ -253,12 +298,18 @@ static tow_status prepare(tow_group *group, const char *path, tow__tensor_writer
     tow__string header;
     tow__string_init(&header, t->ctx);
     tow_status status = tow__safetensors_check(path, t);
+    uint64_t *wholes = tow__alloc(t->ctx, t->count + 1, sizeof *wholes);
     if (!status && !(w->checksums = tow__alloc(t->ctx, t->count, sizeof *w->checksums))) status = TOW_OUT_OF_MEMORY;
+    if (!status && !wholes) status = TOW_OUT_OF_MEMORY;
     if (!status) status = tow__tensor_writer_header(w, path, &header);
     TRY(tow__group_agree(t->ctx, group, status));
     TRY(compare_sets(group, path, t, &header));
+    TRY(compare_wholes(group, t, wholes));
     TRY(make_sums(group, t, add_share, w->checksums));
+    for (size_t i = 0; i < t->count; i++)
+        if (!t->items[i].is_share) w->checksums[i] = wholes[i];
 done:
+    if (wholes) tow__free(t->ctx, wholes, t->count + 1, sizeof *wholes);
     tow__string_free(&header);
     return status;
 }

@@ -318,6 +318,21 @@ static int extra_tensor_body(tow_context *context, tow_group *group, void *user)
     return result;
 }
 
+/* One rank has another number in a tensor that all have whole. */
+static int another_value_body(tow_context *context, tow_group *group, void *user)
+{
+    const job *j = user;
+    tow_tensors *tensors = NULL;
+    tow_array *array = NULL;
+    OK(make_set(context, group, 2, &tensors));
+    OK(tow_tensors_get(tensors, "layer 20/kernel", &array));
+    if (tow_group_rank(group) == j->rank) ((char *)tow_array_data(array))[tow_type_bytes(type_of(20)) - 1] ^= 1;
+    const int result = expect_in_all(group, j, context, tow_safetensors_write_all(group, j->path, tensors));
+    tow_array_release(array);
+    tow_tensors_free(tensors);
+    return result;
+}
+
 static void different_sets_are_refused(void **state)
 {
     const fixture *f = *state;
@@ -327,6 +342,10 @@ static void different_sets_are_refused(void **state)
     run_well(f, 3, different_body, &j);
     j.message = "digest of names and types";
     run_well(f, 3, extra_tensor_body, &j);
+    j.message = "layer 20/kernel: expected the values that rank 0 (";
+    for (j.rank = 0; j.rank < 3; j.rank++) run_well(f, 3, another_value_body, &j);
+    assert_int_equal(version_of(f->ctx, f->path), 1);
+    j.rank = 2;
     j.path = "/dev/null";
     j.expected = TOW_UNSUPPORTED;
     j.message = "/dev/null: expected a file that several processes can write";
