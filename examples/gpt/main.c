@@ -37,6 +37,7 @@ typedef struct run {
     tow_array *batch[2]; /* tokens and labels, i32 [n_rows, context] */
     tow_array *stops;    /* i32[]: whether a process was interrupted; with a group */
     char *checkpoint;    /* path of the file, or NULL */
+    size_t saved_groups; /* row groups with which the checkpoint that is resumed was trained; 0: there is none */
     FILE *trace;         /* until the second step has written it, if it was asked for */
     bool untraced;       /* that failed */
 } run;
@@ -102,7 +103,7 @@ static tow_status create_state(const run *r, const tow_policy *policy, size_t li
                           .loss_scale = o->dtype == TOW_F16 || o->param_dtype == TOW_F16 ? 65536 : 0, .seed = o->seed,
                           .n_inputs = 2, .input_types = (tow_type[]){type, type}, .loss = gpt_loss,
                           .evaluation = o->eval_every > 0 || o->checkpoint != NULL, .description = description,
-                          .group = r->group, .shard = (int)o->shard);
+                          .group = r->group, .shard = (int)o->shard, .other_row_groups = true);
     return tow_train_create(r->context, TOW_MODULE(&model->whole), &train, state);
 }
 
@@ -144,17 +145,43 @@ static int make_state(run *r)
     return status == TOW_OUT_OF_MEMORY ? FAILURE : BAD_OPTION;
 }
 
-static int resume(run *r)
+static bool has_checkpoint(const run *r)
 {
     struct stat info;
+    return stat(r->checkpoint, &info) == 0 || errno != ENOENT;
+}
+
+/* A run that goes on does so with its row groups, so that it gives the losses that it would have given; another one
+ * has as many as processes. */
+static int choose_row_groups(run *r)
+{
+    options *o = &r->options;
+    int64_t groups = 1;
+    if (o->resume && has_checkpoint(r) &&
+        tow_train_saved_row_groups(r->context, r->checkpoint, &r->saved_groups) != TOW_OK)
+        return report_error("gpt", r->context);
+    if (o->row_groups > 0) return SUCCESS;
+    while (groups < o->processes) groups *= 2;
+    o->row_groups = r->saved_groups > 0 ? (int64_t)r->saved_groups : groups;
+    return SUCCESS;
+}
+
+static int resume(run *r)
+{
+    const long long groups = (long long)r->options.row_groups;
     if (!r->options.resume) return SUCCESS;
-    if (stat(r->checkpoint, &info) != 0 && errno == ENOENT) {
+    if (!has_checkpoint(r)) {
         printf("%s: no checkpoint yet; starting at step 0\n", r->checkpoint);
         return SUCCESS;
     }
     if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return report_error("gpt", r->context);
     const int64_t done = tow_train_step_count(r->state);
     printf("%s: going on after step %lld\n", r->checkpoint, (long long)done);
+    if (r->saved_groups > 0 && (long long)r->saved_groups != groups)
+        printf(
+            "it was trained with --row-groups %zu: with %lld, sums over the batch are made in another order from here "
+            "on, and losses may differ in their last bits\n",
+            r->saved_groups, groups);
     if (done >= r->options.steps)
         printf("nothing is left to train: --steps %lld counts those before, too\n", (long long)r->options.steps);
     return SUCCESS;
@@ -178,8 +205,11 @@ static int join_processes(run *r)
         tow_group_rows(tow_group_rank(r->group), count, (int)o->row_groups, &begin, &end) != TOW_OK) {
         fprintf(stderr,
                 "gpt: expected --row-groups of at least %d, the number of processes, a power of two that divides "
-                "--batch %lld, found %lld\n",
-                count, (long long)o->batch, (long long)o->row_groups);
+                "--batch %lld, found %lld%s\n",
+                count, (long long)o->batch, (long long)o->row_groups,
+                (int64_t)r->saved_groups == o->row_groups
+                    ? " in the checkpoint; another number goes on with sums in another order"
+                    : "");
         return BAD_OPTION;
     }
     r->first_row = o->batch / o->row_groups * begin;
@@ -230,8 +260,9 @@ static int prepare(run *r)
         return BAD_OPTION;
     }
     if (!text_read(&r->text, "gpt", o->text, (size_t)o->context)) return FAILURE;
-    int status = join_processes(r);
-    if (status == SUCCESS) status = make_checkpoint_path(r);
+    int status = make_checkpoint_path(r);
+    if (status == SUCCESS) status = choose_row_groups(r);
+    if (status == SUCCESS) status = join_processes(r);
     if (status == SUCCESS) status = make_state(r);
     if (status == SUCCESS) status = resume(r);
     if (status == SUCCESS) status = check_resumed(r);

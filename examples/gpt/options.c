@@ -81,10 +81,9 @@ static const struct argp_option table[] = {
     {"batch", BATCH, "N", 0, "Sequences per step (8)", 2},
     {"micro-batches", MICRO_BATCHES, "N", 0, "Parts of a batch that go through the model one after the other (1)", 2},
     {"row-groups", ROW_GROUPS, "N", 0,
-     "Blocks of sequences, a power of two, over which sums over the batch are binary trees (as many as --processes): "
-     "the "
-     "same losses to the "
-     "last bit for all --micro-batches that divide it, and for any number of processes",
+     "Blocks of sequences, a power of two, over which sums over the batch are binary trees (those of the "
+     "checkpoint that is resumed, else as many as --processes): the same losses to the last bit for all "
+     "--micro-batches that divide it, and for any number of processes",
      2},
     {"processes", PROCESSES, "N", 0,
      "Processes of this machine that share the rows of a batch (1), at most --row-groups; on several machines, mpirun "
@@ -450,7 +449,6 @@ void read_options(int argc, char **argv, options *o)
         fprintf(stderr, "gpt: out of memory\n");
         exit(1);
     }
-    while (o->row_groups < o->processes) o->row_groups = o->row_groups > 0 ? 2 * o->row_groups : 1;
     if (o->threads == 0 && o->processes > 1) {
         const int each = usable_cpus() / (int)o->processes;
         o->threads = each > 0 ? each : 1;

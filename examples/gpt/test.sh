@@ -100,6 +100,18 @@ for settings in '--micro-batches 4' '--micro-batches 2 --no-scan' '--policy noth
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 $settings --log other >out || fail "$settings: $(cat out)"
     [ "$(losses log)" = "$(losses other)" ] || fail "--row-groups 4 $settings: other losses"
 done
+# Another number of processes goes on with the row groups of the checkpoint, and another number of these is said.
+"$program" "${small[@]}" --batch 4 --steps 2 --warmup 0 --row-groups 4 --processes 2 --threads 1 --checkpoint grouped >out || fail "--checkpoint grouped: $(cat out)"
+for copy in by_one regrouped; do cp -r grouped $copy; done
+on=("${small[@]}" --batch 4 --steps 3 --warmup 0 --threads 1 --resume)
+"$program" "${on[@]}" --row-groups 4 --checkpoint by_one --log by_one.log >out || fail "--row-groups 4 --resume: $(cat out)"
+"$program" "${on[@]}" --processes 3 --checkpoint grouped --log grouped.log >out || fail "--processes 3 --resume: $(cat out)"
+[ "$(losses by_one.log)" = "$(losses grouped.log)" ] || fail "--processes 3 --resume: other losses"
+cmp by_one/checkpoint.safetensors grouped/checkpoint.safetensors || fail "--processes 3 --resume: another checkpoint"
+if grep -q 'another order' out; then fail "--resume: said that the order is another one: $(cat out)"; fi
+"$program" "${on[@]}" --row-groups 2 --checkpoint regrouped >out || fail "--row-groups 2 --resume: $(cat out)"
+grep -q 'trained with --row-groups 4: with 2, sums over the batch are made in another order' out || fail "--row-groups 2 --resume says nothing: $(cat out)"
+expect_status 1 "found 4 in the checkpoint" "${on[@]}" --batch 6 --processes 2 --checkpoint grouped
 # Any number of processes, and what they refuse.
 for n in 1 2 3 4; do
     "$program" "${small[@]}" --batch 4 --steps 3 --row-groups 4 --processes $n --threads 1 --log other >out || fail "--processes $n: $(cat out)"

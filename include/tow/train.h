@@ -204,6 +204,9 @@ typedef struct tow_train_options {
     /* The part of the training state of which each process of .group keeps its share alone (tow_group_share, in every
      * layer of a stack): TOW_SHARD_NOTHING, all of it is in every process, ... The same bits and checkpoints. */
     int shard;
+    /* tow_train_load also takes checkpoints that were trained with another .row_groups. Sums are made in another order
+     * from there on, so losses are not those, to the last bit, that the run would have had. */
+    bool other_row_groups;
 } tow_train_options;
 #define TOW_TRAIN_OPTIONS(...) TOW__OPTIONS(tow_train_options, __VA_ARGS__)
 
@@ -445,10 +448,10 @@ TOW_API tow_status tow_train_run(tow_train_state *state, const tow_train_loop *l
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimizer's slots ("adam/mu/...",
  * "adam/nu/..." or "sgd/trace/..."), averages ("average/..."; layers of a scan one by one, so scanned and unrolled
- * models read each other's files), the metadata format, optimizer, step, seed, data_position and description, and
- * checksums (tow/io.h). Written to a temporary file, synced and renamed: the file is the old one or the whole new one,
- * whatever happens. After an error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also
- * where another process is writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
+ * models read each other's files), the metadata format, optimizer, step, seed, data_position, row_groups and
+ * description, and checksums (tow/io.h). Written to a temporary file, synced and renamed: the file is the old one or
+ * the whole new one, whatever happens. After an error the state can go on and be saved later. Errors: TOW_IO_ERROR
+ * with the path, also where another process is writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
 /* The same file, byte for byte, by all processes of a group together, each of which writes its share of every tensor
  * (tow_safetensors_write_all). The processes have the same state, each its own copy of it. tow_train_load reads the
@@ -458,10 +461,14 @@ TOW_API tow_status tow_train_save_all(const tow_train_state *state, tow_group *g
 /* Reads it back. Everything is checked before anything changes: names and types first, then the checksums, for which
  * the data are read once; then they are read again into the arrays of the state. Only if that second reading fails
  * (TOW_IO_ERROR, or TOW_BAD_FORMAT because somebody just wrote to the file) is the state a mixture; then it is neither
- * trained nor saved until a load succeeds. The seed is taken from the file.
+ * trained nor saved until a load succeeds. The seed is taken from the file. Any number of processes and .shard continue
+ * with the same bits; another number of row groups would not, and is refused, unless .other_row_groups allows it.
  * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_TYPE_MISMATCH with path, name, expected
  * and found. */
 TOW_API tow_status tow_train_load(tow_train_state *state, const char *path);
+/* The .row_groups of the state that wrote the checkpoint, for the options of one that is to go on with its bits; 0: the
+ * file is of a version of Tow that did not write it. Errors: those of tow_safetensors_read; TOW_BAD_FORMAT. */
+TOW_API tow_status tow_train_saved_row_groups(tow_context *context, const char *path, size_t *row_groups);
 
 /* ---- a step in one program --------------------------------------------------------------------------------------- */
 

@@ -1,10 +1,10 @@
 /* Checkpoints: parameters, variables, optimizer slots, averages and counters of a train state as one safetensors file.
  *
- * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
- * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into
- * the state's arrays: so a file that is refused changes nothing, and no second copy of anything is in memory. Should
- * the second reading fail, because the disk fails or somebody writes to the file at that moment, the state is torn: it
- * takes no step and cannot be saved until a load succeeds. */
+ * Metadata are texts: format, optimizer, step, seed, data_position, row_groups, description. Loading compares what the
+ * header says with the state, then reads the data once to compare their checksums, and only then reads them again,
+ * straight into the state's arrays: so a file that is refused changes nothing, and no second copy of anything is in
+ * memory. Should the second reading fail, because the disk fails or somebody writes to the file at that moment, the
+ * state is torn: it takes no step and cannot be saved until a load succeeds. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -24,6 +24,7 @@ static const char params_prefix[] = "params/";
 static const char variables_prefix[] = "state/"; /* then the collection */
 static const char average_prefix[] = "average/";
 static const char loss_scale_key[] = "loss_scale", loss_scale_updates_key[] = "loss_scale_updates";
+static const char row_groups_key[] = "row_groups";
 static const char best_name_key[] = "metric", best_value_key[] = "metric_value"; /* of the best so far */
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
@@ -77,6 +78,7 @@ static tow_status fill(const tow_train_state *state, tow_tensors *tensors)
     TRY(set_number(tensors, "step", (uint64_t)state->step));
     TRY(set_number(tensors, "seed", state->seed));
     TRY(set_number(tensors, "data_position", state->data_position));
+    TRY(set_number(tensors, row_groups_key, state->row_groups));
     TRY(tow__params_share(state->kept, params_prefix, tensors));
     TRY(tow__params_share(state->variables, variables_prefix, tensors));
     for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
@@ -164,33 +166,38 @@ typedef struct contents {
     uint64_t average_updates;
 } contents;
 
-static tow_status get_number(const tow_train_state *state, const char *path, const tow_tensors *tensors,
-                             const char *key, uint64_t *value)
+static tow_status get_number(tow_context *ctx, const char *path, const tow_tensors *tensors, const char *key,
+                             uint64_t *value)
 {
     const char *text = tow_tensors_metadata(tensors, key);
     char *end = NULL;
     errno = 0;
     if (text && text[0] >= '0' && text[0] <= '9') *value = strtoull(text, &end, 10);
     if (end && *end == '\0' && errno == 0) return TOW_OK;
-    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key,
+    return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key,
                      text ? "'" : "", text ? text : "none", text ? "'" : "");
 }
 
-static tow_status expect_text(const tow_train_state *state, const char *path, const tow_tensors *tensors,
-                              const char *key, const char *expected, const char *advice)
+static tow_status expect_text(tow_context *ctx, const char *path, const tow_tensors *tensors, const char *key,
+                              const char *expected, const char *advice)
 {
     const char *text = tow_tensors_metadata(tensors, key);
     if (text && strcmp(text, expected) == 0) return TOW_OK;
-    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s",
-                     path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
+    return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s", path, key,
+                     expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
+}
+
+static tow_status expect_format(tow_context *ctx, const char *path, const tow_tensors *tensors)
+{
+    return expect_text(ctx, path, tensors, "format", format, "is this a checkpoint of a training run?");
 }
 
 /* A number that older files do not have: then 0. */
-static tow_status get_optional(const tow_train_state *state, const char *path, const tow_tensors *tensors,
-                               const char *key, uint64_t *value)
+static tow_status get_optional(tow_context *ctx, const char *path, const tow_tensors *tensors, const char *key,
+                               uint64_t *value)
 {
     *value = 0;
-    return tow_tensors_metadata(tensors, key) ? get_number(state, path, tensors, key, value) : TOW_OK;
+    return tow_tensors_metadata(tensors, key) ? get_number(ctx, path, tensors, key, value) : TOW_OK;
 }
 
 /* A scale that the file has counts if the state scales losses. */
@@ -209,7 +216,23 @@ static tow_status get_loss_scale(const tow_train_state *state, const char *path,
         return tow__fail(state->ctx, TOW_BAD_FORMAT,
                          "%s: expected a power of two from 1 to 2^126 as metadata '%s', found '%.60s'", path,
                          loss_scale_key, text);
-    TRY(get_number(state, path, file->tensors, loss_scale_updates_key, &file->loss_scale_updates));
+    TRY(get_number(state->ctx, path, file->tensors, loss_scale_updates_key, &file->loss_scale_updates));
+done:
+    return status;
+}
+
+/* Another number of row groups is another order of sums, and so another run. Older files do not say theirs. */
+static tow_status check_row_groups(const tow_train_state *state, const char *path, const tow_tensors *tensors)
+{
+    uint64_t found;
+    tow_status status = TOW_OK;
+    TRY(get_optional(state->ctx, path, tensors, row_groups_key, &found));
+    if (found == 0 || found == state->row_groups || state->options.other_row_groups) return TOW_OK;
+    return tow__fail(state->ctx, TOW_BAD_FORMAT,
+                     "%s: expected a checkpoint that was trained with .row_groups = %zu, found %" PRIu64
+                     ", whose sums over the batch are made in another order; go on with .row_groups = %" PRIu64
+                     " (tow_train_saved_row_groups), or set .other_row_groups to go on with other bits",
+                     path, state->row_groups, found, found);
 done:
     return status;
 }
@@ -220,7 +243,7 @@ static tow_status check_average(const tow_train_state *state, const char *path, 
     tow_status status = TOW_OK;
     const char *text = tow_tensors_metadata(file->tensors, "average_updates");
     if (!state->average || !text) return TOW_OK;
-    TRY(get_number(state, path, file->tensors, "average_updates", &file->average_updates));
+    TRY(get_number(state->ctx, path, file->tensors, "average_updates", &file->average_updates));
     TRY(tow__loading_add(&file->loading, tow__average_state(state->average), average_prefix, path));
     file->has_average = true;
 done:
@@ -248,22 +271,23 @@ static tow_status check_names(const tow_train_state *state, const char *path, co
 
 static tow_status check_contents(const tow_train_state *state, const char *path, contents *file)
 {
+    tow_context *ctx = state->ctx;
     tow_status status = TOW_OK;
-    TRY(tow__safetensors_open(state->ctx, path, &file->tensors));
+    TRY(tow__safetensors_open(ctx, path, &file->tensors));
     const tow_tensors *tensors = file->tensors;
-    TRY(expect_text(state, path, tensors, "format", format, "is this a checkpoint of a training run?"));
-    TRY(expect_text(state, path, tensors, "optimizer", state->optimizer_name, "train with the same optimizer"));
-    TRY(expect_text(state, path, tensors, "description", state->description, "resume with the same data and options"));
-    TRY(get_number(state, path, tensors, "step", &file->step));
-    TRY(get_number(state, path, tensors, "seed", &file->seed));
-    TRY(get_number(state, path, tensors, "data_position", &file->data_position));
-    TRY(get_optional(state, path, tensors, "skipped", &file->skipped));
-    TRY(get_optional(state, path, tensors, "skipped_in_a_row", &file->skipped_in_a_row));
+    TRY(expect_format(ctx, path, tensors));
+    TRY(expect_text(ctx, path, tensors, "optimizer", state->optimizer_name, "train with the same optimizer"));
+    TRY(expect_text(ctx, path, tensors, "description", state->description, "resume with the same data and options"));
+    TRY(get_number(ctx, path, tensors, "step", &file->step));
+    TRY(get_number(ctx, path, tensors, "seed", &file->seed));
+    TRY(get_number(ctx, path, tensors, "data_position", &file->data_position));
+    TRY(check_row_groups(state, path, tensors));
+    TRY(get_optional(ctx, path, tensors, "skipped", &file->skipped));
+    TRY(get_optional(ctx, path, tensors, "skipped_in_a_row", &file->skipped_in_a_row));
     TRY(get_loss_scale(state, path, file));
     if (file->step >= INT64_MAX) /* the next step counts one more */
-        TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
-                      file->step));
-    TRY(tow__loading_create(state->ctx, tensors, &file->loading));
+        TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path, file->step));
+    TRY(tow__loading_create(ctx, tensors, &file->loading));
     TRY(tow__loading_add(&file->loading, state->kept, params_prefix, path));
     TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
     for (size_t i = 0; i < tow_optimizer_slot_count(state->optimizer); i++)
@@ -288,12 +312,29 @@ tow_status tow__train_read_best(const tow_train_state *state, const char *path, 
     const char *found = tow_tensors_metadata(tensors, best_name_key),
                *text = tow_tensors_metadata(tensors, best_value_key);
     if (!found || !text || strcmp(found, name) != 0) goto done;
-    TRY(get_number(state, path, tensors, "step", &of_file));
+    TRY(get_number(state->ctx, path, tensors, "step", &of_file));
     if (of_file > (uint64_t)state->step) goto done; /* of another run, which went further */
     const tow__locale locale = tow__locale_enter();
     *metric = strtod(text, NULL);
     tow__locale_leave(locale);
     *step = (int64_t)of_file;
+done:
+    tow_tensors_free(tensors);
+    return status;
+}
+
+tow_status tow_train_saved_row_groups(tow_context *context, const char *path, size_t *row_groups)
+{
+    tow_tensors *tensors = NULL;
+    uint64_t found = 0;
+    tow_status status = TOW_OK;
+    if (!context || !path || !row_groups)
+        return tow__missing(context, __func__, "a context, the path of a checkpoint and a place for the number");
+    *row_groups = 0;
+    TRY(tow__safetensors_open(context, path, &tensors));
+    TRY(expect_format(context, path, tensors));
+    TRY(get_optional(context, path, tensors, row_groups_key, &found));
+    *row_groups = (size_t)found;
 done:
     tow_tensors_free(tensors);
     return status;

@@ -155,6 +155,42 @@ static void micro_batches_resume(void **fixture_)
     drop(&b);
 }
 
+/* Another number of row groups would go on with other bits, and is refused unless it is wished for. */
+static void row_groups_resume(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const tow_train_options groups = TOW_TRAIN_OPTIONS(.optimizer = half, .row_groups = 4);
+    problem a = make(f->ctx, TOW_MODULE(&model), BATCH, groups),
+            other = make(f->ctx, TOW_MODULE(&model), BATCH, TOW_TRAIN_OPTIONS(.optimizer = half)),
+            any = make(f->ctx, TOW_MODULE(&model), BATCH,
+                       TOW_TRAIN_OPTIONS(.optimizer = half, .row_groups = 2, .other_row_groups = true));
+    size_t found = 0;
+    double loss;
+    assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
+    assert_int_equal(tow_train_save(a.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_saved_row_groups(f->ctx, f->a, &found), TOW_OK);
+    assert_int_equal(found, 4);
+    assert_int_equal(tow_train_load(a.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_load(other.state, f->a), TOW_BAD_FORMAT);
+    assert_message(f, "trained with .row_groups = 1, found 4");
+    assert_int_equal(tow_train_step_count(other.state), 0);
+    assert_int_equal(tow_train_load(any.state, f->a), TOW_OK);
+    assert_equal_params(tow_train_params(a.state), tow_train_params(any.state));
+    tow_tensors *tensors;
+    assert_int_equal(tow_safetensors_read(f->ctx, f->a, &tensors), TOW_OK);
+    assert_int_equal(tow_tensors_set_metadata(tensors, "row_groups", "many"), TOW_OK);
+    assert_int_equal(tow_safetensors_write(f->b, tensors), TOW_OK);
+    assert_int_equal(tow_train_load(any.state, f->b), TOW_BAD_FORMAT);
+    assert_int_equal(tow_train_saved_row_groups(f->ctx, f->b, &found), TOW_BAD_FORMAT);
+    assert_message(f, "expected a number as metadata 'row_groups', found 'many'");
+    tow_tensors_free(tensors);
+    assert_int_equal(tow_train_saved_row_groups(f->ctx, NULL, &found), TOW_INVALID_ARGUMENT);
+    drop(&a);
+    drop(&other);
+    drop(&any);
+}
+
 /* The table is not cut; a batch that three does not divide is refused. */
 static void whole_inputs(void **fixture_)
 {
@@ -318,8 +354,22 @@ static void skipped_and_then_refused(void **fixture_)
 
 /* ---- files of older versions ------------------------------------------------------------------------------------- */
 
-/* A file of the first format, without averages and counts, that a state of three steps wrote: it still loads, also
- * where averages are wanted, and the run goes on with the same bits. */
+/* The number of row groups is all that the first file has, and the old one has not. */
+static void expect_row_groups_alone(const fixture *f, const char *path, const char *old)
+{
+    tow_tensors *tensors;
+    size_t found = 9;
+    assert_int_equal(tow_train_saved_row_groups(f->ctx, old, &found), TOW_OK);
+    assert_int_equal(found, 0);
+    assert_int_equal(tow_safetensors_read(f->ctx, old, &tensors), TOW_OK);
+    assert_int_equal(tow_tensors_set_metadata(tensors, "row_groups", "1"), TOW_OK);
+    assert_int_equal(tow_safetensors_write(f->b, tensors), TOW_OK);
+    tow_tensors_free(tensors);
+    assert_equal_files(path, f->b);
+}
+
+/* A file of the first format, without averages, counts and the number of row groups, that a state of three steps
+ * wrote: it still loads, also where averages are wanted, and the run goes on with the same bits. */
 static void old_files_load(void **fixture_)
 {
     const fixture *f = *fixture_;
@@ -339,8 +389,8 @@ static void old_files_load(void **fixture_)
         assert_int_equal(tow_train_step_count(loaded.state), 3);
         assert_int_equal(tow_train_data_position(loaded.state), 3 * BATCH);
         assert_equal_params(tow_train_params(fresh.state), tow_train_params(loaded.state));
-        assert_int_equal(tow_train_save(fresh.state, f->a), TOW_OK); /* nothing was added to the format */
-        assert_equal_files(f->a, path);
+        assert_int_equal(tow_train_save(fresh.state, f->a), TOW_OK);
+        expect_row_groups_alone(f, f->a, path);
         assert_int_equal(tow_train_step(fresh.state, fresh.batch, &a), TOW_OK);
         assert_int_equal(tow_train_step(loaded.state, loaded.batch, &b), TOW_OK);
         assert_true(a == b);
@@ -540,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rounded_sums_are_near, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_that_of_a_micro_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(micro_batches_resume, setup, teardown),
+        cmocka_unit_test_setup_teardown(row_groups_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(whole_inputs, setup, teardown),
         cmocka_unit_test_setup_teardown(evaluation_with_averages, setup, teardown),
         cmocka_unit_test_setup_teardown(averages_in_checkpoints, setup, teardown),
