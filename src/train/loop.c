@@ -6,6 +6,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/options.h"
+#include "src/data/loader.h"
 #include "src/train/loop_metrics.h"
 #include "tow/log.h"
 
@@ -91,7 +92,18 @@ static void free_votes(run *r)
     tow__collective_free(r->votes);
 }
 
-/* The processes take the same steps, evaluate and save at the same ones. */
+/* The batches that a loader gives, from a position on. */
+static void describe_loader(const tow_loader *loader, uint64_t position, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (!loader) return;
+    const int n = snprintf(text, size, "%lld from batch %" PRIu64 " on", (long long)loader->batches, position);
+    if (loader->epochs > 0 && n > 0)
+        snprintf(text + n, size - (size_t)n, ", in each of %lld epochs", (long long)loader->epochs);
+}
+
+/* The processes take the same steps, evaluate and save at the same ones, and their loaders end together: none waits for
+ * a step that another one has no batch for. */
 static tow_status compare_loops(const run *r)
 {
     const tow_train_loop *l = r->loop;
@@ -104,8 +116,13 @@ static tow_status compare_loops(const run *r)
                                    : "",
              (long long)l->evaluate_every, l->path ? "saved" : "not saved", (long long)l->save_every,
              l->best_path ? ", the best saved" : "", l->early_stopping ? ", early stopping" : "");
-    const tow_group_fact fact = {"the loop of training", text};
-    return tow_group_check_same(r->state->options.group, 1, &fact);
+    char batches[160], evaluations[80];
+    describe_loader(l->loader, tow_train_data_position(r->state), batches, sizeof batches);
+    describe_loader(l->evaluation_loader, 0, evaluations, sizeof evaluations);
+    const tow_group_fact facts[] = {{"the loop of training", text},
+                                    {"the number of batches of .loader", batches},
+                                    {"the number of batches of .evaluation_loader", evaluations}};
+    return tow_group_check_same(r->state->options.group, sizeof facts / sizeof *facts, facts);
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */

@@ -245,9 +245,88 @@ static void test_ends(void **state)
     rmdir(folder);
 }
 
+/* ---- loaders that end at different batches ----------------------------------------------------------------------- */
+
+typedef enum loader_difference {
+    FEWER_BATCHES,
+    FEWER_EPOCHS,
+    FEWER_EVALUATION_BATCHES,
+    LOADER_DIFFERENCES
+} loader_difference;
+
+/* The data and loaders of a process; index 0: training, 1: evaluation. */
+typedef struct loading {
+    tow_array *data[2][2];
+    tow_source *sources[2][2];
+    tow_loader *loaders[2];
+} loading;
+
+static tow_status make_loader(tow_context *context, const tow_group *group, int64_t batches, int64_t epochs,
+                              tow_array **data, tow_source **sources, tow_loader **loader)
+{
+    tow_field fields[2] = {{.keep_type = true}, {.keep_type = true}};
+    tow_status status = TOW_OK;
+    for (int k = 0; k < 2 && !status; k++) {
+        tow_type type = types[k];
+        type.dims[0] = batches * B;
+        status = tow_array_create(context, type, &data[k]);
+        if (!status) memset(tow_array_data(data[k]), 0, tow_type_bytes(type));
+        if (!status) status = tow_source_array(context, data[k], &sources[k]);
+        fields[k].source = sources[k];
+    }
+    if (status) return status;
+    return tow_loader_create(context,
+                             &TOW_LOADER_OPTIONS(.n_fields = 2, .fields = fields, .batch = B, .epochs = epochs,
+                                                 .rank = tow_group_rank(group), .ranks = tow_group_count(group),
+                                                 .row_groups = ROW_GROUPS, .no_thread = true),
+                             loader);
+}
+
+/* Rank 1 has fewer batches than the others, which would wait for it. */
+static int run_out_of_batches(tow_context *context, tow_group *group, void *user)
+{
+    const loader_difference d = *(const loader_difference *)user;
+    static const char *const says[] = {
+        "batches of .loader is 3 from batch 0 on, in each of 2 epochs at rank 0",
+        "batches of .loader is 3 from batch 0 on, in each of 2 epochs at rank 0",
+        "batches of .evaluation_loader is 2 from batch 0 on, in each of 1 epochs at rank 0"};
+    const bool odd = tow_group_rank(group) == 1;
+    loading l = {{{NULL}}};
+    tow_train_state *state = NULL;
+    tow_train_options o = small_options(group);
+    o.evaluation = true;
+    tow_status status = tow_train_create(context, &dense, &o, &state);
+    if (!status)
+        status = make_loader(context, group, odd && d == FEWER_BATCHES ? 2 : 3, odd && d == FEWER_EPOCHS ? 1 : 2,
+                             l.data[0], l.sources[0], &l.loaders[0]);
+    if (!status)
+        status = make_loader(context, group, odd && d == FEWER_EVALUATION_BATCHES ? 1 : 2, 1, l.data[1], l.sources[1],
+                             &l.loaders[1]);
+    if (status) return say(context, group, status);
+    const tow_train_loop loop = TOW_TRAIN_LOOP(.loader = l.loaders[0], .evaluation_loader = l.loaders[1]);
+    status = tow_train_run(state, &loop, NULL);
+    tow_train_free(state);
+    for (int i = 0; i < 2; i++) {
+        tow_loader_free(l.loaders[i]);
+        for (int k = 0; k < 2; k++) {
+            tow_source_release(l.sources[i][k]);
+            tow_array_release(l.data[i][k]);
+        }
+    }
+    if (d == LOADER_DIFFERENCES) return status == TOW_OK ? 0 : say(context, group, status);
+    return status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), says[d]) ? 0
+                                                                                         : say(context, group, status);
+}
+
+static void test_loaders(void **state)
+{
+    (void)state;
+    for (loader_difference d = FEWER_BATCHES; d <= LOADER_DIFFERENCES; d++) run(2, run_out_of_batches, &d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_ends)};
+                                       cmocka_unit_test(test_ends), cmocka_unit_test(test_loaders)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
