@@ -361,20 +361,19 @@ static tow_status compile_step(tow_train_state *s, const tow_type *types, const 
     return status;
 }
 
-/* All processes compute the same function of the whole batch. The text of a graph has no source lines, which may
- * differ. */
-static tow_status check_same_loss(const tow_train_state *s, const tow_graph *loss)
+/* The text of a graph has no source lines, which may differ. */
+tow_status tow__train_check_same_graph(const tow_train_state *s, const char *what, const tow_graph *graph)
 {
     char text[80];
     if (!tow__train_has_others(s)) return TOW_OK;
-    const size_t size = tow_graph_text(loss, NULL, 0) + 1;
+    const size_t size = tow_graph_text(graph, NULL, 0) + 1;
     char *all = tow__alloc(s->ctx, size, 1);
     if (!all) return TOW_OUT_OF_MEMORY;
-    tow_graph_text(loss, all, size);
+    tow_graph_text(graph, all, size);
     snprintf(text, sizeof text, "%zu characters, hash %016llx", size - 1,
              (unsigned long long)tow__hash(0, all, size - 1));
     tow__free(s->ctx, all, size, 1);
-    const tow_group_fact fact = {"the graph of model and loss", text};
+    const tow_group_fact fact = {what, text};
     return tow_group_check_same(s->options.group, 1, &fact);
 }
 
@@ -384,7 +383,7 @@ static tow_status make_step(tow_train_state *s, const tow_type *types, tow__trai
     bool before;
     tow_status status = TOW_OK;
     TRY(trace_loss(s, p, false, &p->loss_graph));
-    TRY(check_same_loss(s, p->loss_graph));
+    TRY(tow__train_check_same_graph(s, "the graph of model and loss", p->loss_graph));
     before = tow__verify_gradients(s->ctx, s->ctx->verifies || (s->options.verify && !s->options.memory_limit));
     status = gradient_of(s, p->loss_graph, &p->gradient_graph);
     tow__verify_gradients(s->ctx, before);

@@ -11,6 +11,7 @@
 #include "src/base/counts.h"
 #include "src/base/hash.h"
 #include "src/base/options.h"
+#include "src/group/agreement.h"
 #include "src/io/json.h"
 #include "src/model/init.h"
 #include "src/params/params.h"
@@ -340,6 +341,18 @@ static tow_status check_same(const tow_train_state *s)
     return status;
 }
 
+/* Constants in transforms of the caller's own are in the graph of the update alone. */
+static tow_status check_same_update(const tow_train_state *s)
+{
+    tow_graph *graph = NULL;
+    if (!tow__train_has_others(s)) return TOW_OK;
+    tow_status status = tow__update_graph(s->optimizer, &graph);
+    status = tow__group_agree(s->ctx, s->options.group, status);
+    if (status == TOW_OK) status = tow__train_check_same_graph(s, "the graph of the optimizer's update", graph);
+    tow_graph_release(graph);
+    return status;
+}
+
 /* The programs for batches of the types that the options name. */
 static tow_status make_programs(tow_train_state *s)
 {
@@ -353,6 +366,7 @@ static tow_status make_programs(tow_train_state *s)
         TRY(tow__train_own_rows(s, i, &s->types[i]));
     }
     TRY(check_same(s));
+    TRY(check_same_update(s));
     TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
     TRY(tow__train_programs_create(s, false));
     TRY(tow__train_program_for(s, s->types, false, &p));

@@ -109,5 +109,7 @@ tow_status tow__train_programs_create(tow_train_state *state, bool evaluation);
  * made. */
 tow_status tow__train_program_for(tow_train_state *state, const tow_type *types, bool evaluation,
                                   const tow__train_program **program);
+/* TOW_INVALID_ARGUMENT, with `what` it is, if the graph differs between processes; collective. */
+tow_status tow__train_check_same_graph(const tow_train_state *state, const char *what, const tow_graph *graph);
 
 #endif

@@ -82,6 +82,7 @@ typedef enum difference {
     FINITE,
     MODEL,
     LOSS,
+    TRANSFORM, /* a constant in one of the caller's own */
     DIFFERENCES
 } difference;
 
@@ -99,6 +100,18 @@ static void scaled_loss(tow_trace *t, const tow_value *out, const tow_value *ext
     *loss = tow_mul_scalar(*loss, 0.5);
 }
 
+/* -factor g */
+typedef struct descent {
+    tow_gradient_transform base;
+    double factor;
+} descent;
+
+static tow_value descend(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)u, (void)p;
+    return tow_mul_scalar(g, -((const descent *)(const void *)self)->factor);
+}
+
 /* Rank 1 has the same parameters, but another option, model or loss. */
 static int be_refused(tow_context *context, tow_group *group, void *user)
 {
@@ -108,7 +121,9 @@ static int be_refused(tow_context *context, tow_group *group, void *user)
                                        [DECAY] = "weight decay 0,",
                                        [FINITE] = ".check_finite",
                                        [MODEL] = "the graph of model and loss is ",
-                                       [LOSS] = "the graph of model and loss is "};
+                                       [LOSS] = "the graph of model and loss is ",
+                                       [TRANSFORM] = "the graph of the optimizer's update is "};
+    static const tow_gradient_transform_class descent_class = {.name = "descent", .each = descend};
     static const tow_module_class relu_class = {.name = "Model", .call = call_relu};
     const tow_module relu = {.cls = &relu_class};
     const difference d = tow_group_rank(group) == 1 ? *(const difference *)user : NOTHING;
@@ -121,6 +136,9 @@ static int be_refused(tow_context *context, tow_group *group, void *user)
     if (d == DECAY) o.optimizer.weight_decay = 0.5;
     if (d == FINITE) o.check_finite = true;
     if (d == LOSS) o.loss = scaled_loss;
+    const descent own = {{&descent_class, sizeof own}, d == TRANSFORM ? 0.25 : 0.5};
+    if (all == TRANSFORM) o.optimizer = (tow_standard_optimizer){0};
+    if (all == TRANSFORM) o.transform = TOW_GRADIENT_TRANSFORM(&own);
     const tow_status status = tow_train_create(context, d == MODEL ? &relu : &dense, &o, &state);
     tow_train_free(state);
     if (all == NOTHING) return status == TOW_OK ? 0 : say(context, group, status);
