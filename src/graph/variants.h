@@ -36,6 +36,7 @@ typedef struct tow__variants {
     const char *of;
     /* The processes that take one point, which rank 0 chooses: they start the same sums then. NULL: this one alone. */
     struct tow_group *group;
+    bool others_wait; /* of this group, for the search of this process, which tells them that it goes on */
 } tow__variants;
 
 /* The function of which a graph is the gradient, or a step with that gradient, so that the graph can be made again with

@@ -30,6 +30,7 @@ typedef struct search {
     uint32_t n, capacity;
     bool undecided;          /* all plans are made until it is known */
     bool tiles, interleaves; /* whether there are tile groups, and whether interleaving changes them */
+    tow_group *waiting;      /* processes that wait for the search; NULL: nobody does */
 } search;
 
 /* Plans one point. repeated (may be NULL): products that remat repeats in the graph as it is. */
@@ -50,7 +51,7 @@ static tow_status measure(search *s, const tow_graph *graph, uint32_t variant, t
     if (!grown) return TOW_OUT_OF_MEMORY;
     s->points = grown;
     s->points[s->n++] = point;
-    return TOW_OK;
+    return tow__search_goes_on(s->waiting, true);
 }
 
 /* Does the last plan differ from point `from`? */
@@ -155,7 +156,8 @@ static tow_status search_frontier(tow__arena *arena, const tow__variants *varian
                 .options = *options,
                 .threads = threads,
                 .machine = tow__price_machine(threads),
-                .arena = arena};
+                .arena = arena,
+                .waiting = variants->others_wait ? variants->group : NULL};
     s.options.plan_only = true;
     s.options.verify = false;
     s.options.shared_arena = NULL;
@@ -323,15 +325,33 @@ static tow_status find_unlimited(tow__arena *arena, const tow__variants *variant
     return status;
 }
 
+/* Rank 0, for which the others wait. */
+static tow_status search_for_all(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                 int threads, tow__frontier *f)
+{
+    tow__variants v = *variants;
+    v.others_wait = true;
+    const tow_status status = tow__find_frontier(arena, &v, options, threads, f);
+    const tow_status told = tow__search_goes_on(v.group, false);
+    return status ? status : told;
+}
+
+static tow_status wait_for_search(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
+                                  int threads, tow__frontier *f)
+{
+    const tow_status status = find_unlimited(arena, variants, options, threads, &f->unlimited);
+    const tow_status told = tow__wait_for_search(variants->group);
+    return status ? status : told;
+}
+
 /* Rank 0 searches, the others take what it has chosen. */
 static tow_status compile_together(tow__arena *arena, const tow__variants *variants, const tow_compile_options *options,
                                    int threads, tow_program **program)
 {
     tow__frontier f = {0};
     tow__plan_point point;
-    tow_status status = tow__group_leads(variants->group)
-                            ? tow__find_frontier(arena, variants, options, threads, &f)
-                            : find_unlimited(arena, variants, options, threads, &f.unlimited);
+    tow_status status =
+        (tow__group_leads(variants->group) ? search_for_all : wait_for_search)(arena, variants, options, threads, &f);
     status = tow__group_agree(arena->ctx, variants->group, status);
     if (status == TOW_OK) status = tow__choose_together(variants, arena->ctx, options, threads, &f, &point);
     if (status == TOW_OK) status = tow__make_point(variants, arena->ctx, options, threads, &point, program);

@@ -2,7 +2,8 @@
  * processes are recorded, so all must take the same point, while their caches, their shares of the rows and their
  * limits may differ.
  *
- *   rank 0    searches, and offers its points within its limit, the fastest first
+ *   rank 0    searches, telling the others with each plan that it goes on, and offers its points within its limit, the
+ *             fastest first
  *   others    plan the point that is offered, for their machine and their rows, and compare it with their limit
  *   all       take the first point that nobody refuses */
 #include "src/group/agreement.h"
@@ -56,6 +57,25 @@ tow_status tow__choose_together(const tow__variants *v, tow_context *ctx, const 
         status = tow__group_agree(ctx, v->group, try_point(v, ctx, options, threads, point));
         if (status != TOW_INVALID_ARGUMENT || o.last) return status;
     }
+}
+
+static tow_status send_goes_on(tow_group *group, uint8_t *goes_on)
+{
+    return tow__group_send_to_all(group, 0, goes_on, sizeof *goes_on, "the search for a plan within the memory limit");
+}
+
+tow_status tow__search_goes_on(tow_group *group, bool goes_on)
+{
+    uint8_t told = goes_on;
+    return send_goes_on(group, &told);
+}
+
+tow_status tow__wait_for_search(tow_group *group)
+{
+    uint8_t goes_on = 1;
+    tow_status status = TOW_OK;
+    while (goes_on && status == TOW_OK) status = send_goes_on(group, &goes_on);
+    return status;
 }
 
 tow_status tow__price_together(struct tow_group *group, tow__pricing *pricing)

@@ -48,6 +48,10 @@ tow_status tow__plan_of_point(const tow__variants *variants, tow_context *ctx, c
  * others have not looked for. Error: TOW_INVALID_ARGUMENT in all of them if a limit is below the least of rank 0. */
 tow_status tow__choose_together(const tow__variants *variants, tow_context *ctx, const tow_compile_options *options,
                                 int threads, const tow__frontier *f, tow__plan_point *point);
+/* one_choice.c: while rank 0 searches, the others wait for the end of it, and each plan that it has made, by
+ * tow__search_goes_on, tells them that it is alive, as a search may take longer than a watchdog waits; collective. */
+tow_status tow__search_goes_on(struct tow_group *group, bool goes_on);
+tow_status tow__wait_for_search(struct tow_group *group);
 /* one_choice.c: the machine by which rank 0 compares plans and values, in all processes; collective. Prices of parts of
  * a loss must be the same everywhere: they say which variants there are. */
 tow_status tow__price_together(struct tow_group *group, tow__pricing *pricing);

@@ -1,5 +1,5 @@
 /* Processes of a group do the same: what differs is refused or agreed on, and what does not differ is not refused.
- * Tests group/collective.c, train/loop.c, train/state.c, train/programs.c. */
+ * Tests group/collective.c, train/loop.c, train/state.c, train/programs.c, plan/remat/one_choice.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "src/train/state.h"
 #include "tests/unit/support/plain_context.h"
 #include "tests/unit/support/row_models.h"
 
@@ -342,9 +343,76 @@ static void test_loaders(void **state)
     for (loader_difference d = FEWER_BATCHES; d <= LOADER_DIFFERENCES; d++) run(2, run_out_of_batches, &d);
 }
 
+/* ---- a search, for which others wait ----------------------------------------------------------------------------- */
+
+/* Another process that sends what it is sent: it agrees with all that this one says. */
+typedef struct echo {
+    int goes_on, ended; /* messages that a search goes on, that it has ended */
+} echo;
+
+static tow_status echo_exchange(tow_message *messages, size_t n, int tag, void **request, void *user)
+{
+    echo *e = user;
+    const tow_message *sent = NULL;
+    (void)tag;
+    for (size_t i = 0; i < n; i++) {
+        if (!messages[i].sends) continue;
+        sent = &messages[i];
+        if (sent->bytes == 1) ++*(*(const char *)sent->data ? &e->goes_on : &e->ended);
+    }
+    for (size_t i = 0; i < n; i++) {
+        messages[i].done = true;
+        if (!messages[i].sends && sent && sent->bytes == messages[i].bytes)
+            memcpy(messages[i].data, sent->data, sent->bytes);
+    }
+    *request = user;
+    return TOW_OK;
+}
+
+static tow_status echo_test(void *request, double seconds, size_t *left, void *user)
+{
+    (void)request, (void)seconds, (void)user;
+    *left = 0;
+    return TOW_OK;
+}
+
+static void echo_abort(int exit_status, void *user)
+{
+    (void)user;
+    exit(exit_status);
+}
+
+/* Each plan that rank 0 makes in a search within a limit tells the others that it goes on, and the last message that it
+ * has ended: a watchdog sees that something moves, however long the search takes. */
+static void test_search(void **state)
+{
+    (void)state;
+    echo e = {0};
+    tow_group *group;
+    tow_train_state *made;
+    tow_memory_point point;
+    size_t n = 0;
+    assert_int_equal(tow_group_create(ctx,
+                                      &TOW_GROUP_FUNCTIONS(.rank = 0, .count = 2, .exchange = echo_exchange,
+                                                           .test = echo_test, .abort = echo_abort, .user = &e),
+                                      NULL, &group),
+                     TOW_OK);
+    tow_train_options o = small_options(group);
+    o.memory_limit = 1 << 20;
+    if (tow_train_create(ctx, &dense, &o, &made) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
+    assert_int_equal(e.ended, 1);
+    assert_true(e.goes_on > 1 && (uint64_t)e.goes_on == made->frontiers.plans);
+    const int told = e.goes_on;
+    assert_int_equal(tow_train_memory_curve(made, 1, &point, &n), TOW_OK); /* which this process lists alone */
+    assert_int_equal(e.goes_on, told);
+    tow_train_free(made);
+    tow_group_free(group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_ends), cmocka_unit_test(test_loaders)};
+                                       cmocka_unit_test(test_ends), cmocka_unit_test(test_loaders),
+                                       cmocka_unit_test(test_search)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
