@@ -166,8 +166,8 @@ static const struct argp_option argp_options[] = {
      "plan: write them after each pass, to files NN-PASS-K.txt: number of the pass, K-th function that it ran on", 2},
     {"without", KEY_WITHOUT, "PASS,...", 0, "plan: leave out passes", 2},
     {"processes", KEY_PROCESSES, "N", 0,
-     "plan --grad: what a step takes if so many processes share it, each with a batch as large as that of the graph: "
-     "bytes, and seconds by a model",
+     "plan: what a step, so its gradient (--grad), takes if so many processes share it, each with a batch as large as "
+     "that of the graph: bytes, and seconds by a model",
      2},
     {"shard", KEY_SHARD, "STAGE", 0,
      "plan --processes: what is split among them: none or 0 nothing (none), 1 or 2 slots of the optimizer, gradients "
@@ -409,7 +409,6 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (command->bit == TOKENIZE && !o->tokenizer) argp_error(state, "'tokenize' needs a --tokenizer");
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
-    if (o->processes && !o->grad) argp_error(state, "--processes needs --grad");
     if (!o->processes &&
         (o->stage != TOOL_NO_STAGE || o->slots >= 0 || o->bandwidth > 0 || o->latency > 0 || o->compute > 0))
         argp_error(state, "--shard, --bandwidth, --latency, --slots and --compute need --processes");
@@ -519,6 +518,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_PROCESSES:
         o->processes = read_count(argument, "--processes", 1, 65536, state);
+        o->grad = true; /* processes exchange gradients */
         break;
     case KEY_BANDWIDTH:
         o->bandwidth = read_bits(argument, "--bandwidth", state);

@@ -164,7 +164,9 @@ scale --json
 in_table '"enough_bits_per_second": 0.0'
 "$tow" plan products.tow --grad --wrt w --processes 1 >table || failed=1
 in_table '^efficiency +100.0%'
-expect 2 '--processes needs --grad' "$tow" plan products.tow --processes 2
+# Processes exchange gradients, so --grad is meant.
+"$tow" plan products.tow --wrt w --processes 2 --bandwidth 16384 --latency 500ms --compute 2s >table || failed=1
+in_table '^a step +5 s'
 expect 2 '--compute need --processes' "$tow" plan products.tow --grad --latency 1ms
 expect 2 "found '20parsecs'" "$tow" plan products.tow --grad --processes 2 --latency 20parsecs
 expect 2 "as 25G or 100M, found '0'" "$tow" plan products.tow --grad --processes 2 --bandwidth 0
