@@ -30,9 +30,10 @@
  *
  *     all_gather_start(k)  ..  k-2 = all_gather_wait  all_gather_start(k)  .. k-2 ..  k-1 = all_gather_wait  .. k-1 ..
  *
- * and a sum ends at the latest when the next but one begins, although its reader, an update, comes much later: what is
- * summed is whole until then. Gathers for the first row of a loop, which end in it, begin as early as the last loop, or
- * the last gather, before them. So at most two iterations' rows are gathered at once. No gather moves over a loop. */
+ * and a sum ends at the latest when the next but one begins, or the next one behind a loop, beside which it has had
+ * the time to travel, although its reader, an update, comes much later: what is summed is whole until then. Gathers
+ * for the first row of a loop, which end in it, begin as early as the last loop, or the last gather, before them. So
+ * at most two iterations' rows are gathered at once. No gather moves over a loop. */
 #include "src/ops/collective.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/loop/loop.h"
@@ -485,6 +486,7 @@ enum {
 /* The exchanges of one kind that the list has begun, and that have a wait of their own in it. */
 typedef struct flights {
     uint32_t waits[FLIGHTS]; /* their numbers in the old list, the latest one last; TOW__NONE: none */
+    bool passed;             /* by a loop, since the latest one has begun */
 } flights;
 
 /* A function whose instructions are put into a new order. */
@@ -570,10 +572,22 @@ static uint32_t behind(const placing *o, uint32_t inst)
 static uint32_t make_room(placing *o, flights *f, uint32_t start)
 {
     const uint32_t first = f->waits[0];
+    f->passed = false;
     if (first != TOW__NONE && !o->done[first]) place(o, first, o->n);
     memmove(f->waits, f->waits + 1, sizeof f->waits - sizeof *f->waits);
     f->waits[FLIGHTS - 1] = o->wait_of[start];
     return first == TOW__NONE ? 0 : behind(o, first);
+}
+
+/* The same of a sum: all that a loop has passed end. */
+static void make_room_for_sum(placing *o, uint32_t start)
+{
+    const uint32_t latest = o->sums.waits[FLIGHTS - 1];
+    const bool passed = o->sums.passed && latest != TOW__NONE;
+    make_room(o, &o->sums, start);
+    if (!passed) return;
+    if (!o->done[latest]) place(o, latest, o->n);
+    o->sums.waits[0] = TOW__NONE;
 }
 
 /* A gather of an input moves up; all processes do the same, whose shares have other sizes: exchanges begin in one
@@ -584,12 +598,13 @@ static void place_next(placing *o, uint32_t i)
     const bool ends = o->wait_of[i] != TOW__NONE;
     if (inst->loop) {
         place(o, i, o->n);
+        o->sums.passed = true;
     } else if (gathers_input(o, inst)) {
         const uint32_t room = ends ? make_room(o, &o->gathers, i) : 0;
         const uint32_t last = behind_gathers(o, !ends);
         place(o, i, room > last ? room : last);
     } else {
-        if (ends && scatters_sum(inst)) make_room(o, &o->sums, i);
+        if (ends && scatters_sum(inst)) make_room_for_sum(o, i);
         place(o, i, o->n);
     }
 }

@@ -341,6 +341,55 @@ static void test_layers(void **state)
         }
 }
 
+/* ---- a table that reads the input and makes the logits ----------------------------------------------------------- */
+
+enum {
+    WORDS = 1024,
+    TABLE = WORDS * 16 * (int)sizeof(float)
+};
+
+static void call_tied(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    tow_embed tokens = TOW_EMBED(.num_embeddings = WORDS, .features = 16);
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .causal = true);
+    tow_scan blocks = TOW_SCAN(&block, .length = 3);
+    tow_layer_norm norm = TOW_LAYER_NORM();
+    (void)module, (void)n_in, (void)n_out;
+    tow_value x = tow_apply(s, "blocks", &blocks, tow_apply(s, "tokens", &tokens, in[0]));
+    out[0] = tow_embed_attend(s, "tokens", &tokens, tow_apply(s, "norm", &norm, x));
+}
+
+/* Its gradient is summed in two places, in front of the loop of the backward pass and behind it: the first sum, which
+ * travels beside the loop, has ended when the second one begins. So the memory where half of an array arrives is there
+ * once, and so is a whole gradient. Small sums, those of the norm, travel in between, or later. */
+static void test_tied_table(void **state)
+{
+    (void)state;
+    static const tow_module_class class = {.name = "Tied", .call = call_tied};
+    static const tow_module module = {.cls = &class};
+    const tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6});
+    for (int count = 2; count <= MOST; count += 2)
+        for (int stage = TOW_SHARD_SLOTS; stage <= TOW_SHARD_GRADIENTS; stage++) {
+            tow_group *group;
+            tow_train_state *made;
+            OK(tow_group_plan_only(ctx, 0, count, NULL, &group));
+            const tow_train_options train =
+                TOW_TRAIN_OPTIONS(.optimizer = {.learning_rate = tow_schedule_constant(0.01)}, .n_inputs = 1,
+                                  .input_types = &type, .n_extra = 1, .extra_types = &type, .loss = loss_function,
+                                  .n_aux = 2, .row_groups = ROW_GROUPS, .group = group, .shard = stage);
+            OK(tow_train_create(ctx, &module, &train, &made));
+            const tow_train_bytes bytes = tow_train_get_bytes(made);
+            const counted c =
+                count_parameters(tow_train_loss_graph(made), tow_params_count(tow_train_params(made)), 0, count);
+            if (bytes.exchange > TABLE / 2 + c.rows + 4096)
+                fail_msg("%d processes, stage %d: %zu bytes arrive at once, of a table of %d and rows of %zu", count,
+                         stage, bytes.exchange, TABLE, c.rows);
+            tow_train_free(made);
+            tow_group_free(group);
+        }
+}
+
 /* ---- a limit ----------------------------------------------------------------------------------------------------- */
 
 /* More than stage 3 takes, and less than any plan of stage 0. */
@@ -417,7 +466,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_said_and_done), cmocka_unit_test(test_collectives), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_layers),        cmocka_unit_test(test_limit),       cmocka_unit_test(test_plan_only),
+        cmocka_unit_test(test_layers),        cmocka_unit_test(test_tied_table),  cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_plan_only),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
