@@ -66,6 +66,8 @@ typedef struct chat_stream {
     bool failed;         /* memory is missing */
 } chat_stream;
 
+/* An answer begins behind the tokens of a prompt, whose text is not given. False: no memory. */
+bool chat_stream_begin(chat_stream *s, const int32_t *prompt, int64_t n);
 /* The text that one more token completes: "" or whole characters, in memory that the caller frees. NULL: no memory. */
 char *chat_stream_add(chat_stream *s, int32_t token);
 /* The text that is left at the end, in which a part of a character is U+FFFD. */

@@ -145,6 +145,7 @@ static int add_prompt(line *l, const int32_t *ids, int64_t n)
     const tow_batch_request request =
         TOW_BATCH_REQUEST(.n = n, .prompt = ids, .limit = room < c->tokens ? room : c->tokens, .seed = c->seed,
                           .on_token = on_token, .on_end = on_end, .user = l);
+    if (!chat_stream_begin(&l->stream, ids, n)) return fprintf(stderr, "chat: out of memory\n"), FAILURE;
     if (tow_batcher_add(s->batcher, &request, NULL) != TOW_OK) return chat_complain(c);
     s->prompts += n;
     s->requests++;

@@ -65,6 +65,7 @@ static int answer(conversation *t, const int32_t *prompt, int64_t n)
         return FAILURE;
     }
     if (tow_generator_prepare(t->generator, n) != TOW_OK) return chat_complain(c);
+    if (!chat_stream_begin(&t->stream, prompt, n)) return fprintf(stderr, "chat: out of memory\n"), FAILURE;
     t->begin = t->first = t->last = seconds_now();
     chat_answer_begins();
     const tow_status status = tow_generate_with(

@@ -153,6 +153,19 @@ cp "$weights/llama/model.safetensors" nan
 head -c 1 bytes | grep -q '[A-^]' || fail "the seed gives no text that becomes invalid: $(cat bytes)"
 iconv -f utf-8 -t utf-8 bytes >/dev/null || fail "text that is no UTF-8: $(cat bytes)"
 
+# pieces that begin with a space, which the tokenizer strips of the first one of a text: an answer is not the first one
+cp -r "$weights/llama" pieces && chmod -R u+w pieces
+{
+    printf '{"normalizer": null, "pre_tokenizer": null, "model": {"type": "BPE", "unk_token": "<unk>", "merges": [], "vocab": {"<unk>": 0'
+    for id in $(seq 1 59); do printf ', "\\u2581%d": %d' "$id" "$id"; done
+    printf '}}, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\\u2581"}, "content": " "}, '
+    printf '{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}}'
+} >pieces/tokenizer.json
+printf 'A\n' >one
+"$program" --model pieces --prompt A --tokens 3 --greedy --ignore-end --bare >out 2>err || fail "pieces: $(cat err)"
+grep -q '^\( [0-9][0-9]*\)\{3\}$' out || fail "an answer without its first space: $(cat out)"
+"$program" --model pieces --prompts one --tokens 3 --greedy --ignore-end --bare | tail -n 1 | cmp - out || fail "another answer to a line of a file"
+
 # Ctrl-C prints what there is of all lines; a signal that comes before the first token ends the program, then once more, later
 for delay in 0.2 1 4 16; do
     "$program" --model nan --prompts two --rows 1 --tokens 30000 --context 30000 --ignore-end --bare >out 2>err &

@@ -94,19 +94,35 @@ static char *new_text(chat_stream *s, bool all)
     return text;
 }
 
-char *chat_stream_add(chat_stream *s, int32_t token)
+static bool push(chat_stream *s, int32_t token)
 {
     if (s->count == s->room) {
         const size_t room = 2 * s->room + 64;
         int32_t *tokens = realloc(s->tokens, room * sizeof *tokens);
         s->failed = s->failed || !tokens;
-        if (!tokens) return NULL;
+        if (!tokens) return false;
         s->tokens = tokens;
         s->room = room;
     }
     s->tokens[s->count++] = token;
-    return new_text(s, false);
+    return true;
 }
+
+/* The last tokens in front of the answer are enough, since it is spaces and parts of characters that depend on them. */
+bool chat_stream_begin(chat_stream *s, const int32_t *prompt, int64_t n)
+{
+    enum {
+        MOST = 16
+    };
+    bool good = true;
+    s->count = 0;
+    for (int64_t i = n > MOST ? n - MOST : 0; i < n && good; i++) good = push(s, prompt[i]);
+    s->begin = 0;
+    s->shown = s->count;
+    return good;
+}
+
+char *chat_stream_add(chat_stream *s, int32_t token) { return push(s, token) ? new_text(s, false) : NULL; }
 
 char *chat_stream_end(chat_stream *s) { return new_text(s, true); }
 
