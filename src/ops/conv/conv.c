@@ -320,12 +320,13 @@ static bool tile_conv(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-/* Features of the operand: those of the derivative with respect to a kernel are batch entries. */
+/* Features of the operand: those of the derivative with respect to a kernel are batch entries. Batch groups, which are
+ * feature groups of the convolution that is differentiated, have all of these features each. */
 static bool sum_conv(const tow__operation *o, uint32_t i, int axis, int *from)
 {
     const tow__conv_params *p = o->params;
     tow__conv_axes axes;
-    if (p->batch_groups > 1 || p->feature_groups > 1 || !tow__conv_axes_read(p->dimensions, &axes)) return false;
+    if (p->feature_groups > 1 || !tow__conv_axes_read(p->dimensions, &axes)) return false;
     from[0] = axes.lhs[1];
     from[1] = axes.rhs[1];
     return i < 2 && axis == from[i];

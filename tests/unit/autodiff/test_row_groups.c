@@ -196,6 +196,60 @@ static void test_gradients_of_groups(void **state)
     tow_graph_release(whole);
 }
 
+/* The gradient of a convolution of images, of four features in two groups, with respect to its kernel. */
+static tow_graph *grouped_convolution(int images)
+{
+    char source[400];
+    snprintf(source, sizeof source,
+             "{ lambda ; x:f32[%d,5,4] ct:f32[%d,3,6]. let\n"
+             "    dk:f32[3,2,6] = conv_general_dilated[dimensions=\"CWN,IWO->WNC\" strides=(1) low=(0) high=(0)\n"
+             "      lhs_dilation=(1) rhs_dilation=(1) feature_groups=1 batch_groups=2] x ct\n"
+             "  in (dk) }\n",
+             images, images);
+    return parse(source);
+}
+
+/* Gradients of each group of images by a program of its own, added here, and that of all images but for rounding. */
+static void test_grouped_convolutions(void **state)
+{
+    (void)state;
+    enum {
+        KERNEL = 3 * 2 * 6
+    };
+    const int64_t sizes[2] = {5 * 4, 3 * 6};
+    tow_graph *whole = grouped_convolution(B);
+    tow_array *in[2] = {random_array(ctx, F32(B, 5, 4)), random_array(ctx, F32(B, 3, 6))}, *all, *out;
+    OK(tow_evaluate(whole, in, &all));
+    for (int groups = 2; groups <= B; groups *= 2) {
+        tow_graph *rows = grouped(whole, groups, NULL), *part = grouped_convolution(B / groups);
+        float made[B][KERNEL], expected[KERNEL];
+        for (int k = 0; k < groups; k++) {
+            tow_array *own[2];
+            for (int i = 0; i < 2; i++) {
+                const int64_t n = B / groups * sizes[i];
+                OK(tow_array_create(ctx, i ? F32(B / groups, 3, 6) : F32(B / groups, 5, 4), &own[i]));
+                memcpy(tow_array_data(own[i]), (const float *)tow_array_data(in[i]) + k * n, (size_t)n * sizeof(float));
+            }
+            OK(tow_evaluate(part, own, &out));
+            memcpy(made[k], tow_array_data(out), sizeof made[k]);
+            tow_array_release(out);
+            for (int i = 0; i < 2; i++) tow_array_release(own[i]);
+        }
+        OK(tow_evaluate(rows, in, &out));
+        for (int i = 0; i < KERNEL; i++) {
+            expected[i] = tree(&made[0][i], groups, KERNEL);
+            assert_float_equal(expected[i], ((const float *)tow_array_data(all))[i], 1e-5F);
+        }
+        expect_equal("gradient of a kernel", out, expected);
+        tow_array_release(out);
+        tow_graph_release(part);
+        tow_graph_release(rows);
+    }
+    for (int i = 0; i < 2; i++) tow_array_release(in[i]);
+    tow_array_release(all);
+    tow_graph_release(whole);
+}
+
 /* ---- parts, one after the other ---------------------------------------------------------------------------------- */
 
 /* Row outputs and sums of the parts of a gradient, joined here, against the whole. */
@@ -381,6 +435,7 @@ static void test_one_hash(void **state)
     expect_one_hash(CONV, settings, 5);
     expect_one_hash(LSTM, settings, 5);
     expect_one_hash(EMBED, settings, 5);
+    expect_one_hash(GROUPED, settings, 5);
 }
 
 static void test_one_hash_of_gpt(void **state)
@@ -499,12 +554,19 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_of_single_rows), cmocka_unit_test(test_gradients_of_groups),
-        cmocka_unit_test(test_sums_by_index),       cmocka_unit_test(test_step),
-        cmocka_unit_test(test_draws_of_parts),      cmocka_unit_test(test_parts_of_mlp),
-        cmocka_unit_test(test_parts_of_a_choice),   cmocka_unit_test(test_one_hash),
-        cmocka_unit_test(test_one_hash_of_gpt),     cmocka_unit_test(test_one_hash_of_mixed_gpt),
-        cmocka_unit_test(test_statistics),          cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_sums_of_single_rows),
+        cmocka_unit_test(test_gradients_of_groups),
+        cmocka_unit_test(test_sums_by_index),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_grouped_convolutions),
+        cmocka_unit_test(test_draws_of_parts),
+        cmocka_unit_test(test_parts_of_mlp),
+        cmocka_unit_test(test_parts_of_a_choice),
+        cmocka_unit_test(test_one_hash),
+        cmocka_unit_test(test_one_hash_of_gpt),
+        cmocka_unit_test(test_one_hash_of_mixed_gpt),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

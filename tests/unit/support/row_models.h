@@ -61,7 +61,8 @@ enum {
     NORMALIZED, /* by statistics of the batch */
     LSTM,
     GPT,
-    EMBED, /* of a table with more rows than a batch has tokens */
+    EMBED,   /* of a table with more rows than a batch has tokens */
+    GROUPED, /* convolutions with groups of features, of which the first is depthwise */
     MODELS
 };
 
@@ -114,6 +115,16 @@ static void call_embed(tow_scope *s, const tow_value *in, tow_value *out)
     out[0] = tow_apply(s, "last", &last, tow_tanh(tow_mean(tow_apply(s, "tokens", &tokens, in[0]), 1, (int[]){1})));
 }
 
+static void call_grouped(tow_scope *s, const tow_value *in, tow_value *out)
+{
+    tow_conv depthwise = TOW_CONV(.features = 4, .kernel_size = {3, 3}, .groups = 2),
+             grouped = TOW_CONV(.features = 6, .kernel_size = {2, 2}, .strides = {2, 2}, .groups = 2);
+    tow_dense last = TOW_DENSE(.features = 3);
+    tow_value x = tow_relu(tow_apply(s, "depthwise", &depthwise, in[0]));
+    x = tow_mean(tow_apply(s, "grouped", &grouped, x), 2, (int[]){1, 2});
+    out[0] = tow_apply(s, "last", &last, x);
+}
+
 static void call_model(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                        tow_value *out)
 {
@@ -123,6 +134,7 @@ static void call_model(tow_scope *s, const tow_module *module, size_t n_in, cons
     if (m->kind == CONV || m->kind == NORMALIZED) call_conv(s, m->kind == NORMALIZED, in, out);
     if (m->kind == LSTM) call_lstm(s, in, out);
     if (m->kind == EMBED) call_embed(s, in, out);
+    if (m->kind == GROUPED) call_grouped(s, in, out);
     if (m->kind == GPT) call_gpt(s, m, in, out);
 }
 
@@ -276,7 +288,8 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
                                      [NORMALIZED] = F32(B, 8, 8, 2),
                                      [LSTM] = F32(B, 5, 4),
                                      [GPT] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 6}),
-                                     [EMBED] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 5})};
+                                     [EMBED] = tow_make_type(TOW_I32, 2, (int64_t[]){B, 5}),
+                                     [GROUPED] = F32(B, 6, 6, 2)};
     const tow_type types[2] = {inputs[kind], tow_make_type(TOW_I32, kind == GPT ? 2 : 1, (int64_t[]){B, 6})};
     const char *const streams[] = {"dropout", NULL};
     const tow_model_options options = TOW_MODEL_OPTIONS(.streams = streams);
