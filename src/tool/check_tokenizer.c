@@ -148,21 +148,26 @@ static tow_status find_splitting(tool_gguf *g, const json_t *root, bool bytes, c
                   cut);
 }
 
-/* Options of a token that GGUF files do not have. `normalized` has no effect without a normalizer. */
-static tow_status check_added(tool_gguf *g, const json_t *tokens, bool normalizes)
+/* The text of the first token with the option; NULL: none has it. */
+static const char *find_option(const json_t *tokens, const char *option)
 {
-    static const char *const names[] = {"lstrip", "rstrip", "single_word", "normalized"};
-    for (size_t i = 0; i < json_array_size(tokens); i++)
-        for (size_t k = 0; k < (normalizes ? 4 : 3); k++) {
-            const json_t *token = json_array_get(tokens, i);
-            char found[160];
-            if (!json_is_true(json_object_get(token, names[k]))) continue;
-            snprintf(found, sizeof found, "%s of '%.100s'", names[k], text_of(token, "content"));
-            return refuse(g, "added_tokens",
-                          normalizes ? "neither lstrip, rstrip, single_word nor normalized"
-                                     : "neither lstrip, rstrip nor single_word",
-                          found);
-        }
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const json_t *token = json_array_get(tokens, i);
+        if (json_is_true(json_object_get(token, option))) return text_of(token, "content");
+    }
+    return NULL;
+}
+
+/* Options of tokens that GGUF files do not have. */
+static tow_status check_added(tool_gguf *g, const json_t *tokens)
+{
+    static const char *const options[] = {"lstrip", "rstrip", "single_word"};
+    for (size_t k = 0; k < 3; k++) {
+        const char *token = find_option(tokens, options[k]);
+        char found[160];
+        snprintf(found, sizeof found, "%s of '%.100s'", options[k], token ? token : "");
+        if (token) return refuse(g, "added_tokens", "neither lstrip, rstrip nor single_word", found);
+    }
     return TOW_OK;
 }
 
@@ -203,14 +208,27 @@ static void warn_of_spaces(const tool_gguf *g, const tool_splitting *s)
             g->directory, s->extra);
 }
 
+/* llama.cpp looks for added tokens in texts as they are. `normalized` has no effect without a normalizer. */
+static void warn_of_normalized(const tool_gguf *g, const json_t *tokens, const tool_splitting *s)
+{
+    const char *token = *s->normalizer ? find_option(tokens, "normalized") : NULL;
+    if (!token) return;
+    fprintf(stderr,
+            "tow: warning: %s/tokenizer.json: '%.100s' is looked for in normalized texts (\"normalized\"); readers of "
+            "GGUF files look for added tokens in texts as they are, and may find more of them\n",
+            g->directory, token);
+}
+
 tow_status tool_check_tokenizer(tool_gguf *g, const json_t *root, bool bytes, const tool_splitting **splitting)
 {
+    const json_t *tokens = json_object_get(root, "added_tokens");
     tow_status status = find_splitting(g, root, bytes, splitting);
-    if (status == TOW_OK)
-        status = check_added(g, json_object_get(root, "added_tokens"), *(*splitting)->normalizer != '\0');
+    if (status == TOW_OK) status = check_added(g, tokens);
     if (status == TOW_OK) status = check_model(g, json_object_get(root, "model"), *splitting);
     if (status == TOW_OK) status = check_processor(g, json_object_get(root, "post_processor"));
-    if (status == TOW_OK) warn_of_spaces(g, *splitting);
+    if (status != TOW_OK) return status;
+    warn_of_spaces(g, *splitting);
+    warn_of_normalized(g, tokens, *splitting);
     return status;
 }
 

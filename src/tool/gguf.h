@@ -59,8 +59,9 @@ typedef struct tool_splitting {
     const char *extra;            /* when it is put there, as GGUF files do not have it; NULL: as they have it */
 } tool_splitting;
 
-/* Finds the one whose GGUF file gives the tokens that tokenizer.json gives. Spaces in front of texts may be others:
- * then a warning is printed. Errors: TOW_UNSUPPORTED with the section that no GGUF file says, and what was found. */
+/* Finds the one whose GGUF file gives the tokens that tokenizer.json gives. Warnings are printed where spaces in front
+ * of texts or added tokens in them may be others. Errors: TOW_UNSUPPORTED with the section that no GGUF file says, and
+ * what was found. */
 tow_status tool_check_tokenizer(tool_gguf *g, const json_t *root, bool bytes, const tool_splitting **splitting);
 /* The merges of a tokenizer on characters against those that scores of tokens lead to. types: by id. */
 tow_status tool_check_merges(tool_gguf *g, const json_t *model, const int32_t *types, size_t count);
