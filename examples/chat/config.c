@@ -57,15 +57,34 @@ static const char *read_text(const json_t *from, const char *key, const char *ot
 static bool read_flag(const json_t *from, const char *key) { return json_is_true(json_object_get(from, key)); }
 
 /* Tokens that the vocabulary does not have, as cut models name them, end nothing. */
-static void read_ends(reader *r, chat_config *c)
+static void add_end(chat_config *c, const json_t *end)
 {
-    const json_t *value = find(r->root, "eos_token_id");
-    const size_t n = json_is_array(value) ? json_array_size(value) : value ? 1 : 0;
-    for (size_t i = 0; i < n && c->n_ends < MOST_ENDS; i++) {
-        const json_t *end = json_is_array(value) ? json_array_get(value, i) : value;
-        const json_int_t id = json_is_integer(end) ? json_integer_value(end) : -1;
-        if (id >= 0 && id < c->vocabulary) c->ends[c->n_ends++] = (int32_t)id;
-    }
+    const json_int_t id = json_is_integer(end) ? json_integer_value(end) : -1;
+    for (size_t i = 0; i < c->n_ends; i++)
+        if (c->ends[i] == id) return;
+    if (id >= 0 && id < c->vocabulary && c->n_ends < MOST_ENDS) c->ends[c->n_ends++] = (int32_t)id;
+}
+
+static void read_ends(const json_t *root, chat_config *c)
+{
+    const json_t *value = find(root, "eos_token_id");
+    if (value && !json_is_array(value)) add_end(c, value);
+    for (size_t i = 0; i < json_array_size(value); i++) add_end(c, json_array_get(value, i));
+}
+
+/* generation_config.json, if it is there, may name more tokens that end an answer. */
+static void read_generation(reader *r, const char *directory, chat_config *c)
+{
+    json_error_t error;
+    char *path = path_in(r->program, directory, "generation_config.json");
+    FILE *file = path ? fopen(path, "rb") : NULL;
+    json_t *root = file ? json_loadf(file, 0, &error) : NULL;
+    if (file && !root) fprintf(stderr, "%s: %s: %s\n", r->program, path, error.text);
+    r->failed = r->failed || (file && !root);
+    if (root) read_ends(root, c);
+    if (file) fclose(file);
+    json_decref(root);
+    free(path);
 }
 
 /* ---- the kinds --------------------------------------------------------------------------------------------------- */
@@ -233,7 +252,7 @@ static void read_config(reader *r, chat_config *c)
         if (strcmp(type, kinds[i].type) != 0) continue;
         c->mapping = kinds[i].mapping;
         kinds[i].read(r, c);
-        read_ends(r, c);
+        read_ends(r->root, c);
         return;
     }
     fail(r, "model_type", "gpt2, llama, mistral, qwen2, qwen3, gemma or gemma2", type);
@@ -251,6 +270,7 @@ bool chat_read_config(const char *program, const char *directory, chat_config *c
     r.root = root;
     r.failed = !root;
     if (root) read_config(&r, config);
+    if (!r.failed) read_generation(&r, directory, config);
     json_decref(root);
     free(path);
     return !r.failed;

@@ -166,6 +166,19 @@ printf 'A\n' >one
 grep -q '^\( [0-9][0-9]*\)\{3\}$' out || fail "an answer without its first space: $(cat out)"
 "$program" --model pieces --prompts one --tokens 3 --greedy --ignore-end --bare | tail -n 1 | cmp - out || fail "another answer to a line of a file"
 
+# generation_config.json names more tokens that end an answer: the first one of this answer; and what is no JSON is refused
+first=$(cut -d ' ' -f 2 out)
+sed "s/ $first\\>/\xef\xbf\xbd/g" out >zeros
+printf '{"eos_token_id": [2, %d]}' "$first" >pieces/generation_config.json
+[ -z "$("$program" --model pieces --prompt A --tokens 3 --greedy --bare)" ] || fail "the end of generation_config.json ends nothing"
+printf '{' >pieces/generation_config.json
+expect_status 2 'generation_config.json: ' --model pieces --prompt A
+rm pieces/generation_config.json
+
+# a zero byte ends no answer
+sed -i "s/\"[^\"]*\": $first,/\"<0x00>\": $first,/; s/{\"type\": \"Fuse\"}/{\"type\": \"ByteFallback\"}, &/" pieces/tokenizer.json
+"$program" --model pieces --prompt A --tokens 3 --greedy --ignore-end --bare | cmp - zeros || fail "an answer ends at a zero byte"
+
 # Ctrl-C prints what there is of all lines; a signal that comes before the first token ends the program, then once more, later
 for delay in 0.2 1 4 16; do
     "$program" --model nan --prompts two --rows 1 --tokens 30000 --context 30000 --ignore-end --bare >out 2>err &

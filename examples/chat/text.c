@@ -42,20 +42,29 @@ int32_t *chat_encode(chat *c, const char *text, bool first, int64_t *count)
 
 /* ---- streaming --------------------------------------------------------------------------------------------------- */
 
-/* The text of tokens from .. to, in memory that the caller frees. */
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* The text of tokens from .. to, in memory that the caller frees. A zero byte, at which texts of C end, is U+FFFD. */
 static char *text_of(const chat_stream *s, size_t from, size_t to)
 {
     const size_t length = tow_tokenizer_decode(s->tokenizer, s->tokens + from, to - from, true, NULL, 0);
-    char *text = malloc(length + 1);
-    if (text) tow_tokenizer_decode(s->tokenizer, s->tokens + from, to - from, true, text, length + 1);
+    const size_t width = sizeof REPLACEMENT - 1, start = (width - 1) * length; /* the bytes are at the end at first */
+    char *text = malloc(width * length + 1), *out = text;
+    if (!text) return NULL;
+    tow_tokenizer_decode(s->tokenizer, s->tokens + from, to - from, true, text + start, length + 1);
+    for (size_t i = start; i < start + length; i++) {
+        const char byte = text[i];
+        memcpy(out, byte ? &byte : REPLACEMENT, byte ? 1 : width);
+        out += byte ? 1 : width;
+    }
+    *out = '\0';
     return text;
 }
 
 static bool ends_in_part_of_character(const char *text)
 {
-    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
-    const size_t length = strlen(text), n = sizeof replacement - 1;
-    return length >= n && memcmp(text + length - n, replacement, n) == 0;
+    const size_t length = strlen(text), n = sizeof REPLACEMENT - 1;
+    return length >= n && memcmp(text + length - n, REPLACEMENT, n) == 0;
 }
 
 /* The number of bytes, up to the beginning of a character, that two texts have in common. */
