@@ -243,6 +243,45 @@ static bool record_rows(const tow__row_walk *w, const tow__row_equation *r, tow_
     return false;
 }
 
+static void record_equation(const tow__row_walk *w, const tow__equation *e, tow__row_value *y);
+
+/* The parameter `wrt` in a copy of the parameters; NULL: there is none. */
+static int64_t *wrt_of(const tow_primitive *p, void *params)
+{
+    for (const tow__param *field = p->params; field && field->name; field++)
+        if (strcmp(field->name, "wrt") == 0) return (int64_t *)(void *)((char *)params + field->offset);
+    return NULL;
+}
+
+static bool has_late(const tow__row_walk *w, const tow__equation *e)
+{
+    bool any = false;
+    for (uint32_t k = 0; w->late && k < e->n_out; k++) any |= w->late[e->out[k]];
+    return any;
+}
+
+/* Several sums of which accumulators take some, derivatives of a composite with respect to different operands: an
+ * equation for each bit of `wrt`. False: the equation has none. */
+static bool record_each(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
+{
+    tow__equation *each = tow__trace_alloc(w->t, e->n_out, sizeof *each);
+    int64_t bit = 1;
+    if (!each) return true;
+    for (uint32_t k = 0; k < e->n_out; k++) {
+        void *params;
+        if (!e->params || !tow__params_own(w->t, e->primitive, e->params, &params)) return tow__failed(w->t);
+        int64_t *wrt = wrt_of(e->primitive, params);
+        if (!wrt) return false;
+        while (bit < *wrt && (*wrt & bit) == 0) bit *= 2;
+        *wrt = bit;
+        bit *= 2;
+        each[k] = *e;
+        each[k].params = params, each[k].n_out = 1, each[k].out += k;
+        record_equation(w, &each[k], y + k);
+    }
+    return true;
+}
+
 /* The results are sums over the rows. */
 static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__sum_rule sums, tow__row_value *y)
 {
@@ -250,6 +289,7 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
         if (r->at[i] == TOW__WHOLE) continue;
         blank(r);
         if (!sums(&r->o, i, r->at[i], r->from) || !agrees(r)) return false;
+        if (r->e->n_out > 1 && has_late(w, r->e) && record_each(w, r->e, y)) return true;
         take_operands(w, r);
         if (w->late && r->e->n_out == 1 && w->late[r->e->out[0]]) {
             y[0] = (tow__row_value){.axis = TOW__WHOLE, .sum = &tow__add_p, .late = tow__rows_later(w->t, r)};
@@ -263,17 +303,7 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
     return false;
 }
 
-static void record_equation(const tow__row_walk *w, const tow__equation *e, tow__row_value *y);
-
 /* ---- derivatives of composites: dx has rows, others are sums over rows ------------------------------------------- */
-
-/* The parameter `wrt` in a copy of the parameters; NULL: there is none. */
-static int64_t *wrt_of(const tow_primitive *p, void *params)
-{
-    for (const tow__param *field = p->params; field && field->name; field++)
-        if (strcmp(field->name, "wrt") == 0) return (int64_t *)(void *)((char *)params + field->offset);
-    return NULL;
-}
 
 /* One equation for dx and one for the others. False: the equation is already one of these. */
 static bool record_apart(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
@@ -343,7 +373,10 @@ static bool reads_sums(const tow__row_walk *w, const tow__row_equation *r)
 static void leave_unknown(const tow__row_walk *w, const tow__row_equation *r, bool rows, tow__row_value *y)
 {
     if (rows || w->nested)
-        tow__rows_fail(w->t, r->e, "reads a sum over all rows of the batch, of which a part has only some");
+        tow__rows_fail(
+            w->t, r->e,
+            "reads a sum over all rows of the batch, of which a part has only some: in a loop, compute what depends "
+            "on parameters alone in front of it and pass that in, or leave .micro_batches at 1");
     for (uint32_t k = 0; k < r->e->n_out; k++) y[k] = (tow__row_value){.axis = TOW__WHOLE, .unknown = true};
 }
 

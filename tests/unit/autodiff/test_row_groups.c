@@ -436,6 +436,7 @@ static void test_one_hash(void **state)
     expect_one_hash(LSTM, settings, 5);
     expect_one_hash(EMBED, settings, 5);
     expect_one_hash(GROUPED, settings, 5);
+    expect_one_hash(LOOP, settings, 5);
 }
 
 static void test_one_hash_of_gpt(void **state)

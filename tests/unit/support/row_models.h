@@ -63,6 +63,7 @@ enum {
     GPT,
     EMBED,   /* of a table with more rows than a batch has tokens */
     GROUPED, /* convolutions with groups of features, of which the first is depthwise */
+    LOOP,    /* over one layer with a norm, whose scale and bias all iterations share */
     MODELS
 };
 
@@ -125,6 +126,24 @@ static void call_grouped(tow_scope *s, const tow_value *in, tow_value *out)
     out[0] = tow_apply(s, "last", &last, x);
 }
 
+static void call_iteration(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                           tow_value *out)
+{
+    tow_layer_norm norm = TOW_LAYER_NORM();
+    tow_dense dense = TOW_DENSE(.features = 5);
+    (void)module, (void)n_in, (void)n_out;
+    out[0] = tow_tanh(tow_apply(s, "dense", &dense, tow_apply(s, "norm", &norm, in[0])));
+}
+
+static void call_loop(tow_scope *s, const tow_value *in, tow_value *out)
+{
+    static const tow_module_class class = {.name = "Iteration", .call = call_iteration};
+    const model iteration = {.module = {.cls = &class}};
+    tow_scan loop = TOW_SCAN(&iteration, .length = 3, .variables = TOW_RULES({"params", TOW_SHARED}));
+    tow_dense last = TOW_DENSE(.features = 3);
+    out[0] = tow_apply(s, "last", &last, tow_apply(s, "loop", &loop, in[0]));
+}
+
 static void call_model(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                        tow_value *out)
 {
@@ -135,6 +154,7 @@ static void call_model(tow_scope *s, const tow_module *module, size_t n_in, cons
     if (m->kind == LSTM) call_lstm(s, in, out);
     if (m->kind == EMBED) call_embed(s, in, out);
     if (m->kind == GROUPED) call_grouped(s, in, out);
+    if (m->kind == LOOP) call_loop(s, in, out);
     if (m->kind == GPT) call_gpt(s, m, in, out);
 }
 
@@ -284,6 +304,7 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
     static const tow_module_class class = {.name = "Model", .call = call_model};
     const model m = {.module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy};
     const tow_type inputs[MODELS] = {[MLP] = F32(B, 5),
+                                     [LOOP] = F32(B, 5),
                                      [CONV] = F32(B, 8, 8, 2),
                                      [NORMALIZED] = F32(B, 8, 8, 2),
                                      [LSTM] = F32(B, 5, 4),
