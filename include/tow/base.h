@@ -116,7 +116,7 @@ typedef struct tow_context_options {
     const char *engine;
     /* Products only by engines that give the same bits on all machines, so that a seed gives the same losses
      * everywhere: without the matrix unit. Functions of f64 that the C library computes (exp, log, tanh and the like)
-     * have the bits of that library. */
+     * have the bits of that library. Signs and payloads of NaNs are not promised, only where NaNs are. */
     bool portable_bits;
     /* Gradients made in the context, also those of layers and of functions of one's own (vmap of them, Jacobians, parts
      * of larger programs), compare what they make again with what they keep, as .verify of tow_compile_options says. */

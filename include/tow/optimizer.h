@@ -53,12 +53,12 @@ typedef struct tow_optimizer_options {
      * of the update), so they depend neither on threads nor on how layers are stacked. Other parameters stay as they
      * are. One of the two; not with .line_search. */
     bool master, stochastic_rounding;
-    uint64_t seed; /* of the roundings */
+    uint64_t seed; /* of the roundings; its low 32 bits count, as in PRNGKey */
     /* Dynamic loss scaling, for gradients of f16: those that are given are of the loss times the scale, which is the
      * number "loss_scale/scale" (tow_optimizer_number); the update divides by it. Updates with gradients that are not
-     * finite are left out, as with .skip_not_finite without an end, and halve the scale, down to 1; after
-     * loss_scale_period finite ones in a row it is doubled. A power of two, 65536 for instance; 0: gradients are those
-     * of the loss. */
+     * finite are left out, as with .skip_not_finite without an end and whatever that is, and halve the scale, down to
+     * 1; the last of loss_scale_period finite ones in a row doubles it. A power of two, 65536 for instance; 0:
+     * gradients are those of the loss. */
     double loss_scale;
     size_t loss_scale_period; /* 0: 2000 */
     /* 8: slots that are like a parameter of f32 (moments, not copies of parameters) are kept in 8 bits, in blocks of

@@ -30,7 +30,7 @@ tow_status tow__loss_scale_begin(tow_optimizer_state *o, const tow_optimizer_opt
                          "optimizer: expected no .loss_scale with .examples and .line_search, found %.9g", scale);
     o->loss_scale = scale;
     o->loss_scale_period = options->loss_scale_period ? (uint64_t)options->loss_scale_period : USUAL_PERIOD;
-    if (!o->skip_not_finite) o->skip_not_finite = SIZE_MAX;
+    o->skip_not_finite = SIZE_MAX;
     return TOW_OK;
 }
 

@@ -25,6 +25,14 @@ static tow_value product(tow_value x, tow_value w, bool rows)
         x, w, (tow_dot_dims){.n_contract = 1, .lhs_contract = {last_axis(x)}, .rhs_contract = {rows ? 1 : 0}});
 }
 
+/* The same in f32 of operands of 16 bits, as the kernel makes logits: rounded ones lose the digits of a small loss. */
+static tow_value wide_product(tow_value x, tow_value w, bool rows)
+{
+    const tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {last_axis(x)}, .rhs_contract = {rows ? 1 : 0}};
+    const tow_dtype dtype = tow_value_type(x).dtype;
+    return tow__is_half(dtype) ? tow_dot_general_with(x, w, dims, tow__wide(dtype)) : tow_dot_general(x, w, dims);
+}
+
 /* Sum over all rows of a [..., m] and b [..., n] -> [m, n] */
 static tow_value outer(tow_value a, tow_value b)
 {
@@ -226,7 +234,7 @@ tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_valu
     tow_type type = tow_value_type(w);
     tow__linear_cross_entropy_params p = {.rows = rows};
     if (type.rank == 2 && type.dims[rows ? 0 : 1] <= WHOLE_CLASSES && tow_value_type(x).rank > 0)
-        return tow_softmax_cross_entropy(product(x, w, rows), labels);
+        return tow_convert(tow_softmax_cross_entropy(wide_product(x, w, rows), labels), tow_value_type(x).dtype);
     tow__bind(x.trace, &tow__linear_cross_entropy_p, &p, 3, in, 2, out);
     return out[0];
 }

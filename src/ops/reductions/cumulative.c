@@ -81,11 +81,13 @@ static void tree_jvp(tow__jvp *r, combination combine)
 {
     const tow__cumsum_params *p = r->e->params;
     const int axis = (int)p->axis, axes[2] = {axis, axis};
-    tow_value a[2] = {r->x[0], r->dx[0]};
+    const tow_dtype dtype = tow_value_type(r->x[0]).dtype,
+                    wide = tow__wide(dtype); /* rounded once, not at each level */
+    tow_value a[2] = {tow_convert(r->x[0], wide), tow_convert(r->dx[0], wide)};
     tow__jvp_primal(r);
     for (int i = 0; i < 2 && p->reverse; i++) a[i] = tow_rev(a[i], 1, &axis);
     tow__scan_tree(r->t, 2, a, axes, &(tow__combination){combine_duals, &combine});
-    r->dy[0] = p->reverse ? tow_rev(a[1], 1, &axis) : a[1];
+    r->dy[0] = tow_convert(p->reverse ? tow_rev(a[1], 1, &axis) : a[1], dtype);
 }
 
 static void cumprod_jvp(tow__jvp *r) { tree_jvp(r, product); }

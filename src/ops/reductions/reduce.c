@@ -44,7 +44,7 @@ static void reduce_extremum_jvp(tow__jvp *r)
     r->dy[0] = tow_convert(tow_div(sum, count), type.dtype);
 }
 
-/* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------- */
+/* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division, in f32 of 16 bits ------------ */
 
 /* x: [n, m] -> c: [n, m], c[i] = product of x[j], j != i. With p = first half * second half (elementwise) and o = c of
  * p, the c of the first half is o * second half. An odd n gets a factor 1. */
@@ -86,10 +86,11 @@ static void reduce_prod_jvp(tow__jvp *r)
 {
     const tow__ints *axes = axes_of(r->e);
     tow__jvp_primal(r);
-    tow_value c = other_factors(as_matrix(r->x[0], axes));
-    tow_value dy = tow__sum_axis(tow_mul(as_matrix(r->dx[0], axes), c), 0);
     tow_type type = tow_value_type(r->y[0]);
-    r->dy[0] = tow_reshape(dy, type.rank, type.dims);
+    const tow_dtype wide = tow__wide(type.dtype);
+    tow_value c = other_factors(as_matrix(tow_convert(r->x[0], wide), axes));
+    tow_value dy = tow__sum_axis(tow_mul(as_matrix(tow_convert(r->dx[0], wide), axes), c), 0);
+    r->dy[0] = tow_reshape(tow_convert(dy, type.dtype), type.rank, type.dims);
 }
 
 static bool tile_reduction(const tow__operation *o, int axis, int *from)

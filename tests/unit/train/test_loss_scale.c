@@ -105,10 +105,10 @@ static void small_gradients_count(void **state)
     }
 }
 
-/* Scales after updates that are finite (+), infinite (i) or not a number (n), with a period of 3. */
-static void scales_follow(void **state)
+/* Scales after updates that are finite (+), infinite (i) or not a number (n), with a period of 3. None of the latter is
+ * made, however many there are in a row. */
+static void follow_scales(const fixture *f, size_t skip_not_finite)
 {
-    const fixture *f = *state;
     static const char updates[] = "+++++i++n+++iiiii+";
     static const double scales[] = {4, 4, 8, 8, 8, 4, 4, 4, 2, 2, 2, 4, 2, 1, 1, 1, 1, 1};
     const tow_type type = tow_make_type(TOW_F16, 1, (int64_t[]){2});
@@ -122,9 +122,9 @@ static void scales_follow(void **state)
     assert_int_equal(tow_array_create(f->ctx, type, &g), TOW_OK);
     memset(tow_array_data(w), 0, tow_type_bytes(type));
     assert_int_equal(tow_params_from_arrays(f->ctx, 1, &path, &w, &params), TOW_OK);
-    assert_int_equal(tow_optimizer_create(f->ctx, TOW_GRADIENT_TRANSFORM(&minus), params,
-                                          &TOW_OPTIMIZER_OPTIONS(.loss_scale = 4, .loss_scale_period = 3), &o),
-                     TOW_OK);
+    const tow_optimizer_options options =
+        TOW_OPTIMIZER_OPTIONS(.loss_scale = 4, .loss_scale_period = 3, .skip_not_finite = skip_not_finite);
+    assert_int_equal(tow_optimizer_create(f->ctx, TOW_GRADIENT_TRANSFORM(&minus), params, &options, &o), TOW_OK);
     for (size_t i = 0; updates[i]; i++) {
         uint16_t *gradient = tow_array_data(g), one = 0x3C00, infinite = 0x7C00, nan = 0x7E00;
         gradient[0] = gradient[1] = one;
@@ -143,6 +143,12 @@ static void scales_follow(void **state)
     tow_params_free(params);
     tow_array_release(w);
     tow_array_release(g);
+}
+
+static void scales_follow(void **state)
+{
+    follow_scales(*state, 0);
+    follow_scales(*state, 2);
 }
 
 /* A step whose gradients overflow changes nothing but the scale, and training goes on from its file with both. */
