@@ -106,8 +106,8 @@ static bool check_cache_dtype(tow_scope *scope, const tow_multi_head_attention *
     if (known && (numbers <= 1 || c->D % numbers == 0)) return true;
     tow_scope_fail(
         scope, known ? TOW_SHAPE_MISMATCH : TOW_INVALID_ARGUMENT,
-        "MultiHeadAttention: .cache_dtype = %s with %lld features of a head; expected f32, bf16, f16, or q8_0 or "
-        "q4_0 with a multiple of 32",
+        "MultiHeadAttention: .cache_dtype = %s with %lld features of a head; expected f32, bf16, f16, q8_0 or q4_0 "
+        "with a multiple of 32, or q4_k or q6_k with one of 256",
         tow_dtype_name(m->cache_dtype) ? tow_dtype_name(m->cache_dtype) : "no type", (long long)c->D);
     return false;
 }

@@ -213,18 +213,24 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
     X(TOW_I64, "i64", 8)                                                                                               \
     X(TOW_U64, "u64", 8)
 
-/* Elements that hold several numbers: blocks of 32 neighboring numbers along the last axis, in few bits each, with one
- * scale of f16 in front, byte for byte as in GGUF files. So f32[768,3072] is q8_0[768,96] in blocks.
- *     q8_0: 34 bytes; number j is scale * q[j], the bytes q[32] being of i8
- *     q4_0: 18 bytes; number j is scale * (q[j] - 8), the bytes having q[j] in their lower and q[16 + j] in their upper
- *           four bits, for j < 16
+/* Elements that hold several numbers: blocks of 32 or 256 neighboring numbers along the last axis, in few bits each,
+ * with scales d and m of f16, byte for byte as in GGUF files. So f32[768,3072] is q8_0[768,96], or q4_k[768,12].
+ *     q8_0: 34 bytes of 32 numbers; d, then bytes q[32] of i8; number j is d q[j]
+ *     q4_0: 18 bytes of 32 numbers; d, then 16 bytes with q[j] in their lower and q[16 + j] in their upper four bits;
+ *           number j is d (q[j] - 8)
+ *     q4_k: 144 bytes of 256 numbers, 8 groups of 32; d, m, 12 bytes with a scale s and a minimum t of 6 bits for each
+ *           group, 128 bytes with q of 4 bits; number j of group g is d s[g] q[32 g + j] - m t[g]
+ *     q6_k: 210 bytes of 256 numbers, 16 groups of 16; 128 and 64 bytes with the lower four and the upper two bits of
+ *           q, scales s[16] of i8, d; number j of group g is d s[g] (q[16 g + j] - 32)
  * They are types of weights, which are made once and read often. Moving and choosing elements (reshape, slice, gather,
  * scan and the other control flow) work as for all types; of the operations that compute, tow_dequantize and
  * tow_quantized_dot alone take them, all others refuse them. There are no derivatives with respect to them.
  * tow_array_convert and tow_quantize make them of floats. */
 #define TOW_BLOCK_DTYPE_LIST(X)                                                                                        \
     X(TOW_Q8_0, "q8_0", 34)                                                                                            \
-    X(TOW_Q4_0, "q4_0", 18)
+    X(TOW_Q4_0, "q4_0", 18)                                                                                            \
+    X(TOW_Q4_K, "q4_k", 144)                                                                                           \
+    X(TOW_Q6_K, "q6_k", 210)
 
 enum tow__dtype_order {
 #define X(symbol, name, size) tow__order_##symbol,
@@ -254,7 +260,7 @@ enum {
 TOW_API const char *tow_dtype_name(tow_dtype dtype);
 /* Bytes of one element; 0 for what is no dtype. */
 TOW_API size_t tow_dtype_size(tow_dtype dtype);
-/* Numbers in one element: 32 for blocks (q8_0, q4_0), 1 for all other types, 0 for what is no dtype. */
+/* Numbers in one element: 32 for q8_0 and q4_0, 256 for q4_k and q6_k, 1 for all other types, 0 for what is none. */
 TOW_API int tow_dtype_numbers(tow_dtype dtype);
 /* True for f32, f64, bf16 and f16. */
 TOW_API bool tow_dtype_is_float(tow_dtype dtype);
@@ -273,7 +279,7 @@ typedef struct tow_type {
 TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
 /* Same dtype, rank and dimensions. */
 TOW_API bool tow_type_equal(tow_type a, tow_type b);
-/* Number of elements (1 for a scalar), which are blocks of 32 numbers in q8_0 and q4_0, and bytes. */
+/* Number of elements (1 for a scalar), which may be blocks of numbers, and bytes. */
 TOW_API int64_t tow_type_element_count(tow_type type);
 TOW_API size_t tow_type_bytes(tow_type type);
 /* Writes "f32[3,4]" like snprintf. */
@@ -310,13 +316,14 @@ TOW_API tow_status tow_array_share(tow_context *context, tow_array *array, tow_a
  *     tow_array_from_data(context, tow_make_type(TOW_F32, 1, &n), numbers, &wide);
  *     tow_array_convert(wide, TOW_BF16, &array);
  *
- * Blocks (TOW_Q8_0, TOW_Q4_0) are made of numbers along the last axis: f32[8,64] becomes q8_0[8,2], and back. They have
- * the bytes that the gguf package of llama.cpp makes of f32: the scale of q8_0 is the largest magnitude / 127, that of
- * q4_0 the number of largest magnitude / -8, and numbers are multiplied with 1 / scale and rounded, halves away from
- * zero; the scale is rounded to f16 afterwards. A block with an infinity or NaN has the scale NaN.
+ * Blocks (TOW_BLOCK_DTYPE_LIST) are made of numbers along the last axis: f32[8,64] becomes q8_0[8,2], and back. q8_0
+ * and q4_0 have the bytes that the gguf package of llama.cpp makes of f32: the scale of q8_0 is the largest magnitude /
+ * 127, that of q4_0 the number of largest magnitude / -8, and numbers are multiplied with 1 / scale and rounded, halves
+ * away from zero; the scale is rounded to f16 afterwards. q4_k and q6_k span the range of each group evenly, while
+ * llama.cpp's quantize searches for scales of a smaller error. A block with an infinity or NaN has the scale NaN.
  *
  * Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for what is no dtype, TOW_SHAPE_MISMATCH for a last axis that is no
- * multiple of 32. */
+ * multiple of the numbers in a block. */
 TOW_API tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted);
 /* One reference more; returns `array`. NULL is accepted. */
 TOW_API tow_array *tow_array_retain(tow_array *array);

@@ -17,9 +17,10 @@
  *   Q4_K     256    144  d s q - m t, of 8 scales s and minima t of 6 bits each, and d, m (f16); q in 0 to 15
  *   Q6_K     256    210  d s (q - 32), of 16 scales s of 8 bits, and d (f16); q in 0 to 63
  *
- * Blocks of Q8_0 and Q4_0 are elements of TOW_Q8_0 and TOW_Q4_0 (tow/base.h), too: tow_tensors_get_with of these types
- * hands those of a mapped file out untouched, in place, and makes others of floats; tow_gguf_write writes arrays of
- * these types as they are. A tensor of another type can be in a mapped file, but not be asked for (TOW_UNSUPPORTED). */
+ * These blocks are elements of TOW_Q8_0, TOW_Q4_0, TOW_Q4_K and TOW_Q6_K (tow/base.h), too: tow_tensors_get_with of
+ * these types hands those of a mapped file out untouched, in place, and makes others of floats; tow_gguf_write writes
+ * arrays of these types as they are. A tensor of another type can be in a mapped file, but not be asked for
+ * (TOW_UNSUPPORTED). */
 #ifndef TOW_GGUF_H
 #define TOW_GGUF_H
 
@@ -39,7 +40,7 @@ TOW_API tow_status tow_gguf_read(tow_context *context, const char *path, tow_ten
  * when it is asked for, and one that is not made of blocks is used in place. */
 TOW_API tow_status tow_gguf_mmap(tow_context *context, const char *path, tow_tensors **tensors);
 
-/* The element type of tensor `index` in the set: TOW_Q8_0 or TOW_Q4_0 if a mapped file has such blocks, which
+/* The element type of tensor `index` in the set: that of blocks (TOW_Q4_K) if a mapped file has such ones, which
  * tow_tensors_get_with then hands out untouched; else that of tow_tensors_type. 0: there is no such tensor, or Tow
  * cannot read it. */
 TOW_API tow_dtype tow_tensors_stored_dtype(const tow_tensors *tensors, size_t index);

@@ -305,9 +305,11 @@ TOW_API tow_value tow_param_with(tow_scope *scope, const char *name, tow_type ty
  * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. Rules of a
  * TOW_PRECISION around, .param_dtypes, choose the type of each parameter by its path, and count more.
  *
- * TOW_Q8_0 and TOW_Q4_0 as .param_dtype are for weights that are not trained (tow_params_convert makes them of others).
+ * TOW_Q8_0, TOW_Q4_0, TOW_Q4_K and TOW_Q6_K as .param_dtype are for weights that are not trained (tow_params_convert
+ * makes them of others).
  * Dense, DenseGeneral and Embed have such weights, and with them attention, MLPs and transformer blocks, in blocks of
- * 32 along the axes that are summed over, which have a multiple of 32 numbers; products are those of tow_quantized_dot.
+ * 32 or 256 along the axes that are summed over, which have a multiple of so many numbers; products are those of
+ * tow_quantized_dot.
  * A kernel [inputs..., features...] becomes a parameter [features, inputs / 32], with all features and all inputs as
  * one axis each, and a table [n, features] one of [n, features / 32], as GGUF files have them. Under a TOW_PRECISION
  * all other parameters, such as biases, norms and convolutions, are f32. Initial values are those of f32, quantized.

@@ -338,14 +338,14 @@ TOW_API tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, 
 TOW_API void tow_quantize_dynamic(tow_value x, bool nonnegative, tow_value *codes, tow_value *sizes);
 /* f32[..., n]: what the codes stand for, times the size of the row. */
 TOW_API tow_value tow_dequantize_dynamic(tow_value codes, tow_value sizes, bool nonnegative);
-/* x [..., 32 n], of floats, in blocks of few bits, dtype [..., n], TOW_Q8_0 or TOW_Q4_0, with the bytes that
- * tow_array_convert gives; and the numbers in them, exactly in f32, f64 and, but for its range, f16, rounded once in
- * bf16. */
+/* x [..., 32 n], of floats, in blocks of few bits, dtype [..., n], TOW_Q8_0 or TOW_Q4_0, or x [..., 256 n] in TOW_Q4_K
+ * or TOW_Q6_K, with the bytes that tow_array_convert gives; and the numbers in them as f32, which of Q4_K alone are
+ * rounded, and then rounded to dtype. */
 TOW_API tow_value tow_quantize(tow_value x, tow_dtype dtype);
 TOW_API tow_value tow_dequantize(tow_value blocks, tow_dtype dtype);
-/* x [..., K] times a weight [N, K / 32] in blocks, whose rows are outputs as in GGUF files: [..., N] of x's type, as
+/* x [..., K] times a weight [N, blocks of K numbers], whose rows are outputs as in GGUF files: [..., N] of x's type, as
  * jax.numpy.dot(x, weight.T) has it. x is rounded, too, in blocks of 32 along K: to integers of 8 bits, times a scale
- * of f32, the largest magnitude / 127. Sums within blocks are of integers and so exact; those over blocks are fused
+ * of f32, the largest magnitude / 127. Sums within 32 numbers are of integers and so exact; those over K are fused
  * multiply-adds in their order. So results have the same bits on all machines, for any number of threads and of rows
  * beside each other. A row with a NaN or an infinity is NaN; blocks whose magnitudes are all below 3.8e-37 count as 0.
  * A product with the numbers themselves is tow_dot_general with tow_dequantize.

@@ -133,17 +133,17 @@ TOW_API tow_status tow_weight_mapping_load(const tow_weight_mapping *mapping, to
 /* The same from a safetensors file, the files of an index, or a GGUF file. path: also a directory with
  * model.safetensors or model.safetensors.index.json. The data are mapped, and pages that were copied are given back: no
  * second copy of more than one tensor is in memory.
- * Parameters of TOW_Q8_0 and TOW_Q4_0, [features, inputs / 32], get the blocks that a GGUF file has, untouched, by
- * rules whose tensor is [features, inputs]; with .convert, blocks are made of other floats. Their shapes do not tell
+ * Parameters in blocks (TOW_Q4_K), [features, blocks of inputs], get those that a GGUF file has, untouched, by rules
+ * whose tensor is [features, inputs]; with .convert, blocks are made of other floats. Their shapes do not tell
  * the size of a head, which rules need that put features in another order, as those of gguf-llama: .axes has it, {"p",
  * half of a head's features}. Errors: also those of tow_safetensors_read and tow_gguf_read. */
 TOW_API tow_status tow_weight_mapping_load_file(const tow_weight_mapping *mapping, tow_params *params, const char *path,
                                                 const tow_weight_mapping_options *options,
                                                 tow_weight_mapping_report **report);
-/* The types in which a file has the tensors of parameters, as rules for .param_dtypes of tow_precision: floats, q8_0
- * and q4_0 as they are, f32 for what is decoded. Layers "blocks/0/...", "blocks/1/..." that have one type have one
- * rule, with a star in place of the number, which is for a scan, too; where a parameter's types differ from layer to
- * layer, each layer has its own rules, and a model that reads them has its layers one by one.
+/* The types in which a file has the tensors of parameters, as rules for .param_dtypes of tow_precision: floats and
+ * blocks (q8_0, q4_0, q4_k, q6_k) as they are, f32 for what is decoded. Layers "blocks/0/...", "blocks/1/..." that have
+ * one type have one rule, with a star in place of the number, which is for scans, too; where a parameter's types differ
+ * from layer to layer, each layer has its own rules, and a model that reads them has its layers one by one.
  * options: .prefix alone; may be NULL. path: as above. The rules live until tow_weight_dtypes_free, which accepts NULL.
  *     tow_weight_mapping_dtypes(mapping, "model.gguf", NULL, &dtypes);
  *     tow_precision model = TOW_PRECISION(&decoder, .param_dtypes = tow_weight_dtypes_rules(dtypes)); */

@@ -17,13 +17,13 @@ enum { /* sets of dtypes: 1 << dtype */
     TOW__WORDS = TOW__WIDE_FLOATS | 1 << TOW_I32 | 1 << TOW_U32, /* numbers that vector kernels are written for */
     TOW__BITS = TOW__INTEGERS | 1 << TOW_BOOL,
     TOW__ANY = TOW__NUMBERS | 1 << TOW_BOOL,
-    TOW__BLOCKS = 1 << TOW_Q8_0 | 1 << TOW_Q4_0, /* several numbers in an element (blocks.h) */
+    TOW__BLOCKS = 1 << TOW_Q8_0 | 1 << TOW_Q4_0 | 1 << TOW_Q4_K | 1 << TOW_Q6_K, /* of several numbers (blocks.h) */
     TOW__ANY_OR_BLOCKS = TOW__ANY | TOW__BLOCKS
 };
 _Static_assert(TOW__ANY == (1 << TOW_DTYPE_END) - 2, "every type of numbers is in one of the sets");
 _Static_assert((int)TOW_Q4_0 == 25 && (int)TOW_DTYPE_END <= (int)TOW_Q8_0, "numbers of types never change");
 enum {
-    TOW__DTYPE_LIMIT = TOW_Q4_0 + 1 /* of tables and loops over all types, blocks included */
+    TOW__DTYPE_LIMIT = TOW_Q6_K + 1 /* of tables and loops over all types, blocks included */
 };
 
 /* False for what is no type. */
@@ -63,7 +63,7 @@ tow__element tow__load_element(tow_dtype dtype, const void *data, int64_t index)
 void tow__store_element(tow_dtype dtype, void *data, int64_t index, double value);
 /* True if `value` is a number of the type: any for floats, a whole one in range for integers, 0 or 1 for bool. */
 bool tow__dtype_holds(tow_dtype dtype, double value);
-/* Elements [0, n) of `from` as another type; n numbers, a multiple of 32, if one of the types is of blocks. */
+/* Elements [0, n) of `from` as another type; n numbers, whole blocks, if one of the types is of blocks. */
 void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n);
 /* The number of decimal digits that tell all numbers of a float type apart. */
 int tow__float_digits(tow_dtype dtype);

@@ -108,6 +108,8 @@ static void store_value(tow_dtype dtype, void *at, f64 value)
         break;
     case TOW_Q8_0: /* a number alone is no block */
     case TOW_Q4_0:
+    case TOW_Q4_K:
+    case TOW_Q6_K:
         break;
     }
 }
@@ -138,15 +140,14 @@ static void convert_integer(tow_dtype dtype, void *at, tow__element e)
 
 static void make_blocks(tow_dtype dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n)
 {
-    f32 numbers[TOW__BLOCK_NUMBERS];
-    const int64_t size = (int64_t)tow_dtype_size(dtype);
+    f32 numbers[TOW__MOST_BLOCK_NUMBERS];
+    const int64_t size = (int64_t)tow_dtype_size(dtype), held = tow_dtype_numbers(dtype);
     if (from_dtype == TOW_F32) {
-        tow__quantize_blocks(dtype, n / TOW__BLOCK_NUMBERS, from, to);
+        tow__quantize_blocks(dtype, n / held, from, to);
         return;
     }
-    for (int64_t i = 0; i < n / TOW__BLOCK_NUMBERS; i++) {
-        for (int j = 0; j < TOW__BLOCK_NUMBERS; j++)
-            numbers[j] = (f32)tow__load_element(from_dtype, from, i * TOW__BLOCK_NUMBERS + j).f;
+    for (int64_t i = 0; i < n / held; i++) {
+        for (int64_t j = 0; j < held; j++) numbers[j] = (f32)tow__load_element(from_dtype, from, i * held + j).f;
         tow__quantize_blocks(dtype, 1, numbers, (char *)to + i * size);
     }
 }
@@ -194,7 +195,7 @@ void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, c
         return;
     }
     if (tow__is_blocks(from_dtype) && to_dtype == TOW_F32) {
-        tow__dequantize_blocks(from_dtype, n / TOW__BLOCK_NUMBERS, from, to);
+        tow__dequantize_blocks(from_dtype, n / tow_dtype_numbers(from_dtype), from, to);
         return;
     }
     void (*const loop)(void *, const void *, int64_t) = loop_of(to_dtype, from_dtype);

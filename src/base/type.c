@@ -24,7 +24,7 @@ const char *tow_dtype_name(tow_dtype dtype) { return dtype_known(dtype) ? dtypes
 size_t tow_dtype_size(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].size : 0; }
 int tow_dtype_numbers(tow_dtype dtype)
 {
-    return !dtype_known(dtype) ? 0 : tow__is_blocks(dtype) ? TOW__BLOCK_NUMBERS : 1;
+    return !dtype_known(dtype) ? 0 : tow__is_blocks(dtype) ? tow__block_form_of(dtype)->numbers : 1;
 }
 bool tow_dtype_is_float(tow_dtype dtype) { return dtype_known(dtype) && (TOW__FLOATS >> dtype & 1) != 0; }
 bool tow_dtype_is_integer(tow_dtype dtype) { return dtype_known(dtype) && (TOW__INTEGERS >> dtype & 1) != 0; }

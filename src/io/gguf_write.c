@@ -57,13 +57,21 @@ static bool stays_wide(const char *name)
     return false;
 }
 
+/* The form of blocks of a type. */
+static int stored_as(tow_dtype blocks)
+{
+    int form = TOW__STORED_PLAIN + 1;
+    while (tow__stored_forms[form].dtype != blocks) form++;
+    return form;
+}
+
 static tow_status choose(const writer *w, size_t index, target *chosen)
 {
     const tow__tensor *tensor = &w->tensors->items[index];
     const tow_type type = tensor->type;
     choice c = {type.dtype, TOW__STORED_PLAIN};
     if (tow__is_blocks(type.dtype)) {
-        c = choices[type.dtype == TOW_Q8_0 ? TOW_GGUF_Q8_0 : TOW_GGUF_Q4_0];
+        c = (choice){TOW_F32, stored_as(type.dtype)};
     } else if (w->type != TOW_GGUF_AS_IT_IS && tow_dtype_is_float(type.dtype)) {
         c = choices[type.rank < 2 || stays_wide(tensor->name) ? TOW_GGUF_F32 : w->type];
         const tow__stored_form *form = &tow__stored_forms[c.stored];

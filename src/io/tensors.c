@@ -253,8 +253,9 @@ static tow_status get_blocks(const tow_tensors *t, size_t index, tow_dtype dtype
     tow_status status = TOW_OK;
     if (!tow_dtype_is_float(type.dtype) || !tow__type_in_blocks(&type, dtype))
         return tow__fail(t->ctx, TOW_TYPE_MISMATCH,
-                         "%s: expected floats with a multiple of 32 on the last axis, of which %s is made, found %s",
-                         t->items[index].name, tow_dtype_name(dtype), tow__type_name(t->items[index].type).text);
+                         "%s: expected floats with a multiple of %d on the last axis, of which %s is made, found %s",
+                         t->items[index].name, tow_dtype_numbers(dtype), tow_dtype_name(dtype),
+                         tow__type_name(t->items[index].type).text);
     if (tow__tensors_mapped(t, index, dtype)) return tow__tensors_view(t, index, 0, type, array);
     TRY(tow__tensors_load(t, index));
     TRY(tow_array_convert(t->items[index].array, dtype, array));

@@ -2,6 +2,7 @@
 #ifndef TOW_SRC_IO_TENSORS_H
 #define TOW_SRC_IO_TENSORS_H
 
+#include "src/base/blocks.h"
 #include "src/io/io.h"
 #include "tow/gguf.h"
 
@@ -25,8 +26,8 @@ typedef struct tow__stored_form {
     tow_dtype dtype; /* of arrays of these blocks; 0: there is none */
 } tow__stored_form;
 enum {
-    TOW__BLOCK_ELEMENTS = 256, /* of the largest block, */
-    TOW__BLOCK_BYTES = 210     /* and its bytes */
+    TOW__BLOCK_ELEMENTS = TOW__MOST_BLOCK_NUMBERS,
+    TOW__BLOCK_BYTES = TOW__MOST_BLOCK_BYTES
 };
 /* [TOW__STORED_COUNT] that of TOW__STORED_PLAIN is empty. */
 extern const tow__stored_form tow__stored_forms[];

@@ -173,10 +173,11 @@ void tow__fill_missing(tow_dtype dtype, int64_t n, void *out)
 {
     union {
         uint64_t bits;
-        tow__q8_0 block; /* the largest element */
+        char block[TOW__MOST_BLOCK_BYTES]; /* the largest element */
     } nan = {.block = {0}};
     if (tow_dtype_is_float(dtype)) tow__store_element(dtype, &nan, 0, (f64)NAN);
-    if (tow__is_blocks(dtype)) nan.block.scale = TOW__NAN_SCALE;
+    if (tow__is_blocks(dtype))
+        memcpy(nan.block + tow__block_form_of(dtype)->scale_at, &(f16){TOW__NAN_SCALE}, sizeof(f16));
     tow__copy_run(tow__element_bytes(dtype), n, out, &nan, 0);
 }
 

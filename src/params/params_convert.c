@@ -52,7 +52,8 @@ static tow_status check(const tow_params *to, uint32_t k, const tow_params *from
         return tow__fail(to->ctx, TOW_SHAPE_MISMATCH,
                          "tow_params_convert: %s: %s and %s are not the same weight in blocks and in floats: expected "
                          "layers, outputs and blocks of %d inputs here, the same layers, inputs and outputs there%s",
-                         path, tow__type_name(wanted).text, tow__type_name(found).text, TOW__BLOCK_NUMBERS,
+                         path, tow__type_name(wanted).text, tow__type_name(found).text,
+                         tow_dtype_numbers(makes ? wanted.dtype : found.dtype),
                          to->kinds[k] == TOW_PARAM_EMBEDDING ? ", or rows of a table in both" : "");
     }
     const tow_type same = tow_make_type(wanted.dtype, found.rank, found.dims);
@@ -85,7 +86,7 @@ static tow_status convert_blocks(const tow_params *to, uint32_t k, const tow_par
     char *plain = tow_array_data(makes ? from->arrays[i] : to->arrays[k]);
     shapes s;
     find_shapes(to->names.names[k], to->kinds[k], blocks, floats, &s);
-    const int64_t n = s.rows * s.blocks, numbers = n * TOW__BLOCK_NUMBERS;
+    const int64_t n = s.rows * s.blocks, numbers = n * tow_dtype_numbers(blocks.dtype);
     f32 *wide = NULL;
     if (floats.dtype != TOW_F32 && !(wide = tow__alloc(to->ctx, (size_t)numbers, sizeof *wide)))
         return TOW_OUT_OF_MEMORY;

@@ -53,7 +53,8 @@ tow_scope *tow__scope_with_storage(tow_scope *scope, const tow_dtype_rule *rules
     for (; rules[n].pattern; n++) {
         if (tow_dtype_is_float(rules[n].dtype) || tow__is_blocks(rules[n].dtype)) continue;
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "Precision: .param_dtypes: \"%s\": expected a float type, TOW_Q8_0 or TOW_Q4_0, found %d",
+                       "Precision: .param_dtypes: \"%s\": expected a float type or one of blocks, TOW_Q8_0, TOW_Q4_0, "
+                       "TOW_Q4_K or TOW_Q6_K, found %d",
                        rules[n].pattern, (int)rules[n].dtype);
         return NULL;
     }

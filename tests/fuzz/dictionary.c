@@ -84,8 +84,7 @@ static int graph(void)
                                         NULL};
     add_all(words);
     for (int i = 1; i < TOW_DTYPE_END; i++) add(tow_dtype_name((tow_dtype)i));
-    add(tow_dtype_name(TOW_Q8_0));
-    add(tow_dtype_name(TOW_Q4_0));
+    for (int i = TOW_Q8_0; i <= TOW_Q6_K; i++) add(tow_dtype_name((tow_dtype)i));
     for (size_t i = 0; i < tow__primitive_count; i++) add_primitive(tow__primitives[i]);
     return 0;
 }

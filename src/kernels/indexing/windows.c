@@ -185,10 +185,13 @@ COPY(b8)
 COPY(uint16_t)
 COPY(u32)
 COPY(uint64_t)
-typedef tow__q8_0 q8_0;
-typedef tow__q4_0 q4_0;
-COPY(q8_0)
-COPY(q4_0)
+#define BLOCKS(type)                                                                                                   \
+    typedef tow__##type type;                                                                                          \
+    COPY(type)
+BLOCKS(q8_0)
+BLOCKS(q4_0)
+BLOCKS(q4_k)
+BLOCKS(q6_k)
 #define COMBINE_INTEGERS(T)                                                                                            \
     COMBINE(min, T, x < y ? x : y)                                                                                     \
     COMBINE(max, T, x > y ? x : y)
@@ -214,7 +217,9 @@ COMBINE_INTEGERS(i64)
 static combine copy_of(tow_dtype dtype)
 {
     const size_t size = tow__element_bytes(dtype);
-    if (tow__is_blocks(dtype)) return dtype == TOW_Q8_0 ? copy_q8_0 : copy_q4_0;
+    static const combine of_blocks[TOW__DTYPE_LIMIT] = {
+        [TOW_Q8_0] = copy_q8_0, [TOW_Q4_0] = copy_q4_0, [TOW_Q4_K] = copy_q4_k, [TOW_Q6_K] = copy_q6_k};
+    if (tow__is_blocks(dtype)) return of_blocks[dtype];
     return size == 1 ? copy_b8 : size == 2 ? copy_uint16_t : size == 4 ? copy_u32 : copy_uint64_t;
 }
 

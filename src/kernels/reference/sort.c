@@ -50,6 +50,8 @@ static uint64_t total_key(tow_dtype dtype, const void *x, int64_t i)
         return ((const b8 *)x)[i];
     case TOW_Q8_0: /* blocks are not sorted */
     case TOW_Q4_0:
+    case TOW_Q4_K:
+    case TOW_Q6_K:
         break;
     }
     return 0;

@@ -284,7 +284,7 @@ static tow_status operands_type(const tow__typing *ty, const optional *o, double
             return tow__type_fail(
                 ty, TOW_TYPE_MISMATCH,
                 "queries, keys and values must have one element type, or keys and values one of bf16, "
-                "f16, q8_0 and q4_0 beside queries of f32, found %s and %s",
+                "f16, q8_0, q4_0, q4_k and q6_k beside queries of f32, found %s and %s",
                 tow__type_name(q).text, tow__type_name(ty->in[i]).text);
     }
     if (status != TOW_OK) return status;

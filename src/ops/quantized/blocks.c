@@ -1,17 +1,13 @@
 /* Blocks of few bits (TOW_BLOCK_DTYPE_LIST in tow/base.h):
  *
- *   quantize(x f32 [..., 32 n]) -> blocks [..., n]
- *   dequantize(blocks [..., n]) -> f32 [..., 32 n]
- *   quantized_dot(x f32 [..., K], weight blocks [N, K / 32]) -> f32 [..., N]
+ *   quantize(x f32 [..., n K]) -> blocks [..., K], n being the numbers in a block
+ *   dequantize(blocks [..., K]) -> f32 [..., n K]
+ *   quantized_dot(x f32 [..., K], weight blocks [N, K / n]) -> f32 [..., N]
  *
  * src/kernels/quantized/quantized_dot.h says which numbers quantized_dot gives. Its derivative with respect to x is
  * that of the product with the numbers of the weight, as if x were not rounded. */
 #include "src/base/blocks.h"
 #include "src/ops/rules.h"
-
-enum {
-    N = TOW__BLOCK_NUMBERS
-};
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
@@ -29,15 +25,17 @@ static tow_status quantize_type(const tow__typing *ty)
     if (status == TOW_OK) status = require_rows(ty);
     if (status != TOW_OK) return status;
     if (!tow__is_blocks(p->dtype))
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "expected q8_0 or q4_0 as the type of blocks, found %s",
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                              "expected q8_0, q4_0, q4_k or q6_k as the type of blocks, found %s",
                               tow_dtype_name(p->dtype));
     tow_type type = ty->in[0];
     int64_t *last = &type.dims[type.rank - 1];
-    if (*last % N != 0)
+    const int numbers = tow_dtype_numbers(p->dtype);
+    if (*last % numbers != 0)
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
                               "%s has blocks of %d numbers: expected a last axis that is a multiple of it, found %s",
-                              tow_dtype_name(p->dtype), N, tow__type_name(ty->in[0]).text);
-    *last /= N;
+                              tow_dtype_name(p->dtype), numbers, tow__type_name(ty->in[0]).text);
+    *last /= numbers;
     type.dtype = p->dtype;
     ty->out[0] = type;
     return TOW_OK;
@@ -51,7 +49,7 @@ static tow_status dequantize_type(const tow__typing *ty)
     tow_type type = ty->in[0];
     int64_t *last = &type.dims[type.rank - 1];
     type.dtype = TOW_F32;
-    if (__builtin_mul_overflow(*last, (int64_t)N, last)) *last = -1;
+    if (__builtin_mul_overflow(*last, (int64_t)tow_dtype_numbers(ty->in[0].dtype), last)) *last = -1;
     ty->out[0] = type;
     return tow__require_valid(ty, type);
 }
@@ -65,11 +63,12 @@ static tow_status dot_type(const tow__typing *ty)
     if (status != TOW_OK) return status;
     tow_type type = ty->in[0];
     const tow_type w = ty->in[1];
+    const int numbers = tow_dtype_numbers(w.dtype);
     int64_t *last = &type.dims[type.rank - 1];
-    if (*last % N != 0 || *last / N != w.dims[1])
+    if (*last % numbers != 0 || *last / numbers != w.dims[1])
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
-                              "expected x [..., %d k] and a weight [n, k] in blocks of %d numbers, found %s and %s", N,
-                              N, tow__type_name(ty->in[0]).text, tow__type_name(w).text);
+                              "expected x [..., %d k] and a weight [n, k] in blocks of %d numbers, found %s and %s",
+                              numbers, numbers, tow__type_name(ty->in[0]).text, tow__type_name(w).text);
     *last = w.dims[0];
     ty->out[0] = type;
     return tow__require_valid(ty, type);
@@ -96,7 +95,8 @@ static void dot_batch(tow__batch *r)
 /* Plans cut no tiles: each would decode the weight again. */
 static tow__op_cost dot_cost(const tow__operation *o)
 {
-    return tow__exact_cost(2 * N * (double)tow__in_type(o, 1)->dims[1] * tow__elements(&o->out[0]));
+    return tow__exact_cost(2 * (double)(tow_dtype_numbers(tow__in_type(o, 1)->dtype) * tow__in_type(o, 1)->dims[1]) *
+                           tow__elements(&o->out[0]));
 }
 
 TOW__PRIMITIVE(dequantize, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .takes_blocks = true, .arithmetic = true,

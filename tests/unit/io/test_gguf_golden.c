@@ -45,7 +45,7 @@ static void tensors_of_every_type(void **state)
     assert_message(f, "tensor 'q5_1': expected F32, F16");
     assert_message(f, "found Q5_1");
     assert_int_equal(tow_tensors_stored_dtype(found, (size_t)tow__tensors_lookup(found, "q5_1")), 0);
-    assert_int_equal(tow_tensors_stored_dtype(found, (size_t)tow__tensors_lookup(found, "q6_k")), TOW_F32);
+    assert_int_equal(tow_tensors_stored_dtype(found, (size_t)tow__tensors_lookup(found, "q6_k")), TOW_Q6_K);
     tow_tensors_free(found);
     assert_int_equal(tow_gguf_read(f->ctx, FILES "types.gguf", &found), TOW_UNSUPPORTED);
     tow_tensors_free(expected);
@@ -235,11 +235,47 @@ static void arrays_of_blocks(void **state)
     }
 }
 
+/* Blocks of 256 numbers of a mapped file are handed out untouched, in place, and written as they are. */
+static void arrays_of_large_blocks(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *name;
+        tow_dtype dtype;
+        int64_t bytes;
+    } kinds[] = {{"q4_k", TOW_Q4_K, 144}, {"q6_k", TOW_Q6_K, 210}};
+    tow_tensors *file = read_set(f, tow_gguf_mmap, FILES "types.gguf"), *t, *again;
+    tow_tensors *numbers = read_set(f, tow_safetensors_read, FILES "types.safetensors");
+    tow_array *blocks, *copy, *wide, *none;
+    for (size_t k = 0; k < 2; k++) {
+        assert_int_equal(tow_tensors_get_with(file, kinds[k].name, kinds[k].dtype, &blocks), TOW_OK);
+        assert_true(tow_type_equal(tow_array_type(blocks), tow_make_type(kinds[k].dtype, 2, (int64_t[]){3, 1})));
+        assert_int_equal(tow_type_bytes(tow_array_type(blocks)), 3 * kinds[k].bytes);
+        const ptrdiff_t index = tow__tensors_lookup(file, kinds[k].name);
+        assert_ptr_equal(tow_array_data(blocks), tow__tensors_mapped(file, (size_t)index, kinds[k].dtype));
+        assert_int_equal(tow_array_convert(blocks, TOW_F32, &wide), TOW_OK);
+        assert_array(wide, tow_array_type(wide), tow_array_data(tow_tensors_find(numbers, kinds[k].name)));
+        assert_int_equal(tow_tensors_get_with(file, "f32", kinds[k].dtype, &none), TOW_TYPE_MISMATCH);
+        assert_message(f, "a multiple of 256 on the last axis");
+        assert_int_equal(tow_tensors_create(f->ctx, &t), TOW_OK);
+        assert_int_equal(tow_tensors_add(t, "w", blocks), TOW_OK);
+        assert_int_equal(tow_tensors_set_metadata(t, "general.architecture", "gpt2"), TOW_OK);
+        if (tow_gguf_write(f->path, t, &TOW_GGUF_WRITE_OPTIONS(.type = TOW_GGUF_F16)) != TOW_OK)
+            fail_msg("%s", tow_context_error(f->ctx));
+        again = read_set(f, tow_gguf_mmap, f->path);
+        assert_int_equal(tow_tensors_get_with(again, "w", kinds[k].dtype, &copy), TOW_OK);
+        assert_array(copy, tow_array_type(blocks), tow_array_data(blocks));
+        tow_array_release(blocks), tow_array_release(copy), tow_array_release(wide);
+        tow_tensors_free(again), tow_tensors_free(t);
+    }
+    tow_tensors_free(numbers), tow_tensors_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(tensors_of_every_type), TEST(ranges_of_blocks),     TEST(metadata_of_every_type),
-        TEST(bytes_of_every_type),   TEST(a_copy_has_the_bytes), TEST(arrays_of_blocks),
+        TEST(tensors_of_every_type), TEST(ranges_of_blocks), TEST(metadata_of_every_type), TEST(bytes_of_every_type),
+        TEST(a_copy_has_the_bytes),  TEST(arrays_of_blocks), TEST(arrays_of_large_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ static void rules_are_refused(void **state)
     tow_precision p = TOW_PRECISION(&dense, .param_dtypes = TOW_DTYPES({"kernal", TOW_Q8_0}));
     expect_refusal(&p.module, TOW_NOT_FOUND, "\"kernal\" matches no parameter");
     p = TOW_PRECISION(&dense, .param_dtypes = TOW_DTYPES({"kernel", TOW_I32}));
-    expect_refusal(&p.module, TOW_INVALID_ARGUMENT, "expected a float type, TOW_Q8_0 or TOW_Q4_0");
+    expect_refusal(&p.module, TOW_INVALID_ARGUMENT, "expected a float type or one of blocks, TOW_Q8_0");
     p = TOW_PRECISION(&dense, .param_dtypes = TOW_DTYPES({"**", TOW_Q8_0}));
     expect_refusal(&p.module, TOW_UNSUPPORTED, "parameter \"bias\": it is not stored as q8_0");
     p = TOW_PRECISION(&norm, .param_dtypes = TOW_DTYPES({"scale", TOW_Q8_0}));

@@ -62,6 +62,8 @@ static inline double element_get(tow_dtype dtype, const void *data, int64_t inde
         return ((const uint8_t *)data)[index];
     case TOW_Q8_0: /* blocks hold several numbers */
     case TOW_Q4_0:
+    case TOW_Q4_K:
+    case TOW_Q6_K:
         break;
     }
     return 0;
@@ -106,6 +108,8 @@ static inline void element_set(tow_dtype dtype, void *data, int64_t index, doubl
         break;
     case TOW_Q8_0:
     case TOW_Q4_0:
+    case TOW_Q4_K:
+    case TOW_Q6_K:
         break;
     }
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "src/base/base.h"
 #include "src/kernels/quantized/quantized_dot.h"
@@ -18,6 +19,11 @@
 typedef struct shape {
     int64_t rows, n, blocks;
 } shape;
+
+static const tow_dtype types[] = {TOW_Q8_0, TOW_Q4_0, TOW_Q4_K, TOW_Q6_K};
+enum {
+    TYPES = sizeof types / sizeof *types
+};
 
 static uint32_t state_of_random = 35;
 static uint32_t draw(void) { return (state_of_random = state_of_random * 1664525u + 1013904223u) >> 8; }
@@ -28,11 +34,12 @@ static tow__buffer matrix(void *data, tow_dtype dtype, int64_t rows, int64_t col
 }
 
 /* Numbers of all sizes, blocks of zeros and of tiny numbers among them. */
-static float *draw_x(const shape *s)
+static float *draw_x(const shape *s, tow_dtype dtype)
 {
-    float *x = malloc((size_t)(s->rows * s->blocks * TOW__BLOCK_NUMBERS + 1) * sizeof *x);
+    const int64_t groups = s->rows * s->blocks * tow_dtype_numbers(dtype) / TOW__BLOCK_NUMBERS;
+    float *x = malloc((size_t)(groups * TOW__BLOCK_NUMBERS + 1) * sizeof *x);
     assert_non_null(x);
-    for (int64_t b = 0; b < s->rows * s->blocks; b++) {
+    for (int64_t b = 0; b < groups; b++) {
         static const float sizes[] = {1, 1, 1, 1e-3F, 1e4F, 0, 1e-38F};
         const float size = sizes[draw() % 7];
         for (int j = 0; j < TOW__BLOCK_NUMBERS; j++)
@@ -48,10 +55,11 @@ static char *draw_w(const shape *s, tow_dtype dtype)
     char *w = malloc(bytes + 1);
     assert_non_null(w);
     for (size_t i = 0; i < bytes; i++) w[i] = (char)draw();
-    for (size_t i = 0; i < bytes; i += size) {
-        const uint16_t scale = (uint16_t)(draw() & 0xBBFF);
-        memcpy(w + i, &scale, sizeof scale);
-    }
+    for (size_t i = 0; i < bytes; i += size)
+        for (size_t k = 0; k < (dtype == TOW_Q4_K ? 2 : 1); k++) {
+            const uint16_t scale = (uint16_t)(draw() & 0xBBFF);
+            memcpy(w + i + (dtype == TOW_Q6_K ? 208 : 2 * k), &scale, sizeof scale);
+        }
     return w;
 }
 
@@ -75,12 +83,12 @@ static void run(const tow__quantized_engine *engine, const tow__kernel *kernel, 
 
 static void check_shape(const shape *s, tow_dtype dtype, const tow__quantized_engine *const *engines, size_t n)
 {
-    float *x = draw_x(s);
+    float *x = draw_x(s, dtype);
     char *w = draw_w(s, dtype);
     const size_t count = (size_t)(s->rows * s->n);
     float *expected = malloc((count + 1) * sizeof *expected), *found = malloc((count + 1) * sizeof *found);
     assert_true(expected && found);
-    const tow__buffer in[2] = {matrix(x, TOW_F32, s->rows, s->blocks * TOW__BLOCK_NUMBERS),
+    const tow__buffer in[2] = {matrix(x, TOW_F32, s->rows, s->blocks * tow_dtype_numbers(dtype)),
                                matrix(w, dtype, s->n, s->blocks)};
     tow__buffer out = matrix(expected, TOW_F32, s->rows, s->n);
     run(NULL, tow__kernel_reference("quantized_dot", TOW_F32), 1, in, &out);
@@ -97,6 +105,18 @@ static void check_shape(const shape *s, tow_dtype dtype, const tow__quantized_en
     free(x), free(w), free(expected), free(found);
 }
 
+/* All that this processor has. */
+static size_t find_engines(const tow__quantized_engine *engines[8])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tow__quantized_engine_count; i++)
+        if (tow__quantized_engines[i]->runs()) engines[n++] = tow__quantized_engines[i];
+#if defined(__x86_64__)
+    if (tow__quantized_vnni_emulated.runs()) engines[n++] = &tow__quantized_vnni_emulated;
+#endif
+    return n;
+}
+
 static void engines_have_the_same_bits(void **state)
 {
     (void)state;
@@ -104,16 +124,31 @@ static void engines_have_the_same_bits(void **state)
                                    {4, 16, 1}, {4, 8, 32},   {5, 15, 2}, {6, 17, 65}, {8, 32, 31}, {9, 100, 3},
                                    {40, 5, 4}, {1, 700, 40}, {7, 0, 3},  {0, 7, 3},   {5, 20, 0},  {1, 20, 0}};
     const tow__quantized_engine *engines[8];
-    size_t n = 0;
-    for (size_t i = 0; i < tow__quantized_engine_count; i++)
-        if (tow__quantized_engines[i]->runs()) engines[n++] = tow__quantized_engines[i];
-#if defined(__x86_64__)
-    if (tow__quantized_vnni_emulated.runs()) engines[n++] = &tow__quantized_vnni_emulated;
-#endif
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        check_shape(&shapes[i], TOW_Q8_0, engines, n);
-        check_shape(&shapes[i], TOW_Q4_0, engines, n);
+    const size_t n = find_engines(engines);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < TYPES; k++) {
+            shape s = shapes[i];
+            if (k >= 2) s.blocks = (s.blocks + 7) / 8; /* about as many numbers */
+            check_shape(&s, types[k], engines, n);
+        }
+}
+
+/* A block of numbers that are all the largest or all the smallest; gives them. */
+static int fill_block(tow_dtype dtype, bool largest, char *block)
+{
+    const uint16_t one = 0x3C00;
+    const size_t size = tow_dtype_size(dtype);
+    memset(block, dtype == TOW_Q8_0 ? (largest ? 127 : -128) : largest ? -1 : 0, size);
+    memcpy(block + (dtype == TOW_Q6_K ? 208 : 0), &one, sizeof one);
+    if (dtype == TOW_Q8_0) return largest ? 127 : -128;
+    if (dtype == TOW_Q4_0) return largest ? 7 : -8;
+    if (dtype == TOW_Q4_K) { /* levels of 63 */
+        memcpy(block + 2, &one, sizeof one);
+        memset(block + 4, -1, 12);
+        return largest ? 63 * 15 - 63 : -63;
     }
+    memset(block + 192, largest ? 127 : -128, 16);
+    return largest ? 127 * 31 : 128 * 32;
 }
 
 /* The largest sums that there are: they do not overflow. */
@@ -121,39 +156,31 @@ static void extremes_fit(void **state)
 {
     (void)state;
     enum {
-        ROWS = 4,
-        OUT = 16
+        ROWS = 7,
+        OUT = 16,
+        MOST = 256
     };
-    static float x[ROWS][32], y[ROWS][OUT];
-    static tow__q8_0 w8[OUT];
-    static tow__q4_0 w4[OUT];
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < 32; j++) x[r][j] = r % 2 ? 127 : -127;
-    for (int i = 0; i < OUT; i++) {
-        w8[i].scale = w4[i].scale = 0x3C00; /* 1 */
-        memset(w8[i].q, i % 2 ? -128 : 127, sizeof w8[i].q);
-        memset(w4[i].q, i % 2 ? 0 : 0xFF, sizeof w4[i].q);
-    }
+    static float x[ROWS * MOST], y[ROWS][OUT];
+    static _Alignas(2) char w[OUT * 256];
     const tow__quantized_engine *engines[8];
-    size_t n = 0;
-    for (size_t i = 0; i < tow__quantized_engine_count; i++)
-        if (tow__quantized_engines[i]->runs()) engines[n++] = tow__quantized_engines[i];
-#if defined(__x86_64__)
-    if (tow__quantized_vnni_emulated.runs()) engines[n++] = &tow__quantized_vnni_emulated;
-#endif
-    for (size_t e = 0; e < n; e++)
-        for (int rows = 1; rows <= ROWS; rows += ROWS - 1)
-            for (int kind = 0; kind < 2; kind++) {
-                const tow__buffer in[2] = {matrix(x, TOW_F32, rows, 32),
-                                           kind ? matrix(w4, TOW_Q4_0, OUT, 1) : matrix(w8, TOW_Q8_0, OUT, 1)};
+    const size_t n = find_engines(engines);
+    for (int k = 0; k < TYPES; k++) {
+        const int numbers = tow_dtype_numbers(types[k]), size = (int)tow_dtype_size(types[k]);
+        int value[2];
+        for (int i = 0; i < ROWS * numbers; i++) x[i] = i / numbers % 2 ? 127 : -127;
+        for (int i = 0; i < OUT; i++) value[i % 2] = fill_block(types[k], i % 2 == 0, w + i * size);
+        for (size_t e = 0; e < n; e++)
+            for (int rows = 1; rows <= ROWS; rows += 3) {
+                const tow__buffer in[2] = {matrix(x, TOW_F32, rows, numbers), matrix(w, types[k], OUT, 1)};
                 tow__buffer out = matrix(y, TOW_F32, rows, OUT);
                 run(engines[e], tow__kernel_find("quantized_dot", TOW_F32), 1, in, &out);
                 for (int r = 0; r < rows; r++)
                     for (int i = 0; i < OUT; i++) {
-                        const int number = kind ? (i % 2 ? -8 : 7) : i % 2 ? -128 : 127;
-                        assert_true((double)y[r][i] == (r % 2 ? 1 : -1) * 127.0 * 32 * number);
+                        const double expected = (r % 2 ? 127.0 : -127.0) * numbers * value[i % 2];
+                        assert_true(fabs((double)y[r][i] - expected) <= 0x1p-23 * fabs(expected) * 16);
                     }
             }
+    }
 }
 
 int main(void)
