@@ -469,23 +469,25 @@ static tow_status check_weights(tool_gguf *g, const json_t *config)
 
 tow_status tool_gguf_begin(tool_gguf *g, const char *name)
 {
-    json_t *config = NULL, *tokenizer = NULL;
+    json_t *config = NULL, *tokenizer = NULL, *generation = NULL;
     tow_status status = read_json(g, "config.json", 0, &config);
     if (status == TOW_OK && !config)
         status =
             tool_fail(g->tool, TOW_IO_ERROR, "%s/config.json: cannot open; a GGUF file has what it says", g->directory);
     if (status == TOW_OK) status = find_architecture(g, config, name);
     if (status == TOW_OK) status = read_json(g, "tokenizer.json", 0, &tokenizer);
+    if (status == TOW_OK) status = read_json(g, "generation_config.json", 0, &generation);
     if (status == TOW_OK) status = check_config(g, config);
     if (status == TOW_OK) status = set_general(g, config);
     if (status == TOW_OK) status = set_numbers(g, config);
     if (status == TOW_OK) status = tow_gguf_model_read(g->metadata, &g->model);
     if (status == TOW_OK) status = check_queries(g, config);
     if (status == TOW_OK) status = set_rope(g, config);
-    if (status == TOW_OK && tokenizer) status = tool_set_tokenizer(g, config, tokenizer);
+    if (status == TOW_OK && tokenizer) status = tool_set_tokenizer(g, config, generation, tokenizer);
     if (status == TOW_OK && tokenizer) status = set_chat_template(g);
     if (status == TOW_OK) status = check_weights(g, config);
     json_decref(config);
     json_decref(tokenizer);
+    json_decref(generation);
     return status;
 }

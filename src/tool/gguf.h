@@ -46,8 +46,9 @@ enum { /* types of tokens in GGUF files */
     TOOL_BYTE
 };
 
-/* gguf_tokenizer.c: sets the metadata of the tokenizer. root: tokenizer.json. */
-tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *root);
+/* gguf_tokenizer.c: sets the metadata of the tokenizer. generation: generation_config.json, or NULL. root:
+ * tokenizer.json. */
+tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *generation, const json_t *root);
 
 /* check_tokenizer.c: a way in which texts are normalized and cut, which GGUF files have a name for. */
 typedef struct tool_splitting {

@@ -236,9 +236,9 @@ static tow_status set_ends(tool_gguf *g, const json_t *root, size_t count)
     return status;
 }
 
-tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *root)
+tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *generation, const json_t *root)
 {
-    const json_t *model = json_object_get(root, "model");
+    const json_t *model = json_object_get(root, "model"), *ends = json_object_get(generation, "eos_token_id");
     vocabulary v = {.count = 0};
     const int64_t least = json_integer_value(json_object_get(config, "vocab_size"));
     tow_status status = make_vocabulary(g, model, json_object_get(root, "added_tokens"), least, &v);
@@ -246,7 +246,7 @@ tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *
     if (status == TOW_OK) status = tool_set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
     if (status == TOW_OK) status = tool_set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
     if (status == TOW_OK) status = set_ids(g, config, v.count);
-    if (status == TOW_OK) status = set_end_of_turn(g, json_object_get(config, "eos_token_id"), &v);
+    if (status == TOW_OK) status = set_end_of_turn(g, ends ? ends : json_object_get(config, "eos_token_id"), &v);
     if (status == TOW_OK) status = set_ends(g, root, v.count);
     free_vocabulary(&v);
     return status;

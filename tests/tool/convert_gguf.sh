@@ -156,6 +156,14 @@ expect 0 '"chat_template": "{{ x }}"' cat odd-back/tokenizer_config.json
 expect 0 '"model_input_names"' cat odd-back/tokenizer_config.json
 expect 0 '3' sed -n '/eos_token_id/,/]/p' odd-back/config.json
 
+# generation_config.json names tokens that end an answer, too
+sed 's/"eos_token_id": *[0-9]*/"eos_token_id": 2/' model/config.json >odd/config.json
+printf '{"eos_token_id": [2, 7]}' >odd/generation_config.json
+expect 0 'tensors mapped' "$tow" convert-weights odd --architecture auto -o odd.gguf
+expect 0 'tensors mapped' "$tow" convert-weights odd.gguf --architecture auto -o odd-back
+expect 0 '7' sed -n '/eos_token_id/,/]/p' odd-back/config.json
+rm odd/generation_config.json
+
 # numbers and options of config.json that GGUF files cannot say, or that are not those of the weights
 config() { # config EXPRESSION MESSAGE [MODEL]: of a config.json that the expression changes
     rm -rf odd odd.gguf
