@@ -61,7 +61,9 @@ typedef struct tow__spill_rows_params {
 typedef struct tow__group_params {
     const char *group;  /* the name of one that the context knows; "": the group of one */
     int64_t row_groups; /* of all processes, a power of two */
-} tow__group_params;    /* all_reduce_start */
+    int64_t first,
+        of; /* reduce_scatter_start: the operand is a window of a layer of so many elements; of: 0: it is not */
+} tow__group_params; /* all_reduce_start, reduce_scatter_start */
 
 /* elementwise */
 typedef struct tow__integer_pow_params {
@@ -242,7 +244,32 @@ typedef struct tow__linear_cross_entropy_params {
 typedef struct tow__linear_cross_entropy_ad_params {
     bool rows;
     int64_t wrt;
+    int64_t classes; /* of the whole, of which w is a block (tow__loss_block); 0: w has all */
 } tow__linear_cross_entropy_ad_params;
+/* linear_cross_entropy_parts(x, w, labels) -> [..., tiles, 3] of a block w, whose first class label 0 means: of each
+ * tile of logits the maximum, the sum of exp(logit - maximum), and the logit of the label, or NaN.
+ * linear_cross_entropy_join(parts of all blocks [..., tiles, 3], labels) -> loss, lse */
+typedef struct tow__linear_cross_entropy_parts_params {
+    bool rows;
+    int64_t classes; /* of the whole */
+} tow__linear_cross_entropy_parts_params;
+
+enum {
+    TOW__LOSS_TILE = 512 /* classes */
+};
+
+/* Classes of a block: losses of so many classes, and their gradients, are sums over these blocks, for any number of
+ * rows. Smaller ones where so few classes have large bands of rows (src/kernels/norms/linear_cross_entropy.c). */
+static inline int64_t tow__loss_block(int64_t classes)
+{
+    enum {
+        TILES = 8,      /* of a block at most: a power of two, as is their number */
+        SMALL = 1 << 14 /* classes: of a half, rows of twice as many are in a band */
+    };
+    int64_t tiles = TILES;
+    while (tiles > 1 && SMALL / (classes > 0 ? classes : 1) * tiles > TILES) tiles /= 2;
+    return tiles * TOW__LOSS_TILE;
+}
 /* dropout(x, key u32[2]) -> y: keeps with probability 1 - rate, bernoulli(key) on `broadcast`-reduced shape; x / keep
  * where kept */
 typedef struct tow__dropout_params {

@@ -37,6 +37,7 @@ struct tow__collective {
     tow_dtype dtype;
     int64_t n; /* elements of a layer */
     int64_t unit;
+    tow__window window;
     size_t layers, size; /* size: of an element */
     int count;           /* ranks of the group, which may be freed before */
     int root, parts;
@@ -204,7 +205,8 @@ static tow_status make_shares(tow__collective *c, const tow__collective_options 
     if (o->shares)
         memcpy(shares, o->shares, count * sizeof *shares);
     else
-        tow__shares(carrier->count, o->n, o->unit, shares);
+        for (int r = 0; r < carrier->count; r++)
+            shares[r] = tow__share_in_window(r, carrier->count, o->n, o->unit, o->window);
     const bool small = (uint64_t)o->n * c->size <= INT_MAX;
     if (sums(o->kind)) status = make_sum(c, o, shares);
     if (!status && o->kind == TOW__ALL_GATHER && carrier->gather && small && c->layers == 1)
@@ -253,6 +255,7 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
                            .dtype = o->dtype,
                            .n = o->n,
                            .unit = o->unit,
+                           .window = o->window,
                            .layers = o->layers > 0 ? (size_t)o->layers : 1,
                            .size = tow_dtype_size(o->dtype),
                            .count = group->carrier.count,
@@ -294,7 +297,7 @@ void tow__collective_free(tow__collective *c)
 
 tow__range_of tow__collective_share(const tow__collective *c, int64_t n)
 {
-    return c ? tow__share_of(c->group->carrier.rank, c->count, n, c->unit) : (tow__range_of){0, n};
+    return c ? tow__share_in_window(c->group->carrier.rank, c->count, n, c->unit, c->window) : (tow__range_of){0, n};
 }
 
 int tow__collective_parts(const tow__collective *c) { return c ? c->parts : 1; }

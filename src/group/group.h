@@ -40,7 +40,8 @@ typedef struct tow__collective_options {
     const int *first_group;
     /* Shares: elements shares[r].offset and so on of rank r; they cover the array. NULL: those of tow_group_share. */
     const tow__range_of *shares;
-    int64_t unit; /* of shares, if they are NULL: in these units; 0: that of n */
+    int64_t unit;       /* of shares, if they are NULL: in these units; 0: that of n */
+    tow__window window; /* if they are NULL: the array is a window of one of which each rank has its share */
     int root;
     const char *what; /* for messages: "gradient of blocks/0/kernel"; copied; NULL: the kind */
 } tow__collective_options;
@@ -58,8 +59,8 @@ tow_status tow__collective_create(tow_context *ctx, tow_group *group, const tow_
 void tow__collective_free(tow__collective *c); /* NULL is accepted; not in flight */
 /* Arrays that start takes: 1, or for sums the number of this rank's subtrees. */
 int tow__collective_parts(const tow__collective *c);
-/* This rank's share of an array of n elements, or of each layer, if the collective has no list of shares; NULL: all of
- * them. */
+/* This rank's share of an array of n elements, or of each layer or of the window, if the collective has no list of
+ * shares; NULL: all of them. */
 tow__range_of tow__collective_share(const tow__collective *c, int64_t n);
 /* Bytes of scratch memory that start takes; sums receive there what they add. */
 size_t tow__collective_scratch(const tow__collective *c);

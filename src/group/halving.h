@@ -66,6 +66,12 @@ int64_t tow__share_line(int64_t n);
 void tow__shares(int count, int64_t n, int64_t unit, tow__range_of *shares);
 /* That of one rank. */
 tow__range_of tow__share_of(int rank, int count, int64_t n, int64_t unit);
+/* Elements [first, first + n) of an array of `of` elements, of which each process has its share. */
+typedef struct tow__window {
+    int64_t first, of; /* of: 0: the array has n elements, all of which are meant */
+} tow__window;
+/* The elements of the window that are in a rank's share, counted from the first one of the window. */
+tow__range_of tow__share_in_window(int rank, int count, int64_t n, int64_t unit, tow__window window);
 /* The row groups that ranks own: first_group[count + 1]. */
 void tow__row_groups(int count, int row_groups, int *first_group);
 /* Is it a power of two, and not below count? */

@@ -89,6 +89,15 @@ void tow__shares(int count, int64_t n, int64_t unit, tow__range_of *shares)
     for (int r = 0; r < count; r++) shares[r] = tow__share_of(r, count, n, unit);
 }
 
+tow__range_of tow__share_in_window(int rank, int count, int64_t n, int64_t unit, tow__window window)
+{
+    if (window.of == 0) return tow__share_of(rank, count, n, unit);
+    const tow__range_of share = tow__share_of(rank, count, window.of, unit);
+    const int64_t from = share.offset - window.first, to = from + share.count;
+    const int64_t begin = from > 0 ? from : 0, end = to < n ? to : n;
+    return begin < end ? (tow__range_of){begin, end - begin} : (tow__range_of){0, 0};
+}
+
 tow_status tow_group_share(int rank, int count, int64_t n, int64_t *offset, int64_t *length)
 {
     if (!offset || !length || rank < 0 || rank >= count || n < 0 || n > INT64_MAX / 2) return TOW_INVALID_ARGUMENT;

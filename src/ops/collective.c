@@ -7,6 +7,9 @@
  *   all_gather_start       share [layers, n / N] -> layers [layers, n], buffer
  *   all_gather_wait        layers, buffer -> layers
  *
+ * Parameters `first` and `of` say that the one layer is a window of a longer one: the share of a process is what it has
+ * of the window, which may be nothing.
+ *
  * Both results of a start belong to the exchange until the wait: partial sums change there, and the buffer has what
  * arrives. Nothing else reads them, so they are alive from the start to the wait, and nothing else lies there. All
  * processes start the same exchanges in the same order, which is that of the graph; waits are where readers are. */
@@ -59,6 +62,7 @@ static tow_status sum_of_start(tow_context *ctx, const tow_primitive *p, const t
                                    .n = scatters ? type.dims[1] : tow_type_element_count(type),
                                    .layers = layers,
                                    .row_groups = fits ? (int)params->row_groups : 0,
+                                   .window = {params->first, scatters ? params->of : 0},
                                    .what = what},
         collective);
 }
@@ -75,6 +79,7 @@ static tow_status gather_of_start(tow_context *ctx, const tow__share_params *par
                                                              .n = params->n,
                                                              .layers = type.dims[0],
                                                              .unit = params->unit,
+                                                             .window = {params->first, params->of},
                                                              .what = what},
                                   collective);
 }
@@ -99,6 +104,19 @@ bool tow__awaits_collective(const tow_primitive *p)
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
+/* Is a layer of n elements a window of one of so many? */
+static tow_status check_window(const tow__typing *ty, int64_t n, tow__window window)
+{
+    if (window.of == 0 && window.first == 0) return TOW_OK;
+    if (ty->in[0].dims[0] == 1 && window.first >= 0 && window.of <= INT64_MAX / 2 && n <= window.of &&
+        window.first <= window.of - n)
+        return TOW_OK;
+    return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                          "expected a window of one layer, found elements %lld to %lld of %lld in %s",
+                          (long long)window.first, (long long)window.first + (long long)n, (long long)window.of,
+                          tow__type_name(ty->in[0]).text);
+}
+
 /* Elements of this process's share of a layer. */
 static tow_status share_of(const tow__typing *ty, const tow__share_params *params, int64_t *n)
 {
@@ -109,7 +127,10 @@ static tow_status share_of(const tow__typing *ty, const tow__share_params *param
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                               "expected a number of elements, and a unit, found %lld and %lld", (long long)params->n,
                               (long long)params->unit);
-    *n = tow__share_of(tow_group_rank(group), tow_group_count(group), params->n, params->unit).count;
+    const tow__window window = {params->first, params->of};
+    status = check_window(ty, params->n, window);
+    if (status != TOW_OK) return status;
+    *n = tow__share_in_window(tow_group_rank(group), tow_group_count(group), params->n, params->unit, window).count;
     return TOW_OK;
 }
 
@@ -132,7 +153,9 @@ static tow_status all_reduce_start_type(const tow__typing *ty) { return start_ty
 
 static tow_status reduce_scatter_start_type(const tow__typing *ty)
 {
-    const tow_status status = tow__require_rank(ty, 0, 2);
+    const tow__group_params *params = ty->params;
+    tow_status status = tow__require_rank(ty, 0, 2);
+    if (status == TOW_OK) status = check_window(ty, ty->in[0].dims[1], (tow__window){params->first, params->of});
     return status == TOW_OK ? start_type(ty, ty->in[0]) : status;
 }
 
@@ -182,12 +205,14 @@ static tow_status reduce_scatter_wait_type(const tow__typing *ty)
     TOW__PRIMITIVE(name_, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = inputs_, .outputs = outputs_,   \
                    .type = type_, .jvp = refuse_jvp, .batch = refuse_batch, .effect = always, .host = true,            \
                    .varies = true, __VA_ARGS__)
+#define WINDOW_PARAMS(type) TOW__PARAM(type, first, TOW__P_COUNT), TOW__PARAM(type, of, TOW__P_COUNT)
 #define GROUP_PARAMS                                                                                                   \
     TOW__PARAMS(tow__group_params, TOW__PARAM(tow__group_params, group, TOW__P_STRING),                                \
-                TOW__PARAM(tow__group_params, row_groups, TOW__P_INT))
+                TOW__PARAM(tow__group_params, row_groups, TOW__P_INT), WINDOW_PARAMS(tow__group_params))
 #define SHARE_PARAMS                                                                                                   \
     TOW__PARAMS(tow__share_params, TOW__PARAM(tow__share_params, group, TOW__P_STRING),                                \
-                TOW__PARAM(tow__share_params, n, TOW__P_INT), TOW__PARAM(tow__share_params, unit, TOW__P_COUNT))
+                TOW__PARAM(tow__share_params, n, TOW__P_INT), TOW__PARAM(tow__share_params, unit, TOW__P_COUNT),       \
+                WINDOW_PARAMS(tow__share_params))
 
 COLLECTIVE(all_reduce_start, 1, 2, all_reduce_start_type, .aliasing = TOW__ALIAS_FIRST, GROUP_PARAMS);
 COLLECTIVE(all_reduce_wait, 2, 1, wait_type, .operands = "x, buffer", .aliasing = TOW__ALIAS_FIRST);
@@ -227,17 +252,18 @@ tow_value tow__all_reduce(tow_trace *t, const tow_group *group, int64_t row_grou
     return exchange(t, &tow__all_reduce_start_p, &p, &tow__all_reduce_wait_p, NULL, x);
 }
 
-tow_value tow__reduce_scatter(tow_trace *t, const tow_group *group, int64_t row_groups, tow_value x)
+tow_value tow__reduce_scatter(tow_trace *t, const tow_group *group, int64_t row_groups, tow_value x, tow__window window)
 {
     if (!is_exchanged(t, group, x)) return tow__failed(t) ? tow__null() : x;
-    const tow__group_params p = {.group = tow_group_name(group), .row_groups = row_groups};
-    const tow__share_params share = {.group = p.group, .n = tow_value_type(x).dims[1]};
+    const tow__group_params p = {tow_group_name(group), row_groups, window.first, window.of};
+    const tow__share_params share = {p.group, tow_value_type(x).dims[1], 0, window.first, window.of};
     return exchange(t, &tow__reduce_scatter_start_p, &p, &tow__reduce_scatter_wait_p, &share, x);
 }
 
-tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, int64_t unit, tow_value x)
+tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, int64_t unit, tow_value x,
+                          tow__window window)
 {
     if (!is_exchanged(t, group, x)) return tow__failed(t) ? tow__null() : x;
-    const tow__share_params p = {.group = tow_group_name(group), .n = n, .unit = unit};
+    const tow__share_params p = {tow_group_name(group), n, unit, window.first, window.of};
     return exchange(t, &tow__all_gather_start_p, &p, &tow__all_gather_wait_p, NULL, x);
 }

@@ -15,16 +15,21 @@ typedef struct tow__share_params {
     const char *group; /* the name of one that the context knows; "": the group of one */
     int64_t n;         /* elements of a layer, which the processes share as tow_group_share says, */
     int64_t unit;      /* but in these units; 0: the usual ones */
+    int64_t first,
+        of; /* the layer is a window of one of so many elements, which the processes share; of: 0: it is not */
 } tow__share_params;
 
 /* The sum of x over the processes of the group, of which each brings that of its row groups (tow_group_all_reduce): a
  * start, and a wait that plans put in front of its first reader. NULL: x. */
 tow_value tow__all_reduce(tow_trace *t, const tow_group *group, int64_t row_groups, tow_value x);
-/* The same of x [layers, n], but only this process's share of each layer: [layers, n / N]. */
-tow_value tow__reduce_scatter(tow_trace *t, const tow_group *group, int64_t row_groups, tow_value x);
-/* Layers of n elements from the shares of all processes, of which x [layers, n / N] is this one's: [layers, n]. unit:
- * of the shares, 0: the usual one. */
-tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, int64_t unit, tow_value x);
+/* The same of x [layers, n], but only this process's share of each layer: [layers, n / N]; or, if a window is given, of
+ * x [1, n] that is one. */
+tow_value tow__reduce_scatter(tow_trace *t, const tow_group *group, int64_t row_groups, tow_value x,
+                              tow__window window);
+/* Layers of n elements from the shares of all processes, of which x [layers, n / N] is this one's: [layers, n]; of a
+ * window, [1, n] from what each has of it. unit: of the shares, 0: the usual one. */
+tow_value tow__all_gather(tow_trace *t, const tow_group *group, int64_t n, int64_t unit, tow_value x,
+                          tow__window window);
 
 /* Does an equation of this primitive start a collective, or wait for one? */
 bool tow__starts_collective(const tow_primitive *primitive);

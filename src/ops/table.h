@@ -91,7 +91,9 @@
     X(le) \
     X(lgamma) \
     X(linear_cross_entropy) \
+    X(linear_cross_entropy_join) \
     X(linear_cross_entropy_jvp) \
+    X(linear_cross_entropy_parts) \
     X(linear_cross_entropy_vjp) \
     X(log) \
     X(log1p) \

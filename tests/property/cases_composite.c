@@ -218,6 +218,34 @@ void property_linear_cross_entropy(const property_case *c, double *const *in, do
     }
 }
 
+/* The statistics of one tile: the greatest logit, the sum of exp(logit - greatest), that of the label. */
+static void parts_of_loss(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t depth = c->in[0].dims[1], classes = c->in[1].dims[0];
+    for (int64_t i = 0; i < c->in[0].dims[0]; i++) {
+        double logits[8], *part = out[0] + 3 * i;
+        part[0] = -(double)INFINITY, part[1] = 0, part[2] = (double)NAN;
+        for (int64_t v = 0; v < classes; v++) {
+            logits[v] = 0;
+            for (int64_t d = 0; d < depth; d++) logits[v] += in[0][i * depth + d] * in[1][v * depth + d];
+            part[0] = fmax(part[0], logits[v]);
+            if (v == (int64_t)in[2][i]) part[2] = logits[v];
+        }
+        for (int64_t v = 0; v < classes; v++) part[1] += exp(logits[v] - part[0]);
+    }
+}
+
+/* parts [n, 2, 3], of tiles of 512 classes */
+static void join_of_loss(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < c->in[0].dims[0]; i++) {
+        const double *part = in[0] + 6 * i, label = in[1][i];
+        out[1][i] = log(part[1] * exp(part[0]) + part[4] * exp(part[3]));
+        out[0][i] = label < 0 || label >= 1024 ? (double)NAN : out[1][i] - part[label < 512 ? 2 : 5];
+    }
+}
+
+static const tow__linear_cross_entropy_parts_params part_of_table = {true, 1000};
 static const tow__linear_cross_entropy_params columns_of_w = {false}, rows_of_w = {true};
 static const tow__axis_params last = {2}, middle = {1}, only = {0};
 static const tow__norm_params small = {1e-6}, large = {0.1};
@@ -349,6 +377,34 @@ static const property_case cases[] = {
      .n_out = 2,
      .value = property_linear_cross_entropy,
      .in = {{F, S2(3, 4)}, {F, S2(4, 2)}, {.dtype = TOW_I32, S1(3), .low = -3, .high = 5}},
+     .no_derivative = true,
+     .loose = 8},
+    {.primitive = "linear_cross_entropy_parts",
+     .params = &part_of_table,
+     .n_in = 3,
+     .value = parts_of_loss,
+     .in = {{F, S2(3, 4)}, {F, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}},
+     .loose = 8},
+    {.primitive = "linear_cross_entropy_parts",
+     .label = "labels outside",
+     .params = &part_of_table,
+     .n_in = 3,
+     .value = parts_of_loss,
+     .in = {{F, S2(3, 4)}, {F, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = -600, .high = 600}},
+     .no_derivative = true,
+     .loose = 8},
+    {.primitive = "linear_cross_entropy_join",
+     .n_in = 2,
+     .n_out = 2,
+     .value = join_of_loss,
+     .in = {{F, S3(3, 2, 3), .low = 0.5, .high = 2}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 1023}},
+     .loose = 8},
+    {.primitive = "linear_cross_entropy_join",
+     .label = "labels outside",
+     .n_in = 2,
+     .n_out = 2,
+     .value = join_of_loss,
+     .in = {{F, S3(5, 2, 3), .low = 0.5, .high = 2}, {.dtype = TOW_I32, S1(5), .low = -1024, .high = 2048}},
      .no_derivative = true,
      .loose = 8},
     {.primitive = "quantize_dynamic",

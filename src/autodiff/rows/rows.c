@@ -33,6 +33,14 @@ static bool loss_vjp_sums(const tow__operation *o, uint32_t i, int axis, int *fr
     return i != 1 && !(loss_wrt(o) & WRT_X) && loss_rows(o, axis, from);
 }
 
+/* (parts [..., tiles, 3], labels [...]) */
+static bool join_rows(const tow__operation *o, int axis, int *from)
+{
+    if (axis >= o->in[1].type.rank) return false;
+    from[0] = from[1] = axis;
+    return true;
+}
+
 /* All blocks draw what is drawn for the whole batch. */
 static bool dropout_rows(const tow__operation *o, int axis, int *from)
 {
@@ -56,6 +64,8 @@ static const struct {
     bool whole;
 } others[] = {{&tow__linear_cross_entropy_p, loss_rows, NULL, false},
               {&tow__linear_cross_entropy_vjp_p, loss_vjp_rows, loss_vjp_sums, false},
+              {&tow__linear_cross_entropy_parts_p, loss_rows, NULL, false},
+              {&tow__linear_cross_entropy_join_p, join_rows, NULL, false},
               {&tow__same_bits_p, same_rows, NULL, false},
               {&tow__dropout_p, dropout_rows, NULL, true}};
 
@@ -325,6 +335,22 @@ static bool record_apart(const tow__row_walk *w, const tow__equation *e, tow__ro
     return true;
 }
 
+/* The derivatives of a loss for the rows of one block: dx and dw of the same logits. The kernel gives both the bits
+ * that each has by itself. */
+static bool record_loss_of_block(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
+{
+    const tow__equation *e = r->e;
+    if (e->primitive != &tow__linear_cross_entropy_vjp_p || e->n_out != 2 || w->blocks->count != 1) return false;
+    blank(r);
+    if (r->at[0] == TOW__WHOLE || (w->late && w->late[e->out[1]]) || !loss_rows(&r->o, r->at[0], r->from) || !agrees(r))
+        return false;
+    bind_local(w, r, e->params);
+    y[0] = (tow__row_value){.value = r->out[0], .axis = r->at[0]};
+    y[1] = (tow__row_value){.value = r->out[1], .axis = TOW__WHOLE, .sum = &tow__add_p};
+    complete_results(w, e, y);
+    return true;
+}
+
 /* ---- decompositions ---------------------------------------------------------------------------------------------- */
 
 static bool record_parts(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
@@ -440,7 +466,7 @@ static void record_with_rows(const tow__row_walk *w, const tow__row_equation *r,
     if (tow__is_region(r->e))
         tow__rows_region(w, r, y);
     else if (!record_move(w, r, y) && !record_rows(w, r, tile, y) && !record_sum(w, r, sums, y) &&
-             !record_apart(w, r->e, y) && !record_parts(w, r, y))
+             !record_loss_of_block(w, r, y) && !record_apart(w, r->e, y) && !record_parts(w, r, y))
         tow__rows_fail(w->t, r->e, "mixes rows of the batch, or does with them what has no rule for row groups");
 }
 

@@ -64,7 +64,8 @@ static bool find_shares(tow_trace *t, const tow_graph *g, const tow__equation *e
     }
     for (uint32_t k = 0; k < e->n_out; k++) {
         const tow__sharded_value *y = &values[e->out[k]];
-        if (tow__wants_share_alone(y)) b->out[k] = tow__sharding_leaves(g, e, k, y->layers);
+        if (tow__wants_share_alone(y) && !tow__is_window(y->window))
+            b->out[k] = tow__sharding_leaves(g, e, k, y->layers);
         b->any |= b->out[k] > 0;
     }
     b->s.in = b->in;

@@ -16,35 +16,42 @@ typedef struct walk {
 
 static int64_t length_of(tow_type whole, int64_t layers) { return tow_type_element_count(whole) / layers; }
 
-static tow__range_of range_of(const tow_group *group, int64_t n)
+static const tow__window no_window = {0, 0};
+
+/* Of n elements of a layer, or of a window. */
+static tow__range_of range_of(const tow_group *group, int64_t n, tow__window window)
 {
-    tow__range_of r = {0, n};
-    tow_group_share(tow_group_rank(group), tow_group_count(group), n, &r.offset, &r.count);
-    return r;
+    return tow__share_in_window(tow_group_rank(group), tow_group_count(group), n, 0, window);
 }
 
 tow_type tow__sharding_type(const tow_group *group, tow_type whole, int64_t layers)
 {
-    const int64_t dims[2] = {layers, range_of(group, length_of(whole, layers)).count};
+    const int64_t dims[2] = {layers, range_of(group, length_of(whole, layers), no_window).count};
     return tow_make_type(whole.dtype, 2, dims);
+}
+
+static tow_value cut(const tow_group *group, tow_value x, int64_t layers, tow__window window)
+{
+    if (tow_is_null(x)) return x;
+    const int64_t dims[2] = {layers, length_of(tow_value_type(x), layers)};
+    const tow__range_of r = range_of(group, dims[1], window);
+    return tow_slice_axis(tow_reshape(x, 2, dims), 1, r.offset, r.offset + r.count);
 }
 
 tow_value tow__sharding_cut(const tow_group *group, tow_value x, int64_t layers)
 {
-    if (tow_is_null(x)) return x;
-    const int64_t dims[2] = {layers, length_of(tow_value_type(x), layers)};
-    const tow__range_of r = range_of(group, dims[1]);
-    return tow_slice_axis(tow_reshape(x, 2, dims), 1, r.offset, r.offset + r.count);
+    return cut(group, x, layers, no_window);
 }
 
 /* The value as a share, which is cut of the whole where it was not made as one. */
-static tow_value share_of(const walk *w, uint32_t var, int64_t layers)
+static tow_value share_of(const walk *w, uint32_t var, int64_t layers, tow__window window)
 {
     tow__sharded_value *v = &w->values[var];
-    if (v->layers == layers && !tow_is_null(v->share)) return v->share;
-    const tow_value cut = tow__sharding_cut(w->s->group, v->whole, layers);
-    if (v->layers == layers) v->share = cut;
-    return cut;
+    const bool same = v->layers == layers && v->window.first == window.first && v->window.of == window.of;
+    if (same && !tow_is_null(v->share)) return v->share;
+    const tow_value share = cut(w->s->group, v->whole, layers, window);
+    if (same) v->share = share;
+    return share;
 }
 
 static void gather(const walk *w, uint32_t var)
@@ -52,7 +59,7 @@ static void gather(const walk *w, uint32_t var)
     tow__sharded_value *v = &w->values[var];
     const tow_type type = w->g->vars[var].type;
     if (tow__failed(w->t)) return;
-    const tow_value whole = tow__all_gather(w->t, w->s->group, length_of(type, v->layers), 0, v->share);
+    const tow_value whole = tow__all_gather(w->t, w->s->group, length_of(type, v->layers), 0, v->share, v->window);
     v->whole = tow_reshape(whole, type.rank, type.dims);
 }
 
@@ -84,19 +91,53 @@ static tow_value repeat(const walk *w, const tow__equation *e, tow_type type)
     return tow_broadcast_to(tow_reshape(x, 2, (int64_t[]){type.dims[0], 1}), 2, type.dims);
 }
 
+/* Of the elements of a share, those that are in a window of it. */
+static tow_value take_rows(const walk *w, const tow__equation *e)
+{
+    const tow__sharded_value *x = &w->values[e->in[0]], *y = &w->values[e->out[0]];
+    const tow_group *group = w->s->group;
+    const tow__range_of all = range_of(group, tow_type_element_count(w->g->vars[e->in[0]].type), x->window);
+    const tow__range_of own = range_of(group, tow_type_element_count(w->g->vars[e->out[0]].type), y->window);
+    const int64_t first = own.count > 0 ? y->window.first + own.offset - x->window.first - all.offset : 0;
+    return tow_slice_axis(x->share, 1, first, first + own.count);
+}
+
+/* The windows of which a process has something, one behind the other. */
+static tow_value join_windows(const walk *w, const tow__equation *e)
+{
+    const tow__sharded_value *y = &w->values[e->out[0]];
+    const int64_t count = tow_type_element_count(w->g->vars[e->out[0]].type);
+    tow_value *parts = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *parts);
+    int64_t offset = 0;
+    size_t n = 0;
+    for (uint32_t i = 0; parts && i < e->n_in && !tow__failed(w->t); i++) {
+        parts[n] = share_of(w, e->in[i], 1, tow__window_in(y->window, count, offset));
+        offset += tow_type_element_count(w->g->vars[e->in[i]].type);
+        n += n == 0 || tow_value_type(parts[n]).dims[1] > 0;
+        if (n == 2 && tow_value_type(parts[0]).dims[1] == 0) parts[0] = parts[--n];
+    }
+    return tow__failed(w->t) || n == 0 ? tow__null() : tow_concatenate(n, parts, 1);
+}
+
 static void record_share(const walk *w, const tow__equation *e)
 {
     tow__sharded_value *y = &w->values[e->out[0]];
-    const tow_type type = tow__sharding_type(w->s->group, w->g->vars[e->out[0]].type, y->layers);
-    if (e->primitive == &tow__reshape_p) {
-        y->share = share_of(w, e->in[0], y->layers);
+    tow_type type = w->g->vars[e->out[0]].type;
+    const int64_t dims[2] = {y->layers, range_of(w->s->group, length_of(type, y->layers), y->window).count};
+    type = tow_make_type(type.dtype, 2, dims);
+    if (e->primitive == &tow__slice_p) {
+        y->share = take_rows(w, e);
+    } else if (e->primitive == &tow__concatenate_p) {
+        y->share = join_windows(w, e);
+    } else if (e->primitive == &tow__reshape_p) {
+        y->share = share_of(w, e->in[0], y->layers, y->window);
     } else if (e->primitive == &tow__broadcast_in_dim_p) {
         y->share = repeat(w, e, type);
     } else {
         tow_value *x = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *x);
         for (uint32_t i = 0; x && i < e->n_in; i++) {
             const bool scalar = w->g->vars[e->in[i]].type.rank == 0 && w->g->vars[e->out[0]].type.rank > 0;
-            x[i] = scalar ? whole_of(w, e->in[i], e->source.phase) : share_of(w, e->in[i], y->layers);
+            x[i] = scalar ? whole_of(w, e->in[i], e->source.phase) : share_of(w, e->in[i], y->layers, y->window);
         }
         if (x && !tow__failed(w->t)) tow__rebind(w->t, e, x, &y->share);
     }
@@ -112,7 +153,7 @@ static void record_sum(const walk *w, const tow__equation *e)
     const tow_value x = whole_of(w, e->in[0], e->source.phase);
     if (tow__failed(w->t)) return;
     const int64_t dims[2] = {y->layers, length_of(tow_value_type(x), y->layers)};
-    y->share = tow__reduce_scatter(w->t, w->s->group, params->row_groups, tow_reshape(x, 2, dims));
+    y->share = tow__reduce_scatter(w->t, w->s->group, params->row_groups, tow_reshape(x, 2, dims), y->window);
 }
 
 /* [layers, n / N] -> sums of lines [layers, lines of the share] -> [layers, lines] */
@@ -124,7 +165,8 @@ static void record_lines(const walk *w, const tow__equation *e)
     const tow_type share = tow_value_type(x->share);
     tow_value sums = tow_reshape(x->share, 3, (int64_t[]){share.dims[0], share.dims[1] / line, line});
     sums = tow_reduce_sum(sums, 1, (int[]){2});
-    w->values[e->out[0]].whole = tow__all_gather(w->t, w->s->group, lines, tow__share_unit(lines * line) / line, sums);
+    w->values[e->out[0]].whole =
+        tow__all_gather(w->t, w->s->group, lines, tow__share_unit(lines * line) / line, sums, no_window);
 }
 
 static void record_whole(const walk *w, const tow__equation *e)
@@ -161,6 +203,7 @@ static void record_equation(const walk *w, const tow__equation *e)
     if (is_scattered(w, e)) {
         if (e->primitive == &tow__all_reduce_start_p) record_sum(w, e);
     } else if (e->n_in == 1 && w->values[e->in[0]].is_share && !w->values[e->in[0]].wants_whole &&
+               !tow__is_window(w->values[e->in[0]].window) &&
                tow__sharding_sums_lines(w->g, e, w->values[e->in[0]].layers)) {
         record_lines(w, e);
     } else if (region && tow__sharding_region(w->t, w->g, e, w->s, w->values)) {
@@ -186,7 +229,8 @@ void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding 
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) record_equation(&w, &g->equations[i]);
     for (uint32_t i = 0; i < g->n_outputs && !tow__failed(t); i++)
-        out[i] = s->out[i] > 0 ? share_of(&w, g->outputs[i], s->out[i]) : whole_of(&w, g->outputs[i], TOW__FORWARD);
+        out[i] = s->out[i] > 0 ? share_of(&w, g->outputs[i], s->out[i], no_window)
+                               : whole_of(&w, g->outputs[i], TOW__FORWARD);
 }
 
 tow_status tow__sharding_graph(const tow_graph *g, const tow__sharding *s, tow_graph **result)

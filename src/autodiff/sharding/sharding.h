@@ -13,12 +13,17 @@
  * makes the whole of a value necessary, what is made of it and of other whole values is whole as well, so nothing is
  * gathered twice on one way. Elements have the same bits in a share and in the whole.
  *
+ * Some rows of a share of one layer are shares of a window: of these elements each process has those that are in its
+ * share. So rows of a table are gathered block by block, and sums of blocks, which a concatenation joins, are scattered
+ * block by block. blocks.c makes graphs that read tables so.
+ *
  * Sums over elements that are to have the same bits for any number of processes are made in two steps: of lines, of
  * which shares have whole ones (tow__share_line), by the process that has them, and of what these give, which is
  * gathered, by all. A sum over processes of which only shares are wanted is scattered in place of being gathered. Rows
  * of shares go into the bodies of loops, whose iterations gather what they read, and shares that iterations make are
  * stacked.
  *
+ *   blocks.c     tables that are read, and whose gradients are made, block by block
  *   analysis.c   which values are shares, which are wanted whole
  *   inline.c     records the graph
  *   bodies.c     bodies of loops, and of what runs once */
@@ -32,6 +37,7 @@
 /* A value of the graph. */
 typedef struct tow__sharded_value {
     int64_t layers;         /* of the share that there is, or that readers want; 0: neither */
+    tow__window window;     /* of the share: the value is a window of one layer; of: 0: it is whole layers */
     bool is_share;          /* made of shares: the whole has to be gathered */
     bool gathered;          /* it is, for a reader that needs the whole */
     bool wants_whole;       /* a reader does */
@@ -51,6 +57,12 @@ typedef struct tow__sharding {
 
 /* Finds which values are shares. values: [g->n_vars], zeros. */
 void tow__sharding_analyze(const tow_graph *g, const tow__sharding *sharding, tow__sharded_value *values);
+static inline bool tow__is_window(tow__window window) { return window.of > 0; }
+/* The window that the elements of a value from `offset` on are, of which there are `count`, if it is none itself. */
+static inline tow__window tow__window_in(tow__window outer, int64_t count, int64_t offset)
+{
+    return (tow__window){outer.first + offset, outer.of > 0 ? outer.of : count};
+}
 /* Is a value that is made by this equation of whole values as easily made as a share? */
 bool tow__sharding_follows(const tow_graph *g, const tow__equation *e, int64_t layers);
 /* Does the equation sum lines of elements, [layers, lines, line] -> [layers, lines], of which shares have whole ones?
@@ -74,6 +86,11 @@ void tow__sharding_inline(tow_trace *t, const tow_graph *g, const tow__sharding 
                           tow_value *out);
 /* The same as a graph of its own. */
 tow_status tow__sharding_graph(const tow_graph *g, const tow__sharding *sharding, tow_graph **result);
+
+/* A graph with the same inputs, outputs and bits, before it is cut into row groups, in which tables that are shares of
+ * one layer are read block by block, as their gradients are made: by lookups, by losses of products with them, and
+ * element by element. g itself, retained, if there is no such table. */
+tow_status tow__sharding_blocks(const tow_graph *g, const tow__sharding *sharding, tow_graph **result);
 
 /* The type of the share of rank `rank`, of so many layers. */
 tow_type tow__sharding_type(const tow_group *group, tow_type whole, int64_t layers);

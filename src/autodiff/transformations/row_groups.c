@@ -31,10 +31,11 @@ static tow_status check_rows(const tow_graph *g, const char *what, size_t n, con
 }
 
 /* The graph on shares. */
-static tow_status share_values(const tow_graph *g, const tow__row_share *share, const tow_row_groups_options *o,
+static tow_status share_values(const tow_graph *graph, const tow__row_share *share, const tow_row_groups_options *o,
                                int64_t parts, tow_graph **result)
 {
-    tow_graph *made = NULL;
+    const tow_graph *g = graph;
+    tow_graph *made = NULL, *blocks = NULL;
     tow__arena memory;
     tow__arena_init(&memory, g->ctx);
     int64_t *none = tow__arena_alloc(&memory, (size_t)g->n_inputs + g->n_outputs + 1, sizeof *none);
@@ -49,12 +50,15 @@ static tow_status share_values(const tow_graph *g, const tow__row_share *share, 
     for (uint32_t i = 0; status == TOW_OK && i < g->n_outputs; i++)
         if (axes[i] == TOW__WHOLE) axes[i] = TOW_NOT_MAPPED;
     if (status == TOW_OK) status = check_rows(g, "output", g->n_outputs, axes, o->out_layers);
+    if (status == TOW_OK) status = tow__sharding_blocks(graph, &shards, &blocks);
+    if (blocks) g = blocks;
     if (status == TOW_OK && parts > 1)
         status = tow__row_groups_in_parts(g, share, parts, o->in_axes, &shards, result);
     else if (status == TOW_OK)
         status = tow__row_groups_whole(g, share, o->in_axes, &made);
     if (status == TOW_OK && made) status = tow__sharding_graph(made, &shards, result);
     tow_graph_release(made);
+    tow_graph_release(blocks);
     tow__arena_free(&memory);
     return status;
 }

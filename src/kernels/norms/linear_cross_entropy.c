@@ -9,8 +9,10 @@
  *      rows  | . . . . . . | dl    | . . |       dx[rows] += dl w[panel]'      dw[panel] += x[rows]' dl
  *       |
  *
- * Panels have as many rows as PANEL_ROWS and BAND allow. The order of sums depends on shapes alone, and that over
- * classes on their number alone: a row has the same bits among few others and among many.
+ * A panel is as wide as a block of classes (tow__loss_block) and has as many rows as PANEL_ROWS and BAND allow; the
+ * order of sums depends on shapes alone, and that over classes on their number alone. So blocks of classes may come one
+ * by one, each with the weights of these classes alone: linear_cross_entropy_parts gives the statistics of the tiles of
+ * a block, which linear_cross_entropy_join joins, and a derivative of a block is the term of that panel.
  *
  * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all
  * classes, stay until the panels have used them. Their number is what BAND numbers allow, with one pass or
@@ -26,8 +28,8 @@
 #include <stdio.h>
 
 enum {
-    ROWS = 256,          /* of a tile */
-    CLASSES = 512,       /* of a tile */
+    ROWS = 256, /* of a tile */
+    CLASSES = TOW__LOSS_TILE,
     SHARE_ROWS = 256,    /* of dx, that one block of work adds to */
     SHARE_CLASSES = 448, /* of dw, at most */
     SHARE_LEAST = 128,   /* if there are so many */
@@ -36,8 +38,7 @@ enum {
     LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
     HALF_UNIT = 16,      /* half of the rows is rounded up to multiples of this */
     BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
-    PANEL_TILES = 8,     /* across a panel at most: a power of two, as is their number */
-    MANY = 1 << 14       /* classes: of a half, rows of twice as many are in a band */
+    STATISTICS = 3       /* numbers of a tile of a row */
 };
 
 #define REAL       f32
@@ -53,7 +54,8 @@ typedef struct job {
     const tow__kernel_call *call;
     tow_dtype dtype;
     int64_t size;           /* of an element */
-    int64_t n, c, v;        /* rows, features, classes */
+    int64_t n, c, v;        /* rows, features, classes that w has */
+    int64_t classes;        /* of the whole */
     bool rows;              /* w is [V, C] */
     tow__gemm_operand x, w; /* x: [n, c]; w: [c, v] */
     size_t x_copy, w_copy;  /* bytes of scratch for a copy; 0: used where it lies */
@@ -68,6 +70,7 @@ typedef struct job {
     int64_t dx_columns, dw_classes;  /* of a share */
     int64_t part_row;                /* of x, the first one that `parts` is for */
     int64_t part_rows;
+    int64_t next_row, next_tile; /* numbers of `parts` from those of a row and a tile to the next ones */
     char *parts, *tile, *panel, *engine;
     void *loss, *row_lse, *dx, *dw;
     int64_t first_row, row_count, first_class, class_count; /* the panel at hand */
@@ -162,15 +165,7 @@ static int64_t rows_of_panel(int64_t n, int64_t v)
     return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
 }
 
-/* Across a panel: about as many numbers for any number of classes, if there are many rows. */
-static int64_t panel_tiles(int64_t v)
-{
-    int64_t tiles = PANEL_TILES;
-    while (tiles > 1 && MANY / tow__max(1, v) * tiles > PANEL_TILES) tiles /= 2;
-    return tiles;
-}
-
-static tow__gemm logits_of(const job *j) { return product(j, j->n, j->v, j->c, j->x, j->w); }
+static tow__gemm logits_of(const job *j) { return product(j, j->n, j->classes, j->c, j->x, j->w); }
 static tow__gemm_operand panel_of(const job *j) { return (tow__gemm_operand){j->panel, j->panel_stride, 1, 0}; }
 static tow__gemm dx_of(const job *j)
 {
@@ -190,7 +185,8 @@ static void choose_engines(job *j, bool backward)
     j->dw_engine = engine_for(dw_of(j), 0);
 }
 
-static job begin(const tow__kernel_call *call, bool rows, bool backward, bool whole)
+/* classes: of the whole, if w is a block of it; 0: w is the whole. */
+static job begin(const tow__kernel_call *call, bool rows, int64_t classes, bool backward, bool whole)
 {
     const tow__buffer *x = &call->in[0], *w = &call->in[1];
     int last = x->rank - 1, features = rows ? 1 : 0;
@@ -204,14 +200,15 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
              .v = w->dims[1 - features],
              .rows = rows,
              .whole = whole};
+    j.classes = classes > 0 ? classes : j.v;
     j.x = operand(&leading, x, j.n, j.c, x->strides[last], &j.x_copy);
     j.w = operand(&w_rows, w, w->dims[0], w->dims[1], w->strides[1], &j.w_copy);
     if (rows) j.w = tow__gemm_transposed(j.w);
     j.tiles = tow__ceil_div(j.v, CLASSES);
     j.part_rows = j.n;
     if (backward) {
-        j.panel_rows = rows_of_panel(j.n, j.v);
-        j.panel_width = tow__min(j.tiles, panel_tiles(j.v)) * CLASSES;
+        j.panel_rows = rows_of_panel(j.n, j.classes);
+        j.panel_width = tow__min(tow__ceil_div(j.classes, CLASSES) * CLASSES, tow__loss_block(j.classes));
         j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
     }
     choose_engines(&j, backward);
@@ -254,7 +251,9 @@ static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
     if (j->w_copy > 0) j->w.data = w;
     j->engine = take(memory, &n, threads * j->engine_bytes);
     if (forward && backward) j->part_rows = j->panel_rows;
-    if (forward) j->parts = take(memory, &n, lines(2 * j->part_rows * j->tiles * j->size));
+    j->next_row = 2;
+    j->next_tile = 2 * j->part_rows;
+    if (forward) j->parts = take(memory, &n, lines(j->next_tile * j->tiles * j->size));
     if (forward && !backward) j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
     if (backward) j->panel = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
     return n;
@@ -310,16 +309,15 @@ static void copy_operands(const job *j)
 static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits,
                         int64_t stride)
 {
-    char *picked = j->loss;
     for (int64_t r = 0; r < rows; r++, logits += stride * j->size) {
         int64_t label = *(const i32 *)element(&j->labels, row + r) - tile * CLASSES;
-        char *to = j->parts + 2 * (tile * j->part_rows + row + r - j->part_row) * j->size;
+        char *to = j->parts + (tile * j->next_tile + (row + r - j->part_row) * j->next_row) * j->size;
+        char *picked = j->loss ? (char *)j->loss + (row + r) * j->size : to + 2 * j->size;
         if (j->dtype == TOW_F32)
             part_of_row_f32(classes, logits, to);
         else
             part_of_row_f64(classes, logits, to);
-        if (label >= 0 && label < classes)
-            memcpy(picked + (row + r) * j->size, logits + label * j->size, (size_t)j->size);
+        if (label >= 0 && label < classes) memcpy(picked, logits + label * j->size, (size_t)j->size);
     }
 }
 
@@ -347,28 +345,37 @@ static void join_rows(void *user, int64_t block)
     for (int64_t r = block * JOINED; r < tow__min((block + 1) * JOINED, tow__min(j->part_rows, j->n - j->part_row));
          r++) {
         if (j->dtype == TOW_F32)
-            join_parts_f32(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+            join_parts_f32(j->tiles, j->next_tile, j->parts + r * j->next_row * j->size, loss + r * j->size,
+                           lse + r * j->size);
         else
-            join_parts_f64(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+            join_parts_f64(j->tiles, j->next_tile, j->parts + r * j->next_row * j->size, loss + r * j->size,
+                           lse + r * j->size);
     }
 }
 
-/* Operands 0 .. 2 and the results of the forward pass; those with labels that are no class stay NaN. */
-static void start_forward(job *j)
+static void fill_nan(const job *j, int64_t n, void *out)
+{
+    j->dtype == TOW_F32 ? fill_nan_f32(n, out) : fill_nan_f64(n, out);
+}
+
+static void take_operands(job *j)
 {
     copy_operands(j);
     j->labels = tow__strided_buffer(&j->call->in[2]);
+}
+
+/* The results of the forward pass; those with labels that are no class stay NaN. */
+static void start_forward(job *j)
+{
+    take_operands(j);
     j->loss = j->call->out[0].data;
     j->row_lse = j->call->out[1].data;
-    if (j->dtype == TOW_F32)
-        fill_nan_f32(j->n, j->loss);
-    else
-        fill_nan_f64(j->n, j->loss);
+    fill_nan(j, j->n, j->loss);
 }
 
 static void run_forward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, 0, false, false);
     divide_memory(&j, call->scratch, true, false);
     start_forward(&j);
     if (j.n == 0) return;
@@ -378,8 +385,80 @@ static void run_forward(const tow__kernel_call *call)
 
 static size_t scratch_forward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, 0, false, false);
     return divide_memory(&j, NULL, true, false);
+}
+
+/* ---- forward, of blocks of classes ------------------------------------------------------------------------------ */
+
+static job begin_parts(const tow__kernel_call *call)
+{
+    const tow__linear_cross_entropy_parts_params *p = call->params;
+    return begin(call, p->rows, p->classes, false, false);
+}
+
+/* The statistics of all tiles of a row lie together. */
+static void run_parts(const tow__kernel_call *call)
+{
+    job j = begin_parts(call);
+    divide_memory(&j, call->scratch, true, false);
+    take_operands(&j);
+    j.parts = call->out[0].data;
+    j.next_tile = STATISTICS;
+    j.next_row = STATISTICS * j.tiles;
+    fill_nan(&j, j.n * j.next_row, j.parts);
+    tow__team_run_indexed(call->team, j.tiles, forward_tiles, &j);
+}
+
+static size_t scratch_parts(const tow__kernel_call *call)
+{
+    job j = begin_parts(call);
+    return divide_memory(&j, NULL, true, false);
+}
+
+/* parts [..., tiles, 3] and labels of [...] */
+static job begin_join(const tow__kernel_call *call)
+{
+    const tow__buffer *parts = &call->in[0];
+    job j = {.call = call,
+             .dtype = parts->dtype,
+             .size = (int64_t)tow__element_bytes(parts->dtype),
+             .tiles = parts->dims[parts->rank - 2],
+             .labels = tow__strided_buffer(&call->in[1]),
+             .loss = call->out[0].data,
+             .row_lse = call->out[1].data,
+             .next_tile = STATISTICS};
+    j.n = j.part_rows = j.labels.count;
+    j.next_row = STATISTICS * j.tiles;
+    return j;
+}
+
+static size_t scratch_join(const tow__kernel_call *call)
+{
+    return lines(tow__buffer_count(&call->in[0]) * (int64_t)tow__element_bytes(call->in[0].dtype));
+}
+
+/* The logit of the label of each row, from the tile that has it; NaN of a label that is no class. */
+static void pick(const job *j)
+{
+    fill_nan(j, j->n, j->loss);
+    for (int64_t r = 0; r < j->n; r++) {
+        const int64_t label = *(const i32 *)element(&j->labels, r), tile = label / CLASSES;
+        if (label < 0 || tile >= j->tiles) continue;
+        memcpy((char *)j->loss + r * j->size, j->parts + (r * j->next_row + tile * j->next_tile + 2) * j->size,
+               (size_t)j->size);
+    }
+}
+
+static void run_join(const tow__kernel_call *call)
+{
+    job j = begin_join(call);
+    tow__strided from = tow__strided_buffer(&call->in[0]), copy = {0};
+    j.parts = call->scratch;
+    copy = tow__strided_of(j.parts, j.dtype, 1, &from.count, &(int64_t){1});
+    tow__strided_store(call->team, &copy, &from);
+    pick(&j);
+    tow__team_run(call->team, tow__ceil_div(j.n, JOINED), join_rows, &j);
 }
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */
@@ -516,10 +595,9 @@ static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct
 static void run_backward(const tow__kernel_call *call)
 {
     const tow__linear_cross_entropy_ad_params *p = call->params;
-    job j = begin(call, p->rows, true, false);
+    job j = begin(call, p->rows, p->classes, true, false);
     divide_memory(&j, call->scratch, false, true);
-    copy_operands(&j);
-    j.labels = tow__strided_buffer(&call->in[2]);
+    take_operands(&j);
     start_backward(&j, &call->in[3], &call->in[4], call->out, p->wrt);
     for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
         j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
@@ -529,7 +607,8 @@ static void run_backward(const tow__kernel_call *call)
 
 static size_t scratch_backward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, false);
+    const tow__linear_cross_entropy_ad_params *p = call->params;
+    job j = begin(call, p->rows, p->classes, true, false);
     return divide_memory(&j, NULL, false, true);
 }
 
@@ -547,7 +626,7 @@ static void band_tile(void *user, int64_t block, int thread)
 static void run_both(const tow__kernel_call *call)
 {
     const tow__linear_cross_entropy_ad_params *p = call->params;
-    job j = begin(call, p->rows, true, true);
+    job j = begin(call, p->rows, 0, true, true);
     divide_memory(&j, call->scratch, true, true);
     start_forward(&j);
     start_backward(&j, &call->out[1], &call->in[3], call->out + 2, p->wrt);
@@ -564,13 +643,13 @@ static void run_both(const tow__kernel_call *call)
 
 static size_t scratch_both(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, true);
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, 0, true, true);
     return divide_memory(&j, NULL, true, true);
 }
 
 static size_t explain(const tow__kernel_call *call, bool rows, char *text, size_t size)
 {
-    const tow__gemm_engine *engine = begin(call, rows, false, false).logits_engine;
+    const tow__gemm_engine *engine = begin(call, rows, 0, false, false).logits_engine;
     const int length = snprintf(text, size, "%s: logits are reduced tile by tile as they are made", engine->label);
     return length < 0 ? 0 : (size_t)length;
 }
@@ -578,6 +657,11 @@ static size_t explain(const tow__kernel_call *call, bool rows, char *text, size_
 static size_t reason_forward(const tow__kernel_call *call, char *text, size_t size)
 {
     return explain(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, text, size);
+}
+
+static size_t reason_parts(const tow__kernel_call *call, char *text, size_t size)
+{
+    return explain(call, ((const tow__linear_cross_entropy_parts_params *)call->params)->rows, text, size);
 }
 
 static size_t reason_backward(const tow__kernel_call *call, char *text, size_t size)
@@ -596,6 +680,9 @@ static const tow__kernel kernels[] = {
      .halves = X | W},
     {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands", .reason = reason_backward,
      .halves = X | W | CT_OF_BOTH},
+    {"linear_cross_entropy_join", TOW__WIDE_FLOATS, run_join, scratch_join, "tiles"},
+    {"linear_cross_entropy_parts", TOW__WIDE_FLOATS, run_parts, scratch_parts, "tiles", .reason = reason_parts,
+     .halves = X | W},
     {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels", .reason = reason_backward,
      .halves = X | W | CT},
 };

@@ -62,6 +62,7 @@ static void test_products(void **state)
                     {"attention", TOW__BATCHED_PRODUCT},
                     {"ragged_dot", TOW__BATCHED_PRODUCT},
                     {"linear_cross_entropy", TOW__PLAIN_PRODUCT},
+                    {"linear_cross_entropy_parts", TOW__PLAIN_PRODUCT},
                     {"mul", TOW__NO_PRODUCT},
                     {"softmax", TOW__NO_PRODUCT}};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)

@@ -219,30 +219,70 @@ static void bits_are_those_of_widened_rows(void **state)
     release_all();
 }
 
-/* The gradient of a row depends on no other row, nor on how many there are: panels of classes are the same ones. */
-static void check_few_rows(int64_t n, int64_t c, int64_t v)
+/* ---- blocks of classes ------------------------------------------------------------------------------------------ */
+
+/* Losses and gradients that are made block by block, each with its part of the weights alone, have the bits of the
+ * whole; and so has dx of some rows, however many there are. */
+static void check_blocks(int64_t n, int64_t c, int64_t v)
 {
+    enum {
+        MOST = 16
+    };
+    const int64_t block = tow__loss_block(v), blocks = (v + block - 1) / block, tiles = (v + 511) / 512;
     tow__buffer in[5] = {random_operand(TOW_F32, SHAPE(n, c), ROW_MAJOR),
                          random_operand(TOW_F32, SHAPE(v, c), ROW_MAJOR), make(TOW_I32, SHAPE(n), ROW_MAJOR),
                          make(TOW_F32, SHAPE(n), ROW_MAJOR), random_operand(TOW_F32, SHAPE(n), ROW_MAJOR)},
-                loss[2] = {make(TOW_F32, SHAPE(n), ROW_MAJOR), in[3]}, all = make(TOW_F32, SHAPE(n, c), ROW_MAJOR),
-                few = make(TOW_F32, SHAPE(n / 4, c), ROW_MAJOR);
-    const tow__linear_cross_entropy_ad_params dx = {.rows = true, .wrt = 1};
-    for (int64_t r = 0; r < n; r++) set(&in[2], r, (double)(random_bits() % v));
+                loss[2] = {make(TOW_F32, SHAPE(n), ROW_MAJOR), in[3]},
+                joined[2] = {make(TOW_F32, SHAPE(n), ROW_MAJOR), make(TOW_F32, SHAPE(n), ROW_MAJOR)},
+                grads[2] = {make(TOW_F32, SHAPE(n, c), ROW_MAJOR), make(TOW_F32, SHAPE(v, c), ROW_MAJOR)},
+                sum = make(TOW_F32, SHAPE(n, c), ROW_MAJOR), all = make(TOW_F32, SHAPE(v, c), ROW_MAJOR),
+                parts = make(TOW_F32, SHAPE(n, tiles, 3), ROW_MAJOR);
+    assert_true(blocks > 1 && blocks <= MOST);
+    for (int64_t r = 0; r < n; r++) set(&in[2], r, r == 1 ? (double)v : r == 2 ? -1 : (double)(random_bits() % v));
     run_with_units("linear_cross_entropy", 3, in, 2, loss, &(tow__linear_cross_entropy_params){true});
-    run_with_units("linear_cross_entropy_vjp", 5, in, 1, &all, &dx);
-    in[0].dims[0] = in[2].dims[0] = in[3].dims[0] = in[4].dims[0] = all.dims[0] = n / 4;
-    run_with_units("linear_cross_entropy_vjp", 5, in, 1, &few, &dx);
-    assert_equal_bits(&few, &all, "dx of few rows");
+    run_with_units("linear_cross_entropy_vjp", 5, in, 2, grads, &(tow__linear_cross_entropy_ad_params){true, 3, 0});
+    for (int64_t k = 0; k < blocks; k++) {
+        const int64_t first = k * block, count = v - first < block ? v - first : block, some = (count + 511) / 512;
+        tow__buffer own[5],
+            statistics = make(TOW_F32, SHAPE(n, some, 3), ROW_MAJOR),
+            terms[2] = {make(TOW_F32, SHAPE(n, c), ROW_MAJOR), make(TOW_F32, SHAPE(count, c), ROW_MAJOR)};
+        memcpy(own, in, sizeof own);
+        own[1] = make(TOW_F32, SHAPE(count, c), ROW_MAJOR);
+        own[2] = make(TOW_I32, SHAPE(n), ROW_MAJOR);
+        for (int64_t i = 0; i < count * c; i++) set(&own[1], i, get(&in[1], first * c + i));
+        for (int64_t r = 0; r < n; r++) set(&own[2], r, get(&in[2], r) - (double)first);
+        run_with_units("linear_cross_entropy_parts", 3, own, 1, &statistics,
+                       &(tow__linear_cross_entropy_parts_params){true, v});
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t i = 0; i < some * 3; i++)
+                set(&parts, (r * tiles + first / 512) * 3 + i, get(&statistics, r * some * 3 + i));
+        run_with_units("linear_cross_entropy_vjp", 5, own, 2, terms,
+                       &(tow__linear_cross_entropy_ad_params){true, 3, v});
+        for (int64_t i = 0; i < n * c; i++) {
+            const float term = (float)get(&terms[0], i);
+            set(&sum, i, (double)(k == 0 ? term : (float)get(&sum, i) + term));
+        }
+        for (int64_t i = 0; i < count * c; i++) set(&all, first * c + i, get(&terms[1], i));
+    }
+    run_with_units("linear_cross_entropy_join", 2, (tow__buffer[]){parts, in[2]}, 2, joined, NULL);
+    assert_equal_bits(&joined[0], &loss[0], "loss");
+    assert_equal_bits(&joined[1], &loss[1], "lse");
+    assert_equal_bits(&sum, &grads[0], "dx");
+    assert_equal_bits(&all, &grads[1], "dw");
+    tow__buffer few[5], dx = make(TOW_F32, SHAPE(n / 4, c), ROW_MAJOR);
+    memcpy(few, in, sizeof few);
+    few[0].dims[0] = few[2].dims[0] = few[3].dims[0] = few[4].dims[0] = grads[0].dims[0] = n / 4;
+    run_with_units("linear_cross_entropy_vjp", 5, few, 1, &dx, &(tow__linear_cross_entropy_ad_params){true, 1, 0});
+    assert_equal_bits(&dx, &grads[0], "dx of few rows");
     release_all();
 }
 
-static void few_rows_have_the_bits_of_many(void **state)
+static void blocks_have_the_bits_of_the_whole(void **state)
 {
     (void)state;
-    check_few_rows(48, 12, 1300);
-    check_few_rows(300, 5, 7000);
-    check_few_rows(70, 33, 17000);
+    check_blocks(48, 12, 1300);
+    check_blocks(300, 5, 7000);
+    check_blocks(40, 9, 17000);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -289,9 +329,12 @@ static void logits_of_many_rows_exist_in_no_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_and_gradients),           cmocka_unit_test(infinities),
-        cmocka_unit_test(last_panels_have_room),          cmocka_unit_test(bits_are_those_of_widened_rows),
-        cmocka_unit_test(few_rows_have_the_bits_of_many), cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
+        cmocka_unit_test(values_and_gradients),
+        cmocka_unit_test(infinities),
+        cmocka_unit_test(last_panels_have_room),
+        cmocka_unit_test(bits_are_those_of_widened_rows),
+        cmocka_unit_test(blocks_have_the_bits_of_the_whole),
+        cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
     };
     return cmocka_run_group_tests_name("linear cross-entropy", tests, NULL, NULL);
 }
