@@ -123,27 +123,6 @@ static int time_processes(const job *j, int64_t processes)
     return 0;
 }
 
-/* The model in the element types that an option names. */
-static const tow_module *with_dtypes(const gpt *model, const char *name, tow_precision *precision)
-{
-    static const struct {
-        const char *name;
-        tow_dtype dtype, param_dtype;
-    } modes[] = {{"f32", TOW_F32, TOW_F32},
-                 {"mixed", TOW_BF16, TOW_F32},
-                 {"mixed-f16", TOW_F16, TOW_F32},
-                 {"bf16", TOW_BF16, TOW_BF16},
-                 {"f16", TOW_F16, TOW_F16}};
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        if (strcmp(name, modes[i].name) != 0) continue;
-        if (i == 0) return TOW_MODULE(model);
-        *precision =
-            TOW_PRECISION(model, .dtype = modes[i].dtype, .param_dtype = modes[i].param_dtype, .output_dtype = TOW_F32);
-        return TOW_MODULE(precision);
-    }
-    bench_fail("gpt: --dtype is f32, mixed, mixed-f16, bf16 or f16");
-}
-
 int main(int argc, char **argv)
 {
     static gpt model;
@@ -183,7 +162,7 @@ int main(int argc, char **argv)
                                   .policy = policy,
                                   .unrolled = unrolled});
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){s.batch, s.context});
-    const tow_module *module = with_dtypes(&model, dtype, &precision);
+    const tow_module *module = bench_with_dtypes(TOW_MODULE(&model), dtype, &precision);
     if (processes > 1 && !only_compile) return time_processes(&(job){&b, &s, module, type, &w}, processes);
     if (only_compile)
         time_compiling(&b, module, type);

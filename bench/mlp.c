@@ -16,6 +16,6 @@ int main(int argc, char **argv)
     bench_start(&b, "mlp", argc, argv, options);
     tow_mlp model = TOW_MLP(.features = {32, 32, 4});
     tow_type x = tow_make_type(TOW_F32, 2, (int64_t[]){batch, FEATURES});
-    bench_run_model(&b, TOW_MODULE(&model), x, CALLS);
+    bench_run_model(&b, TOW_MODULE(&model), x, false, CALLS);
     return bench_finish(&b, 6.0 * (double)batch * (FEATURES * 32 + 32 * 32 + 32 * 4));
 }

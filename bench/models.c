@@ -2,6 +2,32 @@
 #include "models.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- element types ----------------------------------------------------------------------------------------------- */
+
+const tow_module *bench_with_dtypes(const tow_module *model, const char *name, tow_precision *precision)
+{
+    static const struct {
+        const char *name;
+        tow_dtype dtype, param_dtype;
+    } modes[] = {{"f32", TOW_F32, TOW_F32},
+                 {"mixed", TOW_BF16, TOW_F32},
+                 {"mixed-f16", TOW_F16, TOW_F32},
+                 {"bf16", TOW_BF16, TOW_BF16},
+                 {"f16", TOW_F16, TOW_F16}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(name, modes[i].name) != 0) continue;
+        if (i == 0) return model;
+        *precision = (tow_precision){.module = {&tow_precision_class, sizeof(tow_precision)},
+                                     .inner = model,
+                                     .dtype = modes[i].dtype,
+                                     .param_dtype = modes[i].param_dtype,
+                                     .output_dtype = TOW_F32};
+        return TOW_MODULE(precision);
+    }
+    bench_fail("--dtype is f32, mixed, mixed-f16, bf16 or f16");
+}
 
 /* ---- steps of a training ----------------------------------------------------------------------------------------- */
 
@@ -64,8 +90,8 @@ static void square_loss(tow_trace *trace, const tow_value *outputs, const tow_va
     *loss = tow_reduce_sum(tow_square(outputs[0]), 0, NULL);
 }
 
-/* The gradient of the loss with respect to the parameters, compiled. */
-static tow_graph *compile(bench *b, const tow_module *model, const tow_params *params, tow_type x, call *c)
+/* The loss, with its gradients with respect to the parameters unless it is `alone`, compiled. */
+static tow_graph *compile(bench *b, const tow_module *model, const tow_params *params, tow_type x, bool alone, call *c)
 {
     tow_graph *loss = NULL, *gradient = NULL;
     const size_t n = tow_params_count(params);
@@ -74,7 +100,10 @@ static tow_graph *compile(bench *b, const tow_module *model, const tow_params *p
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     const double start = bench_now();
     bench_check(b, tow_model_loss_graph(model, params, 1, &x, 0, NULL, square_loss, NULL, 0, NULL, &loss));
-    bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
+    if (alone)
+        gradient = tow_graph_retain(loss);
+    else
+        bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
     bench_check(b, tow_compile(b->context, gradient, NULL, &c->program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
     bench_set_program_bytes(b, c->program);
@@ -83,20 +112,20 @@ static tow_graph *compile(bench *b, const tow_module *model, const tow_params *p
     return gradient;
 }
 
-void bench_run_model(bench *b, const tow_module *model, tow_type x, int64_t calls)
+void bench_run_model(bench *b, const tow_module *model, tow_type x, bool forward, int64_t calls)
 {
     tow_params *params = NULL;
     call c = {.times = calls};
     bench_check(b, tow_model_init(b->context, model, 0, 1, &x, &params));
-    tow_graph *gradient = compile(b, model, params, x, &c);
-    const size_t n = tow_params_count(params);
+    tow_graph *gradient = compile(b, model, params, x, forward, &c);
+    const size_t n = tow_params_count(params), n_out = tow_graph_output_count(gradient);
     c.inputs = calloc(n + 1, sizeof *c.inputs);
     c.outputs = calloc(n + 1, sizeof *c.outputs);
     if (!c.inputs || !c.outputs) bench_fail("out of memory");
     for (size_t i = 0; i < n; i++) c.inputs[i] = tow_array_retain(tow_params_array(params, i));
     bench_check(b, tow_array_create(b->context, x, &c.inputs[n]));
     bench_fill(c.inputs[n], 1, 1.7);
-    for (size_t i = 0; i <= n; i++)
+    for (size_t i = 0; i < n_out; i++)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &c.outputs[i]));
     bench_repeat(b, run, &c, calls);
     bench_trace_program(b, c.program, c.inputs, c.outputs);

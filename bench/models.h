@@ -4,6 +4,9 @@
 
 #include "bench.h"
 
+/* The model in the element types of option --dtype, within *precision. */
+const tow_module *bench_with_dtypes(const tow_module *model, const char *name, tow_precision *precision);
+
 /* A training whose batches are two arrays. Zeros, but for .state, before the first call. */
 typedef struct bench_training {
     tow_train_state *state;
@@ -19,8 +22,8 @@ void bench_make_batch(bench *b, bench_training *t, int i, tow_type type, double 
 void bench_run_training(bench *b, bench_training *t);
 
 /* Times so many calls at once of the sum of the squares of all that the model gives for an input of type x, with the
- * gradients of all its parameters; adds compile_seconds, bytes and the loss. */
-void bench_run_model(bench *b, const tow_module *model, tow_type x, int64_t calls);
+ * gradients of all its parameters unless it is `forward` alone; adds compile_seconds, bytes and the loss. */
+void bench_run_model(bench *b, const tow_module *model, tow_type x, bool forward, int64_t calls);
 
 /* The sum of the squares of all hidden states of an LSTM (tow_function). in: kernels of inputs and of hidden states
  * [width, 4 width], bias [4 width], xs [length, batch, width]. */
