@@ -360,7 +360,7 @@ start --save-every 0 --checkpoint several --processes 2 --log several.log
 kill -TERM $pid
 expect_stopped "SIGTERM to several processes" several
 start --processes 2 --watchdog 1 --log stopped.log
-child=$(cat /proc/[0-9]*/stat 2>&- | sed 's/(.*)/()/' | awk -v parent=$pid '$4 == parent { pid = $1 } END { print pid }')
+child=$({ cat /proc/[0-9]*/stat 2>&- || true; } | sed 's/(.*)/()/' | awk -v parent=$pid '$4 == parent { pid = $1 } END { print pid }')
 kill -STOP "$child"
 status=0
 wait $pid || status=$?
