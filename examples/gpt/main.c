@@ -35,7 +35,8 @@ typedef struct run {
     tow_train_state *state;
     size_t limit;        /* bytes, or 0 */
     tow_array *batch[2]; /* tokens and labels, i32 [n_rows, context] */
-    tow_array *stops;    /* i32[]: whether a process was interrupted; with a group */
+    tow_array *flag;     /* i32[]: what is true of some process; with a group */
+    bool has_percent;    /* some process has a limit in percent, for which all plan the step without a limit */
     char *checkpoint;    /* path of the file, or NULL */
     size_t saved_groups; /* row groups with which the checkpoint that is resumed was trained; 0: there is none */
     FILE *trace;         /* until the second step has written it, if it was asked for */
@@ -118,14 +119,14 @@ static tow_status plan_without_limit(run *r, const tow_policy *policy, tow_memor
     return status;
 }
 
-/* Percents become bytes. */
+/* Percents become bytes. Processes make a state together, so all make one if one of them has percents. */
 static tow_status find_limit(run *r)
 {
     tow_memory_point point;
     r->limit = r->options.memory_limit;
-    if (!(r->options.limit_percent > 0)) return TOW_OK;
+    if (!r->has_percent) return TOW_OK;
     const tow_status status = plan_without_limit(r, r->policy, &point);
-    if (status != TOW_OK) return status;
+    if (status != TOW_OK || !(r->options.limit_percent > 0)) return status;
     const double bytes = r->options.limit_percent / 100 * (double)point.bytes;
     r->limit = bytes < 1 ? 1 : bytes < 9e18 ? (size_t)bytes : SIZE_MAX;
     return TOW_OK;
@@ -192,6 +193,17 @@ static bool plans_alone(const options *o) { return o->processes > 1 && o->steps 
 
 /* ---- several processes ------------------------------------------------------------------------------------------- */
 
+/* Is it true of one of the processes? */
+static bool is_true_of_any(run *r, bool own)
+{
+    if (!r->group || plans_alone(&r->options)) return own;
+    int32_t *flag = tow_array_data(r->flag);
+    *flag = own;
+    if (tow_group_all_reduce(r->group, (int)r->options.row_groups, r->flag) != TOW_OK)
+        tow_group_abort(r->group, FAILURE, "%s", tow_context_error(r->context));
+    return *flag != 0;
+}
+
 /* Finds the rows of this process, and that all have been told the same. */
 static int join_processes(run *r)
 {
@@ -200,6 +212,7 @@ static int join_processes(run *r)
     int begin = 0, end = 1;
     char numbers[240], characters[80];
     r->n_rows = o->batch;
+    r->has_percent = o->limit_percent > 0;
     if (!r->group) return SUCCESS;
     if (o->row_groups > INT32_MAX || o->batch % o->row_groups != 0 ||
         tow_group_rows(tow_group_rank(r->group), count, (int)o->row_groups, &begin, &end) != TOW_OK) {
@@ -221,27 +234,22 @@ static int join_processes(run *r)
         if (r->options.curve) r->options.curve = "/dev/null";
         if (!freopen("/dev/null", "w", stdout)) return FAILURE;
     }
-    snprintf(numbers, sizeof numbers, "%lld, learning rate %g, warm-up %lld, save every %lld, evaluate every %lld%s%s",
-             (long long)o->steps, o->learning_rate, (long long)o->warmup, (long long)o->save_every,
-             (long long)o->eval_every, o->checkpoint ? ", with checkpoint" : "", o->resume ? ", resume" : "");
+    snprintf(numbers, sizeof numbers,
+             "%lld, learning rate %g, warm-up %lld, save every %lld, evaluate every %lld%s%s%s", (long long)o->steps,
+             o->learning_rate, (long long)o->warmup, (long long)o->save_every, (long long)o->eval_every,
+             o->checkpoint ? ", with checkpoint" : "", o->resume ? ", resume" : "", o->curve ? ", curve" : "");
     snprintf(characters, sizeof characters, "%zu characters, vocabulary hash %016llx", r->text.size,
              (unsigned long long)text_vocabulary_hash(&r->text));
     const tow_group_fact facts[] = {{"the number of steps", numbers}, {"the text", characters}};
     if (tow_group_check_same(r->group, 2, facts) != TOW_OK) return report_error("gpt", r->context);
     const tow_type flag = tow_make_type(TOW_I32, 0, NULL);
-    return tow_array_create(r->context, flag, &r->stops) == TOW_OK ? SUCCESS : report_error("gpt", r->context);
+    if (tow_array_create(r->context, flag, &r->flag) != TOW_OK) return report_error("gpt", r->context);
+    r->has_percent = is_true_of_any(r, r->has_percent);
+    return SUCCESS;
 }
 
 /* Was this process interrupted, or one of the others? They all stop after the same step. */
-static bool is_interrupted(run *r)
-{
-    if (!r->group) return interrupted();
-    int32_t *stops = tow_array_data(r->stops);
-    *stops = interrupted() || asked_to_end();
-    if (tow_group_all_reduce(r->group, (int)r->options.row_groups, r->stops) != TOW_OK)
-        tow_group_abort(r->group, FAILURE, "%s", tow_context_error(r->context));
-    return *stops != 0;
-}
+static bool is_interrupted(run *r) { return is_true_of_any(r, interrupted() || (r->group && asked_to_end())); }
 
 /* They have read the same checkpoint, or all none. */
 static int check_resumed(const run *r)
@@ -495,7 +503,7 @@ static void run_free(run *r)
 {
     tow_array_release(r->batch[0]);
     tow_array_release(r->batch[1]);
-    tow_array_release(r->stops);
+    tow_array_release(r->flag);
     tow_train_free(r->state);
     if (r->context) tow_policy_free(r->policy);
     if (r->trace) fclose(r->trace);

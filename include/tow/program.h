@@ -177,14 +177,14 @@ typedef struct tow_program_collective {
     const char *pass;        /* "forward", "backward"; "update": it gathers new parameters in their place */
     tow_type type;           /* of the whole array; of several layers [layers, elements] */
     int64_t length;          /* iterations of the innermost loop in which it stands; 0: in none */
-    int64_t runs;            /* in one run of the program */
+    int64_t runs;            /* in one run of the program, if each branch and body runs once */
     bool deferred;           /* it travels while another iteration runs */
     uint64_t sent, received; /* bytes, by this process in one of these runs */
 } tow_program_collective;
 /* Describes collective number `index`, in the order of the plan, bodies of loops where the loop is. Those over the
  * group of one are not among them. Returns false if there are not so many. The groups must still be there. */
 TOW_API bool tow_program_get_collective(const tow_program *program, size_t index, tow_program_collective *collective);
-/* The exchange of a process with others in one run of a program. */
+/* The exchange of a process with others in one run of a program, if each branch and body runs once. */
 typedef struct tow_program_exchange {
     uint64_t sent, received; /* bytes of this process */
     int64_t sums, gathers;   /* number of collectives */

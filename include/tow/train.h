@@ -173,14 +173,15 @@ typedef struct tow_train_options {
     size_t other_shapes;
     /* Bytes that a step may take: parameters, slots, averages, variables, batch, constants and arena. The fastest plan
      * within it is looked for (tow_compile_options), once for each size of batches, also if its program has gone and is
-     * compiled again; it does not depend on the order in which sizes come. The same bits. 0: no limit. Error:
+     * compiled again; it does not depend on the order in which sizes come. The same bits. The limit does not
+     * count the values that .verify keeps. 0: no limit. Processes of .group may have different ones, or none. Error:
      * TOW_INVALID_ARGUMENT with the least that is possible and its parts. */
     size_t memory_limit;
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
-    /* Compares what a step makes again with what it made first (tow_compile_options). A step that finds a difference
-     * fails with TOW_CHECK_FAILED and changes nothing. */
+    /* Compares what a step makes again with what it made first (tow_compile_options), which it keeps for that, also
+     * beyond .memory_limit. A step that finds a difference fails with TOW_CHECK_FAILED and changes nothing. */
     bool verify;
     /* Parameters of bf16 and f16 are updated in f32 (tow_optimizer_options); the seed of roundings is that of the
      * state. */
@@ -196,10 +197,10 @@ typedef struct tow_train_options {
     /* Processes that train together (tow/group.h), each on the rows of its row groups (tow_group_rows), of which there
      * are a power of two, at least as many as processes. The types are those of the whole batch; a step and an
      * evaluation are given, and give in aux values with rows, this process's rows alone: of f32[B, ...]
-     * f32[B / row_groups * own groups, ...]. All processes make the state with the same options and call the same
-     * functions in the same order. Losses, parameters and all that is kept are the same in all processes, and have the
-     * bits that one process with all rows gets. A process that fails in a step calls tow_group_abort, or the others
-     * wait for it. Freed after the state. NULL: one process. */
+     * f32[B / row_groups * own groups, ...]. All processes make the state with the same options, but for .memory_limit,
+     * and call the same functions in the same order. Losses, parameters and all that is kept are the same in all
+     * processes, and have the bits that one process with all rows gets. A process that fails in a step calls
+     * tow_group_abort, or the others wait for it. Freed after the state. NULL: one process. */
     tow_group *group;
     /* The part of the training state of which each process of .group keeps its share alone (tow_group_share, in every
      * layer of a stack): TOW_SHARD_NOTHING, all of it is in every process, ... The same bits and checkpoints. */
@@ -298,8 +299,9 @@ TOW_API tow_status tow_train_memory_curve(tow_train_state *state, size_t size, t
 
 /* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end,
  * and the caller's batch. A memory limit counts the same, without evaluation: total - evaluation is the number that it
- * bounds, for programs of one shape. (gpt calls the total the peak. tow_program_draw_memory shows what is alive in the
- * step's program, parameters, slots and the batch among it, without the gaps of the arena.) */
+ * bounds, for programs of one shape without .verify, which keeps more than a limit counts. (gpt calls the total the
+ * peak. tow_program_draw_memory shows what is alive in the step's program, parameters, slots and the batch among it,
+ * without the gaps of the arena.) */
 typedef struct tow_train_bytes {
     size_t parameters, optimizer;
     size_t variables; /* of other collections */
@@ -320,8 +322,9 @@ typedef struct tow_train_bytes {
      * arrive, in the largest program of a step. Like gradients, they are a part of the arena and not counted once
      * more. */
     size_t exchange;
-    /* Bytes of arrays that this process sends to others and receives in one such step; no part of the total.
-     * tow_program_get_collective of tow_train_program lists the collectives that move them. */
+    /* Bytes of arrays that this process sends to others and receives in one such step, if each branch of a TOW_COND
+     * runs: with branches that exchange, a step moves fewer. No part of the total. tow_program_get_collective of
+     * tow_train_program lists the collectives that move them. */
     size_t sent, received;
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);

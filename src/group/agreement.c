@@ -9,6 +9,8 @@ enum {
     MESSAGE = 1024 /* bytes of an error that all hear */
 };
 
+static bool is_alone(const tow_group *group) { return !group || group->carrier.count == 1 || group->plan_only; }
+
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* Runs a collective of bytes once. */
@@ -23,7 +25,7 @@ static tow_status run(tow_group *group, const tow__collective_options *options, 
 
 tow_status tow__group_send_to_all(tow_group *group, int root, void *data, size_t bytes, const char *what)
 {
-    if (!group || group->carrier.count == 1 || group->plan_only || bytes == 0) return TOW_OK;
+    if (is_alone(group) || bytes == 0) return TOW_OK;
     return run(group,
                &(tow__collective_options){
                    .kind = TOW__BROADCAST, .dtype = TOW_U8, .n = (int64_t)bytes, .root = root, .what = what},
@@ -32,10 +34,10 @@ tow_status tow__group_send_to_all(tow_group *group, int root, void *data, size_t
 
 bool tow__group_leads(const tow_group *group) { return tow_group_rank(group) == 0 || group->plan_only; }
 
-/* ---- a status ---------------------------------------------------------------------------------------------------- */
+/* ---- a number of each rank --------------------------------------------------------------------------------------- */
 
-/* The statuses of all ranks, into all[count], which has this rank's. */
-static tow_status gather_statuses(tow_group *group, int32_t *all)
+/* A number of each rank, into all[count], which has this rank's. */
+static tow_status gather_numbers(tow_group *group, int32_t *all)
 {
     const size_t count = (size_t)group->carrier.count;
     tow__range_of *shares = tow__alloc(group->ctx, count, sizeof *shares);
@@ -49,6 +51,21 @@ static tow_status gather_statuses(tow_group *group, int32_t *all)
     tow__free(group->ctx, shares, count, sizeof *shares);
     return status;
 }
+
+tow_status tow__group_any(tow_context *ctx, tow_group *group, bool *any)
+{
+    if (is_alone(group)) return TOW_OK;
+    const size_t count = (size_t)group->carrier.count;
+    int32_t *all = tow__alloc(ctx, count, sizeof *all);
+    if (!all) return TOW_OUT_OF_MEMORY;
+    all[group->carrier.rank] = *any;
+    const tow_status status = gather_numbers(group, all);
+    for (size_t r = 0; r < count; r++) *any = *any || all[r] != 0;
+    tow__free(ctx, all, count, sizeof *all);
+    return status;
+}
+
+/* ---- a status ---------------------------------------------------------------------------------------------------- */
 
 /* Rank `failed` tells the others why. */
 static tow_status tell(tow_context *ctx, tow_group *group, int failed, tow_status how)
@@ -64,13 +81,13 @@ static tow_status tell(tow_context *ctx, tow_group *group, int failed, tow_statu
 
 tow_status tow__group_agree(tow_context *ctx, tow_group *group, tow_status status)
 {
-    if (!group || group->carrier.count == 1 || group->plan_only) return status;
+    if (is_alone(group)) return status;
     const size_t count = (size_t)group->carrier.count;
     int32_t *all = tow__alloc(ctx, count, sizeof *all);
     int failed = -1;
     if (!all) return TOW_OUT_OF_MEMORY;
     all[group->carrier.rank] = (int32_t)status;
-    const tow_status gathered = gather_statuses(group, all);
+    const tow_status gathered = gather_numbers(group, all);
     for (int r = 0; !gathered && r < (int)count && failed < 0; r++)
         if (all[r] != TOW_OK) failed = r;
     const tow_status how = failed >= 0 ? (tow_status)all[failed] : TOW_OK;

@@ -9,6 +9,9 @@
  * rank that failed, which the others hear with its rank and host; ctx has the messages. Collective; NULL is the group
  * of one. */
 tow_status tow__group_agree(tow_context *ctx, tow_group *group, tow_status status);
+/* Each process brings what it has: *any becomes true if it is that in one of them. Collective; NULL is the group of
+ * one. */
+tow_status tow__group_any(tow_context *ctx, tow_group *group, bool *any);
 /* Does this process choose for all? Rank 0 does, and each that is there alone. */
 bool tow__group_leads(const tow_group *group);
 /* Bytes of rank `root` to all. */

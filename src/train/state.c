@@ -15,6 +15,7 @@
 #include "src/io/json.h"
 #include "src/model/init.h"
 #include "src/params/params.h"
+#include "src/plan/remat/remat.h"
 #include "src/scope/tree.h"
 #include "src/train/average.h"
 #include "src/train/step_graph.h"
@@ -241,7 +242,6 @@ static tow_status make_kept(tow_train_state *s)
     tow_status status = TOW_OK;
     TRY(make_optimizer(s, o));
     if (o->average) TRY(tow__average_create(s->ctx, s->kept, o->average, false, &s->average));
-    s->options.average = NULL;
     s->n_kept = s->n_params + s->optimizer->slot_names.count + s->n_variables + s->optimizer->report_names.count;
     if (s->average) s->n_kept += tow__average_arrays(s->average, &averages);
     TRY(make_step_arrays(s));
@@ -289,17 +289,28 @@ static void add_update(const tow_train_state *s, tow__string *text)
         tow__string_add(text, ", b1 %g, b2 %g, eps %g, momentum %g%s, weight decay %g%s, clip norm %g", u->b1, u->b2,
                         u->eps, u->momentum, u->nesterov ? " (Nesterov)" : "", u->weight_decay,
                         u->decay_all ? " of all" : "", u->clip_norm);
-    if (o->loss_scale != 0) tow__string_add(text, ", loss scale %g", o->loss_scale);
+    if (o->loss_scale != 0) tow__string_add(text, ", loss scale %g, period %zu", o->loss_scale, o->loss_scale_period);
+    if (o->skip_not_finite > 0) tow__string_add(text, ", .skip_not_finite %zu", o->skip_not_finite);
     tow__string_add(text, "%s%s%s", o->check_finite ? ", .check_finite" : "", o->early_update ? ", .early_update" : "",
                     o->weighted ? ", .weighted" : "");
     add_numbers(s->optimizer, text);
+}
+
+/* The programs that a state has besides that of a step, and what a step does behind the update. */
+static void write_programs(const tow_train_options *o, char *text, size_t size)
+{
+    char average[64] = "";
+    if (o->average)
+        snprintf(average, sizeof average, ", .average with decay %.9g%s", o->average->decay,
+                 o->average->debias ? " and .debias" : "");
+    snprintf(text, size, "%zu of .other_shapes%s%s", o->other_shapes, o->evaluation ? ", .evaluation" : "", average);
 }
 
 /* Compares what all processes of a group must have in common. */
 static tow_status check_same(const tow_train_state *s)
 {
     const tow_train_options *o = &s->options;
-    char seed[32], parameters[80], variables[80], batch[240], parts[64], stage[16], units[64];
+    char seed[32], parameters[80], variables[80], batch[240], parts[64], stage[16], programs[128], units[64];
     uint64_t types = 0;
     tow__string update;
     if (!tow__train_has_others(s)) return TOW_OK;
@@ -324,6 +335,7 @@ static tow_status check_same(const tow_train_state *s)
              (unsigned long long)types);
     snprintf(parts, sizeof parts, "%zu in %zu micro-batches", s->row_groups, s->row_parts);
     snprintf(stage, sizeof stage, "%d", o->shard);
+    write_programs(o, programs, sizeof programs);
     tow__units_of_products(s->ctx, units, sizeof units);
     const tow_group_fact facts[] = {{"the description", s->description},
                                     {"the seed", seed},
@@ -333,6 +345,7 @@ static tow_status check_same(const tow_train_state *s)
                                     {"the batch", batch},
                                     {"the number of row groups", parts},
                                     {"the stage of sharding (.shard)", stage},
+                                    {"the list of programs and averages", programs},
                                     {"the unit of products, which .portable_bits of contexts makes the same on all "
                                      "machines,",
                                      units}};
@@ -367,6 +380,7 @@ static tow_status make_programs(tow_train_state *s)
     }
     TRY(check_same(s));
     TRY(check_same_update(s));
+    TRY(tow__limit_together(s->ctx, s->options.group, &s->options.memory_limit));
     TRY(tow_shared_arena_create(s->ctx, &s->shared_arena));
     TRY(tow__train_programs_create(s, false));
     TRY(tow__train_program_for(s, s->types, false, &p));
@@ -403,6 +417,7 @@ static tow_status make_state(tow_train_state *s, const tow_module *model, const 
     TRY(make_params(s));
     TRY(make_kept(s));
     TRY(make_programs(s));
+    s->options.average = NULL; /* it is the caller's */
 done:
     return status;
 }

@@ -201,6 +201,14 @@ static void describe(const tow_step *s, const tow_graph *loss, tow__string *text
     for (size_t i = 0; r->in_axes && i < tow_graph_input_count(loss); i++) tow__string_add(text, " %d", r->in_axes[i]);
 }
 
+/* Of processes that take the step together; NULL: there are none. */
+static tow_group *group_of(const tow_step *s)
+{
+    const tow_row_groups_options *r = s->row_groups;
+    tow_row_groups_options own;
+    return TOW__OPTIONS_TAKE(s->optimizer->ctx, tow_row_groups_options, r, &own) && r ? r->group : NULL;
+}
+
 static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_graph *step,
                                  const tow_compile_options *options)
 {
@@ -217,10 +225,7 @@ static tow_status compile_within(tow_step *s, const tow_graph *loss, const tow_g
     tow__pricing pricing;
     tow__string_init(&text, ctx);
     describe(s, loss, &text);
-    const tow_row_groups_options *r = s->row_groups;
-    tow_row_groups_options own;
-    if (!TOW__OPTIONS_TAKE(ctx, tow_row_groups_options, r, &own)) return TOW_INVALID_ARGUMENT;
-    tow_group *group = r ? r->group : NULL;
+    tow_group *group = group_of(s);
     tow_status status = tow__group_agree(ctx, group, tow__pricing_begin(ctx, loss, ctx->threads, &pricing));
     if (status == TOW_OK) status = tow__price_together(group, &pricing);
     if (status == TOW_OK) status = tow__loss_variants_create(loss, &pricing.price, &v.losses);
@@ -262,10 +267,13 @@ static tow_status make_program(tow_step *s, const tow_graph *loss, const tow_ste
 {
     tow_context *ctx = s->optimizer->ctx;
     tow_graph *graph = NULL;
-    const bool before = tow__verify_gradients(ctx, ctx->verifies || (options->verify && !options->memory_limit));
-    tow_status status = step_graph(s, loss, &graph);
+    tow_step_options o = *options;
+    tow_status status = tow__limit_together(ctx, group_of(s), &o.memory_limit);
+    if (status != TOW_OK) return status;
+    const bool before = tow__verify_gradients(ctx, ctx->verifies || (o.verify && !o.memory_limit));
+    status = step_graph(s, loss, &graph);
     tow__verify_gradients(ctx, before);
-    if (status == TOW_OK) status = compile(s, loss, graph, options);
+    if (status == TOW_OK) status = compile(s, loss, graph, &o);
     tow_graph_release(graph);
     return status;
 }

@@ -3,7 +3,7 @@
 # there is no mpirun.
 #   losses    those of one process, to the last bit, with dropped and resumed runs on other numbers of processes
 #   shares    the same where processes have shares of the state, in each stage
-#   differs   processes with other options are refused, with what differs
+#   differs   processes with other options are refused, with what differs, but for memory limits
 #   fails     a process that cannot read its text ends all, with its message
 set -eu
 scratch=$1 program=$(realpath "$2") what=$3 count=${4:-2}
@@ -84,6 +84,12 @@ case $what in
         # shellcheck disable=SC2086
         if timeout 100 "$run" -n 1 "$program" $small --steps 2 : -n 1 "$program" $small --steps 2 --seed 7 >out 2>err </dev/null; then fail "status 0"; fi
         grep -q "the seed is 0 at rank 0 (.*), and 7 at rank 1 (" err || grep -q "description is .*seed 0.*seed 7" err || fail "expected the seeds"
+        # shellcheck disable=SC2086
+        if timeout 100 "$run" -n 1 "$program" $small --steps 1 : -n 1 "$program" $small --steps 1 --curve curve.svg >out 2>err </dev/null; then fail "status 0"; fi
+        grep -q ", and 1, .*, curve at rank 1 (" err || fail "expected the curve"
+        # A memory limit may differ.
+        # shellcheck disable=SC2086
+        timeout 100 "$run" -n 1 "$program" $small --steps 1 : -n 1 "$program" $small --steps 1 --memory-limit 100% >out 2>err </dev/null || fail "a limit at rank 1"
         ;;
     fails)
         # shellcheck disable=SC2086

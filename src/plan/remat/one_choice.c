@@ -2,6 +2,7 @@
  * processes are recorded, so all must take the same point, while their caches, their shares of the rows and their
  * limits may differ.
  *
+ *   all       look for a plan if one of them has a limit; the others' limit is SIZE_MAX
  *   rank 0    searches, telling the others with each plan that it goes on, and offers its points within its limit, the
  *             fastest first
  *   others    plan the point that is offered, for their machine and their rows, and compare it with their limit
@@ -75,6 +76,14 @@ tow_status tow__wait_for_search(tow_group *group)
     uint8_t goes_on = 1;
     tow_status status = TOW_OK;
     while (goes_on && status == TOW_OK) status = send_goes_on(group, &goes_on);
+    return status;
+}
+
+tow_status tow__limit_together(tow_context *ctx, struct tow_group *group, size_t *limit)
+{
+    bool any = *limit > 0;
+    const tow_status status = tow__group_any(ctx, group, &any);
+    if (status == TOW_OK && any && *limit == 0) *limit = SIZE_MAX;
     return status;
 }
 

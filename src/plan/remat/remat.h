@@ -55,6 +55,9 @@ tow_status tow__wait_for_search(struct tow_group *group);
 /* one_choice.c: the machine by which rank 0 compares plans and values, in all processes; collective. Prices of parts of
  * a loss must be the same everywhere: they say which variants there are. */
 tow_status tow__price_together(struct tow_group *group, tow__pricing *pricing);
+/* one_choice.c: processes look for a plan together if one of them has a limit. *limit: that of this process, 0 if there
+ * is none, which becomes SIZE_MAX if another has one; collective. */
+tow_status tow__limit_together(tow_context *ctx, struct tow_group *group, size_t *limit);
 /* compile.c: the same, after a look at the options. For callers who make their graphs of variants of a loss. */
 tow_status tow__compile_variants(tow_context *ctx, const tow__variants *variants, const tow_compile_options *options,
                                  tow_program **program);

@@ -273,6 +273,15 @@ static bool stops_anywhere(const tow__body *body)
     return false;
 }
 
+static void add_kept_products(tow__string *s, const tow_program *p)
+{
+    if (p->choice.products == 0 && !p->choice.all) return;
+    tow__string_add(s, "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32 " are kept",
+                    p->n_repeated, p->choice.all ? p->n_repeated : p->choice.products);
+    if (p->memory_limit < SIZE_MAX) tow__string_add(s, " within the limit of %zu bytes", p->memory_limit);
+    tow__string_add(s, "%s\n", p->choice.all ? ", and so is everything else" : "");
+}
+
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
 {
     TOW__ARITHMETIC(false);
@@ -291,12 +300,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     add_seconds(&out.s, p);
     tow__string_add(&out.s, "\n");
     if (p->bytes.file > 0) tow__string_add(&out.s, "states of loops in a file: %zu bytes\n", p->bytes.file);
-    if (p->choice.products > 0 || p->choice.all)
-        tow__string_add(&out.s,
-                        "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32
-                        " are kept within the limit of %zu bytes%s\n",
-                        p->n_repeated, p->choice.all ? p->n_repeated : p->choice.products, p->memory_limit,
-                        p->choice.all ? ", and so is everything else" : "");
+    add_kept_products(&out.s, p);
     if (p->choice.interleaved)
         tow__string_add(&out.s, "blocks of rows may go through the forward and the backward pass in turn\n");
     if (p->verifies)

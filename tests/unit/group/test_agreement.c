@@ -59,6 +59,27 @@ static void all_hear_of_the_lowest_rank_that_failed(void **state)
     assert_int_equal(tow__group_agree(ctx, NULL, TOW_OK), TOW_OK);
 }
 
+/* All hear what is true of the last rank alone, and of none. */
+static int any_body(tow_context *context, tow_group *group, void *user)
+{
+    bool last = tow_group_rank(group) == tow_group_count(group) - 1, none = false;
+    (void)user;
+    OK(tow__group_any(context, group, &last));
+    EXPECT(last);
+    OK(tow__group_any(context, group, &none));
+    EXPECT(!none);
+    return 0;
+}
+
+static void all_hear_what_is_true_of_one(void **state)
+{
+    (void)state;
+    bool own = true;
+    for (int count = 1; count <= 5; count++) run(count, any_body);
+    assert_int_equal(tow__group_any(ctx, NULL, &own), TOW_OK);
+    assert_true(own);
+}
+
 /* Each rank adds what its share of 1000 numbers has: in the order of the shares, 0 to 999 come one after the other. */
 static int chain_body(tow_context *context, tow_group *group, void *user)
 {
@@ -97,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_hear_of_the_lowest_rank_that_failed),
+        cmocka_unit_test(all_hear_what_is_true_of_one),
         cmocka_unit_test(states_pass_along_the_shares),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -81,6 +81,12 @@ typedef enum difference {
     CLIP,
     DECAY,
     FINITE,
+    SKIPS,
+    PERIOD,
+    EVALUATION,
+    SHAPES,
+    AVERAGE,
+    AVERAGE_DECAY,
     MODEL,
     LOSS,
     TRANSFORM, /* a constant in one of the caller's own */
@@ -121,6 +127,12 @@ static int be_refused(tow_context *context, tow_group *group, void *user)
                                        [CLIP] = "clip norm 0,",
                                        [DECAY] = "weight decay 0,",
                                        [FINITE] = ".check_finite",
+                                       [SKIPS] = ".skip_not_finite 3",
+                                       [PERIOD] = "loss scale 1024, period 7",
+                                       [EVALUATION] = "averages is 0 of .other_shapes at rank 0 (",
+                                       [SHAPES] = "averages is 0 of .other_shapes at rank 0 (",
+                                       [AVERAGE] = "averages is 0 of .other_shapes at rank 0 (",
+                                       [AVERAGE_DECAY] = ".average with decay 0.5 at rank 0 (",
                                        [MODEL] = "the graph of model and loss is ",
                                        [LOSS] = "the graph of model and loss is ",
                                        [TRANSFORM] = "the graph of the optimizer's update is "};
@@ -131,11 +143,18 @@ static int be_refused(tow_context *context, tow_group *group, void *user)
     const difference all = *(const difference *)user;
     tow_train_state *state = NULL;
     tow_train_options o = small_options(group);
+    const tow_average_options average = TOW_AVERAGE_OPTIONS(.decay = d == AVERAGE_DECAY ? 0.9 : 0.5);
     if (d == RATE) o.optimizer.learning_rate = tow_schedule_constant(0.1);
     if (d == LATER_RATE) o.optimizer.learning_rate = tow_schedule_linear(0.01, 0, 1000, 0);
     if (d == CLIP) o.optimizer.clip_norm = 0.5;
     if (d == DECAY) o.optimizer.weight_decay = 0.5;
     if (d == FINITE) o.check_finite = true;
+    if (d == SKIPS) o.skip_not_finite = 3;
+    if (all == PERIOD) o.loss_scale = 1024;
+    if (d == PERIOD) o.loss_scale_period = 7;
+    if (d == EVALUATION) o.evaluation = true;
+    if (d == SHAPES) o.other_shapes = 1;
+    if (d == AVERAGE || all == AVERAGE_DECAY) o.average = &average;
     if (d == LOSS) o.loss = scaled_loss;
     const descent own = {{&descent_class, sizeof own}, d == TRANSFORM ? 0.25 : 0.5};
     if (all == TRANSFORM) o.optimizer = (tow_standard_optimizer){0};
@@ -152,6 +171,67 @@ static void test_states(void **state)
 {
     (void)state;
     for (difference d = NOTHING; d < DIFFERENCES; d++) run(2, be_refused, &d);
+}
+
+/* ---- memory limits of some processes ----------------------------------------------------------------------------- */
+
+typedef struct limited {
+    int rank; /* that has it */
+    size_t limit;
+} limited;
+
+/* The others look for the plan with it, as if they had a limit without end: all are made, or none. */
+static int limit_one(tow_context *context, tow_group *group, void *user)
+{
+    const limited *l = user;
+    tow_train_state *state = NULL;
+    tow_train_options o = small_options(group);
+    if (tow_group_rank(group) == l->rank) o.memory_limit = l->limit;
+    const tow_status status = tow_train_create(context, &dense, &o, &state);
+    bool right =
+        l->limit > 1 ? status == TOW_OK : status == TOW_INVALID_ARGUMENT && strstr(tow_context_error(context), "limit");
+    if (state && tow_group_rank(group) == l->rank) right = right && tow_train_get_bytes(state).total <= l->limit;
+    tow_train_free(state);
+    return right ? 0 : say(context, group, status);
+}
+
+/* The same of a step of a function of one's own. */
+static int limit_one_step(tow_context *context, tow_group *group, void *user)
+{
+    const limited *l = user;
+    const int axes[] = {TOW_NOT_MAPPED, TOW_NOT_MAPPED, 0, 0};
+    const tow_row_groups_options groups = TOW_ROW_GROUPS_OPTIONS(.groups = ROW_GROUPS, .in_axes = axes, .group = group);
+    const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.1));
+    tow_params *params = NULL;
+    tow_graph *loss = NULL;
+    tow_optimizer_state *optimizer = NULL;
+    tow_step *step = NULL;
+    small_options(group);
+    tow_status status = tow_model_init(context, &dense, 0, 1, types, &params);
+    if (!status)
+        status = tow_model_loss_graph(&dense, params, 1, types, 1, types + 1, loss_function, NULL, 2, NULL, &loss);
+    if (!status) status = tow_optimizer_create(context, TOW_GRADIENT_TRANSFORM(&rate), params, NULL, &optimizer);
+    if (!status)
+        status = tow_step_create(
+            optimizer, params, loss,
+            &TOW_STEP_OPTIONS(.row_groups = &groups, .memory_limit = tow_group_rank(group) == l->rank ? l->limit : 0),
+            &step);
+    tow_step_free(step);
+    tow_optimizer_free(optimizer);
+    tow_graph_release(loss);
+    tow_params_free(params);
+    return (status == TOW_OK) == (l->limit > 1) ? 0 : say(context, group, status);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++)
+        for (int fits = 0; fits < 2; fits++) {
+            limited l = {.rank = rank, .limit = fits ? 1 << 20 : 1};
+            run(2, limit_one, &l);
+            run(2, limit_one_step, &l);
+        }
 }
 
 /* ---- loops that one process ends --------------------------------------------------------------------------------- */
@@ -412,7 +492,7 @@ static void test_search(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sources), cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_ends), cmocka_unit_test(test_loaders),
-                                       cmocka_unit_test(test_search)};
+                                       cmocka_unit_test(test_limits),  cmocka_unit_test(test_ends),
+                                       cmocka_unit_test(test_loaders), cmocka_unit_test(test_search)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
