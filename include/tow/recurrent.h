@@ -149,7 +149,7 @@ typedef struct tow_rnn {
     bool in_place;       /* the cell has the path of the RNN: that of a cell made in a compact module of Flax, where the
                                 RNN has no level, if the RNN is called "LSTMCell_0" */
     uint64_t carry_seed; /* of an initial carry that is drawn: PRNGKey(carry_seed) */
-    bool unrolled;       /* record every step by itself: the same bits */
+    bool unrolled;       /* record every step by itself: the same bits, but where TOW_SCAN says otherwise */
     int64_t unroll;      /* steps in one turn of the loop, as of TOW_SCAN, and of flax.linen.RNN; 0: one */
     tow_scan_schedule schedule; /* which states reverse mode keeps of a long sequence, as of TOW_SCAN */
     tow_scan_keys keys; /* as of TOW_SCAN; TOW_KEYS_FLAX: what Flax's RNN draws with split_rngs of all streams */

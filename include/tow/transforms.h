@@ -51,8 +51,10 @@ typedef struct tow_remat {
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
  *     tow_scan counts = TOW_SCAN(&layer, .variables = TOW_RULES({"counters", TOW_CARRIED}));   one counter for all
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
- * stack that is itself applied more than once: a loop adds up what comes from one application first. With .unroll,
- * gradients agree up to rounding.
+ * stack that is itself applied more than once, where a loop adds up what comes from one application first, and, with
+ * .row_groups above 1 (tow/train.h), in gradients of shared parameters: a loop adds up each block of rows over all
+ * iterations first, and unrolled iterations each have a sum over the blocks. With .unroll, gradients agree up to
+ * rounding.
  * Errors: a rule of .variables that nothing matches,
  * TOW_CARRIED for parameters or streams, an axis that a variable does not have, a write to what is TOW_SHARED. */
 typedef struct tow_scan {

@@ -19,10 +19,12 @@ typedef struct body {
     const tow__row_walk *outer;
     const tow_graph *g;
     int *axes, *out_axes;       /* of inputs; of outputs, AS_IT_FALLS at first where nothing is asked for */
-    const bool *accumulator;    /* [n_inputs] has a value for each block */
+    bool *accumulator;          /* [n_inputs] has a value for each block */
+    bool *passes;               /* [n_outputs] an accumulator, with what the body adds */
     const bool *late;           /* [n_vars] sums that accumulators add */
     const tow_primitive **sums; /* [n_outputs] of a part: over its rows alone, and what joins two of them */
     bool *fixed;                /* [n_outputs] a branch gives something else, which is no zeros */
+    bool *blockwise;            /* [n_outputs] of a body that runs once: a late sum, which leaves as its blocks */
     uint32_t n_carry;           /* outputs that are carries */
     bool *broken;               /* [n_outputs] of an accumulator: something else is added */
 } body;
@@ -36,8 +38,13 @@ static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
                 .out_axes = tow__trace_alloc(w->t, out, sizeof *b->out_axes),
                 .sums = tow__trace_alloc(w->t, out, sizeof *b->sums),
                 .fixed = tow__trace_alloc(w->t, out, sizeof *b->fixed),
+                .accumulator = tow__trace_alloc(w->t, in, sizeof *b->accumulator),
+                .passes = tow__trace_alloc(w->t, out, sizeof *b->passes),
+                .blockwise = tow__trace_alloc(w->t, out, sizeof *b->blockwise),
                 .broken = tow__trace_alloc(w->t, out, sizeof *b->broken)};
-    if (!b->axes || !b->out_axes || !b->sums || !b->fixed || !b->broken) return false;
+    if (!b->axes || !b->out_axes || !b->sums || !b->fixed || !b->blockwise || !b->broken || !b->accumulator ||
+        !b->passes)
+        return false;
     for (uint32_t i = 0; i < g->n_inputs; i++) b->axes[i] = TOW__WHOLE;
     for (uint32_t i = 0; i < g->n_outputs; i++) b->out_axes[i] = AS_IT_FALLS;
     return true;
@@ -56,7 +63,7 @@ static void add_inputs(const body *b, tow__row_walk *w)
         const tow_type type = b->g->vars[b->g->inputs[i]].type;
         tow__row_value *x = &w->values[b->g->inputs[i]];
         *x = (tow__row_value){.axis = b->axes[i]};
-        if (!b->accumulator || !b->accumulator[i]) {
+        if (!b->accumulator[i]) {
             x->value = tow__input(w->t, tow__rows_type(w->blocks, type, x->axis), b->g->input_names[i]);
             continue;
         }
@@ -102,7 +109,16 @@ static void note_sum(const body *b, const tow__row_walk *w, uint32_t i)
 static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value *out)
 {
     const uint32_t var = b->g->outputs[i];
-    const tow__row_value *y = &w->values[var];
+    tow__row_value *y = &w->values[var];
+    b->blockwise[i] = b->blockwise[i] && (y->late || (!tow_is_null(y->value) && is_zeros(w->t, y->value)));
+    if (b->blockwise[i]) {
+        for (int64_t k = 0; k < w->blocks->count; k++)
+            out[k] = y->late ? tow__rows_block(w->t, y->late, w->blocks, k) : y->value;
+        b->out_axes[i] = TOW__WHOLE;
+        return (size_t)w->blocks->count;
+    }
+    tow__rows_end_late(w, y);
+    b->passes[i] = y->blocks != NULL;
     if (y->blocks) {
         memcpy(out, y->blocks, (size_t)w->blocks->count * sizeof *out);
         b->out_axes[i] = TOW__WHOLE;
@@ -156,10 +172,89 @@ static uint32_t list_operands(const tow__row_walk *w, const tow__row_equation *r
     return n;
 }
 
-static void set_results(const body *b, const tow_value *out, uint32_t n, tow__row_value *y)
+static void set_results(const body *b, tow_value *out, uint32_t n, tow__row_value *y)
 {
-    for (uint32_t i = 0; i < n; i++)
-        y[i] = (tow__row_value){.value = out[i], .axis = b->out_axes[i], .sum = b->sums[i]};
+    const tow__row_walk *w = b->outer;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool blocks = b->passes[i] || b->blockwise[i];
+        if (b->passes[i])
+            y[i] = (tow__row_value){.axis = TOW__WHOLE, .blocks = out, .unknown = b->broken[i]};
+        else if (b->blockwise[i])
+            y[i] = tow__rows_given(w->t, out);
+        else
+            y[i] = (tow__row_value){.value = *out, .axis = b->out_axes[i], .sum = b->sums[i]};
+        out += blocks ? w->blocks->count : 1;
+    }
+}
+
+/* ---- accumulators ------------------------------------------------------------------------------------------------ */
+
+/* Values of a graph on their way from an input to what is added up with it. */
+typedef struct way {
+    tow_trace *t;
+    const tow_graph *g;
+    const uint32_t *uses; /* [n_vars] readers, outputs counted; NULL: no memory */
+    uint32_t input;
+} way;
+
+static way way_through(tow_trace *t, const tow_graph *g, uint32_t input)
+{
+    return (way){.t = t, .g = g, .uses = tow__rows_count_uses(t, g), .input = g->inputs[input]};
+}
+
+static bool leads_to(const way *w, uint32_t var);
+
+/* Does result k of a region lead to its operand i, in all bodies that may run? */
+static bool passes_on(tow_trace *t, const tow__equation *e, uint32_t i, uint32_t k)
+{
+    tow__region_form form;
+    bool passes = tow__region_of(e, &form) && tow__is_region(e) && i >= form.lead;
+    if (passes && form.repeats) passes = k < form.carry && i == form.lead + form.consts + k;
+    for (uint32_t c = 0; passes && c < form.conditions + form.branches; c++) {
+        const tow_graph *g = tow__nested(e->primitive, e->params, c);
+        const way w = way_through(t, g, i - form.lead);
+        passes = w.uses && (c < form.conditions ? w.uses[w.input] == 0 : leads_to(&w, g->outputs[k]));
+    }
+    return passes;
+}
+
+/* The operand of the maker of var that leads to the input; -1: none. */
+static int64_t side_of(const way *w, uint32_t var)
+{
+    const tow__equation *e = maker_of(w->g, var);
+    uint32_t k = 0;
+    if (!e) return -1;
+    while (e->out[k] != var) k++;
+    const bool adds = e->primitive == &tow__add_p, adds_rows = e->primitive == &tow__index_add_p;
+    for (uint32_t i = 0; i < (adds_rows ? 1 : e->n_in); i++)
+        if ((adds || adds_rows || passes_on(w->t, e, i, k)) && leads_to(w, e->in[i])) return i;
+    return -1;
+}
+
+/* Is var the input plus terms, and nothing else reads the sums between? */
+static bool leads_to(const way *w, uint32_t var)
+{
+    if (w->uses[var] != 1) return false;
+    return var == w->input || side_of(w, var) >= 0;
+}
+
+/* The terms are sums that are recorded where they are added. */
+static void mark_terms(const way *w, uint32_t var, bool *late)
+{
+    while (var != w->input) {
+        const tow__equation *e = maker_of(w->g, var);
+        const uint32_t side = (uint32_t)side_of(w, var);
+        if (e->primitive == &tow__add_p) tow__rows_mark_late(w->g, w->uses, e->in[1 - side], late);
+        var = e->in[side];
+    }
+}
+
+/* Marks what the body adds to input i, an accumulator, if result k is that. */
+static void mark_way(const body *b, uint32_t i, uint32_t k, bool *late)
+{
+    if (!b->accumulator[i]) return;
+    const way w = way_through(b->outer->t, b->g, i);
+    if (w.uses && leads_to(&w, b->g->outputs[k])) mark_terms(&w, b->g->outputs[k], late);
 }
 
 /* ---- bodies that run once ---------------------------------------------------------------------------------------- */
@@ -173,16 +268,24 @@ static bool record_branches(body *b, const tow__row_equation *r, uint32_t first,
         forget_sums(b);
         for (uint32_t k = 0; k < n; k++) {
             b->g = tow__nested(r->e->primitive, r->e->params, first + k);
+            bool *late = tow__rows_late_outputs(b->outer, r->e, b->g);
+            for (uint32_t i = 0; late && i < b->g->n_inputs; i++)
+                for (uint32_t j = 0; j < b->g->n_outputs; j++) mark_way(b, i, j, late);
+            if (!late) return false;
+            b->late = late;
             tow_graph_release(graphs[k]);
             graphs[k] = NULL;
             int *asked = tow__trace_alloc(b->outer->t, (size_t)b->g->n_outputs + 1, sizeof *asked);
-            if (!asked) return false;
+            bool *blockwise = tow__trace_alloc(b->outer->t, (size_t)b->g->n_outputs + 1, sizeof *blockwise);
+            if (!asked || !blockwise) return false;
             memcpy(asked, b->out_axes, b->g->n_outputs * sizeof *asked);
+            memcpy(blockwise, b->blockwise, b->g->n_outputs * sizeof *blockwise);
             if (record_body(b, &graphs[k]) != TOW_OK) {
                 tow__adopt_error(b->outer->t);
                 return false;
             }
             for (uint32_t i = 0; i < b->g->n_outputs; i++) {
+                again |= blockwise[i] != b->blockwise[i]; /* this branch gives no late sum */
                 if (asked[i] == AS_IT_FALLS || asked[i] == b->out_axes[i]) continue;
                 if (asked[i] != TOW__WHOLE) {
                     tow__rows_fail(b->outer->t, r->e, "has branches whose results have the rows along different axes");
@@ -205,94 +308,64 @@ static void run_once(const tow__row_walk *w, const tow__row_equation *r, const t
     const tow__equation *e = r->e;
     body b;
     void *params;
-    tow_value *in = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *in);
+    const size_t count = (size_t)w->blocks->count;
+    tow_value *in = tow__trace_alloc(w->t, (size_t)e->n_in * count + 1, sizeof *in);
     tow_graph **graphs = tow__trace_alloc(w->t, form->branches, sizeof *graphs);
-    if (!in || !graphs || !alloc_body(w, form->body, &b)) return;
+    tow_value *out = tow__trace_alloc(w->t, (size_t)e->n_out * count + 1, sizeof *out);
+    if (!in || !graphs || !out || !alloc_body(w, form->body, &b)) return;
     if (!tow__params_own(w->t, e->primitive, e->params, &params)) return;
     for (uint32_t i = 0; i < form->lead; i++)
         if (tow__has_rows(&r->x[i])) tow__rows_fail(w->t, e, "chooses by a row of the batch");
     take_axes(&b, r, form->lead);
+    for (uint32_t i = 0; w->late && i < e->n_out; i++) b.blockwise[i] = w->late[e->out[i]];
+    for (uint32_t i = form->lead; i < e->n_in; i++) b.accumulator[i - form->lead] = r->x[i].blocks != NULL;
     if (!tow__failed(w->t) && record_branches(&b, r, form->conditions, form->branches, graphs)) {
         uint32_t n = list_operands(w, r, form->lead, in);
-        for (uint32_t i = form->lead; i < e->n_in; i++) in[n++] = r->x[i].value;
+        for (uint32_t i = form->lead; i < e->n_in; i++)
+            for (size_t k = 0; k < (r->x[i].blocks ? count : 1); k++)
+                in[n++] = r->x[i].blocks ? r->x[i].blocks[k] : r->x[i].value;
         for (uint32_t k = 0; k < form->branches; k++)
             tow__set_nested(e->primitive, params, form->conditions + k, graphs[k]);
-        tow__bind(w->t, e->primitive, params, n, in, e->n_out, r->out);
-        set_results(&b, r->out, e->n_out, y);
+        tow__bind(w->t, e->primitive, params, n, in, graphs[0]->n_outputs, out);
+        if (!tow__failed(w->t)) set_results(&b, out, e->n_out, y);
     }
     for (uint32_t k = 0; k < form->branches; k++) tow_graph_release(graphs[k]);
 }
 
-/* ---- accumulators of loops --------------------------------------------------------------------------------------- */
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 typedef struct loop {
     const tow__row_walk *w;
     const tow__row_equation *r;
     tow__region_form form;
     body b;
-    bool *accumulator, *late;
-    uint32_t *uses; /* [n_vars] readers, outputs counted */
+    bool *late;
 } loop;
 
-static void count_uses(const tow_graph *g, uint32_t *uses)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++)
-        for (uint32_t k = 0; k < g->equations[i].n_in; k++) uses[g->equations[i].in[k]]++;
-    for (uint32_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
-}
+static const tow__row_value *init_of(const loop *l, uint32_t j) { return &l->r->x[l->form.lead + l->form.consts + j]; }
 
-/* Is var the carry plus terms, and nothing else reads the sums between? */
-static bool leads_to(const loop *l, uint32_t var, uint32_t carry)
+/* Is carry j to have a value for each block? */
+static bool is_accumulator(const loop *l, uint32_t j)
 {
-    const tow__equation *e = maker_of(l->b.g, var);
-    if (l->uses[var] != 1) return false;
-    if (var == carry) return true;
-    if (!e) return false;
-    if (e->primitive == &tow__add_p) return leads_to(l, e->in[0], carry) || leads_to(l, e->in[1], carry);
-    return e->primitive == &tow__index_add_p && leads_to(l, e->in[0], carry);
+    const tow_graph *g = l->b.g;
+    const uint32_t i = l->form.consts + j;
+    if (init_of(l, j)->blocks) return true;
+    return init_of(l, j)->axis == TOW__WHOLE && g->outputs[j] != g->inputs[i] &&
+           passes_on(l->w->t, l->r->e, l->form.lead + i, j);
 }
-
-/* The terms are sums that are recorded where they are added. */
-static void mark_terms(const loop *l, uint32_t var, uint32_t carry)
-{
-    while (var != carry) {
-        const tow__equation *e = maker_of(l->b.g, var);
-        const uint32_t side = e->primitive == &tow__add_p && !leads_to(l, e->in[0], carry) ? 1 : 0;
-        uint32_t term = e->in[1 - side];
-        while (e->primitive == &tow__add_p && l->uses[term] == 1) {
-            const tow__equation *maker = maker_of(l->b.g, term);
-            l->late[term] = true;
-            if (!maker || (maker->primitive != &tow__reshape_p && maker->primitive != &tow__transpose_p)) break;
-            term = maker->in[0];
-        }
-        var = e->in[side];
-    }
-}
-
-static uint32_t carry_input(const loop *l, uint32_t j) { return l->b.g->inputs[l->form.consts + j]; }
 
 static bool begin_loop(const tow__row_walk *w, const tow__row_equation *r, loop *l)
 {
     *l = (loop){.w = w, .r = r};
     tow__region_of(r->e, &l->form);
     if (!alloc_body(w, l->form.body, &l->b)) return false;
-    const tow_graph *g = l->b.g;
-    l->accumulator = tow__trace_alloc(w->t, (size_t)g->n_inputs + 1, sizeof *l->accumulator);
-    l->late = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->late);
-    l->uses = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *l->uses);
-    if (!l->accumulator || !l->late || !l->uses) return false;
+    l->late = tow__trace_alloc(w->t, (size_t)l->b.g->n_vars + 1, sizeof *l->late);
+    if (!l->late) return false;
     l->b.n_carry = l->form.carry;
-    l->b.accumulator = l->accumulator;
     l->b.late = l->late;
-    count_uses(g, l->uses);
-    for (uint32_t j = 0; j < l->form.carry; j++)
-        l->accumulator[l->form.consts + j] = r->x[l->form.lead + l->form.consts + j].axis == TOW__WHOLE &&
-                                             g->outputs[j] != carry_input(l, j) &&
-                                             leads_to(l, g->outputs[j], carry_input(l, j));
+    for (uint32_t j = 0; j < l->form.carry; j++) l->b.accumulator[l->form.consts + j] = is_accumulator(l, j);
     return true;
 }
-
-/* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 /* The axes of the inputs of the body; false: an error. */
 static bool enter(const loop *l)
@@ -311,8 +384,7 @@ static bool enter(const loop *l)
 static void mark_late(const loop *l)
 {
     memset(l->late, 0, l->b.g->n_vars * sizeof *l->late);
-    for (uint32_t j = 0; j < l->form.carry; j++)
-        if (l->accumulator[l->form.consts + j]) mark_terms(l, l->b.g->outputs[j], carry_input(l, j));
+    for (uint32_t j = 0; j < l->form.carry; j++) mark_way(&l->b, l->form.consts + j, j, l->late);
 }
 
 /* Once the body is known: do carries leave as they enter? */
@@ -322,8 +394,8 @@ static bool carries_stay(const loop *l)
     for (uint32_t j = 0; j < l->form.carry && !tow__failed(l->w->t); j++) {
         int *in = &l->b.axes[l->form.consts + j];
         const int out = l->b.out_axes[j];
-        if (l->accumulator[l->form.consts + j] && l->b.broken[j]) {
-            l->accumulator[l->form.consts + j] = false;
+        if (l->b.accumulator[l->form.consts + j] && l->b.broken[j] && !init_of(l, j)->blocks) {
+            l->b.accumulator[l->form.consts + j] = false;
             stay = false;
         } else if (out != *in) {
             if (*in != TOW__WHOLE) tow__rows_fail(l->w->t, l->r->e, "has a carry whose rows change their axis");
@@ -364,9 +436,10 @@ static uint32_t list_inputs(const loop *l, tow_value *in, uint32_t *place)
     for (uint32_t i = lead; i < l->r->e->n_in; i++) {
         const tow__row_value *x = &l->r->x[i];
         place[i - lead] = n - lead;
-        if (l->accumulator[i - lead]) {
+        if (l->b.accumulator[i - lead]) {
             place[i - lead] = TOW__INPUT;
-            for (int64_t k = 0; k < count; k++) in[n++] = tow_full(l->w->t, l->r->o.in[i].type, -0.0);
+            for (int64_t k = 0; k < count; k++)
+                in[n++] = x->blocks ? x->blocks[k] : tow_full(l->w->t, l->r->o.in[i].type, -0.0);
         } else if (i >= carry && i < rows && l->b.axes[i - lead] != x->axis) {
             in[n++] = tow__rows_cut(l->w, l->r->e->in[i], l->b.axes[i - lead]);
         } else {
@@ -378,9 +451,12 @@ static uint32_t list_inputs(const loop *l, tow_value *in, uint32_t *place)
 }
 
 /* The final value of a carry that has an accumulator for each block. */
-static tow__row_value total_of(const loop *l, uint32_t j, const tow_value *blocks)
+static tow__row_value total_of(const loop *l, uint32_t j, tow_value *blocks)
 {
-    const tow__row_value *init = &l->r->x[l->form.lead + l->form.consts + j];
+    const tow__row_value *init = init_of(l, j);
+    if (init->blocks) return (tow__row_value){.axis = TOW__WHOLE, .blocks = blocks, .unknown = l->b.broken[j]};
+    if (l->w->late && l->w->late[l->r->e->out[j]] && is_zeros(l->w->t, init->value))
+        return tow__rows_given(l->w->t, blocks);
     tow__row_value y = {.value = tow__rows_tree(l->w->blocks->count, blocks), .axis = TOW__WHOLE, .sum = &tow__add_p};
     tow__rows_complete(l->w, &y);
     if (is_zeros(l->w->t, init->value)) return y;
@@ -399,7 +475,7 @@ static void bind_loop(const loop *l, tow_graph *g, tow__row_value *y)
 {
     const uint32_t count = (uint32_t)l->w->blocks->count;
     uint32_t accumulators = 0;
-    for (uint32_t j = 0; j < l->form.carry; j++) accumulators += l->accumulator[l->form.consts + j];
+    for (uint32_t j = 0; j < l->form.carry; j++) accumulators += l->b.accumulator[l->form.consts + j];
     const size_t most = (size_t)l->r->e->n_in + 2 + (size_t)accumulators * count;
     tow_value *in = tow__trace_alloc(l->w->t, most, sizeof *in);
     tow_value *out = tow__trace_alloc(l->w->t, (size_t)g->n_outputs + 1, sizeof *out), *next = out;
@@ -411,7 +487,7 @@ static void bind_loop(const loop *l, tow_graph *g, tow__row_value *y)
     tow__loop_bind(l->w->t, l->r->e, g, consts, carry, place, n, in, out);
     for (uint32_t j = 0; j < l->r->e->n_out && !tow__failed(l->w->t); j++) {
         int axis = l->b.out_axes[j];
-        if (j < l->form.carry && l->accumulator[l->form.consts + j]) {
+        if (j < l->form.carry && l->b.accumulator[l->form.consts + j]) {
             y[j] = total_of(l, j, next);
             next += count;
             continue;
@@ -419,6 +495,15 @@ static void bind_loop(const loop *l, tow_graph *g, tow__row_value *y)
         if (j >= l->form.carry && axis != TOW__WHOLE) axis++;
         y[j] = (tow__row_value){.value = *next++, .axis = axis, .sum = l->b.sums[j]};
     }
+}
+
+bool tow__rows_goes_on(const tow__row_walk *w, const tow__equation *e, uint32_t i, uint32_t *k)
+{
+    tow__region_form form;
+    if (!tow__is_region(e) || !tow__region_of(e, &form) || !form.repeats) return false;
+    const uint32_t first = form.lead + form.consts;
+    *k = i - first;
+    return i >= first && *k < form.carry && passes_on(w->t, e, i, *k);
 }
 
 void tow__rows_region(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)

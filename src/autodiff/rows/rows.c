@@ -150,6 +150,16 @@ static void set_results(const tow__row_equation *r, int axis, const tow_primitiv
     for (uint32_t k = 0; k < r->e->n_out; k++) y[k] = (tow__row_value){.value = r->out[k], .axis = axis, .sum = sum};
 }
 
+bool *tow__rows_late_outputs(const tow__row_walk *w, const tow__equation *e, const tow_graph *g)
+{
+    const uint32_t *uses = tow__rows_count_uses(w->t, g);
+    bool *late = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *late);
+    if (!late || !uses) return NULL;
+    for (uint32_t i = 0; w->late && i < e->n_out; i++)
+        if (w->late[e->out[i]]) tow__rows_mark_late(g, uses, g->outputs[i], late);
+    return late;
+}
+
 void tow__rows_complete(const tow__row_walk *w, tow__row_value *y)
 {
     if (!w->blocks->group || !y->sum || y->late || tow__failed(w->t)) return;
@@ -253,43 +263,27 @@ static bool record_rows(const tow__row_walk *w, const tow__row_equation *r, tow_
     return false;
 }
 
-static void record_equation(const tow__row_walk *w, const tow__equation *e, tow__row_value *y);
-
-/* The parameter `wrt` in a copy of the parameters; NULL: there is none. */
-static int64_t *wrt_of(const tow_primitive *p, void *params)
+/* Is a result a sum that is recorded later? */
+static bool is_late(const tow__row_walk *w, const tow__equation *e)
 {
-    for (const tow__param *field = p->params; field && field->name; field++)
-        if (strcmp(field->name, "wrt") == 0) return (int64_t *)(void *)((char *)params + field->offset);
-    return NULL;
+    bool late = false;
+    for (uint32_t k = 0; w->late && k < e->n_out; k++) late |= w->late[e->out[k]];
+    return late && tow__rows_joining(e->primitive) == &tow__add_p;
 }
 
-static bool has_late(const tow__row_walk *w, const tow__equation *e)
+void tow__rows_end_late(const tow__row_walk *w, tow__row_value *x)
 {
-    bool any = false;
-    for (uint32_t k = 0; w->late && k < e->n_out; k++) any |= w->late[e->out[k]];
-    return any;
+    if (!x->late || tow__failed(w->t)) return;
+    x->value = tow__rows_late_total(w->t, x->late, w->blocks);
+    x->late = NULL;
+    tow__rows_complete(w, x);
 }
 
-/* Several sums of which accumulators take some, derivatives of a composite with respect to different operands: an
- * equation for each bit of `wrt`. False: the equation has none. */
-static bool record_each(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
+static void record_later(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
 {
-    tow__equation *each = tow__trace_alloc(w->t, e->n_out, sizeof *each);
-    int64_t bit = 1;
-    if (!each) return true;
-    for (uint32_t k = 0; k < e->n_out; k++) {
-        void *params;
-        if (!e->params || !tow__params_own(w->t, e->primitive, e->params, &params)) return tow__failed(w->t);
-        int64_t *wrt = wrt_of(e->primitive, params);
-        if (!wrt) return false;
-        while (bit < *wrt && (*wrt & bit) == 0) bit *= 2;
-        *wrt = bit;
-        bit *= 2;
-        each[k] = *e;
-        each[k].params = params, each[k].n_out = 1, each[k].out += k;
-        record_equation(w, &each[k], y + k);
-    }
-    return true;
+    if (!tow__failed(w->t)) tow__rows_later(w->t, r, w->blocks, y);
+    for (uint32_t k = 0; k < r->e->n_out; k++)
+        if (!w->late[r->e->out[k]]) tow__rows_end_late(w, &y[k]);
 }
 
 /* The results are sums over the rows. */
@@ -299,10 +293,9 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
         if (r->at[i] == TOW__WHOLE) continue;
         blank(r);
         if (!sums(&r->o, i, r->at[i], r->from) || !agrees(r)) return false;
-        if (r->e->n_out > 1 && has_late(w, r->e) && record_each(w, r->e, y)) return true;
         take_operands(w, r);
-        if (w->late && r->e->n_out == 1 && w->late[r->e->out[0]]) {
-            y[0] = (tow__row_value){.axis = TOW__WHOLE, .sum = &tow__add_p, .late = tow__rows_later(w->t, r)};
+        if (is_late(w, r->e)) {
+            record_later(w, r, y);
             return true;
         }
         if (!tow__failed(w->t)) tow__rows_sum(w->t, r, w->blocks, r->out);
@@ -313,7 +306,17 @@ static bool record_sum(const tow__row_walk *w, const tow__row_equation *r, tow__
     return false;
 }
 
+static void record_equation(const tow__row_walk *w, const tow__equation *e, tow__row_value *y);
+
 /* ---- derivatives of composites: dx has rows, others are sums over rows ------------------------------------------- */
+
+/* The parameter `wrt` in a copy of the parameters; NULL: there is none. */
+static int64_t *wrt_of(const tow_primitive *p, void *params)
+{
+    for (const tow__param *field = p->params; field && field->name; field++)
+        if (strcmp(field->name, "wrt") == 0) return (int64_t *)(void *)((char *)params + field->offset);
+    return NULL;
+}
 
 /* One equation for dx and one for the others. False: the equation is already one of these. */
 static bool record_apart(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
@@ -363,6 +366,7 @@ static bool record_parts(const tow__row_walk *w, const tow__row_equation *r, tow
     tow__row_walk *inner = g ? tow__rows_begin(w->t, g, w->blocks) : NULL;
     if (inner) {
         inner->nested = w->nested;
+        inner->late = tow__rows_late_outputs(w, e, g);
         for (uint32_t i = 0; i < g->n_inputs; i++) inner->values[g->inputs[i]] = r->x[i];
         tow__rows_walk(inner);
         for (uint32_t i = 0; i < g->n_outputs; i++) y[i] = inner->values[g->outputs[i]];
@@ -458,6 +462,51 @@ static void accumulate(const tow__row_walk *w, const tow__row_equation *r, tow__
     }
 }
 
+/* A loop goes on with the blocks of sums before it. False: it has none, or adds something else. */
+static bool record_further(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
+{
+    bool any = false, further = true;
+    uint32_t k;
+    tow__row_equation with = *r;
+    with.x = tow__trace_alloc(w->t, (size_t)r->e->n_in + 1, sizeof *with.x);
+    if (!with.x) return true;
+    memcpy(with.x, r->x, r->e->n_in * sizeof *r->x);
+    for (uint32_t i = 0; i < r->e->n_in; i++) {
+        tow__row_value *x = &with.x[i];
+        if (!x->late || !tow__rows_goes_on(w, r->e, i, &k)) continue;
+        x->blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x->blocks);
+        for (int64_t b = 0; x->blocks && b < w->blocks->count; b++)
+            x->blocks[b] = tow__rows_block(w->t, x->late, w->blocks, b);
+        x->late = NULL;
+        any = true;
+    }
+    if (!any || tow__failed(w->t)) return any;
+    for (uint32_t i = 0; i < r->e->n_in; i++) tow__rows_end_late(w, &with.x[i]);
+    tow__rows_region(w, &with, y);
+    for (uint32_t i = 0; i < r->e->n_in && !tow__failed(w->t); i++) {
+        if (!r->x[i].late || !tow__rows_goes_on(w, r->e, i, &k)) continue;
+        further &= !y[k].unknown;
+        y[k] = tow__rows_given(w->t, y[k].blocks);
+        if (!w->late[r->e->out[k]]) tow__rows_end_late(w, &y[k]);
+    }
+    return further;
+}
+
+/* A move of a late sum, or the sum of two, is late as well. Else late operands are ended. */
+static bool record_late(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
+{
+    const tow__equation *e = r->e;
+    const bool moves = tow__rows_moves_late(w->g, e);
+    const bool adds = e->primitive == &tow__add_p && r->x[0].late && r->x[1].late;
+    if ((moves && r->x[0].late) || adds) {
+        *y = tow__rows_later_of(w->t, e, r->x[0].late, adds ? r->x[1].late : NULL);
+        return true;
+    }
+    if (record_further(w, r, y)) return true;
+    for (uint32_t i = 0; i < e->n_in; i++) tow__rows_end_late(w, &r->x[i]);
+    return false;
+}
+
 static void record_with_rows(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
 {
     tow__tiling_rule tile;
@@ -473,19 +522,19 @@ static void record_with_rows(const tow__row_walk *w, const tow__row_equation *r,
 static void record_equation(const tow__row_walk *w, const tow__equation *e, tow__row_value *y)
 {
     tow__row_equation r;
-    bool rows = false, late = false, blocks = false;
+    bool rows = false, blocks = false;
     for (uint32_t k = 0; k < e->n_out; k++) y[k] = (tow__row_value){.axis = TOW__WHOLE};
     if (!alloc_equation(w, e, &r)) return;
     for (uint32_t i = 0; i < e->n_in; i++) {
         rows |= tow__has_rows(&r.x[i]);
-        late |= r.x[i].late != NULL;
         blocks |= r.x[i].blocks != NULL;
     }
-    if (blocks)
+    if (blocks && tow__is_region(e))
+        tow__rows_region(w, &r, y);
+    else if (blocks)
         accumulate(w, &r, y);
-    else if (late)
-        y[0] = (tow__row_value){
-            .axis = TOW__WHOLE, .sum = &tow__add_p, .late = tow__rows_move_later(w->t, e, r.x[0].late)};
+    else if (record_late(w, &r, y))
+        return;
     else if (rows && record_index_add(w, &r, y))
         return;
     else if (reads_sums(w, &r) && !(is_shared_move(e->primitive) && r.x[0].sum))
@@ -577,8 +626,25 @@ static void set_values(const tow__row_walk *w, const tow__equation *e, const tow
     }
 }
 
+/* Marks sums that a loop goes on with. */
+static void mark_chains(tow__row_walk *w)
+{
+    const uint32_t *uses = tow__rows_count_uses(w->t, w->g);
+    bool *late = tow__trace_alloc(w->t, (size_t)w->g->n_vars + 1, sizeof *late);
+    uint32_t k;
+    if (!uses || !late) return;
+    if (w->late) memcpy(late, w->late, w->g->n_vars * sizeof *late);
+    for (uint32_t i = 0; i < w->g->n_equations; i++) {
+        const tow__equation *e = &w->g->equations[i];
+        for (uint32_t j = 0; tow__is_region(e) && j < e->n_in; j++)
+            if (tow__rows_goes_on(w, e, j, &k)) tow__rows_mark_late(w->g, uses, e->in[j], late);
+    }
+    w->late = late;
+}
+
 void tow__rows_walk(tow__row_walk *w)
 {
+    mark_chains(w);
     size_t widest = 1;
     bucket b = {.n = 0};
     for (uint32_t i = 0; i < w->g->n_equations; i++)

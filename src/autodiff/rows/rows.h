@@ -67,7 +67,7 @@ typedef struct tow__row_walk {
     const tow_graph *g;
     const tow__row_blocks *blocks;
     tow__row_value *values; /* [g->n_vars] */
-    const bool *late;       /* [g->n_vars] sums that accumulators add; or NULL */
+    const bool *late;       /* [g->n_vars] sums that are added to what is there of each block; or NULL */
     const bool *turned;     /* [g->n_vars] values that one transpose reads, and nothing else; NULL: nobody asks */
     bool nested;            /* g is the body of a region */
 } tow__row_walk;
@@ -86,6 +86,11 @@ void tow__rows_walk(tow__row_walk *walk);
 tow__row_walk *tow__rows_begin(tow_trace *t, const tow_graph *g, const tow__row_blocks *blocks);
 /* Makes a sum over the rows of this process that over the rows of all, if there are others. */
 void tow__rows_complete(const tow__row_walk *walk, tow__row_value *y);
+/* Of g, in which the equation's results are outputs: [n_vars] the sums that are late because results are; NULL: no
+ * memory. */
+bool *tow__rows_late_outputs(const tow__row_walk *walk, const tow__equation *e, const tow_graph *g);
+/* Makes a late sum that over the rows at hand, and of all; other values stay. */
+void tow__rows_end_late(const tow__row_walk *walk, tow__row_value *x);
 /* The type of a value that has rows along `axis`, for the blocks at hand. */
 tow_type tow__rows_type(const tow__row_blocks *b, tow_type type, int axis);
 /* The error of an equation that does with rows what no group can do by itself. */
@@ -113,11 +118,24 @@ tow_value tow__rows_cut(const tow__row_walk *w, uint32_t var, int axis);
 tow_value tow__rows_slice(tow_value x, int axis, int64_t n, int64_t k);
 /* Records an equation that sums over rows; r->from and r->in are filled, r->in with the blocks at hand. */
 void tow__rows_sum(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow_value *y);
-/* The sum that is recorded later; the same behind a move. NULL: no memory. */
-tow__late_sum *tow__rows_later(tow_trace *t, const tow__row_equation *r);
-tow__late_sum *tow__rows_move_later(tow_trace *t, const tow__equation *e, tow__late_sum *sum);
-/* Result 0 of block k of those at hand. */
+/* The results of an equation, sums that are recorded later: block by block, where something adds them to what it has of
+ * the block. r is as for tow__rows_sum. */
+void tow__rows_later(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow__row_value *y);
+/* The result of an equation that moves a late sum, or adds two (and; NULL: it moves). */
+tow__row_value tow__rows_later_of(tow_trace *t, const tow__equation *e, tow__late_sum *of, tow__late_sum *and);
+/* Does the equation of g move a late sum as it moves its blocks? */
+bool tow__rows_moves_late(const tow_graph *g, const tow__equation *e);
+/* A late sum of which the blocks at hand are given. */
+tow__row_value tow__rows_given(tow_trace *t, const tow_value *blocks);
+/* Block k of those at hand. */
 tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k);
+/* The tree over the blocks at hand, depth first. */
+tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b);
+/* Marks the value, and what moves and additions make it of: all are to be late sums if they are sums and nothing else
+ * reads them. uses: how many read each value. */
+void tow__rows_mark_late(const tow_graph *g, const uint32_t *uses, uint32_t var, bool *late);
+/* [n_vars] readers of values, outputs counted; NULL: no memory. */
+uint32_t *tow__rows_count_uses(tow_trace *t, const tow_graph *g);
 /* The tree over what is given for each of n blocks. */
 tow_value tow__rows_tree(int64_t n, const tow_value *blocks);
 /* The operation on the results of two blocks of an equation: add for sums, max for maxima, ... */
@@ -134,5 +152,7 @@ tow_value tow__rows_of_all(tow_trace *t, const tow_group *group, int64_t groups,
 /* ---- regions.c --------------------------------------------------------------------------------------------------- */
 
 void tow__rows_region(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y);
+/* Is operand i of the equation a carry of a loop that adds sums to it, and nothing else? *k: the result that is it. */
+bool tow__rows_goes_on(const tow__row_walk *w, const tow__equation *e, uint32_t i, uint32_t *k);
 
 #endif

@@ -9,9 +9,13 @@
 #include "tow/numpy.h"
 #include "tow/ops.h"
 
+/* One of an equation's results, a move of another, the sum of two, or what is given block by block. */
 struct tow__late_sum {
     tow__row_equation r; /* with operands of its own */
-    tow__late_sum *of;   /* a move: of this sum; NULL: a sum */
+    uint32_t result;
+    tow_value **results;    /* [count] of an equation, for all its results: those of a block; NULL: not yet recorded */
+    tow__late_sum *of[2];   /* a move: of [0]; a sum: of both; NULL: an equation, or given */
+    const tow_value *given; /* [count], or NULL */
 };
 
 /* The operation on the results of two blocks. Other reductions than sums join results as they join elements. */
@@ -121,38 +125,114 @@ static tow__late_sum *new_late(tow_trace *t, const tow__equation *e)
     return late;
 }
 
-tow__late_sum *tow__rows_later(tow_trace *t, const tow__row_equation *r)
+static tow__row_value late_value(tow__late_sum *late)
 {
-    tow__late_sum *late = new_late(t, r->e);
-    const size_t n = (size_t)r->e->n_in + 1;
-    if (!late) return NULL;
-    late->r.in = tow__trace_alloc(t, n, sizeof *late->r.in);
-    late->r.from = tow__trace_alloc(t, n, sizeof *late->r.from);
-    if (!late->r.in || !late->r.from) return NULL;
-    memcpy(late->r.in, r->in, r->e->n_in * sizeof *r->in);
-    memcpy(late->r.from, r->from, r->e->n_in * sizeof *r->from);
-    return late;
+    return (tow__row_value){.axis = TOW__WHOLE, .sum = &tow__add_p, .late = late};
 }
 
-tow__late_sum *tow__rows_move_later(tow_trace *t, const tow__equation *e, tow__late_sum *sum)
+void tow__rows_later(tow_trace *t, const tow__row_equation *r, const tow__row_blocks *b, tow__row_value *y)
+{
+    const size_t n = (size_t)r->e->n_in + 1;
+    tow_value **results = tow__trace_alloc(t, (size_t)b->count, sizeof *results);
+    tow_value *in = tow__trace_alloc(t, n, sizeof *in);
+    int *from = tow__trace_alloc(t, n, sizeof *from);
+    if (!results || !in || !from) return;
+    memcpy(in, r->in, r->e->n_in * sizeof *in);
+    memcpy(from, r->from, r->e->n_in * sizeof *from);
+    for (uint32_t k = 0; k < r->e->n_out; k++) {
+        tow__late_sum *late = new_late(t, r->e);
+        if (!late) return;
+        late->r.in = in;
+        late->r.from = from;
+        late->result = k;
+        late->results = results;
+        y[k] = late_value(late);
+    }
+}
+
+tow__row_value tow__rows_later_of(tow_trace *t, const tow__equation *e, tow__late_sum *of, tow__late_sum *and)
 {
     tow__late_sum *late = new_late(t, e);
-    if (late) late->of = sum;
-    return late;
+    if (!late) return (tow__row_value){.axis = TOW__WHOLE};
+    late->of[0] = of;
+    late->of[1] = and;
+    return late_value(late);
+}
+
+tow__row_value tow__rows_given(tow_trace *t, const tow_value *blocks)
+{
+    tow__late_sum *late = new_late(t, NULL);
+    if (!late) return (tow__row_value){.axis = TOW__WHOLE};
+    late->given = blocks;
+    return late_value(late);
+}
+
+static tow_value result_of_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k)
+{
+    if (!sum->results[k]) {
+        sum->results[k] = tow__trace_alloc(t, (size_t)sum->r.e->n_out + 1, sizeof **sum->results);
+        if (!sum->results[k]) return (tow_value){0};
+        tow__set_source(t, &sum->r.e->source);
+        record_block(t, &sum->r, b->count, k, sum->results[k]);
+    }
+    return sum->results[k][sum->result];
 }
 
 tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k)
 {
-    tow_value y = {0};
-    const tow__source *source = &sum->r.e->source;
-    tow_value x = sum->of ? tow__rows_block(t, sum->of, b, k) : y;
-    tow__set_source(t, source);
+    tow_value y = {0}, x[2] = {{0}};
     if (tow__failed(t)) return y;
-    if (sum->of)
-        tow__rebind(t, sum->r.e, &x, &y);
-    else
-        record_block(t, &sum->r, b->count, k, &y);
+    if (sum->given) return sum->given[k];
+    if (!sum->of[0]) return result_of_block(t, sum, b, k);
+    for (int i = 0; i < 2 && sum->of[i]; i++) x[i] = tow__rows_block(t, sum->of[i], b, k);
+    tow__set_source(t, &sum->r.e->source);
+    if (!tow__failed(t)) tow__rebind(t, sum->r.e, x, &y);
     return y;
+}
+
+/* Blocks [begin, begin + length), depth first. */
+static tow_value total_of_blocks(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t begin,
+                                 int64_t length)
+{
+    if (length == 1) return tow__rows_block(t, sum, b, begin);
+    const tow_value left = total_of_blocks(t, sum, b, begin, length / 2);
+    const tow_value right = total_of_blocks(t, sum, b, begin + length / 2, length / 2);
+    return tow__failed(t) ? left : tow_add(left, right);
+}
+
+tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b)
+{
+    return total_of_blocks(t, sum, b, 0, b->count);
+}
+
+/* Moves, and conversions that lose nothing: of the sums of blocks as of the whole sum. */
+bool tow__rows_moves_late(const tow_graph *g, const tow__equation *e)
+{
+    if (e->primitive == &tow__reshape_p || e->primitive == &tow__transpose_p) return true;
+    if (e->primitive != &tow__convert_p) return false;
+    const tow_dtype from = g->vars[e->in[0]].type.dtype, to = g->vars[e->out[0]].type.dtype;
+    return to == TOW_F32 && tow_dtype_is_float(from) && tow_dtype_size(from) <= tow_dtype_size(to);
+}
+
+void tow__rows_mark_late(const tow_graph *g, const uint32_t *uses, uint32_t var, bool *late)
+{
+    if (uses[var] != 1) return;
+    late[var] = true;
+    if (g->vars[var].equation == TOW__INPUT) return;
+    const tow__equation *e = &g->equations[g->vars[var].equation];
+    const bool adds = e->primitive == &tow__add_p;
+    if (adds || tow__rows_moves_late(g, e)) tow__rows_mark_late(g, uses, e->in[0], late);
+    if (adds) tow__rows_mark_late(g, uses, e->in[1], late);
+}
+
+uint32_t *tow__rows_count_uses(tow_trace *t, const tow_graph *g)
+{
+    uint32_t *uses = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *uses);
+    if (!uses) return NULL;
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t k = 0; k < g->equations[i].n_in; k++) uses[g->equations[i].in[k]]++;
+    for (uint32_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
+    return uses;
 }
 
 tow_value tow__rows_tree(int64_t n, const tow_value *blocks)

@@ -395,6 +395,101 @@ static void test_draws_of_parts(void **state)
     tow_graph_release(graph);
 }
 
+/* ---- sums of loops ----------------------------------------------------------------------------------------------- */
+
+static const char add_in_loop[] =
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_sum[axes=(0)] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c x\n"
+    "  in (y) }\n";
+
+/* The carry passes through a region. */
+static const char add_in_region[] =
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        d:f32[] = remat[policy=\"nothing\" differentiated=true body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            d:f32[] = add c s\n"
+    "          in (d) }] c x\n"
+    "      in (d) }] c x\n"
+    "  in (y) }\n";
+
+/* The region gives what is added. */
+static const char add_of_region[] =
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = remat[policy=\"nothing\" differentiated=true body={ lambda ; x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "          in (s) }] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c x\n"
+    "  in (y) }\n";
+
+/* One loop goes on where another ends, and the last row is added behind both. */
+static const char add_in_two_loops[] =
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    a:f32[2,16] = slice[start=(0,0) limit=(2,16) stride=(1,1)] x\n"
+    "    b:f32[3,16] = slice[start=(2,0) limit=(5,16) stride=(1,1)] x\n"
+    "    y:f32[] = scan[length=2 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_sum[axes=(0)] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c a\n"
+    "    z:f32[] = scan[length=3 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_sum[axes=(0)] x\n"
+    "        d:f32[] = add s c\n"
+    "      in (d) }] y b\n"
+    "  in (z) }\n";
+
+/* The greatest rows are added, which are no sums over rows. */
+static const char add_greatest[] =
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_max[axes=(0)] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c x\n"
+    "  in (y) }\n";
+
+static float in_groups_of_one(const char *source, tow_array *x)
+{
+    static const int axes[1] = {1};
+    tow_graph *graph = parse(source), *grouped_graph = grouped(graph, B, axes);
+    tow_array *y;
+    OK(tow_evaluate(grouped_graph, &x, &y));
+    const float result = *(const float *)tow_array_data(y);
+    tow_array_release(y);
+    tow_graph_release(graph);
+    tow_graph_release(grouped_graph);
+    return result;
+}
+
+/* Each row is added up over the iterations, and then the tree over rows; a maximum is that of all rows. */
+static void test_sums_of_loops(void **state)
+{
+    (void)state;
+    const char *const same[] = {add_in_loop, add_in_region, add_of_region, add_in_two_loops};
+    tow_array *x = random_array(ctx, F32(5, B));
+    const float *rows = tow_array_data(x);
+    float sums_of_rows[B] = {0}, greatest = 0;
+    for (int i = 0; i < 5; i++) {
+        float most = rows[B * i];
+        for (int r = 0; r < B; r++) sums_of_rows[r] += rows[B * i + r], most = fmaxf(most, rows[B * i + r]);
+        greatest += most;
+    }
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const float found = in_groups_of_one(same[i], x), expected = tree(sums_of_rows, B, 1);
+        if (found != expected) fail_msg("loop %zu: expected %.9g, found %.9g", i, (double)expected, (double)found);
+    }
+    assert_true(in_groups_of_one(add_greatest, x) == greatest);
+    tow_array_release(x);
+}
+
 /* ---- training: one hash ------------------------------------------------------------------------------------------ */
 
 /* One number for all that came out; 0: the settings are refused, with a message. */
@@ -437,6 +532,25 @@ static void test_one_hash(void **state)
     expect_one_hash(EMBED, settings, 5);
     expect_one_hash(GROUPED, settings, 5);
     expect_one_hash(LOOP, settings, 5);
+}
+
+/* Gradients of parameters that all iterations share pass through regions, and from loop to loop, by blocks of rows. */
+static void test_one_hash_of_loops(void **state)
+{
+    (void)state;
+    const tow_policy nothing = tow_nothing_saveable();
+    static const int kinds[] = {LSTM, LOOP};
+    for (int dtype = 0; dtype < 2; dtype++)
+        for (int k = 0; k < 2; k++) {
+            const setting plain = {.micro_batches = 1, .threads = 1, .dtype = dtype && kinds[k] == LSTM ? TOW_BF16 : 0};
+            setting settings[] = {plain, plain, plain, plain, plain, plain};
+            settings[1].policy = settings[2].policy = &nothing;
+            settings[2].micro_batches = 4;
+            settings[3].memory_limit = 1000000;
+            settings[4].unroll = 2; /* a last iteration, or a last one alone, has no turn */
+            settings[5].unroll = 2, settings[5].micro_batches = 8, settings[5].policy = &nothing;
+            expect_one_hash(kinds[k], settings, 6);
+        }
 }
 
 static void test_one_hash_of_gpt(void **state)
@@ -564,6 +678,8 @@ int main(void)
         cmocka_unit_test(test_parts_of_mlp),
         cmocka_unit_test(test_parts_of_a_choice),
         cmocka_unit_test(test_one_hash),
+        cmocka_unit_test(test_sums_of_loops),
+        cmocka_unit_test(test_one_hash_of_loops),
         cmocka_unit_test(test_one_hash_of_gpt),
         cmocka_unit_test(test_one_hash_of_mixed_gpt),
         cmocka_unit_test(test_statistics),

@@ -53,6 +53,7 @@ typedef struct model {
     int kind;
     bool unrolled, cheap;
     const tow_policy *policy;
+    int64_t unroll; /* of loops over one layer */
 } model;
 
 enum {
@@ -89,10 +90,11 @@ static void call_conv(tow_scope *s, bool statistics, const tow_value *in, tow_va
     out[0] = tow_apply(s, "last", &last, x);
 }
 
-static void call_lstm(tow_scope *s, const tow_value *in, tow_value *out)
+static void call_lstm(tow_scope *s, const model *m, const tow_value *in, tow_value *out)
 {
     tow_lstm_cell cell = TOW_LSTM_CELL(.features = 12);
-    tow_rnn rnn = TOW_RNN(&cell);
+    tow_remat cheap = TOW_REMAT(&cell, .policy = m->policy ? *m->policy : tow_nothing_saveable());
+    tow_rnn rnn = m->policy ? TOW_RNN(&cheap, .unroll = m->unroll) : TOW_RNN(&cell, .unroll = m->unroll);
     tow_dense last = TOW_DENSE(.features = 3);
     tow_value x = tow_apply(s, "rnn", &rnn, in[0]); /* [B, T, 12] */
     out[0] = tow_apply(s, "last", &last, tow_mean(x, 1, (int[]){1}));
@@ -135,11 +137,14 @@ static void call_iteration(tow_scope *s, const tow_module *module, size_t n_in, 
     out[0] = tow_tanh(tow_apply(s, "dense", &dense, tow_apply(s, "norm", &norm, in[0])));
 }
 
-static void call_loop(tow_scope *s, const tow_value *in, tow_value *out)
+static void call_loop(tow_scope *s, const model *m, const tow_value *in, tow_value *out)
 {
     static const tow_module_class class = {.name = "Iteration", .call = call_iteration};
     const model iteration = {.module = {.cls = &class}};
+    tow_remat cheap = TOW_REMAT(&iteration, .policy = m->policy ? *m->policy : tow_nothing_saveable());
     tow_scan loop = TOW_SCAN(&iteration, .length = 3, .variables = TOW_RULES({"params", TOW_SHARED}));
+    if (m->policy) loop.inner = &cheap.module;
+    loop.unroll = m->unroll;
     tow_dense last = TOW_DENSE(.features = 3);
     out[0] = tow_apply(s, "last", &last, tow_apply(s, "loop", &loop, in[0]));
 }
@@ -151,10 +156,10 @@ static void call_model(tow_scope *s, const tow_module *module, size_t n_in, cons
     (void)n_in, (void)n_out;
     if (m->kind == MLP) call_mlp(s, in, out);
     if (m->kind == CONV || m->kind == NORMALIZED) call_conv(s, m->kind == NORMALIZED, in, out);
-    if (m->kind == LSTM) call_lstm(s, in, out);
+    if (m->kind == LSTM) call_lstm(s, m, in, out);
     if (m->kind == EMBED) call_embed(s, in, out);
     if (m->kind == GROUPED) call_grouped(s, in, out);
-    if (m->kind == LOOP) call_loop(s, in, out);
+    if (m->kind == LOOP) call_loop(s, m, in, out);
     if (m->kind == GPT) call_gpt(s, m, in, out);
 }
 
@@ -209,6 +214,7 @@ typedef struct setting {
     bool verify;
     int shard;
     tow_dtype dtype; /* of the activations; 0: f32 */
+    int64_t unroll;  /* of loops over one layer */
 } setting;
 
 enum {
@@ -302,7 +308,8 @@ static inline tow_status train(tow_context *context, tow_group *group, int kind,
                                trained *result)
 {
     static const tow_module_class class = {.name = "Model", .call = call_model};
-    const model m = {.module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy};
+    const model m = {
+        .module = {.cls = &class}, .kind = kind, .unrolled = s->unrolled, .policy = s->policy, .unroll = s->unroll};
     const tow_type inputs[MODELS] = {[MLP] = F32(B, 5),
                                      [LOOP] = F32(B, 5),
                                      [CONV] = F32(B, 8, 8, 2),
