@@ -267,16 +267,17 @@ static tow_status lay_out_blocks(const solver *s, const int8_t *order, int n_ord
                                  const tow_type *ours, int p, tow__layout *l)
 {
     const tow__axis *inputs = &s->axes->theirs[1];
-    const int64_t row = theirs->dims[1] / 32;
+    const int numbers = tow_dtype_numbers(ours->dtype);
+    const int64_t row = theirs->dims[1] / numbers;
     int64_t features = 1;
     strides st = {.part = 0};
     find_strides(s, theirs, &st);
     for (int j = 0; j < inputs->n; j++)
         if (j >= n_order || order[j] != inputs->factors[j]) return refuse_blocks(s, theirs, ours);
-    *l = (tow__layout){.offset = times(p, st.part) / 32, .blocks = true};
+    *l = (tow__layout){.offset = times(p, st.part) / numbers, .blocks = true};
     for (int j = inputs->n; j < n_order; j++) {
         features = times(features, s->sizes[order[j]]);
-        add_loop(l, s->sizes[order[j]], st.factors[order[j]] / 32);
+        add_loop(l, s->sizes[order[j]], st.factors[order[j]] / numbers);
     }
     add_loop(l, row, 1);
     return ours->rank == 2 && ours->dims[0] == features && ours->dims[1] == row ? TOW_OK
@@ -291,7 +292,7 @@ static tow_status solve_block_axes(solver *s, size_t n_known, const tow_weight_m
     const int n_order = list_factors(a, order);
     tow_status status = TOW_OK;
     if (a->n_theirs != 2 || a->joined >= 0 || n_order == TOW__MAX_FACTORS || theirs->rank != 2 ||
-        theirs->dims[1] % 32 != 0)
+        theirs->dims[1] % tow_dtype_numbers(ours->dtype) != 0)
         return refuse_blocks(s, theirs, ours);
     learn(s, n_known, known);
     find_factors(s, a->n_theirs, a->theirs, theirs, -1);

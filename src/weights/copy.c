@@ -77,7 +77,7 @@ static void add(double plus, int64_t n, tow_dtype to_dtype, void *to, tow_dtype 
         tow__store_element(to_dtype, to, i, tow__load_element(from_dtype, from, i).f + plus);
 }
 
-/* Blocks of numbers: 32 neighbors each. */
+/* Blocks of neighboring numbers. */
 static void gather_blocks(const tow__layout *layout, int64_t count, tow_dtype to_dtype, void *to, tow_dtype from_dtype,
                           const void *from)
 {

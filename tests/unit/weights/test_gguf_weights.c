@@ -424,31 +424,31 @@ static void of_few_bits(void **state)
 
 enum {
     HEADS = 3,
-    HEAD = 4, /* features of a head */
-    D = 64
+    HEAD = 4 /* features of a head */
 };
 
 /* Writes queries, keys and values of HEADS heads as one tensor of a GGUF file, queries in Llama's pairs, an embedding,
- * and a projection: each with numbers that tell rows apart. */
-static void write_blocks(const fixture *f, const char *path, tow_gguf_type type)
+ * and a projection: each with numbers that tell rows apart, of so many columns for a block. */
+static void write_blocks(const fixture *f, const char *path, tow_dtype dtype, int64_t block)
 {
     static const struct {
         const char *name;
-        int64_t rows, columns;
+        int64_t rows, blocks;
     } tensors[] = {
-        {"qkv.weight", 3 * HEADS * HEAD, D}, {"q.weight", HEADS * HEAD, D}, {"e.weight", 5, D}, {"o.weight", 8, 32}};
+        {"qkv.weight", 3 * HEADS * HEAD, 2}, {"q.weight", HEADS * HEAD, 2}, {"e.weight", 5, 2}, {"o.weight", 8, 1}};
     tow_tensors *t;
     OK(tow_tensors_create(f->ctx, &t));
     for (size_t i = 0; i < 4; i++) {
-        tow_array *array;
-        OK(tow_array_create(f->ctx, tow_make_type(TOW_F32, 2, (int64_t[]){tensors[i].rows, tensors[i].columns}),
-                            &array));
-        for (int64_t j = 0; j < tensors[i].rows * tensors[i].columns; j++)
-            ((float *)tow_array_data(array))[j] = (float)(j / tensors[i].columns + 1) * (float)(j % 7 - 3);
+        const int64_t columns = tensors[i].blocks * block;
+        tow_array *numbers, *array;
+        OK(tow_array_create(f->ctx, tow_make_type(TOW_F32, 2, (int64_t[]){tensors[i].rows, columns}), &numbers));
+        for (int64_t j = 0; j < tensors[i].rows * columns; j++)
+            ((float *)tow_array_data(numbers))[j] = (float)(j / columns + 1) * (float)(j % 7 - 3);
+        OK(tow_array_convert(numbers, dtype, &array));
         OK(tow_tensors_add(t, tensors[i].name, array));
-        tow_array_release(array);
+        tow_array_release(array), tow_array_release(numbers);
     }
-    OK(tow_gguf_write(path, t, &TOW_GGUF_WRITE_OPTIONS(.type = type)));
+    OK(tow_gguf_write(path, t, NULL));
     tow_tensors_free(t);
 }
 
@@ -463,12 +463,8 @@ enum {
 static tow_params *make_block_params(tow_context *ctx, tow_dtype dtype)
 {
     static const char *const names[] = {"a/kernel", "b/kernel", "c/kernel", "q/kernel", "e/embedding", "o/kernel"};
-    static const int64_t dims[N_BLOCKS][2] = {{HEADS * HEAD, D / 32},
-                                              {HEADS * HEAD, D / 32},
-                                              {HEADS * HEAD, D / 32},
-                                              {HEADS * HEAD, D / 32},
-                                              {5, D / 32},
-                                              {8, 1}};
+    static const int64_t dims[N_BLOCKS][2] = {
+        {HEADS * HEAD, 2}, {HEADS * HEAD, 2}, {HEADS * HEAD, 2}, {HEADS * HEAD, 2}, {5, 2}, {8, 1}};
     tow_array *arrays[N_BLOCKS];
     tow_params *params;
     for (int i = 0; i < N_BLOCKS; i++)
@@ -500,19 +496,19 @@ static void into_blocks(void **state)
     fixture *f = *state;
     static const int pairs[HEADS * HEAD] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11}; /* halves of a head in pairs */
     static const tow_weight_mapping_axis axes[] = {{"p", HEAD / 2}};
-    static const tow_dtype dtypes[] = {TOW_Q8_0, TOW_Q4_0};
+    static const tow_dtype dtypes[] = {TOW_Q8_0, TOW_Q4_0, TOW_Q4_K, TOW_Q6_K};
     char path[128], wide[128];
     tow_weight_mapping *m;
     OK(tow_weight_mapping_parse(f->ctx, "rules", block_rules, &m));
     snprintf(path, sizeof path, "%s/a.gguf", f->directory);
     snprintf(wide, sizeof wide, "%s/wide.gguf", f->directory);
-    write_blocks(f, wide, TOW_GGUF_F32);
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 12; way++) {
         const tow_dtype dtype = dtypes[way / 3];
         const bool place = way % 3 == 1, made = way % 3 == 2;
         tow_tensors *t;
         tow_array *qkv, *q, *e, *o;
-        write_blocks(f, path, dtype == TOW_Q8_0 ? TOW_GGUF_Q8_0 : TOW_GGUF_Q4_0);
+        write_blocks(f, wide, TOW_F32, tow_dtype_numbers(dtype));
+        write_blocks(f, path, dtype, tow_dtype_numbers(dtype));
         OK(tow_gguf_mmap(f->ctx, path, &t));
         OK(tow_tensors_get_with(t, "qkv.weight", dtype, &qkv));
         OK(tow_tensors_get_with(t, "q.weight", dtype, &q));
@@ -539,6 +535,7 @@ static void into_blocks(void **state)
         tow_array_release(o);
         tow_tensors_free(t);
     }
+    write_blocks(f, wide, TOW_F32, 32);
     tow_params *params = make_block_params(f->ctx, TOW_Q8_0);
     tow_weight_mapping_options options = TOW_WEIGHT_MAPPING_OPTIONS(.n_axes = 1, .axes = axes);
     assert_int_equal(tow_weight_mapping_load_file(m, params, wide, &options, NULL), TOW_TYPE_MISMATCH);
