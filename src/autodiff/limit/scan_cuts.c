@@ -13,15 +13,38 @@
  * Regions around groups of iterations add the rows of ys behind the group, so groups have no rows of carried values. */
 #include "src/autodiff/limit/limit.h"
 #include "src/autodiff/regions/scan_flow.h"
+#include "src/graph/region.h"
 #include "src/ops/table.h"
 
 static bool is_float(const tow_graph *g, uint32_t var) { return tow_dtype_is_float(g->vars[var].type.dtype); }
+
+/* Are results i and k of the region one value, whatever branch runs? */
+static bool is_one_result(const tow__equation *e, const tow__region_form *form, uint32_t i, uint32_t k)
+{
+    for (uint32_t n = 0; n < form->branches; n++) {
+        const tow_graph *branch = tow__nested(e->primitive, e->params, form->conditions + n);
+        if (branch->outputs[i] != branch->outputs[k]) return false;
+    }
+    return true;
+}
+
+/* The first name of a value: a region may give one more than once. */
+static uint32_t first_name(const tow_graph *g, uint32_t var)
+{
+    tow__region_form form;
+    const tow__equation *e = g->vars[var].equation == TOW__INPUT ? NULL : &g->equations[g->vars[var].equation];
+    if (!e || !tow__is_region(e) || !tow__region_of(e, &form) || form.repeats) return var;
+    uint32_t i = 0, k = 0;
+    while (e->out[k] != var) k++;
+    while (!is_one_result(e, &form, i, k)) i++;
+    return e->out[i];
+}
 
 /* The first carry that is var after an iteration; the number of carries: there is none. */
 static uint32_t carry_of(const tow__scan_params *p, uint32_t var)
 {
     uint32_t k = 0;
-    while (k < (uint32_t)p->carry && p->body->outputs[k] != var) k++;
+    while (k < (uint32_t)p->carry && first_name(p->body, p->body->outputs[k]) != first_name(p->body, var)) k++;
     return k;
 }
 

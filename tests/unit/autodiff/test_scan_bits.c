@@ -3,6 +3,7 @@
  * So have loops that a memory limit cuts into runs or whose iterations it groups; it leaves alone those that it cannot
  * cut with these bits, and says why. TOW_EVERY_LOOP in the environment: more lengths and random loops. Tests
  * regions/scan_flow.c, regions/scan_normal.c, regions/scan_sums.c. Tests limit/scan_cuts.c, limit/scan_runs.c. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -466,6 +467,71 @@ static void test_refusals(void **state)
     }
 }
 
+/* ---- regions that give one value twice --------------------------------------------------------------------------- */
+
+/* The carry and the row are two results of the region. */
+static const char doubled[] =
+    "{ lambda ; a:f32[8,3,16] w:f32[16,16] h:f32[3,16]. let\n"
+    "    c:f32[3,16] y:f32[8,3,16] = scan[length=8 consts=1 carry=1 body={ lambda ; w:f32[16,16] h:f32[3,16] "
+    "x:f32[3,16]. let\n"
+    "        d:f32[3,16] e:f32[3,16] = remat[policy=\"nothing\" body={ lambda ; w:f32[16,16] h:f32[3,16] x:f32[3,16]. "
+    "let\n"
+    "            p:f32[3,16] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] h w\n"
+    "            s:f32[3,16] = add p x\n"
+    "            t:f32[3,16] = tanh s\n"
+    "            m:f32[3,16] = mul t h\n"
+    "            u:f32[3,16] = add m x\n"
+    "          in (u, u) }] w h x\n"
+    "      in (d, e) }] w h a\n"
+    "    z:f32[8,3,16] = sin y\n"
+    "    r:f32[] = reduce_sum[axes=(0,1,2)] z\n"
+    "  in (r) }\n";
+
+/* Gradients within all limits of the curve, which cut the loop. */
+static void test_doubled_results(void **state)
+{
+    (void)state;
+    static const size_t wrt[3] = {0, 1, 2};
+    enum {
+        MOST_POINTS = 16,
+        RESULTS = 4
+    };
+    tow_graph *g, *gradient;
+    tow_array *in[3], *out[RESULTS], *expected[RESULTS];
+    tow_memory_point points[MOST_POINTS];
+    size_t n, cuts = 0;
+    OK(tow_graph_parse(ctx, doubled, &g));
+    OK(tow_value_and_grad(g, 3, wrt, false, &gradient));
+    for (int i = 0; i < 3; i++) {
+        OK(tow_array_create(ctx, tow_graph_input_type(g, (size_t)i), &in[i]));
+        const int64_t count = tow_type_element_count(tow_array_type(in[i]));
+        for (int64_t k = 0; k < count; k++) ((float *)tow_array_data(in[i]))[k] = 0.3F * sinf((float)(7 * k + i));
+    }
+    OK(tow_evaluate(gradient, in, expected));
+    tow_compile_options options = TOW_COMPILE_OPTIONS(.threads = 1);
+    OK(tow_memory_curve(ctx, gradient, &options, MOST_POINTS, points, &n));
+    for (size_t p = 0; p < n; p++) {
+        tow_program *plan;
+        options.memory_limit = points[p].bytes;
+        OK(tow_compile(ctx, gradient, &options, &plan));
+        for (size_t i = 0; i < RESULTS; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
+        OK(tow_program_run(plan, in, out));
+        cuts += tow_program_operation_count(plan, "scan") > 2;
+        for (size_t i = 0; i < RESULTS; i++) {
+            if (memcmp(tow_array_data(out[i]), tow_array_data(expected[i]), tow_type_bytes(tow_array_type(out[i]))) !=
+                0)
+                fail_msg("within %zu bytes, result %zu has other bits", points[p].bytes, i);
+            tow_array_release(out[i]);
+        }
+        tow_program_free(plan);
+    }
+    assert_true(cuts > 0);
+    for (int i = 0; i < 3; i++) tow_array_release(in[i]);
+    for (size_t i = 0; i < RESULTS; i++) tow_array_release(expected[i]);
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+}
+
 /* ---- allocations failing: a sample --------------------------------------------------------------------------- */
 
 static void fail_allocations(const shape *s)
@@ -514,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_xs_that_are_constants),
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_doubled_results),
         cmocka_unit_test(test_allocation_failures),
     };
     every_loop = getenv("TOW_EVERY_LOOP") != NULL;
