@@ -266,13 +266,15 @@ static uint64_t hash_of_list(const tow_params *list)
 /* Numbers of the optimizer: the first value of each, and a hash of later ones, as schedules may begin alike. */
 static void add_numbers(const tow_optimizer_state *o, tow__string *text)
 {
-    static const int64_t steps[] = {0, 1, 10, 100, 1000, 10000, 100000};
+    enum {
+        MOST = 1000000
+    };
     uint64_t hash = 0;
     for (uint32_t i = 0; i < o->number_names.count; i++) {
         if (tow__number_is_loss(o, i)) continue;
         tow__string_add(text, ", %s %g", o->number_names.names[i], tow__optimizer_number_at(o, i, 0));
-        for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
-            const double value = tow__optimizer_number_at(o, i, steps[k]);
+        for (int64_t step = 0; step < MOST; step += 1 + step / 64) {
+            const double value = tow__optimizer_number_at(o, i, step);
             hash = tow__hash(hash, &value, sizeof value);
         }
     }

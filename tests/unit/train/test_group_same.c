@@ -78,6 +78,7 @@ typedef enum difference {
     NOTHING,
     RATE,
     LATER_RATE,
+    ONE_RATE, /* that of step 2 alone */
     CLIP,
     DECAY,
     FINITE,
@@ -119,11 +120,15 @@ static tow_value descend(tow_update *u, const tow_gradient_transform *self, tow_
     return tow_mul_scalar(g, -((const descent *)(const void *)self)->factor);
 }
 
+static double same(int64_t step, const void *user) { return (void)step, (void)user, 0.01; }
+static double other_at_2(int64_t step, const void *user) { return (void)user, step == 2 ? 0.02 : 0.01; }
+
 /* Rank 1 has the same parameters, but another option, model or loss. */
 static int be_refused(tow_context *context, tow_group *group, void *user)
 {
     static const char *const says[] = {[RATE] = "learning_rate/value 0.01,",
                                        [LATER_RATE] = "learning_rate/value 0.01,",
+                                       [ONE_RATE] = "learning_rate/value 0.01,",
                                        [CLIP] = "clip norm 0,",
                                        [DECAY] = "weight decay 0,",
                                        [FINITE] = ".check_finite",
@@ -146,6 +151,7 @@ static int be_refused(tow_context *context, tow_group *group, void *user)
     const tow_average_options average = TOW_AVERAGE_OPTIONS(.decay = d == AVERAGE_DECAY ? 0.9 : 0.5);
     if (d == RATE) o.optimizer.learning_rate = tow_schedule_constant(0.1);
     if (d == LATER_RATE) o.optimizer.learning_rate = tow_schedule_linear(0.01, 0, 1000, 0);
+    if (all == ONE_RATE) o.optimizer.learning_rate = tow_schedule_function(d == ONE_RATE ? other_at_2 : same, NULL);
     if (d == CLIP) o.optimizer.clip_norm = 0.5;
     if (d == DECAY) o.optimizer.weight_decay = 0.5;
     if (d == FINITE) o.check_finite = true;
