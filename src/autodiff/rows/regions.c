@@ -20,6 +20,7 @@ typedef struct body {
     const tow_graph *g;
     int *axes, *out_axes;       /* of inputs; of outputs, AS_IT_FALLS at first where nothing is asked for */
     bool *accumulator;          /* [n_inputs] has a value for each block */
+    bool *unknown;              /* [n_inputs] an accumulator to which something else was added */
     bool *passes;               /* [n_outputs] an accumulator, with what the body adds */
     const bool *late;           /* [n_vars] sums that accumulators add */
     const tow_primitive **sums; /* [n_outputs] of a part: over its rows alone, and what joins two of them */
@@ -39,11 +40,12 @@ static bool alloc_body(const tow__row_walk *w, const tow_graph *g, body *b)
                 .sums = tow__trace_alloc(w->t, out, sizeof *b->sums),
                 .fixed = tow__trace_alloc(w->t, out, sizeof *b->fixed),
                 .accumulator = tow__trace_alloc(w->t, in, sizeof *b->accumulator),
+                .unknown = tow__trace_alloc(w->t, in, sizeof *b->unknown),
                 .passes = tow__trace_alloc(w->t, out, sizeof *b->passes),
                 .blockwise = tow__trace_alloc(w->t, out, sizeof *b->blockwise),
                 .broken = tow__trace_alloc(w->t, out, sizeof *b->broken)};
     if (!b->axes || !b->out_axes || !b->sums || !b->fixed || !b->blockwise || !b->broken || !b->accumulator ||
-        !b->passes)
+        !b->unknown || !b->passes)
         return false;
     for (uint32_t i = 0; i < g->n_inputs; i++) b->axes[i] = TOW__WHOLE;
     for (uint32_t i = 0; i < g->n_outputs; i++) b->out_axes[i] = AS_IT_FALLS;
@@ -67,6 +69,7 @@ static void add_inputs(const body *b, tow__row_walk *w)
             x->value = tow__input(w->t, tow__rows_type(w->blocks, type, x->axis), b->g->input_names[i]);
             continue;
         }
+        x->unknown = b->unknown[i];
         x->blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x->blocks);
         for (int64_t k = 0; x->blocks && k < w->blocks->count; k++) x->blocks[k] = tow__input(w->t, type, NULL);
     }
@@ -90,6 +93,7 @@ static void forget_sums(const body *b)
 {
     memset(b->sums, 0, b->g->n_outputs * sizeof(const tow_primitive *));
     memset(b->fixed, 0, b->g->n_outputs * sizeof *b->fixed);
+    memset(b->broken, 0, b->g->n_outputs * sizeof *b->broken);
 }
 
 /* Notes what output i is: a sum if any branch gives one. */
@@ -122,7 +126,7 @@ static size_t add_output(const body *b, tow__row_walk *w, uint32_t i, tow_value 
     if (y->blocks) {
         memcpy(out, y->blocks, (size_t)w->blocks->count * sizeof *out);
         b->out_axes[i] = TOW__WHOLE;
-        b->broken[i] = y->unknown;
+        b->broken[i] |= y->unknown;
         return (size_t)w->blocks->count;
     }
     *out = y->value;
@@ -193,16 +197,22 @@ static void set_results(const body *b, tow_value *out, uint32_t n, tow__row_valu
 typedef struct way {
     tow_trace *t;
     const tow_graph *g;
-    const uint32_t *uses; /* [n_vars] readers, outputs counted; NULL: no memory */
+    const uint32_t *uses; /* [n_vars] readers, outputs counted */
+    const bool *begins;   /* [n_vars] inputs that are such beginnings; NULL: `input` alone */
     uint32_t input;
 } way;
 
-static way way_through(tow_trace *t, const tow_graph *g, uint32_t input)
-{
-    return (way){.t = t, .g = g, .uses = tow__rows_count_uses(t, g), .input = g->inputs[input]};
-}
-
 static bool leads_to(const way *w, uint32_t var);
+
+/* Does output k of a body lead to its input i? A condition may not read it. */
+static bool body_passes_on(tow_trace *t, const tow_graph *g, bool condition, uint32_t i, uint32_t k)
+{
+    uint32_t *uses = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *uses);
+    if (!uses) return false;
+    tow__rows_count_uses(g, uses);
+    const way w = {.t = t, .g = g, .uses = uses, .input = g->inputs[i]};
+    return condition ? uses[w.input] == 0 : leads_to(&w, g->outputs[k]);
+}
 
 /* Does result k of a region lead to its operand i, in all bodies that may run? */
 static bool passes_on(tow_trace *t, const tow__equation *e, uint32_t i, uint32_t k)
@@ -210,11 +220,8 @@ static bool passes_on(tow_trace *t, const tow__equation *e, uint32_t i, uint32_t
     tow__region_form form;
     bool passes = tow__region_of(e, &form) && tow__is_region(e) && i >= form.lead;
     if (passes && form.repeats) passes = k < form.carry && i == form.lead + form.consts + k;
-    for (uint32_t c = 0; passes && c < form.conditions + form.branches; c++) {
-        const tow_graph *g = tow__nested(e->primitive, e->params, c);
-        const way w = way_through(t, g, i - form.lead);
-        passes = w.uses && (c < form.conditions ? w.uses[w.input] == 0 : leads_to(&w, g->outputs[k]));
-    }
+    for (uint32_t c = 0; passes && c < form.conditions + form.branches; c++)
+        passes = body_passes_on(t, tow__nested(e->primitive, e->params, c), c < form.conditions, i - form.lead, k);
     return passes;
 }
 
@@ -227,21 +234,23 @@ static int64_t side_of(const way *w, uint32_t var)
     while (e->out[k] != var) k++;
     const bool adds = e->primitive == &tow__add_p, adds_rows = e->primitive == &tow__index_add_p;
     for (uint32_t i = 0; i < (adds_rows ? 1 : e->n_in); i++)
-        if ((adds || adds_rows || passes_on(w->t, e, i, k)) && leads_to(w, e->in[i])) return i;
+        if (leads_to(w, e->in[i]) && (adds || adds_rows || passes_on(w->t, e, i, k))) return i;
     return -1;
 }
+
+static bool is_beginning(const way *w, uint32_t var) { return w->begins ? w->begins[var] : var == w->input; }
 
 /* Is var the input plus terms, and nothing else reads the sums between? */
 static bool leads_to(const way *w, uint32_t var)
 {
     if (w->uses[var] != 1) return false;
-    return var == w->input || side_of(w, var) >= 0;
+    return is_beginning(w, var) || side_of(w, var) >= 0;
 }
 
 /* The terms are sums that are recorded where they are added. */
 static void mark_terms(const way *w, uint32_t var, bool *late)
 {
-    while (var != w->input) {
+    while (!is_beginning(w, var)) {
         const tow__equation *e = maker_of(w->g, var);
         const uint32_t side = (uint32_t)side_of(w, var);
         if (e->primitive == &tow__add_p) tow__rows_mark_late(w->g, w->uses, e->in[1 - side], late);
@@ -249,12 +258,19 @@ static void mark_terms(const way *w, uint32_t var, bool *late)
     }
 }
 
-/* Marks what the body adds to input i, an accumulator, if result k is that. */
-static void mark_way(const body *b, uint32_t i, uint32_t k, bool *late)
+/* Marks what the body adds to accumulators. False: no memory. */
+static bool mark_added(const body *b, bool *late)
 {
-    if (!b->accumulator[i]) return;
-    const way w = way_through(b->outer->t, b->g, i);
-    if (w.uses && leads_to(&w, b->g->outputs[k])) mark_terms(&w, b->g->outputs[k], late);
+    const tow_graph *g = b->g;
+    uint32_t *uses = tow__trace_alloc(b->outer->t, (size_t)g->n_vars + 1, sizeof *uses);
+    bool *begins = tow__trace_alloc(b->outer->t, (size_t)g->n_vars + 1, sizeof *begins);
+    if (!uses || !begins) return false;
+    tow__rows_count_uses(g, uses);
+    for (uint32_t i = 0; i < g->n_inputs; i++) begins[g->inputs[i]] = b->accumulator[i];
+    const way w = {.t = b->outer->t, .g = g, .uses = uses, .begins = begins};
+    for (uint32_t k = 0; k < g->n_outputs; k++)
+        if (leads_to(&w, g->outputs[k])) mark_terms(&w, g->outputs[k], late);
+    return true;
 }
 
 /* ---- bodies that run once ---------------------------------------------------------------------------------------- */
@@ -269,9 +285,7 @@ static bool record_branches(body *b, const tow__row_equation *r, uint32_t first,
         for (uint32_t k = 0; k < n; k++) {
             b->g = tow__nested(r->e->primitive, r->e->params, first + k);
             bool *late = tow__rows_late_outputs(b->outer, r->e, b->g);
-            for (uint32_t i = 0; late && i < b->g->n_inputs; i++)
-                for (uint32_t j = 0; j < b->g->n_outputs; j++) mark_way(b, i, j, late);
-            if (!late) return false;
+            if (!late || !mark_added(b, late)) return false;
             b->late = late;
             tow_graph_release(graphs[k]);
             graphs[k] = NULL;
@@ -318,7 +332,10 @@ static void run_once(const tow__row_walk *w, const tow__row_equation *r, const t
         if (tow__has_rows(&r->x[i])) tow__rows_fail(w->t, e, "chooses by a row of the batch");
     take_axes(&b, r, form->lead);
     for (uint32_t i = 0; w->late && i < e->n_out; i++) b.blockwise[i] = w->late[e->out[i]];
-    for (uint32_t i = form->lead; i < e->n_in; i++) b.accumulator[i - form->lead] = r->x[i].blocks != NULL;
+    for (uint32_t i = form->lead; i < e->n_in; i++) {
+        b.accumulator[i - form->lead] = r->x[i].blocks != NULL;
+        b.unknown[i - form->lead] = r->x[i].blocks && r->x[i].unknown;
+    }
     if (!tow__failed(w->t) && record_branches(&b, r, form->conditions, form->branches, graphs)) {
         uint32_t n = list_operands(w, r, form->lead, in);
         for (uint32_t i = form->lead; i < e->n_in; i++)
@@ -363,7 +380,10 @@ static bool begin_loop(const tow__row_walk *w, const tow__row_equation *r, loop 
     if (!l->late) return false;
     l->b.n_carry = l->form.carry;
     l->b.late = l->late;
-    for (uint32_t j = 0; j < l->form.carry; j++) l->b.accumulator[l->form.consts + j] = is_accumulator(l, j);
+    for (uint32_t j = 0; j < l->form.carry; j++) {
+        l->b.accumulator[l->form.consts + j] = is_accumulator(l, j);
+        l->b.unknown[l->form.consts + j] = init_of(l, j)->blocks && init_of(l, j)->unknown;
+    }
     return true;
 }
 
@@ -384,7 +404,7 @@ static bool enter(const loop *l)
 static void mark_late(const loop *l)
 {
     memset(l->late, 0, l->b.g->n_vars * sizeof *l->late);
-    for (uint32_t j = 0; j < l->form.carry; j++) mark_way(&l->b, l->form.consts + j, j, l->late);
+    mark_added(&l->b, l->late);
 }
 
 /* Once the body is known: do carries leave as they enter? */

@@ -152,9 +152,10 @@ static void set_results(const tow__row_equation *r, int axis, const tow_primitiv
 
 bool *tow__rows_late_outputs(const tow__row_walk *w, const tow__equation *e, const tow_graph *g)
 {
-    const uint32_t *uses = tow__rows_count_uses(w->t, g);
+    uint32_t *uses = w->late ? tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *uses) : NULL;
     bool *late = tow__trace_alloc(w->t, (size_t)g->n_vars + 1, sizeof *late);
-    if (!late || !uses) return NULL;
+    if (!late || (w->late && !uses)) return NULL;
+    if (uses) tow__rows_count_uses(g, uses);
     for (uint32_t i = 0; w->late && i < e->n_out; i++)
         if (w->late[e->out[i]]) tow__rows_mark_late(g, uses, g->outputs[i], late);
     return late;
@@ -370,6 +371,8 @@ static bool record_parts(const tow__row_walk *w, const tow__row_equation *r, tow
         for (uint32_t i = 0; i < g->n_inputs; i++) inner->values[g->inputs[i]] = r->x[i];
         tow__rows_walk(inner);
         for (uint32_t i = 0; i < g->n_outputs; i++) y[i] = inner->values[g->outputs[i]];
+        for (uint32_t i = 0; i < g->n_outputs && !tow__failed(w->t); i++) /* equations of g end with it */
+            if (y[i].late) y[i] = tow__rows_blocks(w->t, y[i].late, w->blocks);
     }
     tow_graph_release(g);
     return true;
@@ -462,34 +465,46 @@ static void accumulate(const tow__row_walk *w, const tow__row_equation *r, tow__
     }
 }
 
-/* A loop goes on with the blocks of sums before it. False: it has none, or adds something else. */
+/* Operands of a region that goes on with the blocks of late sums; others are ended. False: it goes on with none. */
+static bool go_on(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *x)
+{
+    bool any = false;
+    uint32_t k;
+    memcpy(x, r->x, r->e->n_in * sizeof *x);
+    for (uint32_t i = 0; i < r->e->n_in && !tow__failed(w->t); i++) {
+        any |= x[i].blocks != NULL;
+        if (!x[i].late) continue;
+        if (tow__rows_goes_on(w, r->e, i, &k)) {
+            x[i].blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x[i].blocks);
+            for (int64_t b = 0; x[i].blocks && b < w->blocks->count; b++)
+                x[i].blocks[b] = tow__rows_block(w->t, x[i].late, w->blocks, b);
+            x[i].late = NULL;
+            any = true;
+        } else {
+            tow__rows_end_late(w, &x[i]);
+        }
+    }
+    return any;
+}
+
+/* A loop adds to late sums before it, and so does a region to accumulators. False: there are none, or a loop adds
+ * something else to a late sum, for which it needs the whole one. */
 static bool record_further(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y)
 {
-    bool any = false, further = true;
     uint32_t k;
     tow__row_equation with = *r;
     with.x = tow__trace_alloc(w->t, (size_t)r->e->n_in + 1, sizeof *with.x);
     if (!with.x) return true;
-    memcpy(with.x, r->x, r->e->n_in * sizeof *r->x);
-    for (uint32_t i = 0; i < r->e->n_in; i++) {
-        tow__row_value *x = &with.x[i];
-        if (!x->late || !tow__rows_goes_on(w, r->e, i, &k)) continue;
-        x->blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x->blocks);
-        for (int64_t b = 0; x->blocks && b < w->blocks->count; b++)
-            x->blocks[b] = tow__rows_block(w->t, x->late, w->blocks, b);
-        x->late = NULL;
-        any = true;
-    }
-    if (!any || tow__failed(w->t)) return any;
-    for (uint32_t i = 0; i < r->e->n_in; i++) tow__rows_end_late(w, &with.x[i]);
-    tow__rows_region(w, &with, y);
+    if (!tow__is_region(r->e) || !go_on(w, r, with.x)) return false;
+    if (!tow__failed(w->t)) tow__rows_region(w, &with, y);
+    for (uint32_t i = 0; i < r->e->n_in && !tow__failed(w->t); i++)
+        if (r->x[i].late && tow__rows_goes_on(w, r->e, i, &k) && y[k].unknown) return false;
     for (uint32_t i = 0; i < r->e->n_in && !tow__failed(w->t); i++) {
         if (!r->x[i].late || !tow__rows_goes_on(w, r->e, i, &k)) continue;
-        further &= !y[k].unknown;
         y[k] = tow__rows_given(w->t, y[k].blocks);
         if (!w->late[r->e->out[k]]) tow__rows_end_late(w, &y[k]);
     }
-    return further;
+    return true;
 }
 
 /* A move of a late sum, or the sum of two, is late as well. Else late operands are ended. */
@@ -529,12 +544,12 @@ static void record_equation(const tow__row_walk *w, const tow__equation *e, tow_
         rows |= tow__has_rows(&r.x[i]);
         blocks |= r.x[i].blocks != NULL;
     }
-    if (blocks && tow__is_region(e))
-        tow__rows_region(w, &r, y);
-    else if (blocks)
+    if (blocks && !tow__is_region(e))
         accumulate(w, &r, y);
     else if (record_late(w, &r, y))
         return;
+    else if (blocks)
+        tow__rows_region(w, &r, y);
     else if (rows && record_index_add(w, &r, y))
         return;
     else if (reads_sums(w, &r) && !(is_shared_move(e->primitive) && r.x[0].sum))
@@ -629,10 +644,11 @@ static void set_values(const tow__row_walk *w, const tow__equation *e, const tow
 /* Marks sums that a loop goes on with. */
 static void mark_chains(tow__row_walk *w)
 {
-    const uint32_t *uses = tow__rows_count_uses(w->t, w->g);
+    uint32_t *uses = tow__trace_alloc(w->t, (size_t)w->g->n_vars + 1, sizeof *uses);
     bool *late = tow__trace_alloc(w->t, (size_t)w->g->n_vars + 1, sizeof *late);
     uint32_t k;
     if (!uses || !late) return;
+    tow__rows_count_uses(w->g, uses);
     if (w->late) memcpy(late, w->late, w->g->n_vars * sizeof *late);
     for (uint32_t i = 0; i < w->g->n_equations; i++) {
         const tow__equation *e = &w->g->equations[i];

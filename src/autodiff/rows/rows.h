@@ -129,13 +129,15 @@ bool tow__rows_moves_late(const tow_graph *g, const tow__equation *e);
 tow__row_value tow__rows_given(tow_trace *t, const tow_value *blocks);
 /* Block k of those at hand. */
 tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k);
+/* The sum as given blocks, which are recorded here. */
+tow__row_value tow__rows_blocks(tow_trace *t, tow__late_sum *sum, const tow__row_blocks *b);
 /* The tree over the blocks at hand, depth first. */
 tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b);
 /* Marks the value, and what moves and additions make it of: all are to be late sums if they are sums and nothing else
  * reads them. uses: how many read each value. */
 void tow__rows_mark_late(const tow_graph *g, const uint32_t *uses, uint32_t var, bool *late);
-/* [n_vars] readers of values, outputs counted; NULL: no memory. */
-uint32_t *tow__rows_count_uses(tow_trace *t, const tow_graph *g);
+/* uses: [n_vars] readers of values, outputs counted. */
+void tow__rows_count_uses(const tow_graph *g, uint32_t *uses);
 /* The tree over what is given for each of n blocks. */
 tow_value tow__rows_tree(int64_t n, const tow_value *blocks);
 /* The operation on the results of two blocks of an equation: add for sums, max for maxima, ... */
@@ -152,7 +154,7 @@ tow_value tow__rows_of_all(tow_trace *t, const tow_group *group, int64_t groups,
 /* ---- regions.c --------------------------------------------------------------------------------------------------- */
 
 void tow__rows_region(const tow__row_walk *w, const tow__row_equation *r, tow__row_value *y);
-/* Is operand i of the equation a carry of a loop that adds sums to it, and nothing else? *k: the result that is it. */
+/* Is operand i of the equation a carry of a loop that adds to it, and nothing else? *k: the result that is it. */
 bool tow__rows_goes_on(const tow__row_walk *w, const tow__equation *e, uint32_t i, uint32_t *k);
 
 #endif

@@ -200,6 +200,13 @@ static tow_value total_of_blocks(tow_trace *t, const tow__late_sum *sum, const t
     return tow__failed(t) ? left : tow_add(left, right);
 }
 
+tow__row_value tow__rows_blocks(tow_trace *t, tow__late_sum *sum, const tow__row_blocks *b)
+{
+    tow_value *blocks = tow__trace_alloc(t, (size_t)b->count, sizeof *blocks);
+    for (int64_t k = 0; blocks && k < b->count; k++) blocks[k] = tow__rows_block(t, sum, b, k);
+    return tow__rows_given(t, blocks);
+}
+
 tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b)
 {
     return total_of_blocks(t, sum, b, 0, b->count);
@@ -225,14 +232,12 @@ void tow__rows_mark_late(const tow_graph *g, const uint32_t *uses, uint32_t var,
     if (adds) tow__rows_mark_late(g, uses, e->in[1], late);
 }
 
-uint32_t *tow__rows_count_uses(tow_trace *t, const tow_graph *g)
+void tow__rows_count_uses(const tow_graph *g, uint32_t *uses)
 {
-    uint32_t *uses = tow__trace_alloc(t, (size_t)g->n_vars + 1, sizeof *uses);
-    if (!uses) return NULL;
+    memset(uses, 0, g->n_vars * sizeof *uses);
     for (uint32_t i = 0; i < g->n_equations; i++)
         for (uint32_t k = 0; k < g->equations[i].n_in; k++) uses[g->equations[i].in[k]]++;
     for (uint32_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
-    return uses;
 }
 
 tow_value tow__rows_tree(int64_t n, const tow_value *blocks)

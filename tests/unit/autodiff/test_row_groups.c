@@ -456,6 +456,111 @@ static const char add_greatest[] =
     "      in (d) }] c x\n"
     "  in (y) }\n";
 
+/* Programs of which a whole sum is needed somewhere, or of which a sum is made in a body of its own. */
+static const char *const mixed_sums[] = {
+    /* what is no sum over rows is added in front of a region */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    w:f32[] = const[value=3.0]\n"
+    "    y:f32[] = scan[length=5 consts=1 carry=1 body={ lambda ; w:f32[] c:f32[] x:f32[16]. let\n"
+    "        d:f32[] = add c w\n"
+    "        e:f32[] = remat[policy=\"nothing\" differentiated=true body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            d:f32[] = add c s\n"
+    "          in (d) }] d x\n"
+    "      in (e) }] w c x\n"
+    "  in (y) }\n",
+    /* in front of a loop */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    w:f32[] = const[value=3.0]\n"
+    "    y:f32[] = scan[length=5 consts=1 carry=1 body={ lambda ; w:f32[] c:f32[] x:f32[16]. let\n"
+    "        d:f32[] = add w c\n"
+    "        e:f32[] = scan[length=2 consts=1 carry=1 body={ lambda ; x:f32[16] c:f32[]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            d:f32[] = add c s\n"
+    "          in (d) }] x d\n"
+    "      in (e) }] w c x\n"
+    "  in (y) }\n",
+    /* in the first branch of a choice, and in the second one */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    w:f32[] = const[value=3.0]\n"
+    "    i:i32[5] = const[value=i32[5](0 1 0 1 1)]\n"
+    "    y:f32[] = scan[length=5 consts=1 carry=1 body={ lambda ; w:f32[] c:f32[] i:i32[] x:f32[16]. let\n"
+    "        e:f32[] = cond[branches=({ lambda ; c:f32[] w:f32[] x:f32[16]. let\n"
+    "            d:f32[] = add c w\n"
+    "          in (d) },\n"
+    "          { lambda ; c:f32[] w:f32[] x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            d:f32[] = add c s\n"
+    "          in (d) })] i c w x\n"
+    "      in (e) }] w c i x\n"
+    "  in (y) }\n",
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    w:f32[] = const[value=3.0]\n"
+    "    i:i32[5] = const[value=i32[5](0 1 0 1 1)]\n"
+    "    y:f32[] = scan[length=5 consts=1 carry=1 body={ lambda ; w:f32[] c:f32[] i:i32[] x:f32[16]. let\n"
+    "        e:f32[] = cond[branches=({ lambda ; c:f32[] w:f32[] x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            d:f32[] = add c s\n"
+    "          in (d) },\n"
+    "          { lambda ; c:f32[] w:f32[] x:f32[16]. let\n"
+    "            d:f32[] = add c w\n"
+    "          in (d) })] i c w x\n"
+    "      in (e) }] w c i x\n"
+    "  in (y) }\n",
+    /* two loops go on, one sum with blocks of the outer loop, and one with its own */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] v:f32[5] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        o:f32[] = const[value=0.0]\n"
+    "        a:f32[] b:f32[] = scan[length=2 consts=1 carry=2 body={ lambda ; x:f32[16] c:f32[] d:f32[]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            t:f32[] = reduce_sum[axes=(0)] x\n"
+    "            e:f32[] = add c s\n"
+    "            f:f32[] = add d t\n"
+    "          in (e, f) }] x c o\n"
+    "        g:f32[] h:f32[] = scan[length=3 consts=1 carry=2 body={ lambda ; x:f32[16] c:f32[] d:f32[]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            t:f32[] = reduce_sum[axes=(0)] x\n"
+    "            e:f32[] = add c s\n"
+    "            f:f32[] = add d t\n"
+    "          in (e, f) }] x a b\n"
+    "      in (g, h) }] c x\n"
+    "    u:f32[] = reduce_sum[axes=(0)] v\n"
+    "    z:f32[] = sub y u\n"
+    "    q:f32[] = add z y\n"
+    "  in (q) }\n",
+    /* a loop goes on, and adds something else */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    w:f32[] = const[value=3.0]\n"
+    "    a:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_sum[axes=(0)] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c x\n"
+    "    y:f32[] = scan[length=5 consts=1 carry=1 body={ lambda ; w:f32[] c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = reduce_sum[axes=(0)] x\n"
+    "        d:f32[] = add c s\n"
+    "        e:f32[] = add d w\n"
+    "      in (e) }] w a x\n"
+    "  in (y) }\n",
+    /* the sum is made in a function with a rule of its own */
+    "{ lambda ; x:f32[5,16]. let\n"
+    "    c:f32[] = const[value=0.0]\n"
+    "    y:f32[] = scan[length=5 consts=0 carry=1 body={ lambda ; c:f32[] x:f32[16]. let\n"
+    "        s:f32[] = custom_jvp[name=\"sum\" body={ lambda ; x:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "          in (s) } rule={ lambda ; x:f32[16] dx:f32[16]. let\n"
+    "            s:f32[] = reduce_sum[axes=(0)] x\n"
+    "            ds:f32[] = reduce_sum[axes=(0)] dx\n"
+    "          in (s, ds) }] x\n"
+    "        d:f32[] = add c s\n"
+    "      in (d) }] c x\n"
+    "  in (y) }\n"};
+
 static float in_groups_of_one(const char *source, tow_array *x)
 {
     static const int axes[1] = {1};
@@ -487,6 +592,16 @@ static void test_sums_of_loops(void **state)
         if (found != expected) fail_msg("loop %zu: expected %.9g, found %.9g", i, (double)expected, (double)found);
     }
     assert_true(in_groups_of_one(add_greatest, x) == greatest);
+    for (size_t i = 0; i < sizeof mixed_sums / sizeof *mixed_sums; i++) {
+        tow_graph *graph = parse(mixed_sums[i]);
+        tow_array *y;
+        OK(tow_evaluate(graph, &x, &y));
+        const float expected = *(const float *)tow_array_data(y), found = in_groups_of_one(mixed_sums[i], x);
+        if (!(fabsf(found - expected) <= 1e-4F)) /* rounding of up to 400 numbers below 1 */
+            fail_msg("program %zu: expected %.9g, found %.9g", i, (double)expected, (double)found);
+        tow_array_release(y);
+        tow_graph_release(graph);
+    }
     tow_array_release(x);
 }
 
