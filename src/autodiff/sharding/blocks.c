@@ -27,6 +27,8 @@ typedef struct table_value {
     bool can;     /* is a table that can be had in blocks */
     bool needs_blocks, needs_whole;
     tow_value whole, *blocks; /* in the new graph; null: not made */
+    tow_value block;          /* one that was made for the reader `made_for` */
+    uint64_t made_for;
 } table_value;
 
 typedef struct splitting {
@@ -34,6 +36,7 @@ typedef struct splitting {
     const tow_graph *g;
     const tow__sharding *s;
     table_value *values;
+    uint64_t *reader; /* counts readers of blocks */
 } splitting;
 
 static const tow_type *type_of(const splitting *w, uint32_t var) { return &w->g->vars[var].type; }
@@ -171,22 +174,32 @@ static bool find_all(const splitting *w)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Block k of a value, made for one reader. */
-static tow_value block_of(const splitting *w, uint32_t var, int64_t k)
+/* Block k of a value for the present reader, for which it is made once. */
+static tow_value part_of_block(const splitting *w, uint32_t var, int64_t k)
 {
-    const table_value *v = &w->values[var];
+    table_value *v = &w->values[var];
     const tow_type *type = type_of(w, var);
     const uint32_t maker = w->g->vars[var].equation;
     tow_value y = tow__null();
     if (v->blocks) return v->blocks[k];
     if (!tow_is_null(v->whole)) return tow_slice_axis(v->whole, 0, first_row(type, k), end_row(type, k));
+    if (v->made_for == *w->reader) return v->block;
     const tow__equation *e = &w->g->equations[maker];
     tow_value *in = tow__trace_alloc(w->t, (size_t)e->n_in + 1, sizeof *in);
     if (!in) return y;
     for (uint32_t i = 0; i < e->n_in; i++)
-        in[i] = type_of(w, e->in[i])->rank == 0 ? w->values[e->in[i]].whole : block_of(w, e->in[i], k);
+        in[i] = type_of(w, e->in[i])->rank == 0 ? w->values[e->in[i]].whole : part_of_block(w, e->in[i], k);
     if (!tow__failed(w->t)) tow__rebind(w->t, e, in, &y);
+    v->block = y;
+    v->made_for = *w->reader;
     return y;
+}
+
+/* Block k of a value, made for one reader. */
+static tow_value block_of(const splitting *w, uint32_t var, int64_t k)
+{
+    ++*w->reader;
+    return part_of_block(w, var, k);
 }
 
 static tow_value join(const splitting *w, uint32_t var)
@@ -355,7 +368,8 @@ static tow_status record(const tow_graph *g, const tow__sharding *s, table_value
 {
     tow_value *in, *out;
     tow_trace *t = tow__trace_begin_over(g, &in, &out);
-    const splitting w = {t, g, s, values};
+    uint64_t reader = 0;
+    const splitting w = {t, g, s, values, &reader};
     if (!t) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         values[g->inputs[i]].whole = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
@@ -376,7 +390,7 @@ tow_status tow__sharding_blocks(const tow_graph *g, const tow__sharding *s, tow_
     tow__arena memory;
     tow__arena_init(&memory, g->ctx);
     table_value *values = tow__arena_alloc(&memory, (size_t)g->n_vars + 1, sizeof *values);
-    const splitting w = {NULL, g, s, values};
+    const splitting w = {NULL, g, s, values, NULL};
     tow_status status = values ? TOW_OK : TOW_OUT_OF_MEMORY;
     *result = NULL;
     if (values && tow_group_count(s->group) > 1 && find_all(&w)) status = record(g, s, values, result);
