@@ -20,7 +20,7 @@ typedef struct chat_config {
     int64_t local_window; /* every second layer, from the first one on, sees so many keys; 0: none */
     double epsilon;
     tow_transformer_block block; /* without what decoding needs */
-    int32_t ends[MOST_ENDS];
+    int32_t ends[MOST_ENDS + 1]; /* the files' and the layout's */
     size_t n_ends;
 } chat_config;
 

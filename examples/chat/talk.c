@@ -155,7 +155,7 @@ static int converse(conversation *t, const chat_layout *layout)
 /* The token that ends answers by the layout is one more. */
 static int add_end(chat *c, const chat_layout *layout)
 {
-    if (!layout->end || c->config.n_ends == MOST_ENDS) return SUCCESS;
+    if (!layout->end) return SUCCESS;
     const int32_t id = tow_tokenizer_id(c->tokenizer, layout->end);
     if (id >= 0) c->config.ends[c->config.n_ends++] = id;
     if (id >= 0) return SUCCESS;

@@ -117,15 +117,21 @@ static bool push(chat_stream *s, int32_t token)
     return true;
 }
 
-/* The last tokens in front of the answer are enough, since it is spaces and parts of characters that depend on them. */
+/* A special token, or that of a byte. */
+static bool has_no_text(const tow_tokenizer *tokenizer, int32_t id)
+{
+    const char *text = tow_tokenizer_token(tokenizer, id);
+    return !text || tow_tokenizer_is_special(tokenizer, id) || (strlen(text) == 6 && strncmp(text, "<0x", 3) == 0);
+}
+
+/* Of the prompt, a token with text is enough, since it is the space in front of a first token that depends on it. Bytes
+ * of the prompt would be parts of characters with those of the answer. */
 bool chat_stream_begin(chat_stream *s, const int32_t *prompt, int64_t n)
 {
-    enum {
-        MOST = 16
-    };
     bool good = true;
     s->count = 0;
-    for (int64_t i = n > MOST ? n - MOST : 0; i < n && good; i++) good = push(s, prompt[i]);
+    while (n > 0 && has_no_text(s->tokenizer, prompt[n - 1])) n--;
+    if (n > 0) good = push(s, prompt[n - 1]);
     s->begin = 0;
     s->shown = s->count;
     return good;

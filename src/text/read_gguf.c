@@ -491,7 +491,7 @@ static void add_vocabulary(const gguf_reader *g, tow__string *text)
     text->failed = text->failed || !merged;
     tow__string_add(text, "\"vocab\": {");
     for (size_t id = 0; merged && id < g->tokens.count; id++) {
-        if (type_of(g, id) == UNUSED && !merged[id]) continue;
+        if (type_of(g, id) == UNUSED && !merged[id] && (int64_t)id != g->r.t->bpe.unk) continue;
         tow__string_add(text, "%s\n      ", first ? "" : ",");
         tow__json_add_string(text, token_text(g, id));
         tow__string_add(text, ": %zu", id);

@@ -140,19 +140,38 @@ static tow_status set_scores(tool_gguf *g, const json_t *model, vocabulary *v)
     return tool_set_array(g, "tokenizer.ggml.scores", TOW_METADATA_F32, v->count, v->scores);
 }
 
-/* Of ids that end an answer, that of a turn: one of a known name, else the second. */
-static tow_status set_end_of_turn(tool_gguf *g, const json_t *ids, const vocabulary *v)
+/* Id i of one id or a list of ids; NULL: there are fewer. */
+static const json_t *id_at(const json_t *ids, size_t i)
+{
+    return json_is_array(ids) ? json_array_get(ids, i) : i == 0 ? ids : NULL;
+}
+
+static bool ends_turns(const char *token)
 {
     static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(token, names[i]) == 0) return true;
+    return false;
+}
+
+/* Of the ids of both files that end an answer, that of a turn: one of a known name, else the first one that is not
+ * config.json's first, which has an entry of its own. */
+static tow_status set_end_of_turn(tool_gguf *g, const json_t *config, const json_t *generation, const vocabulary *v)
+{
+    const json_t *ids[] = {json_object_get(config, "eos_token_id"), json_object_get(generation, "eos_token_id")};
+    const json_t *first = id_at(ids[0], 0);
     int64_t end = -1;
-    for (size_t i = json_array_size(ids); i-- > 0;) {
-        const json_t *id = json_array_get(ids, i);
-        const int64_t number = json_integer_value(id);
-        bool known = false;
-        if (!json_is_integer(id) || number < 0 || number >= (int64_t)v->count) continue;
-        for (size_t k = 0; k < 3; k++) known = known || strcmp(v->tokens[number], names[k]) == 0;
-        if (known || (end < 0 && i == 1)) end = number;
-    }
+    bool known = false;
+    for (int file = 0; file < 2; file++)
+        for (size_t i = 0; id_at(ids[file], i); i++) {
+            const json_t *id = id_at(ids[file], i);
+            const int64_t number = json_integer_value(id);
+            if (!json_is_integer(id) || number < 0 || number >= (int64_t)v->count) continue;
+            const bool knows = ends_turns(v->tokens[number]), other = !first || number != json_integer_value(first);
+            if (known || (end >= 0 && !knows) || !(knows || other)) continue;
+            end = number;
+            known = knows;
+        }
     return end < 0 ? TOW_OK : tool_set_integer(g, "tokenizer.ggml.eot_token_id", TOW_METADATA_U32, end);
 }
 
@@ -238,7 +257,7 @@ static tow_status set_ends(tool_gguf *g, const json_t *root, size_t count)
 
 tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *generation, const json_t *root)
 {
-    const json_t *model = json_object_get(root, "model"), *ends = json_object_get(generation, "eos_token_id");
+    const json_t *model = json_object_get(root, "model");
     vocabulary v = {.count = 0};
     const int64_t least = json_integer_value(json_object_get(config, "vocab_size"));
     tow_status status = make_vocabulary(g, model, json_object_get(root, "added_tokens"), least, &v);
@@ -246,7 +265,7 @@ tow_status tool_set_tokenizer(tool_gguf *g, const json_t *config, const json_t *
     if (status == TOW_OK) status = tool_set_array(g, "tokenizer.ggml.tokens", TOW_METADATA_STRING, v.count, v.tokens);
     if (status == TOW_OK) status = tool_set_array(g, "tokenizer.ggml.token_type", TOW_METADATA_I32, v.count, v.types);
     if (status == TOW_OK) status = set_ids(g, config, v.count);
-    if (status == TOW_OK) status = set_end_of_turn(g, ends ? ends : json_object_get(config, "eos_token_id"), &v);
+    if (status == TOW_OK) status = set_end_of_turn(g, config, generation, &v);
     if (status == TOW_OK) status = set_ends(g, root, v.count);
     free_vocabulary(&v);
     return status;

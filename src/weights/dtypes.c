@@ -27,11 +27,12 @@ typedef struct entries {
     size_t count, capacity;
 } entries;
 
-/* The type of parameters that hold the tensor as it is; f32 for what is decoded. */
+/* The type of parameters that hold the tensor as it is; f32 for what is decoded, as blocks without rows are. */
 static tow_dtype dtype_of(const tow_tensors *tensors, size_t index)
 {
     const tow_dtype dtype = tow_tensors_stored_dtype(tensors, index);
-    return tow_dtype_is_float(dtype) || tow__is_blocks(dtype) ? dtype : TOW_F32;
+    const bool blocks = tow__is_blocks(dtype) && tow_tensors_type(tensors, index).rank > 1;
+    return tow_dtype_is_float(dtype) || blocks ? dtype : TOW_F32;
 }
 
 /* The prefix and the pattern of a rule with its numbers, as a text that lives in the arena. NULL: no memory. */
