@@ -230,9 +230,9 @@ static int64_t side_of(const way *w, uint32_t var)
 {
     const tow__equation *e = maker_of(w->g, var);
     uint32_t k = 0;
-    if (!e) return -1;
+    const bool adds = e && e->primitive == &tow__add_p, adds_rows = e && e->primitive == &tow__index_add_p;
+    if (!e || !(adds || adds_rows || tow__is_region(e))) return -1;
     while (e->out[k] != var) k++;
-    const bool adds = e->primitive == &tow__add_p, adds_rows = e->primitive == &tow__index_add_p;
     for (uint32_t i = 0; i < (adds_rows ? 1 : e->n_in); i++)
         if (leads_to(w, e->in[i]) && (adds || adds_rows || passes_on(w->t, e, i, k))) return i;
     return -1;
