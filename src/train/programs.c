@@ -366,13 +366,13 @@ tow_status tow__train_check_same_graph(const tow_train_state *s, const char *wha
 {
     char text[80];
     if (!tow__train_has_others(s)) return TOW_OK;
-    const size_t size = tow_graph_text(graph, NULL, 0) + 1;
-    char *all = tow__alloc(s->ctx, size, 1);
+    const size_t length = tow_graph_text(graph, NULL, 0);
+    char *all = length > 0 ? tow__alloc(s->ctx, length + 1, 1) : NULL; /* of length 0 if there is no memory */
     if (!all) return TOW_OUT_OF_MEMORY;
-    tow_graph_text(graph, all, size);
-    snprintf(text, sizeof text, "%zu characters, hash %016llx", size - 1,
-             (unsigned long long)tow__hash(0, all, size - 1));
-    tow__free(s->ctx, all, size, 1);
+    const bool whole = tow_graph_text(graph, all, length + 1) == length;
+    snprintf(text, sizeof text, "%zu characters, hash %016llx", length, (unsigned long long)tow__hash(0, all, length));
+    tow__free(s->ctx, all, length + 1, 1);
+    if (!whole) return TOW_OUT_OF_MEMORY;
     const tow_group_fact fact = {what, text};
     return tow_group_check_same(s->options.group, 1, &fact);
 }
