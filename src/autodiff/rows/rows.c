@@ -372,7 +372,7 @@ static bool record_parts(const tow__row_walk *w, const tow__row_equation *r, tow
         tow__rows_walk(inner);
         for (uint32_t i = 0; i < g->n_outputs; i++) y[i] = inner->values[g->outputs[i]];
         for (uint32_t i = 0; i < g->n_outputs && !tow__failed(w->t); i++) /* equations of g end with it */
-            if (y[i].late) y[i] = tow__rows_blocks(w->t, y[i].late, w->blocks);
+            if (y[i].late) y[i] = tow__rows_given(w->t, tow__rows_blocks(w->t, y[i].late, w->blocks));
     }
     tow_graph_release(g);
     return true;
@@ -475,9 +475,7 @@ static bool go_on(const tow__row_walk *w, const tow__row_equation *r, tow__row_v
         any |= x[i].blocks != NULL;
         if (!x[i].late) continue;
         if (tow__rows_goes_on(w, r->e, i, &k)) {
-            x[i].blocks = tow__trace_alloc(w->t, (size_t)w->blocks->count, sizeof *x[i].blocks);
-            for (int64_t b = 0; x[i].blocks && b < w->blocks->count; b++)
-                x[i].blocks[b] = tow__rows_block(w->t, x[i].late, w->blocks, b);
+            x[i].blocks = tow__rows_blocks(w->t, x[i].late, w->blocks);
             x[i].late = NULL;
             any = true;
         } else {

@@ -129,8 +129,8 @@ bool tow__rows_moves_late(const tow_graph *g, const tow__equation *e);
 tow__row_value tow__rows_given(tow_trace *t, const tow_value *blocks);
 /* Block k of those at hand. */
 tow_value tow__rows_block(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b, int64_t k);
-/* The sum as given blocks, which are recorded here. */
-tow__row_value tow__rows_blocks(tow_trace *t, tow__late_sum *sum, const tow__row_blocks *b);
+/* All blocks at hand, recorded here; NULL: no memory. */
+tow_value *tow__rows_blocks(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b);
 /* The tree over the blocks at hand, depth first. */
 tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b);
 /* Marks the value, and what moves and additions make it of: all are to be late sums if they are sums and nothing else

@@ -200,11 +200,11 @@ static tow_value total_of_blocks(tow_trace *t, const tow__late_sum *sum, const t
     return tow__failed(t) ? left : tow_add(left, right);
 }
 
-tow__row_value tow__rows_blocks(tow_trace *t, tow__late_sum *sum, const tow__row_blocks *b)
+tow_value *tow__rows_blocks(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b)
 {
     tow_value *blocks = tow__trace_alloc(t, (size_t)b->count, sizeof *blocks);
     for (int64_t k = 0; blocks && k < b->count; k++) blocks[k] = tow__rows_block(t, sum, b, k);
-    return tow__rows_given(t, blocks);
+    return blocks;
 }
 
 tow_value tow__rows_late_total(tow_trace *t, const tow__late_sum *sum, const tow__row_blocks *b)
